@@ -78,7 +78,7 @@ def side(
         label = path.name or str(path.resolve())
         if path.name == DEFAULT.name:  # the folder's name tells two of them apart
             label = f"{path.resolve().parent.name}/{path.name}"
-        runs = _of_store(path) if _is_store(path) else _of_reports(path, messages, limit)
+        runs = _of_store(path) if is_store(path) else _of_reports(path, messages, limit)
     else:
         label, runs = _in_store(named, store)
     if not any(run.status == "ok" for run in runs):
@@ -90,7 +90,7 @@ def side(
     return Side(label, tuple(runs))
 
 
-def _is_store(path: Path) -> bool:
+def is_store(path: Path) -> bool:
     """Whether it is a perfctl store, and not an SQLite file that a profiler wrote."""
     if not path.is_file():
         return False

@@ -9,11 +9,12 @@ import platform
 import re
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.commands.declare import (
@@ -34,10 +35,9 @@ from perfctl.orchestrator.ingest.ingest import take_runs
 from perfctl.orchestrator.ingest.sweep import describe_outcome, storing, take_folder
 from perfctl.orchestrator.launch.catalog import check_ready
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
-from perfctl.orchestrator.launch.sweep.bench import Budget, Done, Point, run
+from perfctl.orchestrator.launch.sweep.bench import Budget, Point, run
 from perfctl.orchestrator.launch.sweep.bench_file import (
     Bench,
-    Design,
     Skipped,
     design,
     read_bench,
@@ -57,8 +57,9 @@ from perfctl.orchestrator.predict.bench import (
 )
 from perfctl.orchestrator.predict.step_parts import features_of
 from perfctl.orchestrator.report.charts.files import Drawn
-from perfctl.orchestrator.report.tables import Column, amount, dense_table
+from perfctl.orchestrator.report.tables import Column, amount, dense_table, text_columns
 from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.statistics import group_by
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import SweepFacts
 from perfctl.orchestrator.stored_runs import loaded
@@ -66,9 +67,9 @@ from perfctl.parsers.own.bench import as_json, read_points
 from perfctl.records.bench import BenchPoint
 from perfctl.workloads.models.families import NAME as WORKLOAD
 
-_REASONS = 5
-"""Reasons of skipped networks that are said; --dry-run says all."""
-_ROWS = 12
+REASONS_MAX = 5
+"""Reasons of skipped networks that are printed; --dry-run prints all."""
+ROWS_MAX = 12
 """Rows of a table on the terminal; --json has all."""
 
 
@@ -138,23 +139,19 @@ class BenchRequest:
     JSON_KEYS = ("points", "skipped")
 
     bench: Bench
-    design: Design
     points: tuple[Point, ...]
     """The design's, or this machine's part of them."""
+    skipped: tuple[Skipped, ...]
+    """Networks, or batch sizes of one, that are not measured."""
     part: tuple[int, int] | None
     """(number from 1, of how many) when several machines share the work: only run folders are
-    written, and no store."""
+    written, and no results database."""
     asked: BenchOptions
 
     @property
     def store(self) -> Path:
-        """The store that was named, else perfctl.db beside the run folders."""
+        """Return the named results database, otherwise perfctl.db next to the run folders."""
         return self.asked.store or self.asked.out.parent / DEFAULT_STORE
-
-    @property
-    def skipped(self) -> tuple[Skipped, ...]:
-        """Networks, or batch sizes of one, that are not measured."""
-        return self.design.skipped
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,57 +173,36 @@ class BenchRun:
 class BenchResult:
     """What became of the points of one call of ``bench run``."""
 
-    JSON_KEYS = ("runs", "left", "skipped")
+    JSON_KEYS = ("runs", "remaining", "skipped")
 
     request: BenchRequest
-    done: Done
-
-    @property
-    def runs(self) -> list[BenchRun]:
-        """One object a point."""
-        return [
-            BenchRun(point, run.status, run.reason, run.skipped, run.folder)
-            for point, run in self.done.results
-        ]
-
-    @property
-    def left(self) -> tuple[Point, ...]:
-        """Points that the time given was too short for."""
-        return self.done.left
+    runs: tuple[BenchRun, ...]
+    remaining: tuple[Point, ...]
+    """Points that the budget was too short for."""
 
     @property
     def skipped(self) -> tuple[Skipped, ...]:
-        """Networks, or batch sizes of one, that are not measured."""
+        """Return networks, or batch sizes of one, that are not measured."""
         return self.request.skipped
 
-    @property
-    def whole(self) -> int:
-        """Points that have a whole run, measured now or before; some are measured again."""
-        return len({point for point, result in self.done.results if result.status == "ok"})
-
-    @property
-    def new(self) -> int:
-        """Runs that were measured now."""
-        return sum(
-            1 for _, result in self.done.results if result.status == "ok" and not result.skipped
-        )
-
     def check(self) -> None:
-        """Raises PartlyDone when a point failed, or points are left because the budget was
+        """Raises PartlyDone when a point failed, or points remain because the budget was
         used up."""
-        failed = [(point, result) for point, result in self.done.results if result.status != "ok"]
-        left = self.done.left
+        failed = [run for run in self.runs if run.status != "ok"]
+        remaining = self.remaining
         if failed:
-            point, result = failed[0]
-            untried = f"; {len(left)} are left" if left else ""
+            first = failed[0]
+            more = f"; {len(remaining)} remain" if remaining else ""
             problem = (
-                f"{len(failed)} points failed{untried}: {point.model}, batch {point.batch}: "
-                f"{result.reason}"
+                f"{len(failed)} points failed{more}: {first.point.model}, batch "
+                f"{first.point.batch}: {first.reason}"
             )
-            raise PartlyDone(problem, f"Logs are in {result.folder}")
-        if left:
-            first = f"{left[0].model}, batch {left[0].batch}"
-            problem = f"{len(left)} points are left, from {first} on, because the budget is spent"
+            raise PartlyDone(problem, f"Logs are in {first.folder}")
+        if remaining:
+            start = f"{remaining[0].model}, batch {remaining[0].batch}"
+            problem = (
+                f"{len(remaining)} points remain, from {start} on, because the budget is spent"
+            )
             raise PartlyDone(problem, "Repeat the same command to continue")
 
 
@@ -238,57 +214,73 @@ def bench_request(
     Device and threads that were asked for replace those of ``bench``. Raises UsageError when
     nothing can be measured, or the design is too large.
     """
-    bench = replace(
-        bench,
-        device=resolve_device(asked.device or bench.device),
-        threads=asked.threads or bench.threads,
-    )
-    whole, part = design(bench), part_of(asked.shard, environment)
-    points = share(whole.points, *part) if part else whole.points
-    return BenchRequest(bench, whole, points, part, asked)
+    device = resolve_device(asked.device or bench.device)
+    bench = replace(bench, device=device, threads=asked.threads or bench.threads)
+    planned, part = design(bench), part_of(asked.shard, environment)
+    points = share(planned.points, *part) if part else planned.points
+    return BenchRequest(bench, points, planned.skipped, part, asked)
 
 
 def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
-    """Measure each point in a process of its own, while the budget lasts. The same call goes on
+    """Measure each point in a separate process, while the budget lasts. The same call goes on
     where it stopped.
 
     A point that fails does not stop the others; :meth:`BenchResult.check` raises for it. Each run
-    goes into the store as soon as it is finished; a part of a shared bench only leaves run folders.
+    goes into the results database as soon as it is finished; a part of a shared bench only leaves
+    run folders.
 
     Raises UsageError and ToolMissing before anything runs, Interrupted when asked to
     stop, StoreError.
     """
-    asked, store = request.asked, request.store
-    if request.part and asked.steady is not None:
+    asked, store, steady = request.asked, request.store, request.asked.steady
+    if request.part and steady is not None:
         raise UsageError(
             "`steady` needs the results database, which the parts of a bench do not use",
             "Omit `steady` or `shard`",
         )
     check_ready(sweep_of(request, request.points[0]))
     reasons = reasons_of(request)
-    for reason in reasons[:_REASONS]:
+    for reason in reasons[:REASONS_MAX]:
         events.note(f"skipped: {reason}")
-    if len(reasons) > _REASONS:
-        events.note(f"skipped: for {len(reasons) - _REASONS} more reasons (--dry-run lists them)")
-    measure_points = partial(run, request.points, partial(sweep_of, request), Budget(asked.budget))
+    if len(reasons) > REASONS_MAX:
+        events.note(
+            f"skipped: for {len(reasons) - REASONS_MAX} more reasons (--dry-run lists them)"
+        )
     listener, limit = tell_points(request, events), memory.bytes_of(None)
-    if request.part is not None:
-        asked.out.mkdir(parents=True, exist_ok=True)
-        return BenchResult(request, measure_points(listener))
 
     def store_run(result: RunResult) -> None:
-        folder = result.folder
-        facts = SweepFacts(folder.parent.name, "sweep", asked.command_line, platform.node())
-        take_folder(folder, facts, limit, store=store, again=False, features=features_of)
+        if request.part is None:
+            take_folder(
+                result.folder,
+                _facts_of(result.folder, asked.command_line),
+                limit,
+                store=store,
+                again=False,
+                features=features_of,
+            )
         listener.finished(result)
 
-    with storing(store, "points"):
-        unsteady = frozenset(
-            (point.model, point.batch)
-            for point in (stored_points(store) if asked.steady is not None else ())
-            if asked.steady is not None and point.spread * 100 > asked.steady
+    if request.part is not None:
+        asked.out.mkdir(parents=True, exist_ok=True)
+    with nullcontext() if request.part else storing(store, "points"):
+        points = stored_points(store) if steady is not None else ()
+        unsteady = (point for point in points if point.spread * 100 > (steady or 0.0))
+        done = run(
+            request.points,
+            partial(sweep_of, request),
+            Budget(asked.budget),
+            replace(listener, finished=store_run),
+            frozenset((point.model, point.batch) for point in unsteady),
         )
-        return BenchResult(request, measure_points(replace(listener, finished=store_run), unsteady))
+    runs = (
+        BenchRun(point, result.status, result.reason, result.skipped, result.folder)
+        for point, result in done.results
+    )
+    return BenchResult(request, tuple(runs), done.left)
+
+
+def _facts_of(folder: Path, command_line: str) -> SweepFacts:
+    return SweepFacts(folder.parent.name, "sweep", command_line, platform.node())
 
 
 def tell_points(request: BenchRequest, events: Events) -> Listener:
@@ -313,28 +305,28 @@ def tell_points(request: BenchRequest, events: Events) -> Listener:
 def part_of(
     text: str | None, environment: Mapping[str, str] = os.environ
 ) -> tuple[int, int] | None:
-    """ "2/8", or this task's part of a Slurm array; None when nobody shares the work.
-    Raises UsageError."""
+    """Return (2, 8) for "2/8", or this task's part of a Slurm array; None when nobody shares the
+    work. Raises UsageError."""
     if text is not None:
-        found = re.fullmatch(r"(\d+)/(\d+)", text.strip())
-        if found is None or not 1 <= int(found[1]) <= int(found[2]):
+        match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise UsageError(
                 f"`shard`: expected I/N, got '{text}'",
                 "Use for example 2/8 for the second of eight parts",
             )
-        return int(found[1]), int(found[2])
-    task, tasks = environment.get("SLURM_ARRAY_TASK_ID"), environment.get("SLURM_ARRAY_TASK_COUNT")
-    first = environment.get("SLURM_ARRAY_TASK_MIN", "0")
-    if task is None or tasks is None or not (task + tasks + first).isdecimal():
+        return int(match[1]), int(match[2])
+    names = {"ID": "", "COUNT": "", "MIN": "0", "STEP": "1"}
+    values = [environment.get(f"SLURM_ARRAY_TASK_{name}", names[name]) for name in names]
+    if not all(value.isdecimal() for value in values):
         return None
-    step = environment.get("SLURM_ARRAY_TASK_STEP", "1")
-    number = (int(task) - int(first)) // max(int(step) if step.isdecimal() else 1, 1) + 1
-    if number > int(tasks):
+    task, tasks, first, step = map(int, values)
+    number = (task - first) // max(step, 1) + 1
+    if number > tasks:
         problem = (
             f"the task numbers of the Slurm array have gaps: task {task} of {tasks} from {first}"
         )
         raise UsageError(problem, "Set the part with `shard` I/N")
-    return number, int(tasks)
+    return number, tasks
 
 
 def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
@@ -344,8 +336,8 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
     names = ("device", "mode", "precision", "steps", "warmup", "threads", "within")
     options = {name: getattr(bench, name) for name in names}
     options["layer-steps"] = bench.layer_steps or None
-    given = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
-    arguments = (*chain.from_iterable(given), "--model", point.model)
+    words = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
+    arguments = (*chain.from_iterable(words), "--model", point.model)
     digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
     return SweepRequest(
         profiler=NoProfiler(),
@@ -368,16 +360,15 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
 def gather(
     runs: Path, store: Path, command_line: str = "", *, memory_limit: str | int | None = None
 ) -> tuple[str, ...]:
-    """Take the run folders that a bench left, its parts too, into a store; runs nothing. Why
-    folders could not be read.
+    """Ingest the run folders that a bench left, its parts too; runs nothing. Return why folders
+    could not be read.
 
     ``memory_limit``: as in ``ingest``.
     """
-
-    tasks = []
-    for folder in (place.parent for place in sorted(runs.rglob("run.json"))):
-        facts = SweepFacts(folder.parent.name, "sweep", command_line, platform.node())
-        tasks.append(Task(Source(folder, folder), facts, features=features_of))
+    tasks = [
+        Task(Source(folder, folder), _facts_of(folder, command_line), features=features_of)
+        for folder in (path.parent for path in sorted(runs.rglob("run.json")))
+    ]
     with storing(store, "points"):
         settings = Settings(store, limit=memory.bytes_of(memory_limit))
         outcomes = [outcome for _, outcome in take_runs(tasks, settings)]
@@ -432,26 +423,25 @@ def bench_view(result: BenchResult | BenchRequest) -> View:
     """Return every point and every network that is skipped, or what was measured."""
     if isinstance(result, BenchRequest):
         return _design_view(result)
-    request, points = result.request, len(result.request.points)
+    request = result.request
     wrote = f"Wrote {request.store}. Next: perfctl bench show"
     if request.part:
         done = "When all parts are done: the same command without --shard, --budget 0"
         wrote = f"Wrote {request.asked.out}. {done}"
-    title = f"{result.whole} of {points} points measured, {result.new} of them now"
+    complete = [run for run in result.runs if run.status == "ok"]
+    title = (
+        f"{len({run.point for run in complete})} of {len(request.points)} points measured, "
+        f"{sum(not run.skipped for run in complete)} of them now"
+    )
     return View(title, lines=(wrote,))
 
 
 def _design_view(request: BenchRequest) -> View:
-    points, skipped = request.points, request.skipped
-    models = len({point.model for point in points})
+    points, models = request.points, {point.model for point in request.points}
     rows = [(point.model, point.batch, amount(point.flops, "FLOP")) for point in points]
-    columns = [
-        Column("network", style="text"),
-        Column("batch size"),
-        Column("per step", unit="FLOP"),
-    ]
+    columns = [*text_columns("network"), Column("batch size"), Column("per step", unit="FLOP")]
     return View(
-        f"{len(points)} points of {models} networks, {len(skipped)} skipped",
+        f"{len(points)} points of {len(models)} networks, {len(request.skipped)} skipped",
         ("1 multiply-add is 2 FLOPs",),
         (dense_table("Points", columns, rows),),
         notes=tuple(f"skipped: {reason}" for reason in reasons_of(request)),
@@ -505,41 +495,34 @@ class BenchRow:
 class MeasuredPoints:
     """Every point and every coefficient."""
 
-    JSON_KEYS = ("rows", "correlations")
-    JSON_NAMES: ClassVar = {"rows": "points"}
+    JSON_KEYS = ("points", "correlations")
 
-    points: list[BenchPoint]
+    points: list[BenchRow]
     correlations: list[Correlation]
     is_stored: bool
-    """Whether they are those of a store, of which charts can be drawn."""
-
-    @property
-    def rows(self) -> list[BenchRow]:
-        """The points."""
-        return [BenchRow(point, figures(point)) for point in self.points]
+    """Whether they are those of a results database, of which charts can be drawn."""
 
 
 def show_points(asked: BenchShowOptions, events: Events) -> MeasuredPoints:
     """Return the points and the correlations of each family."""
     points = bench_points(asked.store, file=asked.file, family=asked.family)
-    return MeasuredPoints(points, correlations(points), asked.file is None)
+    rows = [BenchRow(point, figures(point)) for point in points]
+    return MeasuredPoints(rows, correlations(points), asked.file is None)
 
 
 def points_view(measured: MeasuredPoints) -> View:
     """Return the points, and a table of correlations for each family."""
     from perfctl.orchestrator.report.page import bench as page_bench
 
-    by_family: dict[str, list[Correlation]] = {}
-    for correlation in measured.correlations:
-        by_family.setdefault(correlation.family, []).append(correlation)
-    tables = [page_bench.points_table(measured.points)]
+    by_family = group_by(measured.correlations, lambda row: row.family)
+    tables = [page_bench.points_table([row.point for row in measured.points])]
     tables += [page_bench.correlation_table(*family) for family in by_family.items()]
     chart = "Charts: perfctl plot bench-flops-forward; perfctl plot --list lists all"
     return View(
         "",
         tables=tuple(table for table in tables if table is not None),
         notes=(chart,) if measured.is_stored else (),
-        rows_on_terminal=_ROWS,
+        rows_on_terminal=ROWS_MAX,
     )
 
 

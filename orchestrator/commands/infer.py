@@ -96,7 +96,8 @@ def run(asked: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCom
 
 def view(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
     """Return findings and one table over models and batch sizes, or the commands."""
-    from perfctl.orchestrator.report.page.inference import inference_findings, inference_tables
+    from perfctl.orchestrator.report.studies.inference import inference_tables
+    from perfctl.orchestrator.report.studies.inference_findings import inference_findings
     from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
     commands = [one.result for one in result if isinstance(one, ModelCommand)]

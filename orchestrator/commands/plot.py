@@ -1,4 +1,4 @@
-"""Draw the charts of a store's page as files for a paper."""
+"""Draw the charts of the HTML report as files for a paper."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ from perfctl.orchestrator.compare.speedup import ARMS, ASKED, ArmsByBatch, allow
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.files import check_free, replacing
-from perfctl.orchestrator.report.tables import Column, table
+from perfctl.orchestrator.report.charts import files as charts_files
+from perfctl.orchestrator.report.charts.files import Drawn, Picture
+from perfctl.orchestrator.report.tables import table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import analysed, newest_runs
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.compare.speedup import Speedup
-    from perfctl.orchestrator.report.charts.files import Drawn, Picture
     from perfctl.records.run import Run
 
-_PARTS = ("work", "operations")
+PIE_PARTS = {"work", "operations"}
 """Charts of parts of a whole, which can be drawn as pies."""
 
 
@@ -43,8 +44,8 @@ _PARTS = ("work", "operations")
 class PlotOptions:
     """Write one chart of the report for a publication. The same database gives the same bytes.
 
-    Raises UsageError for a chart that the store does not give, PerfctlError if there is nothing to
-    draw, StoreError.
+    Raises UsageError for a chart that the database does not give, PerfctlError if there is nothing
+    to draw, StoreError.
     """
 
     name: Annotated[str | None, Option("Name of the chart; see --list.", is_argument=True)] = None
@@ -108,12 +109,11 @@ class ChartName:
 
 
 def run(asked: PlotOptions, events: Events) -> Plotted | list[ChartName]:
-    """Write the chart, or list those that there are."""
+    """Write the chart, or list those that exist."""
     events.progress("looking for charts" if asked.listed else f"drawing {asked.name}", 0, 1)
     if asked.listed:
-        return [
-            ChartName(name, chart.description) for name, chart in drawings(asked, events).items()
-        ]
+        charts = drawings(asked, events)
+        return [ChartName(name, chart.description) for name, chart in charts.items()]
     if asked.name is None:
         raise UsageError(
             "no chart was named",
@@ -123,21 +123,17 @@ def run(asked: PlotOptions, events: Events) -> Plotted | list[ChartName]:
     return _plot(asked.name, asked, events)
 
 
-def view(done: Plotted | list[ChartName]) -> View:
-    """Return what was written, or the charts that there are."""
-    if isinstance(done, Plotted):
-        return View(f"Wrote {done.path}")
-    columns = (Column("name", style="text"), Column("shows", style="text"))
-    rows = [(one.name, one.description.partition(". ")[0]) for one in done]
-    listed = table("Charts of this store", columns, sorted(rows), tools=False)
-    first = next((f"perfctl plot {chart.name} --out {chart.name}.pdf" for chart in done), "")
-    note = f"Draw one: {first}"
-    return View("", tables=(listed,) if listed is not None else (), notes=(note,) if first else ())
+def view(result: Plotted | list[ChartName]) -> View:
+    """Return what was written, or the charts that exist."""
+    if isinstance(result, Plotted):
+        return View(f"Wrote {result.path}")
+    rows = sorted((chart.name, chart.description.partition(". ")[0]) for chart in result)
+    listed = table("Charts of this results database", text_columns("name", "shows"), rows)
+    notes = [f"Draw one: perfctl plot {chart.name} --out {chart.name}.pdf" for chart in result[:1]]
+    return View("", tables=(listed,) if listed is not None else (), notes=tuple(notes))
 
 
 def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:
-    from perfctl.orchestrator.report.charts import files as charts_files
-
     target = asked.out or Path(f"{name}.pdf")
     form = target.suffix.lower().removeprefix(".")
     if form not in charts_files.FORMATS:
@@ -146,208 +142,193 @@ def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:
             "Use a name that ends with .pdf, .png or .svg",
         )
     check_free(target, force=asked.force)
-    if asked.pie and not set(_PARTS) & set(name.split("-")):
-        problem = f"`pie` does not apply to the chart '{name}'"
-        raise UsageError(problem, f"It applies to charts whose names contain {' or '.join(_PARTS)}")
-    # without the page of each of its networks
-    of_bench = not asked.runs and name.startswith("bench-")
-    found = _of_bench(asked, events) if of_bench else drawings(asked, events)
-    if name not in found:
-        close = get_close_matches(name, found, 3)
-        remedy = f"Close: {', '.join(close)}. " if close else ""
+    if asked.pie and not PIE_PARTS & set(name.split("-")):
         raise UsageError(
-            f"chart '{name}' is not available", f"{remedy}Available charts: {', '.join(found)}"
+            f"`pie` does not apply to the chart '{name}'",
+            f"It applies to charts whose names contain {' or '.join(sorted(PIE_PARTS))}",
         )
-    chart = found[name]
+    # the charts of a bench need no page of each of its networks
+    is_of_bench = not asked.runs and name.startswith("bench-")
+    charts = _of_bench(asked, events) if is_of_bench else drawings(asked, events)
+    if name not in charts:
+        close = get_close_matches(name, charts, 3)
+        fix = f"Close: {', '.join(close)}. " if close else ""
+        raise UsageError(
+            f"chart '{name}' is not available", f"{fix}Available charts: {', '.join(charts)}"
+        )
+    chart = charts[name]
     if chart.warning:
         events.warning(chart.warning)
-    with replacing(target, force=asked.force) as partial:
-        charts_files.save(chart, partial, form, asked.width_mm, asked.height_mm, asked.dpi)
+    with replacing(target, force=asked.force) as partial_file:
+        charts_files.save(chart, partial_file, form, asked.width_mm, asked.height_mm, asked.dpi)
     return Plotted(target, chart.name, chart.description)
 
 
 def charts(
     source: Path | str = DEFAULT_STORE, *, pie: bool = False, messages: Messages = SILENT
 ) -> dict[str, Picture]:
-    """Name -> chart, for a notebook: the charts of the page, drawn with matplotlib.
+    """Return name -> chart, for a notebook: the charts of the HTML report, drawn with matplotlib.
 
-    source: a store, or the JSON of a speed-up (results.json of ``perfctl study speedup``,
-    ``perfctl speedup --json``).
-    pie: kinds of work and operations of a speed-up as pies.
+    source: a results database, or the JSON of a speedup (results.json of ``perfctl study
+    speedup``, ``perfctl speedup --json``).
+    pie: kinds of work and operations of a speedup as pies.
 
     Raises PerfctlError when there is nothing to draw or the JSON is of another kind, StoreError
-    when there is no store.
+    when there is no results database.
     """
-    from perfctl.orchestrator.report.charts.files import Picture
-
     path = Path(source)
-    speedups = path.suffix == ".json"
-    found = (
-        _of_json(path, pie=pie)
-        if speedups
-        else drawings(PlotOptions(store=path, pie=pie), messages)
-    )
-    return {name: Picture(chart) for name, chart in found.items()}
+    if path.suffix == ".json":
+        found = _of_json(path, pie=pie)
+    else:
+        found = drawings(PlotOptions(store=path, pie=pie), messages)
+    return {name: charts_files.Picture(chart) for name, chart in found.items()}
 
 
 def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
     from perfctl.orchestrator.compare.speedup import read_speedups
 
     try:
-        studies = read_speedups(path.read_bytes())
+        speedups = read_speedups(path.read_bytes())
     except OSError as error:
         raise PerfctlError(
             f"{path}: cannot be read ({error.strerror})", "Run 'perfctl study speedup' to write one"
         ) from error
     except ValueError as error:
         raise PerfctlError(
-            f"{path}: not a file that perfctl speedup --json wrote", "Name such a file, or a store"
+            f"{path}: not a file that perfctl speedup --json wrote",
+            "Name such a file, or a results database",
         ) from error
-    several = [one.workload for one in studies]
-    found: dict[str, Drawn] = {}
-    for one in studies:
-        size = f"b{one.batch}-" if several.count(one.workload) > 1 else ""
-        found |= _charts_of(one, f"{one.workload or 'program'}-{size}", pie=pie)
-    return found
+    workloads = [speedup.workload for speedup in speedups]
+    charts: dict[str, Drawn] = {}
+    for speedup in speedups:
+        size = f"b{speedup.batch}-" if workloads.count(speedup.workload) > 1 else ""
+        charts |= _of_speedup(speedup, f"{speedup.workload or 'program'}-{size}", pie=pie)
+    return charts
 
 
 def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Drawn]:
-    """Name -> chart, in the page's order; the study's number comes before the name where there
-    are several.
+    """Return name -> chart, in the order of the HTML report; the study's number comes before the
+    name if there are several.
 
-    Raises PerfctlError when there is nothing to draw, StoreError when there is no store.
+    Raises PerfctlError when there is nothing to draw, StoreError when there is no results
+    database.
     """
     if source.runs:
         arms = named_arms(source.runs, source.store, messages)
-        found = _drawn("", arms, source, allowed_facts(source.allow), messages)
-        what, remedy = (
-            f"`runs` {','.join(source.runs)}",
-            "A chart needs complete runs on two devices",
-        )
+        charts = _of_arms("", arms, source, allowed_facts(source.allow), messages)
+        what = f"`runs` {','.join(source.runs)}"
+        fix = "A chart needs complete runs on two devices"
     else:
-        found = _of_page(source, messages) | _speedups_of_store(source, messages)
-        found |= _of_bench(source, messages) if source.sweep is None else {}
-        what, remedy = (
-            str(source.store),
-            "A chart needs a workload at several batch sizes, counters, or a speedup",
-        )
-    if not found:
-        raise PerfctlError(f"{what}: no data for a chart", remedy)
-    return found
+        charts = _of_page(source, messages)
+        if source.sweep is None:
+            charts |= _speedups_of_store(source, messages) | _of_bench(source, messages)
+        what = str(source.store)
+        fix = "A chart needs a workload at several batch sizes, counters, or a speedup"
+    if not charts:
+        raise PerfctlError(f"{what}: no data for a chart", fix)
+    return charts
 
 
 def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
-    """Those of a bench and of ``perfctl study cost``; empty without a bench."""
+    """Return the charts of a bench and of ``perfctl study cost``; empty without a bench."""
     from perfctl.orchestrator.commands.bench import bench_charts
     from perfctl.orchestrator.commands.study_subjects import leave_out
-    from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.studies.cost import left_out_chart
 
-    found = bench_charts(source.store)
-    if not found:
+    charts = bench_charts(source.store)
+    if not charts:
         return {}
     with charts_files.drawn(later=True) as errors:
-        for place, one in enumerate(leave_out(source.store, [], messages), 1):
-            families = list(dict.fromkeys(measured.case.family for measured, _ in one.rows))
-            left_out_chart(f"bench-fit-left-out-{place}", one, families)
-    return found | {chart.name: chart for chart in errors}
+        for number, left_out in enumerate(leave_out(source.store, [], messages), 1):
+            left_out_chart(f"bench-fit-left-out-{number}", left_out)
+    return charts | {chart.name: chart for chart in errors}
 
 
 def _of_page(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
-    from perfctl.orchestrator.ledger.network import networks_of
+    """Return the charts of the HTML report, and those that compare models and networks."""
     from perfctl.orchestrator.ledger.usage.inference import inference_points
-    from perfctl.orchestrator.report.charts import files as charts_files
-    from perfctl.orchestrator.report.charts import study as charts_study
     from perfctl.orchestrator.report.charts.inference import all_charts
+    from perfctl.orchestrator.report.charts.study import across
     from perfctl.orchestrator.report.page.sections import page_view
-    from perfctl.orchestrator.report.studies import flops as studies_flops
+    from perfctl.orchestrator.report.studies import flops
 
     def draw(runs: Sequence[Run]) -> dict[str, Drawn]:
-        with charts_files.drawn(later=True) as found:
+        with charts_files.drawn(later=True) as of_page:
             roofs = evidence.roofs(source.peaks, source.store, runs, messages.note)
             page_view(runs, generated_at="", title=None, peaks=roofs)
-        with charts_files.drawn(later=True) as across:
-            charts_study.across(runs)
-        with charts_files.drawn(later=True) as compared:
-            if networks := networks_of(runs):
-                studies_flops.draw(networks)
+        with charts_files.drawn(later=True) as of_models:
+            across(runs)
         with charts_files.drawn(later=True) as answers:
             all_charts(inference_points(runs))
+        with charts_files.drawn(later=True) as compared:
+            flops.draw(runs)
         joint = {chart.name for chart in answers}  # the page's part of all models has the same
-        found = [chart for chart in found if chart.name not in joint]
-        several = len({chart.name.partition("-")[0] for chart in found}) > 1
-        # all models in one drawing
-        named = {chart.name.partition("-")[2]: chart for chart in across}
+        of_page = [chart for chart in of_page if chart.name not in joint]
+        several = len({chart.name.partition("-")[0] for chart in of_page}) > 1
+        named = {_without_key(chart): chart for chart in of_models}
         named |= {chart.name: chart for chart in (*answers, *compared)}
-        return named | {
-            chart.name if several else chart.name.partition("-")[2]: chart for chart in found
-        }
+        return named | {chart.name if several else _without_key(chart): chart for chart in of_page}
 
     return analysed(newest_runs(source.store, source.sweep), draw)
 
 
+def _without_key(chart: Drawn) -> str:
+    """Return the name without the key of its study: "s1-ratio" -> "ratio"."""
+    return chart.name.partition("-")[2]
+
+
 def _speedups_of_store(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
-    """Charts of every study that perfctl speedup left in the store; names begin with
-    the workload."""
-    found: dict[str, Drawn] = {}
-    for workload, ways in _studies(source.store).items() if source.sweep is None else ():
-        arms = named_arms(list(ways.values()), source.store, messages)
-        study = {
-            batch: [replace(arm, label=label) for arm, label in zip(row, ways, strict=True)]
-            for batch, row in arms.items()
-        }
-        found |= _drawn(f"{workload}-", study, source, ASKED, messages)
-    return found
-
-
-def _studies(store: Path) -> dict[str, dict[str, str]]:
-    """Workload -> device -> sweep: the sweeps that perfctl speedup made, named after both
-    ("lstm_cpu_bf16" for cpu:bf16)."""
-    found: dict[str, dict[str, str]] = {}
-    with database.reading(store) as connection:
-        whole = [row for row in read.run_rows(connection) if row["status"] == "ok"]
-    for row in whole:
+    """Return the charts of every study that perfctl speedup left, whose sweeps are named after
+    network and device ("lstm_cpu_bf16" for cpu:bf16); names begin with the network."""
+    sweeps: dict[str, dict[str, str]] = {}
+    with database.reading(source.store) as connection:
+        rows = [row for row in read.run_rows(connection) if row["status"] == "ok"]
+    for row in rows:
         for label in ARMS:
-            if (
-                row["workload"]
-                and row["sweep_name"] == f"{row['workload']}_{label.replace(':', '_')}"
-            ):
-                found.setdefault(row["workload"], {})[label] = row["sweep_name"]
-    return {workload: ways for workload, ways in found.items() if len(ways) > 1}
+            name = f"{row['workload']}_{label.replace(':', '_')}"
+            if row["workload"] and row["sweep_name"] == name:
+                sweeps.setdefault(row["workload"], {})[label] = name
+    charts: dict[str, Drawn] = {}
+    for workload, ways in sweeps.items():
+        if len(ways) > 1:
+            batches = {
+                batch: [replace(arm, label=label) for arm, label in zip(arms, ways, strict=True)]
+                for batch, arms in named_arms([*ways.values()], source.store, messages).items()
+            }
+            charts |= _of_arms(f"{workload}-", batches, source, ASKED, messages)
+    return charts
 
 
-def _drawn(
-    before: str,
-    study: ArmsByBatch,
+def _of_arms(
+    prefix: str,
+    batches: ArmsByBatch,
     source: PlotOptions,
     allowed: frozenset[str],
     messages: Messages,
 ) -> dict[str, Drawn]:
-    from perfctl.orchestrator.compare import speedup as analysis
+    from perfctl.orchestrator.compare.speedup import speedup
 
-    found: dict[str, Drawn] = {}
-    for batch, arms in study.items():
+    charts: dict[str, Drawn] = {}
+    for batch, arms in batches.items():
+        peaks = roofs_of(arms, source.store, source.peaks, messages)
         try:
-            one = analysis.speedup(
-                arms, allowed=allowed, peaks=roofs_of(arms, source.store, source.peaks, messages)
-            )
-        except ValueError:  # fewer than two arms with a whole run: no speed-up to draw
+            compared = speedup(arms, allowed=allowed, peaks=peaks)
+        except ValueError:  # fewer than two arms with a complete run: no speedup to draw
             continue
-        for other in one.comparisons:
-            for why in other.refused:
-                messages.warning(f"{other.label} has no speedup: {why} (`allow`)")
-        size = f"b{batch}-" if len(study) > 1 else ""
-        found |= _charts_of(one, before + size, pie=source.pie)
-    return found
+        for other in compared.comparisons:
+            for reason in other.refused:
+                messages.warning(f"{other.label} has no speedup: {reason} (`allow`)")
+        size = f"b{batch}-" if len(batches) > 1 else ""
+        charts |= _of_speedup(compared, prefix + size, pie=source.pie)
+    return charts
 
 
-def _charts_of(one: Speedup, before: str, *, pie: bool) -> dict[str, Drawn]:
-    from perfctl.orchestrator.report.charts import files as charts_files
-    from perfctl.orchestrator.report.charts import speedup
+def _of_speedup(speedup: Speedup, prefix: str, *, pie: bool) -> dict[str, Drawn]:
+    from perfctl.orchestrator.report.charts.speedup import charts as draw_charts
 
-    with charts_files.drawn(later=True) as made:
-        speedup.charts(one, "s1", pie=pie)
-    return {before + drawing.name.partition("-")[2]: drawing for drawing in made}
+    with charts_files.drawn(later=True) as drawn:
+        draw_charts(speedup, "s1", pie=pie)
+    return {prefix + _without_key(chart): chart for chart in drawn}
 
 
 COMMAND = Command(PlotOptions, run, view)

@@ -32,7 +32,6 @@ from perfctl.orchestrator.launch.sweep.study import (
 )
 from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.store import DEFAULT_STORE
-from perfctl.records.sqlite_header import HEADER_BYTES, application_id
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands import bench
@@ -116,7 +115,7 @@ def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
 
     Everything is checked first, and a part that fails leaves the rest: ``StudyResult.check``
     raises for it. Raises UsageError, also for a folder that holds another study; ToolMissing;
-    Interrupted; StoreError; PerfctlError where there is no run to show.
+    Interrupted; StoreError; PerfctlError if there is no run to show.
     """
     check_request(request)
     for chapter in request.study.content["chapters"]:
@@ -129,38 +128,43 @@ def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
         from perfctl.orchestrator.predict.prices import load
 
         load(prices)
-    request, absent = resolve_devices(request, events)
+    request, missing = resolve_devices(request, events)
     failed: list[tuple[str, str]] = []
+    store = request.out / DEFAULT_STORE
     if request.source is not None:
         store = _take_source(request, failed, events)
+    elif is_of_bench(request):
+        try:
+            claim(request)
+            _run_bench(request, events)
+        except PartlyDone as problem:
+            failed.append(("the bench", str(problem)))
     else:
-        store = request.out / DEFAULT_STORE
-        if "bench" not in request.study.content:
-            failed += _measure(request, events)
-        else:
-            try:
-                _run_bench(request, events)
-            except PartlyDone as problem:
-                failed.append(("the bench", str(problem)))
-    return _write(Material(request, store, events), absent, failed)
+        failed += _run_sweeps(request, events)
+    return _write(Material(request, store, events), missing, failed)
+
+
+def is_of_bench(request: StudyRequest) -> bool:
+    """Return whether the study measures the points of a bench, and no sweeps."""
+    return "bench" in request.study.content
 
 
 def run_part(request: StudyRequest, events: Events = SILENT) -> None:
-    """Run one part beside others, into its run folders only. Raises UsageError for a label that is
-    not known, PartlyDone where it fails."""
+    """Run one part next to others, into its run folders only. Raises UsageError for an unknown
+    label, PartlyDone if it fails."""
     check_request(request)
     request, _ = resolve_devices(request, events, is_planned=True)
-    if "bench" in request.study.content:
+    if is_of_bench(request):
         _run_bench(request, events)
         return
     sweeps = {sweep.label: sweep for sweep in sweeps_of(request)}
     if request.part not in sweeps:
         raise UsageError(f"`part`: '{request.part}' is not known", f"Use {', '.join(sweeps)}")
-    made = request_of(sweeps[request.part], request, events)
+    sweep_request = request_of(sweeps[request.part], request, events)
     request.out.mkdir(parents=True, exist_ok=True)
     from perfctl.orchestrator.ingest.sweep import run_sweep
 
-    run_sweep(made, events).check()
+    run_sweep(sweep_request, events).check()
 
 
 def request_of(sweep: StudySweep, request: StudyRequest, events: Events = SILENT) -> SweepRequest:
@@ -193,55 +197,55 @@ def resolve_devices(
     if devices is None or request.source is not None:
         return request, []
     asked = ways.default_ways(events) if devices == "auto" else ways.read_ways(devices)
-    chosen, absent = list(asked), []
+    chosen, missing = list(asked), []
     if not is_planned and resolve_device("auto") != "cuda":
         chosen = [way for way in asked if way.device != "cuda"]
         if len(chosen) < len(asked):
             lost = ", ".join(way.label for way in asked if way not in chosen)
             events.warning(f"{lost}: {NO_GPU}")
             chosen = list(ways.default_ways(events)) if len(chosen) < 2 else chosen
-        absent = [("a GPU", NO_GPU)]
+        missing = [("a GPU", NO_GPU)]
     labels = ",".join(way.label for way in chosen)
-    return replace(request, typed={**request.typed, "devices": labels}), absent
+    return replace(request, typed={**request.typed, "devices": labels}), missing
 
 
-def _measure(request: StudyRequest, events: Events) -> Iterator[tuple[str, str]]:
+def _run_sweeps(request: StudyRequest, events: Events) -> Iterator[tuple[str, str]]:
     """Run the sweeps; yield (part, why it gave nothing or not all)."""
     from perfctl.orchestrator.commands.speedup import run_way
     from perfctl.orchestrator.ingest.sweep import run_sweep
     from perfctl.orchestrator.launch.catalog import check_tools
     from perfctl.orchestrator.launch.sweep.ways import Way, check_way
 
-    requests = []
+    planned = []
     for sweep in sweeps_of(request):
-        made = request_of(sweep, request, events)
+        sweep_request = request_of(sweep, request, events)
         if sweep.has_results:
             also = "compile" if "--compile" in sweep.arguments else None
-            check_way(Way(made.device, also), made)
-        if (why := why_not_counted(made)) is not None:
-            events.note(f"{sweep.label}: {why}")
+            check_way(Way(sweep_request.device, also), sweep_request)
+        if (reason := explain_no_counts(sweep_request)) is not None:
+            events.note(f"{sweep.label}: {reason}")
             continue
         if request.program is None:
-            check_tools(made.profiler, made.device)
-        requests.append((sweep, made))
+            check_tools(sweep_request.profiler, sweep_request.device)
+        planned.append((sweep, sweep_request))
     claim(request)
-    for sweep, made in requests:
+    for sweep, sweep_request in planned:
         events.note(f"{sweep.label}:")
         if sweep.has_results:
-            run_way(made, events)
+            run_way(sweep_request, events)
             continue
-        for run in run_sweep(made, events).not_whole:
+        for run in run_sweep(sweep_request, events).not_whole:
             yield sweep.label, f"batch {run.batch_size}: {run.status}, {run.reason}"
 
 
-def why_not_counted(request: SweepRequest) -> str | None:
-    """Return why ncu cannot count here; None where it can, and for a sweep that counts nothing."""
+def explain_no_counts(request: SweepRequest) -> str | None:
+    """Return why ncu cannot count here; None if it can, and for a sweep that counts nothing."""
     from perfctl.orchestrator.launch.catalog import check_tools
 
     if request.profiler.name != "ncu":
         return None
     if request.device != "cuda":
-        return "no counts: the runs are on a CPU, and FLOPs are counted on NVIDIA GPUs only"
+        return "no counts: the runs are on a CPU, and only NVIDIA GPUs count FLOPs"
     try:
         check_tools(request.profiler, request.device)
     except ToolMissing as missing:
@@ -250,13 +254,10 @@ def why_not_counted(request: SweepRequest) -> str | None:
 
 
 def _run_bench(request: StudyRequest, events: Events) -> None:
-    """Run the bench of a study, or a part of it. Raises PartlyDone where points failed."""
+    """Run the bench of a study, or a part of it. Raises PartlyDone if points failed."""
     from perfctl.orchestrator.commands import bench
 
-    asked = bench_request_of(request)
-    if request.part is None:
-        claim(request)
-    bench.bench(asked, events).check()
+    bench.bench(bench_request_of(request), events).check()
 
 
 def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
@@ -266,13 +267,13 @@ def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
     from perfctl.orchestrator.commands import bench
     from perfctl.orchestrator.launch.sweep.bench_file import read_bench
 
-    declared, values = request.study.content["bench"], request.values
-    own = declared["quick"] if request.quick else declared["design"]
-    file = values.get("design") or resources.files("perfctl.templates").joinpath(own)
+    values = request.values
+    name = request.study.content["bench"]["quick" if request.quick else "design"]
+    file = values.get("design") or resources.files("perfctl.templates").joinpath(name)
     with resources.as_file(file) as path:
         design = read_bench(path)
     asked = bench.BenchOptions(
-        Path(own),
+        Path(name),
         budget=values.get("budget"),
         shard=request.part,
         device=values.get("device"),
@@ -338,52 +339,43 @@ def _none_if_empty(folder: Path) -> Iterator[None]:
 
 
 def _take_source(request: StudyRequest, failed: list[tuple[str, str]], events: Events) -> Path:
-    """Return the store with the recorded runs: the one that was named or stands in the folder,
-    else the study's own with all reports. Those that cannot be read go to ``failed``."""
+    """Return the results database with the recorded runs: the one that was named or that the
+    folder has, otherwise the study's own with all reports. Unreadable ones go to ``failed``."""
     from perfctl.orchestrator.commands import bench
     from perfctl.orchestrator.ingest.context import UserHints
     from perfctl.orchestrator.ingest.ingest import ingest
+    from perfctl.orchestrator.sides import is_store
 
-    source = request.source
+    source, values = request.source, request.values
     assert source is not None
     claim(request)
-    is_bench = "bench" in request.study.content
-    if _is_store(source) or (is_bench and not source.is_dir()):
+    if is_store(source) or (is_of_bench(request) and not source.is_dir()):
         return source
     if (source / DEFAULT_STORE).is_file():
         return source / DEFAULT_STORE
     runs = source / RUNS if (source / RUNS).is_dir() else source
     store = request.out / DEFAULT_STORE
     with _none_if_empty(request.out):
-        if is_bench:
+        if is_of_bench(request):
             unread = bench.gather(runs, store, request.command_line)
         else:
-            values = request.values
-            done = ingest(
+            hints = UserHints(workload=values.get("workload"), precision=values.get("precision"))
+            outcome = ingest(
                 [runs],
                 store,
-                hints=UserHints(workload=values.get("workload"), precision=values.get("precision")),
+                hints=hints,
                 listener=lambda event: _tell(event, events),
                 command_line=request.command_line,
             )
-            if done.failed and not done.taken:
-                done.check()
-            unread = tuple(done.failed)
+            if outcome.failed and not outcome.taken:
+                outcome.check()
+            unread = tuple(outcome.failed)
     failed += [("a file that could not be read", text) for text in unread]
     return store
 
 
-def _is_store(path: Path) -> bool:
-    from perfctl.orchestrator.store.database import APPLICATION_ID
-
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return application_id(file.read(HEADER_BYTES)) == APPLICATION_ID
-
-
 def _tell(event: Event, events: Events) -> None:
-    """Say what an ingest says; its progress is not shown."""
+    """Print what an ingest reports, without its progress."""
     from perfctl.orchestrator.ingest.context import Failed, Found, Note, Warned
 
     match event:
@@ -439,14 +431,17 @@ def _write(
             charts_files.save(drawing, charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150)
     for name, lines in csv_files(page):
         write_text(tables / name, "".join(lines))
-    summary = markdown(page, [f"{drawing.name}.png" for drawing in drawings])
-    write_text(out / "summary.md", summary)
-    write_text(out / "study.html", text)
-    problems = [f"{part}: {why}" for part, why in failed]
+    files = {
+        "study.html": text,
+        "summary.md": markdown(page, [f"{drawing.name}.png" for drawing in drawings]),
+    }
+    for name, text in files.items():
+        write_text(out / name, text)
+    problems = [f"{part}: {reason}" for part, reason in failed]
     problems += [problem for subject in subjects.values() for problem in subject.problems]
     extra = [out / file for _, file in page.links if file == CALCULATOR]
-    files = (out / "study.html", out / "summary.md", tables, charts, *extra)
-    return StudyResult(page, files, tuple(problems))
+    written = (*(out / name for name in files), tables, charts, *extra)
+    return StudyResult(page, written, tuple(problems))
 
 
 def options_class(
@@ -502,8 +497,8 @@ def show(result: StudyResult | StudyParts | None) -> View | Lines:
 def _check(result: StudyResult | StudyParts | None, events: Events) -> None:
     """Say what is not in the study. Raises PartlyDone where a part failed."""
     if isinstance(result, StudyResult):
-        for what, why in result.page.missing:
-            events.note(f"not in this study: {what}: {why}")
+        for what, reason in result.page.missing:
+            events.note(f"not in this study: {what}: {reason}")
         result.check()
 
 

@@ -34,9 +34,9 @@ from perfctl.orchestrator.report.ledger.phases import (
 )
 from perfctl.orchestrator.report.numbers import percent, si, size, time
 from perfctl.orchestrator.report.page.columns import run_label
-from perfctl.orchestrator.report.page.inference import inference_findings
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.studies.inference_findings import inference_findings
 from perfctl.orchestrator.report.tables import count
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run

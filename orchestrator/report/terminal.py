@@ -13,9 +13,9 @@ from perfctl.orchestrator.report.ledger.view import DOCUMENT, LedgerShape, entri
 from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.chapters import RunGroup, list_terminal_tables
-from perfctl.orchestrator.report.page.inference import inference_tables
 from perfctl.orchestrator.report.page.kernels import source_table
 from perfctl.orchestrator.report.page.study import sweep_table
+from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.tables import Table, table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import SourceLine
@@ -82,7 +82,7 @@ def sweep_views(runs: Sequence[Run]) -> Iterator[View]:
 
 
 def _sweep_view(analysis: Analysis) -> View:
-    rates = not inference_tables(analysis.study.runs)
+    rates = not answered(analysis.study)
     swept = None if analysis.study.foreign else sweep_table(analysis.points, rates=rates)
     labels = {column.label for column in swept.columns} if swept else set()
     return _findings(analysis, [swept] if swept and labels - {"batch", "problems"} else [])

@@ -51,7 +51,7 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     none = perfctl("bench", "grid.toml", "--budget", "0")
     assert none.code == 4
     assert (
-        "3 points are left, from mlp:width=8,image=4, batch 2 on, because the budget is spent"
+        "3 points remain, from mlp:width=8,image=4, batch 2 on, because the budget is spent"
         in none.err
     )
     assert not Path("perfctl-runs").exists()
@@ -106,7 +106,7 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     ]
     assert from_file["correlations"] == told["correlations"]
     steady = perfctl("bench", "grid.toml", "--steady", "0", "--budget", "0")
-    assert "3 points are left" in steady.err  # each varied a little, and would be measured again
+    assert "3 points remain" in steady.err  # each varied a little, and would be measured again
 
 
 def test_the_design_is_shown_without_measuring_anything(perfctl: Perfctl) -> None:

@@ -150,12 +150,12 @@ def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: View) ->
 
 def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: View) -> None:
     found = table_of(both, "comparison", "FLOPs of conv2")
-    assert column(found, "conv2 on paper", "FLOP") == [
+    assert column(found, "conv2 estimated", "FLOP") == [
         2 * conv2_macs(shape, BATCH) for shape in (FIRST, SECOND)
     ]
-    assert "conv2 counted" not in [one.label for one in found.columns]
+    assert "conv2 executed" not in [one.label for one in found.columns]
     missing = dict(both.missing)
-    assert "CPU" in missing["counted FLOPs of conv2"]
+    assert "CPU" in missing["executed FLOPs of conv2"]
     assert {"derived FLOPs of conv2", "GPU memory", "time of conv2 under a profiler"} <= set(
         missing
     )
@@ -182,7 +182,7 @@ def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: View) -
 def test_every_epoch_has_loss_and_accuracy(both: View) -> None:
     found = table_of(both, "training", "Epochs")
     assert column(found, "epoch") == [
-        str(number) for number in range(1, EPOCHS + 1) for _ in (FIRST, SECOND)
+        number for number in range(1, EPOCHS + 1) for _ in (FIRST, SECOND)
     ]
     assert all(0 <= float(str(value)) <= 1 for value in column(found, "test accuracy"))
 
@@ -217,7 +217,7 @@ def test_the_students_values_are_explained_in_the_summary_and_in_csv(tmp_path: P
     assert f"Your {HAND:,} for conv2 could come from {slips}" in summary
     assert f"Correct: {right:,} MAC = {2 * right:,} FLOP" in summary
     assert f"Correct: {18_496 + outputs:,} values (total)" in summary
-    with (out / "tables" / "hand-hand-values-checked.csv").open() as file:
+    with (out / "tables" / "hand-manual-estimates-checked.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [(row["your value"], row["right"]) for row in rows][:1] == [(str(HAND), str(right))]
     assert "Origin of the numbers: transcribed" in summary
@@ -252,17 +252,19 @@ def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
         "38,554 MiB)",
         "37,876 MiB)",
     ]
-    assert {"CPU memory", "GPU utilisation"} <= {what for what, _ in study.missing}
+    assert {"CPU memory", "GPU utilization"} <= {what for what, _ in study.missing}
     assert "GPU memory" not in dict(study.missing)
-    host = table_of(study, "time", "Time of conv2 by the host's clock")
+    host = table_of(study, "time", "Time of conv2 by the CPU timer")
     assert {"0.1746", "0.1304"} <= {row[-1].text for row in host.rows}
     assert "synchronised" not in dict(study.facts)["measured by"]
-    (verdicts,) = (one for one in study.chapters if one.key == "verdicts")
+    (causes,) = (one for one in study.chapters if one.key == "causes")
     assert {"other GPU", "more work in less time"} <= {
-        row[2].text for table in verdicts.tables if table for row in table.rows
+        row[2].text for table in causes.tables if table for row in table.rows
     }
     (asked_in_kib,) = (
-        row for row in table_of(study, "hand", "Hand values").rows if row[1].text == "1,936 KiB"
+        row
+        for row in table_of(study, "hand", "Manual estimates").rows
+        if row[2].text == "1,936 KiB"
     )
     assert (asked_in_kib[5].value, asked_in_kib[6].text) == (64 * 64 * 24 * 24 * 4, "B")
     (comparison,) = (one for one in study.chapters if one.key == "comparison")

@@ -108,10 +108,10 @@ def test_all_models_are_in_one_chart_each_and_the_figures_agree_with_each_other(
     assert table(study, "Latency of a batch")[1]["p50"] == rows[1]["p50"]
     rate = {batch: batch / (0.006 + 0.01 * batch) for batch in (1, 10)}
     text = (
-        f"resnet18 runs {rate[10]:.1f} images/s at batch 10, {rate[10] / rate[1]:.1f} times as "
-        "many as at batch 1."
+        f"The most images/s are: resnet18 {rate[10]:.1f} at batch 10 "
+        f"({rate[10] / rate[1]:.1f}x batch 1); vgg11"
     )
-    assert text in [one.text for one in study.findings]
+    assert any(one.text.startswith(text) for one in study.findings)
 
 
 def test_findings_are_short_and_point_at_a_chapter_of_the_page() -> None:
@@ -206,7 +206,7 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
     assert "Line 15 of dlprof_summary.csv is not one figure" in out
     assert "latency, images/s and accuracy" in err
     by_name = (
-        Path("study/tables") / "names-utilisation-by-its-name-in-dlprof-s-summary.csv"
+        Path("study/tables") / "names-utilization-by-its-name-in-dlprof-s-summary.csv"
     ).read_text()
     folders = sorted(reports.glob("*_batch"))
     assert len(folders) == 6
@@ -220,8 +220,8 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
         assert lines[14] in row
     charts = {path.name for path in Path("study/charts").iterdir()}
     assert {
-        "utilisation-gpu-sampled.png",
-        "utilisation-tensor.png",
+        "utilization-gpu-sampled.png",
+        "utilization-tensor.png",
         "memory-peak.png",
         "samples-memory.png",
     } <= charts
@@ -320,7 +320,7 @@ def test_one_real_study_is_measured_resumed_and_written(
     ]
     code, out, err = perfctl(*words)
     assert code == 0, err
-    assert "squeezenet1_1 runs" in out
+    assert "The most images/s are: squeezenet1_1" in out
     text = Path("study/summary.md").read_text()
     assert "the weights are random" in text
     assert (

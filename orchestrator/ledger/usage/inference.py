@@ -14,7 +14,7 @@ from pathlib import PurePath
 from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare, smallest_busy_batch
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.statistics import group_by
+from perfctl.orchestrator.statistics import TooWide, group_by, share_too_wide, wilson
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.stats import PERCENTILES, needed, percentile
@@ -86,6 +86,26 @@ class Latency:
     @property
     def load_share(self) -> float:
         return self.load / self.step
+
+    @property
+    def images(self) -> int:
+        """Return the number of scored images; 0 if it is not known."""
+        return int(self.figures.get("images") or 0)
+
+    @property
+    def top1(self) -> float | None:
+        """Return the share of images whose first answer is right; None if none was scored."""
+        return self.figures.get("top1") if self.images else None
+
+    @property
+    def top1_interval(self) -> tuple[float, float]:
+        """Return the 95% interval of top-1 over its images; only with a top-1."""
+        return wilson(self.top1 or 0.0, self.images)
+
+    @property
+    def too_wide(self) -> TooWide | None:
+        """Return why that interval says nothing: so few images."""
+        return None if self.top1 is None else share_too_wide(self.top1, self.images)
 
 
 def phase_times(run: Run) -> Mapping[str, Counter[int]]:

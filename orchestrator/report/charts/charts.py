@@ -1,6 +1,6 @@
 """Charts as SVG text, drawn with matplotlib.
 
-Colours are drawn as fixed stand-ins and then replaced by CSS variables, so that one drawing serves
+Drawings have the light colors, which the page replaces by CSS variables, so that one drawing serves
 the light and the dark page. Text stays text. The same input gives the same bytes.
 """
 
@@ -22,7 +22,7 @@ from perfctl.orchestrator.report.charts.files import (
     Hit,
     drawable,
 )
-from perfctl.orchestrator.report.numbers import percent
+from perfctl.orchestrator.report.numbers import percent, short, size, time
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,6 +58,15 @@ class Series:
     colour: int = 0
 
 
+def make_lines(values: Mapping[str, Mapping[int, float]], least: int = 1) -> list[Series]:
+    """Return a line for each name with ``least`` batch sizes or more, through its values."""
+    known = {name: dict(sorted(of.items())) for name, of in values.items() if len(of) >= least}
+    return [
+        Series(name, tuple(points), tuple(points.values()), colour=colour)
+        for colour, (name, points) in enumerate(known.items())
+    ]
+
+
 def batch_chart(
     name: str,
     title: str,
@@ -65,18 +74,55 @@ def batch_chart(
     show: Callable[[float], str],
     note: str = "",
     *,
+    log: bool = False,
     decades: bool = False,
     up: str = "",
 ) -> Chart | None:
-    """Return lines against batch size with a title, a note, and the last value of each line in
-    words; None without lines. The other parameters are those of :func:`against_batch`."""
+    """Return lines against batch size with a title, a note, and every value in words; None without
+    lines. The other parameters are those of :func:`against_batch`."""
     if not lines:
         return None
-    last = "; ".join(
-        f"{line.label} {show(line.values[-1])} at batch {line.batches[-1]}" for line in lines
+    values = "; ".join(
+        f"{line.label} batch {batch}: {show(value)}".strip()
+        for line in lines
+        for batch, value in zip(line.batches, line.values, strict=True)
     )
-    drawing = against_batch(name, f"{title}. {last}", lines, show, decades=decades, up=up)
+    drawing = against_batch(
+        name, f"{title}. {values}", lines, show, log=log, decades=decades, up=up
+    )
     return Chart(title, drawing, note)
+
+
+def shares_chart(
+    name: str,
+    title: str,
+    description: str,
+    rows: Sequence[tuple[str, Mapping[str, float]]],
+    colours: Mapping[str, int],
+    note: str = "",
+    *,
+    what: str = "batch ",
+) -> Chart:
+    """Return one bar per row, with a legend of the parts that it has; the other parameters are
+    those of :func:`shares`."""
+    parts = {part for _, row in rows for part, share in row.items() if share > 0}
+    legend = tuple((part, colour) for part, colour in colours.items() if part in parts)
+    return Chart(title, shares(name, description, rows, colours, what=what), note, legend)
+
+
+def show_seconds(value: float) -> str:
+    """Return seconds as an axis has them."""
+    return short(time(value * 1e9))
+
+
+def show_size(value: float) -> str:
+    """Return bytes as an axis has them."""
+    return short(size(value))
+
+
+def show_share(value: float) -> str:
+    """Return a share as an axis has it."""
+    return f"{value * 100:.3g}%"
 
 
 def against_batch(
@@ -89,63 +135,50 @@ def against_batch(
     decades: bool = False,
     up: str = "",
 ) -> str:
-    """Lines against batch size (log2 axis, real values as ticks), labelled at their ends; ``up``
-    names the values' axis.
+    """Return lines against batch size (log2 axis, real values as ticks), labeled at their ends, as
+    SVG; ``up`` names the values' axis.
 
-    With ``log`` the values stand on a log2 axis too, with a line at 1 named "estimate"; with
+    With ``log`` the values are on a log2 axis too, with a line at 1 named "estimate"; with
     ``decades`` on a log10 axis.
     """
     figure, axes = new_axes(y=up)
     for line in lines:
-        colour = SERIES[line.colour % len(SERIES)]
+        color = SERIES[line.colour % len(SERIES)]
         if line.lows:
             axes.fill_between(
-                line.batches, line.lows, line.highs, color=colour, alpha=0.18, linewidth=0
+                line.batches, line.lows, line.highs, color=color, alpha=0.18, linewidth=0
             )
-        axes.plot(
-            line.batches,
-            line.values,
-            "o" if log else "o-",
-            color=colour,
-            markersize=4.5,
-            linewidth=1.6,
-        )
+        style = "o" if log else "o-"
+        axes.plot(line.batches, line.values, style, color=color, markersize=4.5, linewidth=1.6)
     batches = sorted({batch for line in lines for batch in line.batches})
     if len(batches) > 1:  # one batch size has no scale
         axes.set_xscale("log", base=2)
-    shown = batches if len(batches) <= 9 else batches[:: -(-len(batches) // 8)]
-    axes.set_xticks(shown, [str(batch) for batch in shown])
-    axes.minorticks_off()
+    ticks = batches if len(batches) <= 9 else batches[:: -(-len(batches) // 8)]
+    axes.set_xticks(ticks, [str(batch) for batch in ticks])
     axes.set_xlim(batches[0] / 1.25, batches[-1] * 1.25)
     axes.set_xlabel("batch size", color=MUTED, fontsize=10)
+    values = [value for line in lines for value in line.values]
     if log:
-        _ratio_axis(axes, [value for line in lines for value in line.values], batches[0])
-    elif decades:
-        values = [value for line in lines for value in line.values]
-        axes.set_yscale("log")
-        axes.set_ylim(min(values) / 2, max(values) * 2)
-        axes.yaxis.set_major_formatter(formatter(show))
-        axes.minorticks_off()
+        _set_ratio_axis(axes, values)
     else:
-        highest = max(value for line in lines for value in (*line.values, *line.highs))
-        axes.set_ylim(0, highest * 1.12 or 1)
+        if decades:
+            axes.set_yscale("log")
+            axes.set_ylim(min(values) / 2, max(values) * 2)
+        else:
+            highest = max(*values, *(high for line in lines for high in line.highs), 0.0)
+            axes.set_ylim(0, highest * 1.12 or 1)
         axes.yaxis.set_major_formatter(formatter(show))
-    named = len(lines) > 1 or log
-    if named:
+    axes.minorticks_off()
+    is_named = len(lines) > 1 or log
+    if is_named:
         label_ends(axes, lines, log2 if log or decades else float, led=True)
     hits = []
     for line in lines:
-        for place, (batch, value) in enumerate(zip(line.batches, line.values, strict=True)):
-            spread = (
-                f" ({show(line.lows[place])} to {show(line.highs[place])})" if line.lows else ""
-            )
-            hits.append(
-                Hit(
-                    f"{f'{line.label}, ' if named else ''}batch {batch}: {show(value)}{spread}",
-                    batch,
-                    value,
-                )
-            )
+        lead = f"{line.label}, " if is_named else ""
+        bounds = zip(line.lows, line.highs, strict=True) if line.lows else [None] * len(batches)
+        for batch, value, ends in zip(line.batches, line.values, bounds, strict=False):
+            spread = f" ({' to '.join(map(show, ends))})" if ends else ""
+            hits.append(Hit(f"{lead}batch {batch}: {show(value)}{spread}", batch, value))
     return as_svg(figure, name, description, hits)
 
 
@@ -164,34 +197,35 @@ def shares(
     """
     figure, axes = new_axes(height=0.62 + 0.42 * len(rows))
     hits = []
-    for place, (label, parts) in enumerate(rows):
+    for y, (label, parts) in enumerate(rows):
         left = 0.0
-        for part in colours:
+        for part, number in colours.items():
             width = parts.get(part, 0.0) * 100
             if width <= 0:
                 continue
-            said = f"{part}, {what}{label}: {percent(width / 100)}"
-            hits.append(Hit(said, left, place - 0.36, left + width, place + 0.36))
-            colour = SERIES[colours[part] % len(SERIES)]
+            text = f"{part}, {what}{label}: {percent(width / 100)}"
+            hits.append(Hit(text, left, y - 0.36, left + width, y + 0.36))
             axes.barh(
-                place,
+                y,
                 width,
                 left=left,
                 height=0.72,
-                color=colour,
+                color=SERIES[number % len(SERIES)],
                 edgecolor=PAPER,
                 linewidth=1,
                 label=part,
             )
             if width >= 5 + 1.35 * len(part):
-                ink = INK if colours[part] == 8 else ON_DEEP if colours[part] == 0 else "#0b0b0b"
-                spot: dict[str, Any] = {
-                    "ha": "center",
-                    "va": "center",
-                    "fontsize": 9,
-                    "parse_math": False,
-                }
-                axes.text(left + width / 2, place, drawable(part), color=ink, **spot)
+                axes.text(
+                    left + width / 2,
+                    y,
+                    drawable(part),
+                    color={8: INK, 0: ON_DEEP}.get(number, "#0b0b0b"),
+                    ha="center",
+                    va="center",
+                    fontsize=9,
+                    parse_math=False,
+                )
             left += width
     axes.set_xlim(0, 100)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
@@ -251,19 +285,16 @@ def formatter(show: Callable[[float], str]) -> Any:
     return FuncFormatter(lambda value, _: show(value))
 
 
-def _ratio_axis(axes: Axes, values: Sequence[float], first_batch: int) -> None:
-    low, high = min([0.5, *values]) / 1.3, max([2.0, *values]) * 1.3
+def _set_ratio_axis(axes: Axes, values: Sequence[float]) -> None:
     axes.set_yscale("log", base=2)
-    axes.set_ylim(low, high)
-    first, last = ceil(log2(low)), floor(log2(high))
-    step = max(1, ceil((last - first) / 8))
-    ticks = [2.0**power for power in range(first, last + 1) if power % step == 0]
-    axes.set_yticks(ticks, [f"{tick:g}" if tick >= 2**-4 else f"1/{1 / tick:g}" for tick in ticks])
-    axes.minorticks_off()
+    axes.set_ylim(min(0.5, *values) / 1.3, max(2.0, *values) * 1.3)
+    axes.yaxis.set_major_formatter(
+        formatter(lambda value: f"{value:g}" if value >= 2**-4 else f"1/{1 / value:g}")
+    )
     axes.axhline(1, color=INK, linewidth=1)
     axes.annotate(
         "estimate",
-        (first_batch / 1.25, 1),
+        (axes.get_xlim()[0], 1),
         xytext=(3, 3),
         textcoords="offset points",
         fontsize=9,
@@ -274,51 +305,51 @@ def _ratio_axis(axes: Axes, values: Sequence[float], first_batch: int) -> None:
 def label_ends(
     axes: Axes, lines: Sequence[Series], scale: Callable[[float], float], *, led: bool = False
 ) -> None:
-    """A name at the last point of each line, moved apart where names would overlap, and kept beside
-    the axes.
+    """Write a name at the last point of each line, moved apart if names would overlap, and kept
+    next to the axes.
 
-    ``led``: where a name does not stand beside its last point, a thin line leads there, so that no
-    mark stands at another value.
+    ``led``: if a name is not next to its last point, a thin line leads there, so that no mark is
+    at another value.
     """
-    low, high = (scale(end) for end in axes.get_ylim())
-    spots = sorted(
-        ((scale(line.values[-1]) - low) / (high - low), place)
-        for place, line in enumerate(lines[:8])
+    low, high = map(scale, axes.get_ylim())
+    ends = sorted(
+        ((scale(line.values[-1]) - low) / (high - low), number)
+        for number, line in enumerate(lines[:8])
     )
-    places: list[float] = []
-    for height, _ in spots:
-        places.append(max(height, places[-1] + LABEL if places else -1.0))
+    heights: list[float] = []
+    for end, _ in ends:
+        heights.append(max(end, heights[-1] + LABEL if heights else end))
     above = 1.0
-    for at in reversed(range(len(places))):  # as far down as the top needs
-        places[at] = min(places[at], above)
-        above = places[at] - LABEL
+    for index in reversed(range(len(heights))):  # as far down as the top needs
+        heights[index] = min(heights[index], above)
+        above = heights[index] - LABEL
     last = max(line.batches[-1] for line in lines)
-    fixed: dict[str, Any] = {
+    beside: dict[str, Any] = {
         "xycoords": "axes fraction",
         "textcoords": "offset points",
         "va": "center",
         "annotation_clip": False,
     }
-    for (height, number), place in zip(spots, places, strict=True):
-        line = lines[number]
-        colour = SERIES[line.colour % len(SERIES)]
-        if led and (line.batches[-1] != last or abs(place - height) > LABEL / 5):
+    for (end, number), height in zip(ends, heights, strict=True):
+        line, spot = lines[number], (1.0, height)
+        color = SERIES[line.colour % len(SERIES)]
+        if led and (line.batches[-1] != last or abs(height - end) > LABEL / 5):
             x, y = fraction(axes, line.batches[-1], line.values[-1])
             axes.plot(
                 (x, 1.025),
-                (y, place),
+                (y, height),
                 transform=axes.transAxes,
                 clip_on=False,
-                color=colour,
+                color=color,
                 linestyle=":",
                 linewidth=1,
                 zorder=1.5,
             )
         else:
-            axes.annotate("●", (1.0, place), xytext=(3, 0), fontsize=8, color=colour, **fixed)
+            axes.annotate("●", spot, xytext=(3, 0), fontsize=8, color=color, **beside)
         name = drawable(line.label)
         axes.annotate(
-            name, (1.0, place), xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **fixed
+            name, spot, xytext=(12, 0), fontsize=9.5, color=INK, parse_math=False, **beside
         )
 
 

@@ -1,5 +1,5 @@
-"""Drawings of charts.py made part of the page (colours as CSS variables, labels under the pointer),
-or files for a paper: PDF, PNG, SVG in the page's light colours, of a width in millimetres. The same
+"""Drawings of charts.py made part of the page (colors as CSS variables, labels under the pointer),
+or files for a paper: PDF, PNG, SVG in the page's light colors, of a width in millimeters. The same
 input gives the same bytes.
 """
 
@@ -14,27 +14,30 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-INK, MUTED, RULE, PAPER, ON_DEEP = "#010101", "#020202", "#030303", "#050505", "#040404"
-SERIES = tuple(f"#0a0a0{number}" for number in range(10))
-"""Stand-ins; 7 is "other", without a colour of its own, 8 the rest, 9 one colour more."""
+INK, MUTED, RULE, PAPER, ON_DEEP = "#1a1e23", "#59636e", "#e2e4e6", "#fdfdfb", "#ffffff"
+SERIES = (
+    *("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442"),
+    *("#b3bac1", "#e4e7e9", "#8c6d52"),
+)
+"""The light colors of style.css: 7 is "other", without a color of its own, 8 the rest, 9 one color
+more."""
 VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", ON_DEEP: "--on0"} | {
-    colour: f"--s{number}" for number, colour in enumerate(SERIES)
+    color: f"--s{number}" for number, color in enumerate(SERIES)
 }
+"""Color in a drawing -> the variable of the page, which has a dark form too."""
 FORMATS = ("pdf", "png", "svg")
 MM = 25.4
 SMALLEST_TEXT = 0.75
 """Of the page's 10 points: 7.5 pt, at whatever width."""
 LEGEND_ROW = 0.17
 NOTEBOOK_MM, NOTEBOOK_DPI = 150, 110
-_COLOURS = ("color", "markerfacecolor", "markeredgecolor", "facecolor", "edgecolor")
-_KEPT: ContextVar[tuple[list[Drawn], bool] | None] = ContextVar("kept", default=None)
+_COLLECTED: ContextVar[tuple[list[Drawn], bool] | None] = ContextVar("collected", default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,35 +55,41 @@ class Drawn:
 
 
 def svg(name: str, description: str, figure: Figure) -> str:
-    """The drawing, as matplotlib writes it; empty where it is drawn when it is saved."""
-    kept = _KEPT.get()
-    if kept is not None:
-        found, later = kept
-        found.append(Drawn(name, description, figure, later))
+    """Return the drawing, as matplotlib writes it; empty if it is drawn when it is saved."""
+    collected = _COLLECTED.get()
+    if collected is not None:
+        charts, later = collected
+        charts.append(Drawn(name, description, figure, later))
         if later:
             return ""
     return _svg(name, figure)
 
 
 def _svg(name: str, figure: Figure) -> str:
+    out = io.StringIO()
+    with _settings(name), _laid_out(figure):
+        no_dates = {"Date": None, "Creator": None}
+        figure.savefig(out, format="svg", metadata=no_dates, transparent=True)
+    return out.getvalue()
+
+
+@contextmanager
+def _settings(name: str) -> Iterator[None]:
+    """Write text as text, and the same bytes for the same drawing."""
     import matplotlib
 
-    out = io.StringIO()
     settings: Any = {
         "svg.hashsalt": name,
         "svg.fonttype": "none",
+        "pdf.fonttype": 42,
         "font.family": "DejaVu Sans",
         "figure.autolayout": False,
         "figure.constrained_layout.use": False,
     }
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # a glyph that the measuring font lacks; the browser has its own
+        # a glyph that the font lacks is drawn as a box; the browser has its own
         warnings.simplefilter("ignore", UserWarning)
-        with _laid_out(figure):
-            figure.savefig(
-                out, format="svg", metadata={"Date": None, "Creator": None}, transparent=True
-            )
-    return out.getvalue()
+        yield
 
 
 @contextmanager
@@ -99,13 +108,14 @@ def _laid_out(figure: Figure) -> Iterator[None]:
 
 @contextmanager
 def drawn(*, later: bool = False) -> Iterator[list[Drawn]]:
-    """The charts that are drawn inside the block; ``later``: none is drawn before it is saved."""
-    found: list[Drawn] = []
-    token = _KEPT.set((found, later))
+    """Collect the charts that are drawn inside the block; ``later``: none is drawn before it is
+    saved."""
+    charts: list[Drawn] = []
+    token = _COLLECTED.set((charts, later))
     try:
-        yield found
+        yield charts
     finally:
-        _KEPT.reset(token)
+        _COLLECTED.reset(token)
 
 
 class Picture:
@@ -136,8 +146,8 @@ class Picture:
         return self.png
 
     def __repr__(self) -> str:
-        said = self.description.partition(". ")[0]
-        return f"{said} (warning: {self.warning})" if self.warning else said
+        title = self.description.partition(". ")[0]
+        return f"{title} (warning: {self.warning})" if self.warning else title
 
 
 def save(
@@ -150,18 +160,16 @@ def save(
 ) -> None:
     """Write one chart; ``height_mm`` None keeps the height that the text needs. Dates and versions
     are not written."""
-    import matplotlib
     from matplotlib.patheffects import withStroke
     from matplotlib.text import Text
 
     figure = chart.figure
     if chart.later:
-        _svg(chart.name, figure)  # its places stand in the file, too
+        _svg(chart.name, figure)  # it lays out the drawing, as in the page
     wide, high = figure.get_size_inches()
     scale = min(max(width_mm / MM / float(wide), SMALLEST_TEXT), 1.0)
     figure.set_size_inches(width_mm / MM, height_mm / MM if height_mm else float(high) * scale)
     figure.patch.set_alpha(1)
-    _colour(figure)
     _legend(figure, grow=height_mm is None)
     ticks = {
         id(label)
@@ -180,22 +188,14 @@ def save(
         "png": ("Software",),
         "svg": ("Date", "Creator"),
     }[form]
-    settings: Any = {
-        "svg.hashsalt": chart.name,
-        "svg.fonttype": "none",
-        "pdf.fonttype": 42,
-        "font.family": "DejaVu Sans",
-    }
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        # a glyph that the font lacks is drawn as a box
-        warnings.simplefilter("ignore", UserWarning)
+    with _settings(chart.name):
         figure.savefig(out, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white")
 
 
 def _legend(figure: Figure, *, grow: bool) -> None:
-    bars = [one for axes in figure.axes for one in axes.containers]
+    bars = (bar for axes in figure.axes for bar in axes.containers)
     parts: dict[str, Any] = {
-        str(one.get_label()): one for one in bars if not str(one.get_label()).startswith("_")
+        label: bar for bar in bars if not (label := str(bar.get_label())).startswith("_")
     }
     if not parts:
         return
@@ -214,44 +214,6 @@ def _legend(figure: Figure, *, grow: bool) -> None:
     )
     for text in legend.get_texts():
         text.set_parse_math(False)
-
-
-def _colour(figure: Figure) -> None:
-    # the page's colours on white, from its style sheet
-    sheet = resources.files("perfctl.templates").joinpath("style.css").read_text(encoding="utf-8")
-    light = dict(re.findall(r"(--[a-z]+\d*):\s*(#[0-9a-f]{3,6})", sheet[: sheet.index("@media")]))
-    real = {_key(stand_in): light[name] for stand_in, name in VARIABLES.items()} | {
-        _key(PAPER): "#ffffff"
-    }
-    for artist in figure.findobj():
-        for name in _COLOURS:
-            get, put = getattr(artist, f"get_{name}", None), getattr(artist, f"set_{name}", None)
-            if get is not None and put is not None:
-                put(_translated(get(), real))
-    muted, rule = real[_key(MUTED)], real[_key(RULE)]
-    for axes in figure.axes:
-        # also of ticks that the new size adds
-        axes.tick_params(colors=muted, labelcolor=muted, grid_color=rule)
-
-
-def _translated(value: Any, real: dict[tuple[float, ...], str]) -> Any:
-    from matplotlib.colors import to_rgba, to_rgba_array
-
-    if isinstance(value, str) and value in ("none", "auto"):
-        return value
-    colours = [tuple(float(part) for part in colour) for colour in to_rgba_array(value)]
-    new = [
-        to_rgba(real[_key(colour)], colour[3]) if _key(colour) in real else colour
-        for colour in colours
-    ]
-    many = not isinstance(value, str) and len(value) > 0 and not isinstance(value[0], float | int)
-    return new if many or not new else new[0]
-
-
-def _key(colour: Any) -> tuple[float, ...]:
-    from matplotlib.colors import to_rgb
-
-    return tuple(round(part, 4) for part in to_rgb(colour))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,28 +244,27 @@ def shapes(
     ``transform``: from the data's units to the drawing's, counted from below; ``high``: how high
     the drawing is.
     """
-    found = []
+    drawings = []
     for hit in hits:
         x, y = transform((hit.x, hit.y))
         if hit.right is None or hit.top is None:
-            shape, tag = f'cx="{x:.1f}" cy="{high - y:.1f}" r="7"', "circle"
+            shape = f'<circle class="hit" cx="{x:.1f}" cy="{high - y:.1f}" r="7"'
         else:
             right, top = transform((hit.right, hit.top))
             shape = (
-                f'x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" '
+                f'<rect class="hit" x="{min(x, right):.1f}" y="{high - max(y, top):.1f}" '
                 f'width="{abs(right - x):.1f}" height="{abs(top - y):.1f}"'
             )
-            tag = "rect"
-        said = escape(drawable(hit.text, 300))
-        drawn = f'<{tag} class="hit" {shape}><title>{said}</title></{tag}>'
-        found.append(_linked(hit, drawn, said) if hit.href else drawn)
-    return "\n".join(found)
+        tag, label = shape[1:].split()[0], escape(drawable(hit.text, 300))
+        drawing = f"{shape}><title>{label}</title></{tag}>"
+        drawings.append(_linked(hit, drawing, label) if hit.href else drawing)
+    return "\n".join(drawings)
 
 
-def _linked(hit: Hit, drawn: str, said: str) -> str:
+def _linked(hit: Hit, drawing: str, label: str) -> str:
     marks = {"data-trail": hit.trail, "data-layer": hit.layer, "data-direction": hit.direction}
     attributes = "".join(f' {name}="{escape(value)}"' for name, value in marks.items() if value)
-    return f'<a href="{escape(hit.href)}"{attributes} aria-label="{said}">{drawn}</a>'
+    return f'<a href="{escape(hit.href)}"{attributes} aria-label="{label}">{drawing}</a>'
 
 
 def drawable(label: str, most: int = 28) -> str:
@@ -326,15 +287,13 @@ def tidy(text: str, description: str, shapes: str = "") -> str:
     role = "group" if "<a " in shapes else "img"  # what an image holds is not read aloud
     head = f'<svg class="chart" {box.group()} role="{role}" aria-label="{escape(description)}">'
     text = head + text[text.index(">") + 1 :]
-    for colour, variable in VARIABLES.items():
-        text = text.replace(colour, f"var({variable})")
+    for color, variable in VARIABLES.items():
+        text = text.replace(f": {color}", f": var({variable})")
     text = re.sub(r"(font(?:-family)?: ?)([^;\"]*?)'DejaVu Sans'[^;\"]*", _font, text)
     text = re.sub(r'<g id="[^"]*"', "<g", text).replace("; ; ", "; ")
     text = re.sub(r"\s*\n\s*", "\n", text).strip()
     return text.removesuffix("</svg>") + shapes + "</svg>"
 
 
-def _font(found: re.Match[str]) -> str:
-    return (
-        "" if found.group(1).startswith("font-family") else f"font-size: {found.group(2).strip()}"
-    )
+def _font(match: re.Match[str]) -> str:
+    return "" if match[1].startswith("font-family") else f"font-size: {match[2].strip()}"

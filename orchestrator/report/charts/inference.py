@@ -4,67 +4,64 @@ begin with a chapter's key."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from perfctl.orchestrator.ledger.usage.inference import InferencePoint
+from perfctl.orchestrator.ledger.usage.inference import WAYS, InferencePoint, Latency
 from perfctl.orchestrator.ledger.usage.readings import by_device
-from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
+from perfctl.orchestrator.report.charts.charts import (
+    Chart,
+    batch_chart,
+    make_lines,
+    shares_chart,
+    show_share,
+    show_size,
+)
 from perfctl.orchestrator.report.charts.speedup import Bar, Course, bars, plotted, show_time
-from perfctl.orchestrator.report.numbers import per_second, percent, short, size
-from perfctl.orchestrator.statistics import TooWide, share_too_wide, wilson
+from perfctl.orchestrator.report.numbers import per_second, percent, short
 
-MODELS = 8
+MODELS_MAX = 8
 """Lines with a name of their own in one chart; the tables have all models."""
-BARS = 24
-FAR, APART = ("latency", "throughput"), 30
+BARS_MAX = 24
+LOG_CHARTS, LOG_FACTOR = ("latency", "throughput"), 30
 """Charts with a logarithmic axis if values are further apart than this factor: on a linear one
 the small are one line."""
-MOMENTS = 100
-"""Points of a curve over time; of more readings each point is the largest of several."""
-PARTS = {"loading": 1, "copies": 2, "compute": 0}
-"""Part of a step -> its colour."""
-GPU_WAYS = {
-    "kernels": "from the start and duration of every kernel",
-    "sampled": "nvidia-smi or NVML, sampled (approximate)",
-    "DLProf": "GPU Utilization in DLProf's summary",
-}
-"""Way in which the busy share of the GPU is known -> what it rests on."""
+SAMPLES_MAX = 100
+"""Points of a curve over time; of more samples each point is the largest of several."""
+STEP_PARTS = {"loading": 1, "copies": 2, "compute": 0}
+"""Part of a step -> its color."""
 
 
 class Lines(NamedTuple):
-    """A chart of one value, with a line a model."""
+    """A chart of one value, with a line per model."""
 
     name: str
     title: str
     note: str
-    value: Callable[[InferencePoint], float | None]
+    read: Callable[[InferencePoint], float | None]
     show: Callable[[float], str]
 
 
-def show_size(value: float) -> str:
-    """Return bytes as an axis has them."""
-    return short(size(value))
+def _latency_value(
+    read: Callable[[Latency], float | None],
+) -> Callable[[InferencePoint], float | None]:
+    return lambda point: None if point.latency is None else read(point.latency)
 
 
-def _show_share(value: float) -> str:
-    return f"{value * 100:.3g}%"
-
-
-def _percentile(part: int, more: str = "") -> Lines:
-    def value(point: InferencePoint) -> float | None:
-        return None if point.latency is None else point.latency.percentiles[part]
-
-    note = f"copies and computation of a full batch, without loading{more}"
-    return Lines(f"latency-p{part}", f"Latency p{part}", note, value, show_time)
-
-
-def _images_per_second(point: InferencePoint) -> float | None:
-    return None if point.latency is None else point.latency.images_per_second
-
-
-def _host_cores(point: InferencePoint) -> float | None:
+def host_cores_of(point: InferencePoint) -> float | None:
+    """Return the cores that the lightest run kept busy that recorded it."""
     cores = (use.ways.host_cores for use in point.uses)
     return next((count for count in cores if count is not None), None)
+
+
+def _percentile(part: int, note: str = "") -> Lines:
+    return Lines(
+        f"latency-p{part}",
+        f"Latency p{part}",
+        f"copies and computation of a full batch, without loading{note}",
+        _latency_value(lambda item: item.percentiles[part]),
+        show_time,
+    )
 
 
 LATENCY = (
@@ -74,30 +71,30 @@ LATENCY = (
         "throughput-images",
         "Images per second",
         "images of full batches / time of their steps, including the wait for images",
-        _images_per_second,
+        _latency_value(lambda item: item.images_per_second),
         lambda value: short(per_second(value)),
     ),
 )
-UTILISATION = (
+UTILIZATION = (
     Lines(
-        "utilisation-tensor",
+        "utilization-tensor",
         "Tensor cores",
         "tensor cores: value of DLProf or ncu; otherwise share of kernel time by kernel names",
         lambda point: point.tensor.value,
-        _show_share,
+        show_share,
     ),
     Lines(
-        "utilisation-memory",
+        "utilization-memory",
         "Memory of the GPU",
         "highest memory in use / memory of the GPU",
         lambda point: point.memory.value,
-        _show_share,
+        show_share,
     ),
     Lines(
-        "utilisation-host",
+        "utilization-host",
         "Host cores busy",
         "cores that the run's processes kept busy in its steps, mean over time",
-        _host_cores,
+        host_cores_of,
         lambda cores: f"{cores:.3g}",
     ),
 )
@@ -105,167 +102,145 @@ UTILISATION = (
 
 def all_charts(points: Sequence[InferencePoint]) -> dict[str, tuple[Chart, ...]]:
     """Return chapter -> its charts; a chapter without any is left out."""
-    chapters: dict[str, list[Chart]] = {}
+    chapters: dict[str, tuple[Chart, ...]] = {}
     for name, chart in _every_chart(points):
-        chapters.setdefault(name.partition("-")[0], []).append(chart)
-    return {name: tuple(charts) for name, charts in chapters.items()}
+        if chart is not None:
+            key = name.partition("-")[0]
+            chapters[key] = (*chapters.get(key, ()), chart)
+    return chapters
 
 
-def _every_chart(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart]]:
+def _every_chart(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart | None]]:
     """Yield (name, chart) in the order of the chapters."""
     for lines in LATENCY:
-        yield from _draw_lines(lines, points)
-    yield from _step_parts(points)
-    ways = dict.fromkeys(point.gpu_way for point in points if point.gpu_way)
-    for way in ways:  # never two ways in one line
-        title = f"GPU busy ({way})" if len(ways) > 1 else "GPU busy"
-        name = f"utilisation-gpu-{way.lower()}"
-        lines = Lines(name, title, GPU_WAYS[way], lambda point: point.gpu.value, _show_share)
-        yield from _draw_lines(lines, [point for point in points if point.gpu_way == way])
-    for lines in UTILISATION:
-        yield from _draw_lines(lines, points)
+        yield _draw_lines(lines, points)
+    yield _draw_step_parts(points)
+    ways = {point.gpu_way for point in points}
+    for _, way, meaning in WAYS:  # never two ways in one line
+        if way in ways:
+            title = f"GPU busy ({way})" if len(ways - {""}) > 1 else "GPU busy"
+            name = f"utilization-gpu-{way.lower()}"
+            lines = Lines(name, title, meaning, lambda point: point.gpu.value, show_share)
+            yield _draw_lines(lines, [point for point in points if point.gpu_way == way])
+    for lines in UTILIZATION:
+        yield _draw_lines(lines, points)
     note = "; ".join(dict.fromkeys(point.peak_of for point in points if point.peak is not None))
     peak = Lines("memory-peak", "Peak memory", note, lambda point: point.peak, show_size)
-    yield from _draw_lines(peak, points)
-    scored = [point for point in points if top1_of(point) is not None]
-    is_wide = any(map(wide_of, scored))
+    yield _draw_lines(peak, points)
+    is_wide = any(point.latency is not None and point.latency.too_wide for point in points)
     note = "shaded: 95% interval for this many images (Wilson)"
     if is_wide:
         note = "too few images for a 95% interval"
-    top1 = Lines("accuracy-top1", "Top-1", note, top1_of, percent)
-    yield from _draw_lines(top1, scored, None if is_wide else interval_of)
-    yield from _courses(points)
+    top1 = Lines("accuracy-top1", "Top-1", note, _latency_value(lambda item: item.top1), percent)
+    yield _draw_lines(top1, points, is_banded=not is_wide)
+    yield from _draw_samples(points)
 
 
 def _draw_lines(
     lines: Lines,
     points: Sequence[InferencePoint],
-    band: Callable[[InferencePoint], tuple[float, float]] | None = None,
-) -> Iterator[tuple[str, Chart]]:
-    """Yield a line a model; with one batch size, or if no report says its own, a bar a report.
-    Nothing if no value is known."""
-    name, title, note, value_of, show = lines
-    values = {id(point): value_of(point) for point in points}
-    known = [(point, value) for point in points if (value := values[id(point)]) is not None]
-    batches = {point.batch for point, _ in known}
-    if not known:
-        return
+    *,
+    is_banded: bool = False,
+) -> tuple[str, Chart | None]:
+    """Return a line per model; with one batch size, or if no report states its own, a bar per
+    report. None if no value is known."""
+    name, title, note, read, show = lines
+    values = [(point, value) for point in points if (value := read(point)) is not None]
+    batches = {point.batch for point, _ in values}
+    if not values:
+        return name, None
     if len(batches) == 1:
         (batch,) = batches
         rows = [
-            Bar(point.model, value, None, None, place)
-            for place, (point, value) in enumerate(known[:BARS])
+            Bar(point.model, value, None, None, color)
+            for color, (point, value) in enumerate(values[:BARS_MAX])
         ]
-        of_what = "of each report" if batch is None else f"at batch {batch}"
-        svg = bars(name, f"{title} {of_what}", rows, show, _axis(title))
-        if batch is None:
-            note = f"{note}; the reports do not state their batch size"
-            yield name, Chart(f"{title}, by report", svg, note)
-        else:
-            yield name, Chart(f"{title} {of_what}", svg, note)
-        return
+        title += ", by report" if batch is None else f" at batch {batch}"
+        note += "; the reports do not state their batch size" if batch is None else ""
+        return name, Chart(title, bars(name, title, rows, show, _axis(lines.title)), note)
     models = list(dict.fromkeys(point.model for point in points))
+    of_models = {
+        model: {
+            point.batch: value for point, value in values if point.batch and point.model == model
+        }
+        for model in models
+    }
+    ends = {
+        (point.model, point.batch): point.latency.top1_interval
+        for point, _ in values
+        if point.latency is not None and is_banded
+    }
     series = []
-    for model in dict.fromkeys(point.model for point, _ in known):
-        own = [(point, value) for point, value in known if point.model == model and point.batch]
-        if own:
-            ends = [band(point) for point, _ in own] if band else []
-            lows, highs = (tuple(end[place] for end in ends) for place in (0, 1))
-            sizes, heights = tuple(point.batch or 0 for point, _ in own), [at for _, at in own]
-            colour = models.index(model)
-            series.append(Series(model, sizes, tuple(heights), lows, highs, colour))
-    if len(series) > MODELS:
-        note += f"; {MODELS} of {len(series)} models, the table has all"
-    series = series[:MODELS]
-    said = "; ".join(
-        f"{line.label} batch {batch}: {show(value)}"
-        for line in series
-        for batch, value in zip(line.batches, line.values, strict=True)
-    )
+    for line in make_lines(of_models):
+        bounds = [ends[line.label, batch] for batch in line.batches] if ends else []
+        lows, highs = zip(*bounds, strict=True) if bounds else ((), ())
+        color = models.index(line.label)
+        series.append(replace(line, lows=lows, highs=highs, colour=color))
+    if len(series) > MODELS_MAX:
+        note += f"; {MODELS_MAX} of {len(series)} models, the table has all"
+    series = series[:MODELS_MAX]
     every = [value for line in series for value in line.values]
-    is_far = name.startswith(FAR) and min(every) > 0 and max(every) > APART * min(every)
-    up = f"{_axis(title)}, log axis" if is_far else _axis(title)
-    description = f"{title} over batch size. {said}"
-    svg = against_batch(name, description, series, show, decades=is_far, up=up)
-    yield name, Chart(f"{title}, by batch size", svg, note)
+    is_log = name.startswith(LOG_CHARTS) and min(every) > 0 and max(every) > LOG_FACTOR * min(every)
+    up = f"{_axis(title)}{', log axis' if is_log else ''}"
+    title = f"{title}, by batch size"
+    return name, batch_chart(name, title, series, show, note, decades=is_log, up=up)
 
 
-def _step_parts(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart]]:
+def _draw_step_parts(points: Sequence[InferencePoint]) -> tuple[str, Chart | None]:
+    name, title = "throughput-parts", "Parts of a step, by model and batch size"
+    timed = [(point.model, point.latency) for point in points if point.latency is not None]
     rows = [
         (
-            f"{point.model} {timed.batch}",
-            {
-                "loading": timed.load / timed.step,
-                "copies": timed.copy / timed.step,
-                "compute": timed.compute / timed.step,
-            },
+            f"{model} {mean.batch}",
+            dict(
+                zip(
+                    STEP_PARTS,
+                    (mean.load_share, mean.copy / mean.step, mean.compute / mean.step),
+                    strict=True,
+                )
+            ),
         )
-        for point in points
-        if (timed := point.latency) is not None
+        for model, mean in timed[:BARS_MAX]
     ]
-    if rows:
-        title = "Parts of a step, one bar per model and batch size"
-        svg = shares("throughput-parts", title, rows[:BARS], PARTS, what="")
-        note = "shares of the mean step; loading is the wait that computation does not hide"
-        note += f"; the first {BARS} of {len(rows)}" if len(rows) > BARS else ""
-        title = "Parts of a step, by model and batch size"
-        yield "throughput-parts", Chart(title, svg, note, tuple(PARTS.items()))
+    note = "shares of the mean step; loading is the wait that computation does not hide"
+    note += f"; the first {BARS_MAX} of {len(timed)}" if len(timed) > BARS_MAX else ""
+    if not rows:
+        return name, None
+    return name, shares_chart(name, title, title, rows, STEP_PARTS, note, what="")
 
 
-def top1_of(point: InferencePoint) -> float | None:
-    """0..1; None where it was not scored."""
-    return (
-        None if point.latency is None or not images_of(point) else point.latency.figures.get("top1")
-    )
-
-
-def images_of(point: InferencePoint) -> int:
-    """Images that were scored; 0 where that is not known."""
-    return int(point.latency.figures.get("images") or 0) if point.latency is not None else 0
-
-
-def interval_of(point: InferencePoint) -> tuple[float, float]:
-    """95% interval of top-1 over its images. Only where ``top1_of`` gives one."""
-    return wilson(top1_of(point) or 0.0, images_of(point))
-
-
-def wide_of(point: InferencePoint) -> TooWide | None:
-    """Why that interval says nothing: so few images. Only where ``top1_of`` gives one."""
-    return share_too_wide(top1_of(point) or 0.0, images_of(point))
-
-
-def _courses(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart]]:
-    """Yield utilisation and memory of GPUs over time, a line a device of a report."""
+def _draw_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart]]:
+    """Yield utilization and memory of GPUs over time, a line per device of a report."""
     for field, key, title, show in (
-        ("gpu_utilisation", "utilisation", "GPU utilization", _show_share),
+        ("gpu_utilisation", "utilization", "GPU utilization", show_share),
         ("memory_used_bytes", "memory", "GPU memory in use", show_size),
     ):
         lines: list[Course] = []
-        for point, use in ((each, use) for each in points for use in each.uses):
+        for model, batch, use in [(p.model, p.batch, use) for p in points for use in p.uses]:
             devices = by_device(use.run)
             for device, samples in devices.items():
-                known = sorted(
+                values = sorted(
                     (sample.at_ns, float(value))
                     for sample in samples
                     if (value := getattr(sample, field)) is not None
                 )
-                if len({at for at, _ in known}) > 1:
-                    label = point.model + (f" b{point.batch}" if point.batch else "")
+                if len({at_ns for at_ns, _ in values}) > 1:
+                    label = model + (f" b{batch}" if batch else "")
                     label += f" GPU {device}" if len(devices) > 1 else ""
-                    lines.append(_course(label.strip(), known, len(lines)))
+                    lines.append(_course(label.strip(), values, len(lines)))
         if lines:
             titles = (f"{title} over time", "time since the first sample", _axis(title))
-            svg = plotted(f"samples-{key}", lines[:MODELS], (show_time, show), titles)
+            drawing = plotted(f"samples-{key}", lines[:MODELS_MAX], (show_time, show), titles)
             note = "samples of nvidia-smi, DCGM or NVML"
-            note += f"; {MODELS} of {len(lines)} curves" if len(lines) > MODELS else ""
-            yield f"samples-{key}", Chart(f"{title} over time", svg, note)
+            note += f"; {MODELS_MAX} of {len(lines)} curves" if len(lines) > MODELS_MAX else ""
+            yield f"samples-{key}", Chart(titles[0], drawing, note)
 
 
-def _course(label: str, known: Sequence[tuple[int, float]], colour: int) -> Course:
-    each = -(-len(known) // MOMENTS)
-    groups = [known[place : place + each] for place in range(0, len(known), each)]
-    xs = tuple(float(group[0][0] - known[0][0]) for group in groups)
-    return Course(label, xs, tuple(max(value for _, value in group) for group in groups), colour)
+def _course(label: str, values: Sequence[tuple[int, float]], color: int) -> Course:
+    step = -(-len(values) // SAMPLES_MAX)
+    groups = [values[start : start + step] for start in range(0, len(values), step)]
+    xs = tuple(float(group[0][0] - values[0][0]) for group in groups)
+    return Course(label, xs, tuple(max(value for _, value in group) for group in groups), color)
 
 
 def _axis(title: str) -> str:

@@ -1,13 +1,13 @@
-"""The roofline: roofs of one precision, a slope for each memory level that was measured, a point
+"""The roofline: ceilings of one precision, a slope for each memory level that was measured, a point
 for each work and level."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import groupby, product
 from math import atan2, degrees, log10
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.report.charts.charts import as_svg, fraction, new_axes
 from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable
@@ -21,8 +21,12 @@ MARKERS = {
     "L2": ("s", "■", "squares", 2),
     "DRAM": ("o", "●", "circles", 0),
 }
-"""Level -> matplotlib's marker, its sign, its word, and its colour where several levels
+"""Level -> matplotlib's marker, its sign, its word, and its color if several levels
 are drawn."""
+LETTER, LINE = 0.0165, 0.052
+"""Width of a letter and height of a line of text, as shares of the axes."""
+Area = tuple[float, float, float]
+"""Left, right and height of a text or point, as shares of the axes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class Spot:
     colour: int = 0
     named: bool = True
     sure: bool = True
-    """Drawn full; else as a ring."""
+    """Drawn full; otherwise as a ring."""
 
     @property
     def x(self) -> float:
@@ -58,81 +62,72 @@ def roofline(
     peak: float,
     bandwidths: Mapping[str, float],
 ) -> str:
-    """log-log: a slope for each level up to the roof of ``path``; points with their names
-    beside them.
+    """Return as log-log SVG: a slope for each level up to the ceiling of ``path``; points with
+    their names next to them.
 
     bandwidths: level -> bytes/s, of the levels that are drawn. peak: FLOP/s.
     """
     several = len(bandwidths) > 1
     what = "FLOP per byte" if several else f"FLOP per byte of {next(iter(bandwidths))}"
-    figure, axes = new_axes(
-        3.9, what, "FLOP/s", (lambda x: f"{x:g}", lambda y: short(si(y))), log=True
-    )
+    shows = (lambda x: f"{x:g}", lambda y: short(si(y)))
+    figure, axes = new_axes(3.9, what, "FLOP/s", shows, log=True)
     slowest, fastest = min(bandwidths.values()), max(bandwidths.values())
-    low_x = min([peak / fastest / 10, *(spot.x / 2 for spot in spots)])
-    high_x = max([peak / slowest * 10, *(spot.x * 3 for spot in spots)])
+    low_x = min(peak / fastest / 10, *(spot.x / 2 for spot in spots))
+    high_x = max(peak / slowest * 10, *(spot.x * 3 for spot in spots))
     axes.set_xlim(low_x, high_x)
-    axes.set_ylim(min([slowest * low_x, *(spot.y / 2 for spot in spots)]), peak * 2.5)
+    axes.set_ylim(min(slowest * low_x, *(spot.y / 2 for spot in spots)), peak * 2.5)
     for level, bandwidth in bandwidths.items():
-        colour = SERIES[MARKERS[level][3]] if several else INK
-        corner = peak / bandwidth
-        axes.plot([low_x, corner], [low_x * bandwidth, peak], color=colour, linewidth=1.2)
-        _along(
-            axes,
-            f"{MARKERS[level][1] + ' ' if several else ''}{level} {short(si(bandwidth, 'B/s'))}",
-            low_x,
-            bandwidth,
-        )
+        _, sign, _, number = MARKERS[level]
+        color = SERIES[number] if several else INK
+        xs, ys = [low_x, peak / bandwidth], [low_x * bandwidth, peak]
+        axes.plot(xs, ys, color=color, linewidth=1.2)
+        label = f"{sign} {level}" if several else level
+        _write_along(axes, f"{label} {short(si(bandwidth, 'B/s'))}", low_x, bandwidth)
     axes.plot([peak / fastest, high_x], [peak, peak], color=INK, linewidth=1.2)
-    roof = f"{path} {short(si(peak, 'FLOP/s'))}"
-    axes.annotate(
-        roof,
-        (high_x, peak),
-        xytext=(-2, 3),
-        textcoords="offset points",
-        ha="right",
-        fontsize=9,
-        color=INK,
-        parse_math=False,
-    )
+    ceiling = f"{path} {short(si(peak, 'FLOP/s'))}"
+    _write(axes, ceiling, (high_x, peak), (-2, 3), ha="right")
     for _, same in groupby(spots, key=lambda spot: (spot.label, spot.y)):
-        work = list(same)
-        if len(work) > 1:
-            axes.plot(
-                [spot.x for spot in work],
-                [spot.y for spot in work],
-                color=RULE,
-                linewidth=1,
-                zorder=1.5,
-            )
+        levels = list(same)
+        if len(levels) > 1:
+            xs, ys = [spot.x for spot in levels], [spot.y for spot in levels]
+            axes.plot(xs, ys, color=RULE, linewidth=1, zorder=1.5)
     for spot in spots:
-        colour = SERIES[(MARKERS[spot.level][3] if several else spot.colour) % len(SERIES)]
-        fill = colour if spot.sure else PAPER
+        marker, _, _, number = MARKERS[spot.level]
+        color = SERIES[(number if several else spot.colour) % len(SERIES)]
         axes.plot(
             [spot.x],
             [spot.y],
-            MARKERS[spot.level][0],
+            marker,
             markersize=6,
-            color=colour,
-            markerfacecolor=fill,
+            color=color,
+            markerfacecolor=color if spot.sure else PAPER,
             markeredgewidth=1.4,
         )
-    places = [fraction(axes, spot.x, spot.y) for spot in spots]
-    occupied = [(x - 0.015, x + 0.015, y) for x, y in places]
-    occupied.append((1 - 0.0165 * len(roof), 1.0, fraction(axes, high_x, peak)[1] + 0.03))
-    rightmost = {
-        spot.label: max(one.x for one in spots if one.label == spot.label) for spot in spots
-    }
-    for spot, at in zip(spots, places, strict=True):
-        if spot.named and spot.x == rightmost[spot.label]:
-            _beside(axes, drawable(spot.label), at, occupied)
+    of_ceiling = (1 - LETTER * len(ceiling), 1.0, fraction(axes, high_x, peak)[1] + 0.03)
+    _write_names(axes, spots, of_ceiling)
     axes.minorticks_off()
-    hits = [spot.hit for spot in spots]
-    return as_svg(figure, name, description, hits).replace('class="chart"', 'class="chart halo"', 1)
+    drawing = as_svg(figure, name, description, [spot.hit for spot in spots])
+    return drawing.replace('class="chart"', 'class="chart halo"', 1)
 
 
-def _along(axes: Axes, label: str, low_x: float, bandwidth: float) -> None:
-    """The name of a slope, on it, from its lower end; it keeps to the slope when the drawing
+def _write(
+    axes: Axes, label: str, at: tuple[float, float], offset: tuple[float, float], **style: Any
+) -> None:
+    """Write a text ``offset`` points from ``at``."""
+    axes.annotate(
+        label,
+        at,
+        xytext=offset,
+        textcoords="offset points",
+        fontsize=9,
+        color=INK,
+        parse_math=False,
+        **style,
+    )
+
+
+def _write_along(axes: Axes, label: str, low_x: float, bandwidth: float) -> None:
+    """Write the name of a slope on it, from its lower end; it keeps to the slope when the drawing
     changes its shape."""
     from matplotlib.transforms import ScaledTranslation
 
@@ -153,31 +148,27 @@ def _along(axes: Axes, label: str, low_x: float, bandwidth: float) -> None:
     )
 
 
-def _beside(
-    axes: Axes, label: str, at: tuple[float, float], occupied: list[tuple[float, float, float]]
-) -> None:
-    x, y = at
-    width, high = 0.0165 * len(label), 0.052
-    for side, height in [(side, y + step * high) for step in (0, 1, -1) for side in (1, -1)]:
-        left, right = (x + 0.02, x + 0.02 + width) if side > 0 else (x - 0.02 - width, x - 0.02)
-        if left <= 0 or right >= 1.02:
+def _write_names(axes: Axes, spots: Sequence[Spot], of_ceiling: Area) -> None:
+    """Write the name of each work next to its rightmost point, if there is room."""
+    points = [fraction(axes, spot.x, spot.y) for spot in spots]
+    occupied = [*((x - 0.015, x + 0.015, y) for x, y in points), of_ceiling]
+    rightmost: dict[str, float] = {}
+    for spot in spots:
+        rightmost[spot.label] = max(spot.x, rightmost.get(spot.label, spot.x))
+    for spot, (x, y) in zip(spots, points, strict=True):
+        label = drawable(spot.label)
+        if not spot.named or spot.x != rightmost[spot.label]:
             continue
-        if any(
-            abs(height - other) < high and start < right and left < end
-            for start, end, other in occupied
-        ):
-            continue
-        occupied.append((left, right, height))
-        axes.annotate(
-            label,
-            (x, height),
-            xycoords="axes fraction",
-            xytext=(7 * side, 0),
-            textcoords="offset points",
-            va="center",
-            ha="left" if side > 0 else "right",
-            fontsize=9,
-            color=INK,
-            parse_math=False,
-        )
-        return
+        for lines, side in product((0, 1, -1), (1, -1)):
+            near, far = x + 0.02 * side, x + (0.02 + LETTER * len(label)) * side
+            area = (min(near, far), max(near, far), y + lines * LINE)
+            is_inside = area[0] > 0 and area[1] < 1.02
+            if is_inside and not any(_overlap(area, other) for other in occupied):
+                occupied.append(area)
+                style = {"va": "center", "ha": "left" if side > 0 else "right"}
+                _write(axes, label, (x, area[2]), (7 * side, 0), xycoords="axes fraction", **style)
+                break
+
+
+def _overlap(a: Area, b: Area) -> bool:
+    return abs(a[2] - b[2]) < LINE and a[0] < b[1] and b[0] < a[1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 
 from perfctl.orchestrator.counts.counters.sums import instructions
@@ -21,283 +21,229 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     Breakdown,
     RunUsage,
 )
-from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
-from perfctl.orchestrator.report.numbers import ratio, short, si, size, time
+from perfctl.orchestrator.report.charts.charts import (
+    Chart,
+    Series,
+    batch_chart,
+    make_lines,
+    shares_chart,
+    show_seconds,
+    show_share,
+    show_size,
+)
+from perfctl.orchestrator.report.numbers import ratio, short, si
 from perfctl.records.run import Run
 
-COLOURED = 7
-"""Layers with a colour of their own; the rest is "other"."""
-Line = tuple[str, str, dict[int, float]]
-"""(model, quantity, batch size -> value)."""
-DOING = {COMPUTE: 2, COMMUNICATION: 0, COPIES: 1, IDLE: 8}
-"""Part of the time -> colour."""
-PAPER = "multiply-adds, estimated"
+COLORED_LAYERS = 7
+"""Layers with a color of their own; the rest is "other"."""
+LINES_MAX = 6
+"""Lines of a chart of layers or of memory."""
+RATIO_DIFFERENCE_MIN = 0.02
+"""Layers whose ratio differs less from 1 are left out of its chart, if others differ more."""
+PART_COLORS = {COMPUTE: 2, COMMUNICATION: 0, COPIES: 1, IDLE: 8}
+"""Part of the time -> color."""
+ESTIMATED = "multiply-adds, estimated"
+PROFILER_ORDER = {"none": 0, "nsys": 1, "torch": 2}
+"""Of several runs at one batch size, the one that its profiler slows least is shown."""
+Usages = Sequence[tuple[str, Sequence[RunUsage]]]
+"""(model, its runs); the model is "" if there is only one."""
+Quantities = Mapping[str, Callable[[RunUsage], float | None]]
+BUSY_SHARES: Quantities = {
+    "kernels": lambda run: run.ways.kernels.value,
+    "NVML": lambda run: run.ways.nvml.value,
+    "DLProf": lambda run: run.ways.dlprof.value,
+}
+MEMORY_USES: Quantities = {
+    "process, NVML": lambda run: run.memory.process,
+    "device in use": lambda run: run.memory.device,
+    "reserved": lambda run: run.memory.reserved,
+    "host, all processes": lambda run: run.memory.host_all,
+    "host resident": lambda run: run.memory.host,
+}
 
 
-def chart_views(key: str, found: Analysis, *, timed: bool = True) -> tuple[Chart, ...]:
-    """Charts of one study, the ones that answer most first. ``key`` keeps the drawings' inner
-    names apart.
+def chart_views(key: str, analysis: Analysis, *, timed: bool = True) -> tuple[Chart, ...]:
+    """Return the charts of one study, the ones that answer most first. ``key`` keeps the drawings'
+    inner names apart.
 
     timed: with times and memory by batch size, which inference has in the part of all models.
     """
-    ledger, colours = found.ledger, layer_colours(found.ledger)
-    points = found.points if timed else ()
-    times, parts = _times(key, points), [*_breakdown(key, found), *_shares(key, ledger, colours)]
-    first = [*counts_charts(key, found), *clock_charts(key, found), *times[:1], *parts[:1]]
-    return (*first, *_ratio(key, ledger, colours), *parts[1:], *times[1:], *_memory(key, points))
+    ledger, colors = analysis.ledger, layer_colours(analysis.ledger)
+    points = analysis.points if timed else ()
+    times = list(_time_charts(key, points))
+    parts = [_breakdown_chart(key, analysis), _layer_shares_chart(key, ledger, colors)]
+    first = [counts_chart(key, analysis), clock_chart(key, analysis), *times[:1]]
+    ratios, memory = _ratio_chart(key, ledger, colors), _memory_chart(key, points)
+    first_part = next(filter(None, parts), None)
+    rest = [part for part in parts if part is not first_part]
+    charts = (*first, first_part, ratios, *rest, *times[1:], memory)
+    return tuple(chart for chart in charts if chart is not None)
 
 
 def layer_colours(ledger: Ledger) -> dict[str, int]:
-    """layer -> colour, the same on every chart; the layers that take most time have their own."""
+    """Return the color of each layer, the same on every chart; the layers that take most time have
+    their own."""
     weight: dict[str, float] = defaultdict(float)
     for row in ledger.rows:
         weight[row.place] += (row.share or 0) + 1e-18 * (row.paper.value or 0)
-    top = set(sorted(weight, key=lambda layer: -weight[layer])[:COLOURED])
+    top = set(sorted(weight, key=lambda layer: -weight[layer])[:COLORED_LAYERS])
     order = [layer for layer in dict.fromkeys(row.place for row in ledger.rows) if layer in top]
     return {layer: number for number, layer in enumerate(order)}
 
 
-def _times(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
+def _time_charts(key: str, points: Sequence[BatchPoint]) -> Iterator[Chart | None]:
+    """Yield time per sample, then per step, if two batch sizes were timed."""
     timed = [(point, point.step) for point in points if point.step is not None]
-    if len(timed) < 2:
-        return []
     counts = sorted({step.count for _, step in timed})
-    steps = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    note = (
-        f"{'; '.join(sorted({point.basis or '' for point, _ in timed}))}; median and range over "
-        f"{steps} steps"
-    )
-    said = "; ".join(
-        f"batch {point.batch}: {time(point.per_sample)}" for point, _ in timed if point.per_sample
-    )
-    found = []
-    for what, description in (
-        ("sample", f"Time per sample. {said}"),
-        ("step", "Time per step over batch size"),
-    ):
+    steps = " to ".join(map(str, dict.fromkeys((*counts[:1], *counts[-1:]))))
+    bases = "; ".join(sorted({point.basis or "" for point, _ in timed}))
+    for what in ("sample", "step"):
         seconds = {
-            point.batch: [length / parts / 1e9 for length in (step.median, step.low, step.high)]
+            point.batch: [ns / divisor / 1e9 for ns in (step.median, step.low, step.high)]
             for point, step in timed
-            if (parts := point.samples if what == "sample" else 1)
+            if (divisor := point.samples if what == "sample" else 1)
         }
-        if len(seconds) < 2:
-            continue
-        middle, lows, highs = zip(*seconds.values(), strict=True)
-        line = Series(what, tuple(seconds), middle, lows, highs)
-        svg = against_batch(
-            f"{key}-{what}",
-            description,
-            [line],
-            lambda s: short(time(s * 1e9)),
-            up=f"time per {what}",
-        )
-        found.append(Chart(f"Time per {what}, by batch size", svg, note))
-    return found
+        if len(seconds) >= 2:
+            medians, lows, highs = zip(*seconds.values(), strict=True)
+            line = Series(what, tuple(seconds), medians, lows, highs)
+            yield batch_chart(
+                f"{key}-{what}",
+                f"Time per {what}, by batch size",
+                [line],
+                show_seconds,
+                f"{bases}; median and range over {steps} steps",
+                up=f"time per {what}",
+            )
 
 
-def _memory(key: str, points: Sequence[BatchPoint]) -> list[Chart]:
-    lines: list[Series] = []
-    for quantity in dict.fromkeys(name for point in points for name in point.memory):
-        at = {
-            point.batch: float(point.memory[quantity])
-            for point in points
-            if quantity in point.memory
-        }
-        if len(at) >= 2:
-            lines.append(Series(quantity, tuple(at), tuple(at.values()), colour=len(lines)))
-    if not lines:
-        return []
-    svg = against_batch(
-        f"{key}-memory",
-        "Memory over batch size",
-        lines[:6],
-        lambda b: short(size(b)),
-        up="memory",
-    )
+def _memory_chart(key: str, points: Sequence[BatchPoint]) -> Chart | None:
+    values: dict[str, dict[int, float]] = defaultdict(dict)
+    for point in points:
+        for quantity, count in point.memory.items():
+            values[quantity][point.batch] = float(count)
+    lines = make_lines(values, 2)[:LINES_MAX]
     what = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
-    return [Chart(f"{what}, by batch size", svg, "values that the workload recorded about itself")]
+    note = "values that the workload recorded about itself"
+    title = f"{what}, by batch size"
+    return batch_chart(f"{key}-memory", title, lines, show_size, note, up="memory")
 
 
-def _shares(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
+def _layer_shares_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> Chart | None:
     timed = [row for row in ledger.rows if row.share is not None]
     if not timed:
-        return []
+        return None
     parts: dict[int | None, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in timed:
-        parts[row.batch][row.place if row.place in colours else "other layers"] += row.share or 0
+        parts[row.batch][row.place if row.place in colors else "other layers"] += row.share or 0
     for item in ledger.unattributed:
         parts[item.batch]["not attributed"] += item.share
-    legend = dict(colours) | {"other layers": 7, "not attributed": 8}
-    rows = [
-        ("" if batch is None else str(batch), parts[batch])
-        for batch in sorted(parts, key=lambda size: size or 0)
-    ]
-    svg = shares(f"{key}-shares", "Share of time by layer, one bar per batch size", rows, legend)
-    seen = {part for found in parts.values() for part, share in found.items() if share > 0}
-    by_batch = ", by batch size" if len(rows) > 1 else ""
-    title = f"Share of the {timed[0].whole} by layer, all passes{by_batch}"
-    note = "; ".join(sorted({row.basis for row in timed if row.basis}))
-    return [
-        Chart(
-            title,
-            svg,
-            note,
-            tuple((part, colour) for part, colour in legend.items() if part in seen),
-        )
-    ]
+    by_batch = ", by batch size" if len(parts) > 1 else ""
+    return shares_chart(
+        f"{key}-shares",
+        f"Share of the {timed[0].whole} by layer, all passes{by_batch}",
+        "Share of time by layer, one bar per batch size",
+        [(str(batch or ""), parts[batch]) for batch in sorted(parts, key=lambda size: size or 0)],
+        {**colors, "other layers": 7, "not attributed": 8},
+        "; ".join(sorted({row.basis for row in timed if row.basis})),
+    )
 
 
-def _breakdown(key: str, found: Analysis) -> list[Chart]:
-    """What the GPU did with its time, a bar a batch size: of the run whose layer times are read,
-    else of any."""
-    known: dict[int | None, Breakdown] = {}
-    groups = [(at.batch, (at.timing, *at.runs)) for at in found.study.prepared_batches] or [
-        (None, found.study.prepared_runs)
+def _breakdown_chart(key: str, analysis: Analysis) -> Chart | None:
+    """Return the activity of the GPU, one bar per batch size: of the run whose layer times are
+    read, otherwise of any."""
+    groups = [(at.batch, (at.timing, *at.runs)) for at in analysis.study.prepared_batches] or [
+        (None, analysis.study.prepared_runs)
     ]
+    breakdowns: dict[int | None, Breakdown] = {}
     for batch, runs in groups:
-        parts = next(
-            (
-                one
-                for item in runs
-                if item is not None and (one := item.usage.breakdown) is not None
-            ),
-            None,
-        )
-        if parts is not None:
-            known[batch] = parts
-    if not known:
-        return []
-    rows = [("" if batch is None else str(batch), one.shares) for batch, one in known.items()]
-    what = "Step breakdown, by batch size" if len(rows) > 1 else "GPU activity"
-    svg = shares(
-        f"{key}-breakdown",
-        "Share of the time that the GPU computed, communicated, copied, idled",
-        rows,
-        DOING,
-    )
-    spans = "; ".join(dict.fromkeys(one.window for one in known.values()))
-    gpus = max(one.gpus for one in known.values())
+        of_runs = (run.usage.breakdown for run in runs if run is not None)
+        if (breakdown := next(filter(None, of_runs), None)) is not None:
+            breakdowns[batch] = breakdown
+    if not breakdowns:
+        return None
+    windows = "; ".join(dict.fromkeys(breakdown.window for breakdown in breakdowns.values()))
+    gpus = max(breakdown.gpus for breakdown in breakdowns.values())
     over = f", mean of {gpus} GPUs" if gpus > 1 else ""
-    note = f"{spans}{over}; communication and copies only if no computation hides them"
-    seen = {part for one in known.values() for part, share in one.shares.items() if share > 0}
-    return [
-        Chart(
-            what, svg, note, tuple((part, colour) for part, colour in DOING.items() if part in seen)
-        )
-    ]
-
-
-def clock_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
-    """Times of the CPU timer that a verdict calls flat, beside the least that the peak of the
-    GPU allows."""
-    if not any(item.rule == "time does not follow" for item in found.judgement.sweep):
-        return ()
-    read: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    least: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for one in host_times(found.study.runs):
-        if one.run.batch_size is None:
-            continue
-        place = one.layer, one.direction
-        read[place][one.run.batch_size] = one.nanoseconds
-        best = fastest(seen_gpu(one.run), found.study.precision)
-        if best is not None and one.macs:
-            least[place][one.run.batch_size] = 2 * one.macs / best[1] * 1e9
-    place, at = max(read.items(), key=lambda pair: len(pair[1]), default=(("", ""), {}))
-    if len(at) < 2:
-        return ()
-    drawn_lines = [
-        ("CPU timer", at),
-        *([("minimum at peak", least[place])] if len(least[place]) > 1 else []),
-    ]
-    series = [
-        Series(
-            name,
-            tuple(sorted(values)),
-            tuple(values[batch] / 1e9 for batch in sorted(values)),
-            colour=colour,
-        )
-        for colour, (name, values) in enumerate(drawn_lines)
-    ]
-    said = "; ".join(
-        f"{line.label} {time(line.values[0] * 1e9)} to {time(line.values[-1] * 1e9)}"
-        for line in series
+    return shares_chart(
+        f"{key}-breakdown",
+        "Step breakdown, by batch size" if len(breakdowns) > 1 else "GPU activity",
+        "Share of the time that the GPU computed, communicated, copied, idled",
+        [(str(batch or ""), breakdown.shares) for batch, breakdown in breakdowns.items()],
+        PART_COLORS,
+        f"{windows}{over}; communication and copies only if no computation hides them",
     )
-    svg = against_batch(
+
+
+def clock_chart(key: str, analysis: Analysis) -> Chart | None:
+    """Return times of the CPU timer that a cause calls flat, with the minimum that the peak of the
+    GPU allows."""
+    if not any(item.rule == "time does not follow" for item in analysis.judgement.sweep):
+        return None
+    times: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    minima: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
+    for timed in host_times(analysis.study.runs):
+        batch, layer_pass = timed.run.batch_size, (timed.layer, timed.direction)
+        if batch is None:
+            continue
+        times[layer_pass][batch] = timed.nanoseconds / 1e9
+        peak = fastest(seen_gpu(timed.run), analysis.study.precision)
+        if peak is not None and timed.macs:
+            minima[layer_pass][batch] = 2 * timed.macs / peak[1]
+    layer_pass = max(times, key=lambda key: len(times[key]), default=("", ""))
+    lines = make_lines({"CPU timer": times[layer_pass], "minimum at peak": minima[layer_pass]}, 2)
+    if not lines or lines[0].label != "CPU timer":
+        return None
+    note = "minimum: estimated FLOPs / peak of the fastest GPU that fits the records"
+    return batch_chart(
         f"{key}-clock",
-        f"Time of {' '.join(place)}. {said}",
-        series,
-        lambda s: short(time(s * 1e9)),
+        f"Time of {' '.join(layer_pass)}, CPU timer",
+        lines,
+        show_seconds,
+        note if len(lines) > 1 else "from the report",
         decades=True,
         up="time, log axis",
     )
-    note = (
-        "minimum: estimated FLOPs / peak of the fastest GPU that fits the records"
-        if len(series) > 1
-        else ""
-    )
-    return (
-        Chart(
-            f"Time of {' '.join(place)}, CPU timer",
-            svg,
-            note or "from the report",
-        ),
-    )
 
 
-def counts_charts(key: str, found: Analysis) -> tuple[Chart, ...]:
-    """Instructions of the kernels that executed the same at every batch size, and the multiply-adds
-    of their layer.
-
-    Empty without such kernels, or where no layer fits them.
-    """
-    window = found.judgement.window
+def counts_chart(key: str, analysis: Analysis) -> Chart | None:
+    """Return instructions of the kernels that executed the same at every batch size, and the
+    multiply-adds of their layer; None without such kernels, or if no layer fits them."""
+    window = analysis.judgement.window
     if window is None or window.row is None:
-        return ()
-    layer, direction = window.row
-    lines: dict[str, dict[int, float]] = defaultdict(dict)
-    for row in found.ledger.rows:
+        return None
+    values: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in analysis.ledger.rows:
         if (row.layer, row.direction) == window.row and row.whole_paper and row.batch is not None:
-            lines[PAPER][row.batch] = row.whole_paper / 2
-    for at in found.study.prepared_batches:
+            values[ESTIMATED][row.batch] = row.whole_paper / 2
+    for at in analysis.study.prepared_batches:
         if at.counted is None or at.batch is None:
             continue
         for name in ("fadd", "ffma"):
-            value, state = _executed(at, at.counted, window.kernels, name)
+            value, state = _sum_instruction(at, at.counted, window.kernels, name)
             if value:
-                lines[f"{name.upper()}, {state}"][at.batch] = value
-    paper, counted = lines.pop(PAPER, {}), {name: at for name, at in lines.items() if len(at) > 1}
-    if len(paper) < 2 or not counted:
-        return ()
-    grows = max(paper.values()) / min(paper.values())
-    drawn = [(PAPER, paper), *counted.items()]
-    series = [
-        Series(name, tuple(at), tuple(at.values()), colour=place)
-        for place, (name, at) in enumerate(drawn)
-    ]
-    said = "; ".join(
-        f"{line.label} {si(line.values[0])} to {si(line.values[-1])}" for line in series
-    )
-    description = (
-        f"Estimated multiply-adds of {layer} {direction}, and instructions of its kernels. {said}"
-    )
-    svg = against_batch(
+                values[f"{name.upper()}, {state}"][at.batch] = value
+    lines = make_lines(values, 2)
+    if len(lines) < 2 or lines[0].label != ESTIMATED:
+        return None
+    estimates, layer_pass = lines[0].values, " ".join(window.row)
+    kernels = ", ".join(analysis.names.get(name, name) for name in window.kernels)
+    return batch_chart(
         f"{key}-counts",
-        description,
-        series,
+        f"Executed: constant; estimated: {max(estimates) / min(estimates):.3g}-fold",
+        lines,
         lambda n: short(si(n)),
+        f"estimated multiply-adds of {layer_pass}; instructions of {kernels}",
         decades=True,
         up="number, log axis",
     )
-    kernels = ", ".join(found.names.get(name, name) for name in window.kernels)
-    note = f"estimated multiply-adds of {layer} {direction}; instructions of {kernels}"
-    return (Chart(f"Executed: constant; estimated: {grows:.3g}-fold", svg, note),)
 
 
-def _executed(
+def _sum_instruction(
     at: PreparedBatch, counted: PreparedRun, kernels: Collection[str], name: str
 ) -> tuple[float, str]:
-    """(sum over the launches of these kernels in a step, counted or derived) of one instruction."""
-    total, state = 0.0, "counted"
+    """Return the sum of one instruction over the launches of these kernels in a step, and whether
+    it is measured or derived."""
+    total, state = 0.0, "measured"
     for kernel, _ in counted.launches:
         if kernel.name in kernels:
             value = instructions(counted.values.get(kernel.launch, {})).get(name)
@@ -308,157 +254,122 @@ def _executed(
     return total / (counted.steps or 1), state
 
 
-def _ratio(key: str, ledger: Ledger, colours: Mapping[str, int]) -> list[Chart]:
+def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> Chart | None:
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
         if row.ratio and row.batch is not None:
             groups[row.name].append(row)
-    if not groups:
-        return []
-    off = {name: max(abs((row.ratio or 1) - 1) for row in rows) for name, rows in groups.items()}
-    news = [name for name in groups if off[name] > 0.02] or list(groups)
-    far = sorted(news, key=lambda name: -off[name])[:6]
+    differences = {
+        name: max(abs((row.ratio or 1) - 1) for row in rows) for name, rows in groups.items()
+    }
+    different = [name for name in groups if differences[name] > RATIO_DIFFERENCE_MIN] or [*groups]
+    furthest = sorted(different, key=lambda name: -differences[name])[:LINES_MAX]
     lines = [
         Series(
             name,
             tuple(row.size for row in rows),
             tuple(row.ratio or 1 for row in rows),
-            colour=colours.get(rows[0].place, 7),
+            colour=colors.get(rows[0].place, 7),
         )
         for name, rows in groups.items()
-        if name in far
+        if name in furthest
     ]
-    said = "; ".join(
-        f"{line.label} {line.values[-1]:.2f} at batch {line.batches[-1]}" for line in lines
-    )
-    description = f"Executed / estimated FLOPs. {said}"
-    svg = against_batch(
-        f"{key}-ratio", description, lines, ratio, log=True, up="executed / estimated"
-    )
-    near = sum(difference <= 0.02 for name, difference in off.items() if name not in far)
     states = {row.counted.state for rows in groups.values() for row in rows}
-    source = (
-        "derived from kernel names, grids and shapes"
-        if states == {"derived"}
-        else "measured by ncu"
+    is_derived = states == {"derived"}
+    note = "derived from kernel names, grids and shapes" if is_derived else "measured by ncu"
+    near = sum(differences[name] <= RATIO_DIFFERENCE_MIN for name in groups if name not in furthest)
+    if near:
+        note += f"; {near} more within 2% of 1"
+    if len(different) > len(furthest):
+        note += f"; the {len(furthest)} furthest of {len(different)}"
+    title = "Executed / estimated FLOPs, by batch size"
+    return batch_chart(
+        f"{key}-ratio", title, lines, ratio, note, log=True, up="executed / estimated"
     )
-    note = f"{source}{f'; {near} more within 2% of 1' if near else ''}"
-    if len(news) > len(far):
-        note += f"; the {len(far)} furthest of {len(news)}"
-    return [Chart("Executed / estimated FLOPs, by batch size", svg, note)]
 
 
 def across(runs: Sequence[Run]) -> tuple[Chart, ...]:
-    """Both drawings with all studies of ``runs`` in them."""
-    named = [
+    """Return charts of utilization and memory with all studies of ``runs`` in them."""
+    usages = [
         (label(study), [RunUsage(run) for run in study.runs])
         for study in studies(runs)
         if not study.foreign
     ]
-    found = (utilisation_chart("all-utilisation", named), memory_chart("all-memory", named))
-    return tuple(chart for chart in found if chart is not None)
+    charts = utilization_chart("all-utilization", usages), memory_chart("all-memory", usages)
+    return tuple(chart for chart in charts if chart is not None)
 
 
 def label(study: Study) -> str:
-    """The model's name where the workload has one, else the workload's with its own options."""
+    """Return the model's name if the workload has one, otherwise the workload's with its own
+    options."""
     model = study.runs[0].report.environment.get("option:model")
     return model or ", ".join(part for part in (study.workload, study.variant) if part)
 
 
-def utilisation_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]]]) -> Chart | None:
-    """Busy share against batch size: a line a tool, and a line a model where there are several. On
-    a CPU, cores busy."""
-    lines: list[Line] = []
-    for model, runs in studies:
-        ways = [run.ways for run in runs]
-        shares = {
-            "kernels": [way.kernels for way in ways],
-            "NVML": [way.nvml for way in ways],
-            "DLProf": [way.dlprof for way in ways],
-        }
-        lines += [
-            (model, tool, _points(runs, [one.value for one in found]))
-            for tool, found in shares.items()
-        ]
+def utilization_chart(name: str, usages: Usages) -> Chart | None:
+    """Return the busy share against batch size, one line per tool and model. On a CPU, cores
+    busy."""
     note = (
         "kernels: start and duration of each; NVML: driver value, mean over time; DLProf: its "
         "summary"
     )
-    drawn = _chart(
-        name, "Share of time with a busy GPU", lines, lambda share: f"{share * 100:.3g}%", note
-    )
-    if drawn is not None:
-        return drawn
-    hosts = [
-        (model, "host", _points(runs, [run.ways.host_cores for run in runs]))
-        for model, runs in studies
-    ]
+    title = "Share of time with a busy GPU"
+    values = _values_by_batch(usages, BUSY_SHARES)
+    if chart := _usage_chart(name, title, values, show_share, note):
+        return chart
+    values = _values_by_batch(usages, {"": lambda run: run.ways.host_cores})
     note = "cores that the run's processes kept busy in its steps, mean over time"
-    return _chart(name, "Host cores busy", hosts, lambda cores: f"{cores:.3g}", note)
+    return _usage_chart(name, "Host cores busy", values, lambda cores: f"{cores:.3g}", note)
 
 
-def memory_chart(name: str, studies: Sequence[tuple[str, Sequence[RunUsage]]]) -> Chart | None:
-    """Memory against batch size, a line a model: by NVML where it was read, else the allocator's,
-    else the host's."""
-    lines: list[Line] = []
-    for model, runs in studies:
-        used = [run.memory for run in runs]
-        read = {
-            "process, NVML": [item.process for item in used],
-            "device in use": [item.device for item in used],
-            "reserved": [item.reserved for item in used],
-            "host, all processes": [item.host_all for item in used],
-            "host resident": [item.host for item in used],
-        }
-        known = (
-            (model, what, points)
-            for what, values in read.items()
-            if (points := _points(runs, values))
-        )
-        lines += islice(known, 1)
+def memory_chart(name: str, usages: Usages) -> Chart | None:
+    """Return memory against batch size, one line per model: by NVML if it was sampled, otherwise
+    the allocator's, otherwise the host's."""
+    values: dict[tuple[str, str], dict[int, float]] = {}
+    for usage in usages:
+        values |= islice(_values_by_batch([usage], MEMORY_USES).items(), 1)
     note = (
         "maximum of each run: process or device (NVML), reserved (torch allocator), or resident "
         "memory of the host"
     )
-    return _chart(name, "Memory", lines, lambda value: short(size(value)), note)
+    return _usage_chart(name, "Memory", values, show_size, note)
 
 
-def _points(runs: Sequence[RunUsage], values: Sequence[float | None]) -> dict[int, float]:
-    """batch size -> value, of the run that its profiler slows least."""
-    order = {"none": 0, "nsys": 1, "torch": 2}
-    points: dict[int, float] = {}
-    for item, value in sorted(
-        zip(runs, values, strict=True), key=lambda pair: order.get(pair[0].run.profiler, 3)
-    ):
-        if item.run.batch_size is not None and value is not None:
-            points.setdefault(item.run.batch_size, value)
-    return points
+def _values_by_batch(
+    usages: Usages, quantities: Quantities
+) -> dict[tuple[str, str], dict[int, float]]:
+    """Return (model, quantity) -> batch size -> value, if there are two batch sizes."""
+    values: dict[tuple[str, str], dict[int, float]] = {}
+    for model, runs in usages:
+        ordered = sorted(runs, key=lambda item: PROFILER_ORDER.get(item.run.profiler, 3))
+        for quantity, read in quantities.items():
+            points: dict[int, float] = {}
+            for item in ordered:
+                if item.run.batch_size is not None and (value := read(item)) is not None:
+                    points.setdefault(item.run.batch_size, value)
+            if len(points) > 1:
+                values[model, quantity] = points
+    return values
 
 
-def _chart(
-    name: str, title: str, lines: Sequence[Line], show: Callable[[float], str], note: str
+def _usage_chart(
+    name: str,
+    title: str,
+    values: Mapping[tuple[str, str], Mapping[int, float]],
+    show: Callable[[float], str],
+    note: str,
 ) -> Chart | None:
-    """A line is named after its model, and after its quantity where lines differ in it."""
-    kept = [line for line in lines if len(line[2]) > 1]
-    if not kept:
-        return None
-    kinds = {what for _, what, _ in kept}
-    if len(kinds) == 1 and title != "Host cores busy":
-        title += f" ({next(iter(kinds))})"
-    series = []
-    for number, (model, what, points) in enumerate(kept):
-        label = ", ".join(
-            part for part in (model, what if len(kinds) > 1 or not model else "") if part
-        )
-        batches = tuple(sorted(points))
-        series.append(
-            Series(label, batches, tuple(points[batch] for batch in batches), colour=number)
-        )
-    said = "; ".join(
-        f"{line.label} batch {batch}: {show(value)}"
-        for line in series
-        for batch, value in zip(line.batches, line.values, strict=True)
+    """Return a line per model, and per quantity if lines differ in it."""
+    quantities = {quantity for _, quantity in values}
+    up = title.lower()
+    if len(quantities) == 1 and (quantity := next(iter(quantities))):
+        title += f" ({quantity})"
+    lines = make_lines(
+        {
+            ", ".join(
+                filter(None, (model, quantity if len(quantities) > 1 or not model else ""))
+            ): of
+            for (model, quantity), of in values.items()
+        }
     )
-    up = title.partition(" (")[0].lower()
-    svg = against_batch(name, f"{title} over batch size. {said}", series, show, up=up)
-    return Chart(f"{title}, by batch size", svg, note)
+    return batch_chart(name, f"{title}, by batch size", lines, show, note, up=up)

@@ -13,7 +13,7 @@ from perfctl.orchestrator.ledger.usage.exchange import JobTalk
 from perfctl.orchestrator.ledger.usage.phase_layers import PhaseParts
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.study import chart_views, layer_colours, utilisation_chart
+from perfctl.orchestrator.report.charts.study import chart_views, layer_colours, utilization_chart
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.page import ledger_view
@@ -27,9 +27,10 @@ from perfctl.orchestrator.report.ledger.roofline import (
 from perfctl.orchestrator.report.ledger.trail import packed, trails
 from perfctl.orchestrator.report.page import about, kernels, study, usage
 from perfctl.orchestrator.report.page.icicle import icicles
-from perfctl.orchestrator.report.page.inference import answered, inference_tables
 from perfctl.orchestrator.report.page.records import Finding, Section
 from perfctl.orchestrator.report.page.timeline import timelines
+from perfctl.orchestrator.report.studies.inference import inference_tables
+from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
@@ -136,7 +137,7 @@ def _draw_ledger(group: RunGroup) -> dict[str, Any]:
     texts = {item.text for item in group.findings}  # no sentence stands twice
     sweep = (replace(item, sentence="") if item.sentence in texts else item for item in view.sweep)
     fields: dict[str, Any] = {"ledger": replace(view, sweep=tuple(sweep))}
-    minor = frozenset((entry.layer, entry.direction) for entry in view.groups if entry.minor)
+    minor = frozenset((entry.layer, entry.direction) for entry in view.groups if entry.is_minor)
     # the table of parts stands in place of a row for each of hundreds of layers
     if not has_repeats(group.phases) and (drawn := matrix(analysis, minor)) is not None:
         fields["matrix"] = drawn
@@ -159,7 +160,7 @@ def _draw_kernels(group: RunGroup) -> dict[str, Any]:
 
 
 def _draw_utilization(group: RunGroup) -> dict[str, Any]:
-    chart = utilisation_chart(f"{group.key}-utilisation", [("", group.usages)])
+    chart = utilization_chart(f"{group.key}-utilisation", [("", group.usages)])
     return {"charts": (chart,) if chart else ()}
 
 

@@ -14,9 +14,9 @@ from perfctl.orchestrator.report.charts.study import label
 from perfctl.orchestrator.report.findings import SHOWN
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.chapters import RunGroup, make_sections
-from perfctl.orchestrator.report.page.inference import answered
 from perfctl.orchestrator.report.page.records import PageView, StudyView
 from perfctl.orchestrator.report.page.several import overview
+from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.studies.ranks import talks
 from perfctl.records.bench import WORKLOAD
 from perfctl.records.run import Run

@@ -1,5 +1,5 @@
-"""Chapters of a network against pen and paper: its layers, a hand sheet, counts, times by two
-clocks, memory, training, machine and verdicts.
+"""Chapters of a network against manual estimates: its layers, a worked example, executed FLOPs,
+times by two clocks, memory, training, machine and causes.
 
 With two networks, each table has both, in rows one below the other.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 
@@ -25,23 +24,17 @@ from perfctl.orchestrator.ledger.network import (
 )
 from perfctl.orchestrator.ledger.prepared import heading
 from perfctl.orchestrator.ledger.timing import Spread
-from perfctl.orchestrator.report.charts.comparison import (
-    clocks_chart,
-    flops_chart,
-    host_run,
-    step_losses,
-    training_charts,
-)
+from perfctl.orchestrator.report.charts.comparison import clocks_chart, flops_chart, host_run
 from perfctl.orchestrator.report.numbers import full, ratio, si, time
 from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.records import LONGEST, shortened
 from perfctl.orchestrator.report.studies.flops_runs import (
     Compared,
-    find_trained,
+    NetworkRow,
+    causes_chapter,
     machine_chapter,
     memory_chapter,
     training_chapter,
-    verdicts_chapter,
 )
 from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
 from perfctl.orchestrator.report.tables import (
@@ -53,6 +46,7 @@ from perfctl.orchestrator.report.tables import (
     nothing,
     table,
     text_cell,
+    text_columns,
     time_cell,
 )
 from perfctl.orchestrator.report.view import View
@@ -61,6 +55,7 @@ from perfctl.records.run import Run
 SCATTER_MIN = 3.0
 """Steps of one run that differ by this factor are no basis for a comparison of times."""
 UNITS = ("MAC", "FLOP", "elementwise FLOP", "values", "B")
+NO_FORMULA = "an operation has no formula"
 
 
 def subject(
@@ -80,14 +75,7 @@ def subject(
             f"no run{which} with a batch size and shapes of its layers",
             "Name the network with `workload`",
         )
-    layer = layer or networks[0].main_layer() or ""
-    sizes = networks[0].batches
-    batch = batch if batch in sizes else sizes[-1]
-    if networks[0].sheet(batch, layer) is None:
-        raise unknown_layer("layer", layer, networks[0], batch)
-    values = tuple(check_hand_values(networks, hand, batch))
-    points = tuple((network, network.points(layer)) for network in networks)
-    compared = Compared(networks, layer, batch, values, points)
+    compared = _compare(networks, layer, batch, hand)
     facts = {"network": heading(networks[0].analyses[0].study)}
     if len(networks) > 1:
         facts["compared"] = " with ".join(network.label for network in networks)
@@ -96,18 +84,41 @@ def subject(
     return Subject(
         {name: partial(chapter, compared) for name, chapter in CHAPTERS.items()},
         tuple(facts.items()),
-        {"layer": layer, "network": str(compared.runs[0].workload)},
+        {"layer": compared.layer, "network": str(compared.runs[0].workload)},
         origins=tuple(ORIGINS.get(name, name) for name in origins),
     )
 
 
+def _compare(
+    networks: tuple[Network, ...],
+    layer: str | None = None,
+    batch: int | None = None,
+    hand: Sequence[str] = (),
+) -> Compared:
+    first = networks[0]
+    layer = layer or first.main_layer() or ""
+    batch = batch if batch in first.batches else first.batches[-1]
+    if first.sheet(batch, layer) is None:
+        raise unknown_layer("layer", layer, first, batch)
+    values = tuple(check_hand_values(networks, hand, batch))
+    points = tuple((network, network.points(layer)) for network in networks)
+    return Compared(networks, layer, batch, values, points)
+
+
+def draw(runs: Sequence[Run]) -> None:
+    """Draw the charts of the study only, of the layer with the most multiply-adds, if there is one;
+    ``files.drawn`` collects them."""
+    networks = networks_of(runs)
+    if networks and networks[0].main_layer() is not None:
+        compared = _compare(networks)
+        for chapter in (comparison_chapter, time_chapter, training_chapter):
+            chapter(compared)
+
+
 def network_chapter(compared: Compared) -> View:
-    """Layers, output shapes, parameters, multiply-adds, FLOPs and bytes, from the shapes."""
+    """Return layers, output shapes, parameters, multiply-adds, FLOPs and bytes, from the shapes."""
     heads = [
-        Column("layer", style="text"),
-        Column("kind", style="text"),
-        *compared.heads,
-        Column("output shape", style="text"),
+        *text_columns("layer", "kind", "output shape"),
         Column("parameters"),
         Column("MAC", note="multiply-adds of forward"),
         Column("forward FLOP", note="2 x MAC"),
@@ -116,47 +127,46 @@ def network_chapter(compared: Compared) -> View:
         Column("parameter B"),
         Column("written B", note="by forward"),
     ]
-    rows, text = [], []
+    rows: list[NetworkRow] = []
+    text = []
     for network in compared.networks:
         sheet = network.network_sheet(compared.batch)
         text.append(f"{network.label}: {sheet.total.parameters:,} parameters.")
-        for number, line in enumerate((*sheet.lines, *([sheet.total] if sheet.lines else []))):
+        for line in (*sheet.lines, *([sheet.total] if sheet.lines else [])):
             shape = " x ".join(map(str, line.output or ()))
-            unknown = "an operation has no formula"
             cells = [
-                text_cell(line.layer),
+                line.layer,
                 text_cell(line.kind),
-                *compared.name(network),
-                text_cell(shape) if shape else nothing("no output of its own"),
-                count(line.parameters),
-                count(line.macs, unknown),
-                count(line.flops, unknown),
-                count(line.backward_flops, unknown) if sheet.backward else nothing(NO_BACKWARD),
-                count(line.elementwise_flops, unknown),
-                count(line.parameter_bytes),
-                count(line.written_bytes),
+                shape or nothing("no output of its own"),
+                line.parameters,
+                count(line.macs, NO_FORMULA),
+                count(line.flops, NO_FORMULA),
+                count(line.backward_flops, NO_FORMULA) if sheet.backward else nothing(NO_BACKWARD),
+                count(line.elementwise_flops, NO_FORMULA),
+                line.parameter_bytes,
+                line.written_bytes,
             ]
-            rows.append((line is sheet.total, number, cells))
-    rows.sort(key=lambda row: row[:2])
-    caption = f"Layers, parameters and FLOPs on paper, batch {compared.batch}"
-    made = table(caption, heads, [cells for *_, cells in rows])
+            rows.append((network.label, cells))
+    caption = f"Layers, parameters and estimated FLOPs, batch {compared.batch}"
+    made = compared.tabulate(caption, heads, rows)
     return make_chapter(tuple(text), tables=(made,), findings=tuple(_compare_shapes(compared)))
 
 
 def _compare_shapes(compared: Compared) -> Iterator[str]:
-    for (first, before), (second, after) in pairwise(compared.points):
-        a, b = (
-            next((one for one in points if one.batch == compared.batch), None)
-            for points in (before, after)
-        )
-        if a is None or b is None or not a.paper.value or not b.paper.value:
-            continue
-        held = [
+    at_batch = [
+        (network, point)
+        for network, points in compared.points
+        for point in points
+        if point.batch == compared.batch and point.paper.value
+    ]
+    for (first, a), (second, b) in pairwise(at_batch):
+        before, after = (
             network.network_sheet(compared.batch).total.parameters for network in (first, second)
-        ]
+        )
+        factor = ratio((b.paper.value or 0) / (a.paper.value or 1))
         text = (
-            f"{second.label}: {held[1]:,} parameters instead of {held[0]:,}; {compared.layer} does "
-            f"x {ratio(b.paper.value / a.paper.value)} FLOPs"
+            f"{second.label}: {after:,} parameters instead of {before:,}; {compared.layer} does "
+            f"x {factor} FLOPs"
         )
         clocks = a.forward.synchronised, b.forward.synchronised
         if clocks[0] and clocks[1] and compared.scatter < SCATTER_MIN:
@@ -165,40 +175,38 @@ def _compare_shapes(compared: Compared) -> Iterator[str]:
 
 
 def hand_chapter(compared: Compared) -> View:
-    """Values worked out by hand, checked; every figure of the layer in all its units; its sheet
-    line by line."""
+    """Return manual estimates, checked; every figure of the layer in all its units; its worked
+    example line by line."""
     layer, batch = compared.layer, compared.batch
-    quantities: list[tuple[int, list[Cell]]] = []
+    rows: list[NetworkRow] = []
     worked = []
     for network in compared.networks:
         sheet = network.sheet(batch, layer)
         values: dict[str, dict[str, int]] = defaultdict(dict)
         for item in sheet.quantities if sheet else ():
             values[item.quantity].setdefault(item.unit, item.value)
-        for number, (what, by_unit) in enumerate(values.items()):
+        for what, by_unit in values.items():
             absent = "not a figure of this quantity"
             kib = by_unit["B"] / 1024 if "B" in by_unit else None
             cells = [count(by_unit.get(unit), absent) for unit in UNITS]
             cells.append(nothing(absent) if kib is None else Cell(full(kib), value=kib))
-            quantities.append((number, [text_cell(what), *compared.name(network), *cells]))
-        words = ("part", "what", "formula", "numbers", "result")
+            rows.append((network.label, [what, *cells]))
         lines = [
-            [
-                section.title,
-                *map(text_cell, (line.quantity, line.formula, line.numbers, line.result)),
-            ]
+            list(
+                map(
+                    text_cell,
+                    (section.title, line.quantity, line.formula, line.numbers, line.result),
+                )
+            )
             for section in (sheet.sections if sheet else ())
             for line in section.lines
         ]
-        of = f", {network.label}" if len(compared.networks) > 1 else ""
-        caption = f"{layer} at batch {batch}{of}, worked line by line"
-        heads = [Column(word, style="text") for word in words]
-        worked.append(table(caption, heads, lines, tools=False))
-    quantities.sort(key=lambda row: row[0])
-    columns = [Column("quantity", style="text"), *compared.heads, *map(Column, (*UNITS, "KiB"))]
-    every = table(
-        f"{layer} at batch {batch}: every quantity", columns, [cells for _, cells in quantities]
-    )
+        of_network = f", {network.label}" if len(compared.networks) > 1 else ""
+        caption = f"{layer} at batch {batch}{of_network}, worked line by line"
+        heads = text_columns("part", "what", "formula", "numbers", "result")
+        worked.append(table(caption, heads, lines))
+    columns = [*text_columns("quantity"), *map(Column, (*UNITS, "KiB"))]
+    every = compared.tabulate(f"{layer} at batch {batch}: every quantity", columns, rows)
     return make_chapter(
         tuple(explain(value.finding, value.layer) for value in compared.hand),
         tables=(_hand_table(compared), every, *worked),
@@ -208,32 +216,27 @@ def hand_chapter(compared: Compared) -> View:
 
 def _hand_table(compared: Compared) -> Table | None:
     heads = [
-        Column("layer", style="text"),
+        *text_columns("layer"),
         Column("your value"),
-        Column("verdict", style="text"),
-        *compared.heads,
-        Column("batch"),
-        Column("right"),
-        Column("unit", style="text"),
-        Column("quantity", style="text"),
+        *text_columns("result"),
+        *map(Column, ("batch", "right")),
+        *text_columns("unit", "quantity"),
     ]
     rows = []
     for value in compared.hand:
         finding = value.finding
         wrong = f"wrong: {'; '.join(finding.mistakes)}" if finding.is_explained else "not explained"
-        rows.append(
-            [
-                value.layer,
-                Cell(finding.grouped, value=finding.value),
-                "right" if value.is_right else wrong,
-                *([value.network] if compared.heads else []),
-                text_cell(value.batch),
-                finding.correct_value,
-                finding.unit,
-                finding.quantity or "forward",
-            ]
-        )
-    return table("Hand values, checked", heads, rows, tools=False)
+        cells = [
+            value.layer,
+            Cell(finding.grouped, value=finding.value),
+            "right" if value.is_right else wrong,
+            value.batch,
+            finding.correct_value,
+            finding.unit,
+            finding.quantity or "forward",
+        ]
+        rows.append((value.network, cells))
+    return compared.tabulate("Manual estimates, checked", heads, rows)
 
 
 def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
@@ -246,143 +249,140 @@ def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
             yield f"{start} right: {finding.quantity or finding.unit}."
         elif finding.is_explained:
             text = f"{start} wrong: {' and '.join(finding.mistakes)}. Right: {right}."
-            slips = f"{len(finding.mistakes)} slips" if len(finding.mistakes) > 1 else "one slip"
-            yield text if len(text) <= LONGEST else f"{start} wrong by {slips}. Right: {right}."
+            mistakes = (
+                f"{len(finding.mistakes)} mistakes" if len(finding.mistakes) > 1 else "one mistake"
+            )
+            yield text if len(text) <= LONGEST else f"{start} wrong by {mistakes}. Right: {right}."
         else:
-            yield f"{start} none of its figures, and no usual slip makes it; nearest is {right}."
+            yield f"{start} no figure of it, and no usual mistake gives it; the nearest is {right}."
 
 
 def comparison_chapter(compared: Compared) -> View:
-    """Paper, counted and derived FLOPs of the layer's forward pass, and of the whole step."""
+    """Return estimated, executed and derived FLOPs of the layer's forward pass, and of the complete
+    step."""
     layer, points = compared.layer, compared.all_points
     heads = [
         Column("batch"),
-        *compared.heads,
-        Column(f"{layer} on paper", "MAC"),
-        Column(f"{layer} on paper", "FLOP"),
-        Column(f"{layer} counted", "FLOP", note="by hardware counters"),
+        Column(f"{layer} estimated", "MAC"),
+        Column(f"{layer} estimated", "FLOP"),
+        Column(f"{layer} executed", "FLOP", note="by hardware counters"),
         Column(f"{layer} derived", "FLOP", note="from kernel names, grids and shapes"),
-        Column("counted / paper"),
+        Column("executed / estimated"),
         Column("outside layers, collected", "FLOP", note="instructions of kernels in no range"),
         Column("outside layers, derived", "FLOP", note="with those that were not collected"),
-        Column("step on paper", "FLOP", note="forward and backward of all layers"),
-        Column("step counted", "FLOP"),
+        Column("step estimated", "FLOP", note="forward and backward of all layers"),
+        Column("step executed", "FLOP"),
     ]
-    rows = []
-    for name, point in compared.rows():
-        paper, counted = point.paper.value, point.counted
-        share = counted.value / paper if counted.value is not None and paper else None
+    rows: list[NetworkRow] = []
+    for label, point in points:
+        estimated, executed = point.paper.value, point.counted
+        share = executed.value / estimated if executed.value is not None and estimated else None
         loose = (point.loose.flops, point.loose.derived)
-        rows.append(
-            [
-                *name,
-                count(None if paper is None else int(paper / 2), point.paper.reason or ""),
-                _exact(point.paper),
-                figure_cell(counted, "FLOP"),
-                figure_cell(point.derived, "FLOP"),
-                nothing(counted.reason or "not counted")
-                if share is None
-                else Cell(ratio(share), value=share),
-                *(
-                    count(None if value is None else round(value), "no such kernel was collected")
-                    for value in loose
-                ),
-                _exact(point.step_paper),
-                figure_cell(point.step_counted, "FLOP"),
-            ]
-        )
-    made = table(f"FLOPs of {layer} forward and of a step", heads, rows, tools=False)
-    remedies = {
-        "counted": "Run the same command on a machine with an NVIDIA GPU and ncu",
-        "derived": "They need the kernels of a GPU, from torch, nsys or ncu",
-    }
+        cells = [
+            point.batch,
+            count(None if estimated is None else int(estimated / 2), point.paper.reason or ""),
+            _exact_cell(point.paper),
+            figure_cell(executed, "FLOP"),
+            figure_cell(point.derived, "FLOP"),
+            _ratio_cell(share, executed.reason or "not collected"),
+            *(
+                count(None if value is None else round(value), "no such kernel was collected")
+                for value in loose
+            ),
+            _exact_cell(point.step_paper),
+            figure_cell(point.step_counted, "FLOP"),
+        ]
+        rows.append((label, cells))
     figures = {
-        "counted": [point.counted for point in points],
-        "derived": [point.derived for point in points],
+        "executed": ([point.counted for _, point in points], "run it on an NVIDIA GPU with ncu"),
+        "derived": (
+            [point.derived for _, point in points],
+            "they need the kernels of a GPU, from torch, nsys or ncu",
+        ),
     }
     missing = [
-        (f"{what} FLOPs of {layer}", f"{found[0].reason or 'not collected'}. {remedies[what]}")
-        for what, found in figures.items()
-        if found and all(figure.value is None for figure in found)
+        (f"{what} FLOPs of {layer}", f"{of[0].reason or 'not collected'}; {fix}")
+        for what, (of, fix) in figures.items()
+        if of and all(figure.value is None for figure in of)
     ]
+    caption = f"FLOPs of {layer} forward and of a step"
     return make_chapter(
-        charts=(flops_chart(layer, _labelled(compared)),),
-        tables=(made and replace(made, notes=()),),
+        charts=(flops_chart(layer, _labeled(compared)),),
+        tables=(compared.tabulate(caption, heads, rows, explains=False),),
         findings=tuple(_judge_counts(compared)),
         missing=tuple(missing),
     )
 
 
-def _exact(figure: Figure) -> Cell:
+def _exact_cell(figure: Figure) -> Cell:
     if figure.lower_bound:
         return figure_cell(figure, "FLOP")
     value = None if figure.value is None else round(figure.value)
     return count(value, figure.reason or "not known")
 
 
+def _ratio_cell(value: float | None, reason: str) -> Cell:
+    return nothing(reason) if value is None else Cell(ratio(value), value=value)
+
+
 def _judge_counts(compared: Compared) -> Iterator[str]:
-    _, points = compared.points[0]
-    last = points[-1]
-    if (paper := last.paper.value) is None:
+    last = compared.points[0][1][-1]
+    if (estimated := last.paper.value) is None:
         return
-    start = f"{compared.layer} forward at batch {last.batch}: {si(paper, 'FLOP')} on paper"
-    known = {"counted": last.counted.value, "derived from its kernels": last.derived.value}
-    for how, value in known.items():
+    start = f"{compared.layer} forward at batch {last.batch}: {si(estimated, 'FLOP')} estimated"
+    for how, value in (("executed", last.counted.value), ("derived", last.derived.value)):
         if value is not None:
-            yield f"{start}, {si(value, 'FLOP')} {how} ({ratio(value / paper)} of paper)."
+            yield f"{start}, {si(value, 'FLOP')} {how} ({ratio(value / estimated)}x)."
             return
     if last.loose.flops is not None:
         loose = f"{si(last.loose.flops, 'FLOP')} of {', '.join(last.loose.names)}"
         yield f"{start}; kernels of no layer show {loose}."
     else:
-        why = (last.counted.reason or "no counters at this batch size").partition(";")[0]
-        yield shortened(f"{start}; nothing was counted: {why}.")
+        reason = (last.counted.reason or "no counters at this batch size").partition(";")[0]
+        yield shortened(f"{start}; no executed FLOPs: {reason}.")
 
 
-def _labelled(compared: Compared) -> list[tuple[str, Sequence[LayerPoint]]]:
+def _labeled(compared: Compared) -> list[tuple[str, Sequence[LayerPoint]]]:
     """Return points with names for charts: without the word that all begin with."""
     words = [network.label.split() for network in compared.networks]
-    has_same = len({tuple(one[:1]) for one in words}) == 1 and all(one[1:] for one in words)
+    has_same = len({label[0] for label in words}) == 1 and all(label[1:] for label in words)
     return [
-        ("" if len(words) == 1 else " ".join(one[1:] if has_same else one), points)
-        for one, (_, points) in zip(words, compared.points, strict=True)
+        ("" if len(words) == 1 else " ".join(label[1:] if has_same else label), points)
+        for label, (_, points) in zip(words, compared.points, strict=True)
     ]
 
 
 def time_chapter(compared: Compared) -> View:
-    """Times of the layer and of a step by the synchronised clock and under the profiler."""
+    """Return times of the layer and of a step by the synchronized clock and under the profiler."""
     layer, points = compared.layer, compared.all_points
-    bases = dict.fromkeys(
-        clocks.basis for point in points for clocks in (point.forward, point.step) if clocks.basis
-    )
+    both = [clocks for _, point in points for clocks in (point.forward, point.step)]
+    bases = dict.fromkeys(clocks.basis for clocks in both if clocks.basis)
     host_rows = [
-        [*name, host_run(tool), Cell(f"{ns / 1e6:g}", full(ns, "ns"), value=ns / 1e6)]
-        for name, point in compared.rows()
+        (
+            label,
+            [point.batch, host_run(tool), Cell(f"{ns / 1e6:g}", full(ns, "ns"), value=ns / 1e6)],
+        )
+        for label, point in points
         for tool, ns in point.host
     ]
-    heads = [Column("batch"), *compared.heads, Column("run", style="text"), Column("time", "ms")]
+    heads = [Column("batch"), *text_columns("run"), Column("time", "ms")]
     missing = []
-    if not any(point.forward.synchronised for point in points):
-        why = "no run timed its layers with one: those of built-in workloads do"
-        missing.append((f"time of {layer} by a synchronised clock", why))
-    if not any(point.forward.profiled for point in points):
-        why = "no trusted report times it: nsys and the PyTorch profiler do"
-        missing.append((f"time of {layer} under a profiler", why))
+    if not any(point.forward.synchronised for _, point in points):
+        reason = "no run timed its layers with one: those of built-in workloads do"
+        missing.append((f"time of {layer} by a synchronized clock", reason))
+    if not any(point.forward.profiled for _, point in points):
+        reason = "no trusted report times it: nsys and the PyTorch profiler do"
+        missing.append((f"time of {layer} under a profiler", reason))
+    passes = {"forward": lambda point: point.forward, "backward": lambda point: point.backward}
+    step = {"step": lambda point: point.step}
+    host_caption = f"Time of {layer} by the CPU timer, as reported"
     return make_chapter(
         (f"Profiler: {'; '.join(bases)}.",) if bases else (),
-        (clocks_chart(layer, _labelled(compared)),),
+        (clocks_chart(layer, _labeled(compared)),),
         (
-            _clocks_table(
-                f"Time of {layer}, by two clocks",
-                compared,
-                {"forward": lambda point: point.forward, "backward": lambda point: point.backward},
-            ),
-            _clocks_table(
-                "Time of a step, by two clocks", compared, {"step": lambda point: point.step}
-            ),
-            table(
-                f"Time of {layer} by the host's clock, as reported", heads, host_rows, tools=False
-            ),
+            _clocks_table(f"Time of {layer}, by two clocks", compared, passes),
+            _clocks_table("Time of a step, by two clocks", compared, step),
+            compared.tabulate(host_caption, heads, host_rows),
         ),
         findings=tuple(_judge_times(compared)),
         missing=tuple(missing),
@@ -392,36 +392,32 @@ def time_chapter(compared: Compared) -> View:
 def _clocks_table(
     caption: str, compared: Compared, parts: dict[str, Callable[[LayerPoint], Clocks]]
 ) -> Table | None:
-    heads = [Column("batch"), *compared.heads]
+    heads = [Column("batch")]
     for what in parts:
+        note = "a clock that waits for the device, no profiler; median"
         heads += [
-            Column(
-                f"{what}, clock",
-                base="ns",
-                note="a clock that waits for the device, no profiler; median",
-            ),
+            Column(f"{what}, clock", base="ns", note=note),
             Column(f"{what}, profiler", base="ns", note="median over the measured steps"),
             Column(f"{what}, profiler / clock"),
         ]
-    rows = []
-    for name, point in compared.rows():
-        cells = []
+    rows: list[NetworkRow] = []
+    for label, point in compared.all_points:
+        cells: list[object] = [point.batch]
         for clocks in (part(point) for part in parts.values()):
-            factor = clocks.factor
             cells += [
-                _spread_cell(clocks.synchronised, "no run timed it with a synchronised clock"),
+                _spread_cell(clocks.synchronised, "no run timed it with a synchronized clock"),
                 _spread_cell(clocks.profiled, "no profiler timed it", clocks.basis),
-                nothing("needs both") if factor is None else Cell(ratio(factor), value=factor),
+                _ratio_cell(clocks.factor, "needs both"),
             ]
-        rows.append([*name, *cells])
-    made = table(caption, heads, rows, tools=False)
-    has_times = made is not None and len(made.columns) > 1 + len(compared.heads)
-    return replace(made, notes=()) if made is not None and has_times else None
+        rows.append((label, cells))
+    made = compared.tabulate(caption, heads, rows, explains=False)
+    has_times = made is not None and any(column.base == "ns" for column in made.columns)
+    return made if has_times else None
 
 
-def _spread_cell(spread: Spread | None, why: str, basis: str | None = None) -> Cell:
+def _spread_cell(spread: Spread | None, reason: str, basis: str | None = None) -> Cell:
     if spread is None:
-        return nothing(why)
+        return nothing(reason)
     text = f"{time(spread.low)} to {time(spread.high)} over {spread.count} steps"
     return time_cell(spread.median, note="; ".join(filter(None, (text, basis))))
 
@@ -431,7 +427,7 @@ def _judge_times(compared: Compared) -> Iterator[str]:
     _, points = compared.points[0]
     chosen = next((point for point in points if point.batch == compared.batch), points[-1])
     both = {
-        "on the synchronised clock": chosen.forward.synchronised,
+        "on the synchronized clock": chosen.forward.synchronised,
         "under the profiler": chosen.forward.profiled,
     }
     if times := [f"{time(spread.median)} {how}" for how, spread in both.items() if spread]:
@@ -461,37 +457,5 @@ CHAPTERS: dict[str, Callable[[Compared], View]] = {
     "memory": memory_chapter,
     "training": training_chapter,
     "machine": machine_chapter,
-    "verdicts": verdicts_chapter,
+    "causes": causes_chapter,
 }
-
-
-def draw(networks: Sequence[Network]) -> None:
-    """Draw the charts of the study alone, of the layer with most multiply-adds; ``files.drawn``
-    collects them."""
-    layer = networks[0].main_layer()
-    if layer is None:
-        return
-    points = tuple((network, network.points(layer)) for network in networks)
-    labelled = _labelled(Compared(tuple(networks), layer, 0, (), points))
-    flops_chart(layer, labelled)
-    clocks_chart(layer, labelled)
-    trained = [
-        (network, run)
-        for network in networks
-        if (run := find_trained(network, network.batches[-1])) is not None
-    ]
-    several = len(networks) > 1
-    named = [(network.label if len(trained) > 1 else "", run) for network, run in trained]
-    tuple(training_charts(named))
-    if not trained:  # repeats and other profilers see the same losses
-        step_losses(
-            "training-loss",
-            [
-                (
-                    f"{network.label}, batch {batch}" if several else f"batch {batch}",
-                    next(run for run in network.runs if run.batch_size == batch),
-                )
-                for network in networks
-                for batch in network.batches
-            ],
-        )

@@ -1,129 +1,122 @@
-"""What stands out in inference at low batch, one sentence each of at most LONGEST characters."""
+"""Findings of inference at low batch: sentences about each quantity that compare the models."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.usage.inference import (
     PAYS,
     BusyFrom,
     InferencePoint,
     Latency,
+    latencies,
+    latency,
+    least_watched,
     pays_until,
 )
 from perfctl.orchestrator.ledger.usage.readings import BUSY
-from perfctl.orchestrator.report.charts.inference import images_of, interval_of, top1_of, wide_of
 from perfctl.orchestrator.report.numbers import per_second, percent, time
-from perfctl.orchestrator.report.page.records import LONGEST
-from perfctl.orchestrator.report.tables import Cell, nothing, text_cell
+from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.statistics import FEWEST_STEPS, Ratio, Untested, compare_samples
-from perfctl.records.report import Summary
 from perfctl.records.run import Run
 
 UNEVEN_MIN = 1.5
-"""p95 over the median, from which answers are uneven."""
+"""Smallest p95 / median that is reported as an uneven latency."""
 WAITING_MIN = 0.2
-"""Larger shares of a step that wait for images are said."""
-LABELS = {
-    "GPU utilisation": r"GPU Utili[sz]ation",
-    "tensor core utilisation": r"Tensor Core (?:Kernel )?Utili[sz]ation",
-    "memory": r"Memory Duration",
-    "data loader": r"Dataloader Duration",
-}
-"""Heading of a column -> the label that DLProf's summary has for it, in any version."""
-Short = list[tuple[str, str]]
-"""(sentence about a model, the same in short)."""
+"""Smallest share of a step that is reported as waiting for images."""
+BUSY_WAYS = {"kernels": "its kernels", "sampled": "sampling", "DLProf": "DLProf's summary"}
+Timed = Mapping[str, Sequence[Latency]]
+"""Model -> its timed batch sizes, ascending."""
 
 
-def names_of(points: Sequence[InferencePoint]) -> list[str]:
-    """Return the models, in order of appearance."""
-    return list(dict.fromkeys(point.model for point in points))
+def answered(study: Study) -> bool:
+    """Return whether the study is inference over images, with times of its batches."""
+    return not study.foreign and any(latency(run) is not None for run in study.runs)
 
 
-def _latencies(points: Sequence[InferencePoint]) -> list[list[Latency]]:
+def inference_findings(runs: Iterable[Run]) -> list[Finding]:
+    """Return the findings of all quantities that the steps of the runs give; empty if no run is
+    inference over images."""
+    timed: dict[str, list[Latency]] = {}
+    for item in least_watched(latencies(runs)):
+        timed.setdefault(item.model, []).append(item)
+    judges = (judge_throughput, judge_latency, judge_accuracy, judge_images)
+    return [Finding(text, "inference") for judge in judges for text in judge(timed)]
+
+
+def timed_models(points: Iterable[InferencePoint]) -> dict[str, list[Latency]]:
     """Return the timed batch sizes of each model that has some."""
-    found = [
-        [point.latency for point in points if point.model == model and point.latency is not None]
-        for model in names_of(points)
-    ]
-    return [timed for timed in found if timed]
+    timed: dict[str, list[Latency]] = {}
+    for point in points:
+        if point.latency is not None:
+            timed.setdefault(point.model, []).append(point.latency)
+    return timed
 
 
-def _join(lead: str, found: Short) -> Iterator[str]:
-    """Yield the sentences of up to two models, else one list of all of them as far as it fits."""
-    if len(found) <= 2:
-        yield from (sentence for sentence, _ in found)
-        return
-    for number in range(len(found), 0, -1):
-        rest = f" and {len(found) - number} more" if number < len(found) else ""
-        text = f"{lead}: {'; '.join(short for _, short in found[:number])}{rest}."
+def list_models(lead: str, facts: Sequence[str]) -> Iterator[str]:
+    """Yield one sentence with as many models as fit; nothing without facts."""
+    for number in range(len(facts), 0, -1):
+        rest = " and others" if number < len(facts) else ""
+        text = f"{lead} {'; '.join(facts[:number])}{rest}."
         if len(text) <= LONGEST or number == 1:
             yield text
             return
 
 
-def judge_throughput(points: Sequence[InferencePoint]) -> Iterator[str]:
-    """Which model is the fastest at which batch size and by how much; from which batch size on a
-    larger one hardly pays; what waits for images."""
-    models = _latencies(points)
-    best = sorted(
-        (max(timed, key=lambda one: one.images_per_second) for timed in models),
-        key=lambda one: -one.images_per_second,
-    )
-    if len(best) > 1:
-        yield _headline(best[0], best[1])
-    pays: Short = []
-    runs: Short = []
-    waits: Short = []
-    share = f"under {PAYS * 100:.0f}% more images/s"
-    for timed in models:
-        model = timed[0].model
-        rates = {one.batch: one.images_per_second for one in timed}
-        first, top = min(rates), max(rates, key=lambda batch: rates[batch])
-        since, last = pays_until(rates), max(rates)
-        if len(rates) > 1 and since == last:
-            most = f"up to the largest that was measured, {last}"
-            text = f"A larger batch gives {model} more images/s {most}."
-            pays.append((text, f"{model} none up to {last}"))
-        elif len(rates) > 1:
-            text = f"From batch {since} on, a larger batch gives {model} {share}."
-            pays.append((text, f"{model} {since}"))
-        text = f"{model} runs {per_second(rates[top])} images/s at batch {top}"
-        if top != first:
-            text += f", {times_as_many(rates[top] / rates[first])} at batch {first}"
-        runs.append((f"{text}.", f"{model} {per_second(rates[top])} at batch {top}"))
-        real = [one for one in timed if not one.synthetic]
-        worst = max(real, key=lambda one: one.load_share, default=None)
+def judge_throughput(timed: Timed) -> Iterator[str]:
+    """Yield the fastest model, the most images per second of each, the batch size from which a
+    larger one hardly pays, and what waits for images."""
+    best = {
+        model: max(items, key=lambda item: item.images_per_second) for model, items in timed.items()
+    }
+    fastest = sorted(best.items(), key=lambda pair: -pair[1].images_per_second)
+    if len(fastest) > 1:
+        yield _compare_fastest(*fastest[:2])
+    most, pays, waits, workers = [], [], [], 0
+    for model, items in timed.items():
+        rates = {item.batch: item.images_per_second for item in items}
+        top, last = best[model].batch, max(rates)
+        text = f"{model} {per_second(rates[top])} at batch {top}"
+        if top != min(rates):
+            text += f" ({rates[top] / rates[min(rates)]:.1f}x batch {min(rates)})"
+        most.append(text)
+        if len(rates) > 1:
+            since = pays_until(rates)
+            pays.append(f"{model} none up to {last}" if since == last else f"{model} {since}")
+        real = [item for item in items if not item.synthetic]
+        worst = max(real, key=lambda item: item.load_share, default=None)
         if worst is not None and worst.load_share >= WAITING_MIN:
-            at = f"{percent(worst.load_share)} of a step at batch {worst.batch}"
-            text = f"{model} waits for images in {at}"
-            if worst.workers is not None:
-                more = max(2, worst.workers * 2)
-                text += f"; --dataloader-workers {more} loads more of them meanwhile"
-            waits.append((f"{text}.", f"{model} {at}"))
-    yield from _join(f"Batch from which a larger one gives {share}", pays)
-    yield from _join("Most images/s", runs)
-    yield from _join("Waiting for images", waits)
-
-
-def _headline(first: Latency, second: Latency) -> str:
-    mine, other = (
-        f"{per_second(one.images_per_second)} images/s at batch {one.batch}"
-        for one in (first, second)
+            waits.append(f"{model} {percent(worst.load_share)} at batch {worst.batch}")
+            workers = max(workers, 2, (worst.workers or 0) * 2)
+    yield from list_models("The most images/s are:", most)
+    share = f"under {PAYS * 100:.0f}%"
+    yield from list_models(
+        f"A larger batch gives {share} more images/s from these batch sizes on:", pays
     )
-    fewest = min(first.count, second.count)
-    samples = ([[step / one.batch for step in one.steps]] for one in (first, second))
-    judged = compare_samples(*samples)
-    if isinstance(judged, Ratio) and judged.low <= 1 <= judged.high:
-        return f"{first.model} and {second.model} cannot be told apart: at best {mine} and {other}."
-    if isinstance(judged, Untested) and fewest < FEWEST_STEPS:
+    lead = f"Steps wait for images (--dataloader-workers {workers} loads more at once):"
+    yield from list_models(lead, waits)
+
+
+def _compare_fastest(first: tuple[str, Latency], second: tuple[str, Latency]) -> str:
+    (model, best), (other_model, other) = first, second
+    rate, other_rate = (
+        f"{per_second(item.images_per_second)} images/s at batch {item.batch}"
+        for item in (best, other)
+    )
+    fewest = min(best.count, other.count)
+    result = compare_samples(
+        *([[step / item.batch for step in item.steps]] for item in (best, other))
+    )
+    if isinstance(result, Ratio) and result.low <= 1 <= result.high:
+        return f"{model} and {other_model} cannot be told apart: at best {rate} and {other_rate}."
+    if isinstance(result, Untested) and fewest < FEWEST_STEPS:
         return (
-            f"{first.model} was the fastest ({mine}; {second.model} {other}), but {fewest} timed "
+            f"{model} was the fastest ({rate}; {other_model} {other_rate}), but {fewest} timed "
             "batches are too few to be sure."
         )
-    factor = times_as_many(first.images_per_second / second.images_per_second)
-    return f"{first.model} is the fastest: {mine}, {factor} {second.model} at its best ({other})."
+    factor = times_as_many(best.images_per_second / other.images_per_second)
+    return f"{model} is the fastest: {rate}, {factor} {other_model} at its best ({other_rate})."
 
 
 def times_as_many(factor: float) -> str:
@@ -131,148 +124,70 @@ def times_as_many(factor: float) -> str:
     return "about as many as" if factor < 1.05 else f"{factor:.1f} times as many as"
 
 
-def judge_latency(points: Sequence[InferencePoint]) -> Iterator[str]:
-    """How long an answer takes, and where answers are uneven."""
-    found: Short = []
-    uneven = []
-    for timed in _latencies(points):
-        model = timed[0].model
-        middles = {one.batch: time(one.percentiles[50] or 0) for one in timed}
-        ends = dict.fromkeys((min(middles), max(middles)))
-        said = ", ".join(f"{middles[batch]} at batch {batch}" for batch in ends)
-        short = f"{model} {' to '.join(middles[batch] for batch in ends)}"
-        found.append((f"{model} answers in {said} (median, images ready).", short))
-        for one in timed:
-            middle, high = one.percentiles[50], one.percentiles[95]
+def judge_latency(timed: Timed) -> Iterator[str]:
+    """Yield the median latency of each model, and the most uneven one."""
+    medians, uneven = [], []
+    for model, items in timed.items():
+        ends = (items[0], *items[1:][-1:])
+        texts = [f"{time(item.percentiles[50] or 0)} at batch {item.batch}" for item in ends]
+        medians.append(f"{model} {', '.join(texts)}")
+        for item in items:
+            middle, high = item.percentiles[50], item.percentiles[95]
             if middle and high and high / middle >= UNEVEN_MIN:
-                uneven.append((high / middle, f"{model} at batch {one.batch}: p95 {time(high)}"))
-    yield from _join("Median answer at the smallest and largest batch", found)
+                uneven.append(
+                    (high / middle, f"{model} at batch {item.batch}: p95 is {time(high)}")
+                )
+    yield from list_models("The median latency is:", medians)
     if uneven:
         factor, where = max(uneven)
-        others = f"; {len(uneven) - 1} more such" if uneven[1:] else ""
-        yield (
-            f"Answers are uneven, most those of {where} is {factor:.1f} times the median{others}."
-        )
+        more = "; others vary too" if uneven[1:] else ""
+        yield f"The latency varies most for {where}, {factor:.1f} times the median{more}."
 
 
 def judge_busy(points: Sequence[InferencePoint], busy: Sequence[BusyFrom]) -> Iterator[str]:
-    """From which batch size on the GPU is busy."""
-    found: Short = []
-    for one in (one for one in busy if one.way):
-        ways = {"sampled": ", by sampling only", "DLProf": ", by DLProf's summary"}
-        top, share = one.measured[-1]
-        how = ways.get(one.way, "")
-        gpu = next(p.gpu for p in points if (p.model, p.batch) == (one.model, top))
-        if gpu.gpus > 1:
-            how += f", mean of {gpu.gpus} GPUs"
-        if one.batch is None:
-            text = f"does not keep the GPU busy up to batch {top}: {percent(share)} there"
-            short = f"none up to {top}"
-        elif len(one.measured) == 1:
-            text = f"keeps the GPU busy for {percent(share)} at batch {top}, the only one measured"
-            short = f"{percent(share)} at its only {top}"
-        else:
-            least = f"({BUSY * 100:.0f}% or more)"
-            text = f"keeps the GPU busy from batch {one.batch} on {least}"
-            short = str(one.batch)
-        found.append((f"{one.model} {text}{how}.", f"{one.model} {short}{how}"))
-    yield from _join(f"Batch from which the GPU is busy ({BUSY * 100:.0f}% or more)", found)
+    """Yield the batch size from which on the GPU is busy, by each way that shows it."""
+    for way, how in BUSY_WAYS.items():
+        facts, gpus = [], 1
+        for item in (item for item in busy if item.way == way):
+            batch, share = item.measured[-1]
+            only = ", the only one" if len(item.measured) == 1 else ""
+            none = f"none ({percent(share)} at {batch}{only})"
+            facts.append(f"{item.model} {none if only or not item.batch else item.batch}")
+            gpus = max(gpus, *(p.gpu.gpus for p in points if p.model == item.model))
+        mean = f" (mean of {gpus})" if gpus > 1 else ""
+        lead = f"By {how}, the GPU{mean} is busy ({BUSY * 100:.0f}% or more) from batch:"
+        yield from list_models(lead, facts)
 
 
-def judge_accuracy(points: Sequence[InferencePoint]) -> Iterator[str]:
-    """Top-1 and top-5 of each model, and whether batch sizes differ on the same images."""
-    found: Short = []
-    differing = []
-    for model in names_of(points):
-        scored = [point for point in points if point.model == model and top1_of(point) is not None]
+def judge_accuracy(timed: Timed) -> Iterator[str]:
+    """Yield top-1 and top-5 of each model, and whether batch sizes differ on the same images."""
+    facts, differing = [], []
+    for model, items in timed.items():
+        scored = [item for item in items if item.top1 is not None]
         if not scored:
             continue
-        first, (low, high) = scored[0], interval_of(scored[0])
-        top5 = first.latency.figures.get("top5") if first.latency is not None else None
+        first, top5 = scored[0], scored[0].figures.get("top5")
+        low, high = first.top1_interval
+        ends = "interval unknown" if first.too_wide else f"{percent(low)} to {percent(high)}"
         also = f", top-5 {percent(top5)}" if top5 is not None else ""
-        ends = "interval unknown" if wide_of(first) else f"{percent(low)} to {percent(high)}"
-        top1 = percent(top1_of(first) or 0)
-        text = f"{model}: top-1 {top1} ({ends}) of {images_of(first):,} images{also}."
-        found.append((text, f"{model} {top1}"))
-        kinds = {(top1_of(point), images_of(point)) for point in scored}
+        facts.append(
+            f"{model} {percent(first.top1 or 0)} ({ends}) of {first.images:,} images{also}"
+        )
+        kinds = {(item.top1, item.images) for item in scored}
         if len(kinds) > 1 and len({images for _, images in kinds}) == 1:
             differing.append(model)
-    yield from _join("Top-1", found)
-    if differing:
-        of = differing[0] if len(differing) == 1 else f"{len(differing)} models"
-        yield (
-            f"Top-1 of {of} differs between batch sizes on the same images: other kernels round "
-            "differently."
-        )
+    yield from list_models("The top-1 accuracy is:", facts)
+    lead = (
+        "Top-1 differs between batch sizes on the same images, because kernels round differently:"
+    )
+    yield from list_models(lead, differing)
 
 
-def judge_images(points: Sequence[InferencePoint]) -> Iterator[str]:
-    """How many images could not be read."""
+def judge_images(timed: Timed) -> Iterator[str]:
+    """Yield how many images could not be read."""
     skipped = [
-        int(point.latency.figures.get("images_skipped") or 0)
-        for point in points
-        if point.latency is not None
+        int(item.figures.get("images_skipped") or 0) for items in timed.values() for item in items
     ]
     if most := max(skipped, default=0):
-        what = "1 image" if most == 1 else f"{most:,} images"
-        yield f"{what} could not be read and did not count; the last table names the files."
-
-
-def judge_names(
-    points: Sequence[InferencePoint], summary_lines: Mapping[int, str]
-) -> Iterator[str]:
-    """What line 15 of DLProf's summary is, and what it states where no run was timed."""
-    versions: dict[str, dict[str, None]] = {}
-    for _, run in dlprof_runs(points):
-        label = summary_lines.get(run.id, "").split(",")[0].removesuffix("%").strip()
-        if label:
-            version = (run.profiler_version or "unknown").split()[0]
-            versions.setdefault(label, {})[version] = None
-    if len(versions) > 1:
-        listed = ", ".join(f"{label} (DLProf {' and '.join(of)})" for label, of in versions.items())
-        yield f"Line 15 of dlprof_summary.csv is not one figure: {listed}."
-    for heading in list(LABELS)[:2] if not _latencies(points) else ():
-        found: Short = []
-        for model in names_of(points):
-            stated = [
-                (f"{cell.text}%", point.batch)
-                for point, run in dlprof_runs(points)
-                if point.model == model and (cell := labelled(run, LABELS[heading])).style != "no"
-            ]
-            found += _ends(f"{model}: DLProf states {heading}", model, stated)
-        yield from _join(f"{heading} that DLProf states, first and last batch", found)
-
-
-def _ends(lead: str, model: str, values: Sequence[tuple[str, int | None]]) -> Short:
-    """Return the first and the last value with their batch sizes."""
-    if not values:
-        return []
-    texts = [value if batch is None else f"{value} at batch {batch}" for value, batch in values]
-    whole = ", ".join(dict.fromkeys((texts[0], texts[-1])))
-    short = ", ".join(dict.fromkeys((values[0][0], values[-1][0])))
-    return [(f"{lead} {whole}.", f"{model} {short}")]
-
-
-def dlprof_runs(points: Sequence[InferencePoint]) -> list[tuple[InferencePoint, Run]]:
-    """Return the runs under DLProf."""
-    return [(point, run) for point in points for run in point.runs if run.profiler == "dlprof"]
-
-
-def labelled(run: Run, pattern: str) -> Cell:
-    """Return the figure of DLProf's summary with this label."""
-    label = re.compile(rf"(?:.*: )?{pattern}(?: ?%)?\Z", re.IGNORECASE)
-    item = next((item for item in run.report.summaries if label.match(item.name)), None)
-    if item is None:
-        return nothing("this summary has no such line")
-    cell = stated_cell(run, item)
-    title = "; ".join(filter(None, (f"its line {item.name}", cell.title)))
-    return Cell(cell.text, title, cell.style, cell.value)
-
-
-def stated_cell(run: Run, item: Summary) -> Cell:
-    """Return a figure of DLProf's summary as it stands there."""
-    if item.value is None:
-        return text_cell(item.text) if item.text else nothing("the report does not say")
-    if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
-        return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
-    return Cell(f"{item.value:,.10g}", value=item.value)
+        images = "1 image" if most == 1 else f"{most:,} images"
+        yield f"{images} could not be read and did not count; the last table names the files."

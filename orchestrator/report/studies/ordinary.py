@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -26,23 +26,22 @@ def subject(runs: Sequence[Run]) -> Subject:
 
 
 def section_chapter(views: Sequence[StudyView], key: str) -> View:
-    """The section of each part of the page, with the part's heading in its captions where there are
-    several."""
-    several = len(views) > 1
-    found = [(view, part) for view in views for part in view.sections if part.key == key]
+    """Return the section of each part of the page, with the part's heading in its captions if there
+    are several."""
+    pairs = [(view, part) for view in views for part in view.sections if part.key == key]
 
-    def named(tables: Sequence[Table], view: StudyView) -> list[Table]:
-        return [
-            replace(one, caption=f"{one.caption}, {view.heading}" if several else one.caption)
-            for one in tables
-        ]
+    def name_tables(of: Callable[[Section], Sequence[Table]]) -> tuple[Table, ...]:
+        return tuple(
+            replace(table, caption=f"{table.caption}, {view.heading}") if len(views) > 1 else table
+            for view, part in pairs
+            for table in of(part)
+        )
 
-    sections: list[Section] = [part for _, part in found]
     return make_chapter(
-        tuple(dict.fromkeys(part.note for part in sections if part.note)),
-        tuple(chart for part in sections for chart in part.charts),
-        tuple(one for view, part in found for one in named(part.tables, view)),
-        tuple(one for view, part in found for one in named(part.folded, view)),
+        tuple(dict.fromkeys(part.note for _, part in pairs if part.note)),
+        tuple(chart for _, part in pairs for chart in part.charts),
+        name_tables(lambda part: part.tables),
+        name_tables(lambda part: part.folded),
         tuple(
             finding
             for view in views

@@ -3,11 +3,11 @@ stragglers and pipelines."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from perfctl.orchestrator.ledger.usage.exchange import JobTalk, LayerTalk, job_talk
+from perfctl.orchestrator.ledger.usage.exchange import JobTalk, job_talk
 from perfctl.orchestrator.ledger.usage.ranks import Job, jobs
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, si, time
 from perfctl.orchestrator.report.page.records import Finding
@@ -26,21 +26,28 @@ from perfctl.orchestrator.report.tables import (
 )
 from perfctl.records.run import Run
 
-MUCH_EXPOSED, MUCH_LATE, MUCH_STALLED = 0.1, 0.02, 0.1
+EXPOSED_MIN, LATE_MIN, STALLED_MIN = 0.1, 0.02, 0.1
 """Smaller shares of the span are no finding: of communication that nothing hides, of waiting for
 one rank, of a pipeline."""
-MOST_LATE = 0.5
+STRAGGLER_SHARE_MIN = 0.5
 """A straggler causes at least this share of what all late ranks cost, and twice what the next
 one does."""
-UNEVEN = 1.1
+IMBALANCE_MIN = 1.1
 """Most compute over mean compute of a step from which on ranks are called uneven."""
-SLOW, LARGE = 0.5, 1_000_000
+LINK_SHARE_MIN, LARGE_BYTES = 0.5, 1_000_000
 """Bus bandwidths below this share of the link are a finding, of collectives with so many bytes
 or more."""
-NAMED_RANKS = 8
+NAMED_RANKS_MAX = 8
 """A process group with more ranks is named by their number."""
-_NO_MATCH = "the ranks have no collective in common, one for one"
-_NO_ERROR = "fewer than 3 collectives align the clocks"
+NO_MATCH = "the ranks have no collective in common, one for one"
+NO_STEP = "kernels belong to no step"
+NO_COMPUTE = "no compute"
+GROUP = Column("group", style="text", note="ranks of the process group")
+EXPOSED = Column("exposed", base="ns", note="without a compute kernel, mean over the ranks")
+BANDWIDTH = (
+    Column("bus bandwidth", "B/s", note="NCCL's busbw, over the shortest duration of the group"),
+    Column("of link", note="share of the peak of a GPU's link, one way, by the data sheet"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,186 +62,128 @@ class JobOutput:
 
 
 def talks(runs: Iterable[Run]) -> tuple[JobTalk, ...]:
-    """The jobs of several ranks among the runs."""
+    """Return the jobs of several ranks among the runs."""
     return tuple(map(job_talk, jobs(runs)))
 
 
 def ranks_tables(talk: JobTalk) -> tuple[Table, ...]:
-    """The ranks; then exposed communication, steps, late ranks, stages of a pipeline and single
-    collectives, where there are any."""
-    found = (
-        layers_table(talk),
-        steps_table(talk),
-        late_table(talk),
-        bubbles_table(talk),
-        exchanges_table(talk),
-    )
-    return (ranks_table(talk.job), *(one for one in found if one is not None))
+    """Return the ranks; then exposed communication, steps, stragglers, stages of a pipeline and
+    single collectives, if there are any."""
+    makers = (layers_table, steps_table, stragglers_table, bubbles_table, exchanges_table)
+    tables = (make(talk) for make in makers)
+    return (ranks_table(talk.job), *(made for made in tables if made is not None))
 
 
 def ranks_table(job: Job) -> Table:
-    """A row a rank."""
+    """Return a row per rank."""
     columns = [
         Column("rank"),
-        Column(
-            "span",
-            is_optional=True,
-            base="ns",
-            note="from the first kernel's or copy's start to the last one's end",
-        ),
+        Column("span", is_optional=True, base="ns", note="first kernel or copy to the last one"),
         Column("compute", base="ns", note="time with a kernel that is of no collective"),
-        Column(
-            "collectives",
-            base="ns",
-            note="time with a kernel of a collective, waiting for other ranks included",
-        ),
+        Column("collectives", base="ns", note="time with a collective, waiting included"),
         Column("exposed", base="ns", note="of that, time without a compute kernel"),
-        Column(
-            "hidden",
-            is_optional=True,
-            note="share of the collectives' time that compute kernels cover",
-        ),
+        Column("hidden", is_optional=True, note="share of collectives under compute kernels"),
         Column("idle", base="ns", note="of the span, without kernel and copy"),
-        Column(
-            "waits",
-            base="ns",
-            note="from this rank's start of a collective to the last rank's, summed",
-        ),
+        Column("waits", base="ns", note="until the last rank starts the collectives, summed"),
         Column("last", note="collectives that this rank was the last to start"),
-        Column(
-            "clock",
-            base="ns",
-            note="added to this rank's clock it gives the first rank's, by the ends of collectives",
-        ),
+        Column("clock", base="ns", note="added to this rank's clock it gives the first rank's"),
         Column("±", is_optional=True, base="ns", note="median absolute deviation of the same"),
     ]
     rows = [
         [
-            count(one.rank),
-            time_cell(one.span_ns),
-            time_cell(one.compute_ns),
-            time_cell(one.communication_ns),
-            time_cell(one.exposed_ns),
-            share_cell(one.overlap, "no collectives"),
-            time_cell(one.idle_ns),
-            time_cell(one.waiting_ns, _NO_MATCH),
-            count(one.last, _NO_MATCH),
-            time_cell(one.offset_ns, _NO_MATCH),
-            time_cell(one.spread_ns, _NO_MATCH),
+            rank.rank,
+            rank.span_ns,
+            rank.compute_ns,
+            rank.communication_ns,
+            rank.exposed_ns,
+            share_cell(rank.overlap, "no collectives"),
+            rank.idle_ns,
+            time_cell(rank.waiting_ns, NO_MATCH),
+            count(rank.last, NO_MATCH),
+            time_cell(rank.offset_ns, NO_MATCH),
+            time_cell(rank.spread_ns, NO_MATCH),
         ]
-        for one in job.ranks
+        for rank in job.ranks
     ]
-    found = table(f"Ranks{_said(job)}", columns, rows)
-    assert found is not None, "a job has ranks"
-    return found
+    made = table(f"Ranks{_describe_job(job)}", columns, rows)
+    assert made is not None, "a job has ranks"
+    return made
 
 
-def _said(job: Job) -> str:
-    there = (
-        f": {len(job.ranks)} of {job.world_size}"
-        if job.world_size not in (None, len(job.ranks))
-        else ""
-    )
-    matched = job.ranks[0].matched
-    over = f", waiting over {matched} collectives" if matched else ""
-    late = job.straggler
-    if late is None:
-        return f"{there}{over}"
-    waits = max(one.waiting_ns or 0 for one in job.ranks)
-    return f"{there}{over}: the others wait for rank {late.rank} most, up to {time(waits)}"
+def _describe_job(job: Job) -> str:
+    text, matched = "", job.ranks[0].matched
+    if job.world_size not in (None, len(job.ranks)):
+        text = f": {len(job.ranks)} of {job.world_size}"
+    if matched:
+        text += f", waiting over {matched} collectives"
+    if job.straggler is not None:
+        waits = time(max(rank.waiting_ns or 0 for rank in job.ranks))
+        text += f": the others wait for rank {job.straggler.rank} most, up to {waits}"
+    return text
 
 
-def _bandwidth_columns() -> tuple[Column, Column]:
-    return (
-        Column(
-            "bus bandwidth",
-            "B/s",
-            note=(
-                "NCCL's busbw, over the shortest duration among the ranks of the process group: "
-                "the others waited"
-            ),
-        ),
-        Column("of link", note="share of the peak of a GPU's link, one way, by the data sheet"),
-    )
-
-
-def _bandwidth_cells(talk: JobTalk, speed: float | None, why: str | None) -> tuple[Cell, Cell]:
+def _bandwidth_cells(talk: JobTalk, speed: float | None, reason: str | None) -> tuple[Cell, Cell]:
     if speed is None:
-        return nothing(why or "not known"), nothing(why or "not known")
+        return nothing(reason or "not known"), nothing(reason or "not known")
     share = None if talk.link_peak is None else speed / talk.link_peak
-    return number_cell(si(speed, "B/s"), full(speed, "B/s"), speed), share_cell(
-        share, talk.link_reason or "not known"
-    )
+    shown = number_cell(si(speed, "B/s"), full(speed, "B/s"), speed)
+    return shown, share_cell(share, talk.link_reason or "not known")
 
 
-def _layer_cell(layer: str | None, by: str | None, why: str | None = None) -> Cell:
+def _layer_cell(layer: str | None, by: str | None, reason: str | None = None) -> Cell:
     if layer is None:
-        return nothing(why or "no layer launched them, and none ran backward before")
+        return nothing(reason or "no layer launched them, and none ran backward before")
     return text_cell(layer if by == "range" else f"after {layer} backward", f"by {by}")
 
 
-def _of_groups(talk: JobTalk) -> tuple[Column, ...]:
-    """Which process group, where there are smaller ones than the job."""
-    smaller = any(
-        one.group_size is not None and one.group_size < len(talk.job.ranks) for one in talk.layers
-    )
-    return (Column("group", style="text", note="ranks of the process group"),) if smaller else ()
-
-
-def _group_cell(talk: JobTalk, size: int | None, ranks: Sequence[int] = ()) -> list[Cell]:
-    if not _of_groups(talk):
-        return []
-    if ranks and len(ranks) <= NAMED_RANKS:
-        return [text_cell(" ".join(map(str, ranks)))]
-    return [nothing("the trace does not state it") if size is None else text_cell(f"{size} ranks")]
+def _group_cell(talk: JobTalk, ranks: int | None, names: Sequence[int] = ()) -> Cell:
+    """Return the process group, if there are smaller ones than the job."""
+    if not any(
+        (layer.group_size or len(talk.job.ranks)) < len(talk.job.ranks) for layer in talk.layers
+    ):
+        return nothing("all ranks")
+    if names and len(names) <= NAMED_RANKS_MAX:
+        return text_cell(" ".join(map(str, names)))
+    return nothing("the trace does not state it") if ranks is None else text_cell(f"{ranks} ranks")
 
 
 def layers_table(talk: JobTalk) -> Table | None:
-    """A row a name and layer, the most exposed first."""
+    """Return a row per name and layer, the most exposed first."""
+    layer_note = "that launched them, or whose backward was the last before"
     columns = [
         Column("collective", style="text"),
-        *_of_groups(talk),
-        Column(
-            "layer", style="text", note="that launched them, or whose backward was the last before"
-        ),
+        GROUP,
+        Column("layer", style="text", note=layer_note),
         Column("calls", note="of one rank, mean"),
-        Column(
-            "exposed",
-            base="ns",
-            note="time without a compute kernel, mean over the ranks; with waiting",
-        ),
+        EXPOSED,
         Column("most", base="ns", note="the same on the rank with the most"),
-        *_bandwidth_columns(),
+        *BANDWIDTH,
     ]
     rows = [
         [
-            text_cell(one.name),
-            *_group_cell(talk, one.group_size),
-            _layer_cell(one.layer, one.layer_by),
-            Cell(f"{one.calls:g}", value=one.calls),
-            time_cell(one.exposed_ns),
-            time_cell(one.most_ns),
-            *_bandwidth_cells(talk, one.bandwidth, one.bandwidth_reason),
+            layer.name,
+            _group_cell(talk, layer.group_size),
+            _layer_cell(layer.layer, layer.layer_by),
+            Cell(f"{layer.calls:g}", value=layer.calls),
+            layer.exposed_ns,
+            layer.most_ns,
+            *_bandwidth_cells(talk, layer.bandwidth, layer.bandwidth_reason),
         ]
-        for one in talk.layers
+        for layer in talk.layers
     ]
-    return table(
-        f"Exposed communication of the job by collective and layer{_of_link(talk)}", columns, rows
-    )
-
-
-def _of_link(talk: JobTalk) -> str:
-    if talk.link_peak is None:
-        return ""
-    return f", link of a GPU: {talk.link} with {si(talk.link_peak, 'B/s')} one way"
+    link = ""
+    if talk.link_peak is not None:
+        link = f", link of a GPU: {talk.link} with {si(talk.link_peak, 'B/s')} one way"
+    caption = f"Exposed communication of the job by collective and layer{link}"
+    return table(caption, columns, rows)
 
 
 def steps_table(talk: JobTalk) -> Table | None:
-    """A row a step."""
+    """Return a row per step."""
     columns = [
         Column("step"),
         Column("span", is_optional=True, base="ns", note="median over the ranks"),
-        Column("exposed", base="ns", note="mean over the ranks"),
+        EXPOSED,
         Column("share", note="of the span"),
         Column("most exposed", is_optional=True, base="ns"),
         Column("compute", base="ns", note="mean over the ranks"),
@@ -242,180 +191,164 @@ def steps_table(talk: JobTalk) -> Table | None:
         Column("with the most", is_optional=True),
     ]
     rows = []
-    for one in talk.steps:
-        mean, uneven = fmean(one.exposed_ns), one.imbalance
-        most = talk.job.ranks[one.compute_ns.index(max(one.compute_ns))].rank
+    for step in talk.steps:
+        mean, imbalance = fmean(step.exposed_ns), step.imbalance
+        rank = talk.job.ranks[step.compute_ns.index(max(step.compute_ns))].rank
+        no_compute = nothing(NO_COMPUTE)
         rows.append(
             [
-                count(one.step, "kernels belong to no step"),
-                time_cell(one.span_ns),
-                time_cell(mean),
-                share_cell(mean / one.span_ns if one.span_ns else None),
-                time_cell(max(one.exposed_ns)),
-                time_cell(fmean(one.compute_ns)),
-                nothing("no compute")
-                if uneven is None
-                else Cell(ratio(uneven), value=rounded(uneven)),
-                nothing("no compute") if uneven is None else text_cell(f"rank {most}"),
+                count(step.step, NO_STEP),
+                step.span_ns,
+                mean,
+                share_cell(mean / step.span_ns if step.span_ns else None),
+                max(step.exposed_ns),
+                fmean(step.compute_ns),
+                Cell(ratio(imbalance), value=rounded(imbalance)) if imbalance else no_compute,
+                text_cell(f"rank {rank}") if imbalance else no_compute,
             ]
         )
     return table("Steps of all ranks", columns, rows)
 
 
-def late_table(talk: JobTalk) -> Table | None:
-    """A row a step and rank that came last in it."""
+def stragglers_table(talk: JobTalk) -> Table | None:
+    """Return a row per step and rank that came last in it."""
     columns = [
-        Column("step"),
-        Column("late rank"),
+        *map(Column, ("step", "straggler")),
         Column("last in", style="text"),
-        Column(
-            "cost", base="ns", note="sum of its starts after the second last: what all would gain"
-        ),
-        Column(
-            "± clocks",
-            base="ns",
-            note="error of the cost: collectives x the errors of both ranks' clocks",
-        ),
-        Column(
-            "others wait",
-            base="ns",
-            note="for it, summed over the other ranks and these collectives",
-        ),
+        Column("cost", base="ns", note="starts after the second last rank: what all would gain"),
+        Column("± clocks", base="ns", note="collectives x the errors of both ranks' clocks"),
+        Column("others wait", base="ns", note="for it, summed over ranks and collectives"),
     ]
     rows = [
         [
-            count(one.step, "kernels belong to no step"),
-            count(one.rank),
-            text_cell(f"{one.times} of {one.of}"),
-            time_cell(one.late_ns),
-            time_cell(one.error_ns, _NO_ERROR),
-            time_cell(one.waiting_ns),
+            count(late.step, NO_STEP),
+            late.rank,
+            text_cell(f"{late.times} of {late.of}"),
+            late.late_ns,
+            time_cell(late.error_ns, "fewer than 3 collectives align the clocks"),
+            late.waiting_ns,
         ]
-        for one in talk.late
+        for late in talk.late
     ]
-    return table("Late ranks", columns, rows)
+    return table("Stragglers", columns, rows)
 
 
 def bubbles_table(talk: JobTalk) -> Table | None:
-    """A row a rank of a pipeline."""
+    """Return a row per rank of a pipeline."""
+    note = "time with a send or receive between two ranks and no other kernel"
     columns = [
         Column("rank"),
-        Column(
-            "bubble",
-            base="ns",
-            note="time with a send or receive between two ranks and no other kernel",
-        ),
+        Column("bubble", base="ns", note=note),
         Column("share", note="of the rank's span"),
     ]
-    rows = [
-        [count(one.rank), time_cell(one.waiting_ns), share_cell(one.share)] for one in talk.bubbles
-    ]
+    rows = [[bubble.rank, bubble.waiting_ns, share_cell(bubble.share)] for bubble in talk.bubbles]
     return table("Pipeline: waiting in sends and receives", columns, rows)
 
 
 def exchanges_table(talk: JobTalk) -> Table | None:
-    """A row a collective that all ranks of its process group have."""
+    """Return a row per collective that all ranks of its process group have."""
     columns = [
         Column("step"),
         Column("collective", style="text"),
-        *_of_groups(talk),
+        GROUP,
         Column("layer", style="text"),
         Column("bytes", base="B", note="input of one rank"),
         Column("shortest", base="ns", note="of all ranks of the group"),
-        *_bandwidth_columns(),
-        Column("exposed", base="ns", note="mean over the ranks"),
+        *BANDWIDTH,
+        EXPOSED,
         Column("last rank"),
         Column("late", base="ns", note="after the second last rank"),
         Column("after median", base="ns", note="after the median start"),
     ]
     rows = [
         [
-            count(one.step, "its kernel belongs to no step"),
-            text_cell(one.name),
-            *_group_cell(talk, one.group_size, one.ranks),
-            _layer_cell(one.layer, one.layer_by, one.layer_reason),
-            size_cell(one.bytes, one.bandwidth_reason or "not known"),
-            time_cell(one.shortest_ns),
-            *_bandwidth_cells(talk, one.bandwidth, one.bandwidth_reason),
-            time_cell(one.exposed_ns),
-            count(one.last, "several ranks started last"),
-            time_cell(one.late_ns),
-            time_cell(one.late_median_ns),
+            count(item.step, NO_STEP),
+            item.name,
+            _group_cell(talk, item.group_size, item.ranks),
+            _layer_cell(item.layer, item.layer_by, item.layer_reason),
+            size_cell(item.bytes, item.bandwidth_reason or "not known"),
+            item.shortest_ns,
+            *_bandwidth_cells(talk, item.bandwidth, item.bandwidth_reason),
+            item.exposed_ns,
+            count(item.last, "several ranks started last"),
+            item.late_ns,
+            item.late_median_ns,
         ]
-        for one in talk.exchanges
+        for item in talk.exchanges
     ]
     return table("Collectives of all ranks", columns, rows)
 
 
 def rank_findings(talk: JobTalk) -> tuple[Finding, ...]:
-    """What to do about the communication of a job; nothing where it is small, even and hidden."""
-    said = (*_straggler(talk), *_exposed(talk), *_uneven(talk), *_slow(talk), *_stalled(talk))
-    return tuple(Finding(text, "ranks") for text in said)
+    """Return what to do about the communication of a job; nothing if it is small, even and
+    hidden."""
+    judges = (_judge_straggler, _judge_exposed, _judge_balance, _judge_bandwidth, _judge_bubbles)
+    return tuple(Finding(text, "ranks") for judge in judges if (text := judge(talk)))
 
 
 def _span(talk: JobTalk) -> float:
-    return sum(one.span_ns for one in talk.steps) or median(one.span_ns for one in talk.job.ranks)
+    return sum(step.span_ns for step in talk.steps) or median(
+        rank.span_ns for rank in talk.job.ranks
+    )
 
 
-def _straggler(talk: JobTalk) -> Iterator[str]:
+def _judge_straggler(talk: JobTalk) -> str | None:
     costs = sorted(talk.late_by_rank.items(), key=lambda pair: -pair[1])
     if not costs:
-        return
-    rank, cost = costs[0]
-    mine = [one for one in talk.late if one.rank == rank]
-    if any(one.error_ns is None for one in mine):
-        return
-    error, span = sum(one.error_ns or 0 for one in mine), _span(talk)
-    others = sum(other for _, other in costs[1:])
-    leads = cost >= MOST_LATE * (cost + others) and all(cost > 2 * other for _, other in costs[1:2])
-    if not leads or cost - error < MUCH_LATE * span:
-        return
-    worst = max(mine, key=lambda one: one.late_ns)
-    where = (
-        f", most in step {worst.step} ({time(worst.late_ns)})"
-        if len(talk.steps) > 1 and worst.step is not None
-        else ""
+        return None
+    (rank, cost), *others = costs
+    late = [item for item in talk.late if item.rank == rank]
+    if any(item.error_ns is None for item in late):
+        return None
+    error, span = sum(item.error_ns or 0 for item in late), _span(talk)
+    is_most = cost >= STRAGGLER_SHARE_MIN * sum(of_rank for _, of_rank in costs)
+    is_leading = is_most and all(cost > 2 * other for _, other in others[:1])
+    if not is_leading or cost - error < LATE_MIN * span:
+        return None
+    worst = max(late, key=lambda item: item.late_ns)
+    where = ""
+    if len(talk.steps) > 1 and worst.step is not None:
+        where = f", most in step {worst.step} ({time(worst.late_ns)})"
+    of_rank = sum(rank in item.ranks for item in talk.exchanges)
+    index = [use.rank for use in talk.job.ranks].index(rank)
+    compute = sum(step.compute_ns[index] for step in talk.steps)
+    mean = sum(fmean(step.compute_ns) for step in talk.steps)
+    cause = (
+        "Its kernels take no longer than the others', so it begins late: look at its data "
+        "loading, its Python and its host"
     )
-    times, of = sum(one.times for one in mine), sum(rank in one.ranks for one in talk.exchanges)
-    place = next(at for at, one in enumerate(talk.job.ranks) if one.rank == rank)
-    compute, mean = (
-        sum(one.compute_ns[place] for one in talk.steps),
-        sum(fmean(one.compute_ns) for one in talk.steps),
-    )
-    if mean and compute >= UNEVEN * mean:
+    if mean and compute >= IMBALANCE_MIN * mean:
         slower = f"It computes {ratio(compute / mean)} times as long as the mean"
         cause = f"{slower}: give it less work, or compare its clocks and temperature (nvidia-smi)"
-    else:
-        cause = (
-            "Its kernels take no longer than the others', so it begins late: look at its data "
-            "loading, its Python and its host"
-        )
-    yield (
-        f"Rank {rank} is a straggler: it starts {times} of its {of} collectives last, {time(cost)} "
-        f"(± {time(error)} by the clocks) after the next rank in sum, {percent(cost / span)} of "
-        f"the time{where}. The others wait {time(sum(one.waiting_ns for one in mine))} for it, "
-        f"added up. {cause}."
+    return (
+        f"Rank {rank} is a straggler: it starts {sum(item.times for item in late)} of its "
+        f"{of_rank} collectives last, {time(cost)} (± {time(error)} by the clocks) after the next "
+        f"rank in sum, {percent(cost / span)} of the time{where}. The others wait "
+        f"{time(sum(item.waiting_ns for item in late))} for it, added up. {cause}."
     )
 
 
-def _exposed(talk: JobTalk) -> Iterator[str]:
+def _judge_exposed(talk: JobTalk) -> str | None:
     ranks, span = talk.job.ranks, _span(talk)
-    exposed = sum(fmean(one.exposed_ns) for one in talk.steps) or fmean(
-        one.exposed_ns for one in ranks
-    )
-    if not span or exposed < MUCH_EXPOSED * span:
-        return
-    waits = [one.waiting_ns for one in ranks if one.waiting_ns is not None]
-    waiting = (
-        f" From start to the last rank's start of all collectives they wait {time(fmean(waits))}."
-        if waits
-        else ""
-    )
-    first = talk.layers[0] if talk.layers and talk.layers[0].exposed_ns else None
-    most = (
-        f" Most is in {_named(first)}: {time(first.exposed_ns or 0)}." if first is not None else ""
-    )
-    yield (
+    exposed = sum(fmean(step.exposed_ns) for step in talk.steps)
+    exposed = exposed or fmean(rank.exposed_ns for rank in ranks)
+    if not span or exposed < EXPOSED_MIN * span:
+        return None
+    waits = [rank.waiting_ns for rank in ranks if rank.waiting_ns is not None]
+    most = waiting = ""
+    if waits:
+        waiting = (
+            " From start to the last rank's start of all collectives they wait "
+            f"{time(fmean(waits))}."
+        )
+    if talk.layers and talk.layers[0].exposed_ns:
+        first = talk.layers[0]
+        layer = (
+            f"after {first.layer} backward" if first.layer_by != "range" else f"of {first.layer}"
+        )
+        layer = layer if first.layer else "of no known layer"
+        most = f" Most is in {first.name} {layer}: {time(first.exposed_ns or 0)}."
+    return (
         f"Exposed communication of the job: on average over {len(ranks)} ranks, collectives run "
         f"{time(exposed)} without any compute kernel, {percent(exposed / span)} of the "
         f"{time(span)} of a rank (median).{most}{waiting} Remove the waiting first; then launch "
@@ -424,57 +357,45 @@ def _exposed(talk: JobTalk) -> Iterator[str]:
     )
 
 
-def _named(one: LayerTalk) -> str:
-    if one.layer is None:
-        return f"{one.name} of no known layer"
-    return (
-        f"{one.name} of {one.layer}"
-        if one.layer_by == "range"
-        else f"{one.name} after {one.layer} backward"
-    )
-
-
-def _uneven(talk: JobTalk) -> Iterator[str]:
-    known = [(one.imbalance, one) for one in talk.steps if one.imbalance is not None]
-    worst, step = max(known, key=lambda pair: pair[0], default=(None, None))
-    if worst is None or step is None or worst < UNEVEN:
-        return
+def _judge_balance(talk: JobTalk) -> str | None:
+    step = max(talk.steps, key=lambda step: step.imbalance or 0.0, default=None)
+    if step is None or (step.imbalance or 0.0) < IMBALANCE_MIN:
+        return None
     most = max(step.compute_ns)
     lost = most - fmean(step.compute_ns)
-    if lost < MUCH_LATE * step.span_ns:
-        return
+    if lost < LATE_MIN * step.span_ns:
+        return None
     where = "" if step.step is None else f" in step {step.step}"
     rank = talk.job.ranks[step.compute_ns.index(most)].rank
-    yield (
-        f"Work is uneven{where}: rank {rank} computes {time(most)}, {ratio(worst)} times the mean "
-        f"of all. Evened out, it would take {time(lost)} less: compare lengths of its samples, "
-        "experts or tables."
+    return (
+        f"Work is uneven{where}: rank {rank} computes {time(most)}, {ratio(step.imbalance or 0)} "
+        f"times the mean of all. Evened out, it would take {time(lost)} less: compare lengths of "
+        "its samples, experts or tables."
     )
 
 
-def _slow(talk: JobTalk) -> Iterator[str]:
-    large = [
-        one for one in talk.exchanges if one.bandwidth is not None and (one.bytes or 0) >= LARGE
+def _judge_bandwidth(talk: JobTalk) -> str | None:
+    speeds = [
+        item.bandwidth
+        for item in talk.exchanges
+        if item.bandwidth is not None and (item.bytes or 0) >= LARGE_BYTES
     ]
-    if talk.link_peak is None or not large:
-        return
-    middle = median(one.bandwidth or 0 for one in large)
-    if middle >= SLOW * talk.link_peak:
-        return
-    yield (
-        f"{len(large)} collectives of 1 MB or more reach a bus bandwidth of {si(middle, 'B/s')} "
-        f"(median), {percent(middle / talk.link_peak)} of {talk.link}'s "
-        f"{si(talk.link_peak, 'B/s')} one way. Send fewer and larger messages, and see with "
-        "NCCL_DEBUG=INFO and nvidia-smi topo -m whether NCCL uses that link."
+    if talk.link_peak is None or not speeds or median(speeds) >= LINK_SHARE_MIN * talk.link_peak:
+        return None
+    return (
+        f"{len(speeds)} collectives of 1 MB or more reach a bus bandwidth of "
+        f"{si(median(speeds), 'B/s')} (median), {percent(median(speeds) / talk.link_peak)} of "
+        f"{talk.link}'s {si(talk.link_peak, 'B/s')} one way. Send fewer and larger messages, and "
+        "see with NCCL_DEBUG=INFO and nvidia-smi topo -m whether NCCL uses that link."
     )
 
 
-def _stalled(talk: JobTalk) -> Iterator[str]:
-    worst = max(talk.bubbles, key=lambda one: one.share, default=None)
-    if worst is None or worst.share < MUCH_STALLED:
-        return
-    mean = fmean(one.share for one in talk.bubbles)
-    yield (
+def _judge_bubbles(talk: JobTalk) -> str | None:
+    worst = max(talk.bubbles, key=lambda bubble: bubble.share, default=None)
+    if worst is None or worst.share < STALLED_MIN:
+        return None
+    mean = fmean(bubble.share for bubble in talk.bubbles)
+    return (
         f"Pipeline bubbles: rank {worst.rank} waits in sends and receives for "
         f"{percent(worst.share)} of its time ({time(worst.waiting_ns)}), {percent(mean)} in the "
         f"mean of {len(talk.bubbles)} ranks. More microbatches, an interleaved schedule, or an "

@@ -14,20 +14,14 @@ from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
-from perfctl.orchestrator.report.tables import (
-    Column,
-    Table,
-    count,
-    nothing,
-    table,
-)
+from perfctl.orchestrator.report.tables import Column, Table, nothing, table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
 GAIN_MIN = 1.05
 """How many times faster a step must become for one layer to be named."""
-LAYERS_FIRST = 5
-"""Layers that are listed before the whole list."""
+ROWS_OPEN_MAX, FIRST_ROWS = 16, 5
+"""A longer table is folded, and its first rows are shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +34,15 @@ class Trained:
     """(network, device, its newest whole run at one batch size)."""
 
     @property
-    def keys(self) -> list[str]:
-        """Return keys of chapters: "unet", or "unet-b16" where a network has several batches."""
-        names = [one.workload for one in self.speedups]
-        return [
-            "".join(sign if sign.isalnum() else "-" for sign in one.workload or "program")
-            + (f"-b{one.batch}" if names.count(one.workload) > 1 else "")
-            for one in self.speedups
-        ]
+    def keyed(self) -> list[tuple[str, Speedup]]:
+        """Return (key of its chapter, speedup): "unet", or "unet-b16" if a network has several
+        batches."""
+        names = [speedup.workload for speedup in self.speedups]
+        keyed = []
+        for name, speedup in zip(names, self.speedups, strict=True):
+            key = "".join(sign if sign.isalnum() else "-" for sign in name or "program")
+            keyed.append((f"{key}-b{speedup.batch}" if names.count(name) > 1 else key, speedup))
+        return keyed
 
 
 def subject(
@@ -58,21 +53,19 @@ def subject(
 ) -> Subject:
     """Return what the chapters are made of."""
     newest = [
-        (network, arm.label, whole[-1])
-        for network, arms_by_batch in networks.items()
-        for arms in arms_by_batch.values()
+        (network, arm.label, complete[-1])
+        for network, batches in networks.items()
+        for arms in batches.values()
         for arm in arms
-        if (whole := [run for run in arm.runs if run.status == "ok"])
+        if (complete := [run for run in arm.runs if run.status == "ok"])
     ]
     trained = Trained(tuple(speedups), tuple(newest))
     names = " and ".join(dict.fromkeys(map(parts.name_of, speedups)))
-    failed = [f"{one.workload} on {label}: {why}" for one in speedups for label, why in one.failed]
-    refused = [
-        f"{one.workload}: {why}"
-        for one in speedups
-        for other in one.comparisons
-        for why in other.refused
-    ]
+    failed, refused = [], []
+    for speedup in speedups:
+        failed += [f"{speedup.workload} on {label}: {reason}" for label, reason in speedup.failed]
+        reasons = (reason for other in speedup.comparisons for reason in other.refused)
+        refused += [f"{speedup.workload}: {reason}" for reason in reasons]
     return Subject(
         {
             "answer": partial(answer_chapter, trained),
@@ -92,51 +85,46 @@ def subject(
 
 
 def _facts(trained: Trained) -> Iterator[tuple[str, str]]:
-    runs = trained.runs
-    for network in dict.fromkeys(network for network, _, _ in runs):
-        run = next(run for name, _, run in runs if name == network)
+    first_runs = {network: run for network, _, run in reversed(trained.runs)}
+    for network in dict.fromkeys(network for network, _, _ in trained.runs):
+        run = first_runs[network]
         parameters = sum({call.layer: call.parameters or 0 for call in run.layer_calls}.values())
         sizes = f" ({run.variant})" if run.variant else ""
         size = f"{parameters:,} parameters" if parameters else "as recorded"
         yield parts.NAMES.get(network, network), size + sizes
-    yield from facts_of([run for _, _, run in runs]).items()
-    devices = dict.fromkeys(
-        f"{arm.label}: {arm.device or 'not recorded'}"
-        for one in trained.speedups
-        for arm in one.arms
-    )
+    yield from facts_of([run for _, _, run in trained.runs]).items()
+    arms = [arm for speedup in trained.speedups for arm in speedup.arms]
+    devices = dict.fromkeys(f"{arm.label}: {arm.device or 'not recorded'}" for arm in arms)
     yield "devices", "; ".join(devices)
 
 
 def answer_chapter(trained: Trained) -> View:
-    """How many times faster each device is, by epochs and by steps."""
-    several = len({one.batch for one in trained.speedups}) > 1
-    pairs = list(zip(trained.speedups, trained.keys, strict=True))
+    """Return how many times faster each device is, by epochs and by steps."""
+    several = len({speedup.batch for speedup in trained.speedups}) > 1
     findings = [
-        parts.headline(one, other, key, several=several)
-        for one, key in pairs
-        for other in one.comparisons
+        parts.headline(speedup, other, key, several=several)
+        for key, speedup in trained.keyed
+        for other in speedup.comparisons
     ]
+    for key, speedup in trained.keyed:
+        findings += [Finding(text, key) for text in _describe_details(speedup)]
     return make_chapter(
         (parts.WHICH, parts.UNKNOWN),
         tables=(parts.overview(trained.speedups),),
-        findings=(
-            *findings,
-            *(one for pair in pairs for one in _details(*pair)),
-        ),
+        findings=tuple(findings),
     )
 
 
-def _details(one: Speedup, key: str) -> Iterator[Finding]:
-    name = parts.name_of(one)
-    for other in one.comparisons:
+def _describe_details(speedup: Speedup) -> Iterator[str]:
+    name = parts.name_of(speedup)
+    for other in speedup.comparisons:
         best = next(iter(other.amdahl), None)
         if best is not None and best.gain.value >= GAIN_MIN:
             limit = f"{ratio(best.gain.value)} times faster (Amdahl), at most {ratio(best.limit)}"
             alone = f"{best.layer} alone on {parts.device_of(other.label)}"
-            yield Finding(f"{name}: with {alone}, a step would be {limit}.", key)
-    if one.reached:
-        yield Finding(f"{name}: {_describe_reached(one.reached[-1])}", key)
+            yield f"{name}: with {alone}, a step would be {limit}."
+    if speedup.reached:
+        yield f"{name}: {_describe_reached(speedup.reached[-1])}"
 
 
 def _describe_reached(item: Reached) -> str:
@@ -150,47 +138,46 @@ def _describe_reached(item: Reached) -> str:
 
 
 def network_chapters(trained: Trained) -> Iterator[View]:
-    """A chapter for each network and batch size: each alone, gains, results, layers, operations."""
-    for one, key in zip(trained.speedups, trained.keys, strict=True):
-        first, *others = parts.tables(one)
-        shown: list[Table | None] = [first]
-        folded: list[Table | None] = []
-        for each in others:
-            is_long = "layer" in each.caption and each.total > LAYERS_FIRST
-            (folded if is_long else shown).append(each)
-            if is_long and "Amdahl" in each.caption:
-                caption, rows = (
-                    f"{each.caption}: the first {LAYERS_FIRST}",
-                    each.rows[:LAYERS_FIRST],
-                )
-                shown.append(replace(each, caption=caption, rows=rows, hidden=0))
+    """Yield a chapter for each network and batch size: each alone, gains, results, layers,
+    operations."""
+    for key, speedup in trained.keyed:
+        shown: list[Table] = []
+        folded: list[Table] = []
+        for made in parts.tables(speedup):
+            shown.append(made)
+            if made.total > ROWS_OPEN_MAX:
+                folded.append(made)
+                caption = f"{made.caption}: the first {FIRST_ROWS}"
+                shown[-1] = replace(made, caption=caption, rows=made.rows[:FIRST_ROWS], hidden=0)
         yield make_chapter(
-            tuple(parts.notes(one)),
-            tuple(charts.charts(one, key)),
+            tuple(parts.notes(speedup)),
+            tuple(charts.charts(speedup, key)),
             tuple(shown),
             tuple(folded),
             key=key,
-            title=f"{parts.name_of(one)}, batch {one.batch}",
+            title=_title(speedup),
         )
 
 
+def _title(speedup: Speedup) -> str:
+    return f"{parts.name_of(speedup)}, batch {speedup.batch}"
+
+
 def pies_chapter(trained: Trained) -> View:
-    """Kinds of work of each network on each device."""
+    """Return kinds of work of each network on each device."""
     drawn = [
-        replace(chart, title=f"{parts.name_of(one)}, batch {one.batch}: {chart.title.lower()}")
-        for number, one in enumerate(trained.speedups, 1)
-        for chart in charts.work_charts(one, f"pies-{number}", pie=True)
+        replace(chart, title=f"{_title(speedup)}: {chart.title.lower()}")
+        for number, speedup in enumerate(trained.speedups, 1)
+        for chart in charts.work_charts(speedup, f"pies-{number}", pie=True)
     ]
     return make_chapter(charts=tuple(drawn))
 
 
 def files_chapter(trained: Trained) -> View:
-    """The runs with their traces."""
+    """Return the runs with their traces."""
     heads = [
-        Column("network", style="text"),
-        Column("device", style="text"),
-        Column("batch"),
-        Column("epochs"),
+        *text_columns("network", "device"),
+        *map(Column, ("batch", "epochs")),
         Column("trace", style="code"),
     ]
     rows = [
@@ -198,7 +185,7 @@ def files_chapter(trained: Trained) -> View:
             parts.NAMES.get(network, network),
             label,
             run.batch_size,
-            count(len(epochs(run))),
+            len(epochs(run)),
             run.artifact or nothing("the run left no report"),
         ]
         for network, label, run in trained.runs

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import xml.etree.ElementTree as ET
+from importlib import resources
 
 from perfctl.orchestrator.report.charts import charts, files
 
@@ -68,3 +69,11 @@ def test_a_bar_is_as_wide_as_its_share_and_its_name_can_be_read_on_it() -> None:
 
 def with_namespace(svg: str) -> str:
     return svg.replace("<svg ", '<svg xmlns:xlink="x" ', 1)
+
+
+def test_the_colors_of_drawings_are_the_light_colors_of_the_page() -> None:
+    sheet = resources.files("perfctl.templates").joinpath("style.css").read_text(encoding="utf-8")
+    light = dict(re.findall(r"(--[a-z]+\d*):\s*(#[0-9a-f]{3,6})", sheet[: sheet.index("@media")]))
+    assert len(files.VARIABLES) == 15
+    for color, variable in files.VARIABLES.items():
+        assert light[variable] in (color, color[:4]), variable

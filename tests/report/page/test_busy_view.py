@@ -94,7 +94,7 @@ def test_both_drawings_hold_a_line_for_each_model() -> None:
     utilisation, memory = across(runs)
     assert "resnet18, kernels batch 5: 25%" in utilisation.svg
     assert "vgg11, NVML batch 10: 25%" in utilisation.svg
-    assert "Memory (device in use) over batch size. resnet18 batch 1: 5" in memory.svg
+    assert "Memory (device in use), by batch size. resnet18 batch 1: 5" in memory.svg
 
 
 def test_where_no_share_can_be_said_the_reason_stands_there() -> None:

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from rich.console import Group
 
-from perfctl.orchestrator.report.page.inference import inference_findings, inference_tables
 from perfctl.orchestrator.report.page.page import render
+from perfctl.orchestrator.report.studies.inference import inference_tables
+from perfctl.orchestrator.report.studies.inference_findings import inference_findings
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
 from tests.report.outline import terminal_run
@@ -64,37 +65,34 @@ def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_
     infer: Any,
 ) -> None:
     text = said(infer(1, compute=10), infer(5, compute=20), infer(10, compute=90))
-    assert (
-        "resnet18 has a latency of 11.0 ms at batch 1 (median, without loading), and 91.0 ms at "
-        "batch 10" in text
-    )
-    assert "with loading, 83.3 images/s at batch 1, 109 at 10, and most at 5: 227" in text
-    assert "varies at batch 4: p95 is 31.0 ms, 2.8 times" in said(infer(4, slow=30))
-    assert "uneven" not in said(infer(4))
+    assert "is: resnet18 11.0 ms at batch 1, 91.0 ms at batch 10." in text
+    assert "The most images/s are: resnet18 227 at batch 5 (2.7x batch 1)" in text
+    assert "batch 4: p95 is 31.0 ms, 2.8 times the median." in said(infer(4, slow=30))
+    assert "varies" not in said(infer(4))
 
 
 def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones(
     infer: Any,
 ) -> None:
-    assert "waits for images during 47.6% of a step at batch 4" in said(infer(4, load=10))
-    assert "--dataloader-workers 2" in said(infer(4, load=10))
+    assert "wait for images (--dataloader-workers 2" in said(infer(4, load=10))
+    assert "resnet18 47.6% at batch 4" in said(infer(4, load=10))
     assert "--dataloader-workers 8" in said(
         infer(4, load=10, facts={"option:dataloader_workers": "4"})
     )
-    assert "waits" not in said(infer(4, load=2))
-    assert "waits" not in said(infer(4, load=10, facts={"option:data": "synthetic"}))
+    assert "wait" not in said(infer(4, load=2))
+    assert "wait" not in said(infer(4, load=10, facts={"option:data": "synthetic"}))
 
 
 def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_the_batch_size(
     infer: Any,
 ) -> None:
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.698)))
-    assert text.count("The top-1 accuracy of resnet18 is 69.8% on 3,000 images") == 1
-    assert "the top-5 accuracy is 90.0%" in text
+    assert text.count("The top-1 accuracy is: resnet18 69.8% (68.1% to 71.4%) of 3,000 images") == 1
+    assert "top-5 90.0%" in text
     assert "differs between batch sizes" not in text
-    assert "right class" not in said(infer(1, summaries=accuracy(None, None)))
+    assert "accuracy" not in said(infer(1, summaries=accuracy(None, None)))
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.697)))
-    assert "differs between batch sizes on the same images: 69.700 to 69.800%" in text
+    assert "because kernels round differently: resnet18." in text
 
 
 def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part(
@@ -105,8 +103,8 @@ def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_n
     )
     first, second = inference_tables([infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)])
     assert "p99" not in [column.label for column in first.columns]
-    assert "p99: too few batches: a p99 needs 100." in first.notes
-    assert any("top-1, top-5, loss: the weights are random" in note for note in second.notes)
+    assert "p95: too few batches: a p95 needs 20." in first.notes
+    assert "images/s" in [column.label for column in second.columns]
     assert inference_tables([synthetic.make_run()]) == ()
     assert inference_findings([synthetic.make_run()]) == []
 
