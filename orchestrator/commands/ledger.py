@@ -18,7 +18,7 @@ from perfctl.orchestrator.commands.declare import (
     Store,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.evidence import roofs
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.prepared import studies
@@ -115,7 +115,7 @@ class Ledgers:
     group of run groups after the other, of which no more than one is in memory."""
 
     options: LedgerOptions
-    events: Messages = SILENT
+    events: Events = SILENT
 
     def each(self, make: Callable[[list[Analysis]], R], *, is_pickled: bool = False) -> Iterator[R]:
         """Yield what ``make`` returns for the analyses of a run group and of those of the same

@@ -23,7 +23,7 @@ from perfctl.orchestrator.commands.declare import (
 from perfctl.orchestrator.commands.speedup import named_arms, roofs_of
 from perfctl.orchestrator.compare.speedup import ARMS, ASKED, ArmsByBatch, allowed_facts
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.charts.files import Drawn, Picture
@@ -165,7 +165,7 @@ def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:
 
 
 def charts(
-    source: Path | str = DEFAULT_STORE, *, pie: bool = False, messages: Messages = SILENT
+    source: Path | str = DEFAULT_STORE, *, pie: bool = False, messages: Events = SILENT
 ) -> dict[str, Picture]:
     """Return name -> chart, for a notebook: the charts of the HTML report, drawn with matplotlib.
 
@@ -206,7 +206,7 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
     return charts
 
 
-def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Drawn]:
+def drawings(source: PlotOptions, messages: Events = SILENT) -> dict[str, Drawn]:
     """Return name -> chart, in the order of the HTML report; the study's number comes before the
     name if there are several.
 
@@ -229,7 +229,7 @@ def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Draw
     return charts
 
 
-def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
+def _of_bench(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
     """Return the charts of a bench and of ``perfctl study cost``; empty without a bench."""
     from perfctl.orchestrator.commands.bench import bench_charts
     from perfctl.orchestrator.commands.study_subjects import leave_out
@@ -244,7 +244,7 @@ def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
     return charts | {chart.name: chart for chart in errors}
 
 
-def _of_page(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
+def _of_page(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
     """Return the charts of the HTML report, and those that compare models and networks."""
     from perfctl.orchestrator.ledger.usage.inference import inference_points
     from perfctl.orchestrator.report.charts.inference import all_charts
@@ -277,7 +277,7 @@ def _without_key(chart: Drawn) -> str:
     return chart.name.partition("-")[2]
 
 
-def _speedups_of_store(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
+def _speedups_of_store(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
     """Return the charts of every study that perfctl speedup left, whose sweeps are named after
     network and device ("lstm_cpu_bf16" for cpu:bf16); names begin with the network."""
     sweeps: dict[str, dict[str, str]] = {}
@@ -304,7 +304,7 @@ def _of_arms(
     batches: ArmsByBatch,
     source: PlotOptions,
     allowed: frozenset[str],
-    messages: Messages,
+    messages: Events,
 ) -> dict[str, Drawn]:
     from perfctl.orchestrator.compare.speedup import speedup
 

@@ -284,7 +284,7 @@ def _estimated_by_phase(runs: Iterable[Run]) -> set[str]:
 
 
 def diagnostics(runs: Sequence[Run]) -> Table | None:
-    """Messages of the tools about the captures, without those that are reasons of missing
+    """Events of the tools about the captures, without those that are reasons of missing
     values."""
     reasons = {gap.reason for run in runs for gap in run.report.gaps}
     often = Tally(
@@ -295,7 +295,7 @@ def diagnostics(runs: Sequence[Run]) -> Table | None:
     )
     rows = [[*map(text_cell, message), times] for message, times in often.items()]
     columns = [RUN, *text_columns("severity", "source", "message"), Column("times")]
-    return listing("Messages of the tools", columns, rows)
+    return listing("Events of the tools", columns, rows)
 
 
 def commands(study: Study) -> tuple[tuple[str, str], ...]:

@@ -294,7 +294,7 @@ CHAPTERS = (
     ),
     ReportChapter(
         "messages",
-        "Messages of the tools",
+        "Events of the tools",
         lambda group: (about.diagnostics(group.runs),),
         is_folded=_is_always,
     ),
