@@ -1,7 +1,5 @@
 """The commands, in the order of use, and the one place where errors become exit codes.
 
-An error names a field in backquotes; the option of the command that was called is printed instead.
-
 0 done; 1 an error, said in one line; 2 the request makes no sense; 3 a comparison found something
 worse; 4 some parts failed, or a report that was recognised gave no rows, and the rest was kept;
 128 + signal when stopped (130 Ctrl-C, 143 TERM).
@@ -49,9 +47,13 @@ _BAD_CALL: Any = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
-_REMEDIES = dict.fromkeys(
-    (errno.ENOSPC, errno.EDQUOT), "Free disk space, then repeat the same command"
-)
+REMEDIES = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "Free disk space, then repeat the same command"),
+    **dict.fromkeys(
+        (errno.EROFS, errno.EACCES, errno.EPERM), "Check the permissions, or choose another path"
+    ),
+}
+"""Number of an error of the system -> what to do."""
 
 
 def typed_words() -> list[str] | None:
@@ -124,89 +126,68 @@ Install = Annotated[
 ]
 
 
-_REMEDIES |= dict.fromkeys(
-    (errno.EROFS, errno.EACCES, errno.EPERM),
-    "Check the permissions, or choose another path",
-)
 GROUPS = {
     "Measure": {
-        "doctor": (
-            "doctor",
-            "Check hardware, profilers and permissions of this machine.",
-        ),
-        "nsys": (
-            "profile.NSYS",
-            "Measure kernel, copy and range times with Nsight Systems.",
-        ),
-        "ncu": ("profile.NCU", "Measure executed FLOPs with Nsight Compute."),
-        "torch": (
-            "profile.TORCH",
-            "Measure operators and layers with the PyTorch profiler.",
-        ),
-        "dlprof": ("profile.DLPROF", "Measure with DLProf (last released in 2021)."),
-        "infer": ("infer", "Measure inference over models and batch sizes."),
-        "speedup": ("speedup", "Train on several devices and precisions, and compare."),
-        "study": ("study.GROUP", "Run a complete study and write a report."),
-        "replay": ("replay", "Replay a recorded sweep without a GPU or a profiler."),
-        "prepare": ("prepare", "Sort a data set's archive into class folders."),
+        "doctor": "Check hardware, profilers and permissions of this machine.",
+        "nsys": "Measure kernel, copy and range times with Nsight Systems.",
+        "ncu": "Measure executed FLOPs with Nsight Compute.",
+        "torch": "Measure operators and layers with the PyTorch profiler.",
+        "dlprof": "Measure with DLProf (last released in 2021).",
+        "infer": "Measure inference over models and batch sizes.",
+        "speedup": "Train on several devices and precisions, and compare.",
+        "study": "Run a complete study and write a report.",
+        "replay": "Replay a recorded sweep without a GPU or a profiler.",
+        "prepare": "Sort a data set's archive into class folders.",
     },
     "Read": {
-        "ingest": ("ingest", "Ingest profiler reports and perfctl run folders."),
-        "runs": ("runs", "List the runs in the results database."),
-        "show": ("show", "Show one run: layers, kernels, memory, missing values."),
-        "query": ("query", "Query the results database with SQL (read-only)."),
-        "export": ("export", "Write tables as CSV, Parquet, JSON or Excel."),
-        "trace": ("trace", "Write one step as a trace for Perfetto."),
-        "scrub": ("scrub", "Copy a report without environments and secrets."),
+        "ingest": "Ingest profiler reports and perfctl run folders.",
+        "runs": "List the runs in the results database.",
+        "show": "Show one run: layers, kernels, memory, missing values.",
+        "query": "Query the results database with SQL (read-only).",
+        "export": "Write tables as CSV, Parquet, JSON or Excel.",
+        "trace": "Write one step as a trace for Perfetto.",
+        "scrub": "Copy a report without environments and secrets.",
     },
     "Understand": {
-        "ledger": (
-            "ledger",
-            "Compare executed with estimated FLOPs and explain differences.",
-        ),
-        "report": ("report", "Write one self-contained HTML report."),
-        "serve": ("serve", "Serve the HTML reports of a folder to a browser."),
-        "mcp": ("mcp", "Serve the results database to agents (Model Context Protocol)."),
-        "plot": ("plot", "Write one chart of the report for a publication."),
-        "compare": (
-            "compare",
-            "Compare two runs, sweeps or databases.",
-        ),
-        "history": (
-            "history",
-            "Track metrics across runs or commits and detect changes.",
-        ),
-        "gate": ("gate", "Fail CI when FLOPs, memory or time regress against a baseline."),
+        "ledger": "Compare executed with estimated FLOPs and explain differences.",
+        "report": "Write one self-contained HTML report.",
+        "serve": "Serve the HTML reports of a folder to a browser.",
+        "mcp": "Serve the results database to agents (Model Context Protocol).",
+        "plot": "Write one chart of the report for a publication.",
+        "compare": "Compare two runs, sweeps or databases.",
+        "history": "Track metrics across runs or commits and detect changes.",
+        "gate": "Fail CI when FLOPs, memory or time regress against a baseline.",
     },
     "Predict": {
-        "estimate": ("estimate", "Estimate FLOPs, bytes and memory of a model."),
-        "mfu": ("mfu", "Audit the MFU of a training run by every formula."),
-        "predict": ("predict", "Predict time, memory and cost of a training run."),
-        "calculator": (
-            "calculator",
-            "Write an offline HTML calculator for training time and cost.",
-        ),
-        "bench": (
-            "bench.GROUP",
-            "Benchmark parameterized networks to train the predictor.",
-        ),
+        "estimate": "Estimate FLOPs, bytes and memory of a model.",
+        "mfu": "Audit the MFU of a training run by every formula.",
+        "predict": "Predict time, memory and cost of a training run.",
+        "calculator": "Write an offline HTML calculator for training time and cost.",
+        "bench": "Benchmark parameterized networks to train the predictor.",
     },
     "Cluster": {
-        "slurm": ("slurm.GROUP", "Run a sweep as a Slurm job array."),
-        "image": ("image.GROUP", "Build Apptainer (Singularity) images that contain perfctl."),
+        "slurm": "Run a sweep as a Slurm job array.",
+        "image": "Build Apptainer (Singularity) images that contain perfctl.",
     },
 }
-"""Group of the list of commands -> command or group of commands -> where it is declared below
-``commands`` (in COMMAND, if nothing is named), or MODULE:FUNCTION below this package; and its
-line."""
-COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
+"""Group of the list of commands -> command or group of commands -> its line."""
+DECLARATIONS = {
+    "nsys": "profile.NSYS",
+    "ncu": "profile.NCU",
+    "torch": "profile.TORCH",
+    "dlprof": "profile.DLPROF",
+    "study": "study.GROUP",
+    "bench": "bench.GROUP",
+    "slurm": "slurm.GROUP",
+    "image": "image.GROUP",
+}
+"""Command -> module below ``commands`` and name of its declaration there, unless it is COMMAND in a
+module of its own name."""
+COMMANDS = {name: line for group in GROUPS.values() for name, line in group.items()}
 
 
 class _Commands(commands.CommandList):
-    sections: ClassVar = {
-        group: {name: line for name, (_, line) in inside.items()}
-        for group, inside in GROUPS.items()
-    }
+    sections: ClassVar = GROUPS
 
 
 def application(only: str | None = None) -> typer.Typer:
@@ -229,26 +210,21 @@ def application(only: str | None = None) -> typer.Typer:
         ),
     )
     app.callback()(_root)
-    for name, (place, line) in COMMANDS.items():
-        if only in ("--help", "--version"):
-            break
-        if only not in (None, name):
-            app.command(name, help=line)(_not_loaded)
-            continue
-        if ":" not in place:
+    if only in ("--help", "--version"):
+        return app
+    for name, line in COMMANDS.items():
+        if only in (None, name):
             commands.add_declared(app, name, line, declaration(name))
-            continue
-        module, _, attribute = place.partition(":")
-        command = getattr(import_module(f"perfctl.orchestrator.cli.{module}"), attribute)
-        app.command(name, short_help=line, cls=commands.Command)(command)
+        else:
+            app.command(name, help=line)(_not_loaded)
     return app
 
 
 def declaration(name: str) -> Declared[Any, Any] | Group:
     """Return a declared command, or group of them, by its name."""
-    module, _, attribute = COMMANDS[name][0].partition(".")
-    found = import_module(f"perfctl.orchestrator.commands.{module}")
-    declared: Declared[Any, Any] | Group = getattr(found, attribute or "COMMAND")
+    module, _, attribute = DECLARATIONS.get(name, f"{name}.COMMAND").partition(".")
+    commands_module = import_module(f"perfctl.orchestrator.commands.{module}")
+    declared: Declared[Any, Any] | Group = getattr(commands_module, attribute)
     return declared
 
 
@@ -315,7 +291,6 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    app: Any = None
     try:
         typed = typed_words()
         if typed is not None:
@@ -332,12 +307,11 @@ def _run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        said = f"{error.filename or 'an output file'}: {error.strerror or error}"
-        console.error(f"{said}. {remedy}" if (remedy := _REMEDIES.get(error.errno or 0)) else said)
+        message = f"{error.filename or 'an output file'}: {error.strerror or error}"
+        console.error(str(PerfctlError(message, REMEDIES.get(error.errno or 0))))
         return 1
     except _expected_errors() as error:
-        command = None if app is None else commands.called(app, arguments)
-        console.error(commands.with_flags(str(error), command))
+        console.error(str(error))
         return _exit_code(error)
     except Exception as error:
         if isinstance(error, RuntimeError) and isinstance(error.__cause__, KeyboardInterrupt):

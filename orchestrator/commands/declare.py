@@ -76,6 +76,8 @@ class Command(Generic[Options, Result]):
     """Its result is also printed as JSON."""
     check: Callable[[Result, Events], None] = lambda result, events: None
     """Called when the result is printed: raises the error that gives another exit code than 0."""
+    common: tuple[str, ...] = ()
+    """Fields that ``--help`` lists first, in this order; empty: those with ``is_common``."""
     examples: tuple[str, ...] = ()
     """Lines to type, below its description in ``--help``."""
     line: str = ""

@@ -230,7 +230,7 @@ def dataset_answers(
             if too_long.is_set():
                 raise UsageError(
                     f"the query took longer than {seconds:g} s",
-                    "Narrow the query, or allow more `seconds`",
+                    "Narrow the query, or raise `timeout`",
                 ) from error
             raise UsageError(
                 f"DuckDB rejected the query: {first}", "docs/schema.md lists tables and columns"

@@ -1,1 +1,0 @@
-"""Commands that read reports and the store."""
