@@ -92,15 +92,18 @@ def options_of(declared: Hashable) -> tuple[Field, ...]:
 
 
 def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
-    """Return options as one would type them; nothing for one that has its default, and for what
-    other parts of the line fill."""
+    """Return options as one would type them, and arguments after ``--``; nothing for one that has
+    its default, and for what other parts of the line fill."""
     words: list[str] = []
+    arguments: list[str] = []
     for field in declared:
         option, value = field.option, getattr(options, field.name)
         if value == field.default or value is None or option.filled_from:
             continue
         name = field.flag
-        if option.write is not None:
+        if option.is_argument:
+            arguments.append(str(value))
+        elif option.write is not None:
             words.append(f"{name}={option.write(value)}")
         elif isinstance(value, bool):
             words.append(name if value else f"--no-{name.removeprefix('--')}")
@@ -109,7 +112,7 @@ def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
         else:
             values = value if isinstance(value, tuple) else (value,)
             words += [f"{name}={one}" for one in values]
-    return words
+    return [*words, "--", *arguments] if arguments else words
 
 
 def part_of(options: Any, kind: type[Part]) -> Part:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.faults import lost, whole
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.store import database, read
@@ -30,7 +30,7 @@ def compare_sides(
     gate: float = 0.05,
     anyway: bool = False,
     store: Path | str = DEFAULT,
-    messages: Messages = SILENT,
+    messages: Events = SILENT,
     memory_limit: str | int | None = None,
 ) -> Comparison:
     """Compare B with A, each as :func:`side` takes it."""
@@ -61,7 +61,7 @@ def _name_run(side: Side, run: Run) -> str:
 def side(
     given: Path | str | int,
     store: Path,
-    messages: Messages = SILENT,
+    messages: Events = SILENT,
     limit: int = 0,
 ) -> Side:
     """The runs of one side. Raises UsageError when nothing has that name, PerfctlError,
@@ -134,7 +134,7 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
     raise UsageError(problem, f"Known: {known}" if known else other)
 
 
-def _of_reports(path: Path, messages: Messages, limit: int) -> list[Run]:
+def _of_reports(path: Path, messages: Events, limit: int) -> list[Run]:
     """Read reports into a temporary store, as ``perfctl ingest`` does. Of several, those that
     cannot be read are skipped."""
     from perfctl.orchestrator.ingest.context import Failed, NameFacts, Note, Settings, Task

@@ -47,6 +47,8 @@ METAVARS: Mapping[Any, str | None] = {
     str: "TEXT",
 }
 """Kind of value -> the word for it in ``--help``."""
+UNBROKEN = "\u2011"
+"""Hyphen at which no line ends, while the help is laid out."""
 KEYWORD = inspect.Parameter.KEYWORD_ONLY
 CONTEXT = inspect.Parameter("context", KEYWORD, annotation=typer.Context)
 """The parameter for what was typed."""
@@ -90,10 +92,10 @@ class CommandList(TyperGroup):
         """Write the lists."""
         lines = {name: line_of(one) for name, one in self.commands.items() if not one.hidden}
         sections = self.sections or {"Commands": lines}
-        width = max((len(name) for lines in sections.values() for name in lines), default=0)
-        for heading, lines in sections.items():
+        width = max((len(name) for section in sections.values() for name in section), default=0)
+        for heading, section in sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(width), line) for name, line in lines.items()])
+                formatter.write_dl([(name.ljust(width), line) for name, line in section.items()])
 
 
 def line_of(command: Any) -> str:
@@ -118,6 +120,10 @@ class Command(TyperCommand):
             end = args.index("--")
             args, ctx.meta[PROGRAM] = args[:end], tuple(args[end + 1 :])
         return list(super().parse_args(ctx, args))
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help; no option in a text is cut at its hyphens."""
+        return str(super().get_help(ctx)).replace(UNBROKEN, "-")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options below the headings of their groups."""
@@ -226,7 +232,7 @@ def add_declared(
     group.callback()(lambda: None)  # with one command, its word is still typed
     for word, command in declared.commands.items():
         is_group = isinstance(command, Group)
-        add_declared(group, word, "" if is_group else command.line, command, is_hidden=is_group)
+        add_declared(group, word, command.line, command, is_hidden=is_group)
     app.add_typer(group, short_help=line, hidden=is_hidden)
 
 
@@ -255,7 +261,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     text = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
     if command.examples:
         text += "\n\n\b\nExamples:\n" + "\n".join(f"  {line}" for line in command.examples)
-    call.__doc__ = text
+    call.__doc__ = text.replace("-", UNBROKEN)
     call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     return call
@@ -320,9 +326,10 @@ def _schema_option(command: Declared[Any, Any]) -> Any:
 
 def _parameters_of(command: Declared[Any, Any], fields: Sequence[Field]) -> list[inspect.Parameter]:
     """Return the parameters that typer reads; common ones come first in the help."""
-    common = command.common or [field.name for field in fields if field.option.is_common]
-    ranks = {name: number for number, name in enumerate(common)}
     typed = [field for field in fields if not field.option.filled_from]
+    groups = sorted(typed, key=lambda field: HEADINGS.index(field.option.group))
+    common = [field.name for field in groups if field.option.is_common]
+    ranks = {name: number for number, name in enumerate(command.common or common)}
     parameters = []
     for field in sorted(typed, key=lambda field: ranks.get(field.name, len(ranks))):
         kind, is_list = (str, False) if field.option.parse else _kind_of(field)
@@ -339,11 +346,13 @@ def _parameters_of(command: Declared[Any, Any], fields: Sequence[Field]) -> list
 def _parameter(field: Field, heading: str) -> Any:
     """Return what typer is told of an option."""
     option, (kind, _) = field.option, _kind_of(field)
-    if option.is_argument:
-        return typer.Argument(help=option.help, metavar=option.metavar)
     text, default = option.help, _typed_default(field)
     if default not in (None, False, inspect.Parameter.empty) and "Default:" not in text:
+        default = "on" if default is True else default
         text += f" Default: {', '.join(default) if isinstance(default, list) else default}."
+    text = text.replace("-", UNBROKEN)
+    if option.is_argument:
+        return typer.Argument(help=text, metavar=option.metavar, show_default=False)
     return typer.Option(
         *(option.names or (field.flag + field.flag.replace("--", "/--no-", 1) * field.is_switch,)),
         help=text,
@@ -363,6 +372,8 @@ def _typed_default(field: Field) -> Any:
         return (",".join(words) if option.parse else words) or None
     if isinstance(default, bool) and option.parse is not None:
         return None
+    if isinstance(default, float):
+        return f"{default:g}"
     is_text = default not in (None, inspect.Parameter.empty) and not isinstance(default, bool)
     return str(default) if is_text else default
 

@@ -95,6 +95,8 @@ class Group:
     """What was typed -> the words of a command, which begin with its own."""
     find: Callable[[str], Command[Any, Any] | None] = lambda word: None
     """The command of a word that the group does not list; None if there is none."""
+    line: str = ""
+    """Its line in the list of a group; empty: the first sentence of ``help``."""
 
 
 def api(

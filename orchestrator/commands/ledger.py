@@ -18,7 +18,7 @@ from perfctl.orchestrator.commands.declare import (
     Store,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.evidence import roofs
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.prepared import studies
@@ -115,7 +115,7 @@ class Ledgers:
     peaks: str = "published"
     is_by_block: bool = False
     """Whether each repeated block is shown by itself."""
-    events: Messages = SILENT
+    events: Events = SILENT
 
     def each(self, make: Callable[[list[Analysis]], R], *, is_pickled: bool = False) -> Iterator[R]:
         """Yield what ``make`` makes of the analyses of a study and of those beside it in a sweep,

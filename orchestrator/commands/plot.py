@@ -23,7 +23,7 @@ from perfctl.orchestrator.commands.declare import (
 from perfctl.orchestrator.commands.speedup import named_arms, roofs_of
 from perfctl.orchestrator.compare.speedup import ARMS, ASKED, ArmsByBatch, allowed_facts
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.report.tables import Column, table
 from perfctl.orchestrator.report.view import View
@@ -167,7 +167,7 @@ def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:
 
 
 def charts(
-    source: Path | str = DEFAULT_STORE, *, pie: bool = False, messages: Messages = SILENT
+    source: Path | str = DEFAULT_STORE, *, pie: bool = False, messages: Events = SILENT
 ) -> dict[str, Picture]:
     """Name -> chart, for a notebook: the charts of the page, drawn with matplotlib.
 
@@ -211,7 +211,7 @@ def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
     return found
 
 
-def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Drawn]:
+def drawings(source: PlotOptions, messages: Events = SILENT) -> dict[str, Drawn]:
     """Name -> chart, in the page's order; the study's number comes before the name where there
     are several.
 
@@ -236,7 +236,7 @@ def drawings(source: PlotOptions, messages: Messages = SILENT) -> dict[str, Draw
     return found
 
 
-def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
+def _of_bench(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
     """Those of a bench and of ``perfctl study cost``; empty without a bench."""
     from perfctl.orchestrator.commands.bench import bench_charts
     from perfctl.orchestrator.commands.study_subjects import leave_out
@@ -253,7 +253,7 @@ def _of_bench(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
     return found | {chart.name: chart for chart in errors}
 
 
-def _of_page(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
+def _of_page(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
     from perfctl.orchestrator.ledger.network import networks_of
     from perfctl.orchestrator.ledger.usage.inference import inference_points
     from perfctl.orchestrator.report.charts import files as charts_files
@@ -286,7 +286,7 @@ def _of_page(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
     return analysed(newest_runs(source.store, source.sweep), draw)
 
 
-def _speedups_of_store(source: PlotOptions, messages: Messages) -> dict[str, Drawn]:
+def _speedups_of_store(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
     """Charts of every study that perfctl speedup left in the store; names begin with
     the workload."""
     found: dict[str, Drawn] = {}
@@ -321,7 +321,7 @@ def _drawn(
     study: ArmsByBatch,
     source: PlotOptions,
     allowed: frozenset[str],
-    messages: Messages,
+    messages: Events,
 ) -> dict[str, Drawn]:
     from perfctl.orchestrator.compare import speedup as analysis
 

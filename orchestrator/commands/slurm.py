@@ -69,23 +69,25 @@ DryRun = Annotated[bool, Option("Print the scripts without writing them.", OUTPU
 class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
     """Write the job scripts of a sweep.
 
-    Each batch size and profiler is one task. Slurm is not needed. The options of a sweep are those
-    of perfctl PROFILER. Put your own script after --, with {batch} in place of the batch size. Put
-    defaults of your site under [slurm] into perfctl.toml, here or in your home folder.
+    Each batch size and profiler is one task of a job array. Slurm is not needed for this. Put your
+    own script after --, with {batch} in place of the batch size. Put defaults of your site under
+    [slurm] into perfctl.toml, here or in your home folder.
     """
 
     profilers: Annotated[
         str,
         Option(
-            "Profilers: nsys, ncu, torch, dlprof.", metavar="PROFILER[,PROFILER]", is_argument=True
+            "Profilers, separated by commas: nsys, ncu, torch, dlprof, or replay alone.",
+            metavar="PROFILERS",
+            is_argument=True,
         ),
     ]
     device: Annotated[
         str,
         Option(
-            "Device of the nodes; auto means cuda.",
+            "Device of the nodes: cpu or cuda; auto means cuda.",
             MEASURE,
-            metavar="cpu|cuda|auto",
+            metavar="DEVICE",
             is_common=True,
         ),
     ] = "auto"
@@ -239,15 +241,18 @@ def _count(number: int, what: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyScriptOptions(Site):
-    """Write the job scripts of a study: each part a task, and a gather job that makes the page.
+    """Write the job scripts of a study: one task per part, and a gather job that writes the report.
 
-    The options are those of the study and of your site. Needs no Slurm.
+    The options are those of the study and of your site. Slurm is not needed for this.
     """
 
     force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
         False
     )
     dry_run: DryRun = False
+    # not options here: the scripts set the part of each task, and a task runs something
+    part: str | None = None
+    source: Path | None = None
 
 
 def command_of_study(declared: Study) -> Command[Any, Scripts]:
@@ -285,7 +290,7 @@ def command_of_study(declared: Study) -> Command[Any, Scripts]:
 
 
 STUDIES = Group(
-    "Write the job scripts of a study: each part a task, and a gather job that makes the page.",
+    "Write the job scripts of a study: one task per part, and a gather job that writes the report.",
     {name: command_of_study(read_study(name)) for name in SEEDS},
     find=lambda word: command_of_study(read_study(word)) if word.endswith(".toml") else None,
 )
@@ -343,7 +348,7 @@ class IngestArrayOptions(TaskHints, Site):
     submit: Annotated[
         bool, Option("Submit the array and the job that merges the databases.", CLUSTER)
     ] = False
-    store: Annotated[Path, Option("The store.", OUTPUT)] = DEFAULT_STORE
+    store: Annotated[Path, Option("Results database.", OUTPUT)] = DEFAULT_STORE
     command_line: CommandLine = ""
     # not options here: they are for profilers
     image: str | None = None
@@ -586,6 +591,10 @@ GROUP = Group(
             render_scripts,
             show_scripts,
             has_document=False,
+            common=(
+                *("batches", "workload", "steps", "device", "partition", "account", "time"),
+                *("mem", "module", "image", "out", "dry_run"),
+            ),
             examples=(
                 "perfctl slurm render nsys,ncu --batches 16,32,64 --partition gpu --time 00:30:00",
                 "perfctl slurm render nsys --batches 16,32 -- python train.py {batch}",

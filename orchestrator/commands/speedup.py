@@ -21,7 +21,6 @@ from perfctl.orchestrator.compare.speedup import (
 )
 from perfctl.orchestrator.compare.speedup import speedup as compare_speed
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
-from perfctl.orchestrator.events import Messages
 from perfctl.orchestrator.evidence import roofs
 from perfctl.orchestrator.launch.sweep.folders import write_json
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
@@ -182,7 +181,7 @@ def run(asked: SpeedupOptions, events: Events) -> SpeedupResult:
 
 
 def compare_arms(
-    study: ArmsByBatch, store: Path, *, allowed: frozenset[str], peaks: str, events: Messages
+    study: ArmsByBatch, store: Path, *, allowed: frozenset[str], peaks: str, events: Events
 ) -> SpeedupResult:
     """Return the speed-ups of each batch size, with the estimated memory of each arm. Raises
     PerfctlError when there is none."""
@@ -207,7 +206,7 @@ def compare_arms(
     return SpeedupResult(tuple(speedups))
 
 
-def roofs_of(arms: Sequence[Arm], store: Path, peaks: str, events: Messages) -> list[Any]:
+def roofs_of(arms: Sequence[Arm], store: Path, peaks: str, events: Events) -> list[Any]:
     """Return the peaks of all devices of the arms."""
 
     return [roof for arm in arms for roof in roofs(peaks, store, arm.runs, events.note)]
@@ -288,7 +287,7 @@ def arms_of(planned: Sequence[tuple[Way, SweepRequest]]) -> ArmsByBatch:
     }
 
 
-def named_arms(names: Sequence[str], store: Path, events: Messages) -> ArmsByBatch:
+def named_arms(names: Sequence[str], store: Path, events: Events) -> ArmsByBatch:
     """Return the arms of each batch size, of sweeps, runs and reports that exist, with the names of
     ``perfctl compare``. Raises UsageError for fewer than two."""
     if len(names) < 2:

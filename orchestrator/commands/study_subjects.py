@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.files import write_text
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class Material:
     request: StudyRequest
     store: Path
     """A file of ``perfctl bench export`` where one was named."""
-    messages: Messages
+    messages: Events
 
     def value(self, option: str) -> Any:
         """Return the value of an option of the study; None for one that it does not have."""
@@ -164,9 +164,7 @@ def _prepare_cost(material: Material) -> Subject:
     )
 
 
-def leave_out(
-    store: Path, missing: list[tuple[str, str]], messages: Messages
-) -> tuple[LeftOut, ...]:
+def leave_out(store: Path, missing: list[tuple[str, str]], messages: Events) -> tuple[LeftOut, ...]:
     """Return the fits of the store, each with the error of networks that it did not see; what
     cannot be fitted goes to ``missing``."""
     from perfctl.orchestrator.evidence import store_and_devices

@@ -249,7 +249,12 @@ class Site:
         ),
     ] = None
     bind: Annotated[
-        Texts, Option("Folder to bind into the image (repeatable).", CLUSTER, metavar="A[:B[:ro]]")
+        Texts,
+        Option(
+            "Folder to bind into the image, FOLDER[:TARGET[:ro]] (repeatable).",
+            CLUSTER,
+            metavar="FOLDER",
+        ),
     ] = None
     srun: Annotated[Switch, Option("Start each task with srun.", CLUSTER)] = None
     disable_dcgm: Annotated[

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from perfctl.orchestrator.errors import RunFailed, ToolMissing, UsageError
-from perfctl.orchestrator.events import SILENT, Messages
+from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.sweep.request import answer
@@ -57,7 +57,7 @@ class _Side(NamedTuple):
 
 
 def run_on_revisions(
-    rev: str, words: Sequence[str], *, repeat: int = REPEAT, messages: Messages = SILENT
+    rev: str, words: Sequence[str], *, repeat: int = REPEAT, messages: Events = SILENT
 ) -> Kept:
     """Measure a revision of the repository (A) and its files here (B), as they are; return where
     the runs are kept.
