@@ -126,15 +126,20 @@ def words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
+def read_numbers(text: str, field: str, example: str) -> tuple[int, ...]:
     """Return "16,32" as numbers. Raises UsageError that names the piece that is none."""
     pieces = [piece.strip() for piece in text.split(",")]
     for piece in pieces:
         if not piece.isdecimal():
             raise UsageError(
-                f"invalid value '{piece}' for `{field}`", "Use batch sizes such as 16,32,64"
+                f"invalid value '{piece}' for `{field}`", f"Use numbers such as {example}"
             )
     return tuple(map(int, pieces))
+
+
+def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
+    """Return "16,32" as batch sizes. Raises UsageError."""
+    return read_numbers(text, field, "16,32,64")
 
 
 def check_batches(batches: Sequence[int]) -> None:

@@ -276,15 +276,16 @@ def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
 
 def options_schema(options: Iterable[Field]) -> dict[str, Any]:
     """Return the schema of an object with these options of a command, each as one types it."""
-    schema, required = object_schema({}), []
+    properties, required = {}, []
     for field in options:
         option, default = field.option, field.option.typed_default or field.default
         words = {"type": ["string", "integer"]} if option.parse else type_schema(field.hint)
         facts = {"minimum": option.least, "maximum": option.most, "description": option.help}
         facts["default"] = default if isinstance(default, str | int | float) else None
         known = {key: fact for key, fact in facts.items() if fact is not None}
-        schema["properties"][field.name] = words | known
+        properties[field.name] = words | known
         required += [field.name] if default is inspect.Parameter.empty else []
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return schema | {"required": required}
 
 

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +26,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.commands.profile import SWEEPS
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.launch.cluster import render, status
 from perfctl.orchestrator.launch.cluster.plan import CLUSTER, Plan, Site, read_plan, with_defaults
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
@@ -35,8 +37,8 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
-from perfctl.orchestrator.launch.sweep.study import SEEDS, Study, read_study
-from perfctl.orchestrator.options import part_of, words_of
+from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, Study, read_study
+from perfctl.orchestrator.options import part_of, read_numbers, words_of
 from perfctl.orchestrator.report.tables import Column, dense_table
 from perfctl.orchestrator.report.view import Lines, View
 
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
 PROFILERS = (*SWEEPS, "replay")
 OF_ARRAY = ("batches", "store", "device", "workload")
 """Options of sweeps that the words of a task have once for all, or not at all."""
-FIRST_WORDS = ("mode", "steps", "warmup", "precision", "out", "timeout")
-"""Options that stand first in the words of a task, as in the scripts of earlier releases."""
 NODE_DEVICES = {"devices": "cpu,cuda", "device": "cuda"}
 """Option of a study -> what the nodes have, where it is not told: this machine need not have a
 GPU."""
@@ -158,7 +158,7 @@ def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
             f"`tool_args` needs exactly one profiler, got {asked.profilers}",
             "Render each profiler separately",
         )
-    site = with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
+    site = _site_of(asked)
     device = "cuda" if asked.device == "auto" else asked.device
     options = replace(part_of(asked, SweepOptions), device=device, image=None, bind=())
     sweeps = {name: _plan_task_sweep(name, asked, options, site) for name in names}
@@ -167,6 +167,11 @@ def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
     page = asked.page or store.with_name("perfctl-report.html")
     rendered = render.render_sweeps(render.ArrayRequest(sweeps, words, site, device, store, page))
     return finish_scripts(rendered, site, events, force=asked.force, is_written=not asked.dry_run)
+
+
+def _site_of(asked: Site) -> Site:
+    """Return the settings that were typed, and the defaults of the site."""
+    return with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
 
 
 def _plan_task_sweep(
@@ -193,15 +198,14 @@ def _task_words(name: str, asked: RenderOptions, request: SweepRequest) -> rende
     """Return the command line of a task, made from what was asked."""
     sweep_name = f"--sweep-name={request.name}"
     swept = [field for field in options_of(SweepOptions) if field.name not in OF_ARRAY]
-    swept.sort(key=lambda field: (*FIRST_WORDS, field.name).index(field.name))
     if name == "replay":
         shared = [field for field in swept if field.name in ("out", "timeout")]
         words = ("replay", str(asked.recording), *words_of(asked, shared), sweep_name)
         return render.Words(words, ())
     of_site = {field.name for field in options_of(Site)}
-    taken = {field.name for field in options_of(RenderOptions)} - of_site
+    names = {field.name for field in options_of(RenderOptions)} - of_site
     profiler: Any = SWEEPS[name]
-    fields = (*options_of(profiler), *(field for field in swept if field.name in taken))
+    fields = (*options_of(profiler), *(field for field in swept if field.name in names))
     workload = [] if asked.workload is None else [f"--workload={asked.workload}"]
     first = (name, f"--device={request.device}", *workload)
     words = (*first, *words_of(asked, fields), sweep_name, *asked.arguments)
@@ -259,8 +263,8 @@ def command_of_study(declared: Study) -> Command[Any, Scripts]:
     """Return the command that writes the job scripts of a study."""
 
     def render_study(asked: Any, events: Events) -> Scripts:
-        site = with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
-        request = study.request_from(declared, asked)
+        site, request = _site_of(asked), study.request_from(declared, asked)
+        study.check_layers(request)
         parts = study.plan(request)
         named = [*map(str, request.typed.values()), *request.words, str(request.out)]
         folders = [Path(word) for word in (*named, str(request.source)) if word]
@@ -274,10 +278,11 @@ def command_of_study(declared: Study) -> Command[Any, Scripts]:
                 parts.device,
                 request.command_line,
                 tuple(folder.resolve() for folder in folders if folder.is_dir()),
+                RUNS,
             )
         )
         if not asked.dry_run:
-            parts.out.mkdir(parents=True, exist_ok=True)
+            study.claim(request)
         is_written = not asked.dry_run
         return finish_scripts(rendered, site, events, force=asked.force, is_written=is_written)
 
@@ -297,36 +302,7 @@ STUDIES = Group(
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskHints:
-    """What a task tells perfctl ingest about files that do not say it themselves."""
-
-    batch_size: Annotated[
-        int | None,
-        Option("Batch size, if the file does not state it.", names=("--batch",), least=1),
-    ] = None
-    batch_pattern: Annotated[
-        str | None, Option("Regular expression for batch sizes in file names.")
-    ] = None
-    workload: Annotated[
-        str | None,
-        Option(
-            "Name of the workload, if the file does not state it.",
-            names=("--workload", "-w"),
-            metavar="NAME",
-        ),
-    ] = None
-    device_name: Annotated[
-        str | None,
-        Option("Name of the GPU or CPU, if the file does not state it.", metavar="NAME"),
-    ] = None
-    mode: Annotated[str | None, Option("train or infer.", metavar="MODE")] = None
-    precision: Annotated[
-        str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
-    ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class IngestArrayOptions(TaskHints, Site):
+class IngestArrayOptions(UserHints, Site):
     """Write the job scripts of an array that ingests reports.
 
     Each task ingests a part of the reports into a separate database, with --cpus processes. The
@@ -388,17 +364,16 @@ class IngestScripts:
 def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
     """Write the job scripts of an array of ingests, and submit them if asked."""
     from perfctl.orchestrator.ingest import array
-    from perfctl.orchestrator.ingest.context import UserHints
 
     rendered = array.render(
         asked.paths,
         asked.store,
-        with_defaults(part_of(asked, Site), (Path.cwd(), Path.home())),
+        _site_of(asked),
         asked.command_line,
         events.warning,
         tasks=asked.tasks,
-        options=words_of(asked, options_of(TaskHints)),
-        hints=UserHints(batch=asked.batch_size, batch_pattern=asked.batch_pattern),
+        options=words_of(asked, options_of(UserHints)),
+        hints=part_of(asked, UserHints),
     )
     submitted = status.submit(rendered.plan) if asked.submit else None
     return IngestScripts(rendered.plan, rendered.files, submitted)
@@ -419,17 +394,6 @@ def show_ingest(scripts: IngestScripts) -> View:
     return View("", lines=(wrote, f"Next: {submit}"))
 
 
-def read_tasks(text: str) -> tuple[int, ...]:
-    """Return "1,3" as numbers. Raises UsageError for a piece that is none."""
-    pieces = [piece.strip() for piece in text.split(",")]
-    for piece in pieces:
-        if not piece.isdecimal():
-            raise UsageError(
-                f"invalid value '{piece}' for `tasks`", "Use task numbers, for example `tasks` 1,3"
-            )
-    return tuple(map(int, pieces))
-
-
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
     """Submit the array and its gather job.
@@ -444,7 +408,7 @@ class SubmitOptions:
         Option(
             "Submit only these tasks, by number: 1,3. Default: all.",
             metavar="LIST",
-            parse=read_tasks,
+            parse=partial(read_numbers, field="tasks", example="1,3"),
         ),
     ] = None
 
@@ -476,30 +440,29 @@ def read_status(asked: StatusOptions, events: Events) -> status.ArrayStatus:
     return status.read_status(read_plan(asked.folder), events.note)
 
 
-def show_status(found: status.ArrayStatus) -> View:
+def show_status(array: status.ArrayStatus) -> View:
     """Return the count of states, a row for each task, logs of what failed, and how to repeat
     it."""
-    is_swept = all(state.task.runs for state in found.tasks)
+    is_swept = all(state.task.runs for state in array.tasks)
     names = ("profiler", "batch") if is_swept else ("part",)
     rows: list[tuple[str, ...]] = []
-    for state in found.tasks:
+    lines: list[str] = []
+    for state in array.tasks:
         runs = state.task.runs
-        own = (runs.profiler, str(runs.batch_size)) if runs and is_swept else (state.task.label,)
-        rows.append((str(state.task.number), *own, state.state, state.said or "-"))
-    heads = [Column(name, style="text") for name in ("task", *names, "state", "")]
-    lines = []
-    for state in found.tasks:
+        own = (runs.profiler, str(runs.batch_size)) if runs and is_swept else (state.label,)
+        rows.append((str(state.number), *own, state.state, state.reason or "–"))
         if state.log and state.state in (*status.REPEAT, status.UNKNOWN):
-            lines.append(f"Last lines of {found.plan.log(state.task)}:")
+            lines.append(f"Last lines of {array.plan.log(state.task)}:")
             lines += [f"    {line}" for line in state.log]
-    if job := found.gather:
-        lines.append(f"The gather job {job.job} is {job.state.lower()} ({job.reason.lower()})")
-    if found.repeat:
-        folder, numbers = shlex.quote(str(found.plan.folder)), ",".join(map(str, found.repeat))
+    heads = [Column(name, style="text") for name in ("task", *names, "state", "reason")]
+    if array.gather:
+        lines.append(f"{array.gather[:1].upper()}{array.gather[1:]}")
+    if array.repeat:
+        folder, numbers = shlex.quote(str(array.plan.folder)), ",".join(map(str, array.repeat))
         again = f"perfctl slurm submit {folder} --tasks {numbers}"
         lines.append(f"To repeat only incomplete tasks: {again}")
     table = dense_table("", heads, rows)
-    return View(found.summary, tables=(table,), lines=tuple(lines))
+    return View(array.summary, tables=(table,), lines=tuple(lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -567,10 +530,10 @@ def cancel(asked: CancelOptions, events: Events) -> status.Cancelled:
 
 
 def show_cancelled(jobs: status.Cancelled) -> View:
-    """Return what was told to stop, what was cancelled, and what to type next."""
+    """Return what was asked to stop, what was cancelled, and what to type next."""
     lines = []
-    if jobs.told:
-        tasks = _count(jobs.told, "task")
+    if jobs.stopping:
+        tasks = _count(jobs.stopping, "task")
         lines.append(
             f"Asked {tasks} to stop; each writes its report and ends. Repeat the command to kill "
             "them"

@@ -87,6 +87,8 @@ class PartsRequest:
     """The user's command, quoted for a shell."""
     sees: Sequence[Path] = ()
     """Other folders that an image must see, such as that of a script."""
+    runs_folder: str = ""
+    """Name of the folder in ``out`` in which the parts leave sweeps; empty: they leave none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,17 +141,22 @@ def render_parts(asked: PartsRequest) -> Rendered:
     job script.
     """
     if not asked.parts or not all(words for _, words in asked.parts):
-        raise UsageError(
-            f"`parts` of {asked.name} lack a command",
-            "Each part is a label and the words of a command",
-        )
+        raise UsageError(f"{asked.name} has no part, or a part without a command")
     tasks = tuple(
         Task(number, label, tuple(words)) for number, (label, words) in enumerate(asked.parts)
     )
     out = asked.out.absolute()
     digest = _digest(out, [task.arguments for task in tasks])
     folder = out / f"slurm-{file_name(asked.name)}-{digest}"
-    plan = Plan(folder, asked.name, tasks, asked.command, platform.node(), tuple(asked.finish))
+    plan = Plan(
+        folder,
+        asked.name,
+        tasks,
+        asked.command,
+        platform.node(),
+        asked.runs_folder,
+        tuple(asked.finish),
+    )
     return Rendered(plan, _texts(plan, asked.site, asked.device, (out, *asked.sees), {}), (out,))
 
 
