@@ -259,6 +259,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
             hint = Annotated[bool, option]
             parameters.append(inspect.Parameter(name, KEYWORD, annotation=hint, default=False))
     text = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
+    text += f"\n\n{command.notes}" * bool(command.notes)
     if command.examples:
         text += "\n\n\b\nExamples:\n" + "\n".join(f"  {line}" for line in command.examples)
     call.__doc__ = text.replace("-", UNBROKEN)

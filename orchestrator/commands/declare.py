@@ -78,6 +78,8 @@ class Command(Generic[Options, Result]):
     """Called when the result is printed: raises the error that gives another exit code than 0."""
     common: tuple[str, ...] = ()
     """Fields that ``--help`` lists first, in this order; empty: those with ``is_common``."""
+    notes: str = ""
+    """A paragraph below its description in ``--help``."""
     examples: tuple[str, ...] = ()
     """Lines to type, below its description in ``--help``."""
     line: str = ""

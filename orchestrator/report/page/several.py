@@ -144,7 +144,11 @@ def _rates(one: Analysis, answers: Sequence[Latency]) -> dict[int, float]:
             item.batch: item.images_per_second
             for item in sorted(answers, key=lambda item: item.batch)
         }
-    return {point.batch: 1e9 / each for point in one.points if (each := point.per_sample)}
+    return {
+        point.batch: 1e9 / each
+        for point in one.points
+        if (each := point.per_sample) and point.is_complete
+    }
 
 
 def _executed_cell(one: Analysis, batch: int | None) -> Cell:

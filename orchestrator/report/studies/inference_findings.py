@@ -44,7 +44,11 @@ def names_of(points: Sequence[InferencePoint]) -> list[str]:
 def _latencies(points: Sequence[InferencePoint]) -> list[list[Latency]]:
     """Return the timed batch sizes of each model that has some."""
     found = [
-        [point.latency for point in points if point.model == model and point.latency is not None]
+        [
+            point.latency
+            for point in points
+            if point.model == model and point.latency is not None and point.latency.is_complete
+        ]
         for model in names_of(points)
     ]
     return [timed for timed in found if timed]

@@ -104,10 +104,10 @@ def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_fail
     run(plan, plan.array, "0")
     run(plan, plan.array, "1", code=4, CODE_OF_torch="4")
     run(plan, plan.array, "2", code=1, CODE_OF_infer="1")
-    assert states(plan) == ["whole", "partial", "failed", "missing"]
+    assert states(plan) == ["complete", "partial", "failed", "missing"]
     assert status.read_status(plan).repeat == [1, 2, 3]
     run(plan, plan.array, "2")
-    assert states(plan) == ["whole", "partial", "whole", "missing"]
+    assert states(plan) == ["complete", "partial", "complete", "missing"]
 
 
 def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page() -> (
