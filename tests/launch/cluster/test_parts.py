@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
-def rendered(**site: Any) -> Plan:
+def rendered(runs_folder: str = "", **site: Any) -> Plan:
     site = {
         "perfctl": f"/usr/bin/env python3 {shlex.quote(str(Path('says.py').absolute()))}",
         **site,
@@ -56,6 +57,7 @@ def rendered(**site: Any) -> Plan:
         Site(**site),
         "cpu",
         "perfctl slurm render study",
+        runs_folder=runs_folder,
     )
     made = render.render_parts(asked)
     render.write(made)
@@ -108,6 +110,48 @@ def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_fail
     assert status.read_status(plan).repeat == [1, 2, 3]
     run(plan, plan.array, "2")
     assert states(plan) == ["complete", "partial", "complete", "missing"]
+
+
+def leave_runs(plan: Plan, number: int) -> list[Path]:
+    """Leave the sweep of a study's part at two batch sizes; the folders of its runs."""
+    task = plan.tasks[number]
+    sweep = plan.folder.parent / plan.runs_folder / f"sweep-{number}"
+    runs = [sweep / "b16", sweep / "b32"]
+    for folder in runs:
+        folder.mkdir(parents=True)
+        (folder / "report.csv").write_text("1")
+        record = {"perfctl_run": 1, "status": "ok", "artifact": "report.csv", "artifact_bytes": 1}
+        (folder / "run.json").write_text(json.dumps(record))
+    facts = {"command": shlex.join(["perfctl", *task.arguments]), "batches": [16, 32]}
+    (sweep / "sweep.json").write_text(json.dumps(facts))
+    return runs
+
+
+def test_a_part_whose_run_folders_were_removed_is_not_complete() -> None:
+    plan = rendered(runs_folder="perfctl-runs")
+    run(plan, plan.array, "0")
+    assert status.read_status(plan).tasks[0].state == "missing"
+    first, second = leave_runs(plan, 0)
+    assert status.read_status(plan).tasks[0].state == "complete"
+    shutil.rmtree(second)
+    state = status.read_status(plan).tasks[0]
+    assert (state.state, state.reason) == (
+        "partial",
+        "it ended, but run folders were removed or changed",
+    )
+    shutil.rmtree(first.parent)
+    assert status.read_status(plan).tasks[0].state == "missing"
+
+
+def test_status_names_a_gather_job_that_failed() -> None:
+    plan = rendered()
+    assert status.read_status(plan).gather is None
+    run(plan, plan.gather, code=3, CODE_OF_study="3")
+    assert status.read_status(plan).gather == (
+        f"the gather job failed with exit code 3; see {plan.log(None)}"
+    )
+    run(plan, plan.gather)
+    assert status.read_status(plan).gather is None
 
 
 def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page() -> (

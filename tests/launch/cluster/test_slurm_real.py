@@ -179,7 +179,9 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
     wait_until(lambda: _start_now(cluster, f"{array}_1"), "Slurm to let it begin")
     wait_until(lambda: ended(plan), "the gather job")
 
-    assert states(plan) == {16: "complete", 32: "complete", 64: "failed", 128: "missing"}, said(plan, 32)
+    assert states(plan) == {16: "complete", 32: "complete", 64: "failed", 128: "missing"}, said(
+        plan, 32
+    )
     expected = [
         ("torch", 16, "ok"),
         ("torch", 32, "ok"),
