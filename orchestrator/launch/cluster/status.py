@@ -112,7 +112,7 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> Submitted:
             )
     text = _read_array(plan)
     limit = _check_is_array(plan, text, has_tasks=tasks is not None)
-    _check_image(plan, text)
+    check_image(plan, text)
     if waiting := sorted({job.task for job in queued(plan) if job.task in numbers}):
         remedy = f"perfctl slurm cancel {shlex.quote(str(plan.folder))} removes it"
         raise UsageError(f"already in the queue: task {', '.join(map(str, waiting))}", remedy)
@@ -150,7 +150,7 @@ def _check_is_array(plan: Plan, text: str, *, has_tasks: bool) -> str:
     return (line[1] or "") if line else ""
 
 
-def _check_image(plan: Plan, text: str) -> None:
+def check_image(plan: Plan, text: str) -> None:
     """Raise UsageError if the image that the array's script names does not exist."""
     line = re.search(r"^image=(.+)$", text, re.MULTILINE)
     try:

@@ -196,5 +196,5 @@ def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report() -> None:
 @pytest.mark.parametrize("parts", [[], [("nothing", ())]])
 def test_a_study_without_commands_is_refused(parts: list[tuple[str, tuple[str, ...]]]) -> None:
     asked = PartsRequest("x", parts, FINISH, Path("study"), Site(), "cpu", "c")
-    with pytest.raises(UsageError, match="lack a command"):
+    with pytest.raises(UsageError, match="has no part, or a part without a command"):
         render.render_parts(asked)
