@@ -110,6 +110,8 @@ def test_inference_has_two_parts_a_model_and_none_writes_the_store_of_another() 
         "1,20",
         "--profiler",
         "torch",
+        "--device",
+        "cuda",
         "--from",
         "study-inference/perfctl-runs",
     )
