@@ -4,8 +4,7 @@
 worse; 4 some parts failed, or a report that was recognised gave no rows, and the rest was kept;
 128 + signal when stopped (130 Ctrl-C, 143 TERM).
 
-Completion in bash, zsh and fish uses typer's own scripts. While a word is completed, the shell
-calls perfctl with the line so far in its environment.
+While a word is completed, the shell calls perfctl with the line so far in its environment.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 
@@ -37,10 +36,8 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
     from perfctl.orchestrator.commands.declare import Group
 
-ASKED = "_PERFCTL_COMPLETE"
+COMPLETING = "_PERFCTL_COMPLETE"
 """Set by the shell that asks what may follow."""
-SHELLS = ("bash", "zsh", "fish")
-COMPDEF = "(( $+functions[compdef] )) || { autoload -Uz compinit && compinit; }"
 # Newer releases of typer carry a click of their own, so its base error is found through a class
 # that typer hands on.
 _BAD_CALL: Any = next(
@@ -54,76 +51,6 @@ REMEDIES = {
     ),
 }
 """Number of an error of the system -> what to do."""
-
-
-def typed_words() -> list[str] | None:
-    """The words after ``perfctl`` on the line that a shell wants completed; None where
-    none asks."""
-    if ASKED not in os.environ:
-        return None
-    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
-    return line.split()[1:]
-
-
-def prepare() -> None:
-    """Make typer answer shells in its own way, which its scripts expect."""
-    from typer._completion_classes import completion_init
-
-    completion_init()
-
-
-def _show(shell: str | None) -> None:
-    if shell is None:
-        return
-    from typer._completion_shared import get_completion_script
-
-    _check_shell(shell)
-    script = get_completion_script(prog_name="perfctl", complete_var=ASKED, shell=shell)  # nosec B604
-    if shell == "zsh":  # a ~/.zshrc need not have called what defines compdef
-        script = script.replace("\ncompdef ", f"\n{COMPDEF}\ncompdef ")
-    console.raw(script + "\n")
-    raise typer.Exit
-
-
-def _install(shell: str | None) -> None:
-    if shell is None:
-        return
-    from typer._completion_shared import install
-
-    _check_shell(shell)
-    _, path = install(shell=shell, prog_name="perfctl", complete_var=ASKED)  # nosec B604
-    console.result(f"Wrote {path}. Start a new {shell} to use completion")
-    raise typer.Exit
-
-
-def _check_shell(shell: str) -> None:
-    """Raises UsageError for a shell whose scripts no test tries."""
-    if shell not in SHELLS:
-        raise UsageError(f"invalid shell '{shell}'", f"Choose {', '.join(SHELLS)}")
-
-
-Show = Annotated[
-    str | None,
-    typer.Option(
-        "--show-completion",
-        callback=_show,
-        is_eager=True,
-        expose_value=False,
-        metavar="SHELL",
-        help="Print shell completion for bash, zsh or fish.",
-    ),
-]
-Install = Annotated[
-    str | None,
-    typer.Option(
-        "--install-completion",
-        callback=_install,
-        is_eager=True,
-        expose_value=False,
-        metavar="SHELL",
-        help="Install shell completion for bash, zsh or fish.",
-    ),
-]
 
 
 GROUPS = {
@@ -197,7 +124,6 @@ def application(only: str | None = None) -> typer.Typer:
         name="perfctl",
         cls=_Commands,
         no_args_is_help=True,
-        add_completion=False,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         help=(
@@ -228,6 +154,14 @@ def declaration(name: str) -> Declared[Any, Any] | Group:
     return declared
 
 
+def typed_words(arguments: Sequence[str]) -> Sequence[str]:
+    """Return the words after ``perfctl``: of the line that a shell wants completed, if one asks."""
+    if COMPLETING not in os.environ:
+        return arguments
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    return line.split()[1:]
+
+
 def _not_loaded() -> None:
     pass
 
@@ -242,8 +176,6 @@ def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
-    show_completion: Show = None,
-    install_completion: Install = None,
 ) -> None:
     pass
 
@@ -254,52 +186,42 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 @contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """What the store says of its user's own changes is printed like any other note, each once a
-    command; what had to be left out is printed as an error, and is what the block gets."""
+def _print_warnings() -> Iterator[list[str]]:
+    """Print notes about the database, each once per command, and as errors what had to be omitted;
+    yield the list of the latter."""
     lost: list[str] = []
     with warnings.catch_warnings():
-        others = warnings.showwarning
+        show_other = warnings.showwarning
 
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: TextIO | None = None,
-            line: str | None = None,
-        ) -> None:
+        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
             if issubclass(category, Lost):
                 console.error(str(message))
                 lost.append(str(message))
             elif issubclass(category, StoreNote):
                 console.note(f"note: {message}")
             else:
-                others(message, category, filename, lineno, file, line)
+                show_other(message, category, *place)
 
         warnings.simplefilter("default", StoreNote)
         warnings.simplefilter("always", Lost)
-        warnings.showwarning = show
+        warnings.showwarning = show  # type: ignore[assignment]
         yield lost
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command; its exit code. No exception leaves here."""
-    with _warnings() as lost:
+    with _print_warnings() as lost:
         code = _run(arguments)
     return 4 if lost and code == 0 else code
 
 
 def _run(arguments: Sequence[str]) -> int:
     try:
-        typed = typed_words()
-        if typed is not None:
-            prepare()
-        app = application(next(iter(arguments if typed is None else typed), ""))
+        app = application(next(iter(typed_words(arguments)), ""))
         outcome = app(list(arguments), standalone_mode=False, prog_name="perfctl")
         return outcome if isinstance(outcome, int) else 0
     except _BAD_CALL as error:
-        return _bad_call(error)
+        return _print_bad_call(error)
     except (typer.Abort, KeyboardInterrupt):
         console.error("stopped")
         return 130
@@ -321,28 +243,26 @@ def _run(arguments: Sequence[str]) -> int:
         from perfctl.orchestrator.faults import said_of, short_of_memory
 
         name = f"perfctl {next(iter(arguments), '')}".strip()
-        console.error(
-            short_of_memory(name) if isinstance(error, MemoryError) else said_of(name, error)
-        )
+        is_memory = isinstance(error, MemoryError)
+        console.error(short_of_memory(name) if is_memory else said_of(name, error))
         return 1
 
 
-def _bad_call(error: Any) -> int:
-    """What typer says of a command line that makes no sense, as perfctl says everything: one line,
-    with what to do."""
+def _print_bad_call(error: Any) -> int:
+    """Print what typer reports of a command line that makes no sense in one line, with what to
+    do; return the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":
         console.result(error.ctx.get_help())  # what was asked for, so neither an error nor a note
         return 0
-    said = error.format_message()
-    where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "perfctl"
-    console.error(
-        str(UsageError(said[:1].lower() + said[1:], f"Run '{where} --help' for the valid options"))
-    )
+    message, context = error.format_message(), getattr(error, "ctx", None)
+    command = "perfctl" if context is None else context.command_path
+    remedy = f"Run '{command} --help' for the valid options"
+    console.error(str(UsageError(message[:1].lower() + message[1:], remedy)))
     return int(error.exit_code)
 
 
 def _expected_errors() -> tuple[type[Exception], ...]:
-    """Looked up when something went wrong, and not before: '--help' loads no parser."""
+    """Return what is looked up only when something went wrong: '--help' loads no parser."""
     from perfctl.records.errors import ReportError
 
     return PerfctlError, ReportError

@@ -165,7 +165,8 @@ def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
     words = {name: _task_words(name, asked, request) for name, request in sweeps.items()}
     store = asked.store_path
     page = asked.page or store.with_name("perfctl-report.html")
-    rendered = render.render_sweeps(render.ArrayRequest(sweeps, words, site, device, store, page))
+    paths = {"store": store, "page": page}
+    rendered = render.render_sweeps(sweeps, words, site, device, paths)
     return finish_scripts(rendered, site, events, force=asked.force, is_written=not asked.dry_run)
 
 
@@ -267,20 +268,8 @@ def command_of_study(declared: Study) -> Command[Any, Scripts]:
         study.check_layers(request)
         parts = study.plan(request)
         named = [*map(str, request.typed.values()), *request.words, str(request.out)]
-        folders = [Path(word) for word in (*named, str(request.source)) if word]
-        rendered = render.render_parts(
-            render.PartsRequest(
-                f"study-{parts.kind}",
-                parts.parts,
-                parts.finish,
-                parts.out,
-                site,
-                parts.device,
-                request.command_line,
-                tuple(folder.resolve() for folder in folders if folder.is_dir()),
-                RUNS,
-            )
-        )
+        folders = [Path(word).resolve() for word in named if word and Path(word).is_dir()]
+        rendered = render.render_parts(parts, site, request.command_line, folders, RUNS)
         if not asked.dry_run:
             study.claim(request)
         is_written = not asked.dry_run

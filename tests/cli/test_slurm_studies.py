@@ -13,8 +13,8 @@ import pytest
 
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.launch.cluster import render as rendering
-from perfctl.orchestrator.launch.cluster.render import PartsRequest
 from perfctl.orchestrator.launch.sweep.study import SEEDS as STUDIES
+from perfctl.orchestrator.launch.sweep.study import StudyParts
 
 Call = Callable[..., tuple[int, str]]
 
@@ -36,13 +36,15 @@ def render(capsys: pytest.CaptureFixture[str]) -> Call:
     return call
 
 
-def parts_of(words: Sequence[str], program: Sequence[str] = ()) -> PartsRequest:
+def parts_of(words: Sequence[str], program: Sequence[str] = ()) -> StudyParts:
     """What an array is asked to hold for a study that these words name."""
     asked = []
     make = rendering.render_parts
     after = ("--", *program) if program else ()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendering, "render_parts", lambda one: make(asked.append(one) or one))
+        patch.setattr(
+            rendering, "render_parts", lambda one, *rest: make(asked.append(one) or one, *rest)
+        )
         assert run(["slurm", "render", "study", *words, "--dry-run", *after]) == 0
     return asked[0]
 

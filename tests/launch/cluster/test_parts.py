@@ -17,7 +17,7 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest.gather import gather
 from perfctl.orchestrator.launch.cluster import render, status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, read_plan
-from perfctl.orchestrator.launch.cluster.render import PartsRequest
+from perfctl.orchestrator.launch.sweep.study import StudyParts
 
 HOSTILE = ("torch", "--out", "a b", "it's", "$(touch pwned)", "`touch pwned`", "$HOME", "*", "")
 PARTS = (
@@ -49,17 +49,9 @@ def rendered(runs_folder: str = "", **site: Any) -> Plan:
         "perfctl": f"/usr/bin/env python3 {shlex.quote(str(Path('says.py').absolute()))}",
         **site,
     }
-    asked = PartsRequest(
-        "study-flops",
-        PARTS,
-        FINISH,
-        Path("study"),
-        Site(**site),
-        "cpu",
-        "perfctl slurm render study",
-        runs_folder=runs_folder,
-    )
-    made = render.render_parts(asked)
+    study = StudyParts("flops", Path("study"), PARTS, FINISH, "cpu")
+    command = "perfctl slurm render study"
+    made = render.render_parts(study, Site(**site), command, runs_folder=runs_folder)
     render.write(made)
     return read_plan(made.plan.folder)
 
@@ -187,14 +179,15 @@ def test_the_gather_job_names_what_is_missing_and_then_makes_the_page_of_what_th
 
 def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report() -> None:
     assert "--signal=B:USR1@60 " in rendered().array.read_text()
-    asked = PartsRequest(
-        "x", [("n", ("nsys",)), ("t", ("torch",))], (), Path("o"), Site(), "cuda", "c"
-    )
-    assert "--signal=B:USR1@300 " in "".join(render.render_parts(asked).texts.values())
+    parts = (("n", ("nsys",)), ("t", ("torch",)))
+    made = render.render_parts(StudyParts("x", Path("o"), parts, (), "cuda"), Site(), "c")
+    assert "--signal=B:USR1@300 " in "".join(made.texts.values())
 
 
-@pytest.mark.parametrize("parts", [[], [("nothing", ())]])
-def test_a_study_without_commands_is_refused(parts: list[tuple[str, tuple[str, ...]]]) -> None:
-    asked = PartsRequest("x", parts, FINISH, Path("study"), Site(), "cpu", "c")
+@pytest.mark.parametrize("parts", [(), (("nothing", ()),)])
+def test_a_study_without_commands_is_refused(
+    parts: tuple[tuple[str, tuple[str, ...]], ...],
+) -> None:
+    study = StudyParts("x", Path("study"), parts, FINISH, "cpu")
     with pytest.raises(UsageError, match="has no part, or a part without a command"):
-        render.render_parts(asked)
+        render.render_parts(study, Site(), "c")

@@ -16,6 +16,7 @@ import pytest
 from perfctl.orchestrator.launch.cluster import render as actions
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site
+from perfctl.orchestrator.launch.sweep.study import StudyParts
 from tests.launch.programs import wait_until
 from tests.launch.slurm_cluster import ROOT, Cluster, ended, rows
 
@@ -339,12 +340,11 @@ def test_the_parts_of_a_study_run_as_an_array_and_one_command_ends_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("replay", str(RECORDED / "torch"), "--out", "study/runs", "--no-store", "--batches")
-    parts = [(f"batch {batch}", (*words, str(batch))) for batch in (16, 64)]  # 64 was not recorded
+    # 64 was not recorded
+    parts = tuple((f"batch {batch}", (*words, str(batch))) for batch in (16, 64))
     finish = ("slurm", "gather", "study/runs", "--store", "study/all.db")
-    asked = actions.PartsRequest(
-        "study-x", parts, finish, Path("study"), Site(gres="gpu:1"), "cpu", "perfctl slurm render"
-    )
-    made = actions.render_parts(asked)
+    study = StudyParts("x", Path("study"), parts, finish, "cpu")
+    made = actions.render_parts(study, Site(gres="gpu:1"), "perfctl slurm render")
     actions.write(made)
     cluster.perfctl(tmp_path, "slurm", "submit", made.plan.folder)
     wait_until(lambda: ended(made.plan), "two parts and the gather job")
