@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,3 +80,26 @@ def test_a_word_of_another_type_is_refused(words: tuple[str, ...], said: str) ->
     with pytest.raises(UsageError) as refused:
         asked(*words)
     assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs"], "none.db: no results database found"),
+        (["report"], "none.db: no results database found"),
+        (["torch", "--batches", "0"], "--batches: sizes must be at least 1"),
+    ],
+)
+def test_a_declared_command_does_not_load_pydantic(
+    tmp_path: Path, words: list[str], message: str
+) -> None:
+    told = (
+        "import sys; from perfctl.__main__ import main; "
+        f"sys.argv = ['perfctl', *{words}, '--store', 'none.db']\n"
+        "try: main()\nexcept SystemExit: pass\nprint('pydantic' in sys.modules)"
+    )
+    found = subprocess.run(
+        [sys.executable, "-c", told], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert message in found.stderr
+    assert found.stdout.strip() == "False"
