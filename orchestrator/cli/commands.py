@@ -61,6 +61,23 @@ FORM = typer.Option(
 JSON = typer.Option("--json", help="Print JSON.")
 
 
+class AsTyped:
+    """Reader that leaves a text as it was typed. It replaces the one that new releases of typer
+    make, which import pydantic: 0.11 s of the 0.29 s of CPU time that ``perfctl runs`` would
+    take. Nothing else of typer is replaced."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the text."""
+        return value
+
+
+def leave_as_typed(params: Sequence[Any]) -> None:
+    """Let typer pass on the words of parameters as they were typed."""
+    for param in params:
+        if hasattr(param, "get_runtime_param"):
+            param.get_runtime_param = AsTyped
+
+
 class CommandList(TyperGroup):
     """A group of commands. Each has a complete line in the list, which is wrapped if it is long."""
 
@@ -75,6 +92,7 @@ class CommandList(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed."""
+        leave_as_typed(self.get_params(ctx))
         return list(super().parse_args(ctx, self.declared.read(args) if self.declared else args))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
@@ -104,16 +122,6 @@ def line_of(command: Any) -> str:
     return str(text.partition(". ")[0].rstrip(".") + ".")
 
 
-class AsTyped:
-    """Reader that leaves a text as it was typed. It replaces the one that new releases of typer
-    make, which import pydantic: 0.11 s of the 0.29 s of CPU time that ``perfctl runs`` would
-    take. Nothing else of typer is replaced."""
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return the text."""
-        return value
-
-
 class Command(TyperCommand):
     """A declared command."""
 
@@ -129,9 +137,7 @@ class Command(TyperCommand):
         if "program" in _sources_of(ctx.obj) and "--" in args:
             end = args.index("--")
             args, ctx.meta[PROGRAM] = args[:end], tuple(args[end + 1 :])
-        for param in self.get_params(ctx):
-            if hasattr(param, "get_runtime_param"):
-                param.get_runtime_param = AsTyped
+        leave_as_typed(self.get_params(ctx))
         return list(super().parse_args(ctx, args))
 
     def get_help(self, ctx: Any) -> str:
