@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -113,34 +113,41 @@ class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
     container_runtime: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scripts:
-    """Job scripts of an array."""
+class PlanScripts:
+    """Job scripts of a plan."""
 
-    JSON_KEYS = ("folder", "array", "gather", "tasks")
-
-    rendered: render.Rendered
-    is_written: bool
+    plan: Plan
 
     @property
     def folder(self) -> Path:
         """Folder of the scripts, which the other commands take."""
-        return self.rendered.plan.folder
+        return self.plan.folder
 
     @property
     def array(self) -> Path:
         """The script of the array's job."""
-        return self.rendered.plan.array
+        return self.plan.array
 
     @property
     def gather(self) -> Path:
         """The script of the job that runs after it."""
-        return self.rendered.plan.gather
+        return self.plan.gather
 
     @property
     def tasks(self) -> int:
         """Tasks of the array."""
-        return len(self.rendered.plan.tasks)
+        return len(self.plan.tasks)
+
+
+@dataclass(frozen=True)
+class Scripts(PlanScripts):
+    """Job scripts of an array."""
+
+    JSON_KEYS = ("folder", "array", "gather", "tasks")
+
+    plan: Plan
+    texts: Mapping[Path, str]
+    is_written: bool
 
 
 def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
@@ -221,13 +228,13 @@ def finish_scripts(
         render.write(rendered, force=force)
         if site.image and "://" not in site.image and not Path(site.image).exists():
             events.note(f"{site.image} does not exist yet; perfctl slurm submit checks again")
-    return Scripts(rendered, is_written)
+    return Scripts(rendered.plan, rendered.texts, is_written)
 
 
 def show_scripts(scripts: Scripts) -> View | Lines:
     """Return what was written and what to type next, or the scripts."""
     if not scripts.is_written:
-        return Lines((f"{text}\n" for text in scripts.rendered.texts.values()), "--dry-run")
+        return Lines((f"{text}\n" for text in scripts.texts.values()), "--dry-run")
     wrote = f"Wrote {_relative(scripts.array)} ({_count(scripts.tasks, 'task')})"
     folder = shlex.quote(_relative(scripts.folder))
     return View(
@@ -327,27 +334,17 @@ class IngestArrayOptions(UserHints, Site):
     dcgm_pause: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IngestScripts:
+@dataclass(frozen=True)
+class IngestScripts(PlanScripts):
     """An array that ingests reports."""
 
     JSON_KEYS = ("folder", "tasks", "files", "submitted")
 
     plan: Plan
     files: int
-    """Reports that its tasks take in."""
+    """Reports that its tasks ingest."""
     submitted: status.Submitted | None
     """null: it was not asked to be submitted."""
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the scripts."""
-        return self.plan.folder
-
-    @property
-    def tasks(self) -> int:
-        """Tasks of the array."""
-        return len(self.plan.tasks)
 
 
 def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
