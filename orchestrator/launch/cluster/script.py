@@ -101,8 +101,8 @@ class _AsIs(str):
 
 def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
     """Return the text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees
-    (folders to bind into an image). Raises UsageError for values that a job script cannot contain, and for a
-    template that fails to render."""
+    (folders to bind into an image). Raises UsageError for values that a job script cannot contain,
+    and for a template that fails to render."""
     tools = [task.arguments[0] for task in plan.tasks]
     stop_before = seconds_to_stop_before(site.stop_before, site.time, tools)
     site_lines, unset = _site_directives(site, str(facts["device"]))
@@ -134,8 +134,8 @@ def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
 
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """Return the text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and
-    page of sweeps and ingests."""
+    """Return the text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store
+    and page of sweeps and ingests."""
     gather, sees = _wrapped(("slurm", "gather", str(plan.folder))), facts.get("sees", ())
     if "store" in facts:
         into = ("--store", str(facts["store"]), "--page", str(facts["page"]))
