@@ -54,7 +54,7 @@ def test_every_field_of_every_command_becomes_what_a_user_types(words: tuple[str
 @pytest.mark.parametrize(
     ("words", "text", "printed"),
     [
-        (("slurm", "ingest"), "`batch_size` must be at least 1", "--batch must be at least 1"),
+        (("slurm", "ingest"), "`batch` must be at least 1", "--batch must be at least 1"),
         (("predict",), "`dataset_size` and `gpus`", "--dataset-size and --gpus"),
         (("ncu",), "`layer` and `layers`", "--layer and --layer"),
         (("export",), "`format` `all_tables`", "--format --all"),
