@@ -545,7 +545,7 @@ GROUP = Group(
                 *("mem", "module", "image", "out", "dry_run"),
             ),
             examples=(
-                "perfctl slurm render nsys,ncu --batches 16,32,64 --partition gpu --time 00:30:00",
+                "perfctl slurm render nsys,ncu --batches 16,64 --partition gpu --time 30:00",
                 "perfctl slurm render nsys --batches 16,32 -- python train.py {batch}",
                 "perfctl slurm render study speedup --partition gpu",
             ),

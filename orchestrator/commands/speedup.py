@@ -383,7 +383,7 @@ COMMAND = Command(
     check=lambda result, events: result.check(),
     examples=(
         "perfctl speedup --workload unet --devices cpu,cuda,cuda:bf16",
-        "perfctl speedup --workload lstm --devices cpu,cpu:bf16 --batches 8,16 --epochs 2",
+        "perfctl speedup --workload lstm --devices cpu,cpu:bf16 --epochs 2",
         "perfctl speedup --runs cpu-sweep,gpu-sweep --page both.html",
     ),
 )

@@ -98,3 +98,11 @@ def test_the_help_of_a_sweep_has_examples_and_the_most_used_options_first(perfct
         assert headings == ["What to measure:", "Profiler:", "Output:", "Cluster:"]
         assert "  --stall SECONDS" in rest and "  --stall" not in first
         assert "<" not in first + rest, "no Python type"
+
+
+def test_no_line_of_a_help_is_longer_than_80_columns(perfctl: Perfctl) -> None:
+    pages = [(name,) for name in COMMANDS] + [("slurm", "render"), ("slurm", "ingest")]
+    long = [
+        line for words in pages for line in perfctl(*words, "--help").out.splitlines() if line[80:]
+    ]
+    assert long == []
