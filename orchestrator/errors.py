@@ -18,17 +18,28 @@ read it too::
 
     raise UsageError("`gpus` must be at least 1, got 0", "Leave `gpus` out for one")
 
-The command line prints "--gpus must be at least 1, got 0. Leave --gpus out for one"
-(``cli.commands.with_flags``): a field that the called command takes becomes its option, one with
-another name there as ``OTHER_NAMES`` says. Whole commands (perfctl ncu --repeat 5) may stand in
-advice as they are.
+The command line prints "--gpus must be at least 1, got 0. Leave --gpus out for one": the command
+that runs puts its options in the place of fields (:meth:`PerfctlError.name_options`). Complete
+commands (perfctl ncu --repeat 5) may be in advice as they are.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+
+FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
+"""A field of the request in a message."""
+
+
+def fill_fields(text: str, options: Mapping[str, str]) -> str:
+    """Return ``text`` with options in the place of fields; a field that is none of them is named
+    in words."""
+    return FIELD.sub(lambda field: options.get(field[1], field[1].replace("_", " ")), text)
+
 
 def sentence(text: str) -> str:
-    """With a full stop, where it does not end with a mark of its own."""
+    """Return a text with a full stop, unless it ends with a mark."""
     return text if text.endswith((".", "?", "!")) else f"{text}."
 
 
@@ -39,6 +50,14 @@ class PerfctlError(Exception):
         super().__init__(message)
         self.message = message
         self.remedy = remedy
+
+    def name_options(self, options: Mapping[str, str]) -> None:
+        """Name options of a command in the place of fields. Advice about a field that the command
+        does not take is dropped."""
+        self.message = fill_fields(self.message, options)
+        if self.remedy is not None:
+            is_possible = options.keys() >= set(FIELD.findall(self.remedy))
+            self.remedy = fill_fields(self.remedy, options) if is_possible else None
 
     def __str__(self) -> str:
         return f"{sentence(self.message)} {self.remedy}" if self.remedy else self.message

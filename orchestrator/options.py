@@ -39,7 +39,7 @@ class Option:
     write: Callable[[Any], str] | None = None
     """Writer of what ``parse`` reads; None: its words with commas between."""
     is_common: bool = False
-    """Whether ``--help`` lists it before the options that few need."""
+    """Whether ``--help`` lists it among the common options."""
     filled_from: str = ""
     """Which part of the typed line it is, if it is not an option there: "rest" (words that are not
     options of the command), "program" (the words after --) or "line" (all of it)."""
@@ -56,11 +56,24 @@ class Field:
     option: Option
 
     @property
+    def flag(self) -> str:
+        """Return the option as one types it, such as --tool-args; of an argument, its metavar."""
+        word = self.name.replace("_", "-")
+        if self.option.is_argument:
+            return self.option.metavar or word.upper()
+        names = (name for name in self.option.names if name.startswith("--"))
+        return next(names, f"--{word}").partition("/")[0]
+
+    @property
     def parameter(self) -> str:
         """Return the name of the option on the command line as an identifier: --tool-args is
         tool_args."""
-        named = next((name for name in self.option.names if name.startswith("--")), self.name)
-        return named.partition("/")[0].removeprefix("--").replace("-", "_")
+        return self.name if self.option.is_argument else self.flag[2:].replace("-", "_")
+
+    @property
+    def is_switch(self) -> bool:
+        """Return whether the option has a negative form, such as --no-srun."""
+        return not self.option.names and {bool, type(None)} <= set(get_args(self.hint))
 
 
 @cache
@@ -79,25 +92,27 @@ def options_of(declared: Hashable) -> tuple[Field, ...]:
 
 
 def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
-    """Return options as one would type them; nothing for one that has its default, and for what
-    other parts of the line fill."""
+    """Return options as one would type them, and arguments after ``--``; nothing for one that has
+    its default, and for what other parts of the line fill."""
     words: list[str] = []
+    arguments: list[str] = []
     for field in declared:
         option, value = field.option, getattr(options, field.name)
         if value == field.default or value is None or option.filled_from:
             continue
-        names = [name for name in option.names if name.startswith("--")]
-        name, _, negative = (names or [f"--{field.name.replace('_', '-')}"])[0].partition("/")
-        if option.write is not None:
+        name = field.flag
+        if option.is_argument:
+            arguments.append(str(value))
+        elif option.write is not None:
             words.append(f"{name}={option.write(value)}")
         elif isinstance(value, bool):
-            words.append(name if value else negative or f"--no-{name.removeprefix('--')}")
+            words.append(name if value else f"--no-{name.removeprefix('--')}")
         elif isinstance(value, tuple) and option.parse is not None:
             words.append(f"{name}={','.join(map(str, value))}")
         else:
             values = value if isinstance(value, tuple) else (value,)
             words += [f"{name}={one}" for one in values]
-    return words
+    return [*words, "--", *arguments] if arguments else words
 
 
 def part_of(options: Any, kind: type[Part]) -> Part:
@@ -111,18 +126,20 @@ def words(text: str | None) -> tuple[str, ...]:
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
-def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
-    """Return "16,32" as numbers. Raises UsageError."""
-    return read_numbers(text, field, "Use batch sizes such as 16,32,64")
-
-
-def read_numbers(text: str, field: str, remedy: str) -> tuple[int, ...]:
-    """Return "1,3" as numbers. Raises UsageError with the piece that is no number."""
+def read_numbers(text: str, field: str, example: str) -> tuple[int, ...]:
+    """Return "16,32" as numbers. Raises UsageError that names the piece that is none."""
     pieces = [piece.strip() for piece in text.split(",")]
     for piece in pieces:
         if not piece.isdecimal():
-            raise UsageError(f"invalid value '{piece}' for `{field}`", remedy)
+            raise UsageError(
+                f"invalid value '{piece}' for `{field}`", f"Use numbers such as {example}"
+            )
     return tuple(map(int, pieces))
+
+
+def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
+    """Return "16,32" as batch sizes. Raises UsageError."""
+    return read_numbers(text, field, "16,32,64")
 
 
 def check_batches(batches: Sequence[int]) -> None:

@@ -35,6 +35,7 @@ from typing import (
     get_type_hints,
 )
 
+from perfctl.orchestrator.options import Field
 from perfctl.records import paper
 
 Record = TypeVar("Record")
@@ -87,8 +88,8 @@ OUTPUTS = {
     "history": "orchestrator.compare.history:History",
 }
 """Output -> module below ``perfctl`` and class of its record; [] for a list."""
-VERSIONS = dict.fromkeys(OUTPUTS, 1) | {"gate": 2, "scrub": 2}
-"""Output -> its version. Within a version keys are added only; one that goes, or changes its
+VERSION = 2
+"""Version of the outputs. Within a version keys are added only; one that goes, or changes its
 meaning, type or unit, makes a new version."""
 
 _PLAIN = {str: "string", int: "integer", float: "number", bool: "boolean", type(None): "null"}
@@ -110,8 +111,8 @@ class JsonLists(Generic[Record]):
 
 
 def name_of(output: str) -> str:
-    """Return "perfctl.ledger/1": what an output that is an object says of itself under "schema"."""
-    return f"perfctl.{output}/{VERSIONS[output]}"
+    """Return "perfctl.ledger/2", which an output that is an object states under "schema"."""
+    return f"perfctl.{output}/{VERSION}"
 
 
 def output_of(value: Any, candidates: Sequence[str] = ()) -> str | None:
@@ -187,7 +188,7 @@ def schema_of(output: str) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:{name_of(output).replace('/', ':')}",
-        "title": f"perfctl {output.replace('-', ', ')} --json, version {VERSIONS[output]}",
+        "title": f"perfctl {output.replace('-', ', ')} --json, version {VERSION}",
         **schema,
         "description": f"{inspect.getdoc(record)} {FLOPS}",
     }
@@ -271,6 +272,21 @@ def object_schema(properties: dict[str, Any]) -> dict[str, Any]:
         "required": required,
         "additionalProperties": False,
     }
+
+
+def options_schema(options: Iterable[Field]) -> dict[str, Any]:
+    """Return the schema of an object with these options of a command, each as one types it."""
+    properties, required = {}, []
+    for field in options:
+        option, default = field.option, field.option.typed_default or field.default
+        words = {"type": ["string", "integer"]} if option.parse else type_schema(field.hint)
+        facts = {"minimum": option.least, "maximum": option.most, "description": option.help}
+        facts["default"] = default if isinstance(default, str | int | float) else None
+        known = {key: fact for key, fact in facts.items() if fact is not None}
+        properties[field.name] = words | known
+        required += [field.name] if default is inspect.Parameter.empty else []
+    schema = {"type": "object", "properties": properties, "additionalProperties": False}
+    return schema | {"required": required}
 
 
 def column_schema(kind: str, meaning: str, unit: str = "-", null: str = "never") -> dict[str, Any]:

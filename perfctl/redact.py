@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
 REMOVED = "(removed)"
+INVISIBLE_LETTERS = re.compile(
+    "[\ufe00-\ufe0f\U000e0100-\U000e01ef\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0]"
+)
+"""Letters and marks that Python calls printable, and that are drawn as nothing."""
 
 _TOKENS = {
     "ghp_": r"\w{20,}",  # GitHub
@@ -88,6 +93,34 @@ FACTS = frozenset(
 )
 """Keys of a report's environment that are stored, besides ``option:NAME``: what perfctl's own
 records and its parsers state, and its pages, comparisons and causes read."""
+
+
+def hidden_letters(text: str) -> set[str]:
+    """Return the characters of a text that a reader would not see, or that a terminal obeys."""
+    if text.isascii() and text.isprintable():
+        return set()
+    return {
+        letter
+        for letter in set(text)
+        if INVISIBLE_LETTERS.match(letter)
+        or not (letter.isprintable() or unicodedata.category(letter) == "Zs")
+    }
+
+
+def make_visible(text: str, but: str = "") -> str:
+    """Return a text whose hidden letters, except ``but``, are written as Python writes them:
+    ``\\x1b``, ``\\u202e``."""
+    hidden = hidden_letters(text) - set(but)
+    return text.translate({ord(one): one.encode("unicode_escape").decode() for one in hidden})
+
+
+def make_visible_values(value: Any) -> Any:
+    """Return a JSON value whose texts and keys have no characters that cannot be seen."""
+    if isinstance(value, dict):
+        return {make_visible(key): make_visible_values(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [make_visible_values(part) for part in value]
+    return make_visible(value) if isinstance(value, str) else value
 
 
 def mask(text: str) -> str:

@@ -17,7 +17,7 @@ import pytest
 import typer.main
 
 import perfctl
-from perfctl.orchestrator.cli.commands import OTHER_NAMES
+from perfctl.orchestrator.cli.commands import Command, flags_of
 from perfctl.orchestrator.cli.main import COMMANDS, application, run
 from perfctl.orchestrator.ledger.causes.judge import ROW_RULES
 from perfctl.orchestrator.store import schema
@@ -212,10 +212,18 @@ def _texts_of_the_source() -> set[str]:
     And its job scripts."""
     found = {path.read_text(encoding="utf-8") for path in (ROOT / "templates").glob("*.sh.j2")}
 
+    flags: dict[str, str] = {}
+    groups = [typer.main.get_command(application())]
+    while groups:
+        command: Any = groups.pop()
+        groups += getattr(command, "commands", {}).values()
+        if isinstance(command, Command):
+            flags |= flags_of(command.context_settings["obj"])
+
     def with_options(text: str) -> str:
         return re.sub(
             r"`([a-z_]+)`",
-            lambda field: "--" + OTHER_NAMES.get(field[1], field[1]).replace("_", "-"),
+            lambda field: flags.get(field[1], field[1]),
             text,
         )
 
@@ -308,7 +316,6 @@ def test_the_paths_that_contributing_names_are_there() -> None:
         "FAMILIES",
         "SECTIONS",
         "ROW_RULES",
-        "OTHER_NAMES",
         "METRICS",
         "KERNEL_BASIS",
         "GPUS",

@@ -1,8 +1,7 @@
-"""What typer makes of declared commands; lists of commands in ``--help``, in groups and with whole
-lines; and the options that errors name.
+"""What typer makes of declared commands: their parameters, their help, and what a call does.
 
-Errors raised outside ``cli`` name a field in backquotes: "`gpus` must be at least 1, got 0". A
-Python user reads that as it is; the command line prints "--gpus must be at least 1, got 0".
+Typer passes words on as they were typed, and :func:`read_value` reads them. An error names a field
+in backquotes; :func:`name_options` prints the option of the command that runs instead.
 """
 
 from __future__ import annotations
@@ -10,44 +9,36 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
 
 import typer
+import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.errors import FIELD, PerfctlError, UsageError, fill_fields
+from perfctl.orchestrator.options import Field, options_of
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
     from perfctl.orchestrator.commands.declare import Group
-    from perfctl.orchestrator.options import Field
 
 
+COMMON = "Common options"
+"""Heading of the options that most users need."""
 HEADINGS = (
-    *("Input", "What to measure", "Memory", "Generation"),
-    *("Profiler", "Output", "Prices", "Cluster"),
+    *("Arguments", COMMON, "Input", "What to measure", "Memory", "Generation"),
+    *("Profiler", "Output", "Prices", "Cluster", "Options"),
 )
-"""Of options in ``--help``, in this order."""
-REST = " (more)"
-"""After the heading of those options that few need."""
-AFTER = "perfctl.after"
+"""Headings of options in ``--help``, in this order."""
+PROGRAM = "perfctl.program"
 """Key of the words after ``--`` in what a context holds."""
-PASS_ON_CONTEXT = {"allow_extra_args": True, "ignore_unknown_options": True}
-"""Context settings of commands that pass options that they do not know on to the workload, which
-checks them before anything runs."""
-CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-"""The parameter for what was typed."""
-OTHER_NAMES = {
-    "batch_size": "batch",
-    "layers": "layer",
-    "seconds": "timeout",
-}
-"""Field -> the parameter of a command that has another name."""
-_FIELD = re.compile(r"`([a-z][a-z0-9_]*)`")
+PASS_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""Settings of commands that pass options that they do not know on to the workload, which checks
+them before anything runs."""
 METAVARS: Mapping[Any, str | None] = {
     bool: None,
     int: "N",
@@ -55,32 +46,74 @@ METAVARS: Mapping[Any, str | None] = {
     Path: "FILE",
     str: "TEXT",
 }
+"""Kind of value -> the word for it in ``--help``."""
+UNBROKEN = "\u2011"
+"""Hyphen at which no line ends, while the help is laid out."""
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
+CONTEXT = inspect.Parameter("context", KEYWORD, annotation=typer.Context)
+"""The parameter for what was typed."""
+FORM = typer.Option(
+    "--format",
+    "-f",
+    metavar="FORMAT",
+    help="Print md (Markdown), tex (LaTeX) or html with complete tables, instead of text.",
+)
+JSON = typer.Option("--json", help="Print JSON.")
+
+
+class AsTyped:
+    """Reader that leaves a text as it was typed. It replaces the one that new releases of typer
+    make, which import pydantic: 0.11 s of the 0.29 s of CPU time that ``perfctl runs`` would
+    take. Nothing else of typer is replaced."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Return the text."""
+        return value
+
+
+def leave_as_typed(params: Sequence[Any]) -> None:
+    """Let typer pass on the words of parameters as they were typed."""
+    for param in params:
+        if hasattr(param, "get_runtime_param"):
+            param.get_runtime_param = AsTyped
 
 
 class CommandList(TyperGroup):
-    """A group of commands. Each has one whole line in the list: a line that is too long is wrapped,
-    and not cut."""
+    """A group of commands. Each has a complete line in the list, which is wrapped if it is long."""
 
     sections: ClassVar[Mapping[str, Mapping[str, str]]] = {}
     """Heading -> its commands, in this order, with their lines; without any, one list of all."""
 
-    def read(self, words: list[str]) -> list[str]:
-        """Return the words of a command, which begin with its own, of those that were typed."""
-        return words
+    @property
+    def declared(self) -> Group | None:
+        """Return the declaration; None for the list of all commands."""
+        group: Group | None = self.context_settings.get("obj")
+        return group
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read what was typed."""
         leave_as_typed(self.get_params(ctx))
-        return list(super().parse_args(ctx, self.read(args)))
+        return list(super().parse_args(ctx, self.declared.read(args) if self.declared else args))
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """Return a command of the list, or one that the group finds."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None and self.declared:
+            declared = self.declared.find(cmd_name)
+            if declared is not None:
+                app = typer.Typer(add_completion=False, rich_markup_mode=None)
+                add_declared(app, cmd_name, declared.line, declared)
+                command = typer.main.get_command(app)
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the lists."""
-        own = {name: line_of(one) for name, one in self.commands.items() if not one.hidden}
-        sections = self.sections or {"Commands": own}
-        wide = max((len(name) for lines in sections.values() for name in lines), default=0)
-        for heading, lines in sections.items():
+        lines = {name: line_of(one) for name, one in self.commands.items() if not one.hidden}
+        sections = self.sections or {"Commands": lines}
+        width = max((len(name) for section in sections.values() for name in section), default=0)
+        for heading, section in sections.items():
             with formatter.section(heading):
-                formatter.write_dl([(name.ljust(wide), line) for name, line in lines.items()])
+                formatter.write_dl([(name.ljust(width), line) for name, line in section.items()])
 
 
 def line_of(command: Any) -> str:
@@ -90,137 +123,95 @@ def line_of(command: Any) -> str:
 
 
 class Command(TyperCommand):
-    """A command of perfctl."""
+    """A declared command."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Arguments as the documentation writes them: MODEL, [PATHS]..., whatever the release of
-        typer does."""
+        """Return arguments as the documentation writes them: MODEL, [PATHS]..., in all releases of
+        typer."""
+        program = ["[-- COMMAND]"] if "program" in _sources_of(ctx.obj) else []
         pieces = super().collect_usage_pieces(ctx)
-        program = ["[-- COMMAND]"] if _takes_program(ctx) else []
         return [re.sub(r"^\{(.*)\}", r"\1", piece).upper() for piece in pieces] + program
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read what was typed; the words after ``--`` go into ``ctx.meta[AFTER]`` if the command
-        passes words on."""
-        if _takes_program(ctx) and "--" in args:
-            cut = args.index("--")
-            args, ctx.meta[AFTER] = args[:cut], tuple(args[cut + 1 :])
-        if getattr(self.callback, "is_declared", False):
-            leave_as_typed(self.get_params(ctx))
+        """Read what was typed; a program after ``--`` goes into ``ctx.meta``."""
+        if "program" in _sources_of(ctx.obj) and "--" in args:
+            end = args.index("--")
+            args, ctx.meta[PROGRAM] = args[:end], tuple(args[end + 1 :])
+        leave_as_typed(self.get_params(ctx))
         return list(super().parse_args(ctx, args))
+
+    def get_help(self, ctx: Any) -> str:
+        """Return the help; no option in a text is cut at its hyphens."""
+        return str(super().get_help(ctx)).replace(UNBROKEN, "-")
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options below the headings of their groups."""
-        groups: dict[str, list[tuple[str, str]]] = {}
         params = self.get_params(ctx)
-        panels = [getattr(param, "rich_help_panel", None) for param in params]
-        without_panel = "Output" if any(panels) else "Options"
-        for param, panel in zip(params, panels, strict=True):
-            record = param.get_help_record(ctx)
-            if record is None:
+        has_groups = any(getattr(param, "rich_help_panel", None) for param in params)
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for param in params:
+            if (record := param.get_help_record(ctx)) is None:
                 continue
             name, text = record
+            heading = getattr(param, "rich_help_panel", None)
             if param.param_type_name == "argument":  # typer adds a Python type
-                name, panel = name.partition(" <")[0].upper(), "Arguments"
-            groups.setdefault(panel or without_panel, []).append((name, text))
-        order = ("Arguments", *HEADINGS, "Options", *(heading + REST for heading in HEADINGS))
-        for heading in sorted(groups, key=order.index):
+                name, heading = name.partition(" <")[0].upper(), "Arguments"
+            heading = heading or ("Output" if has_groups else "Options")
+            groups.setdefault(heading, []).append((name, text))
+        for heading in sorted(groups, key=HEADINGS.index):
             with formatter.section(heading):
                 formatter.write_dl(groups[heading])
 
 
-def _takes_program(ctx: Any) -> bool:
-    """Whether a program of the user's may follow ``--``."""
-    return ctx.ignore_unknown_options and (ctx.obj is None or "program" in ctx.obj)
+def _sources_of(command: Declared[Any, Any]) -> set[str]:
+    """Return which parts of the typed line fill fields of a command."""
+    options: Any = command.options
+    return {field.option.filled_from for field in options_of(options)}
 
 
-class _AsTyped:
-    """Leaves what was typed as it is."""
-
-    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
-        """Return it."""
-        return value
+def name_options(text: str, command: Declared[Any, Any]) -> str:
+    """Return ``text`` with options of ``command`` instead of fields."""
+    return fill_fields(text, flags_of(command)) if FIELD.search(text) else text
 
 
-def leave_as_typed(params: Sequence[Any]) -> None:
-    """Keep typer from reading values, which :func:`_read_value` does: it imports pydantic for it, a
-    quarter of what ``show`` takes. Releases of typer that read without it are left alone."""
-    for param in params:
-        if hasattr(param, "get_runtime_param"):
-            param.get_runtime_param = _AsTyped
-
-
-def called(application: Any, arguments: Sequence[str]) -> Any:
-    """Return the command that ``arguments`` call, or the group if none of its commands is named;
-    None if there is no such command."""
-    import typer.main
-
-    root: Any = typer.main.get_command(application)
-    command, words = root, list(arguments)
-    with suppress(UsageError):  # of a file that declares no command
-        while words and hasattr(command, "get_command"):
-            word, *words = command.read(words)
-            inside = command.get_command(None, word)
-            if inside is None:
-                break
-            command = inside
-    return None if command is root else command
-
-
-def with_flags(text: str, command: Any) -> str:
-    """Return ``text`` with options of ``command`` instead of fields; a field that it does not
-    take stays as it is."""
-    if command is None or _FIELD.search(text) is None:
-        return text
-    flags = flags_of(command)
-    for field, name in OTHER_NAMES.items():
-        if name in flags:
-            flags.setdefault(field, flags[name])
-    if command.context_settings.get("ignore_unknown_options"):
-        flags = _flags_of_workloads() | flags
-    return _FIELD.sub(lambda match: flags.get(match[1], match[0]), text)
-
-
-def flags_of(command: Any) -> dict[str, str]:
-    """Return parameter -> its option, or the name of its place; of a group, those of its
-    commands."""
-    flags: dict[str, str] = {}
-    for inside in getattr(command, "commands", {}).values():
-        flags |= flags_of(inside)
-    for param in command.params:
-        option = next((word for word in param.opts if word.startswith("--")), str(param.opts[0]))
-        if param.param_type_name == "argument":
-            option = str(param.metavar or param.name.upper())
-        flags |= {option.removeprefix("--").replace("-", "_"): option, param.name: option}
-    return flags
-
-
-def _flags_of_workloads() -> dict[str, str]:
-    """Return the options of the built-in workloads, which sweeps pass on."""
+@cache
+def flags_of(command: Declared[Any, Any]) -> dict[str, str]:
+    """Return field -> its option, or the name of its argument; with those of the built-in
+    workloads, if the command passes words on."""
+    options: Any = command.options
+    fields = options_of(options)
+    flags = {name: field.flag for field in fields for name in (field.parameter, field.name)}
+    if "rest" not in _sources_of(command):
+        return flags
     from perfctl.workloads.models import WORKLOADS
     from perfctl.workloads.run.options import describe
 
-    texts = map(describe, WORKLOADS)
-    options = {option for text in texts for option in re.findall(r"--[a-z][a-z0-9-]*", text)}
-    return {option[2:].replace("-", "_"): option for option in options}
+    words = [
+        word for name in WORKLOADS for word in re.findall(r"--[a-z][a-z0-9-]*", describe(name))
+    ]
+    return {word[2:].replace("-", "_"): word for word in words} | flags
 
 
-class Shown:
-    """What goes on while ``command`` works, on stderr; fields are its options."""
+class TerminalEvents:
+    """What goes on while ``command`` works, on stderr."""
 
     def __init__(
-        self, command: Any, progress: Callable[[str, int, int, Path | None], None]
+        self, command: Declared[Any, Any], progress: Callable[[str, int, int, Path | None], None]
     ) -> None:
         self.command, self._progress = command, progress
         self.command_line = console.command_line()
 
     def note(self, text: str) -> None:
         """Print it."""
-        console.note(text)
+        console.note(name_options(text, self.command))
+
+    def warning(self, text: str) -> None:
+        """Print it as a warning."""
+        self.note(f"warning: {text}")
 
     def error(self, text: str) -> None:
         """Print it as an error."""
-        console.error(with_flags(text, self.command))
+        console.error(name_options(text, self.command))
 
     def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None:
         """Show it on a terminal."""
@@ -231,19 +222,6 @@ class Shown:
         if not (sys.stdin.isatty() and sys.stderr.isatty()):
             return None
         return str(typer.prompt(console.safe(question), default=default, err=True))
-
-    def warning(self, text: str) -> None:
-        """Print it as a warning."""
-        console.warning(with_flags(text, self.command))
-
-
-@contextmanager
-def show_events(command: Any = None) -> Iterator[Shown]:
-    """Show on stderr what goes on in the block, and how far it is."""
-    from perfctl.orchestrator.cli import progress
-
-    with progress.working() as steps:
-        yield Shown(command, steps)
 
 
 def add_declared(
@@ -256,140 +234,88 @@ def add_declared(
 ) -> None:
     """Add a declared command or group; ``line``: what it does, in the list of commands."""
     from perfctl.orchestrator.commands.declare import Group
-    from perfctl.orchestrator.options import options_of
 
-    if isinstance(declared, Group):
-        app.add_typer(group_of(name, declared), short_help=line, hidden=is_hidden)
+    if not isinstance(declared, Group):
+        settings = {"obj": declared, **(PASS_ON if "rest" in _sources_of(declared) else {})}
+        register = app.command(name, short_help=line, cls=Command, context_settings=settings)
+        register(function_of(declared))
         return
-    options_class: Any = declared.options
-    filled = {one.option.filled_from for one in options_of(options_class)}
-    settings = PASS_ON_CONTEXT | {"obj": filled} if "rest" in filled else None
-    app.command(name, short_help=line, cls=Command, context_settings=settings)(
-        function_of(declared)
+    group = typer.Typer(
+        name=name,
+        cls=CommandList,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        help=declared.help,
+        context_settings={"obj": declared},
     )
-
-
-def group_of(name: str, group: Group) -> typer.Typer:
-    """Return the typer application of declared commands below one word."""
-    from perfctl.orchestrator.commands.declare import Group
-
-    class Commands(CommandList):
-        def read(self, words: list[str]) -> list[str]:
-            return group.read(words)
-
-        def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            command = super().get_command(ctx, cmd_name)
-            declared = group.find(cmd_name) if command is None else None
-            if declared is None:
-                return command
-            alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-            add_declared(alone, cmd_name, declared.line, declared)
-            return typer.main.get_command(alone)
-
-    app = typer.Typer(
-        name=name, cls=Commands, no_args_is_help=True, rich_markup_mode=None, help=group.help
-    )
-    app.callback()(lambda: None)  # with one command, its word is still typed
-    for word, command in group.commands.items():
-        line = "" if isinstance(command, Group) else command.line
-        add_declared(app, word, line, command, is_hidden=isinstance(command, Group))
-    return app
+    group.callback()(lambda: None)  # with one command, its word is still typed
+    for word, command in declared.commands.items():
+        is_group = isinstance(command, Group)
+        add_declared(group, word, command.line, command, is_hidden=is_group)
+    app.add_typer(group, short_help=line, hidden=is_hidden)
 
 
 def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     """Return the function that typer calls for a declared command: its parameters are the options,
     then --format (if its view is a document too) and --json."""
-    from perfctl.orchestrator.cli import options
-    from perfctl.orchestrator.options import options_of
-
     options_class: Any = command.options
-    declared = {field.name: field for field in options_of(options_class)}
+    fields = options_of(options_class)
 
     def call(context: typer.Context, **typed: Any) -> None:
-        as_json = typed.pop("as_json", False)
-        form = console.form_of(typed.pop("form", None), as_json)
-        asked = command.options(**values_of(declared, typed), **words_typed(declared, context))
-        with show_events(context.command) as events:
-            result = command.run(asked, events)
-        if as_json:
-            record = command.record(result)
-            if record is not None:
-                from perfctl.orchestrator.outputs import output_of
+        form = console.form_of(typed.pop("form", None), typed.get("as_json", False))
+        try:
+            _run(command, fields, context, typed, form)
+        except PerfctlError as error:
+            error.name_options(flags_of(command))
+            raise
 
-                console.as_json(record, output_of(record, outputs_of_command(command)))
-        else:
-            console.view(command.view(result), form, lambda text: with_flags(text, context.command))
-        command.check(result, events)
-
-    kind = inspect.Parameter.KEYWORD_ONLY
-    parameters = [CONTEXT, *parameters_of(declared)]
+    parameters = [CONTEXT, *_parameters_of(command, fields)]
     if command.has_document:
-        parameters.append(inspect.Parameter("form", kind, annotation=options.Form, default=None))
+        hint: Any = Annotated[str | None, FORM]
+        parameters.append(inspect.Parameter("form", KEYWORD, annotation=hint, default=None))
     if command.has_json:
-        schema = Annotated[bool, _schema_option(command)]
-        for name, annotation in (("as_json", options.Json), ("json_schema", schema)):
-            parameters.append(inspect.Parameter(name, kind, annotation=annotation, default=False))
+        for name, option in (("as_json", JSON), ("json_schema", _schema_option(command))):
+            hint = Annotated[bool, option]
+            parameters.append(inspect.Parameter(name, KEYWORD, annotation=hint, default=False))
     text = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
+    text += f"\n\n{command.notes}" * bool(command.notes)
     if command.examples:
         text += "\n\n\b\nExamples:\n" + "\n".join(f"  {line}" for line in command.examples)
-    call.is_declared = True  # type: ignore[attr-defined]
-    return with_parameters(call, parameters, text)
+    call.__doc__ = text.replace("-", UNBROKEN)
+    call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    return call
 
 
-def words_typed(declared: Mapping[str, Field], context: typer.Context) -> dict[str, Any]:
-    """Return the values of the fields that parts of the typed line fill."""
-    parts = {"rest": tuple(context.args), "program": context.meta.get(AFTER)}
-    return {
-        name: console.command_line() if source == "line" else parts[source]
-        for name, field in declared.items()
-        if (source := field.option.filled_from)
+def _run(
+    command: Declared[Any, Any],
+    fields: Sequence[Field],
+    context: typer.Context,
+    typed: Mapping[str, Any],
+    form: str | None,
+) -> None:
+    """Run a command with the options that were typed, and print its result."""
+    from perfctl.orchestrator.cli import progress
+
+    parts = {"rest": tuple(context.args), "program": context.meta.get(PROGRAM)}
+    parts["line"] = console.command_line()
+    values = {
+        field.name: parts[field.option.filled_from]
+        if field.option.filled_from
+        else read_value(field, typed[field.name])
+        for field in fields
     }
+    options = command.options(**values)
+    with progress.working() as steps:
+        events = TerminalEvents(command, steps)
+        result = command.run(options, events)
+    if not typed.get("as_json"):
+        console.view(command.view(result), form, lambda text: name_options(text, command))
+    elif (record := command.record(result)) is not None:
+        from perfctl.orchestrator.outputs import output_of
 
-
-def with_parameters(
-    function: Callable[..., None], parameters: Sequence[inspect.Parameter], text: str
-) -> Callable[..., None]:
-    """Return the function with the parameters and the help that typer reads."""
-    function.__doc__ = text
-    function.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    function.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return function
-
-
-def declared_by(*records: type[Any], but: Collection[str] = ()) -> dict[str, Field]:
-    """Return the options of records by their names on the command line, except ``but``."""
-    from perfctl.orchestrator.options import options_of
-
-    kinds: Sequence[Any] = records
-    options = (field for kind in kinds for field in options_of(kind))
-    return {field.parameter: field for field in options if field.parameter not in but}
-
-
-def parameters_of(declared: Mapping[str, Field]) -> list[inspect.Parameter]:
-    """Return the parameters that typer reads, by name; if some are common, those that are not come
-    below them in the help."""
-    has_common = any(field.option.is_common for field in declared.values())
-    parameters = []
-    for name, field in declared.items():
-        if field.option.filled_from:
-            continue
-        is_required = field.default is inspect.Parameter.empty
-        is_first = field.option.is_common or is_required or not has_common
-        annotation: Any = Annotated[_hint(field), _parameter(field, "" if is_first else REST)]
-        kind = inspect.Parameter.KEYWORD_ONLY
-        parameters.append(
-            inspect.Parameter(name, kind, annotation=annotation, default=_typed(field))
-        )
-    return parameters
-
-
-def values_of(declared: Mapping[str, Field], typed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of fields from what was typed for their parameters."""
-    return {
-        field.name: _value(field, typed[name])
-        for name, field in declared.items()
-        if not field.option.filled_from
-    }
+        console.as_json(record, output_of(record, outputs_of_command(command)))
+    command.check(result, events)
 
 
 def outputs_of_command(command: Declared[Any, Any]) -> Sequence[str]:
@@ -400,7 +326,7 @@ def outputs_of_command(command: Declared[Any, Any]) -> Sequence[str]:
 
 
 def _schema_option(command: Declared[Any, Any]) -> Any:
-    """The option --json-schema, which needs no other argument of the command."""
+    """Return the option --json-schema, which needs no other argument of the command."""
 
     def print_schema(is_asked: bool) -> None:
         if is_asked:
@@ -418,14 +344,58 @@ def _schema_option(command: Declared[Any, Any]) -> Any:
     )
 
 
-def _typed(field: Field) -> Any:
-    """A default as one would type it: (16, 32) is "16,32"; nothing is None."""
-    default = field.default
-    if field.option.typed_default is not None:
-        return field.option.typed_default
+def _parameters_of(command: Declared[Any, Any], fields: Sequence[Field]) -> list[inspect.Parameter]:
+    """Return the parameters that typer reads; common ones come first in the help."""
+    typed = [field for field in fields if not field.option.filled_from]
+    groups = sorted(typed, key=lambda field: HEADINGS.index(field.option.group))
+    common = [field.name for field in groups if field.option.is_common]
+    ranks = {name: number for number, name in enumerate(command.common or common)}
+    parameters = []
+    for field in sorted(typed, key=lambda field: ranks.get(field.name, len(ranks))):
+        kind, is_list = (str, False) if field.option.parse else _kind_of(field)
+        hint: Any = list[str] if is_list else bool if kind is bool else str
+        heading = COMMON if field.name in ranks else field.option.group
+        annotation: Any = Annotated[hint | None, _parameter(field, heading)]
+        default = _typed_default(field)
+        parameters.append(
+            inspect.Parameter(field.name, KEYWORD, annotation=annotation, default=default)
+        )
+    return parameters
+
+
+def _parameter(field: Field, heading: str) -> Any:
+    """Return what typer is told of an option."""
+    option, (kind, _) = field.option, _kind_of(field)
+    text, default = option.help, _typed_default(field)
+    if default not in (None, False, inspect.Parameter.empty) and "Default:" not in text:
+        default = "on" if default is True else default
+        text += f" Default: {', '.join(default) if isinstance(default, list) else default}."
+    text = text.replace("-", UNBROKEN)
+    if option.is_argument:
+        return typer.Argument(help=text, metavar=option.metavar, show_default=False)
+    return typer.Option(
+        *(option.names or (field.flag + field.flag.replace("--", "/--no-", 1) * field.is_switch,)),
+        help=text,
+        metavar=option.metavar or ("TEXT" if option.parse is not None else METAVARS[kind]),
+        rich_help_panel=heading,
+        show_default=False,
+    )
+
+
+def _typed_default(field: Field) -> Any:
+    """Return a default as one would type it: (16, 32) is "16,32"; nothing is None."""
+    option, default = field.option, field.default
+    if option.typed_default is not None:
+        return option.typed_default
     if isinstance(default, tuple):
-        return (",".join(map(str, default)) if field.option.parse else list(default)) or None
-    return None if default is False and field.option.parse is not None else default
+        words = list(map(str, default))
+        return (",".join(words) if option.parse else words) or None
+    if isinstance(default, bool) and option.parse is not None:
+        return None
+    if isinstance(default, float):
+        return f"{default:g}"
+    is_text = default not in (None, inspect.Parameter.empty) and not isinstance(default, bool)
+    return str(default) if is_text else default
 
 
 def _kind_of(field: Field) -> tuple[Any, bool]:
@@ -438,53 +408,25 @@ def _kind_of(field: Field) -> tuple[Any, bool]:
     return next((kind for kind in METAVARS if kind in kinds), str), several is not None
 
 
-def _hint(field: Field) -> Any:
-    """Return the type that typer is told: words for an option that reads them in a way of its own,
-    a list for several values."""
-    if field.option.parse is not None:
-        return str | None
-    if not _kind_of(field)[1]:
-        return field.hint
-    kind: Any = _kind_of(field)[0]
-    return list[kind] | None
-
-
-def _parameter(field: Field, rest: str) -> Any:
-    option = field.option
-    if option.is_argument:
-        return typer.Argument(help=option.help, metavar=option.metavar)
-    kind, _ = _kind_of(field)
-    word = field.name.replace("_", "-")
-    is_switch = kind is bool and type(None) in get_args(field.hint)
-    return typer.Option(
-        *(option.names or (f"--{word}/--no-{word}" if is_switch else f"--{word}",)),
-        help=option.help,
-        metavar=option.metavar or ("TEXT" if option.parse is not None else METAVARS[kind]),
-        rich_help_panel=option.group + rest,
-    )
-
-
-def _value(field: Field, typed: Any) -> Any:
-    """Return what was typed as a value of the field."""
-    if typed is None or typed == ():
+def read_value(field: Field, typed: Any) -> Any:
+    """Return what was typed as a value of the field. Raises UsageError."""
+    if typed is None or typed == _typed_default(field) or typed == ():
         return field.default
     if isinstance(typed, list | tuple):
-        return tuple(_read_value(field, word) for word in typed)
-    return _read_value(field, typed)
+        return tuple(_read_word(field, word) for word in typed)
+    return typed if isinstance(typed, bool) else _read_word(field, typed)
 
 
-def _read_value(field: Field, word: Any) -> Any:
-    """Return a word as a value of the field; a default is one already. Raises UsageError."""
+def _read_word(field: Field, word: str) -> Any:
+    """Return a word as a value of the field. Raises UsageError."""
     option, (kind, _) = field.option, _kind_of(field)
-    if not isinstance(word, str):
-        return word
     if option.parse is not None:
         return option.parse(word)
     try:
         value = kind(word)
     except ValueError:
-        what = "a whole number" if kind is int else "a number"
-        raise UsageError(f"`{field.name}`: '{word}' is not {what}") from None
+        number = "a whole number" if kind is int else "a number"
+        raise UsageError(f"`{field.name}`: '{word}' is not {number}") from None
     if option.least is not None and value < option.least:
         raise UsageError(f"`{field.name}` must be at least {option.least:g}, got {word}")
     if option.most is not None and value > option.most:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.redact import hidden_letters, make_visible, mask
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -24,41 +24,13 @@ BAR = 16
 PLAIN_WIDTH = 80
 """Columns when the output is not a terminal."""
 
-_C1 = range(0x7F, 0xA0)
-"""Delete, and the control characters that terminals obey although no key has them."""
 SPOOLED = 4 << 20
 """Bytes of each list that are held."""
 
 
-@cache
-def control_characters() -> tuple[dict[int, str], dict[int, str]]:
-    """Return characters that a terminal would obey -> what is printed instead, and the same for
-    JSON: it escapes what is below 32 itself, and the others stand in its texts alone, so the value
-    stays the same."""
-    from perfctl.orchestrator.report.tables import TURNING
-
-    low = (code for code in range(32) if code not in (9, 10))
-    turning = {code: f"\\u{code:04x}" for code in TURNING}
-    return (
-        {code: f"\\x{code:02x}" for code in (*low, *_C1)} | turning,
-        {code: f"\\u{code:04x}" for code in _C1} | turning,
-    )
-
-
 def safe(text: str) -> str:
-    """Text from reports without the characters that a terminal would obey, and without what it
-    cannot be sent."""
-    return (
-        text
-        if text.isascii() and text.isprintable()
-        else _sent(text.translate(control_characters()[0]))
-    )
-
-
-def _sent(text: str) -> str:
-    """Names of files need not be text, and reports may hold half a surrogate pair: both as JSON
-    writes them."""
-    return text.encode("utf-8", "backslashreplace").decode()
+    """Return a text from reports without the characters that a terminal would obey."""
+    return make_visible(text, "\t\n")
 
 
 def _console(*, error: bool = False) -> Console:
@@ -113,7 +85,8 @@ def json_text(value: Any) -> str:
     from perfctl.orchestrator.outputs import to_json
 
     text = json.dumps(to_json(value), indent=1, ensure_ascii=False, default=str)
-    return _sent(text.translate(control_characters()[1]))
+    hidden = hidden_letters(text) - {"\n"}
+    return text.translate({ord(one): json.dumps(one)[1:-1] for one in hidden})
 
 
 def _print_lists(lists: JsonLists[Any], schema: str) -> None:
@@ -239,8 +212,6 @@ def warning(text: str) -> None:
 def error(text: str) -> None:
     """One line, whatever stands in the names and texts in it; what looks like a secret is
     not printed."""
-    from perfctl.redact import mask
-
     note("perfctl: " + mask(" ".join(text.split("\n"))))
 
 

@@ -76,6 +76,10 @@ class Command(Generic[Options, Result]):
     """Its result is also printed as JSON."""
     check: Callable[[Result, Events], None] = lambda result, events: None
     """Called when the result is printed: raises the error that gives another exit code than 0."""
+    common: tuple[str, ...] = ()
+    """Fields that ``--help`` lists first, in this order; empty: those with ``is_common``."""
+    notes: str = ""
+    """A paragraph below its description in ``--help``."""
     examples: tuple[str, ...] = ()
     """Lines to type, below its description in ``--help``."""
     line: str = ""
@@ -93,6 +97,8 @@ class Group:
     """What was typed -> the words of a command, which begin with its own."""
     find: Callable[[str], Command[Any, Any] | None] = lambda word: None
     """The command of a word that the group does not list; None if there is none."""
+    line: str = ""
+    """Its line in the list of a group; empty: the first sentence of ``help``."""
 
 
 def api(

@@ -1,15 +1,14 @@
-"""Measure inference over models of torchvision: each model and batch size in a process of its
-own."""
+"""Measure inference over models of torchvision: each model and batch size in a separate
+process."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from perfctl.orchestrator.commands import profile
-from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, words
+from perfctl.orchestrator.commands.declare import Command, Events, Option, words
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.ingest.sweep import ModelCommand, ModelSwept, Swept
 from perfctl.orchestrator.launch.catalog import printable
@@ -63,7 +62,7 @@ class InferOptions(SweepOptions):
         Sequence[str], Option("Options for the workload.", filled_from="rest")
     ] = ()
     dry_run: profile.DryRun = False
-    # not options here: the workload is inference alone, of whole data, in one sweep a model
+    # not options here: the workload is inference only, of complete data, in one sweep per model
     workload: str | None = None
     mode: str | None = None
     steps: int | None = None
@@ -106,7 +105,6 @@ def view(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
     sweeps = [one.result for one in result if isinstance(one, ModelSwept)]
     store = sweeps[0].request.options.store_path
     runs = runs_of_sweeps(store, [sweep.name for sweep in sweeps])
-    option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
     return View(
         f"Inference of {', '.join(one.model for one in result)}",
         tuple(finding.text for finding in inference_findings(runs)),
@@ -114,20 +112,20 @@ def view(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
         lines=(
             *(f"Wrote {sweep.folder}" for sweep in sweeps),
             f"Wrote {store}",
-            f"Next: perfctl report{option}",
+            profile.next_step(store),
         ),
     )
 
 
 def check(result: list[ModelSwept] | list[ModelCommand], events: Events) -> None:
-    """Raises PartlyDone if a model failed or is partial."""
+    """Raise PartlyDone if a model failed or is partial."""
     failed = []
-    for one in result:
-        if isinstance(one, ModelSwept):
+    for sweep in result:
+        if isinstance(sweep, ModelSwept):
             try:
-                one.result.check()
+                sweep.result.check()
             except PartlyDone as error:
-                failed.append(f"{one.model}: {error}")
+                failed.append(f"{sweep.model}: {error}")
     if failed:
         count = f"{len(failed)} of {len(result)} models"
         raise PartlyDone(f"{count} failed or are incomplete: {failed[0]}")

@@ -18,7 +18,7 @@ from perfctl.orchestrator.commands.declare import (
     Store,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Events
+from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.evidence import roofs
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.prepared import studies

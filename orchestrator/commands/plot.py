@@ -23,7 +23,7 @@ from perfctl.orchestrator.commands.declare import (
 from perfctl.orchestrator.commands.speedup import named_arms, roofs_of
 from perfctl.orchestrator.compare.speedup import ARMS, ASKED, ArmsByBatch, allowed_facts
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.events import SILENT, Events
+from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.charts.files import Drawn, Picture

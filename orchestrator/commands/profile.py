@@ -1,4 +1,4 @@
-"""Measure a program under a profiler, one process a batch size: perfctl nsys, ncu, torch, dlprof.
+"""Measure a program under a profiler, one process per batch size: perfctl nsys, ncu, torch, dlprof.
 
 What follows ``--`` is a program of the user's, and no option in it is perfctl's.
 """
@@ -50,6 +50,17 @@ SWEEPS: dict[str, type[Recorder]] = {
 }
 """Name of each command -> the profiler, whose fields are its options."""
 OUTPUTS = ("sweep", "sweep-commands")
+EXAMPLES = (
+    "--batches 16,32,64",
+    "--batches 16,32 -- python train.py --batch-size {batch}",
+)
+"""Words after the name of each command."""
+NOTES = (
+    "Put your own script after --, with {batch} in place of the batch size. Without a script, "
+    "perfctl passes options that are not listed here to the built-in workload (python -m "
+    "perfctl.workloads WORKLOAD --help lists them)."
+)
+"""Last paragraph of the help of each command."""
 DryRun = Annotated[
     bool,
     Option("Print the commands, ready to paste, and exit.", OUTPUT, is_common=True),
@@ -58,7 +69,7 @@ DryRun = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions(SweepOptions):
-    """What each of the commands is asked beside the options of its profiler."""
+    """Options of each command, without those of its profiler."""
 
     arguments: Annotated[
         Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
@@ -75,14 +86,7 @@ class ProfileOptions(SweepOptions):
 
 @dataclass(frozen=True)
 class NsysOptions(ProfileOptions, Nsys):
-    """Measure the times of ranges, kernels and copies with Nsight Systems.
-
-    Put your own script after --, with {batch} in place of the batch size. Without a script, perfctl
-    passes options that are not listed here to the built-in workload (python -m perfctl.workloads
-    WORKLOAD --help lists them).
-
-    Raises UsageError and ToolMissing before anything runs, StoreError.
-    """
+    """Measure the times of ranges, kernels and copies with Nsight Systems."""
 
 
 @dataclass(frozen=True)
@@ -91,10 +95,7 @@ class NcuOptions(ProfileOptions, Ncu):
     default.
 
     1 multiply-add = 2 FLOPs. ncu skips kernels that wait for other GPUs (NCCL), because their
-    replay never ends. Put your own script after --, with {batch} in place of the batch size.
-    Without a script, perfctl passes options that are not listed here to the built-in workload.
-
-    Raises UsageError and ToolMissing before anything runs, StoreError, RunFailed.
+    replay never ends.
     """
 
     estimate_cost: Annotated[
@@ -104,25 +105,14 @@ class NcuOptions(ProfileOptions, Ncu):
 
 @dataclass(frozen=True)
 class TorchOptions(ProfileOptions, TorchProfiler):
-    """Measure operators, layers and (with a GPU) kernels with the PyTorch profiler.
-
-    Put your own script after --, with {batch} in place of the batch size. Without a script, perfctl
-    passes options that are not listed here to the built-in workload (python -m perfctl.workloads
-    WORKLOAD --help lists them).
-
-    Raises UsageError and ToolMissing before anything runs, StoreError.
-    """
+    """Measure operators, layers and (with a GPU) kernels with the PyTorch profiler."""
 
 
 @dataclass(frozen=True)
 class DLProfOptions(ProfileOptions, DLProf):
     """Measure with DLProf (last released in 2021): utilization, tensor core use, time by operation.
 
-    DLProf records the complete program, on one GPU. Put your own script after --, with {batch} in
-    place of the batch size. Without a script, perfctl passes options that are not listed here to
-    the built-in workload.
-
-    Raises UsageError and ToolMissing before anything runs, StoreError.
+    DLProf records the complete program, on one GPU.
     """
 
 
@@ -167,7 +157,7 @@ def with_python_call(options: Stored, call: str, end: str = ")") -> Stored:
 
 
 def run(asked: ProfileOptions, events: Events) -> Swept | list[PlannedCommand] | NcuCost:
-    """Measure, say what would be started, or estimate how long ncu would take."""
+    """Measure, return what would be started, or estimate how long ncu would take."""
     from perfctl.orchestrator.ingest.sweep import estimate_ncu_cost
     from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
@@ -232,18 +222,22 @@ def summarize(done: Swept) -> View:
     runs = [run for run in runs_of_sweeps(store, [done.name]) if run.batch_size in batches]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     ranks = len(runs) - len(first)
-    option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
+    others = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"
     return View(
         chapters=terminal.sweep_views(first),
-        notes=(f"The store has separate runs of the other ranks: {ranks} (perfctl runs)",)
-        if ranks
-        else (),
-        lines=(f"Wrote {done.folder} and {store}", f"Next: perfctl report{option}"),
+        notes=(others,) if ranks else (),
+        lines=(f"Wrote {done.folder} and {store}", next_step(store)),
     )
 
 
+def next_step(store: Path) -> str:
+    """Return what to type after a sweep."""
+    option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
+    return f"Next: perfctl report{option}"
+
+
 def check(result: Swept | list[PlannedCommand] | NcuCost, events: Events) -> None:
-    """Raises PartlyDone if a batch size failed or is partial."""
+    """Raise PartlyDone if a batch size failed or is partial."""
     from perfctl.orchestrator.ingest.sweep import Swept
 
     if isinstance(result, Swept):
@@ -255,47 +249,23 @@ def check(result: Swept | list[PlannedCommand] | NcuCost, events: Events) -> Non
         result.check()
 
 
-def declare(
-    options: type[Asked], examples: tuple[str, ...]
-) -> Command[Asked, Swept | list[PlannedCommand] | NcuCost]:
-    """Return the command of a profiler."""
-    outputs = OUTPUTS if options is not NcuOptions else (*OUTPUTS, "ncu-cost")
+def declare(options: type[Asked], name: str, *examples: str) -> Command[Asked, Any]:
+    """Return the command of a profiler; ``examples``: words after its name."""
     return Command(
-        options, run, view, outputs=outputs, has_document=False, check=check, examples=examples
+        options,
+        run,
+        view,
+        outputs=OUTPUTS if options is not NcuOptions else (*OUTPUTS, "ncu-cost"),
+        has_document=False,
+        check=check,
+        notes=NOTES,
+        examples=tuple(f"perfctl {name} {words}" for words in (*EXAMPLES, *examples)),
     )
 
 
-NSYS = declare(
-    NsysOptions,
-    (
-        "perfctl nsys --batches 16,32,64",
-        "perfctl nsys --batches 16,32 -- python train.py --batch-size {batch}",
-        "perfctl nsys --workload torchvision_infer --batches 1,8 --model resnet50",
-    ),
-)
-NCU = declare(
-    NcuOptions,
-    (
-        "perfctl ncu --batches 16,32,64",
-        "perfctl ncu --batches 16,32 -- python train.py --batch-size {batch}",
-        "perfctl ncu --estimate-cost --batches 64",
-    ),
-)
-TORCH = declare(
-    TorchOptions,
-    (
-        "perfctl torch --batches 16,32,64",
-        "perfctl torch --batches 16,32 -- python train.py --batch-size {batch}",
-        "perfctl torch --workload lstm --batches 8 --repeat 5",
-    ),
-)
-DLPROF = declare(
-    DLProfOptions,
-    (
-        "perfctl dlprof --batches 16,32,64",
-        "perfctl dlprof --batches 16,32 -- python train.py --batch-size {batch}",
-        "perfctl dlprof --batches 64 --dlprof-mode pytorch -- python train.py",
-    ),
-)
+NSYS = declare(NsysOptions, "nsys", "--workload torchvision_infer --batches 1,8 --model resnet50")
+NCU = declare(NcuOptions, "ncu", "--estimate-cost --batches 64")
+TORCH = declare(TorchOptions, "torch", "--workload lstm --batches 8 --repeat 5")
+DLPROF = declare(DLProfOptions, "dlprof", "--batches 64 --dlprof-mode pytorch -- python train.py")
 nsys, ncu = api(NsysOptions, run), api(NcuOptions, run)
 torch, dlprof = api(TorchOptions, run), api(DLProfOptions, run)

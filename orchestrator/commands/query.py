@@ -200,7 +200,7 @@ def dataset_answers(
             remedy = "docs/schema.md lists tables and columns"
             if too_long.is_set():
                 problem = f"the query took longer than {seconds:g} s"
-                remedy = "Narrow the query, or allow more `timeout`"
+                remedy = "Narrow the query, or raise `timeout`"
             raise UsageError(problem, remedy) from error
         finally:
             timer.cancel()

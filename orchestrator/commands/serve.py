@@ -39,7 +39,10 @@ class ServeOptions:
     """
 
     folder: Annotated[
-        Path, Option("Folder with HTML reports and perfctl-runs.", is_argument=True)
+        Path,
+        Option(
+            "Folder with HTML reports and perfctl-runs. Default: this folder.", is_argument=True
+        ),
     ] = Path()
     port: Annotated[int, Option("Port; 0 chooses a free one.", least=0, most=65535)] = 8765
     host: Annotated[

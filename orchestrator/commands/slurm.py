@@ -6,8 +6,9 @@ from __future__ import annotations
 import inspect
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,7 +26,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.commands.profile import SWEEPS
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.ingest.context import ReportHints, UserHints
+from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.launch.cluster import render, status
 from perfctl.orchestrator.launch.cluster.plan import CLUSTER, Plan, Site, read_plan, with_defaults
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
@@ -36,7 +37,7 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
-from perfctl.orchestrator.launch.sweep.study import SEEDS, Study, read_study
+from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, Study, read_study
 from perfctl.orchestrator.options import part_of, read_numbers, words_of
 from perfctl.orchestrator.report.tables import Column, dense_table
 from perfctl.orchestrator.report.view import Lines, View
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 PROFILERS = (*SWEEPS, "replay")
 OF_ARRAY = ("batches", "store", "device", "workload")
 """Options of sweeps that the words of a task have once for all, or not at all."""
-FIRST_WORDS = ("mode", "steps", "warmup", "precision", "out", "timeout")
-"""Options that stand first in the words of a task, as in the scripts of earlier releases."""
 NODE_DEVICES = {"devices": "cpu,cuda", "device": "cuda"}
 """Option of a study -> what the nodes have, where it is not told: this machine need not have a
 GPU."""
@@ -70,23 +69,25 @@ DryRun = Annotated[bool, Option("Print the scripts without writing them.", OUTPU
 class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
     """Write the job scripts of a sweep.
 
-    Each batch size and profiler is one task. Slurm is not needed. The options of a sweep are those
-    of perfctl PROFILER. Put your own script after --, with {batch} in place of the batch size. Put
-    defaults of your site under [slurm] into perfctl.toml, here or in your home folder.
+    Each batch size and profiler is one task of a job array. Slurm is not needed for this. Put your
+    own script after --, with {batch} in place of the batch size. Put defaults of your site under
+    [slurm] into perfctl.toml, here or in your home folder.
     """
 
     profilers: Annotated[
         str,
         Option(
-            "Profilers: nsys, ncu, torch, dlprof.", metavar="PROFILER[,PROFILER]", is_argument=True
+            "Profilers, separated by commas: nsys, ncu, torch, dlprof, or replay alone.",
+            metavar="PROFILERS",
+            is_argument=True,
         ),
     ]
     device: Annotated[
         str,
         Option(
-            "Device of the nodes; auto means cuda.",
+            "Device of the nodes: cpu or cuda; auto means cuda.",
             MEASURE,
-            metavar="cpu|cuda|auto",
+            metavar="DEVICE",
             is_common=True,
         ),
     ] = "auto"
@@ -112,34 +113,41 @@ class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
     container_runtime: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Scripts:
-    """Job scripts of an array."""
+class PlanScripts:
+    """Job scripts of a plan."""
 
-    JSON_KEYS = ("folder", "array", "gather", "tasks")
-
-    rendered: render.Rendered
-    is_written: bool
+    plan: Plan
 
     @property
     def folder(self) -> Path:
         """Folder of the scripts, which the other commands take."""
-        return self.rendered.plan.folder
+        return self.plan.folder
 
     @property
     def array(self) -> Path:
         """The script of the array's job."""
-        return self.rendered.plan.array
+        return self.plan.array
 
     @property
     def gather(self) -> Path:
         """The script of the job that runs after it."""
-        return self.rendered.plan.gather
+        return self.plan.gather
 
     @property
     def tasks(self) -> int:
         """Tasks of the array."""
-        return len(self.rendered.plan.tasks)
+        return len(self.plan.tasks)
+
+
+@dataclass(frozen=True)
+class Scripts(PlanScripts):
+    """Job scripts of an array."""
+
+    JSON_KEYS = ("folder", "array", "gather", "tasks")
+
+    plan: Plan
+    texts: Mapping[Path, str]
+    is_written: bool
 
 
 def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
@@ -157,15 +165,21 @@ def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
             f"`tool_args` needs exactly one profiler, got {asked.profilers}",
             "Render each profiler separately",
         )
-    site = with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
+    site = _site_of(asked)
     device = "cuda" if asked.device == "auto" else asked.device
     options = replace(part_of(asked, SweepOptions), device=device, image=None, bind=())
     sweeps = {name: _plan_task_sweep(name, asked, options, site) for name in names}
     words = {name: _task_words(name, asked, request) for name, request in sweeps.items()}
     store = asked.store_path
     page = asked.page or store.with_name("perfctl-report.html")
-    rendered = render.render_sweeps(render.ArrayRequest(sweeps, words, site, device, store, page))
+    paths = {"store": store, "page": page}
+    rendered = render.render_sweeps(sweeps, words, site, device, paths)
     return finish_scripts(rendered, site, events, force=asked.force, is_written=not asked.dry_run)
+
+
+def _site_of(asked: Site) -> Site:
+    """Return the settings that were typed, and the defaults of the site."""
+    return with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
 
 
 def _plan_task_sweep(
@@ -192,15 +206,14 @@ def _task_words(name: str, asked: RenderOptions, request: SweepRequest) -> rende
     """Return the command line of a task, made from what was asked."""
     sweep_name = f"--sweep-name={request.name}"
     swept = [field for field in options_of(SweepOptions) if field.name not in OF_ARRAY]
-    swept.sort(key=lambda field: (*FIRST_WORDS, field.name).index(field.name))
     if name == "replay":
         shared = [field for field in swept if field.name in ("out", "timeout")]
         words = ("replay", str(asked.recording), *words_of(asked, shared), sweep_name)
         return render.Words(words, ())
     of_site = {field.name for field in options_of(Site)}
-    taken = {field.name for field in options_of(RenderOptions)} - of_site
+    names = {field.name for field in options_of(RenderOptions)} - of_site
     profiler: Any = SWEEPS[name]
-    fields = (*options_of(profiler), *(field for field in swept if field.name in taken))
+    fields = (*options_of(profiler), *(field for field in swept if field.name in names))
     workload = [] if asked.workload is None else [f"--workload={asked.workload}"]
     first = (name, f"--device={request.device}", *workload)
     words = (*first, *words_of(asked, fields), sweep_name, *asked.arguments)
@@ -215,13 +228,13 @@ def finish_scripts(
         render.write(rendered, force=force)
         if site.image and "://" not in site.image and not Path(site.image).exists():
             events.note(f"{site.image} does not exist yet; perfctl slurm submit checks again")
-    return Scripts(rendered, is_written)
+    return Scripts(rendered.plan, rendered.texts, is_written)
 
 
 def show_scripts(scripts: Scripts) -> View | Lines:
     """Return what was written and what to type next, or the scripts."""
     if not scripts.is_written:
-        return Lines((f"{text}\n" for text in scripts.rendered.texts.values()), "--dry-run")
+        return Lines((f"{text}\n" for text in scripts.texts.values()), "--dry-run")
     wrote = f"Wrote {_relative(scripts.array)} ({_count(scripts.tasks, 'task')})"
     folder = shlex.quote(_relative(scripts.folder))
     return View(
@@ -240,40 +253,32 @@ def _count(number: int, what: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyScriptOptions(Site):
-    """Write the job scripts of a study: each part a task, and a gather job that makes the page.
+    """Write the job scripts of a study: one task per part, and a gather job that writes the report.
 
-    The options are those of the study and of your site. Needs no Slurm.
+    The options are those of the study and of your site. Slurm is not needed for this.
     """
 
     force: Annotated[bool, Option("Replace scripts that were edited.", OUTPUT, is_common=True)] = (
         False
     )
     dry_run: DryRun = False
+    # not options here: the scripts set the part of each task, and a task runs something
+    part: str | None = None
+    source: Path | None = None
 
 
 def command_of_study(declared: Study) -> Command[Any, Scripts]:
     """Return the command that writes the job scripts of a study."""
 
     def render_study(asked: Any, events: Events) -> Scripts:
-        site = with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
-        request = study.request_from(declared, asked)
+        site, request = _site_of(asked), study.request_from(declared, asked)
+        study.check_layers(request)
         parts = study.plan(request)
         named = [*map(str, request.typed.values()), *request.words, str(request.out)]
-        folders = [Path(word) for word in (*named, str(request.source)) if word]
-        rendered = render.render_parts(
-            render.PartsRequest(
-                f"study-{parts.kind}",
-                parts.parts,
-                parts.finish,
-                parts.out,
-                site,
-                parts.device,
-                request.command_line,
-                tuple(folder.resolve() for folder in folders if folder.is_dir()),
-            )
-        )
+        folders = [Path(word).resolve() for word in named if word and Path(word).is_dir()]
+        rendered = render.render_parts(parts, site, request.command_line, folders, RUNS)
         if not asked.dry_run:
-            parts.out.mkdir(parents=True, exist_ok=True)
+            study.claim(request)
         is_written = not asked.dry_run
         return finish_scripts(rendered, site, events, force=asked.force, is_written=is_written)
 
@@ -286,14 +291,14 @@ def command_of_study(declared: Study) -> Command[Any, Scripts]:
 
 
 STUDIES = Group(
-    "Write the job scripts of a study: each part a task, and a gather job that makes the page.",
+    "Write the job scripts of a study: one task per part, and a gather job that writes the report.",
     {name: command_of_study(read_study(name)) for name in SEEDS},
     find=lambda word: command_of_study(read_study(word)) if word.endswith(".toml") else None,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class IngestArrayOptions(ReportHints, Site):
+class IngestArrayOptions(UserHints, Site):
     """Write the job scripts of an array that ingests reports.
 
     Each task ingests a part of the reports into a separate database, with --cpus processes. The
@@ -315,7 +320,7 @@ class IngestArrayOptions(ReportHints, Site):
     submit: Annotated[
         bool, Option("Submit the array and the job that merges the databases.", CLUSTER)
     ] = False
-    store: Annotated[Path, Option("The store.", OUTPUT)] = DEFAULT_STORE
+    store: Annotated[Path, Option("Results database.", OUTPUT)] = DEFAULT_STORE
     command_line: CommandLine = ""
     # not options here: they are for profilers
     image: str | None = None
@@ -329,27 +334,17 @@ class IngestArrayOptions(ReportHints, Site):
     dcgm_pause: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class IngestScripts:
+@dataclass(frozen=True)
+class IngestScripts(PlanScripts):
     """An array that ingests reports."""
 
     JSON_KEYS = ("folder", "tasks", "files", "submitted")
 
     plan: Plan
     files: int
-    """Reports that its tasks take in."""
+    """Reports that its tasks ingest."""
     submitted: status.Submitted | None
     """null: it was not asked to be submitted."""
-
-    @property
-    def folder(self) -> Path:
-        """Folder of the scripts."""
-        return self.plan.folder
-
-    @property
-    def tasks(self) -> int:
-        """Tasks of the array."""
-        return len(self.plan.tasks)
 
 
 def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
@@ -359,12 +354,12 @@ def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
     rendered = array.render(
         asked.paths,
         asked.store,
-        with_defaults(part_of(asked, Site), (Path.cwd(), Path.home())),
+        _site_of(asked),
         asked.command_line,
         events.warning,
         tasks=asked.tasks,
-        options=words_of(asked, options_of(ReportHints)),
-        hints=UserHints(batch=asked.batch, batch_pattern=asked.batch_pattern),
+        options=words_of(asked, options_of(UserHints)),
+        hints=part_of(asked, UserHints),
     )
     submitted = status.submit(rendered.plan) if asked.submit else None
     return IngestScripts(rendered.plan, rendered.files, submitted)
@@ -385,11 +380,6 @@ def show_ingest(scripts: IngestScripts) -> View:
     return View("", lines=(wrote, f"Next: {submit}"))
 
 
-def read_tasks(text: str) -> tuple[int, ...]:
-    """Return "1,3" as numbers. Raises UsageError for a piece that is none."""
-    return read_numbers(text, "tasks", "Use task numbers, for example `tasks` 1,3")
-
-
 @dataclass(frozen=True, slots=True)
 class SubmitOptions:
     """Submit the array and its gather job.
@@ -404,7 +394,7 @@ class SubmitOptions:
         Option(
             "Submit only these tasks, by number: 1,3. Default: all.",
             metavar="LIST",
-            parse=read_tasks,
+            parse=partial(read_numbers, field="tasks", example="1,3"),
         ),
     ] = None
 
@@ -436,30 +426,29 @@ def read_status(asked: StatusOptions, events: Events) -> status.ArrayStatus:
     return status.read_status(read_plan(asked.folder), events.note)
 
 
-def show_status(found: status.ArrayStatus) -> View:
+def show_status(array: status.ArrayStatus) -> View:
     """Return the count of states, a row for each task, logs of what failed, and how to repeat
     it."""
-    is_swept = all(state.task.runs for state in found.tasks)
+    is_swept = all(state.task.runs for state in array.tasks)
     names = ("profiler", "batch") if is_swept else ("part",)
     rows: list[tuple[str, ...]] = []
-    for state in found.tasks:
+    lines: list[str] = []
+    for state in array.tasks:
         runs = state.task.runs
-        own = (runs.profiler, str(runs.batch_size)) if runs and is_swept else (state.task.label,)
-        rows.append((str(state.task.number), *own, state.state, state.said or "-"))
-    heads = [Column(name, style="text") for name in ("task", *names, "state", "")]
-    lines = []
-    for state in found.tasks:
+        own = (runs.profiler, str(runs.batch_size)) if runs and is_swept else (state.label,)
+        rows.append((str(state.number), *own, state.state, state.reason or "–"))
         if state.log and state.state in (*status.REPEAT, status.UNKNOWN):
-            lines.append(f"Last lines of {found.plan.log(state.task)}:")
+            lines.append(f"Last lines of {array.plan.log(state.task)}:")
             lines += [f"    {line}" for line in state.log]
-    if job := found.gather:
-        lines.append(f"The gather job {job.job} is {job.state.lower()} ({job.reason.lower()})")
-    if found.repeat:
-        folder, numbers = shlex.quote(str(found.plan.folder)), ",".join(map(str, found.repeat))
+    heads = [Column(name, style="text") for name in ("task", *names, "state", "reason")]
+    if array.gather:
+        lines.append(f"{array.gather[:1].upper()}{array.gather[1:]}")
+    if array.repeat:
+        folder, numbers = shlex.quote(str(array.plan.folder)), ",".join(map(str, array.repeat))
         again = f"perfctl slurm submit {folder} --tasks {numbers}"
         lines.append(f"To repeat only incomplete tasks: {again}")
     table = dense_table("", heads, rows)
-    return View(found.summary, tables=(table,), lines=tuple(lines))
+    return View(array.summary, tables=(table,), lines=tuple(lines))
 
 
 @dataclass(frozen=True, slots=True)
@@ -527,10 +516,10 @@ def cancel(asked: CancelOptions, events: Events) -> status.Cancelled:
 
 
 def show_cancelled(jobs: status.Cancelled) -> View:
-    """Return what was told to stop, what was cancelled, and what to type next."""
+    """Return what was asked to stop, what was cancelled, and what to type next."""
     lines = []
-    if jobs.told:
-        tasks = _count(jobs.told, "task")
+    if jobs.stopping:
+        tasks = _count(jobs.stopping, "task")
         lines.append(
             f"Asked {tasks} to stop; each writes its report and ends. Repeat the command to kill "
             "them"
@@ -551,8 +540,12 @@ GROUP = Group(
             render_scripts,
             show_scripts,
             has_document=False,
+            common=(
+                *("batches", "workload", "steps", "device", "partition", "account", "time"),
+                *("mem", "module", "image", "out", "dry_run"),
+            ),
             examples=(
-                "perfctl slurm render nsys,ncu --batches 16,32,64 --partition gpu --time 00:30:00",
+                "perfctl slurm render nsys,ncu --batches 16,64 --partition gpu --time 30:00",
                 "perfctl slurm render nsys --batches 16,32 -- python train.py {batch}",
                 "perfctl slurm render study speedup --partition gpu",
             ),

@@ -22,7 +22,6 @@ from perfctl.orchestrator.compare.speedup import (
 )
 from perfctl.orchestrator.compare.speedup import speedup as compare_speed
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
-from perfctl.orchestrator.events import Events
 from perfctl.orchestrator.evidence import roofs
 from perfctl.orchestrator.launch.sweep.folders import write_json
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
@@ -388,7 +387,7 @@ COMMAND = Command(
     check=lambda result, events: result.check(),
     examples=(
         "perfctl speedup --workload unet --devices cpu,cuda,cuda:bf16",
-        "perfctl speedup --workload lstm --devices cpu,cpu:bf16 --batches 8,16 --epochs 2",
+        "perfctl speedup --workload lstm --devices cpu,cpu:bf16 --epochs 2",
         "perfctl speedup --runs cpu-sweep,gpu-sweep --page both.html",
     ),
 )

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, make_dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,6 +119,7 @@ def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
     Interrupted; StoreError; PerfctlError if there is no run to show.
     """
     check_request(request)
+    check_layers(request)
     for chapter in request.study.content["chapters"]:
         if chapter["show"].partition(".")[0] not in SUBJECTS:
             raise UsageError(
@@ -285,9 +287,35 @@ def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
     return bench.bench_request(design, asked, {})
 
 
+def check_layers(request: StudyRequest) -> None:
+    """Raise UsageError if `layer` or `hand` names a layer that the built-in network does not have.
+    The layers of a program, and of reports, are unknown before they are read."""
+    values = request.values
+    asked = {layer: "layer" for layer in (values.get("layer"),) if layer}
+    asked |= {text.partition("=")[0].strip(): "hand" for text in values.get("hand") or ()}
+    if not asked or request.program is not None or request.source is not None:
+        return
+    from perfctl.orchestrator.launch.sweep.plan import DEFAULT_WORKLOAD
+    from perfctl.workloads.run.options import find, parse_arguments
+    from perfctl.workloads.spec import SpecError, WorkloadError
+
+    workload = values.get("workload") or DEFAULT_WORKLOAD
+    try:
+        options, own = parse_arguments(workload, ("--batch", "1", *request.words))
+        model = find(workload).build(options, own).model
+    except (ImportError, SpecError, WorkloadError):  # sweeps report it, or the nodes have it
+        return
+    names = ["(model)", *(name for name, _ in model.named_modules() if name)]
+    for layer, option in asked.items():
+        if layer not in names:
+            alike = get_close_matches(layer, names, 3, 0.4)
+            remedy = f"Did you mean {' or '.join(alike)}?" if alike else None
+            raise UsageError(f"`{option}`: layer '{layer}' not found in {workload}", remedy)
+
+
 def claim(request: StudyRequest) -> None:
     """Create the folder for this request, or find it there from the same one: the study then goes
-    on from what it holds.
+    on from what it holds. A request that reads the runs in the folder leaves its claim as it is.
 
     Raises UsageError when the folder holds another study, PerfctlError when it cannot be written.
     """
@@ -301,6 +329,11 @@ def claim(request: StudyRequest) -> None:
         raise PerfctlError(
             f"{file}: cannot be read ({error})", "Remove it, or choose another `out`"
         ) from error
+    reads_own = request.source is not None and request.source.resolve().is_relative_to(
+        request.out.resolve()
+    )
+    if before is not None and reads_own and before.get("study") == request.study.name:
+        return
     if before is not None and before != asked:
         keys = [key for key in {**asked, **before} if asked.get(key) != before.get(key)]
         which = ", ".join(f"{key} was {before.get(key)}, now {asked.get(key)}" for key in keys)

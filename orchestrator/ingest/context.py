@@ -25,8 +25,8 @@ Features = Callable[[Sequence[LayerCall]], tuple[Feature, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportHints:
-    """Facts about reports that the files do not state."""
+class UserHints:
+    """Facts about reports that the files do not state, and what perfctl reads of them."""
 
     batch: Annotated[int | None, Option("Batch size, if the file does not state it.", least=1)] = (
         None
@@ -54,12 +54,6 @@ class ReportHints:
     precision: Annotated[
         str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
     ] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class UserHints(ReportHints):
-    """Facts about reports, and what perfctl reads of them."""
-
     guess_layers: Annotated[
         bool,
         Option(

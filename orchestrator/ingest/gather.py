@@ -111,8 +111,8 @@ def gather(
     states = [(plan, status.read_status(plan, note).tasks) for plan in plans]
     for state in (state for _, tasks in states for state in tasks):
         done.under_way += state.state in (status.WAITING, status.RUNNING)
-        if state.task.runs is None and state.state != status.WHOLE:
-            done.lacking.append(f"{state.task}: {state.said}")
+        if state.task.runs is None and state.state != status.COMPLETE:
+            done.lacking.append(f"{state.task}: {state.reason}")
     if not done.in_store:
         return done
     with database.writing(store) as connection:

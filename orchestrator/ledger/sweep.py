@@ -51,6 +51,8 @@ class BatchPoint:
     repeats: tuple[float, ...] = ()
     """Median step of each repeat, the newest last; empty where the sweep was not repeated. Repeats
     are never averaged."""
+    is_complete: bool = True
+    """Whether the run of ``step`` ended as asked; one that did not is not ranked."""
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -92,6 +94,7 @@ def _point(batch: int, runs: Sequence[PreparedRun], clock: str | None) -> BatchP
                 samples=item.run.samples_per_step,
                 batches=item.run.batches_per_step,
                 repeats=_repeats(item.run, item.step_time[0]),
+                is_complete=item.run.status == "ok",
             )
     return BatchPoint(batch, None, None, memory, problems)
 

@@ -249,7 +249,7 @@ def _upper(text: str) -> str:
 
 
 def _per_sample(points: Sequence[BatchPoint]) -> Iterator[Finding]:
-    timed = [point for point in points if point.per_sample]
+    timed = [point for point in points if point.per_sample and point.is_complete]
     if len(timed) < 2:
         return
     first, last = timed[0], timed[-1]

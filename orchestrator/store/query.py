@@ -120,7 +120,7 @@ def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
         if "interrupted" in said:
             raise UsageError(
                 f"the query took longer than {seconds:g} s",
-                "Narrow the query, or allow more `seconds`",
+                "Narrow the query, or raise `timeout`",
             ) from error
         if "one statement" in said:
             raise UsageError(

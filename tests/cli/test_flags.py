@@ -13,86 +13,99 @@ import typer.main
 
 from perfctl.orchestrator.cli import commands as declared
 from perfctl.orchestrator.cli.main import application
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.errors import FIELD, UsageError
+from perfctl.orchestrator.options import options_of
 
-ROOMS = Path(__file__).resolve().parents[2] / "orchestrator"
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def commands(command: Any, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Every command, with the words that call it."""
+    """Every declared command, with the words that call it."""
     for name, inside in getattr(command, "commands", {}).items():
         yield from commands(inside, (*words, name))
-    if not hasattr(command, "commands"):
+    if isinstance(command, declared.Command):
         yield words, command
 
 
-EVERY = [(words, command) for words, command in commands(typer.main.get_command(application()))]
+EVERY = dict(commands(typer.main.get_command(application())))
 
 
-def with_flags(text: str, *words: str) -> str:
+def with_options(text: str, *words: str) -> str:
     """The text as it is printed while the command that ``words`` call runs."""
-    return declared.with_flags(text, declared.called(application(words[0]), words))
+    return declared.name_options(text, EVERY[words].context_settings["obj"])
 
 
-@pytest.mark.parametrize("words", [words for words, _ in EVERY], ids=" ".join)
-def test_every_parameter_of_every_command_becomes_what_a_user_types(
-    words: tuple[str, ...],
-) -> None:
-    (command,) = (command for typed, command in EVERY if typed == words)
-    for one in command.params:
-        said = with_flags(f"`{one.name}` makes no sense, see `{one.name}`", *words)
-        first, _, last = said.partition(" makes no sense, see ")
-        assert first == last
-        if one.param_type_name == "argument":
-            assert first.upper() == first and "`" not in first
+@pytest.mark.parametrize("words", EVERY, ids=" ".join)
+def test_every_field_of_every_command_becomes_what_a_user_types(words: tuple[str, ...]) -> None:
+    command = EVERY[words]
+    params = {param.name: param for param in command.params}
+    options: Any = command.context_settings["obj"].options
+    for field in options_of(options):
+        if field.option.filled_from:
+            continue
+        text = with_options(f"`{field.name}`", *words)
+        param = params[field.name]
+        if param.param_type_name == "argument":
+            assert text.upper() == text and "`" not in text
         else:
-            assert first in one.opts and first.startswith("--")
+            assert text in param.opts and text.startswith("--")
 
 
 @pytest.mark.parametrize(
-    ("words", "text", "said"),
+    ("words", "text", "printed"),
     [
-        (("ingest",), "`batch_size` must be at least 1", "--batch must be at least 1"),
+        (("slurm", "ingest"), "`batch` must be at least 1", "--batch must be at least 1"),
         (("predict",), "`dataset_size` and `gpus`", "--dataset-size and --gpus"),
         (("ncu",), "`layer` and `layers`", "--layer and --layer"),
-        (("export",), "`format` `all_tables` `as_json`", "--format --all --json"),
+        (("export",), "`format` `all_tables`", "--format --all"),
         (("ingest",), "`paths`: nothing there", "PATHS: nothing there"),
         (("slurm", "render"), "`force` and `array_limit`", "--force and --array-limit"),
-        (("bench", "grid.toml"), "`shard` of bench run", "--shard of bench run"),
-        (
-            ("show",),
-            "`gpus` and `no_such_field` are not its own",
-            "`gpus` and `no_such_field` are not its own",
-        ),
-        (
-            ("show",),
-            "`perfctl runs`, `Store` and ``store`` stay",
-            "`perfctl runs`, `Store` and `--store` stay",
-        ),
-        (("infer",), "`data_dir`, `weights`, `sweep`", "--data-dir, --weights, `sweep`"),
-        (("runs",), "`data_dir` is a sweep's", "`data_dir` is a sweep's"),
-        (("no-such-command",), "`store` stays", "`store` stays"),
+        (("show",), "`gpus` and `no_such_field`", "gpus and no such field"),
+        (("show",), "`perfctl runs`, `Store` stay", "`perfctl runs`, `Store` stay"),
+        (("infer",), "`data_dir`, `weights`, `sweep`", "--data-dir, --weights, sweep"),
+        (("runs",), "`data_dir` is an option of sweeps", "data dir is an option of sweeps"),
     ],
 )
-def test_only_fields_that_the_command_takes_are_rewritten(
-    words: tuple[str, ...], text: str, said: str
+def test_options_of_the_command_are_printed_for_fields(
+    words: tuple[str, ...], text: str, printed: str
 ) -> None:
-    assert with_flags(text, *words) == said
+    assert with_options(text, *words) == printed
 
 
-def test_a_field_with_another_name_means_a_parameter_that_some_command_has() -> None:
-    names = {one.name for _, command in EVERY for one in command.params}
-    wanted = {
-        field: name for field, name in declared.OTHER_NAMES.items() if name.split()[0] not in names
-    }
-    assert wanted == {}
-    assert not set(declared.OTHER_NAMES) & set(declared.OTHER_NAMES.values())
+def test_advice_about_a_field_that_the_command_lacks_is_dropped() -> None:
+    flags = declared.flags_of(EVERY[("show",)].context_settings["obj"])
+    for remedy, printed in (("Omit `gpus`", "--store is wrong"), ("Omit `store`", None)):
+        error = UsageError("`store` is wrong", remedy)
+        error.name_options(flags)
+        assert str(error) == (printed or "--store is wrong. Omit --store")
 
 
 def test_warnings_are_printed_with_options(capsys: pytest.CaptureFixture[str]) -> None:
-    command = declared.called(application("scrub"), ["scrub"])
-    declared.Shown(command, lambda *step: None).warning("use `force`")
+    command = EVERY[("scrub",)].context_settings["obj"]
+    declared.TerminalEvents(command, lambda *step: None).warning("use `force`")
     assert capsys.readouterr().err == "warning: use --force\n"
+
+
+def texts_of(file: Path) -> Iterator[str]:
+    """The texts of a module that are no docstrings."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and id(node) not in docstrings
+        if is_text and isinstance(node.value, str):
+            yield node.value
+
+
+def test_every_field_that_a_text_names_is_an_option_of_a_command() -> None:
+    """Derived from all texts of the program: a field that no command takes is a wrong name."""
+    flags = set().union(
+        *(declared.flags_of(command.context_settings["obj"]) for command in EVERY.values())
+    )
+    rooms = ("orchestrator", "parsers", "perfctl", "workloads")
+    files = [file for room in rooms for file in (ROOT / room).rglob("*.py")]
+    fields = {field for file in files for text in texts_of(file) for field in FIELD.findall(text)}
+    assert len(fields) > 100
+    assert fields - flags == set()
 
 
 def test_a_refusal_of_an_action_reaches_the_user_with_its_option(
@@ -135,7 +148,7 @@ def test_errors_name_fields_and_no_options() -> None:
     """Whole commands, and options of the workload's own, may stand in them."""
     own_words = re.compile(r"perfctl |python |--weights |--data-dir |--help |--json ")
     rooms = ("commands", "estimate", "ingest", "predict")
-    files = [file for room in rooms for file in (ROOMS / room).rglob("*.py")]
+    files = [file for room in rooms for file in (ROOT / "orchestrator" / room).rglob("*.py")]
     texts = {text for file in files for text in errors_in(file)}
     assert len(texts) > 20
     assert [

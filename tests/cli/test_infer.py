@@ -168,7 +168,7 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(
     ).json
     counts = {"images": 2, "of": 3, "already": 2, "classes": 3}
     assert told == {
-        "schema": "perfctl.prepare/1",
+        "schema": "perfctl.prepare/2",
         "folder": "sorted",
         **counts,
         "ignored": [],

@@ -13,7 +13,8 @@ from jsonschema import Draft202012Validator
 
 from perfctl.orchestrator.cli.main import application
 from perfctl.orchestrator.launch.sweep.study import SEEDS
-from perfctl.orchestrator.outputs import VERSIONS, name_of, schema_of, to_json
+from perfctl.orchestrator.outputs import OUTPUTS as RECORDS
+from perfctl.orchestrator.outputs import name_of, schema_of, to_json
 from perfctl.orchestrator.report.studies.ranks import job_outputs
 from perfctl.records.report import Collective, Kernel
 from tests.make.synthetic import foreign_run
@@ -168,10 +169,10 @@ def test_every_command_with_json_has_a_schema_and_every_schema_a_command() -> No
     import typer
 
     assert set(_with_json(typer.main.get_command(application()))) == set(OUTPUTS)
-    assert set().union(*OUTPUTS.values()) == set(VERSIONS)
+    assert set().union(*OUTPUTS.values()) == set(RECORDS)
 
 
-@pytest.mark.parametrize("output", VERSIONS)
+@pytest.mark.parametrize("output", RECORDS)
 def test_a_schema_is_one_and_lists_every_key(output: str) -> None:
     schema = schema_of(output)
     Draft202012Validator.check_schema(schema)

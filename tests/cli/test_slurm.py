@@ -154,7 +154,7 @@ def test_status_without_slurm_tells_what_the_folders_tell(perfctl: Perfctl, reco
     run_task(folder, 0)
     run_task(folder, 2, code=4)
     (folder / "task-3.state").write_text("2026-01-01T00:00:00Z started on n1 as 7, restart 0\n")
-    assert states(perfctl, folder) == ["whole", "missing", "failed", "unknown"]
+    assert states(perfctl, folder) == ["complete", "missing", "failed", "unknown"]
     said = perfctl("slurm", "status", folder)
     assert said.code == 0
     assert "squeue is not installed here: the status comes from the folders only" in said.err

@@ -3,6 +3,7 @@ runs here."""
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -12,8 +13,8 @@ import pytest
 
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.launch.cluster import render as rendering
-from perfctl.orchestrator.launch.cluster.render import PartsRequest
 from perfctl.orchestrator.launch.sweep.study import SEEDS as STUDIES
+from perfctl.orchestrator.launch.sweep.study import StudyParts
 
 Call = Callable[..., tuple[int, str]]
 
@@ -35,13 +36,15 @@ def render(capsys: pytest.CaptureFixture[str]) -> Call:
     return call
 
 
-def parts_of(words: Sequence[str], program: Sequence[str] = ()) -> PartsRequest:
+def parts_of(words: Sequence[str], program: Sequence[str] = ()) -> StudyParts:
     """What an array is asked to hold for a study that these words name."""
     asked = []
     make = rendering.render_parts
     after = ("--", *program) if program else ()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rendering, "render_parts", lambda one: make(asked.append(one) or one))
+        patch.setattr(
+            rendering, "render_parts", lambda one, *rest: make(asked.append(one) or one, *rest)
+        )
         assert run(["slurm", "render", "study", *words, "--dry-run", *after]) == 0
     return asked[0]
 
@@ -74,6 +77,7 @@ def test_flops_has_a_part_for_each_sweep_and_each_shape() -> None:
         )
     said = options(found.finish)
     assert (said["--from"], said["--out"], said["--hand"]) == ("st/perfctl-runs", "st", "conv2=1")
+    assert (said["--epochs"], said["--conv2"]) == ("3", "32,128,5,1")
 
 
 def test_flops_of_a_program_keeps_its_words_last() -> None:
@@ -102,6 +106,14 @@ def test_inference_has_two_parts_a_model_and_none_writes_the_store_of_another() 
         "inference",
         "--out",
         "study-inference",
+        "--models",
+        "resnet18,vgg11",
+        "--batches",
+        "1,20",
+        "--profiler",
+        "torch",
+        "--device",
+        "cuda",
         "--from",
         "study-inference/perfctl-runs",
     )
@@ -168,6 +180,11 @@ def test_a_dry_run_prints_the_scripts_and_writes_nothing(
         (("cost", "--models"), "requires an argument"),
         (("inference", "--nonsense", "1"), "--nonsense"),
         (("inference",), "--models names no model"),
+        (
+            ("flops", "--hand", "convv2=1"),
+            "--hand: layer 'convv2' not found in mnist_cnn. Did you mean conv2",
+        ),
+        (("flops", "--layer", "fc"), "--layer: layer 'fc' not found in mnist_cnn"),
     ],
 )
 def test_what_makes_no_sense_is_one_line_and_writes_nothing(
@@ -178,6 +195,22 @@ def test_what_makes_no_sense_is_one_line_and_writes_nothing(
     assert said in printed
     assert len(printed.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_of_a_study_keeps_its_request_and_takes_no_other(render: Call) -> None:
+    words = ("study", "flops", "--batches", "4", "--epochs", "1", "--out", "st")
+    assert render(*words)[0] == 0
+    before = Path("st/study.json").read_text()
+    asked = json.loads(before)
+    assert (asked["batches"], asked["epochs"]) == ([4], 1)
+    for other in (("study", "speedup", "--out", "st"), (*words, "--steps", "3")):
+        code, printed = render(*other)
+        assert code == 2
+        assert "st holds another study" in printed
+    assert render(*words)[0] == 0
+    Path("st/perfctl-runs").mkdir()
+    assert run(["study", "flops", "--out", "st", "--from", "st/perfctl-runs"]) == 1
+    assert Path("st/study.json").read_text() == before
 
 
 def test_without_a_name_the_four_studies_are_listed(render: Call) -> None:

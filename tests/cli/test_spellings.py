@@ -87,11 +87,22 @@ def test_the_usage_of_a_command_writes_its_arguments_as_the_documentation_does(
 
 
 def test_the_help_of_a_sweep_has_examples_and_the_most_used_options_first(perfctl: Perfctl) -> None:
-    first, _, rest = perfctl("ncu", "--help").out.partition("Input (more):")
-    assert first.count("\n    perfctl ncu ") == 3
-    lines = first.partition("\nInput:\n")[2].splitlines()
-    options = {line.split()[0].strip(",") for line in lines if line.startswith("  -")}
-    assert len(options) == 15, "twelve, and what --json, --json-schema and --help do"
-    assert {"-b", "--metrics", "--layer", "--dry-run"} <= options
-    assert "  --grace SECONDS" in rest and "  --grace" not in first
-    assert not [line for line in (first + rest).splitlines() if "<" in line], "no Python type"
+    for words in (("ncu",), ("slurm", "render")):
+        first, _, rest = perfctl(*words, "--help").out.partition("\nInput:\n")
+        assert first.count(f"\n    perfctl {' '.join(words)} ") == 3
+        lines = first.partition("\nCommon options:\n")[2].splitlines()
+        options = {line.split()[0].strip(",") for line in lines if line.startswith("  -")}
+        assert len(options) == 12
+        assert {"-b", "--steps", "--dry-run"} <= options
+        headings = [line for line in rest.splitlines() if line and not line.startswith(" ")]
+        assert headings == ["What to measure:", "Profiler:", "Output:", "Cluster:"]
+        assert "  --stall SECONDS" in rest and "  --stall" not in first
+        assert "<" not in first + rest, "no Python type"
+
+
+def test_no_line_of_a_help_is_longer_than_80_columns(perfctl: Perfctl) -> None:
+    pages = [(name,) for name in COMMANDS] + [("slurm", "render"), ("slurm", "ingest")]
+    long = [
+        line for words in pages for line in perfctl(*words, "--help").out.splitlines() if line[80:]
+    ]
+    assert long == []

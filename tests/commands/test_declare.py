@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 import perfctl
 from perfctl.orchestrator.cli import main
-from perfctl.orchestrator.cli.commands import outputs_of_command
+from perfctl.orchestrator.cli.commands import outputs_of_command, read_value
 from perfctl.orchestrator.commands.declare import Command, Group, options_of
 from perfctl.orchestrator.outputs import schema_of
 
@@ -21,7 +21,7 @@ from perfctl.orchestrator.outputs import schema_of
 def declarations() -> dict[str, Command[Any, Any]]:
     """Words of each declared command -> the command; those of groups, too."""
     found = {}
-    for name in (name for name, (place, _) in main.COMMANDS.items() if ":" not in place):
+    for name in main.COMMANDS:
         declared = main.declaration(name)
         if isinstance(declared, Group):
             found |= {
@@ -64,16 +64,14 @@ def plain(default: Any) -> Any:
 @pytest.mark.parametrize("name", API)
 def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
     group: Any = typer.main.get_command(main.application(name))
-    readers = {
-        one.name: one.option.parse
-        for one in options_of(DECLARED[name].options)
-        if one.option.parse is not None
-    }
+    fields = {field.name: field for field in options_of(DECLARED[name].options)}
     options = {
-        one.name: readers[one.name](one.default)
-        if one.name in readers and isinstance(one.default, str)
-        else plain(one.default)
-        for one in group.commands[name].params
+        param.name: plain(
+            read_value(fields[param.name], param.default)
+            if param.name in fields and param.default is not None
+            else param.default
+        )
+        for param in group.commands[name].params
     }
     keywords = {
         key: plain(value.default)

@@ -8,6 +8,7 @@ as on one machine.
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,18 +23,19 @@ _VERSION = 2
 """1: tasks were profiler, batch_size, sweep and repeat, and no argument list."""
 _RECORD = "tasks.json"
 
-_WANTED = {
-    "tuple[str, ...]": 'a list of strings, such as ["one", "two"]',
-    "bool": "true or false",
-    "int": "a whole number above 0",
-    "str": 'a string, such as "gpu"',
-}
-"""Type of a field of Site -> what its value must be."""
 Text = str | None
 Number = int | None
 Switch = bool | None
 Texts = tuple[str, ...] | None
+_WANTED: Mapping[Any, str] = {
+    Texts: 'a list of strings, such as ["one", "two"]',
+    Switch: "true or false",
+    Number: "a whole number above 0",
+    Text: 'a string, such as "gpu"',
+}
+"""Type of a field of Site -> what its value must be."""
 CLUSTER = "Cluster"
+"""Heading of these options in ``--help``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ class Task:
 
 
 def sweep_task(number: int, runs: SweepRuns, arguments: tuple[str, ...] = ()) -> Task:
-    """A task that runs one batch size of a sweep."""
+    """Return a task that runs one batch size of a sweep."""
     return Task(number, f"{runs.profiler}, batch {runs.batch_size}", arguments, runs)
 
 
@@ -81,6 +83,9 @@ class Plan:
     command: str
     """The user's command, quoted for a shell."""
     host: str
+    runs_folder: str = ""
+    """Name of the folder next to the plan's in which the parts of a study leave their sweeps; empty
+    if they leave none, and for sweeps, whose tasks name theirs."""
     finish: tuple[str, ...] = ()
     """The words after ``perfctl`` of what the gather job runs last, when ``perfctl slurm gather``
     has named what is missing; empty for sweeps, whose store and page that command writes."""
@@ -99,13 +104,14 @@ class Plan:
         """Shell functions that both scripts use."""
         return self.folder / "job.sh"
 
-    def log(self, task: Task) -> Path:
-        """Output of all attempts of a task."""
-        return self.folder / f"task-{task.number}.log"
+    def log(self, task: Task | None) -> Path:
+        """Output of all attempts of a task; of the gather job without one."""
+        return self.folder / (f"task-{task.number}.log" if task else "gather.log")
 
-    def state(self, task: Task) -> Path:
-        """One line when a task starts, is told to stop, and ends."""
-        return self.folder / f"task-{task.number}.state"
+    def state(self, task: Task | None) -> Path:
+        """One line when a task starts, is asked to stop, and ends; of the gather job without
+        one."""
+        return self.folder / (f"task-{task.number}.state" if task else "gather.state")
 
     def sweep_folder(self, name: str) -> Path:
         return self.folder.parent / name
@@ -119,23 +125,15 @@ class Plan:
         incomplete (.part)."""
         if task.runs is None:
             return []
-        folder = self.sweep_folder(task.runs.sweep)
-        found, part = (
-            attempts(folder, task.runs.batch_size),
-            RunPaths(folder, task.runs.batch_size).part,
-        )
-        return [*found, part] if part.is_dir() else found
+        folder, batch_size = self.sweep_folder(task.runs.sweep), task.runs.batch_size
+        part = RunPaths(folder, batch_size).part
+        return [*attempts(folder, batch_size), *([part] if part.is_dir() else [])]
 
     def write(self) -> None:
         """Write tasks.json. That of a sweep names no folder, so that it can be moved."""
-        facts = {
-            "workload": self.workload,
-            "command": self.command,
-            "host": self.host,
-            "finish": self.finish,
-        }
-        tasks = [asdict(task) for task in self.tasks]
-        write_json(self.folder / _RECORD, {"perfctl_slurm": _VERSION, **facts, "tasks": tasks})
+        facts = asdict(self)
+        del facts["folder"]
+        write_json(self.folder / _RECORD, {"perfctl_slurm": _VERSION, **facts})
 
 
 def is_plan(folder: Path) -> bool:
@@ -144,7 +142,7 @@ def is_plan(folder: Path) -> bool:
 
 
 def read_plan(folder: Path) -> Plan:
-    """The plan in ``folder``. Raises UsageError when there is none, it is damaged, or another
+    """Return the plan in a folder. Raises UsageError if there is none, it is damaged, or another
     version wrote it."""
     record = read_json(folder / _RECORD)
     if record is None:
@@ -160,8 +158,15 @@ def read_plan(folder: Path) -> Plan:
         return msgspec.convert({**record, "folder": folder}, Plan)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"{folder / _RECORD} is damaged ({error})", "Render it again with `force`"
+            f"{folder / _RECORD} is damaged ({error})", f"Render it again: {record.get('command')}"
         ) from error
+
+
+def site_option(
+    text: str, metavar: str | None = None, *, least: float | None = None, is_common: bool = False
+) -> Option:
+    """Return the declaration of a setting of the job scripts."""
+    return Option(text, CLUSTER, metavar=metavar, least=least, is_common=is_common)
 
 
 @dataclass(frozen=True)
@@ -169,151 +174,118 @@ class Site:
     """Settings of the job scripts; None for unset."""
 
     partition: Annotated[
-        Text, Option("Slurm partition of the tasks.", CLUSTER, metavar="NAME", is_common=True)
+        Text, site_option("Slurm partition of the tasks.", "NAME", is_common=True)
     ] = None
-    account: Annotated[
-        Text, Option("Account to charge.", CLUSTER, metavar="NAME", is_common=True)
-    ] = None
-    qos: Annotated[Text, Option("Quality of service.", CLUSTER, metavar="NAME")] = None
-    constraint: Annotated[Text, Option("Required node features.", CLUSTER, metavar="FEATURES")] = (
-        None
-    )
+    account: Annotated[Text, site_option("Account to charge.", "NAME", is_common=True)] = None
+    qos: Annotated[Text, site_option("Quality of service.", "NAME")] = None
+    constraint: Annotated[Text, site_option("Required node features.", "FEATURES")] = None
     gres: Annotated[
         Text,
-        Option(
-            "Generic resources per task. Default: gpu:1 (none with --device cpu).",
-            CLUSTER,
-            metavar="GRES",
-        ),
+        site_option("Generic resources per task. Default: gpu:1 (none with --device cpu).", "GRES"),
     ] = None
     time: Annotated[
         Text,
-        Option(
-            "Time limit per task in Slurm's format: 00:30:00.",
-            CLUSTER,
-            metavar="TIME",
-            is_common=True,
-        ),
+        site_option("Time limit per task in Slurm's format: 00:30:00.", "TIME", is_common=True),
     ] = None
-    mem: Annotated[
-        Text, Option("Memory per task: 16G.", CLUSTER, metavar="SIZE", is_common=True)
-    ] = None
-    cpus: Annotated[Number, Option("Cores per task.", CLUSTER, least=1)] = None
-    exclusive: Annotated[Switch, Option("Do not share nodes with other jobs.", CLUSTER)] = None
+    mem: Annotated[Text, site_option("Memory per task: 16G.", "SIZE", is_common=True)] = None
+    cpus: Annotated[Number, site_option("Cores per task.", least=1)] = None
+    exclusive: Annotated[Switch, site_option("Do not share nodes with other jobs.")] = None
     array_limit: Annotated[
-        Number, Option("Maximum number of tasks that run at the same time.", CLUSTER, least=1)
+        Number, site_option("Maximum number of tasks that run at the same time.", least=1)
     ] = None
     stop_before: Annotated[
         Number,
-        Option(
+        site_option(
             "Stop the profiler this many seconds before the time limit, so that it writes its "
             "report. Default: 300 (nsys, ncu, dlprof) or 60, at most a quarter of --time.",
-            CLUSTER,
-            metavar="SECONDS",
+            "SECONDS",
             least=1,
         ),
     ] = None
     module: Annotated[
-        Texts,
-        Option("Environment module to load (repeatable).", CLUSTER, metavar="NAME", is_common=True),
+        Texts, site_option("Environment module to load (repeatable).", "NAME", is_common=True)
     ] = None
     module_purge: Annotated[
         Switch,
-        Option(
-            "Run module purge before the first module. Default: on, if a module is loaded.", CLUSTER
+        site_option(
+            "Run module purge before the first module. Default: on, if a module is loaded."
         ),
     ] = None
     """False: load modules on top of what the submitting shell had loaded."""
     before: Annotated[
-        Texts,
-        Option("Shell line to run before the profiler (repeatable).", CLUSTER, metavar="LINE"),
+        Texts, site_option("Shell line to run before the profiler (repeatable).", "LINE")
     ] = None
     after: Annotated[
         Texts,
-        Option(
-            "Shell line to run after the profiler, even if it fails (repeatable).",
-            CLUSTER,
-            metavar="LINE",
-        ),
+        site_option("Shell line to run after the profiler, even if it fails (repeatable).", "LINE"),
     ] = None
-    sbatch: Annotated[
-        Texts, Option("Additional #SBATCH line (repeatable).", CLUSTER, metavar="LINE")
-    ] = None
+    sbatch: Annotated[Texts, site_option("Additional #SBATCH line (repeatable).", "LINE")] = None
     image: Annotated[
         Text,
-        Option(
-            "Apptainer image that contains perfctl and the profiler.",
-            CLUSTER,
-            metavar="IMAGE",
-            is_common=True,
+        site_option(
+            "Apptainer image that contains perfctl and the profiler.", "IMAGE", is_common=True
         ),
     ] = None
     bind: Annotated[
-        Texts, Option("Folder to bind into the image (repeatable).", CLUSTER, metavar="A[:B[:ro]]")
+        Texts,
+        site_option("Folder to bind into the image, FOLDER[:TARGET[:ro]] (repeatable).", "FOLDER"),
     ] = None
-    srun: Annotated[Switch, Option("Start each task with srun.", CLUSTER)] = None
+    srun: Annotated[Switch, site_option("Start each task with srun.")] = None
     disable_dcgm: Annotated[
-        Switch, Option("Add #SBATCH --disable-dcgm, if the site supports it.", CLUSTER)
+        Switch, site_option("Add #SBATCH --disable-dcgm, if the site supports it.")
     ] = None
     dcgm_pause: Annotated[
-        Switch,
-        Option("Run dcgmi profile --pause before each task and --resume after it.", CLUSTER),
+        Switch, site_option("Run dcgmi profile --pause before each task and --resume after it.")
     ] = None
     perfctl: Annotated[
         Text,
-        Option(
+        site_option(
             "Command that runs perfctl on the nodes. Default: this perfctl (in an image: python3 "
             "-m perfctl).",
-            CLUSTER,
-            metavar="WORDS",
+            "WORDS",
         ),
     ] = None
     """Shell words."""
     gather_partition: Annotated[
-        Text, Option("Partition of the gather job. Default: --partition.", CLUSTER, metavar="NAME")
+        Text, site_option("Partition of the gather job. Default: --partition.", "NAME")
     ] = None
     gather_time: Annotated[
-        Text, Option("Time limit of the gather job. Default: --time.", CLUSTER, metavar="TIME")
+        Text, site_option("Time limit of the gather job. Default: --time.", "TIME")
     ] = None
     gather_mem: Annotated[
-        Text,
-        Option("Memory of the gather job. Default: the partition's.", CLUSTER, metavar="SIZE"),
+        Text, site_option("Memory of the gather job. Default: the partition's.", "SIZE")
     ] = None
-    gather_cpus: Annotated[
-        Number, Option("Cores of the gather job. Default: 1.", CLUSTER, least=1)
-    ] = None
+    gather_cpus: Annotated[Number, site_option("Cores of the gather job. Default: 1.", least=1)] = (
+        None
+    )
     gather_module: Annotated[
         Texts,
-        Option(
+        site_option(
             "Module of the gather job (repeatable). Default: those of --module, without CUDA's.",
-            CLUSTER,
-            metavar="NAME",
+            "NAME",
         ),
     ] = None
     template: Annotated[
-        Text, Option("Template of your site for the array script.", CLUSTER, metavar="FILE")
+        Text, site_option("Template of your site for the array script.", "FILE")
     ] = None
     gather_template: Annotated[
-        Text, Option("Template of your site for the gather script.", CLUSTER, metavar="FILE")
+        Text, site_option("Template of your site for the gather script.", "FILE")
     ] = None
 
 
 def with_defaults(asked: Site, folders: tuple[Path, ...]) -> Site:
-    """``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``; earlier
-    ones win. Raises UsageError for a file that cannot be read, an unknown key, or a value of the
-    wrong type."""
-    for folder in folders:
-        path = folder / "perfctl.toml"
-        if path.is_file():
-            table = _read(path)
-            asked = replace(
-                asked,
-                **{name: value for name, value in table.items() if getattr(asked, name) is None},
-            )
+    """Return ``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``;
+    earlier ones win. Raises UsageError for a file that cannot be read, an unknown key, or a value
+    of the wrong type."""
+    for path in (folder / "perfctl.toml" for folder in folders):
+        settings = _read(path) if path.is_file() else {}
+        unset = {name: value for name, value in settings.items() if getattr(asked, name) is None}
+        asked = replace(asked, **unset)
     return asked
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """Return field of Site -> its value in a file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -321,25 +293,22 @@ def _read(path: Path) -> dict[str, Any]:
     table = content.get("slurm", {})
     if not isinstance(table, dict):
         raise UsageError(f"{path}: slurm must be a table", "Begin it with a line [slurm]")
-    return dict(_setting(path, key, value) for key, value in table.items())
+    return {key.replace("-", "_"): _setting(path, key, value) for key, value in table.items()}
 
 
-def _setting(path: Path, key: str, value: Any) -> tuple[str, Any]:
-    """(field of Site, its value) for a key of [slurm]."""
-    kinds = {one.name: str(one.hint).removesuffix(" | None") for one in options_of(Site)}
-    name = key.replace("-", "_")
-    if name not in kinds:
-        known = ", ".join(known.replace("_", "-") for known in kinds)
+def _setting(path: Path, key: str, value: Any) -> Any:
+    """Return the value of a key of [slurm] as the value of a field of Site."""
+    hints = {field.name: field.hint for field in options_of(Site)}
+    hint = hints.get(key.replace("-", "_"))
+    if hint is None:
+        known = ", ".join(name.replace("_", "-") for name in hints)
         raise UsageError(f"{path}: unknown key '{key}' in [slurm]", f"Known: {known}")
-    match kinds[name], value:
-        case "tuple[str, ...]", str():
-            return name, (value,)
-        case "tuple[str, ...]", list() if all(isinstance(one, str) for one in value):
-            return name, tuple(value)
-        case "bool", bool():
-            return name, value
-        case "int", int() if value > 0 and value is not True:
-            return name, value
-        case "str", str():  # a template's path is relative to the file that names it
-            return name, str(path.parent / value) if name.endswith("template") else value
-    raise UsageError(f"{path}: {key} must be {_WANTED[kinds[name]]}, got {value!r}")
+    try:
+        words = [value] if hint == Texts and isinstance(value, str) else value
+        setting = msgspec.convert(words, hint)
+    except msgspec.ValidationError:
+        setting = None
+    if setting is None or (hint == Number and setting < 1):
+        raise UsageError(f"{path}: {key} must be {_WANTED[hint]}, got {value!r}")
+    # a template's path is relative to the file that names it
+    return str(path.parent / setting) if key.endswith("template") else setting

@@ -18,6 +18,7 @@ from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.launch.sweep.study import StudyParts
 from perfctl.version import __version__
 
 
@@ -36,60 +37,6 @@ class Words:
 
 
 @dataclass(frozen=True, slots=True)
-class ArrayRequest:
-    """What the tasks of an array run, and for whom."""
-
-    sweeps: Mapping[str, SweepRequest]
-    """Profiler -> its sweep; each batch size of it becomes a task."""
-    commands: Mapping[str, Words]
-    """Profiler -> the command line of a task, without batch size."""
-    site: Site
-    device: str
-    """cuda or cpu; the nodes have it, this machine need not."""
-    store: Path
-    page: Path
-
-
-@dataclass(frozen=True, slots=True)
-class PartsRequest:
-    """A study, or any other list of perfctl commands, as an array: each part is a task, and one
-    command ends it.
-
-    The words of a part are those after ``perfctl``, without shell syntax. What a part must keep to:
-
-    - It names its device: ``auto`` would be resolved on the node.
-    - Parts run at the same time on several nodes: each writes into a store or folder of its own
-      below ``out``. Only ``finish`` may open the store of the study.
-    - The same words again skip what is complete, for a task is requeued, and submitted again.
-    - Exit code 0 is complete, 4 is partial, all others are failures. It ends soon after SIGTERM
-      and keeps its report.
-    - A profiler stands first in its words: ``script.seconds_to_stop_before`` gives it minutes to
-      write its report.
-
-    After the array, whatever its outcome, the gather job runs ``perfctl slurm gather FOLDER`` and
-    then ``finish``, which must take what there is.
-    """
-
-    name: str
-    """Names the folder and the jobs: "study-flops"."""
-    parts: Sequence[tuple[str, Sequence[str]]]
-    """(label for people, words after ``perfctl``) of each part, in the order of the
-    array's indices."""
-    finish: Sequence[str]
-    """Words after ``perfctl`` of what makes one page of the parts: study flops --from OUT
-    --out OUT."""
-    out: Path
-    """Folder of the study; the job scripts go into OUT/slurm-NAME-..., and an image sees OUT."""
-    site: Site
-    device: str
-    """cuda or cpu; the nodes have it, this machine need not."""
-    command: str
-    """The user's command, quoted for a shell."""
-    sees: Sequence[Path] = ()
-    """Other folders that an image must see, such as that of a script."""
-
-
-@dataclass(frozen=True, slots=True)
 class Rendered:
     """The job scripts, not written yet."""
 
@@ -101,9 +48,20 @@ class Rendered:
     """Sweeps that the tasks fill."""
 
 
-def render_sweeps(asked: ArrayRequest) -> Rendered:
-    """Return the job scripts of a sweep. Raises UsageError."""
-    requests = tuple(asked.sweeps.values())
+def render_sweeps(
+    sweeps: Mapping[str, SweepRequest],
+    commands: Mapping[str, Words],
+    site: Site,
+    device: str,
+    paths: Mapping[str, Path],
+) -> Rendered:
+    """Return the job scripts of sweeps: each batch size of each profiler is a task.
+
+    ``sweeps``, ``commands``: profiler -> its sweep, and the command line of a task without batch
+    size; ``device``: cuda or cpu, which the nodes have; ``paths``: store and page. Raises
+    UsageError.
+    """
+    requests = tuple(sweeps.values())
     # What an image must see of the nodes beside the working folder and the sweeps: a script's
     # folder, a recording.
     sees = [folder for request in requests for folder in request.other_folders]
@@ -113,44 +71,49 @@ def render_sweeps(asked: ArrayRequest) -> Rendered:
     options = requests[0].options
     pairs = [
         (name, batch, request.name)
-        for name, request in asked.sweeps.items()
+        for name, request in sweeps.items()
         for batch in request.options.batches
     ]
     tasks = tuple(
-        sweep_task(
-            number,
-            SweepRuns(*pair, repeat=options.repeat),
-            asked.commands[pair[0]].at(pair[1]),
-        )
+        sweep_task(number, SweepRuns(*pair, repeat=options.repeat), commands[pair[0]].at(pair[1]))
         for number, pair in enumerate(pairs)
     )
     workload, out = requests[0].workload, options.out.absolute()
     folder = out / f"slurm-{file_name(workload)}-{_digest(out, pairs)}"
     plan = Plan(folder, workload, tasks, options.command_line, requests[0].host)
-    paths = {"store": asked.store, "page": asked.page}
-    texts = _texts(plan, asked.site, asked.device, sees, paths)
-    return Rendered(plan, texts, (asked.store.parent, asked.page.parent), requests)
+    folders = tuple(path.parent for path in paths.values())
+    return Rendered(plan, _texts(plan, site, device, sees, paths), folders, requests)
 
 
-def render_parts(asked: PartsRequest) -> Rendered:
-    """Return the job scripts of a study: each part a task, and a gather job that makes one page.
+def render_parts(
+    study: StudyParts, site: Site, command: str, sees: Sequence[Path] = (), runs_folder: str = ""
+) -> Rendered:
+    """Return the job scripts of a study: each part is a task, and a gather job ends it.
 
-    Raises UsageError when there is no part, a part has no words, or a value cannot be in a
-    job script.
+    ``command``: the user's, quoted for a shell; ``sees``: other folders that an image must see;
+    ``runs_folder``: name of the folder in ``study.out`` in which the parts leave sweeps. What a
+    part must keep to:
+
+    - It names its device: ``auto`` would be resolved on the node.
+    - Parts run at the same time on several nodes: each writes into its own database or folder below
+      ``out``. Only ``finish`` may open the database of the study.
+    - The same words again skip what is complete, because a task is requeued, and submitted again.
+    - Exit code 0 is complete, 4 is partial, all others are failures. It ends soon after SIGTERM
+      and keeps its report.
+    - A profiler stands first in its words: ``script.seconds_to_stop_before`` gives it minutes to
+      write its report.
+
+    After the array, whatever its outcome, the gather job runs ``perfctl slurm gather FOLDER`` and
+    then ``finish``, which must take what exists. Raises UsageError if there is no part, a part has
+    no words, or a value cannot be in a job script.
     """
-    if not asked.parts or not all(words for _, words in asked.parts):
-        raise UsageError(
-            f"`parts` of {asked.name} lack a command",
-            "Each part is a label and the words of a command",
-        )
-    tasks = tuple(
-        Task(number, label, tuple(words)) for number, (label, words) in enumerate(asked.parts)
-    )
-    out = asked.out.absolute()
-    digest = _digest(out, [task.arguments for task in tasks])
-    folder = out / f"slurm-{file_name(asked.name)}-{digest}"
-    plan = Plan(folder, asked.name, tasks, asked.command, platform.node(), tuple(asked.finish))
-    return Rendered(plan, _texts(plan, asked.site, asked.device, (out, *asked.sees), {}), (out,))
+    name, out = f"study-{study.kind}", study.out.absolute()
+    if not study.parts or not all(words for _, words in study.parts):
+        raise UsageError(f"{name} has no part, or a part without a command")
+    tasks = tuple(Task(number, *part) for number, part in enumerate(study.parts))
+    folder = out / f"slurm-{file_name(name)}-{_digest(out, [task.arguments for task in tasks])}"
+    plan = Plan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
+    return Rendered(plan, _texts(plan, site, study.device, (out, *sees), {}), (out,))
 
 
 def _digest(out: Path, tasks: object) -> str:

@@ -61,20 +61,20 @@ _EXAMPLES = {
 
 
 def minutes(text: str) -> int:
-    """Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in minutes, seconds
-    rounded up. Raises UsageError."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
-    if found is None:
+    """Return one of Slurm's time limits (MINUTES, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS) in
+    minutes, seconds rounded up. Raises UsageError."""
+    limit = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text)
+    if limit is None:
         raise UsageError(f"invalid value '{text}' for `time`", "Use a time limit such as 00:30:00")
-    days, hours, mins, seconds = (int(part or 0) for part in found.groups())
-    if found[1] is None and found[4] is None:
+    days, hours, mins, seconds = (int(part or 0) for part in limit.groups())
+    if limit[1] is None and limit[4] is None:
         hours, mins, seconds = 0, hours, mins
     return days * 1440 + hours * 60 + mins + (seconds > 0)
 
 
 def seconds_to_stop_before(asked: int | None, time: str | None, profilers: Iterable[str]) -> int:
-    """Seconds before the time limit ``time`` at which the profiler is told to stop; by default what
-    the slowest of ``profilers`` needs to write, and at most a quarter of the limit.
+    """Return the seconds before the time limit ``time`` at which the profiler is asked to stop; by
+    default what the slowest of ``profilers`` needs to write, and at most a quarter of the limit.
 
     Raises UsageError when ``asked`` is not shorter than the limit: the scheduler would stop each
     task at its start.
@@ -90,8 +90,8 @@ def seconds_to_stop_before(asked: int | None, time: str | None, profilers: Itera
 
 
 def grace(stop_before_s: int) -> int:
-    """Seconds of these for the profiler to write its report; the rest, at least 10 s, is for
-    exporting it."""
+    """Return the seconds of these for the profiler to write its report; the rest, at least 10 s, is
+    for exporting it."""
     return max(stop_before_s - max(stop_before_s // 4, 10), 3)
 
 
@@ -100,9 +100,9 @@ class _AsIs(str):
 
 
 def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees (folders to
-    bind into an image). Raises UsageError for values that a job script cannot contain, and for a
-    template that fails to render."""
+    """Return the text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees
+    (folders to bind into an image). Raises UsageError for values that a job script cannot contain,
+    and for a template that fails to render."""
     tools = [task.arguments[0] for task in plan.tasks]
     stop_before = seconds_to_stop_before(site.stop_before, site.time, tools)
     site_lines, unset = _site_directives(site, str(facts["device"]))
@@ -134,8 +134,8 @@ def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
 
 
 def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store and page
-    of sweeps and ingests."""
+    """Return the text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store
+    and page of sweeps and ingests."""
     gather, sees = _wrapped(("slurm", "gather", str(plan.folder))), facts.get("sees", ())
     if "store" in facts:
         into = ("--store", str(facts["store"]), "--page", str(facts["page"]))
@@ -164,7 +164,7 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
 
 
 def functions(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of job.sh, the shell functions of both scripts. ``facts`` as for
+    """Return the text of job.sh, the shell functions of both scripts. ``facts`` as for
     ``array_script``."""
     return render_template(None, "job_functions.sh.j2", _shared(plan, site, facts))
 
@@ -187,7 +187,7 @@ def ingest_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
 
 
 def _gather_modules(site: Site) -> tuple[str, ...]:
-    """Modules of the gather job: those of the tasks without CUDA's, which fail on nodes
+    """Return the modules of the gather job: those of the tasks without CUDA's, which fail on nodes
     without GPUs."""
     if site.gather_module is not None:
         return site.gather_module
@@ -218,7 +218,7 @@ def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _title(plan: Plan, site: Site) -> str:
-    """What the array runs, in one line."""
+    """Return what the array runs, in one line."""
     count, runs = len(plan.tasks), [task.runs for task in plan.tasks if task.runs]
     inside = f", in {Path(site.image).name}" if site.image else ""
     if len(runs) < count:
@@ -229,7 +229,7 @@ def _title(plan: Plan, site: Site) -> str:
 
 
 def _gathers(plan: Plan, facts: Mapping[str, Any]) -> str:
-    """What the gather job does, in one line."""
+    """Return what the gather job does, in one line."""
     if "store" not in facts:
         ends = f", and ends with perfctl {shlex.join(plan.finish)}" if plan.finish else ""
         return f"gather.sbatch names what is missing{ends}"
@@ -240,7 +240,7 @@ def _gathers(plan: Plan, facts: Mapping[str, Any]) -> str:
 
 
 def _wrapped(words: Iterable[str], indent: int = 4) -> _AsIs:
-    """Words of a command, quoted, over as many lines as they need."""
+    """Return words of a command, quoted, over as many lines as they need."""
     lines = [""]
     for word in map(shlex.quote, words):
         if lines[-1] and len(lines[-1]) + len(word) > _LINE - indent:
@@ -255,42 +255,33 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
     are "${arguments[@]}", set by ``choices`` or (of ``several`` profilers) by a second ``case``."""
     runs = [task.runs for task in plan.tasks if task.runs]
     if len(runs) < len(plan.tasks):
-        labels = {task.number: _CONTROL.sub(" ", task.label) for task in plan.tasks}
-        return {
-            "choices": [
-                (
-                    f"{task.number})  # {labels[task.number]}\n        "
-                    f"arguments=({_wrapped(task.arguments, 8)}) ;;"
-                )
-                for task in plan.tasks
-            ],
-            "sweeps": False,
-            "several": {},
-            "call": '"${arguments[@]}"',
-        }
+        choices = [
+            f"{task.number})  # {_CONTROL.sub(' ', task.label)}\n        "
+            f"arguments=({_wrapped(task.arguments, 8)}) ;;"
+            for task in plan.tasks
+        ]
+        return {"choices": choices, "sweeps": False, "several": {}, "call": '"${arguments[@]}"'}
     calls = {
         one.profiler: _sweep_call(task.arguments, grace_s)
         for one, task in zip(runs, plan.tasks, strict=True)
     }
-    several = len(calls) > 1
+    is_one = len(calls) == 1
+    choices = [
+        f"{task.number}) {'' if is_one else f'profiler={shlex.quote(one.profiler)} '}"
+        f"batch={one.batch_size} ;;"
+        for one, task in zip(runs, plan.tasks, strict=True)
+    ]
+    several = {} if is_one else calls
     return {
-        "choices": [
-            (
-                f"{task.number}) {f'profiler={shlex.quote(one.profiler)} ' if several else ''}batch"
-                f"={one.batch_size} ;;"
-            )
-            for one, task in zip(runs, plan.tasks, strict=True)
-        ],
+        "choices": choices,
         "sweeps": True,
-        "several": {name: " \\\n            ".join(lines) for name, lines in calls.items()}
-        if several
-        else {},
-        "call": '"${arguments[@]}"' if several else " \\\n    ".join(*calls.values()),
+        "several": {name: " \\\n            ".join(lines) for name, lines in several.items()},
+        "call": " \\\n    ".join(*calls.values()) if is_one else '"${arguments[@]}"',
     }
 
 
 def _sweep_call(arguments: Sequence[str], grace_s: int) -> list[str]:
-    """The lines of a task's call, with $batch for its batch size, and what only its job
+    """Return the lines of a task's call, with $batch for its batch size, and what only its job
     script knows."""
     at = arguments.index("--batches")
     program = arguments[at + 3 :]  # after the batch size and --no-store
@@ -302,7 +293,7 @@ def _sweep_call(arguments: Sequence[str], grace_s: int) -> list[str]:
 
 
 def _explained(lines: Iterable[str], width: int = 34, **values: object) -> list[str]:
-    """Lines of options, each with the comment that _WHY has for it. (sbatch reads no further
+    """Return lines of options, each with its comment in _WHY. (sbatch reads no further
     than #.)"""
     explained = []
     for line in lines:
@@ -314,7 +305,7 @@ def _explained(lines: Iterable[str], width: int = 34, **values: object) -> list[
 
 
 def _site_directives(site: Site, device: str) -> tuple[list[str], list[str]]:
-    """(Slurm's options that depend on the site, those that are unset with an example each)."""
+    """Return (Slurm's options that depend on the site, those that are unset with an example)."""
     has_gpu = any(re.search(r"--gpu|--gres|--tres", line) for line in site.sbatch or ())
     set_lines = _options(
         partition=site.partition,
@@ -355,7 +346,7 @@ def _job_options(kind: str, plan: Plan, log: str, **array: str) -> list[str]:
 
 
 def _options(**values: object) -> list[str]:
-    """--name=value for every value that is not None, quoted for sbatch."""
+    """Return --name=value for every value that is not None, quoted for sbatch."""
     lines = []
     for name, value in values.items():
         if value is None:
@@ -378,7 +369,7 @@ def _start(
     tmpdir: str,
     srun: bool | None = None,
 ) -> _AsIs:
-    """The words before perfctl on a node: a job step, and the container that perfctl and the
+    """Return the words before perfctl on a node: a job step, and the container that perfctl and the
     profiler run in."""
     step = "srun_step " if srun else ""
     if site.image is None:
@@ -396,7 +387,7 @@ def _start(
 
 
 def one_line(what: str, text: str, remedy: str = "Choose another name") -> str:
-    """``text``. Raises UsageError when it has a line break or another control character."""
+    """Return ``text``. Raises UsageError if it has a line break or another control character."""
     if _CONTROL.search(text):
         raise UsageError(f"{what} contains a line break or control character: {text!r}", remedy)
     return text
@@ -407,7 +398,7 @@ def _lines(field: str, lines: Iterable[str] | None) -> list[str]:
 
 
 def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> str:
-    """The rendered template ``own``, or perfctl's template ``name``. Raises UsageError when it
+    """Return the rendered template ``own``, or perfctl's template ``name``. Raises UsageError if it
     cannot be rendered."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateError
 

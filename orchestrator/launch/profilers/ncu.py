@@ -322,7 +322,7 @@ class Ncu:
         Option(
             "Count each kernel of a CUDA graph, or the graph as one unit.",
             "Profiler",
-            metavar="node|graph",
+            metavar="MODE",
         ),
     ] = None
     section: Annotated[
@@ -348,7 +348,7 @@ class Ncu:
             "all, or distinct: profile one of several identical layers and reuse its counts for "
             "the others (marked ~). Runs one extra step without ncu.",
             "What to measure",
-            metavar="all|distinct",
+            metavar="WHICH",
             is_common=True,
         ),
     ] = "all"
@@ -360,7 +360,7 @@ class Ncu:
             "Ranks to count: 0 or all; other ranks run without ncu. Default: 0.",
             "What to measure",
             names=("--ranks",),
-            metavar="0|all",
+            metavar="RANKS",
             parse=all_ranks,
             write=lambda is_all: "all" if is_all else "0",
         ),

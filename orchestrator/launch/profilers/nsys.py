@@ -200,7 +200,7 @@ class Nsys:
         Option(
             "Record a CUDA graph as one unit (graph), or each kernel (node). Default: node.",
             "Profiler",
-            metavar="graph|node",
+            metavar="MODE",
         ),
     ] = None
     """In place of ``graph_nodes``; a newer nsys takes graph:host-and-device too."""

@@ -133,7 +133,7 @@ class SweepOptions(StoredSweep):
         Option(
             "cpu, cuda, or auto (cuda if there is a GPU).",
             MEASURE,
-            metavar="cpu|cuda|auto",
+            metavar="DEVICE",
             is_common=True,
         ),
     ] = "auto"
@@ -166,7 +166,7 @@ class SweepOptions(StoredSweep):
         Option(
             "Interval between two samples of device and processes, for example 50ms; off disables.",
             MEASURE,
-            metavar="TIME|off",
+            metavar="TIME",
         ),
     ] = "50ms"
     repeat: Annotated[
@@ -194,7 +194,9 @@ class SweepOptions(StoredSweep):
     bind: Annotated[
         tuple[str, ...],
         Option(
-            "Additional folder to bind into the image (repeatable).", CLUSTER, metavar="A[:B[:ro]]"
+            "Additional folder to bind into the image, FOLDER[:TARGET[:ro]] (repeatable).",
+            CLUSTER,
+            metavar="FOLDER",
         ),
     ] = ()
     container_runtime: Annotated[

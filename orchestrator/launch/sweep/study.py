@@ -364,13 +364,13 @@ def parts_of(request: StudyRequest) -> StudyParts:
         labels = [sweep.label for sweep in sweeps if not (sweep.profiler == "ncu" and on_cpu)]
     start = ("study", study.name, "--out", str(request.out))
     typed = [name for name in request.typed if not study.is_for_page(name, "only")]
-    of_page = [name for name in request.typed if study.is_for_page(name, "only", "too")]
+    of_page = [name for name in request.typed if study.is_for_page(name, "only")]
     options = (*_typed(request, typed), *(("--quick",) if request.quick else ()))
     program = ("--", *request.program) if request.program else ()
     each = tuple(
         (label, (*start, *options, "--part", label, *request.words, *program)) for label in labels
     )
-    finish = (*start, "--from", str(request.out / RUNS), *_typed(request, of_page))
+    finish = (*start, *options, "--from", str(request.out / RUNS), *_typed(request, of_page))
     return StudyParts(study.kind, request.out, each, finish, device)
 
 

@@ -287,6 +287,7 @@ def _sweep_record(request: SweepRequest) -> dict[str, Any]:
         "name": request.name,
         "profiler": request.profiler.name,
         "command": request.options.command_line,
+        "batches": request.options.batches,
         "host": request.host,
         "script_sha256": request.program.identity()[-1] if request.program else None,
     }

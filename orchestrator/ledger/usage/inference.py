@@ -78,6 +78,8 @@ class Latency:
     """Name of a figure that is None -> the reason."""
     steps: tuple[float, ...] = ()
     """Each whole step, in order; ``step`` is their mean."""
+    is_complete: bool = True
+    """Whether the run ended as asked; one that did not is not ranked."""
 
     @property
     def images_per_second(self) -> float:
@@ -149,6 +151,7 @@ def latency(run: Run) -> Latency | None:
         figures={item.name: item.value for item in report.summaries},
         why=why,
         steps=tuple(float(steps[number]) for number in sorted(steps)),
+        is_complete=run.status == "ok",
     )
 
 
@@ -168,9 +171,10 @@ def latencies(runs: Iterable[Run]) -> tuple[Latency, ...]:
 
 
 def least_watched(items: Iterable[Latency]) -> tuple[Latency, ...]:
-    """Return the first of each model and batch size: the one that a profiler slowed least."""
+    """Return the first complete one of each model and batch size: the one that a profiler slowed
+    least."""
     first: dict[tuple[str, int], Latency] = {}
-    for item in items:
+    for item in (item for item in items if item.is_complete):
         first.setdefault((item.model, item.batch), item)
     return tuple(first.values())
 

@@ -120,7 +120,11 @@ def _rates(analysis: Analysis) -> dict[int, float]:
     )
     if answers:
         return {latency.batch: latency.images_per_second for latency in answers}
-    return {point.batch: 1e9 / each for point in analysis.points if (each := point.per_sample)}
+    return {
+        point.batch: 1e9 / each
+        for point in analysis.points
+        if (each := point.per_sample) and point.is_complete
+    }
 
 
 def _overview_row(entry: _Entry) -> list[Cell | str | None]:

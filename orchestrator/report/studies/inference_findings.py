@@ -49,7 +49,7 @@ def timed_models(points: Iterable[InferencePoint]) -> dict[str, list[Latency]]:
     """Return the timed batch sizes of each model that has some."""
     timed: dict[str, list[Latency]] = {}
     for point in points:
-        if point.latency is not None:
+        if point.latency is not None and point.latency.is_complete:
             timed.setdefault(point.model, []).append(point.latency)
     return timed
 

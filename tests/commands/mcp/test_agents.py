@@ -46,14 +46,14 @@ def test_tools_are_made_of_the_options_that_read_and_name_no_file(name: str) -> 
     assert set(mcp.TOOLS[name]) <= {option.name for option in options_of(command.options)}  # type: ignore[arg-type]
     for option in mcp.TOOLS[name]:
         assert declared[option].option.group != "Output" or option == "rows"
-    schema = mcp.argument_schema(name)
+    schema = mcp.describe_tool(name)["inputSchema"]
     Draft202012Validator.check_schema(schema)
     assert not {"store", "stores", "out", "rev", "dataset", "peaks"} & set(schema["properties"])
 
 
 @pytest.mark.parametrize("path", ["../perfctl.db", "/etc/passwd", ".", "..", "perfctl.db/x"])
 def test_a_side_of_a_comparison_is_no_path(path: str) -> None:
-    validator = Draft202012Validator(mcp.argument_schema("compare"))
+    validator = Draft202012Validator(mcp.describe_tool("compare")["inputSchema"])
     assert validator.is_valid({"a": 1, "b": "sweep:3"})
     assert not validator.is_valid({"a": path, "b": "1"})
 
@@ -61,8 +61,11 @@ def test_a_side_of_a_comparison_is_no_path(path: str) -> None:
 @pytest.mark.parametrize("name", mcp.TOOLS)
 def test_descriptions_are_short(name: str) -> None:
     """An agent reads all of them before its first question."""
-    assert 20 < len(mcp.describe(name)) < 400
-    assert all("description" in one for one in mcp.argument_schema(name)["properties"].values())
+    assert 20 < len(mcp.describe_tool(name)["description"]) < 400
+    assert all(
+        "description" in one
+        for one in mcp.describe_tool(name)["inputSchema"]["properties"].values()
+    )
 
 
 def test_the_skill_has_a_name_and_its_queries_are_answered(store: Path) -> None:

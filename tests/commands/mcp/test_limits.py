@@ -19,6 +19,7 @@ import pytest
 
 from perfctl.orchestrator.commands import mcp
 from perfctl.orchestrator.errors import PerfctlError
+from perfctl.redact import make_visible
 from tests.cli import hostile
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
@@ -70,7 +71,7 @@ def test_a_write_and_a_path_are_refused_in_one_line_and_the_next_question_is_ans
     assert wrong.refused
     assert "'path'" in wrong.text
     assert len(still.held["answer"]) == 1
-    assert still.held["left_out"] == {"rows": 2}
+    assert still.held["omitted"] == {"rows": 2}
     assert store.read_bytes() == before
 
 
@@ -92,10 +93,10 @@ def test_hostile_names_arrive_without_anything_that_is_not_seen(tmp_path: Path, 
     assert [words for one in said for words in texts(one.held) if not visible(words)] == []
     assert [one.text for one in said if not visible(one.text.replace("\n", ""))] == []
     names = {row["name"] for row in said[-1].held["answer"]}
-    assert mcp.make_visible(ORDER) in names
-    assert "\\u202e" in mcp.make_visible(ORDER)
-    assert "\\U000e0041" in mcp.make_visible(ORDER)
-    assert "\ufe0f" not in mcp.make_visible(ORDER)
+    assert make_visible(ORDER) in names
+    assert "\\u202e" in make_visible(ORDER)
+    assert "\\U000e0041" in make_visible(ORDER)
+    assert "\ufe0f" not in make_visible(ORDER)
 
 
 def call(store: Path, seconds: float, *calls: tuple[str, dict[str, Any]]) -> list[Any]:
@@ -130,7 +131,7 @@ def test_rows_and_characters_have_a_limit_that_is_said(
         ("query", {"sql": f"SELECT printf('%.*c', 9000, 'x') FROM ({counted})", "form": "json"}),
     )
     assert [row["n"] for row in few["answer"]] == list(range(1, 8))
-    assert few["left_out"] == {"rows": 4993}
+    assert few["omitted"] == {"rows": 4993}
     assert len(wide) < mcp.MAX_CHARACTERS + 100
     assert wide.endswith("more characters)")
     assert "maximum of 1000" in over

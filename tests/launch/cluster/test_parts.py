@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest.gather import gather
 from perfctl.orchestrator.launch.cluster import render, status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, read_plan
-from perfctl.orchestrator.launch.cluster.render import PartsRequest
+from perfctl.orchestrator.launch.sweep.study import StudyParts
 
 HOSTILE = ("torch", "--out", "a b", "it's", "$(touch pwned)", "`touch pwned`", "$HOME", "*", "")
 PARTS = (
@@ -43,21 +44,14 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
-def rendered(**site: Any) -> Plan:
+def rendered(runs_folder: str = "", **site: Any) -> Plan:
     site = {
         "perfctl": f"/usr/bin/env python3 {shlex.quote(str(Path('says.py').absolute()))}",
         **site,
     }
-    asked = PartsRequest(
-        "study-flops",
-        PARTS,
-        FINISH,
-        Path("study"),
-        Site(**site),
-        "cpu",
-        "perfctl slurm render study",
-    )
-    made = render.render_parts(asked)
+    study = StudyParts("flops", Path("study"), PARTS, FINISH, "cpu")
+    command = "perfctl slurm render study"
+    made = render.render_parts(study, Site(**site), command, runs_folder=runs_folder)
     render.write(made)
     return read_plan(made.plan.folder)
 
@@ -104,10 +98,52 @@ def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_fail
     run(plan, plan.array, "0")
     run(plan, plan.array, "1", code=4, CODE_OF_torch="4")
     run(plan, plan.array, "2", code=1, CODE_OF_infer="1")
-    assert states(plan) == ["whole", "partial", "failed", "missing"]
+    assert states(plan) == ["complete", "partial", "failed", "missing"]
     assert status.read_status(plan).repeat == [1, 2, 3]
     run(plan, plan.array, "2")
-    assert states(plan) == ["whole", "partial", "whole", "missing"]
+    assert states(plan) == ["complete", "partial", "complete", "missing"]
+
+
+def leave_runs(plan: Plan, number: int) -> list[Path]:
+    """Leave the sweep of a study's part at two batch sizes; the folders of its runs."""
+    task = plan.tasks[number]
+    sweep = plan.folder.parent / plan.runs_folder / f"sweep-{number}"
+    runs = [sweep / "b16", sweep / "b32"]
+    for folder in runs:
+        folder.mkdir(parents=True)
+        (folder / "report.csv").write_text("1")
+        record = {"perfctl_run": 1, "status": "ok", "artifact": "report.csv", "artifact_bytes": 1}
+        (folder / "run.json").write_text(json.dumps(record))
+    facts = {"command": shlex.join(["perfctl", *task.arguments]), "batches": [16, 32]}
+    (sweep / "sweep.json").write_text(json.dumps(facts))
+    return runs
+
+
+def test_a_part_whose_run_folders_were_removed_is_not_complete() -> None:
+    plan = rendered(runs_folder="perfctl-runs")
+    run(plan, plan.array, "0")
+    assert status.read_status(plan).tasks[0].state == "missing"
+    first, second = leave_runs(plan, 0)
+    assert status.read_status(plan).tasks[0].state == "complete"
+    shutil.rmtree(second)
+    state = status.read_status(plan).tasks[0]
+    assert (state.state, state.reason) == (
+        "partial",
+        "it ended, but run folders were removed or changed",
+    )
+    shutil.rmtree(first.parent)
+    assert status.read_status(plan).tasks[0].state == "missing"
+
+
+def test_status_names_a_gather_job_that_failed() -> None:
+    plan = rendered()
+    assert status.read_status(plan).gather is None
+    run(plan, plan.gather, code=3, CODE_OF_study="3")
+    assert status.read_status(plan).gather == (
+        f"the gather job failed with exit code 3; see {plan.log(None)}"
+    )
+    run(plan, plan.gather)
+    assert status.read_status(plan).gather is None
 
 
 def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page() -> (
@@ -143,14 +179,15 @@ def test_the_gather_job_names_what_is_missing_and_then_makes_the_page_of_what_th
 
 def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report() -> None:
     assert "--signal=B:USR1@60 " in rendered().array.read_text()
-    asked = PartsRequest(
-        "x", [("n", ("nsys",)), ("t", ("torch",))], (), Path("o"), Site(), "cuda", "c"
-    )
-    assert "--signal=B:USR1@300 " in "".join(render.render_parts(asked).texts.values())
+    parts = (("n", ("nsys",)), ("t", ("torch",)))
+    made = render.render_parts(StudyParts("x", Path("o"), parts, (), "cuda"), Site(), "c")
+    assert "--signal=B:USR1@300 " in "".join(made.texts.values())
 
 
-@pytest.mark.parametrize("parts", [[], [("nothing", ())]])
-def test_a_study_without_commands_is_refused(parts: list[tuple[str, tuple[str, ...]]]) -> None:
-    asked = PartsRequest("x", parts, FINISH, Path("study"), Site(), "cpu", "c")
-    with pytest.raises(UsageError, match="lack a command"):
-        render.render_parts(asked)
+@pytest.mark.parametrize("parts", [(), (("nothing", ()),)])
+def test_a_study_without_commands_is_refused(
+    parts: tuple[tuple[str, tuple[str, ...]], ...],
+) -> None:
+    study = StudyParts("x", Path("study"), parts, FINISH, "cpu")
+    with pytest.raises(UsageError, match="has no part, or a part without a command"):
+        render.render_parts(study, Site(), "c")

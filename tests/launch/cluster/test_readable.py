@@ -107,14 +107,14 @@ def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(
     with pytest.raises(
         UsageError, match=r"needs the image .*/my images/perfctl\.sif, which does not exist"
     ):
-        status.check_image(made)
+        status.check_image(made, made.array.read_text())
     image.parent.mkdir()
     image.touch()
-    status.check_image(made)
+    status.check_image(made, made.array.read_text())
     lines = [f"image={edited}" if line.startswith("image=") else line for line in text.splitlines()]
     assert f"image={edited}" in lines
     made.array.write_text("\n".join(lines))
-    status.check_image(made)  # only a node can tell
+    status.check_image(made, made.array.read_text())  # only a node can tell
 
 
 def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None:

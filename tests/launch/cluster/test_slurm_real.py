@@ -16,6 +16,7 @@ import pytest
 from perfctl.orchestrator.launch.cluster import render as actions
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site
+from perfctl.orchestrator.launch.sweep.study import StudyParts
 from tests.launch.programs import wait_until
 from tests.launch.slurm_cluster import ROOT, Cluster, ended, rows
 
@@ -41,7 +42,7 @@ def states(plan: Plan) -> dict[int, str]:
 
 def said(plan: Plan, batch: int) -> str:
     found = status.read_status(plan).tasks
-    return next(one.said or "" for one in found if batch_of(one) == batch)
+    return next(one.reason or "" for one in found if batch_of(one) == batch)
 
 
 def array_job(plan: Plan) -> str:
@@ -165,7 +166,7 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
     cluster.call("scancel", f"{array}_3")
     cluster.call("scontrol", "release", array)
     wait_until(
-        lambda: states(plan) == {16: "whole", 32: "running", 64: "failed", 128: "missing"},
+        lambda: states(plan) == {16: "complete", 32: "running", 64: "failed", 128: "missing"},
         "the first three",
     )
     assert said(plan, 32).startswith("starting, ")
@@ -179,7 +180,9 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
     wait_until(lambda: _start_now(cluster, f"{array}_1"), "Slurm to let it begin")
     wait_until(lambda: ended(plan), "the gather job")
 
-    assert states(plan) == {16: "whole", 32: "whole", 64: "failed", 128: "missing"}, said(plan, 32)
+    assert states(plan) == {16: "complete", 32: "complete", 64: "failed", 128: "missing"}, said(
+        plan, 32
+    )
     expected = [
         ("torch", 16, "ok"),
         ("torch", 32, "ok"),
@@ -229,10 +232,10 @@ def test_a_cancelled_array_leaves_the_queue_with_its_gather_job_and_keeps_what_w
         "[[ $batch = 16 ]] || sleep 100",
     )
     cluster.perfctl(tmp_path, "slurm", "submit", plan.folder)
-    wait_until(lambda: states(plan) == {16: "whole", 32: "running"}, "the first one")
+    wait_until(lambda: states(plan) == {16: "complete", 32: "running"}, "the first one")
     cluster.perfctl(tmp_path, "slurm", "cancel", plan.folder)
     wait_until(lambda: ended(plan), "the queue to be empty")
-    assert states(plan) == {16: "whole", 32: "failed"}
+    assert states(plan) == {16: "complete", 32: "failed"}
     told = cluster.perfctl(tmp_path, "slurm", "gather", plan.folder, code=4)
     assert "left no run" in told or "was cut off" in told
     assert rows(tmp_path / "perfctl.db") == [("torch", 16, "ok"), ("torch", 32, "failed")]
@@ -246,7 +249,7 @@ def repeat_what_nsys_could_not_start(cluster: Cluster, plan: Plan) -> None:
         failed = [one for one in status.read_status(plan).tasks if one.state == "failed"]
         if not failed:
             return
-        assert all(re.search(NSYS_BUSY, str(one.said)) for one in failed), failed
+        assert all(re.search(NSYS_BUSY, str(one.reason)) for one in failed), failed
         numbers = ",".join(str(one.task.number) for one in failed)
         cluster.perfctl(plan.folder.parents[1], "slurm", "submit", plan.folder, "--tasks", numbers)
     wait_until(lambda: ended(plan), "the tasks that were repeated")
@@ -337,16 +340,15 @@ def test_the_parts_of_a_study_run_as_an_array_and_one_command_ends_them(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     words = ("replay", str(RECORDED / "torch"), "--out", "study/runs", "--no-store", "--batches")
-    parts = [(f"batch {batch}", (*words, str(batch))) for batch in (16, 64)]  # 64 was not recorded
+    # 64 was not recorded
+    parts = tuple((f"batch {batch}", (*words, str(batch))) for batch in (16, 64))
     finish = ("slurm", "gather", "study/runs", "--store", "study/all.db")
-    asked = actions.PartsRequest(
-        "study-x", parts, finish, Path("study"), Site(gres="gpu:1"), "cpu", "perfctl slurm render"
-    )
-    made = actions.render_parts(asked)
+    study = StudyParts("x", Path("study"), parts, finish, "cpu")
+    made = actions.render_parts(study, Site(gres="gpu:1"), "perfctl slurm render")
     actions.write(made)
     cluster.perfctl(tmp_path, "slurm", "submit", made.plan.folder)
     wait_until(lambda: ended(made.plan), "two parts and the gather job")
-    assert [one.state for one in status.read_status(made.plan).tasks] == ["whole", "partial"]
+    assert [one.state for one in status.read_status(made.plan).tasks] == ["complete", "partial"]
     assert rows(tmp_path / "study" / "all.db") == [("torch", 16, "ok"), ("torch", 64, "failed")]
     assert "1 part is missing or incomplete" in (made.plan.folder / "gather.log").read_text()
     shown = cluster.perfctl(tmp_path, "slurm", "status", made.plan.folder)

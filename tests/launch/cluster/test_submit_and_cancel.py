@@ -93,12 +93,12 @@ def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told
     for number, begun in ((0, "batch 16: profile\n"), (1, "")):
         made.state(made.tasks[number]).write_text(started)
         made.log(made.tasks[number]).write_text(started + begun)
-    assert status.cancel(made) == status.Cancelled(made.folder, tasks=2, told=1, gathers=1)
+    assert status.cancel(made) == status.Cancelled(made.folder, tasks=2, stopping=1, gathers=1)
     assert slurm() == ["scancel 7_1 7_2 10", "scancel --batch --signal=USR1 7_0"]
     with made.state(made.tasks[0]).open("a") as events:
         events.write("2026-01-01T00:01:00Z told to stop\n")
     slurm(f"7|0|8|RUNNING|None|1:00|n1|{made.array}")
-    assert status.cancel(made) == status.Cancelled(made.folder, tasks=1, told=0, gathers=0)
+    assert status.cancel(made) == status.Cancelled(made.folder, tasks=1, stopping=0, gathers=0)
     assert slurm()[2:] == ["scancel 7_0"]
 
 
@@ -109,7 +109,7 @@ def test_the_summary_of_a_status_counts_every_task_once(tmp_path: Path) -> None:
     )
     made = plan(tmp_path)
     assert status.ArrayStatus(made, (*tasks, tasks[0]), None, True).summary == (
-        f"{len(status.ORDER) + 1} tasks: 2 whole, 1 partial, 1 running, 1 waiting, 1 failed, 1 "
+        f"{len(status.ORDER) + 1} tasks: 2 complete, 1 partial, 1 running, 1 waiting, 1 failed, 1 "
         "missing, 1 unknown"
     )
-    assert status.ArrayStatus(made, tasks[:1], None, True).summary == "1 task: 1 whole"
+    assert status.ArrayStatus(made, tasks[:1], None, True).summary == "1 task: 1 complete"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -114,6 +115,8 @@ def test_of_several_profilers_the_one_that_watched_least_speaks_for_the_batch(in
         ("vgg11", 4, "none"),
     ]
     assert [item.profiler for item in least_watched(latencies(runs))] == ["none", "nsys", "none"]
+    partial = [replace(run, status="partial") for run in runs]
+    assert least_watched(latencies(partial)) == (), "a run that is not complete is not ranked"
 
 
 def test_waiting_for_images_is_no_time_of_the_device(infer: Any) -> None:

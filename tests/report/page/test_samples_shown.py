@@ -8,6 +8,7 @@ from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.timing import Spread
+from perfctl.orchestrator.report.findings import _per_sample
 from perfctl.orchestrator.report.page.about import tools
 from perfctl.orchestrator.report.page.study import sweep_table
 
@@ -57,3 +58,15 @@ def test_a_run_of_unknown_version_does_not_name_its_tool_twice() -> None:
         tools(runs(("ncu", "2025.3"), ("ncu", "2025.1"), ("none", None)))
         == "ncu 2025.3 + ncu 2025.1 + no profiler"
     )
+
+
+def test_a_batch_whose_run_is_not_complete_is_not_ranked() -> None:
+    points = [
+        BatchPoint(
+            batch, Spread(ns, ns, ns, 3, ns), "steps", {}, (), batch, is_complete=is_complete
+        )
+        for batch, ns, is_complete in ((8, 8e6, True), (16, 1e6, False), (32, 16e6, True))
+    ]
+    (finding,) = _per_sample(points)
+    assert "lowest" not in finding.text
+    assert list(_per_sample(points[:2])) == []
