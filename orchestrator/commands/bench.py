@@ -44,7 +44,7 @@ from perfctl.orchestrator.launch.sweep.bench_file import (
     share,
 )
 from perfctl.orchestrator.launch.sweep.folders import file_name
-from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
+from perfctl.orchestrator.launch.sweep.options import resolve_device
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.options import read_seconds
 from perfctl.orchestrator.predict.bench import (
@@ -353,15 +353,13 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
         workload_arguments=arguments,
         device=bench.device,
         host=platform.node(),
-        options=SweepOptions(
-            batches=(point.batch,),
-            out=request.asked.out,
-            command_line=request.asked.command_line,
-            timeout=request.asked.timeout,
-            no_store=request.part is not None,
-            sweep_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
-            sample="off",
-        ),
+        batches=(point.batch,),
+        out=request.asked.out,
+        command_line=request.asked.command_line,
+        timeout=request.asked.timeout,
+        no_store=request.part is not None,
+        sweep_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
+        sample="off",
     )
 
 

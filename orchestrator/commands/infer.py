@@ -103,7 +103,7 @@ def view(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
     if commands:
         return Lines((f"{printable(one.command)}\n" for one in commands), "--dry-run", True)
     sweeps = [one.swept for one in result if isinstance(one, ModelSwept)]
-    store = sweeps[0].request.options.store_path
+    store = sweeps[0].request.store_path
     runs = runs_of_sweeps(store, [sweep.name for sweep in sweeps])
     option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
     return View(

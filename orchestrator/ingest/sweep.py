@@ -140,8 +140,8 @@ class NcuCost:
 def planned_commands(request: SweepRequest) -> list[PlannedCommand]:
     """Return every command that the sweep would start, in order. Raises StoreError if there is no
     folder for its store."""
-    if not request.options.no_store:
-        database.check_folder(request.options.store_path)
+    if not request.no_store:
+        database.check_folder(request.store_path)
     return [PlannedCommand(*command) for command in sweeps.commands(request)]
 
 
@@ -153,15 +153,15 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
     request = check_ready(request)
     if request.profiler.name == "ncu":
         request = with_first_pass(request, events)
-    options, listener = request.options, tell_events(request, events)
-    if options.no_store:  # others may be running other batch sizes on other machines
+    listener = tell_events(request, events)
+    if request.no_store:  # others may be running other batch sizes on other machines
         return Swept(request, None, tuple(sweeps.run(request, listener)))
-    store, limit = options.store_path, memory.bytes_of(None)
-    facts = SweepFacts(request.name, "sweep", options.command_line, request.host)
+    store, limit = request.store_path, memory.bytes_of(None)
+    facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
     with storing(store, "batch sizes"):
 
         def store_run(result: RunResult) -> None:
-            again = options.again and not result.skipped
+            again = request.again and not result.skipped
             written = take_folder(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 events.note(
@@ -176,21 +176,20 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
 
 def tell_events(request: SweepRequest, events: Events) -> Listener:
     """Return what tells ``events`` how the batch sizes of a sweep go."""
-    options = request.options
-    total = len(options.batches) * options.repeat
+    total = len(request.batches) * request.repeat
     finished: list[RunResult] = []
 
     def start(batch: int, stage: str) -> None:
-        if options.no_store:  # what it prints is the log of a job
+        if request.no_store:  # what it prints is the log of a job
             events.note(f"batch {batch}: {stage}")
         events.progress(f"batch {batch}: {stage}", len(finished), total)
 
     def finish(result: RunResult) -> None:
         finished.append(result)
-        events.note(describe_result(result, options.repeat))
+        events.note(describe_result(result, request.repeat))
 
     def stop(result: RunResult) -> None:
-        if options.no_store:
+        if request.no_store:
             finish(result)
 
     return Listener(started=start, noted=events.note, finished=finish, stopped=stop)
@@ -262,7 +261,8 @@ def plain_step(request: SweepRequest, batch: int, events: Events) -> PlainStep:
     not run, or its report cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="perfctl-first-") as folder:
-        step = request.with_options(
+        step = replace(
+            request,
             batches=(batch,),
             out=Path(folder),
             sweep_name="first",
@@ -309,11 +309,11 @@ def with_first_pass(request: SweepRequest, events: Events) -> SweepRequest:
     ncu = request.profiler
     if not isinstance(ncu, Ncu) or ncu.launches != "distinct" or request.origin != "measured":
         return request
-    request = request.with_options(sweep_name=request.name)
+    request = replace(request, sweep_name=request.name)
     folder = request.folder.absolute() / FIRST_PASS
-    for batch in request.options.batches:
+    for batch in request.batches:
         whole = [path for path in attempts(request.folder, batch) if is_whole(path)]
-        if len(whole) >= request.options.repeat and not request.options.again:
+        if len(whole) >= request.repeat and not request.again:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         plain = replace(request, profiler=TorchProfiler())
@@ -335,7 +335,7 @@ def estimate_ncu_cost(
     ``plain``: the request of the step. Raises ToolMissing without a GPU, where there are no
     launches to count; RunFailed when the step does not run.
     """
-    ncu, batch = request.profiler, request.options.batches[0]
+    ncu, batch = request.profiler, request.batches[0]
     assert isinstance(ncu, Ncu)
     if request.device != "cuda" or not tools.has_gpu_driver():
         raise ToolMissing(
@@ -347,7 +347,7 @@ def estimate_ncu_cost(
     cost = replay_cost(
         kernels,
         layers=layers,
-        steps=request.options.steps or STEPS,
+        steps=request.steps or STEPS,
         counters=len(counters.choose(ncu.metrics, request.visible).names),
         repeated=0 if layers else step.first_pass.saved,
     )

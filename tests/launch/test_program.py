@@ -15,11 +15,9 @@ from perfctl import __version__
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch import interpreter
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
+from perfctl.orchestrator.launch.profilers.base import Outcome
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.program import Program, read_program, resolve
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
-from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 
@@ -44,8 +42,17 @@ def executable(path: Path, text: str) -> Path:
 
 
 def request(program: Program, out: Path) -> SweepRequest:
-    options = SweepOptions(batches=(16,), out=out, command_line="perfctl", sample="off")
-    return SweepRequest(TorchProfiler(), program.name, (), "cpu", "host", options, program=program)
+    return SweepRequest(
+        profiler=TorchProfiler(),
+        workload=program.name,
+        device="cpu",
+        host="host",
+        program=program,
+        batches=(16,),
+        out=out,
+        command_line="perfctl",
+        sample="off",
+    )
 
 
 def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone() -> None:
@@ -59,8 +66,9 @@ def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_o
     here: Path,
 ) -> None:
     program = read(sys.executable, "-u", "-X", "dev", "train.py", "--trace", "{batch}")
-    paths = RunPaths(here, 16)
-    asked = RunRequest("train.py", ("--steps", "2"), 16, "cpu", paths, program.python, program)
+    asked = replace(
+        request(program, here.parent), workload_arguments=("--steps", "2"), sweep_name=here.name
+    )
     (profile,) = TorchProfiler().commands(asked)
     assert profile.argv == (
         sys.executable,
@@ -293,7 +301,7 @@ def test_the_folder_carries_the_scripts_name_safely(here: Path, script: str, beg
 
 
 def test_a_program_that_ends_well_without_perfctls_record_is_partial(
-    make_request: Callable[..., RunRequest], make_outcome: Callable[..., Outcome]
+    make_request: Callable[..., SweepRequest], make_outcome: Callable[..., Outcome]
 ) -> None:
     asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
     paths = asked.paths
@@ -324,7 +332,7 @@ def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:
     ],
 )
 def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
-    make_request: Callable[..., RunRequest], make_outcome: Callable[..., Outcome], said: str
+    make_request: Callable[..., SweepRequest], make_outcome: Callable[..., Outcome], said: str
 ) -> None:
     told = outcome.program_failure(
         make_request(python="/no/such/python"), make_outcome(1, stderr=f"{said}\n")

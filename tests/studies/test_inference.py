@@ -265,13 +265,13 @@ def test_a_part_that_fails_leaves_the_rest_and_ends_with_partly_done(
     ran = []
 
     def run_sweep(request: Any, events: Any) -> Any:
-        ran.append((request.profiler.name, request.options.batches))
+        ran.append((request.profiler.name, request.batches))
         bad = (
             RunResult(batch_size=1, folder=request.folder, status="failed", reason="no memory")
             if len(ran) == 1
             else None
         )
-        return sweeps.Swept(request, request.options.store_path, (bad,) if bad else ())
+        return sweeps.Swept(request, request.store_path, (bad,) if bad else ())
 
     monkeypatch.setattr(sweeps, "run_sweep", run_sweep)
     typed = {"models": "resnet18", "device": "cpu"}

@@ -110,23 +110,23 @@ def render_sweeps(asked: ArrayRequest) -> Rendered:
     sees += [
         request.profiler.folder for request in requests if isinstance(request.profiler, Replay)
     ]
-    options = requests[0].options
+    first = requests[0]
     pairs = [
         (name, batch, request.name)
         for name, request in asked.sweeps.items()
-        for batch in request.options.batches
+        for batch in request.batches
     ]
     tasks = tuple(
         sweep_task(
             number,
-            SweepRuns(*pair, repeat=options.repeat),
+            SweepRuns(*pair, repeat=first.repeat),
             asked.commands[pair[0]].at(pair[1]),
         )
         for number, pair in enumerate(pairs)
     )
-    workload, out = requests[0].workload, options.out.absolute()
+    workload, out = first.workload, first.out.absolute()
     folder = out / f"slurm-{file_name(workload)}-{_digest(out, pairs)}"
-    plan = Plan(folder, workload, tasks, options.command_line, requests[0].host)
+    plan = Plan(folder, workload, tasks, first.command_line, first.host)
     paths = {"store": asked.store, "page": asked.page}
     texts = _texts(plan, asked.site, asked.device, sees, paths)
     return Rendered(plan, texts, (asked.store.parent, asked.page.parent), requests)

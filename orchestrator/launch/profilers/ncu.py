@@ -19,9 +19,10 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.profilers import base, counters
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.profilers.counters import check_metrics
 from perfctl.orchestrator.launch.sweep.folders import LAUNCHES, RunPaths, read_json
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.options import Option
 from perfctl.workloads.spec import RANK
 
@@ -415,7 +416,7 @@ class Ncu:
         lacking = () if tools.find("ncu") else (TOOL,)
         return (*lacking, *(() if tools.has_gpu_driver() else (DRIVER,)), *tools.missing())
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report. Raises UsageError on a CPU, which ncu does
         not support."""
         if request.device != "cuda":
@@ -461,7 +462,7 @@ class Ncu:
         facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
         table = as_table(report, request.paths.report(".csv"))
-        python = request.python if request.annotator is None else sys.executable
+        python = request.interpreter if request.annotator is None else sys.executable
         others = (python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
         # Other locales group digits, ambiguously on the raw page (2022.3).
         exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
@@ -482,7 +483,7 @@ class Ncu:
         table, report = paths.report(".csv"), paths.report(".ncu-rep")
         return report if report.exists() and not _is_table(table) else table
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         first = outcomes[0]
         program = evidence.program_failure(request, first, tool_codes=_SIGNAL_CODES)
         if problem := self.artifact_problem(request, outcomes):
@@ -501,7 +502,7 @@ class Ncu:
             return Verdict("partial", f"ncu reported an error and continued: {error}")
         return Verdict("ok", None)
 
-    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+    def artifact_problem(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the report cannot be read, with a remedy; None when it can."""
         report, table = request.paths.report(".ncu-rep"), request.paths.report(".csv")
         fresh = report.exists() and not evidence.is_older_than_run(report, request.paths)

@@ -16,8 +16,9 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import watchdog
 from perfctl.orchestrator.launch.profilers import base
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.options import Option
 from perfctl.workloads.spec import RANK
 
@@ -224,7 +225,7 @@ class Nsys:
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report: in a shared one, the first rank's end would
         stop the recording. Raises UsageError for a path with a quotation mark, which nsys 2022.4
         cannot parse."""
@@ -303,7 +304,7 @@ class Nsys:
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".sqlite")
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         program = evidence.program_failure(request, outcomes[0])
         if problem := self.artifact_problem(request, outcomes):
             is_nsys = problem.startswith((_EXPORT, _AGENT))
@@ -313,7 +314,7 @@ class Nsys:
         lack = _nothing_recorded(self.artifact(request.paths), request.device)
         return Verdict("partial", lack) if lack else Verdict("ok", None)
 
-    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+    def artifact_problem(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the database cannot be read, with a remedy; None when it can."""
         database, report = self.artifact(request.paths), request.paths.report(".nsys-rep")
         if database.exists() and not evidence.is_older_than_run(database, request.paths):
@@ -346,7 +347,7 @@ def knows_graph_nodes() -> bool:
     return knows("--cuda-graph-trace")
 
 
-def _explain_no_import(request: RunRequest, outcome: Outcome) -> str:
+def _explain_no_import(request: SweepRequest, outcome: Outcome) -> str:
     """Return why nsys left what it recorded as it was: the loader's own line, or nsys's."""
     lines = evidence.find_lines(outcome.stderr, rb"^.*error while loading shared libraries:.*", 1)
     importer = None if request.within else check_importer()
@@ -362,7 +363,7 @@ def _explain_no_import(request: RunRequest, outcome: Outcome) -> str:
     )
 
 
-def _no_report(request: RunRequest, outcome: Outcome) -> str:
+def _no_report(request: SweepRequest, outcome: Outcome) -> str:
     part = request.paths.part
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
         if evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):

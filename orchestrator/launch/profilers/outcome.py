@@ -12,8 +12,9 @@ from pathlib import Path
 
 from perfctl.orchestrator.errors import sentence
 from perfctl.orchestrator.launch.process.run import STARTED
-from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers.base import Outcome, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
 
 _TAIL_BYTES = 65536
@@ -88,7 +89,7 @@ def _printable(line: str) -> str:
 
 
 def program_failure(
-    request: RunRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None
+    request: SweepRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None
 ) -> str | None:
     """Why the profiled program failed, in one sentence; None when it succeeded. ``tool_codes``:
     exit codes to which the profiler gives another meaning (ncu returns bare signal numbers)."""
@@ -128,9 +129,9 @@ def program_failure(
         said
         and recorded is None
         and said.startswith("Executable not found in ")
-        and request.python not in said
+        and request.interpreter not in said
     ):  # nsys 2023
-        said = f"{said} ({request.python})"
+        said = f"{said} ({request.interpreter})"
     by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
     if request.program is not None and recorded and not by_tool and (outcome.exit_code or 0) <= 128:
         # names the script and how it ended
@@ -204,7 +205,7 @@ def starts_with(path: Path, magic: bytes) -> bool:
         return file.read(len(magic)) == magic
 
 
-def verdict_of(request: RunRequest, outcome: Outcome, artifact: str | None, left: str) -> Verdict:
+def verdict_of(request: SweepRequest, outcome: Outcome, artifact: str | None, left: str) -> Verdict:
     """The verdict on a run. ``artifact``: what is wrong with it, None for nothing; ``left``: what
     the artifact of a failed program still holds."""
     program = program_failure(request, outcome)

@@ -203,9 +203,6 @@ class SweepOptions(StoredSweep):
     ] = None
 
 
-DEFAULTS = SweepOptions()
-
-
 def reject_placement(options: SweepOptions, what: str) -> None:
     """Raises UsageError when any of PLACEMENT was asked for, where ``what`` cannot have it."""
     if options.devices or options.image or options.bind or options.container_runtime:

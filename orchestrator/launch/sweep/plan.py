@@ -19,15 +19,13 @@ from perfctl.orchestrator.launch import interpreter
 from perfctl.orchestrator.launch.images.run import PYTHON, image
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import places
-from perfctl.orchestrator.launch.profilers.base import Profiler
 from perfctl.orchestrator.launch.profilers.ncu import STEPS, Ncu
-from perfctl.orchestrator.launch.profilers.replay import Replay
-from perfctl.orchestrator.launch.profilers.table import RECORDERS, Recorder
+from perfctl.orchestrator.launch.profilers.replay import RECORDERS, Recorder, Replay
 from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.options import StoredSweep, SweepOptions, resolve_device
-from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
 from perfctl.orchestrator.options import options_of, part_of
 from perfctl.workloads.models import WORKLOADS
@@ -74,16 +72,19 @@ def plan_sweep(
     arguments = (*_workload_arguments(asked, device, program), *rest)
     if origin == "measured" and program is None:
         _check_workload(workload, arguments, rest)
+    checked = {
+        "workload": workload,
+        "device": device,
+        "command_line": utf8(asked.command_line),
+    }
     return SweepRequest(
+        **{**asdict(part_of(asked, SweepOptions)), **checked},
         profiler=profiler,
-        workload=workload,
         workload_arguments=arguments,
-        device=device,
         host=platform.node(),
-        options=replace(asked, command_line=utf8(asked.command_line)),
         origin=origin,
         program=program,
-        image=image(asked.image, asked.bind, asked.container_runtime, gpu=device == "cuda")
+        container=image(asked.image, asked.bind, asked.container_runtime, gpu=device == "cuda")
         if asked.image
         else None,
         places=places(asked.devices) if asked.devices else (),

@@ -17,7 +17,7 @@ from perfctl.orchestrator.errors import RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Messages
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
-from perfctl.orchestrator.launch.sweep.request import answer
+from perfctl.orchestrator.launch.sweep.request import ask_git
 
 PROFILERS = ("torch", "nsys", "ncu", "dlprof")
 """Commands that may be run on both revisions."""
@@ -115,12 +115,12 @@ def _repository(revision: str) -> tuple[Path, str]:
     """Its top folder, and the commit that the revision names."""
     if shutil.which("git") is None:
         raise ToolMissing("`rev` needs git, which is not installed", "Install git")
-    top = answer(Path.cwd(), "rev-parse", "--show-toplevel")
+    top = ask_git(Path.cwd(), "rev-parse", "--show-toplevel")
     if not top:
         raise UsageError(
             "`rev`: this folder is not in a git repository", "Run it in the folder of your code"
         )
-    commit = answer(
+    commit = ask_git(
         Path.cwd(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
     )
     if not commit:
@@ -134,12 +134,12 @@ def _repository(revision: str) -> tuple[Path, str]:
 @contextmanager
 def _files_of(commit: str, top: Path) -> Iterator[Path]:
     """A folder with the files of a commit; gone afterwards, as far as git knows, too."""
-    answer(top, "worktree", "prune")  # of a comparison that was killed
+    ask_git(top, "worktree", "prune")  # of a comparison that was killed
     holder = Path(tempfile.mkdtemp(prefix="perfctl-revision-"))
     code = holder / top.name
     try:
         if (
-            answer(
+            ask_git(
                 top, "worktree", "add", "--detach", "--quiet", str(code), commit, limit_s=_LIMIT_S
             )
             is None
@@ -151,7 +151,7 @@ def _files_of(commit: str, top: Path) -> Iterator[Path]:
         yield code
     finally:
         shutil.rmtree(holder, ignore_errors=True)
-        answer(top, "worktree", "prune")
+        ask_git(top, "worktree", "prune")
 
 
 def _run(side: _Side, kept: Path, words: Sequence[str], *, again: bool) -> None:

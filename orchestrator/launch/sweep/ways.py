@@ -105,4 +105,4 @@ def check_way(way: Way, request: SweepRequest) -> None:
 
 def identify(request: SweepRequest) -> str:
     """Return what tells requests apart that have the same folder."""
-    return request.with_options(sweep_name=None).name
+    return replace(request, sweep_name=None).name

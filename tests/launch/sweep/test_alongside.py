@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.errors import Interrupted, UsageError
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Verdict
 from perfctl.orchestrator.launch.sweep import folders, sweep
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from tests.launch import small_profiler
@@ -42,14 +42,14 @@ class Exporting(Small):
     program: str = WRITES
     name: str = "exporting"
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         raw, report = request.paths.report(".raw"), self.artifact(request.paths)
         profile = Command((sys.executable, "-S", "-c", self.program, str(raw)), "profile")
         return profile, Command(
             (sys.executable, "-S", "-c", EXPORTS, str(raw), str(report)), "export", needs=raw
         )
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         if not self.artifact(request.paths).exists():
             return Verdict("failed", "there is no report")
         return (
