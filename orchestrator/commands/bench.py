@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -45,7 +44,7 @@ from perfctl.orchestrator.launch.sweep.bench_file import (
 )
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.options import resolve_device
-from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest, as_words
 from perfctl.orchestrator.options import read_seconds
 from perfctl.orchestrator.predict.bench import (
     Correlation,
@@ -342,10 +341,9 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
     with one batch size."""
     bench = request.bench
     names = ("device", "mode", "precision", "steps", "warmup", "threads", "within")
-    options = {name: getattr(bench, name) for name in names}
-    options["layer-steps"] = bench.layer_steps or None
-    given = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
-    arguments = (*chain.from_iterable(given), "--model", point.model)
+    options = {f"--{name}": getattr(bench, name) for name in names}
+    options |= {"--layer-steps": bench.layer_steps or None, "--model": point.model}
+    arguments = as_words(options)
     digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
     return SweepRequest(
         profiler=NoProfiler(),

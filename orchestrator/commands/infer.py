@@ -69,6 +69,7 @@ class InferOptions(SweepOptions):
     steps: int | None = None
     batch_env: str | None = None
     step_marker: str | None = None
+    to_end: bool | None = None
     sweep_name: str | None = None
     no_store: bool = False
 

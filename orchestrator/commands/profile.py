@@ -232,7 +232,9 @@ def draw_summary(done: Swept) -> Iterator[Block]:
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     yield from terminal.sweep_summary(first)
     if ranks := len(runs) - len(first):
-        yield text(f"The store has separate runs of the other ranks: {ranks} (perfctl runs)")
+        yield text(
+            f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"
+        )
     yield text(f"Wrote {done.folder} and {store}")
     option = "" if store == DEFAULT_STORE else f" --store {shlex.quote(str(store))}"
     yield text(f"Next: perfctl report{option}")

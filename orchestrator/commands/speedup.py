@@ -126,6 +126,7 @@ class SpeedupOptions(SweepOptions):
     device: str = "auto"
     batch_env: str | None = None
     step_marker: str | None = None
+    to_end: bool | None = None
     sweep_name: str | None = None
     no_store: bool = False
     image: str | None = None

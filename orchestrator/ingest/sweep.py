@@ -45,13 +45,15 @@ from perfctl.orchestrator.launch.sweep import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.folders import (
     attempts,
     is_whole,
+    read_json,
     read_run_record,
     write_json,
 )
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import SweepFacts, Written
-from perfctl.records.report import Kernel
+from perfctl.records.report import INPUT_SHAPE, Kernel
+from perfctl.records.run import USE_BATCH_SIZE, find_unused_batch_sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,8 @@ class Swept:
         return tuple(run for run in self.runs if run.status != "ok")
 
     def check(self) -> None:
-        """Raises PartlyDone where a run failed or is partial."""
+        """Raises PartlyDone where a run failed or is partial, and where the user's program did not
+        use the batch sizes."""
         failed = self.not_whole
         if failed:
             sizes = ", ".join(str(result.batch_size) for result in failed)
@@ -93,6 +96,18 @@ class Swept:
                 f"{failed[0].reason}"
             )
             raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
+        unused = find_unused_batch_sizes(
+            (run.batch_size, _input_shape(run.folder)) for run in self.runs
+        )
+        if unused is not None and self.request.program is not None:
+            raise PartlyDone(f"{self.request.workload} {unused}", USE_BATCH_SIZE)
+
+
+def _input_shape(folder: Path) -> str | None:
+    """Return the shape of the model's first input; None if it begins with the batch size."""
+    record = read_json(folder / "workload.json") or {}
+    shape: str | None = record.get("environment", {}).get(INPUT_SHAPE)
+    return shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +180,7 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
             written = take_folder(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 events.note(
-                    f"batch {result.batch_size}: the same report is already in the store as run "
+                    f"batch {result.batch_size}: the same profiler report is already stored as run "
                     f"{written.run_id}"
                 )
             listener.finished(result)
@@ -242,8 +257,10 @@ def storing(store: Path, what: str) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        said = f"stopped; perfctl keeps the complete {what}"
-        raise Interrupted(said, stop.signal_number, "Repeat the same command to continue") from stop
+        message = f"stopped; perfctl keeps the complete {what}"
+        raise Interrupted(
+            message, stop.signal_number, "Repeat the same command to continue"
+        ) from stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,11 +285,12 @@ def plain_step(request: SweepRequest, batch: int, events: Events) -> PlainStep:
             sweep_name="first",
             again=False,
             repeat=1,
+            to_end=False,
             no_store=False,
             sample="off",
         )
         events.progress(f"batch {batch}: one step without ncu", 0, 1)
-        result = sweeps.run(step, Listener(noted=events.note))[0]
+        result = sweeps.run(step, Listener())[0]
         if result.status == "failed":
             raise RunFailed(
                 f"the step without ncu failed: {result.reason}",

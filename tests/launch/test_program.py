@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import stat
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,9 +18,11 @@ from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch import interpreter
 from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import Outcome
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.program import Program, read_program, resolve
-from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 
 
 @pytest.fixture(autouse=True)
@@ -339,3 +343,64 @@ def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
     )
     assert told is not None and told.count("/no/such/python") == 1
     assert told.startswith(f"the program ended with exit code 1: {said}")
+
+
+@pytest.mark.parametrize(
+    ("profiler", "words", "to_end", "stops"),
+    [
+        (Nsys(), ("train.py", "{batch}"), None, True),
+        (Ncu(), ("train.py", "{batch}"), None, True),
+        (Nsys(), ("train.py", "{batch}"), True, False),
+        (TorchProfiler(), ("train.py", "{batch}"), None, False),
+        (TorchProfiler(), ("train.py", "{batch}"), False, True),
+        (Nsys(), ("torchrun", "train.py", "{batch}"), None, False),
+        (Nsys(), ("torchrun", "train.py", "{batch}"), False, False),
+    ],
+)
+def test_a_program_stops_after_its_steps_under_nsys_and_ncu_unless_it_has_ranks(
+    here: Path,
+    profiler: Profiler,
+    words: tuple[str, ...],
+    to_end: bool | None,
+    stops: bool,
+) -> None:
+    program = Program(sys.executable, (), words, "train.py", None)
+    asked = replace(request(program, here), profiler=profiler, to_end=to_end, device="cuda")
+    argv = profiler.commands(asked)[0].argv
+    assert ("--stop" in argv[: argv.index("--")]) == stops
+    assert asked.name == replace(asked, to_end=not to_end).name
+
+
+def steps_record(steps: int, status: str = "ok") -> str:
+    rows = [{"phase": "step"}] * steps + [{"phase": "forward"}]
+    return json.dumps({"status": status, "options": {"steps": 3}, "steps": rows})
+
+
+@pytest.mark.parametrize(
+    ("records", "is_complete"),
+    [
+        ([steps_record(3)], True),
+        ([steps_record(3, "partial")], True),  # it ended itself when it was asked to
+        ([steps_record(2)], False),
+        ([steps_record(3), steps_record(3)], True),
+        ([steps_record(3), steps_record(0, "failed")], False),
+        ([], False),
+    ],
+)
+@pytest.mark.parametrize("ended", [{"timed_out": True, "exit_code": None}, {"exit_code": 143}])
+def test_a_program_that_is_ended_after_all_its_steps_did_not_fail(
+    make_request: Callable[..., SweepRequest],
+    make_outcome: Callable[..., Outcome],
+    records: list[str],
+    is_complete: bool,
+    ended: dict[str, Any],
+) -> None:
+    asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
+    for rank, record in enumerate(records):
+        name = "workload.json" if rank == 0 else f"workload.rank{rank}.json"
+        (asked.paths.part / name).write_text(record)
+    assert (outcome.program_failure(asked, make_outcome(**ended)) is None) == is_complete
+    if is_complete:
+        workload = replace(asked, program=None)  # epochs may follow its steps
+        is_ok = '"partial"' not in records[0] and len(records) == 1
+        assert (outcome.program_failure(workload, make_outcome(**ended)) is None) == is_ok

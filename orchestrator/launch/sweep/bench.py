@@ -106,9 +106,9 @@ def run(
         results.append((point, sweeps.run(request, listener)[0]))
         if (point.model, point.batch) in again:
             waiting.append(point)
-    for place, point in enumerate(waiting):
+    for index, point in enumerate(waiting):
         if not budget.allows(point.flops):
-            left += waiting[place:]
+            left += waiting[index:]
             break
         request = replace(request_of(point), again=(point.model, point.batch) in again)
         # a slow point cannot exceed the budget; loading torch alone takes seconds
@@ -122,6 +122,6 @@ def run(
         elif [(made.status, made.reason) for _, made in results[-_HOPELESS:]] == [
             ("failed", result.reason)
         ] * _HOPELESS:
-            left += waiting[place + 1 :]
+            left += waiting[index + 1 :]
             break
     return Done(tuple(results), tuple(left))

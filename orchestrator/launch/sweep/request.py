@@ -26,6 +26,8 @@ from perfctl.orchestrator.launch.sampling.sampler import Sampling
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, file_name
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 
+STOPPING = ("nsys", "ncu")
+"""Profilers that end the user's program after its measured steps unless asked otherwise."""
 LIMIT_S = 5.0
 """Of one question: a repository that takes longer is treated as unknown."""
 QUIET = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
@@ -186,6 +188,14 @@ class SweepRequest(SweepOptions):
         """Whether the program is a launcher, which starts a script once per rank."""
         return self.program is not None and self.program.words[0] in LAUNCHER_NAMES
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether the user's program ends after its measured steps. Programs with ranks never do:
+        a rank that stops would leave the others waiting."""
+        if self.program is None or self.has_ranks:
+            return False
+        return self.profiler.name in STOPPING if self.to_end is None else not self.to_end
+
     def stall_of(self, command: Command) -> Stall | None:
         """When a run of ``command`` counts as stuck; None for never, as for exports, which may
         write at their end only."""
@@ -239,6 +249,7 @@ class SweepRequest(SweepOptions):
             *as_words(options),
             *self.workload_arguments,
             *as_words(later),
+            *(("--stop",) if self.stops_early else ()),
             *(("--", *program.at(self.batch_size)) if program else ()),
         )
 
@@ -288,8 +299,8 @@ class SweepRequest(SweepOptions):
 
 def as_words(options: Mapping[str, object]) -> tuple[str, ...]:
     """Return options and their values as words, without those whose value is None."""
-    given = {option: value for option, value in options.items() if value is not None}
-    return tuple(word for option, value in given.items() for word in (option, str(value)))
+    stated = {option: value for option, value in options.items() if value is not None}
+    return tuple(word for option, value in stated.items() for word in (option, str(value)))
 
 
 @dataclass(frozen=True, slots=True)

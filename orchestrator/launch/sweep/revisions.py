@@ -95,9 +95,9 @@ def run_on_revisions(
 
 def _check(words: Sequence[str], repeat: int) -> None:
     if not words or words[0] not in PROFILERS:
-        said = f"'{words[0]}' is not a sweep" if words else "got none"
+        problem = f"'{words[0]}' is not a sweep" if words else "got none"
         raise UsageError(
-            f"`rev` needs a sweep to run on both revisions, and {said}",
+            f"`rev` needs a sweep to run on both revisions, and {problem}",
             "perfctl compare --rev main -- torch --batches 32 -- python train.py '{batch}'",
         )
     own = words[1 : words.index("--")] if "--" in words else words[1:]
@@ -164,12 +164,12 @@ def _run(side: _Side, kept: Path, words: Sequence[str], *, again: bool) -> None:
         str(kept / f"{side.name}.db"),
         *(["--again"] if again else []),
     ]
-    at = words.index("--") if "--" in words else len(words)
-    argv = (sys.executable, "-P", "-m", "perfctl", *words[:at], *own, *words[at:])
-    found = [str(path) for path in (side.top / "src", side.top) if path.is_dir()]
+    end = words.index("--") if "--" in words else len(words)
+    argv = (sys.executable, "-P", "-m", "perfctl", *words[:end], *own, *words[end:])
+    sources = [str(path) for path in (side.top / "src", side.top) if path.is_dir()]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     command = Command(
-        argv, f"the sweep of {side.name}", {"PYTHONPATH": os.pathsep.join([*found, *paths])}
+        argv, f"the sweep of {side.name}", {"PYTHONPATH": os.pathsep.join([*sources, *paths])}
     )
     log = kept / f"{side.name}.log"
     done = process.run(command, cwd=side.folder, stdout=log, stderr=log, scratch=kept / "scratch")

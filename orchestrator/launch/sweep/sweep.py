@@ -32,6 +32,7 @@ from perfctl.orchestrator.launch.sweep.folders import (
     write_json,
 )
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.workloads.spec import STOPPED_AFTER
 
 PAUSE_S = (1.0, 3.0)
 """Shortest and longest wait, drawn at random so that two that collided do not collide again."""
@@ -57,8 +58,10 @@ def retry_start(
         while time.monotonic() < until and not signals:
             time.sleep(0.1)
     if signals:
-        said = f"stopped by {signal.Signals(signals[0]).name} before {command.stage}"
-        raise process_run.Stopped(said, signals[0], "Repeat the same command to continue", outcome)
+        message = f"stopped by {signal.Signals(signals[0]).name} before {command.stage}"
+        raise process_run.Stopped(
+            message, signals[0], "Repeat the same command to continue", outcome
+        )
     return start(f"{command.stage}-again")
 
 
@@ -95,13 +98,13 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     """
     check_batches(request.batches)
     results: list[RunResult] = []
-    with ExitStack() as held:
-        held.enter_context(devices.hold(request.reserved()))
+    with ExitStack() as locks:
+        locks.enter_context(devices.hold(request.reserved()))
         request.folder.mkdir(parents=True, exist_ok=True)
         if request.no_store:
             join(request)
         else:
-            held.enter_context(alone(request.folder))
+            locks.enter_context(alone(request.folder))
             write_json(request.folder / "sweep.json", _sweep_record(request))
         for repeat in range(1, request.repeat + 1):
             failed = {result.batch_size for result in results if result.status != "ok"}
@@ -150,19 +153,30 @@ def join(request: SweepRequest) -> None:
 def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
     """``repeat``: number of the run wanted, from 1; those before it exist already."""
     with alone(request.folder, batch) if request.no_store else nullcontext():
-        whole = list(takewhile(is_whole, attempts(request.folder.absolute(), batch)))
-        paths = request.for_run(batch, len(whole) + 1).paths
+        complete = list(takewhile(is_whole, attempts(request.folder.absolute(), batch)))
+        paths = request.for_run(batch, len(complete) + 1).paths
         if is_whole(paths.part):  # cut off after its last byte, before it was renamed
             put_in_place(paths)
-            whole.append(paths.folder)
-        if len(whole) >= repeat and not request.again:
-            folder = whole[-1 if request.repeat == 1 else repeat - 1]
+            complete.append(paths.folder)
+        if len(complete) >= repeat and not request.again:
+            folder = complete[-1 if request.repeat == 1 else repeat - 1]
             result = RunResult(batch, "ok", None, folder, skipped=True, repeat=repeat)
         else:
-            result = _run_now(request.for_run(batch, len(whole) + 1), listener)
+            result = _run_now(request.for_run(batch, len(complete) + 1), listener)
             result = replace(result, repeat=repeat)
+            if batch == request.batches[0] and repeat == 1:
+                note_early_stop(result.folder, listener)
         listener.finished(result)
     return result
+
+
+def note_early_stop(folder: Path, listener: Listener) -> None:
+    """Tell the listener if the program of a run stopped after its measured steps."""
+    record = read_json(folder / "workload.json") or {}
+    steps = record.get("environment", {}).get(STOPPED_AFTER)
+    if steps is not None:
+        name = record["workload"]
+        listener.noted(f"{name} stopped after {steps} steps; --to-end runs on")
 
 
 def _run_now(request: SweepRequest, listener: Listener) -> RunResult:
@@ -185,16 +199,17 @@ def _run_now(request: SweepRequest, listener: Listener) -> RunResult:
         except process_run.Stopped as stopped:
             outcomes.append(stopped.outcome)
             stop = stop or stopped
-            # only a job, which cannot be continued, exports what was cut off
-            if not request.no_store:
+            # a job, which cannot be continued, also exports what was cut off
+            if not (request.no_store or evidence.has_all_steps(request)):
                 break
-    if stop is not None and not request.no_store:
+    is_final = stop is None or request.no_store or evidence.has_all_steps(request)
+    if not is_final:
         verdict = Verdict("partial", "interrupted before it was complete")
     else:
         verdict = _as_stopped(request.profiler.judge(request, tuple(outcomes)), stop)
     _write_record(request, commands, outcomes, verdict)
     shutil.rmtree(paths.scratch, ignore_errors=True)
-    if stop is None or request.no_store:
+    if is_final:
         put_in_place(paths)
     spent = sum(outcome.duration_ns for outcome in outcomes)
     result = RunResult(
@@ -207,13 +222,14 @@ def _run_now(request: SweepRequest, listener: Listener) -> RunResult:
 
 
 def _as_stopped(verdict: Verdict, stop: process_run.Stopped | None) -> Verdict:
-    """The verdict on a run that was stopped: partial with a report, failed without."""
-    if stop is None:
+    """The verdict on a run that was stopped: ok with all steps, partial with a report, failed
+    without."""
+    if stop is None or verdict.status == "ok":
         return verdict
     reason = f"{stop.message} (time limit, or a cancelled or preempted job)"
     if verdict.status == "failed":
-        return Verdict("failed", f"{reason}, before there was a report: {verdict.reason}")
-    return Verdict("partial", f"{reason}: the report covers the run up to then")
+        return Verdict("failed", f"{reason}, before there was a profiler report: {verdict.reason}")
+    return Verdict("partial", f"{reason}: the profiler report covers the run up to then")
 
 
 def _start(
@@ -253,7 +269,7 @@ def _write_record(
     verdict: Verdict,
 ) -> None:
     artifact = request.profiler.artifact(request.paths)
-    made = artifact.exists()
+    is_written = artifact.exists()
     first = outcomes[0] if outcomes else None
     write_json(
         request.paths.part / "run.json",
@@ -273,8 +289,8 @@ def _write_record(
                 fact: getattr(first, fact, None)
                 for fact in ("exit_code", "started_at", "duration_ns")
             },
-            "artifact": artifact.name if made else None,
-            "artifact_bytes": size(artifact) if made else None,
+            "artifact": artifact.name if is_written else None,
+            "artifact_bytes": size(artifact) if is_written else None,
             "commands": [command.argv for command in commands],
             "environment": request.facts(commands),
         },
