@@ -123,9 +123,9 @@ class DLProf:
         folder = self.artifact(request.paths)
         tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
         if not tables:
-            said = outcome.last_words(outcomes[0]) or "nothing"
+            message = outcome.last_words(outcomes[0]) or "nothing"
             return (
-                f"DLProf left no tables in {folder.name}; it said: {said}. See "
+                f"DLProf left no tables in {folder.name}; it printed: {message}. See "
                 f"{outcomes[0].stdout.name}"
             )
         if all(outcome.is_older_than_run(path, request.paths) for path in tables):

@@ -116,15 +116,15 @@ class Replay:
         name = (read_json(paths.part / RECORD_NAME) or {}).get("artifact")
         if not isinstance(name, str) or Path(name).name != name:
             return None
-        found = paths.part / name
-        return found if found.is_file() and found.stat().st_size else None
+        report = paths.part / name
+        return report if report.is_file() and report.stat().st_size else None
 
     def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         """The recorded verdict, if the recorded report exists and opens."""
         if outcomes[0].exit_code != 0:
             sizes = ", ".join(map(str, self.batches())) or "nothing"
-            said = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
-            return Verdict("failed", f"{said}. Recorded: {sizes}")
+            message = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
+            return Verdict("failed", f"{message}. Recorded: {sizes}")
         profiler = REPLAYED[self.name]()
         recorded = read_json(request.paths.part / RECORD_NAME) or {}
         reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None

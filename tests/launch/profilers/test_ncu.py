@@ -267,7 +267,7 @@ RETURNED = "==ERROR== The application returned an error code (3).\n"
             {"exit_code": 1, "stderr": "required fields are missing\n"},
             "partial",
             (
-                "the report is complete, but this ncu could not export it as CSV: required fields "
+                "the profiler report is complete, but this ncu could not export it as CSV: required fields "
                 "are missing. "
             ),
         ),

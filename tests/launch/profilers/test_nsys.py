@@ -236,7 +236,7 @@ DROPPED = (
                 "stderr": "Exportation error: Version number is invalid: 2024@6@2@225-246.\n",
             },
             "failed",
-            ("the export failed", "holds no data", "newer nsys"),
+            ("the export failed", "holds no data", "A newer nsys"),
         ),
     ],
 )
