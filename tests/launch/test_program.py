@@ -351,6 +351,7 @@ def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
         (Nsys(), ("train.py", "{batch}"), None, True),
         (Ncu(), ("train.py", "{batch}"), None, True),
         (Nsys(), ("train.py", "{batch}"), True, False),
+        (Nsys(whole=True), ("train.py", "{batch}"), None, False),
         (TorchProfiler(), ("train.py", "{batch}"), None, False),
         (TorchProfiler(), ("train.py", "{batch}"), False, True),
         (Nsys(), ("torchrun", "train.py", "{batch}"), None, False),

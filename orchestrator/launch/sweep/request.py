@@ -194,7 +194,9 @@ class SweepRequest(SweepOptions):
         a rank that stops would leave the others waiting."""
         if self.program is None or self.has_ranks:
             return False
-        return self.profiler.name in STOPPING if self.to_end is None else not self.to_end
+        if self.to_end is not None:
+            return not self.to_end
+        return self.profiler.name in STOPPING and not self.profiler_options.get("whole")
 
     def stall_of(self, command: Command) -> Stall | None:
         """When a run of ``command`` counts as stuck; None for never, as for exports, which may
