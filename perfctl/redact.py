@@ -84,6 +84,7 @@ FACTS = frozenset(
         *("clock_base_ns", "ledger_covers", "process_groups", "rank", "world_size"),
         *("distributed_backend", "distributed_rank", "distributed_world_size"),
         *("host_peak_covers", "device_peak_covers", "step_ends_with", "layer_calls_of_steps"),
+        *("input_shape", "stopped_after_steps"),
         *("model", "family", "weights", "preprocessing", "batch", "transcription"),
         *("commit", "commit_time", "uncommitted_changes"),
         *("container", "image", "place", "runs_beside", "cores"),

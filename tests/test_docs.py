@@ -227,7 +227,7 @@ def _texts_of_the_source() -> set[str]:
             text,
         )
 
-    for folder in ("orchestrator", "parsers", "workloads"):
+    for folder in ("orchestrator", "parsers", "perfctl", "workloads"):
         for path in (ROOT / folder).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
                 if isinstance(node, ast.JoinedStr):

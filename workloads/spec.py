@@ -8,9 +8,9 @@ import re
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 MODES = ("train", "infer")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp16")
@@ -22,6 +22,8 @@ ANNOTATIONS = ("nvtx", "record_function", "none")
 WINDOWS = ("cuda", "torch", "none")
 LEAST_STEPS = 5
 """Fewest measured steps under a time limit (``Options.within``)."""
+STOPPED_AFTER = "stopped_after_steps"
+"""Key of the environment of a script that perfctl ended: its steps until then."""
 RANK = "{rank}"
 """In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for
 the others."""
@@ -94,49 +96,14 @@ def is_python(word: str) -> bool:
 def count_python_options(words: Sequence[str]) -> int:
     """How many of the words after ``python`` are its options. Raises SpecError for code that is not
     in a file."""
-    at = 0
-    while at < len(words) and words[at].startswith("-") and not words[at].startswith("-m"):
-        if words[at] == "-" or (words[at].startswith("-c") and not words[at].startswith("--")):
-            raise SpecError(f"python {words[at]} cannot be profiled: put the code into a file")
-        at += 2 if words[at] in _WITH_VALUE else 1
-    return min(at, len(words))
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """How to run a workload; counts are per process."""
-
-    batch_size: int
-    mode: str = "train"
-    device: str = "cpu"
-    precision: str = "fp32"
-    seed: int = 0
-    steps: int = 10
-    """Measured steps, which the profiler records."""
-    warmup: int = 3
-    """Steps before the measured ones, at least 1; the first records the shapes."""
-    epochs: int = 0
-    """Epochs after the measured steps, with loss and test accuracy; 0 for none."""
-    data: str = "synthetic"
-    data_dir: Path | None = None
-    download: bool = False
-    record: Path | None = None
-    """File for the JSON record; None to print only a summary."""
-    annotate: str = "none"
-    window: str = "none"
-    """cuda, torch or none: how the profiler learns of the measured steps."""
-    trace: Path | None = None
-    """File for the Kineto trace, when ``window`` is torch."""
-    compile: bool = False
-    """Compile the model with torch.compile after the first warm-up step, which records
-    the shapes."""
-    threads: int | None = None
-    """CPU threads of torch; None for its default."""
-    within: float | None = None
-    """Seconds for the measured steps: run fewer than ``steps``, but at least LEAST_STEPS.
-    None: all."""
-    layer_steps: int | None = None
-    """Steps after the measured ones that time each layer; None for none."""
+    count = 0
+    while count < len(words) and words[count].startswith("-") and not words[count].startswith("-m"):
+        if words[count] == "-" or (
+            words[count].startswith("-c") and not words[count].startswith("--")
+        ):
+            raise SpecError(f"python {words[count]} cannot be profiled: put the code into a file")
+        count += 2 if words[count] in _WITH_VALUE else 1
+    return min(count, len(words))
 
 
 class Parser(argparse.ArgumentParser):
@@ -156,3 +123,98 @@ def at_least(least: int) -> Callable[[str], int]:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
 
     return number
+
+
+def declare(default: Any, help: str = "", heading: str = "", **settings: Any) -> Any:
+    """Return a field of options that is an option of the command line, too.
+
+    ``settings`` are those of argparse, and ``flag`` its name, if it differs from the field's. A
+    ``heading`` begins a group.
+    """
+    settings.update(help=help, heading=heading)
+    return field(default=default, metadata=settings)
+
+
+def declare_number(least: int, default: int | None, help: str = "", **settings: Any) -> Any:
+    """Return the field of an option that is a whole number, at least ``least``."""
+    return declare(default, help, type=at_least(least), metavar="N", **settings)
+
+
+def add_options(parser: argparse.ArgumentParser, declared: Any) -> None:
+    """Add an argument for each field that ``declare`` made."""
+    group: Any = parser
+    for item in fields(declared):
+        if settings := dict(item.metadata):
+            if heading := settings.pop("heading"):
+                group = parser.add_argument_group(heading)
+            flag = settings.pop("flag", f"--{item.name.replace('_', '-')}")
+            group.add_argument(flag, dest=item.name, default=item.default, **settings)
+
+
+def read_seconds(text: str) -> float:
+    """Argument type: a number of seconds above 0."""
+    with suppress(ValueError):
+        if 0 < (value := float(text)) < float("inf"):
+            return value
+    raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to run a workload; counts are per process."""
+
+    batch_size: int = declare_number(
+        1, None, "images or sequences per step", heading="the run", flag="--batch", required=True
+    )
+    mode: str = declare("train", "training or inference (default: %(default)s)", choices=MODES)
+    device: str = declare("cpu", "default: %(default)s", choices=DEVICES)
+    precision: str = declare(
+        "fp32", "fp32 disables TF32 (default: %(default)s)", choices=PRECISIONS
+    )
+    seed: int = declare_number(0, 0, "default: %(default)s")
+    steps: int = declare_number(1, 10, "measured steps (default: %(default)s)")
+    """Measured steps, which the profiler records."""
+    warmup: int = declare_number(
+        1,
+        3,
+        "warm-up steps before the measured steps; the first one records the layers' "
+        "shapes (default: %(default)s)",
+    )
+    epochs: int = declare_number(
+        0, 0, "full epochs after the measured steps, with test accuracy (default: %(default)s)"
+    )
+    threads: int | None = declare_number(1, None, "CPU threads (default: chosen by torch)")
+    within: float | None = declare(
+        None,
+        f"time limit for the measured steps: run fewer, but at least {LEAST_STEPS}",
+        type=read_seconds,
+        metavar="SECONDS",
+    )
+    compile: bool = declare(
+        False,
+        "compile the model with torch.compile, which needs a C++ compiler on a CPU",
+        action="store_true",
+    )
+    """Compiled after the first warm-up step, which records the shapes."""
+    data: str = declare("synthetic", "default: %(default)s", heading="data", choices=DATA)
+    data_dir: Path | None = declare(
+        None,
+        "folder of the data set (mnist: it contains MNIST/raw; imagenet: the class folders; "
+        "folder: images/ and masks/; csv: train.csv and test.csv, or give one CSV file)",
+        type=Path,
+        metavar="DIR",
+    )
+    download: bool = declare(
+        False, "download a missing data set into --data-dir", action="store_true"
+    )
+    record: Path | None = declare(
+        None, "write the JSON record to FILE", heading="profiling", type=Path, metavar="FILE"
+    )
+    annotate: str = declare("none", "layer ranges (default: %(default)s)", choices=ANNOTATIONS)
+    window: str = declare("none", "profiler to notify of the measured steps", choices=WINDOWS)
+    layer_steps: int | None = declare_number(
+        1, None, "steps after the measured ones in which each layer is timed"
+    )
+    trace: Path | None = declare(
+        None, "trace file of --window torch (.json or .json.gz)", type=Path, metavar="FILE"
+    )

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Annotated
 
@@ -44,8 +43,8 @@ from perfctl.orchestrator.launch.sweep.bench_file import (
     share,
 )
 from perfctl.orchestrator.launch.sweep.folders import file_name
-from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
-from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.launch.sweep.options import resolve_device
+from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest, as_words
 from perfctl.orchestrator.options import read_seconds
 from perfctl.orchestrator.predict.bench import (
     Correlation,
@@ -334,10 +333,9 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
     with one batch size."""
     bench = request.bench
     names = ("device", "mode", "precision", "steps", "warmup", "threads", "within")
-    options = {name: getattr(bench, name) for name in names}
-    options["layer-steps"] = bench.layer_steps or None
-    words = [(f"--{name}", str(value)) for name, value in options.items() if value is not None]
-    arguments = (*chain.from_iterable(words), "--model", point.model)
+    options = {f"--{name}": getattr(bench, name) for name in names}
+    options |= {"--layer-steps": bench.layer_steps or None, "--model": point.model}
+    arguments = as_words(options)
     digest = hashlib.sha256("\0".join(arguments).encode()).hexdigest()[:8]
     return SweepRequest(
         profiler=NoProfiler(),
@@ -345,15 +343,13 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
         workload_arguments=arguments,
         device=bench.device,
         host=platform.node(),
-        options=SweepOptions(
-            batches=(point.batch,),
-            out=request.asked.out,
-            command_line=request.asked.command_line,
-            timeout=request.asked.timeout,
-            no_store=request.part is not None,
-            sweep_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
-            sample="off",
-        ),
+        batches=(point.batch,),
+        out=request.asked.out,
+        command_line=request.asked.command_line,
+        timeout=request.asked.timeout,
+        no_store=request.part is not None,
+        sweep_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
+        sample="off",
     )
 
 

@@ -68,6 +68,7 @@ class InferOptions(SweepOptions):
     steps: int | None = None
     batch_env: str | None = None
     step_marker: str | None = None
+    to_end: bool | None = None
     sweep_name: str | None = None
     no_store: bool = False
 
@@ -103,7 +104,7 @@ def view(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
     if commands:
         return Lines((f"{printable(one.command)}\n" for one in commands), "--dry-run", True)
     sweeps = [one.result for one in result if isinstance(one, ModelSwept)]
-    store = sweeps[0].request.options.store_path
+    store = sweeps[0].request.store_path
     runs = runs_of_sweeps(store, [sweep.name for sweep in sweeps])
     return View(
         f"Inference of {', '.join(one.model for one in result)}",

@@ -22,7 +22,7 @@ from perfctl.orchestrator.commands.declare import (
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
-from perfctl.orchestrator.launch.profilers.table import Recorder
+from perfctl.orchestrator.launch.profilers.replay import Recorder
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import (
     MEASURE,
@@ -35,8 +35,7 @@ from perfctl.orchestrator.options import part_of
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.sweep import NcuCost, PlannedCommand, Swept
-    from perfctl.orchestrator.launch.profilers.base import Profiler
-    from perfctl.orchestrator.launch.sweep.request import SweepRequest
+    from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
     from perfctl.orchestrator.report.view import Lines, View
 
 Stored = TypeVar("Stored", bound=StoredSweep)
@@ -218,7 +217,7 @@ def summarize(done: Swept) -> View:
     from perfctl.orchestrator.report.view import View
     from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
-    store, batches = done.request.options.store_path, done.request.options.batches
+    store, batches = done.request.store_path, done.request.batches
     runs = [run for run in runs_of_sweeps(store, [done.name]) if run.batch_size in batches]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     ranks = len(runs) - len(first)

@@ -126,6 +126,7 @@ class SpeedupOptions(SweepOptions):
     device: str = "auto"
     batch_env: str | None = None
     step_marker: str | None = None
+    to_end: bool | None = None
     sweep_name: str | None = None
     no_store: bool = False
     image: str | None = None
@@ -244,7 +245,7 @@ def run_way(request: SweepRequest, events: Events) -> None:
 
     folder = request.folder
     folder.mkdir(parents=True, exist_ok=True)
-    record = {"request": identify(request), "command": request.options.command_line}
+    record = {"request": identify(request), "command": request.command_line}
     write_json(folder / RECORD, record)
     run_sweep(request, events)
     rows = []
@@ -269,12 +270,11 @@ def run_way(request: SweepRequest, events: Events) -> None:
 def runs_of(request: SweepRequest) -> list[Run]:
     """Return the request's runs in the store, oldest first; of each batch size only the newest
     ``repeat`` whole ones, else the newest."""
-    options = request.options
-    runs = runs_of_sweeps(options.store_path, [request.name], latest_of_each=False)
+    runs = runs_of_sweeps(request.store_path, [request.name], latest_of_each=False)
     chosen: list[Run] = []
-    for batch in options.batches:
+    for batch in request.batches:
         own = [one for one in runs if one.batch_size == batch]
-        chosen += [one for one in own if one.status == "ok"][-options.repeat :] or own[-1:]
+        chosen += [one for one in own if one.status == "ok"][-request.repeat :] or own[-1:]
     return chosen
 
 
@@ -286,7 +286,7 @@ def arms_of(planned: Sequence[tuple[Way, SweepRequest]]) -> ArmsByBatch:
             Arm(label, tuple(one for one in own if one.batch_size == batch))
             for label, own in runs.items()
         ]
-        for batch in planned[0][1].options.batches
+        for batch in planned[0][1].batches
     }
 
 

@@ -45,13 +45,15 @@ from perfctl.orchestrator.launch.sweep import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.folders import (
     attempts,
     is_whole,
+    read_json,
     read_run_record,
     write_json,
 )
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import SweepFacts, Written
-from perfctl.records.report import Kernel
+from perfctl.records.report import INPUT_SHAPE, Kernel
+from perfctl.records.run import USE_BATCH_SIZE, find_unused_batch_sizes
 
 Record = TypeVar("Record")
 
@@ -85,7 +87,8 @@ class Swept:
         return tuple(run for run in self.runs if run.status != "ok")
 
     def check(self) -> None:
-        """Raises PartlyDone where a run failed or is partial."""
+        """Raises PartlyDone where a run failed or is partial, and where the user's program did not
+        use the batch sizes."""
         failed = self.not_whole
         if failed:
             sizes = ", ".join(str(result.batch_size) for result in failed)
@@ -95,6 +98,18 @@ class Swept:
                 f"{failed[0].reason}"
             )
             raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
+        unused = find_unused_batch_sizes(
+            (run.batch_size, _input_shape(run.folder)) for run in self.runs
+        )
+        if unused is not None and self.request.program is not None:
+            raise PartlyDone(f"{self.request.workload} {unused}", USE_BATCH_SIZE)
+
+
+def _input_shape(folder: Path) -> str | None:
+    """Return the shape of the model's first input; None if it begins with the batch size."""
+    record = read_json(folder / "workload.json") or {}
+    shape: str | None = record.get("environment", {}).get(INPUT_SHAPE)
+    return shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +157,8 @@ class NcuCost:
 def planned_commands(request: SweepRequest) -> list[PlannedCommand]:
     """Return every command that the sweep would start, in order. Raises StoreError if there is no
     folder for its store."""
-    if not request.options.no_store:
-        database.check_folder(request.options.store_path)
+    if not request.no_store:
+        database.check_folder(request.store_path)
     return [PlannedCommand(*command) for command in sweeps.commands(request)]
 
 
@@ -155,19 +170,19 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
     request = check_ready(request)
     if request.profiler.name == "ncu":
         request = with_first_pass(request, events)
-    options, listener = request.options, tell_events(request, events)
-    if options.no_store:  # others may be running other batch sizes on other machines
+    listener = tell_events(request, events)
+    if request.no_store:  # others may be running other batch sizes on other machines
         return Swept(request, None, tuple(sweeps.run(request, listener)))
-    store, limit = options.store_path, memory.bytes_of(None)
-    facts = SweepFacts(request.name, "sweep", options.command_line, request.host)
+    store, limit = request.store_path, memory.bytes_of(None)
+    facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
     with storing(store, "batch sizes"):
 
         def store_run(result: RunResult) -> None:
-            again = options.again and not result.skipped
+            again = request.again and not result.skipped
             written = take_folder(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 events.note(
-                    f"batch {result.batch_size}: the same report is already in the store as run "
+                    f"batch {result.batch_size}: the same profiler report is already stored as run "
                     f"{written.run_id}"
                 )
             listener.finished(result)
@@ -178,21 +193,20 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
 
 def tell_events(request: SweepRequest, events: Events) -> Listener:
     """Return what tells ``events`` how the batch sizes of a sweep go."""
-    options = request.options
-    total = len(options.batches) * options.repeat
+    total = len(request.batches) * request.repeat
     finished: list[RunResult] = []
 
     def start(batch: int, stage: str) -> None:
-        if options.no_store:  # what it prints is the log of a job
+        if request.no_store:  # what it prints is the log of a job
             events.note(f"batch {batch}: {stage}")
         events.progress(f"batch {batch}: {stage}", len(finished), total)
 
     def finish(result: RunResult) -> None:
         finished.append(result)
-        events.note(describe_result(result, options.repeat))
+        events.note(describe_result(result, request.repeat))
 
     def stop(result: RunResult) -> None:
-        if options.no_store:
+        if request.no_store:
             finish(result)
 
     return Listener(started=start, noted=events.note, finished=finish, stopped=stop)
@@ -245,8 +259,10 @@ def storing(store: Path, what: str) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        said = f"stopped; perfctl keeps the complete {what}"
-        raise Interrupted(said, stop.signal_number, "Repeat the same command to continue") from stop
+        message = f"stopped; perfctl keeps the complete {what}"
+        raise Interrupted(
+            message, stop.signal_number, "Repeat the same command to continue"
+        ) from stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,17 +280,19 @@ def plain_step(request: SweepRequest, batch: int, events: Events) -> PlainStep:
     not run, or its report cannot be read.
     """
     with tempfile.TemporaryDirectory(prefix="perfctl-first-") as folder:
-        step = request.with_options(
+        step = replace(
+            request,
             batches=(batch,),
             out=Path(folder),
             sweep_name="first",
             again=False,
             repeat=1,
+            to_end=False,
             no_store=False,
             sample="off",
         )
         events.progress(f"batch {batch}: one step without ncu", 0, 1)
-        result = sweeps.run(step, Listener(noted=events.note))[0]
+        result = sweeps.run(step, Listener())[0]
         if result.status == "failed":
             raise RunFailed(
                 f"the step without ncu failed: {result.reason}",
@@ -311,11 +329,11 @@ def with_first_pass(request: SweepRequest, events: Events) -> SweepRequest:
     ncu = request.profiler
     if not isinstance(ncu, Ncu) or ncu.launches != "distinct" or request.origin != "measured":
         return request
-    request = request.with_options(sweep_name=request.name)
+    request = replace(request, sweep_name=request.name)
     folder = request.folder.absolute() / FIRST_PASS
-    for batch in request.options.batches:
+    for batch in request.batches:
         whole = [path for path in attempts(request.folder, batch) if is_whole(path)]
-        if len(whole) >= request.options.repeat and not request.options.again:
+        if len(whole) >= request.repeat and not request.again:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         plain = replace(request, profiler=TorchProfiler())
@@ -337,7 +355,7 @@ def estimate_ncu_cost(
     ``plain``: the request of the step. Raises ToolMissing without a GPU, where there are no
     launches to count; RunFailed when the step does not run.
     """
-    ncu, batch = request.profiler, request.options.batches[0]
+    ncu, batch = request.profiler, request.batches[0]
     assert isinstance(ncu, Ncu)
     if request.device != "cuda" or not tools.has_gpu_driver():
         raise ToolMissing(
@@ -349,7 +367,7 @@ def estimate_ncu_cost(
     cost = replay_cost(
         kernels,
         layers=layers,
-        steps=request.options.steps or STEPS,
+        steps=request.steps or STEPS,
         counters=len(counters.choose(ncu.metrics, request.visible).names),
         repeated=0 if layers else step.first_pass.saved,
     )

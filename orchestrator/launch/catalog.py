@@ -10,8 +10,8 @@ from pathlib import Path
 from perfctl.orchestrator.launch import annotator, interpreter
 from perfctl.orchestrator.launch.images import check as images_check
 from perfctl.orchestrator.launch.images import run
-from perfctl.orchestrator.launch.profilers.base import Command, Profiler
-from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.launch.profilers.base import Command
+from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 from perfctl.version import __version__
 
 
@@ -33,12 +33,12 @@ def check_ready(request: SweepRequest) -> SweepRequest:
     Raises ToolMissing if what the profiler or the program's own interpreter needs is neither on
     this machine nor in the image.
     """
-    image, program = request.image, request.program
+    image, program = request.container, request.program
     if image is not None:
         profiler = images_check.check(image, request.profiler, request.device, __version__)
         if program is not None:
             interpreter.check(program, __version__, image.prefix(request.other_folders, Path.cwd()))
-        return replace(request, profiler=profiler).with_options(sweep_name=request.name)
+        return replace(request, profiler=profiler, sweep_name=request.name)
     elsewhere = program is not None and program.python != sys.executable
     check_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
     if program is not None:

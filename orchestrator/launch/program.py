@@ -109,15 +109,15 @@ def _interpreter(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[
         return _of_shebang(shutil.which(command[0])) or sys.executable, (), (first, *command[1:])
     if command[0].startswith("-m") or first.endswith(".py") or Path(command[0]).is_dir():
         return sys.executable, (), _module_words(command)
-    found = command[0] if Path(command[0]).is_file() else shutil.which(command[0])
-    python = _of_shebang(found)
-    if python is None or found is None:
+    path = command[0] if Path(command[0]).is_file() else shutil.which(command[0])
+    python = _of_shebang(path)
+    if python is None or path is None:
         raise UsageError(
             f"'{command[0]}' is not a Python program; perfctl marks layers in Python only",
             "Name the script: -- python train.py ..., -- -m package ..., -- torchrun ... train.py "
             "...",
         )
-    return python, (), (found, *command[1:])
+    return python, (), (path, *command[1:])
 
 
 def _module_words(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -16,7 +16,13 @@ from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Stu
 from perfctl.orchestrator.ledger.timing import Key, Spread, preference, step_durations
 from perfctl.orchestrator.ledger.usage.readings import max_known
 from perfctl.orchestrator.statistics import interval
-from perfctl.records.run import Run
+from perfctl.records.report import INPUT_SHAPE
+from perfctl.records.run import (
+    USE_BATCH_SIZE,
+    Run,
+    UnusedBatchSizes,
+    find_unused_batch_sizes,
+)
 
 MEMORY_LINES = (
     ("peak", "allocated"),
@@ -66,7 +72,28 @@ class BatchPoint:
 
 def points(study: Study) -> tuple[BatchPoint, ...]:
     """Return one point per batch size, ascending; a failed one too, without figures."""
-    return tuple(_point(batch, study.recorded(batch), study.step_clock) for batch in study.batches)
+    unused = unused_batch_sizes(study)
+    points = (_point(batch, study.recorded(batch), study.step_clock) for batch in study.batches)
+    return tuple(
+        replace(point, samples=None) if unused and point.batch in unused.requested else point
+        for point in points
+    )
+
+
+def unused_batch_sizes(study: Study) -> UnusedBatchSizes | None:
+    """Return the batch sizes of the study that its program did not use; None if it used all."""
+    return find_unused_batch_sizes(
+        (run.batch_size, run.report.environment.get(INPUT_SHAPE))
+        for run in study.runs
+        if run.status == "ok"
+    )
+
+
+def unused_batch_finding(study: Study) -> Iterator[str]:
+    """Yield that the program did not use its batch sizes, if so, and what to do."""
+    if (unused := unused_batch_sizes(study)) is not None:
+        remedy = USE_BATCH_SIZE.replace("`batch_env`", "--batch-env")
+        yield f"{study.workload} {unused} in each step, so times per sample are unknown. {remedy}."
 
 
 def _point(batch: int, runs: Sequence[PreparedRun], clock: str | None) -> BatchPoint:

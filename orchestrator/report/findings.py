@@ -21,7 +21,7 @@ from perfctl.orchestrator.ledger.ledger import (
     explain_unattributed,
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
-from perfctl.orchestrator.ledger.sweep import BatchPoint
+from perfctl.orchestrator.ledger.sweep import BatchPoint, unused_batch_finding
 from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from, fits
 from perfctl.orchestrator.ledger.usage.run_usage import Busy, RunUsage, range_totals
 from perfctl.orchestrator.report.ledger.causes import Headline, headlines
@@ -132,6 +132,7 @@ def findings(found: Analysis) -> tuple[Finding, ...]:
             *_failures(study),
         )
     return (
+        *(Finding(text, "sweep") for text in unused_batch_finding(study)),
         *_gaps(found),
         *_largest_shares(ledger),
         *(inference_findings(study.runs) or _per_sample(found.points)),

@@ -492,6 +492,9 @@ to run in which they waited for a core, and the share of the machine's cores tha
 kept busy; absent where the system does not count them."""
 SAMPLES_PER_STEP = "samples_per_step"
 """Summary with the mean number of samples of a measured step; absent where a step has one batch."""
+INPUT_SHAPE = "input_shape"
+"""Fact of the environment: the shape of the model's first input, 64x3x32x32, if it does not begin
+with the requested batch size."""
 COVERS, WHOLE_CAPTURE = "ledger_covers", "whole capture"
 """Fact of the environment: the operators and kernels of a report are not those of a step but of all
 that was recorded."""

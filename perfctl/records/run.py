@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfctl.records.paper import LayerCall
@@ -116,3 +118,45 @@ class Run:
             return self.device.kind
         kinds = [device.kind for device in self.report.devices]
         return "gpu" if "gpu" in kinds else next(iter(kinds), None)
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedBatchSizes:
+    """Requested batch sizes that a program did not use."""
+
+    requested: tuple[int, ...]
+    samples: int
+    """Samples that its model received instead."""
+
+    def __str__(self) -> str:
+        """Return what happened; the caller names the program."""
+        sizes = f"{'s' * (len(self.requested) > 1)} {', '.join(map(str, self.requested))}"
+        return f"did not use the batch size{sizes}: its model received {self.samples} samples"
+
+
+USE_BATCH_SIZE = "Put {batch} in its arguments, or set `batch_env` to the variable that it reads"
+
+
+def find_unused_batch_sizes(
+    inputs: Iterable[tuple[int | None, str | None]],
+) -> UnusedBatchSizes | None:
+    """Return the batch sizes that a program did not use; None if it used all, as far as is known.
+
+    ``inputs``: (requested batch size, INPUT_SHAPE) of each run; no shape: the input begins with
+    the batch size. The same shape at two batch sizes proves it, and so does one whose first
+    dimension is neither a multiple nor a part of the batch size.
+    """
+    used: set[int] = set()
+    requested: dict[tuple[int, ...], set[int]] = defaultdict(set)
+    for batch, text in inputs:
+        if batch is not None and text is None:
+            used.add(batch)
+        elif batch is not None and text is not None:
+            requested[tuple(map(int, text.split("x")))].add(batch)
+    for shape, batches in requested.items():
+        samples = shape[0]
+        odd = {batch for batch in batches if batch not in shape[:2]}
+        is_apart = any(samples % batch and batch % samples for batch in odd)
+        if len(batches) > 1 or is_apart or (odd and samples in used):
+            return UnusedBatchSizes(tuple(sorted(batches)), samples)
+    return None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.ingest.run_folders import add_surroundings
+from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
@@ -20,7 +21,9 @@ def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> No
         plan_sweep(NoProfiler(), replace(SweepOptions(device="cpu"), sample=text))
         for text in ("50ms", "off")
     )
-    assert (on.sample_s, off.sample_s) == (0.05, None)
+    sampling = on.sampling(Command((), "run"))
+    assert sampling is not None and sampling.every_s == 0.05
+    assert off.sampling(Command((), "run")) is None
     assert on.name == off.name
 
 

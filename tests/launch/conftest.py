@@ -16,9 +16,10 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.launch.process import run
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from tests.launch import image_root
 from tests.launch import slurm_cluster as slurm
 from tests.launch.programs import wait_until
@@ -88,7 +89,7 @@ class Processes:
             driver, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options
         )
 
-    def run(self, command: Command, request: RunRequest, **options: Any) -> Outcome:
+    def run(self, command: Command, request: SweepRequest, **options: Any) -> Outcome:
         """Run a command of a profiler as a sweep does: once more where nsys could not start
         beside another."""
         marked = replace(command, environment={**command.environment, **self.environment})
@@ -126,14 +127,24 @@ def processes() -> Iterator[Processes]:
 
 
 @pytest.fixture
-def make_request(tmp_path: Path) -> Callable[..., RunRequest]:
+def make_request(tmp_path: Path) -> Callable[..., SweepRequest]:
     """A request for batch size 16 whose run's folder is ``tmp_path``/sweep/b16.part, made
     and empty."""
 
-    def make(device: str = "cpu", python: str = "/opt/python") -> RunRequest:
-        paths = RunPaths(tmp_path / "sweep", 16)
-        paths.scratch.mkdir(parents=True, exist_ok=True)
-        return RunRequest("mnist_cnn", ("--steps", "2"), 16, device, paths, python)
+    def make(device: str = "cpu", python: str = "/opt/python") -> SweepRequest:
+        request = SweepRequest(
+            profiler=TorchProfiler(),
+            workload="mnist_cnn",
+            workload_arguments=("--steps", "2"),
+            device=device,
+            host="host",
+            python=python,
+            batches=(16,),
+            out=tmp_path,
+            sweep_name="sweep",
+        )
+        request.paths.scratch.mkdir(parents=True, exist_ok=True)
+        return request
 
     return make
 

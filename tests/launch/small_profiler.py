@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
-from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 WRITES = "import sys, pathlib; pathlib.Path(sys.argv[1]).write_text('a report of ' + sys.argv[2])"
@@ -27,7 +26,7 @@ class Small:
     def missing(self) -> tuple[Tool, ...]:
         return ()
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         argv = (
             sys.executable,
             "-S",
@@ -41,7 +40,7 @@ class Small:
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".txt")
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         code = outcomes[-1].exit_code
         return Verdict("ok", None) if code == 0 else Verdict("failed", f"exit code {code}")
 
@@ -53,13 +52,15 @@ def asked(
     **fields: Any,
 ) -> SweepRequest:
     """A sweep below ``tmp_path`` under a profiler, or a Small one of that program; ``fields`` are
-    those of the request or of its options."""
+    those of the request."""
     made = Small(profiler) if isinstance(profiler, str) else profiler
-    own = {name: fields.pop(name) for name in ("places", "image", "program") if name in fields}
-    options = SweepOptions(
+    return SweepRequest(
+        profiler=made,
+        workload="mnist_cnn",
+        device="cpu",
+        host="host",
         batches=batches,
         out=tmp_path / "runs",
         command_line=f"perfctl {made.name}",
         **{"sample": "off", **fields},
     )
-    return SweepRequest(made, "mnist_cnn", (), "cpu", "host", options, **own)

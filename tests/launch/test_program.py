@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import stat
 import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,12 +17,12 @@ from perfctl import __version__
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch import interpreter
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
+from perfctl.orchestrator.launch.profilers.base import Outcome
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.program import Program, read_program, resolve
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
-from perfctl.orchestrator.launch.sweep.options import SweepOptions
-from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 
 
 @pytest.fixture(autouse=True)
@@ -44,8 +46,17 @@ def executable(path: Path, text: str) -> Path:
 
 
 def request(program: Program, out: Path) -> SweepRequest:
-    options = SweepOptions(batches=(16,), out=out, command_line="perfctl", sample="off")
-    return SweepRequest(TorchProfiler(), program.name, (), "cpu", "host", options, program=program)
+    return SweepRequest(
+        profiler=TorchProfiler(),
+        workload=program.name,
+        device="cpu",
+        host="host",
+        program=program,
+        batches=(16,),
+        out=out,
+        command_line="perfctl",
+        sample="off",
+    )
 
 
 def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone() -> None:
@@ -59,8 +70,9 @@ def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_o
     here: Path,
 ) -> None:
     program = read(sys.executable, "-u", "-X", "dev", "train.py", "--trace", "{batch}")
-    paths = RunPaths(here, 16)
-    asked = RunRequest("train.py", ("--steps", "2"), 16, "cpu", paths, program.python, program)
+    asked = replace(
+        request(program, here.parent), workload_arguments=("--steps", "2"), sweep_name=here.name
+    )
     (profile,) = TorchProfiler().commands(asked)
     assert profile.argv == (
         sys.executable,
@@ -293,7 +305,7 @@ def test_the_folder_carries_the_scripts_name_safely(here: Path, script: str, beg
 
 
 def test_a_program_that_ends_well_without_perfctls_record_is_partial(
-    make_request: Callable[..., RunRequest], make_outcome: Callable[..., Outcome]
+    make_request: Callable[..., SweepRequest], make_outcome: Callable[..., Outcome]
 ) -> None:
     asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
     paths = asked.paths
@@ -324,10 +336,72 @@ def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:
     ],
 )
 def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
-    make_request: Callable[..., RunRequest], make_outcome: Callable[..., Outcome], said: str
+    make_request: Callable[..., SweepRequest], make_outcome: Callable[..., Outcome], said: str
 ) -> None:
     told = outcome.program_failure(
         make_request(python="/no/such/python"), make_outcome(1, stderr=f"{said}\n")
     )
     assert told is not None and told.count("/no/such/python") == 1
     assert told.startswith(f"the program ended with exit code 1: {said}")
+
+
+@pytest.mark.parametrize(
+    ("profiler", "words", "to_end", "stops"),
+    [
+        (Nsys(), ("train.py", "{batch}"), None, True),
+        (Ncu(), ("train.py", "{batch}"), None, True),
+        (Nsys(), ("train.py", "{batch}"), True, False),
+        (Nsys(whole=True), ("train.py", "{batch}"), None, False),
+        (TorchProfiler(), ("train.py", "{batch}"), None, False),
+        (TorchProfiler(), ("train.py", "{batch}"), False, True),
+        (Nsys(), ("torchrun", "train.py", "{batch}"), None, False),
+        (Nsys(), ("torchrun", "train.py", "{batch}"), False, False),
+    ],
+)
+def test_a_program_stops_after_its_steps_under_nsys_and_ncu_unless_it_has_ranks(
+    here: Path,
+    profiler: Profiler,
+    words: tuple[str, ...],
+    to_end: bool | None,
+    stops: bool,
+) -> None:
+    program = Program(sys.executable, (), words, "train.py", None)
+    asked = replace(request(program, here), profiler=profiler, to_end=to_end, device="cuda")
+    argv = profiler.commands(asked)[0].argv
+    assert ("--stop" in argv[: argv.index("--")]) == stops
+    assert asked.name == replace(asked, to_end=not to_end).name
+
+
+def steps_record(steps: int, status: str = "ok") -> str:
+    rows = [{"phase": "step"}] * steps + [{"phase": "forward"}]
+    return json.dumps({"status": status, "options": {"steps": 3}, "steps": rows})
+
+
+@pytest.mark.parametrize(
+    ("records", "is_complete"),
+    [
+        ([steps_record(3)], True),
+        ([steps_record(3, "partial")], True),  # it ended itself when it was asked to
+        ([steps_record(2)], False),
+        ([steps_record(3), steps_record(3)], True),
+        ([steps_record(3), steps_record(0, "failed")], False),
+        ([], False),
+    ],
+)
+@pytest.mark.parametrize("ended", [{"timed_out": True, "exit_code": None}, {"exit_code": 143}])
+def test_a_program_that_is_ended_after_all_its_steps_did_not_fail(
+    make_request: Callable[..., SweepRequest],
+    make_outcome: Callable[..., Outcome],
+    records: list[str],
+    is_complete: bool,
+    ended: dict[str, Any],
+) -> None:
+    asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
+    for rank, record in enumerate(records):
+        name = "workload.json" if rank == 0 else f"workload.rank{rank}.json"
+        (asked.paths.part / name).write_text(record)
+    assert (outcome.program_failure(asked, make_outcome(**ended)) is None) == is_complete
+    if is_complete:
+        workload = replace(asked, program=None)  # epochs may follow its steps
+        is_ok = '"partial"' not in records[0] and len(records) == 1
+        assert (outcome.program_failure(workload, make_outcome(**ended)) is None) == is_ok

@@ -9,10 +9,17 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.orchestrator.ledger.sweep import BatchPoint, memory_figures, points
+from perfctl.orchestrator.ledger.sweep import (
+    BatchPoint,
+    memory_figures,
+    points,
+    unused_batch_finding,
+)
 from perfctl.orchestrator.ledger.timing import spread
+from perfctl.orchestrator.report.findings import findings
 from perfctl.records.report import MemoryFigure, Sample, Step
 
 
@@ -122,3 +129,18 @@ def test_the_ledger_has_one_clock_for_all_batch_sizes_where_it_can(synthetic: Mo
     }
     (alone,) = studies([nsys, torch[0]])
     assert {row.basis for row in ledger(alone).rows if row.time} == {"host ranges, nsys on the CPU"}
+
+
+def test_batch_sizes_that_a_script_did_not_use_come_first_and_have_no_times_per_sample(
+    synthetic: ModuleType,
+) -> None:
+    runs = [
+        synthetic.make_run(number, batch_size=batch, steps=timed(5))
+        for number, batch in ((1, 64), (2, 128))
+    ]
+    shaped = replace(runs[1].report, environment={"input_shape": "64x1x28x28"})
+    (study,) = studies([runs[0], replace(runs[1], report=shaped)])
+    assert [point.samples for point in points(study)] == [64, None]
+    (text,) = unused_batch_finding(study)
+    assert "did not use the batch size 128: its model received 64 samples in each step" in text
+    assert findings(analyse(study))[0].text == text

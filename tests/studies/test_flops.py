@@ -327,8 +327,8 @@ def test_a_part_that_fails_leaves_the_others_and_is_named(
             failed = {"status": "failed", "reason": "no memory"}
             results = (RunResult(batch_size=BATCH, folder=request.folder, **failed),)
         else:
-            ingest([recorded / "first"], request.options.store_path)
-        return sweeps.Swept(request, request.options.store_path, results)
+            ingest([recorded / "first"], request.store_path)
+        return sweeps.Swept(request, request.store_path, results)
 
     monkeypatch.setattr(sweeps, "run_sweep", run_sweep)
     asked = ask("flops", tmp_path, batches=(BATCH,), batch=BATCH, device="cpu")

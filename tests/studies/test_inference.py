@@ -241,7 +241,7 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
     [
         ("", "names no model"),
         ("--models resnet_18", "did you mean resnet18"),
-        ("--models resnet18,resnet18", "stands twice"),
+        ("--models resnet18,resnet18", "is repeated"),
         ("--models resnet18 --batches 50 --images 20", "--images must fill a batch of 50"),
         ("--models resnet18 --batches 1,x", "invalid value 'x' for --batches"),
         ("--models resnet18 --profiler perf", "--profiler: 'perf' is not known"),
@@ -266,13 +266,13 @@ def test_a_part_that_fails_leaves_the_rest_and_ends_with_partly_done(
     ran = []
 
     def run_sweep(request: Any, events: Any) -> Any:
-        ran.append((request.profiler.name, request.options.batches))
+        ran.append((request.profiler.name, request.batches))
         bad = (
             RunResult(batch_size=1, folder=request.folder, status="failed", reason="no memory")
             if len(ran) == 1
             else None
         )
-        return sweeps.Swept(request, request.options.store_path, (bad,) if bad else ())
+        return sweeps.Swept(request, request.store_path, (bad,) if bad else ())
 
     monkeypatch.setattr(sweeps, "run_sweep", run_sweep)
     typed = {"models": "resnet18", "device": "cpu"}

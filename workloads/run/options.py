@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
-from typing import Any
 
 from perfctl.workloads import spec
 from perfctl.workloads.interface import Workload
-from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError, UnknownWords, at_least
-
-_DEFAULTS = Options(batch_size=1)
-"""An instance, because a slotted class does not keep its defaults."""
+from perfctl.workloads.spec import Options, SpecError, UnknownWords
 
 _FOLDERS = {
     "mnist": ", the folder of MNIST/raw, which `download` can fill",
@@ -26,101 +21,6 @@ _NO_DOWNLOADS = {
     ),
     "synthetic": "downloads nothing if `data` is synthetic. Set `data` to mnist",
 }
-
-
-def _seconds(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0")
-    return value
-
-
-_OPTIONS: Mapping[str, Mapping[str, dict[str, Any]]] = {
-    "the run": {
-        "--batch": {
-            "type": at_least(1),
-            "required": True,
-            "metavar": "N",
-            "help": "images or sequences per step",
-        },
-        "--mode": {"choices": spec.MODES, "help": "training or inference (default: %(default)s)"},
-        "--device": {"choices": spec.DEVICES, "help": "default: %(default)s"},
-        "--precision": {
-            "choices": spec.PRECISIONS,
-            "help": "fp32 disables TF32 (default: %(default)s)",
-        },
-        "--seed": {"type": at_least(0), "metavar": "N", "help": "default: %(default)s"},
-        "--steps": {
-            "type": at_least(1),
-            "metavar": "N",
-            "help": "measured steps (default: %(default)s)",
-        },
-        "--warmup": {
-            "type": at_least(1),
-            "metavar": "N",
-            "help": (
-                "warm-up steps before the measured steps; the first one records the layers' "
-                "shapes (default: %(default)s)"
-            ),
-        },
-        "--epochs": {
-            "type": at_least(0),
-            "metavar": "N",
-            "help": (
-                "full epochs after the measured steps, with test accuracy (default: %(default)s)"
-            ),
-        },
-        "--threads": {
-            "type": at_least(1),
-            "metavar": "N",
-            "help": "CPU threads (default: chosen by torch)",
-        },
-        "--within": {
-            "type": _seconds,
-            "metavar": "SECONDS",
-            "help": f"time limit for the measured steps: run fewer, but at least {LEAST_STEPS}",
-        },
-        "--compile": {
-            "action": "store_true",
-            "help": "compile the model with torch.compile, which needs a C++ compiler on a CPU",
-        },
-    },
-    "data": {
-        "--data": {"choices": spec.DATA, "help": "default: %(default)s"},
-        "--data-dir": {
-            "type": Path,
-            "metavar": "DIR",
-            "help": (
-                "folder of the data set (mnist: it contains MNIST/raw; imagenet: the class "
-                "folders; folder: images/ and masks/; csv: train.csv and test.csv, or give one CSV "
-                "file)"
-            ),
-        },
-        "--download": {
-            "action": "store_true",
-            "help": "download a missing data set into --data-dir",
-        },
-    },
-    "profiling": {
-        "--record": {"type": Path, "metavar": "FILE", "help": "write the JSON record to FILE"},
-        "--annotate": {"choices": spec.ANNOTATIONS, "help": "layer ranges (default: %(default)s)"},
-        "--window": {"choices": spec.WINDOWS, "help": "profiler to notify of the measured steps"},
-        "--layer-steps": {
-            "type": at_least(1),
-            "metavar": "N",
-            "help": "steps after the measured ones in which each layer is timed",
-        },
-        "--trace": {
-            "type": Path,
-            "metavar": "FILE",
-            "help": "trace file of --window torch (.json or .json.gz)",
-        },
-    },
-}
-"""Group -> option -> settings of argparse; fields and defaults are those of Options."""
 
 
 def as_flags(text: str) -> str:
@@ -165,11 +65,7 @@ def describe(name: str) -> str:
 def _parser(workload: Workload) -> spec.Parser:
     name, about = f"python -m perfctl.workloads {workload.NAME}", workload.ABOUT
     parser = spec.Parser(prog=name, description=about, add_help=False, allow_abbrev=False)
-    for title, options in _OPTIONS.items():
-        group = parser.add_argument_group(title)
-        for flag, settings in options.items():
-            field = "batch_size" if flag == "--batch" else flag[2:].replace("-", "_")
-            group.add_argument(flag, dest=field, default=getattr(_DEFAULTS, field), **settings)
+    spec.add_options(parser, Options)
     workload.add_options(parser)
     return parser
 

@@ -15,7 +15,7 @@ from torch.autograd.profiler import profile
 from torch.nn.parameter import UninitializedParameter
 
 from perfctl.records.paper import OpShape
-from perfctl.records.report import SAMPLES_PER_STEP, Gap
+from perfctl.records.report import INPUT_SHAPE, SAMPLES_PER_STEP, Gap, Summary
 from perfctl.workloads.run import setup as run_setup
 from perfctl.workloads.run.record import Record
 from perfctl.workloads.run.setup import tf32_is_on
@@ -94,19 +94,31 @@ class Facts:
         record.precision, why = self._precision(kind, record.ops)
         if why is not None:
             record.gaps.append(Gap("precision", "ambiguous", why))
-        asked, leading = (
-            record.batch_size,
-            {shape[0] for step, shape in self.inputs.items() if step is not None and shape},
+        # the samples of several batches say how the batch size fits
+        if all(summary.name != SAMPLES_PER_STEP for summary in record.summaries):
+            self._compare_batch_size(record)
+
+    def _compare_batch_size(self, record: Record) -> None:
+        """Note an input that does not begin with the requested batch size, and correct the samples
+        of a step: those that the model received, or unknown where both fit."""
+        requested = record.batch_size
+        shapes = {shape for step, shape in self.inputs.items() if step is not None and shape}
+        leading = sorted({shape[0] for shape in shapes})
+        if requested is None or not leading or leading == [requested]:
+            return
+        reason = (
+            f"the requested batch size is {requested}, but the first dimension of the model's "
+            f"input is {', '.join(map(str, leading))}"
         )
-        # they say how the batch size fits
-        several = any(one.name == SAMPLES_PER_STEP for one in record.summaries)
-        if asked is not None and leading and leading != {asked} and not several:
-            seen = ", ".join(map(str, sorted(leading)))
-            reason = (
-                f"the requested batch size is {asked}, but the first dimension of the model's "
-                f"input is {seen}"
-            )
-            record.gaps.append(Gap("batch_size", "ambiguous", reason))
+        if len(shapes) == 1:
+            (shape,) = shapes
+            record.environment[INPUT_SHAPE] = "x".join(map(str, shape))
+            if requested not in shape[:2]:  # recurrent networks have the batch second
+                is_multiple = shape[0] % requested == 0
+                reason += ": samples per second are unknown" if is_multiple else ""
+                samples = None if is_multiple else float(shape[0])
+                record.summaries.append(Summary(SAMPLES_PER_STEP, samples, "1"))
+        record.gaps.append(Gap("batch_size", "ambiguous", reason))
 
     def _precision(self, kind: str | None, ops: Sequence[OpShape]) -> tuple[str | None, str | None]:
         """(precision, why it is unknown)."""
@@ -137,8 +149,8 @@ class Facts:
 
 def ranks() -> dict[str, str]:
     """The rank and world size that a launcher set; empty without one."""
-    found = {key: os.environ.get(key.upper(), "") for key in ("rank", "world_size")}
-    return {key: text for key, text in found.items() if text.isdecimal()}
+    values = {key: os.environ.get(key.upper(), "") for key in ("rank", "world_size")}
+    return {key: text for key, text in values.items() if text.isdecimal()}
 
 
 class OtherProfilers:

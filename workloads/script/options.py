@@ -19,7 +19,8 @@ from perfctl.workloads.spec import (
     RANK,
     SpecError,
     WorkloadError,
-    at_least,
+    declare,
+    declare_number,
     is_python,
     start_words,
 )
@@ -58,35 +59,53 @@ class Command:
         return (self.kind, *(("launch",) if self.kind == "accelerate" else ()), *self.arguments)
 
 
+def _words(text: str) -> tuple[str, ...]:
+    words = json.loads(text)  # a ValueError is what argparse reports
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise ValueError
+    return tuple(words)
+
+
 @dataclass(frozen=True, slots=True)
 class ScriptOptions:
     command: Command
     own_words: tuple[str, ...]
     """The options before ``--``, to pass on to every rank."""
-    batch_size: int | None = None
+    batch_size: int | None = declare_number(1, None, flag="--batch")
     """The batch size in the command; None when unknown."""
-    batch_env: str | None = None
+    batch_env: str | None = declare(None)
     """Environment variable that also has the batch size."""
-    record: Path | None = None
-    annotate: str = "none"
-    window: str = "none"
-    trace: Path | None = None
-    steps: int = 10
-    warmup: int = 3
-    marker: str = "auto"
-    """Kind of event that ends a step, one of MARKERS."""
-    marker_class: str | None = None
-    """Only events of this optimizer or module class; None for any."""
-    device: str | None = None
+    record: Path | None = declare(None, type=Path)
+    annotate: str = declare("none", choices=spec.ANNOTATIONS)
+    window: str = declare("none", choices=spec.WINDOWS)
+    trace: Path | None = declare(None, type=Path)
+    steps: int = declare_number(1, 10)
+    warmup: int = declare_number(0, 3)
+    step_marker: str = declare("auto")
+    """Kind of event that ends a step, one of MARKERS, with :CLASS for only events of this
+    optimizer or module class."""
+    device: str | None = declare(None, choices=spec.DEVICES)
     """The expected device; the script decides."""
-    under: tuple[str, ...] = ()
+    under: tuple[str, ...] = declare((), type=_words)
     """Profiler and options that every rank of a launcher starts itself under; RANK marks the names
     of its files."""
-    under_rank: int | None = None
+    under_rank: int | None = declare_number(0, None)
     """The only rank that starts ``under`` the profiler; None for every rank."""
-    variant: str | None = None
+    stop: bool = declare(False, action="store_true")
+    """End the script after its measured steps."""
+    variant: str | None = declare(None)
     """Distinguishes this command from others of the same script; None: derived from
     its arguments."""
+
+    @property
+    def marker(self) -> str:
+        """Return the kind of event that ends a step."""
+        return self.step_marker.partition(":")[0]
+
+    @property
+    def marker_class(self) -> str | None:
+        """Return the only class whose events count; None for any."""
+        return self.step_marker.partition(":")[2] or None
 
     def for_rank(self, rank: int) -> ScriptOptions:
         """The options with separate files per rank; rank 0 keeps the names."""
@@ -149,20 +168,21 @@ def is_script(arguments: Sequence[str]) -> bool:
 
 
 def parse(arguments: Sequence[str]) -> ScriptOptions:
-    at = list(arguments).index("--")
-    own = tuple(arguments[:at])
-    found = vars(_parser().parse_args(own))
-    marker, _, marker_class = (given := found.pop("step_marker")).partition(":")
-    trace = found["trace"]
-    if marker not in MARKERS or (marker_class and marker not in ("optimizer", "forward")):
+    end = list(arguments).index("--")
+    parser = spec.Parser(prog="python -m perfctl.workloads", add_help=False, allow_abbrev=False)
+    spec.add_options(parser, ScriptOptions)
+    own = tuple(arguments[:end])
+    values = vars(parser.parse_args(own))
+    options = ScriptOptions(read_command(arguments[end + 1 :]), own, **values)
+    marker, trace = options.marker, options.trace
+    if marker not in MARKERS or (options.marker_class and marker not in ("optimizer", "forward")):
         kinds = ", ".join((*MARKERS, "optimizer:CLASS", "forward:CLASS"))
-        raise SpecError(f"`step_marker` must be one of {kinds}; got {given}")
-    if (found["window"] == "torch") != (trace is not None):
+        raise SpecError(f"`step_marker` must be one of {kinds}; got {options.step_marker}")
+    if (options.window == "torch") != (trace is not None):
         raise SpecError("`window` torch and `trace` need each other: give both or neither")
     if trace is not None and not trace.name.endswith((".json", ".json.gz")):
         raise SpecError(f"`trace` must end in .json or .json.gz, got {trace}")
-    command = read_command(arguments[at + 1 :])
-    return ScriptOptions(command, own, marker=marker, marker_class=marker_class or None, **found)
+    return options
 
 
 def read_command(words: Sequence[str]) -> Command:
@@ -208,32 +228,6 @@ def _says_batch(words: Sequence[str], number: int) -> bool:
         else ""
     )
     return "batch" in option.lower() or option in ("-b", "-bs", "--bs")
-
-
-def _words(text: str) -> tuple[str, ...]:
-    found = json.loads(text)  # a ValueError is what argparse reports
-    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
-        raise ValueError
-    return tuple(found)
-
-
-def _parser() -> spec.Parser:
-    parser = spec.Parser(prog="python -m perfctl.workloads", add_help=False, allow_abbrev=False)
-    add = parser.add_argument
-    add("--batch", type=at_least(1), dest="batch_size")
-    add("--batch-env")
-    add("--record", type=Path)
-    add("--annotate", choices=spec.ANNOTATIONS, default="none")
-    add("--window", choices=spec.WINDOWS, default="none")
-    add("--trace", type=Path)
-    add("--steps", type=at_least(1), default=10)
-    add("--warmup", type=at_least(0), default=3)
-    add("--step-marker", default="auto")
-    add("--device", choices=spec.DEVICES)
-    add("--variant")
-    add("--under", type=_words, default=())
-    add("--under-rank", type=at_least(0))
-    return parser
 
 
 def launch(options: ScriptOptions) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -37,7 +38,7 @@ from perfctl.workloads.script.options import ScriptOptions
 from perfctl.workloads.script.phases import Optimizers, Phases, call_after
 from perfctl.workloads.script.record import Keeper, say, why_fewer
 from perfctl.workloads.script.shapes import StepRecorder, shapes_in
-from perfctl.workloads.spec import Options, WorkloadError, first_line
+from perfctl.workloads.spec import STOPPED_AFTER, Options, WorkloadError, first_line
 from perfctl.workloads.tracing.composites import (
     ModuleHooks,
     Region,
@@ -420,7 +421,14 @@ class ScriptWatch:
             self._stop()
             self._fill()
             self._keeper.judge(None, "")
+            is_last = self._options.stop and can_stop_alone()
+            if is_last:
+                self._record.environment[STOPPED_AFTER] = str(self._marker.steps)
             self._keeper.write()
+            if is_last:
+                name = self._keeper.name
+                say(f"{name} stopped after {self._marker.steps} steps; --to-end runs on")
+                raise SystemExit(0)  # of the script's own frames, so its handlers run
 
     def _fill(self) -> None:
         self._filled = True
@@ -470,6 +478,20 @@ class ScriptWatch:
         reason = as_flags(first_line(error))
         self._record.gaps.append(Gap(quantity, "not_available", reason))
         say(reason)
+
+
+def can_stop_alone() -> bool:
+    """Whether the script may end here: in the main thread, and without other ranks, which would
+    wait for it."""
+    distributed = torch.distributed
+    is_alone = not (distributed.is_available() and distributed.is_initialized()) or (
+        distributed.get_world_size() == 1
+    )
+    return (
+        is_alone
+        and ranks().get("world_size", "1") == "1"
+        and threading.current_thread() is threading.main_thread()
+    )
 
 
 def _is_model(module: nn.Module) -> bool:

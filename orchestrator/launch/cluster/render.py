@@ -68,19 +68,17 @@ def render_sweeps(
     sees += [
         request.profiler.folder for request in requests if isinstance(request.profiler, Replay)
     ]
-    options = requests[0].options
+    first = requests[0]
     pairs = [
-        (name, batch, request.name)
-        for name, request in sweeps.items()
-        for batch in request.options.batches
+        (name, batch, request.name) for name, request in sweeps.items() for batch in request.batches
     ]
     tasks = tuple(
-        sweep_task(number, SweepRuns(*pair, repeat=options.repeat), commands[pair[0]].at(pair[1]))
+        sweep_task(number, SweepRuns(*pair, repeat=first.repeat), commands[pair[0]].at(pair[1]))
         for number, pair in enumerate(pairs)
     )
-    workload, out = requests[0].workload, options.out.absolute()
+    workload, out = first.workload, first.out.absolute()
     folder = out / f"slurm-{file_name(workload)}-{_digest(out, pairs)}"
-    plan = Plan(folder, workload, tasks, options.command_line, requests[0].host)
+    plan = Plan(folder, workload, tasks, first.command_line, first.host)
     folders = tuple(path.parent for path in paths.values())
     return Rendered(plan, _texts(plan, site, device, sees, paths), folders, requests)
 

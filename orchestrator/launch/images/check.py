@@ -19,9 +19,10 @@ from perfctl.orchestrator.launch.images import run
 from perfctl.orchestrator.launch.images.run import PYTHON, Image
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
-from perfctl.orchestrator.launch.profilers.base import Profiler, Tool
+from perfctl.orchestrator.launch.profilers.base import Tool
 from perfctl.orchestrator.launch.profilers.nsys import Nsys, knows_graph_nodes
-from perfctl.orchestrator.launch.profilers.table import RECORDERS
+from perfctl.orchestrator.launch.profilers.replay import RECORDERS
+from perfctl.orchestrator.launch.sweep.request import Profiler
 
 LIBCUDA = Tool(
     "libcuda.so.1",

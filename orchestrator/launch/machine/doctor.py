@@ -175,7 +175,11 @@ def _permissions() -> Iterator[Finding]:
         )
     if allowed is not None:  # Debian's ncu 2022.3 makes device files without a driver
         yield from _device_files()
-        yield _locks()
+        # can users of one GPU see one another's runs?
+        if devices.SHARED.exists() and devices.shared_folder() is None:
+            yield Finding("GPU locks", WARNING, str(devices.SHARED), _LOCKS)
+        else:
+            yield Finding("GPU locks", OK, f"{devices.SHARED}, for all users")
     if _runs("nv-hostengine") or _runs("dcgm-exporter"):
         detail = (
             "DCGM may hold the counters: run dcgmi profile --pause before ncu and --resume after it"
@@ -185,7 +189,7 @@ def _permissions() -> Iterator[Finding]:
         yield Finding("DCGM", OK, "not running")
     lock = Path(tempfile.gettempdir(), "nsight-compute-lock")
     if lock.exists() and lock.stat().st_uid != os.geteuid() and not os.access(lock, os.W_OK):
-        detail = "belongs to another user: perfctl gives ncu a separate TMPDIR, but ncu alone fails"
+        detail = "belongs to another user: perfctl gives ncu a separate TMPDIR, which ncu needs"
         yield Finding("ncu lock file", OK, str(lock), detail)
     else:
         yield Finding("ncu lock file", OK, "no lock file of another user")
@@ -203,7 +207,10 @@ def _device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
     ]
     closed = [path for path in files if not os.access(path, os.R_OK | os.W_OK)]
     if closed:
-        group = _group_of(closed[0])
+        try:
+            group = closed[0].group()
+        except (KeyError, OSError):
+            group = "video"
         detail = (
             f"no permission to open it, so programs see no GPU. Type: sudo usermod -aG {group} "
             "$USER, and log in again"
@@ -211,20 +218,6 @@ def _device_files(folder: Path = Path("/dev")) -> Iterator[Finding]:
         yield Finding("GPU device files", WARNING, str(closed[0]), detail)
     elif files:
         yield Finding("GPU device files", OK, "readable and writable")
-
-
-def _locks() -> Finding:
-    """Whether users of one GPU can see one another's runs."""
-    if devices.SHARED.exists() and devices.shared_folder() is None:
-        return Finding("GPU locks", WARNING, str(devices.SHARED), _LOCKS)
-    return Finding("GPU locks", OK, f"{devices.SHARED}, for all users")
-
-
-def _group_of(path: Path) -> str:
-    try:
-        return path.group()
-    except (KeyError, OSError):
-        return "video"
 
 
 def _counters_for_all() -> bool | None:

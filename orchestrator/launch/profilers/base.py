@@ -1,7 +1,7 @@
-"""The interface of a profiler: its commands, its report, and its verdict on a run.
+"""What all profilers share: commands to start, how they ended, verdicts, and options to pass on.
 
-A new one is one class that fits :class:`Profiler`, a line in RECORDERS of ``table``, and a command
-of the CLI.
+A new profiler is one class that fits ``sweep.request.Profiler``, a line in RECORDERS of ``replay``,
+and a command of the CLI.
 
 Options that a user passes on to a profiler (``--tool-args``) are checked for what perfctl itself
 needs. An option that perfctl sets too, but does not need, is the user's to change: perfctl then
@@ -10,17 +10,14 @@ leaves its own out.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process.progress import Stall
-from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.orchestrator.options import Option
 
 _SHORTEST = 4
@@ -100,79 +97,6 @@ def without(
 
 
 @dataclass(frozen=True, slots=True)
-class RunRequest:
-    """One run: one batch size of a sweep."""
-
-    workload: str
-    """Name in ``WORKLOADS``, or that of the user's program."""
-    workload_arguments: tuple[str, ...]
-    """Options of the workload for its command line, without --batch and --record."""
-    batch_size: int
-    device: str
-    """cpu or cuda."""
-    paths: RunPaths
-    python: str
-    """The interpreter that runs the workload."""
-    program: Program | None = None
-    """The user's program to run instead; None for a built-in workload."""
-    annotator: Path | None = None
-    """The file that an interpreter without perfctl starts; None where perfctl is installed."""
-    visible: str | None = None
-    """The run's CUDA_VISIBLE_DEVICES; None where it is not set."""
-    within: tuple[str, ...] = ()
-    """Words that run a command inside the run's image; empty without an image."""
-
-    @property
-    def has_ranks(self) -> bool:
-        """Whether the program is a launcher, which starts a script once per rank."""
-        return self.program is not None and self.program.words[0] in LAUNCHER_NAMES
-
-    def workload_command(
-        self,
-        *,
-        annotate: str,
-        window: str,
-        trace: Path | None = None,
-        under: tuple[str, ...] = (),
-        only_rank: int | None = None,
-    ) -> tuple[str, ...]:
-        """The command line of the workload, with the words before it that start the profiler
-        (``under``).
-
-        ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how
-        the profiler learns of the measured steps: "cuda" (cudaProfilerStart/Stop), "torch" (the
-        workload runs torch.profiler and writes ``trace``) or "none". Every rank of a launcher
-        starts itself ``under`` the profiler, with RANK in its files' names; with ``only_rank``,
-        that rank alone.
-        """
-        program = self.program
-        return (
-            *(() if self.has_ranks else under),
-            self.python,
-            *(program.flags if program else ()),
-            *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
-            *(() if program else (self.workload,)),
-            "--batch",
-            str(self.batch_size),
-            "--record",
-            str(self.paths.workload_record),
-            "--annotate",
-            annotate,
-            "--window",
-            window,
-            *self.workload_arguments,
-            *(("--trace", str(trace)) if trace else ()),
-            *(("--under", json.dumps(under)) if under and self.has_ranks else ()),
-            *(
-                ("--under-rank", str(only_rank))
-                if under and self.has_ranks and only_rank is not None
-                else ()
-            ),
-            *(("--", *program.at(self.batch_size)) if program else ()),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Command:
     """One process to start. Never a shell string."""
 
@@ -239,23 +163,3 @@ class Tool:
     install: str
     instead: str
     """What works without it on this machine."""
-
-
-class Profiler(Protocol):
-    """One profiler; its options are fields."""
-
-    @property
-    def name(self) -> str:
-        """The value of ``run.profiler``."""
-
-    def missing(self) -> tuple[Tool, ...]:
-        """Tools that this profiler needs and this machine lacks; empty when it can run."""
-
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """What to start, in order; a command runs only if the file that it needs exists."""
-
-    def artifact(self, paths: RunPaths) -> Path:
-        """The file or folder that the parsers read."""
-
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        """The verdict from exit codes, logs and the report together."""

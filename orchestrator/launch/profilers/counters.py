@@ -115,27 +115,31 @@ def choose(asked: str, visible: str | None = None, within: tuple[str, ...] = ())
 def _flops_of(entry: str | None, within: tuple[str, ...]) -> Choice:
     capability, gpu = devices.capability(entry)
     chip = CHIPS.get(capability or "")
-    of = (
+    subject = (
         f"{gpu}, compute capability {capability}"
         if capability
         else f"{gpu}, of unknown compute capability"
     )
     failures = []
-    place = " in the image" if within else ""
+    location = " in the image" if within else ""
     if chip is not None:
-        known, why = query(("--chips", chip), within)
-        if known:
-            return Choice(flops(known), f"those that ncu{place} lists for chip {chip} ({of})")
+        metrics, why = query(("--chips", chip), within)
+        if metrics:
+            return Choice(
+                flops(metrics), f"those that ncu{location} lists for chip {chip} ({subject})"
+            )
         failures.append(f"ncu --query-metrics --chips {chip}: {why}")
     if chip is None or failures:
-        known, why = query(("--devices", "0"), within, entry)
-        if known:
-            return Choice(flops(known), f"those that ncu{place} lists for the device itself ({of})")
+        metrics, why = query(("--devices", "0"), within, entry)
+        if metrics:
+            return Choice(
+                flops(metrics), f"those that ncu{location} lists for the device itself ({subject})"
+            )
         failures.append(f"ncu --query-metrics --devices 0: {why}")
-    said = "; ".join(failures)
+    problems = "; ".join(failures)
     return Choice(
         PORTABLE,
-        f"the portable list, because ncu{place} lists no counters for {of} ({said})",
+        f"the portable list, because ncu{location} lists no counters for {subject} ({problems})",
         queried=False,
     )
 
@@ -147,9 +151,9 @@ def flops(known: frozenset[str]) -> tuple[str, ...]:
     packed = sorted(filter(_PACKED.fullmatch, known))
     pipes = [f"{name}.sum" for name in sorted(filter(_SUBPIPES.fullmatch, known))]
     tensor = [TENSOR] if TENSOR.removesuffix(".sum") in known or not pipes else pipes
-    found = (*CORE, *TRAFFIC, *(f"{name}.sum" for name in (*packed, *paths, _CONSTANT_MOVES)))
-    kept = [name for name in found if name in _ALWAYS or name.removesuffix(".sum") in known]
-    return (*kept[: (count := sum(name in CORE for name in kept))], *tensor, *kept[count:])
+    candidates = (*CORE, *TRAFFIC, *(f"{name}.sum" for name in (*packed, *paths, _CONSTANT_MOVES)))
+    names = [name for name in candidates if name in _ALWAYS or name.removesuffix(".sum") in known]
+    return (*names[: (count := sum(name in CORE for name in names))], *tensor, *names[count:])
 
 
 def _tensor_paths(known: frozenset[str]) -> list[str]:
@@ -158,11 +162,11 @@ def _tensor_paths(known: frozenset[str]) -> list[str]:
     paths = {
         name for name in filter(_TENSOR_PATH.fullmatch, known) if not name.endswith("_realtime")
     }
-    whole = [
+    totals = [
         name for name in paths if (bare := _SPARSITY.sub("", name)) == name or bare not in paths
     ]
     return sorted(
-        name for name in whole if not any(other.startswith(f"{name}_dst_") for other in whole)
+        name for name in totals if not any(other.startswith(f"{name}_dst_") for other in totals)
     )
 
 
@@ -182,14 +186,14 @@ def query(
         return frozenset(), f"no response within {QUERY_S:.0f} s"
     except (OSError, subprocess.SubprocessError) as error:
         return frozenset(), str(error)
-    known = read_metrics("\n".join(out))
-    if known:
-        return known, ""
-    said = next(
+    metrics = read_metrics("\n".join(out))
+    if metrics:
+        return metrics, ""
+    message = next(
         (line for line in (*out, *err) if not line.startswith("Use --help")),
         f"exit code {code}, no output",
     )
-    return frozenset(), said.removeprefix("==ERROR== ").strip()
+    return frozenset(), message.removeprefix("==ERROR== ").strip()
 
 
 def read_metrics(text: str) -> frozenset[str]:

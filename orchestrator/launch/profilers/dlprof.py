@@ -10,8 +10,9 @@ from typing import Annotated, ClassVar
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import base, outcome
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.options import Option
 
 TOOL = Tool(
@@ -86,7 +87,7 @@ class DLProf:
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Raises UsageError on a CPU, which DLProf does not support."""
         if request.device != "cuda":
             raise UsageError(
@@ -111,20 +112,20 @@ class DLProf:
         """A folder of CSV files, ``dlprof_summary.csv`` among them."""
         return paths.report(".dlprof")
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         problem = self.artifact_problem(request, outcomes)
         return outcome.verdict_of(
             request, outcomes[0], problem, "The tables cover the run up to then"
         )
 
-    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+    def artifact_problem(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the tables cannot be read, with a remedy; None when they can."""
         folder = self.artifact(request.paths)
         tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
         if not tables:
-            said = outcome.last_words(outcomes[0]) or "nothing"
+            message = outcome.last_words(outcomes[0]) or "nothing"
             return (
-                f"DLProf left no tables in {folder.name}; it said: {said}. See "
+                f"DLProf left no tables in {folder.name}; it printed: {message}. See "
                 f"{outcomes[0].stdout.name}"
             )
         if all(outcome.is_older_than_run(path, request.paths) for path in tables):

@@ -19,9 +19,10 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.profilers import base, counters
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.profilers.counters import check_metrics
 from perfctl.orchestrator.launch.sweep.folders import LAUNCHES, RunPaths, read_json
+from perfctl.orchestrator.launch.sweep.request import SweepRequest, as_words
 from perfctl.orchestrator.options import Option
 from perfctl.workloads.spec import RANK
 
@@ -378,10 +379,10 @@ class Ncu:
             "graph_profiling": (None, "node", "graph"),
             "launches": ("all", "distinct"),
         }
-        for field, known in words.items():
-            if (value := getattr(self, field)) not in known:
+        for field, choices in words.items():
+            if (value := getattr(self, field)) not in choices:
                 raise UsageError(
-                    f"`{field}` must be {' or '.join(filter(None, known))}, got {value}"
+                    f"`{field}` must be {' or '.join(filter(None, choices))}, got {value}"
                 )
         for field, least in (("launch_skip", 0), ("launch_count", 1)):
             if (number := getattr(self, field)) is not None and number < least:
@@ -415,9 +416,8 @@ class Ncu:
         lacking = () if tools.find("ncu") else (TOOL,)
         return (*lacking, *(() if tools.has_gpu_driver() else (DRIVER,)), *tools.missing())
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
-        """Every rank of a launcher gets its own report. Raises UsageError on a CPU, which ncu does
-        not support."""
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+        """Return them; each rank of a launcher gets its own report. Raises UsageError on a CPU."""
         if request.device != "cuda":
             raise UsageError(
                 "ncu needs a GPU", "Set `device` to cuda, or use perfctl torch on a CPU"
@@ -427,29 +427,31 @@ class Ncu:
         choice = counters.choose(self.metrics, request.visible, request.within)
         by_kernel = self.replay_mode not in _APART
         plan = self.first_pass / f"b{request.batch_size}.json" if self.first_pass else None
+        modes = {
+            "--target-processes": "all",
+            # a range is what cudaProfilerStart and Stop enclose
+            "--profile-from-start": "off" if by_kernel else None,
+            "--clock-control": self.clock_control,
+            "--cache-control": self.cache_control,
+            "--replay-mode": None if self.replay_mode == "kernel" else self.replay_mode,
+            "--metrics": ",".join(choice.names),
+        }
+        limits = {
+            "--kernel-name": kernel_filter(self.kernel_name) if by_kernel else None,
+            "--launch-skip": self.launch_skip,
+            "--launch-count": self.launch_count,
+            "--graph-profiling": self.graph_profiling,
+            "--set": self.section_set,
+        }
         own = (
             "--force-overwrite",
             "--export",
             str(report.with_name(name)).replace("%", "%%"),
             "--nvtx",
-            "--target-processes",
-            "all",
-            # a range is what cudaProfilerStart and Stop enclose
-            *(("--profile-from-start", "off") if by_kernel else ()),
-            "--clock-control",
-            self.clock_control,
-            "--cache-control",
-            self.cache_control,
-            *(() if self.replay_mode == "kernel" else ("--replay-mode", self.replay_mode)),
-            "--metrics",
-            ",".join(choice.names),
+            *as_words(modes),
             *range_options(self.layers),
             *(left_out(plan) if plan else ()),
-            *(("--kernel-name", kernel_filter(self.kernel_name)) if by_kernel else ()),
-            *_given("--launch-skip", self.launch_skip),
-            *_given("--launch-count", self.launch_count),
-            *_given("--graph-profiling", self.graph_profiling),
-            *_given("--set", self.section_set),
+            *as_words(limits),
             *(word for section in self.section for word in ("--section", section)),
         )
         profile = ("ncu", *base.without(own, self.extra, _SHORT), *self.extra)
@@ -461,18 +463,16 @@ class Ncu:
         facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
         table = as_table(report, request.paths.report(".csv"))
-        python = request.python if request.annotator is None else sys.executable
+        python = request.interpreter if request.annotator is None else sys.executable
         others = (python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
         # Other locales group digits, ambiguously on the raw page (2022.3).
         exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
-        note = None if choice.queried else f"counters: {choice.reason}"
-        brings = {LAUNCHES: plan} if plan else {}
         first = Command(
             argv,
             "profile",
             facts=facts,
-            note=note,
-            brings=brings,
+            note=None if choice.queried else f"counters: {choice.reason}",
+            brings={LAUNCHES: plan} if plan else {},
             stall=Stall(STALL_S, after=PROFILING),
         )
         return first, *(Command(words, "export", {"LC_ALL": "C"}, report) for words in exported)
@@ -482,26 +482,26 @@ class Ncu:
         table, report = paths.report(".csv"), paths.report(".ncu-rep")
         return report if report.exists() and not _is_table(table) else table
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         first = outcomes[0]
         program = evidence.program_failure(request, first, tool_codes=_SIGNAL_CODES)
         if problem := self.artifact_problem(request, outcomes):
             return Verdict("failed", _cause(first) or program or problem)
         if program is not None:
-            return Verdict("partial", f"{program}. The report holds the kernels up to then")
+            return Verdict("partial", f"{program}. The profiler report has the kernels up to then")
         if not _is_table(request.paths.report(".csv")):
-            said = next(filter(None, map(evidence.last_words, outcomes[1:])), None)
+            message = next(filter(None, map(evidence.last_words, outcomes[1:])), None)
+            detail = f": {message}" if message else ""
             why = (
-                "the report is complete, but this ncu could not export it as "
-                f"CSV{f': {said}' if said else ''}. perfctl reads it with NVIDIA's reader (pip "
-                "install 'perfctl[ncu]')"
+                "the profiler report is complete, but this ncu could not export it as "
+                f"CSV{detail}. perfctl reads it with NVIDIA's reader (pip install 'perfctl[ncu]')"
             )
             return Verdict("partial", why)
         if error := _error(first):
             return Verdict("partial", f"ncu reported an error and continued: {error}")
         return Verdict("ok", None)
 
-    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+    def artifact_problem(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the report cannot be read, with a remedy; None when it can."""
         report, table = request.paths.report(".ncu-rep"), request.paths.report(".csv")
         fresh = report.exists() and not evidence.is_older_than_run(report, request.paths)
@@ -533,11 +533,6 @@ class Ncu:
         return _cause(outcomes[0]) or none
 
 
-def _given(option: str, value: object) -> tuple[str, ...]:
-    """The option and its value; nothing where the value is None."""
-    return () if value is None else (option, str(value))
-
-
 def _is_table(path: Path) -> bool:
     """Whether it has the header of the raw page; ncu's log file may hold an error
     message instead."""
@@ -549,11 +544,11 @@ def _is_table(path: Path) -> bool:
 
 def _cause(outcome: Outcome) -> str | None:
     """Why ncu left no report, according to its output; None when it printed nothing."""
-    known = next(
+    cause_of_output = next(
         (cause for pattern, cause in _CAUSES.items() if evidence.says(outcome, pattern)), None
     )
     error = _error(outcome)
-    return known or (f"ncu printed: {error}" if error else None)
+    return cause_of_output or (f"ncu printed: {error}" if error else None)
 
 
 def _error(outcome: Outcome) -> str | None:

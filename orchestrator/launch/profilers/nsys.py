@@ -16,8 +16,9 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import watchdog
 from perfctl.orchestrator.launch.profilers import base
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.options import Option
 from perfctl.workloads.spec import RANK
 
@@ -30,7 +31,7 @@ IMPORTER = Tool(
     "without it nsys leaves only .qdstrm files",
     "install all of Nsight Systems, not only its target-linux-x64 (Debian 12 and 13: "
     "scripts/setup/install_nsight_debian.sh, which links it)",
-    "perfctl torch times layers and kernels with PyTorch alone",
+    "perfctl torch times layers and kernels with PyTorch only",
 )
 
 FOLDER = Path("/dev/shm")  # noqa: S108  # nosec B108 - where glibc keeps shared memory
@@ -54,7 +55,7 @@ TOOL = Tool(
     "Nsight Systems records when each kernel ran",
     "install NVIDIA Nsight Systems 2021.4 or newer (Debian 12 and 13: "
     "scripts/setup/install_nsight_debian.sh)",
-    "perfctl torch times layers and kernels with PyTorch alone",
+    "perfctl torch times layers and kernels with PyTorch only",
 )
 
 _NEEDED = {
@@ -224,7 +225,7 @@ class Nsys:
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Every rank of a launcher gets its own report: in a shared one, the first rank's end would
         stop the recording. Raises UsageError for a path with a quotation mark, which nsys 2022.4
         cannot parse."""
@@ -235,13 +236,19 @@ class Nsys:
                 "Choose another folder for `out`",
             )
         on_gpu = request.device == "cuda"
+        gpu_metrics: tuple[str, ...] = ()
+        if self.gpu_metrics_devices is not None:
+            # the name had no plural before 2024 (2022.4, 2023.4)
+            is_new = knows("--gpu-metrics-devices", request.within)
+            name = "--gpu-metrics-devices" if is_new else "--gpu-metrics-device"
+            gpu_metrics = (f"{name}={self.gpu_metrics_devices}",)
         mark = RANK if request.has_ranks else ""
         own = (
             f"--trace={self.trace or ('cuda,nvtx,cudnn,cublas' if on_gpu else 'nvtx,osrt')}",
             "--sample=none",  # with CPU sampling nsys 2022.4 hangs in virtual machines
             "--cpuctxsw=none",
             *self._capture(on_gpu, request.within),
-            *self._gpu_metrics(request.within),
+            *gpu_metrics,
             *(("--stats=true",) if self.stats else ()),
             "--wait=primary",
             "--force-overwrite=true",
@@ -268,17 +275,6 @@ class Nsys:
         run = Command(argv, "profile", environment, retry_on=BUSY, clear=clear)
         return run, Command(export, "export", needs=report)
 
-    def _gpu_metrics(self, within: tuple[str, ...]) -> tuple[str, ...]:
-        """The option's name lost its plural before 2024: --gpu-metrics-device (2022.4, 2023.4)."""
-        if self.gpu_metrics_devices is None:
-            return ()
-        name = (
-            "--gpu-metrics-devices"
-            if knows("--gpu-metrics-devices", within)
-            else "--gpu-metrics-device"
-        )
-        return (f"{name}={self.gpu_metrics_devices}",)
-
     def _capture(self, on_gpu: bool, within: tuple[str, ...] = ()) -> tuple[str, ...]:
         """The options that limit the recording. The default end, stop-shutdown, would kill
         the program."""
@@ -303,17 +299,17 @@ class Nsys:
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".sqlite")
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         program = evidence.program_failure(request, outcomes[0])
         if problem := self.artifact_problem(request, outcomes):
             is_nsys = problem.startswith((_EXPORT, _AGENT))
             return Verdict("failed", program if program and not is_nsys else problem)
         if program is not None:
-            return Verdict("partial", f"{program}. The report covers the run up to then")
+            return Verdict("partial", f"{program}. The profiler report covers the run up to then")
         lack = _nothing_recorded(self.artifact(request.paths), request.device)
         return Verdict("partial", lack) if lack else Verdict("ok", None)
 
-    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+    def artifact_problem(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the database cannot be read, with a remedy; None when it can."""
         database, report = self.artifact(request.paths), request.paths.report(".nsys-rep")
         if database.exists() and not evidence.is_older_than_run(database, request.paths):
@@ -333,12 +329,12 @@ def knows(option: str, within: tuple[str, ...] = ()) -> bool:
     published). True where none answers. ``within``: words that run a command inside the image."""
     if not within and tools.find("nsys") is None:
         return True
-    said = (
+    help_text = (
         tools.output(*within, "nsys", "profile", "--help")
         if within
         else tools.ask("nsys", "profile", "--help")
     )
-    return not said or re.search(rf"{option}\b(?!-)", said) is not None
+    return not help_text or re.search(rf"{option}\b(?!-)", help_text) is not None
 
 
 def knows_graph_nodes() -> bool:
@@ -346,7 +342,7 @@ def knows_graph_nodes() -> bool:
     return knows("--cuda-graph-trace")
 
 
-def _explain_no_import(request: RunRequest, outcome: Outcome) -> str:
+def _explain_no_import(request: SweepRequest, outcome: Outcome) -> str:
     """Return why nsys left what it recorded as it was: the loader's own line, or nsys's."""
     lines = evidence.find_lines(outcome.stderr, rb"^.*error while loading shared libraries:.*", 1)
     importer = None if request.within else check_importer()
@@ -354,15 +350,15 @@ def _explain_no_import(request: RunRequest, outcome: Outcome) -> str:
         lines = [importer.error]
     for pattern in (rb"^Importer error status: ", rb"^Unable to retrieve the importer version"):
         lines += evidence.find_lines(outcome.stderr, pattern, 1)
-    said = f": {lines[0].strip().rstrip('.')}" if lines else ""
+    detail = f": {lines[0].strip().rstrip('.')}" if lines else ""
     return (
-        f"nsys recorded, but left only a .qdstrm because its importer did not start{said}. On "
+        f"nsys recorded, but left only a .qdstrm because its importer did not start{detail}. On "
         "Debian run scripts/setup/install_nsight_debian.sh, which links it; elsewhere install all "
         "of Nsight Systems, and the libraries that it needs"
     )
 
 
-def _no_report(request: RunRequest, outcome: Outcome) -> str:
+def _no_report(request: SweepRequest, outcome: Outcome) -> str:
     part = request.paths.part
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
         if evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):
@@ -400,8 +396,8 @@ def _no_report(request: RunRequest, outcome: Outcome) -> str:
             "nsys recorded no measured step. On a CPU it depends on torch.cuda.nvtx, which only "
             "CUDA builds of torch have. perfctl torch needs neither"
         )
-    said = evidence.last_words(outcome) or "no message"
-    return f"nsys ended with exit code {outcome.exit_code} and left no report: {said}"
+    message = evidence.last_words(outcome) or "no message"
+    return f"nsys ended with exit code {outcome.exit_code} and left no profiler report: {message}"
 
 
 def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
@@ -410,13 +406,13 @@ def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
     if outcomes[1].timed_out:
         return "It exceeded the time limit: allow more time"
     if evidence.says(outcomes[1], rb"Version number is invalid|ProtobufParseException"):
-        return "A newer nsys made the report than exports it: use the same one for both"
+        return "A newer nsys wrote the profiler report: export it with the same one"
     if evidence.says(outcomes[1], rb"(?i)no space left|disk full|database or disk is full"):
         return "The disk is full"
-    said = evidence.last_words(outcomes[1])
+    message = evidence.last_words(outcomes[1])
     return (
-        f"nsys export printed: {said}"
-        if said
+        f"nsys export printed: {message}"
+        if message
         else "Run nsys export --type sqlite on it to see the reason"
     )
 

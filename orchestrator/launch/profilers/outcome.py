@@ -5,15 +5,19 @@ from __future__ import annotations
 import gzip
 import mmap
 import re
+import signal
 import sqlite3
 import zlib
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from perfctl.orchestrator.errors import sentence
 from perfctl.orchestrator.launch.process.run import STARTED
-from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers.base import Outcome, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
 
 _TAIL_BYTES = 65536
@@ -62,17 +66,20 @@ def find_lines(path: Path, pattern: bytes, limit: int = 20) -> list[str]:
     at lines."""
     lines: list[str] = []
     try:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        with (
+            path.open("rb") as file,
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
+        ):
             end = 0
-            for match in re.finditer(pattern, whole, re.MULTILINE):
+            for match in re.finditer(pattern, content, re.MULTILINE):
                 if match.start() < end:
                     continue
-                start = whole.rfind(b"\n", 0, match.start()) + 1
-                end = whole.find(b"\n", match.end())
-                end = len(whole) if end < 0 else end
+                start = content.rfind(b"\n", 0, match.start()) + 1
+                end = content.find(b"\n", match.end())
+                end = len(content) if end < 0 else end
                 lines.append(
                     _printable(
-                        whole[start : min(end, start + _TAIL_BYTES)].decode(errors="replace")
+                        content[start : min(end, start + _TAIL_BYTES)].decode(errors="replace")
                     )
                 )
                 if len(lines) >= limit:
@@ -87,11 +94,30 @@ def _printable(line: str) -> str:
     return text if len(text) <= _LINE_CHARACTERS else text[:_LINE_CHARACTERS] + " ..."
 
 
+def has_all_steps(request: SweepRequest) -> bool:
+    """Return whether all that was requested of a run is recorded: the steps of the user's program
+    in each process, or all of a built-in workload."""
+    files = sorted(request.paths.part.glob("workload*.json"))
+    records = [read_json(path) or {} for path in files]
+    if request.program is None:
+        return [record.get("status") for record in records] == ["ok"]
+    return bool(records) and all(map(_has_steps, records))
+
+
+def _has_steps(record: Mapping[str, Any]) -> bool:
+    done = sum(row.get("phase") == "step" for row in record.get("steps", ()))
+    return bool(done >= record.get("options", {}).get("steps", 1))
+
+
 def program_failure(
-    request: RunRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None
+    request: SweepRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None
 ) -> str | None:
     """Why the profiled program failed, in one sentence; None when it succeeded. ``tool_codes``:
     exit codes to which the profiler gives another meaning (ncu returns bare signal numbers)."""
+    code = outcome.exit_code
+    was_ended = code is None or 128 < code <= 128 + signal.SIGRTMAX  # by perfctl, or by a signal
+    if was_ended and has_all_steps(request):
+        return None
     if outcome.timed_out:
         seconds = outcome.duration_ns / 1e9
         return (
@@ -119,24 +145,23 @@ def program_failure(
             f"{request.workload} exited with code 0 but left no perfctl record: it called "
             "os._exit, or replaced itself with another program"
         )
-    said = recorded or last_line(outcome.stderr)
+    message = recorded or last_line(outcome.stderr)
     if _OUT_OF_MEMORY.search(tail(outcome.stderr) if recorded is None else recorded):
-        return (
-            f"out of memory at batch size {request.batch_size} ({said}). Use a smaller batch size"
-        )
+        size = request.batch_size
+        return f"out of memory at batch size {size} ({message}). Use a smaller batch size"
     if (
-        said
+        message
         and recorded is None
-        and said.startswith("Executable not found in ")
-        and request.python not in said
+        and message.startswith("Executable not found in ")
+        and request.interpreter not in message
     ):  # nsys 2023
-        said = f"{said} ({request.python})"
+        message = f"{message} ({request.interpreter})"
     by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
     if request.program is not None and recorded and not by_tool and (outcome.exit_code or 0) <= 128:
         # names the script and how it ended
         return f"{sentence(recorded)} See {outcome.stderr.name}"
     what = by_tool or _ending(outcome.exit_code)
-    detail = f": {said}" if said else " without a message"
+    detail = f": {message}" if message else " without a message"
     return f"{sentence(f'the program {what}{detail}')} See {outcome.stderr.name}"
 
 
@@ -204,7 +229,7 @@ def starts_with(path: Path, magic: bytes) -> bool:
         return file.read(len(magic)) == magic
 
 
-def verdict_of(request: RunRequest, outcome: Outcome, artifact: str | None, left: str) -> Verdict:
+def verdict_of(request: SweepRequest, outcome: Outcome, artifact: str | None, left: str) -> Verdict:
     """The verdict on a run. ``artifact``: what is wrong with it, None for nothing; ``left``: what
     the artifact of a failed program still holds."""
     program = program_failure(request, outcome)

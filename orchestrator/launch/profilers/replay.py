@@ -14,14 +14,25 @@ from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import (
     Command,
     Outcome,
-    Profiler,
-    RunRequest,
     Tool,
     Verdict,
 )
-from perfctl.orchestrator.launch.profilers.table import RECORDERS
+from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
 from perfctl.orchestrator.launch.sweep.folders import RECORD_NAME, RunPaths, attempts, read_json
+from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 
+Recorder = Nsys | Ncu | DLProf | TorchProfiler | NoProfiler
+RECORDERS: dict[str, type[Recorder]] = {
+    "nsys": Nsys,
+    "ncu": Ncu,
+    "dlprof": DLProf,
+    "torch": TorchProfiler,
+    "none": NoProfiler,
+}
+"""Name of each profiler that runs a program -> its class, whose fields are its options."""
 _COPY = "perfctl.orchestrator.launch.profilers.replay_copy"
 
 
@@ -29,7 +40,7 @@ class _Recorded(Profiler, Protocol):
     """A profiler that can check a report without the outcome of a run."""
 
     def artifact_problem(
-        self, request: RunRequest, outcomes: tuple[Outcome, ...]
+        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
     ) -> str | None: ...
 
 
@@ -85,7 +96,7 @@ class Replay:
     def missing(self) -> tuple[Tool, ...]:
         return ()
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Raises UsageError when ``folder`` is not a recording. A missing batch size fails when
         it runs."""
         assert self.name in REPLAYED
@@ -105,15 +116,15 @@ class Replay:
         name = (read_json(paths.part / RECORD_NAME) or {}).get("artifact")
         if not isinstance(name, str) or Path(name).name != name:
             return None
-        found = paths.part / name
-        return found if found.is_file() and found.stat().st_size else None
+        report = paths.part / name
+        return report if report.is_file() and report.stat().st_size else None
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         """The recorded verdict, if the recorded report exists and opens."""
         if outcomes[0].exit_code != 0:
             sizes = ", ".join(map(str, self.batches())) or "nothing"
-            said = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
-            return Verdict("failed", f"{said}. Recorded: {sizes}")
+            message = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
+            return Verdict("failed", f"{message}. Recorded: {sizes}")
         profiler = REPLAYED[self.name]()
         recorded = read_json(request.paths.part / RECORD_NAME) or {}
         reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None

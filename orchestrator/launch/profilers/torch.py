@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class TorchProfiler:
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing()
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         trace = self.artifact(request.paths)
         workload = request.workload_command(annotate="record_function", window="torch", trace=trace)
         return (Command(workload, "profile"),)
@@ -29,13 +30,13 @@ class TorchProfiler:
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".pt.trace.json.gz")
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         problem = self.artifact_problem(request, outcomes)
         return outcome.verdict_of(
             request, outcomes[0], problem, "The trace covers the run up to then"
         )
 
-    def artifact_problem(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+    def artifact_problem(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         """Why the trace cannot be read, with a remedy; None when it can."""
         trace = self.artifact(request.paths)
         if not trace.exists():
@@ -55,13 +56,13 @@ class NoProfiler:
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing()
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         return (Command(request.workload_command(annotate="none", window="none"), "run"),)
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.workload_record
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         record = read_json(request.paths.workload_record) or {}
         problem = (
             None

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -407,8 +406,13 @@ def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
     if wanted is None:
         yield
         return
-    ended = threading.Event()
-    work = partial(_work, wanted, mark, first, ended)
+    ended, path = threading.Event(), wanted.folder / FILE
+
+    def work() -> None:
+        # OSError: a full disk or a removed folder harms no run
+        with suppress(OSError), path.open("w", newline="", encoding="utf-8") as file:
+            _sample(wanted, HostLoad(mark, first), ended, file)
+
     thread = threading.Thread(target=work, name="perfctl-sampler", daemon=True)
     thread.start()
     try:
@@ -416,12 +420,6 @@ def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
     finally:
         ended.set()
         thread.join(5.0)
-
-
-def _work(wanted: Sampling, mark: str, first: int, ended: threading.Event) -> None:
-    with suppress(OSError), (wanted.folder / FILE).open("w", newline="", encoding="utf-8") as file:
-        # OSError: a full disk or a removed folder harms no run
-        _sample(wanted, HostLoad(mark, first), ended, file)
 
 
 def _sample(wanted: Sampling, load: HostLoad, ended: threading.Event, file: IO[str]) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
@@ -96,7 +96,7 @@ def run(
     waiting: list[Point] = []
     for point in points:
         request = request_of(point)
-        folder = request.run_request(point.batch).paths.folder
+        folder = request.paths.folder
         if not is_whole(folder):
             waiting.append(point)
             continue
@@ -106,15 +106,15 @@ def run(
         results.append((point, sweeps.run(request, listener)[0]))
         if (point.model, point.batch) in again:
             waiting.append(point)
-    for place, point in enumerate(waiting):
+    for index, point in enumerate(waiting):
         if not budget.allows(point.flops):
-            left += waiting[place:]
+            left += waiting[index:]
             break
-        request = request_of(point).with_options(again=(point.model, point.batch) in again)
+        request = replace(request_of(point), again=(point.model, point.batch) in again)
         # a slow point cannot exceed the budget; loading torch alone takes seconds
         if budget.left is not None:
             most = max(budget.left, 20.0)
-            request = request.with_options(timeout=min(most, request.options.timeout or most))
+            request = replace(request, timeout=min(most, request.timeout or most))
         result = sweeps.run(request, listener)[0]
         results.append((point, result))
         if result.duration_ns is not None and result.status == "ok":
@@ -122,6 +122,6 @@ def run(
         elif [(made.status, made.reason) for _, made in results[-_HOPELESS:]] == [
             ("failed", result.reason)
         ] * _HOPELESS:
-            left += waiting[place + 1 :]
+            left += waiting[index + 1 :]
             break
     return Done(tuple(results), tuple(left))

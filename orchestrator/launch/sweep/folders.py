@@ -107,16 +107,15 @@ def read_run_record(folder: Path) -> dict[str, Any] | None:
     """run.json of a run's folder; None when it is missing, incomplete, or has fields of a
     wrong type."""
     record = read_json(folder / "run.json") or {}
-    fits = all(_fits(record.get(name), kind) for name, kind in _TYPES.items()) and _is_inside(
-        record
-    )
-    return record if fits and record.get("perfctl_run") == RUN_RECORD_VERSION else None
-
-
-def _fits(value: object, kind: type) -> bool:
-    return value is None or (
-        isinstance(value, kind) and (not isinstance(value, int) or abs(value) < 2**63)
-    )
+    if record.get("perfctl_run") != RUN_RECORD_VERSION:
+        return None
+    for name, kind in _TYPES.items():
+        value = record.get(name)
+        if value is not None and not isinstance(value, kind):
+            return None
+        if isinstance(value, int) and abs(value) >= 2**63:
+            return None
+    return record if _is_inside(record) else None
 
 
 def _is_inside(record: dict[str, Any]) -> bool:
@@ -124,7 +123,7 @@ def _is_inside(record: dict[str, Any]) -> bool:
     name = record.get("artifact")
     commands = record.get("commands") or []
     words = all(
-        isinstance(one, list) and all(isinstance(word, str) for word in one) for one in commands
+        isinstance(argv, list) and all(isinstance(word, str) for word in argv) for argv in commands
     )
     return words and (
         name is None or (Path(name).name == name and name not in ("", "..") and "\0" not in name)
@@ -183,11 +182,11 @@ def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
         )
 
     kind = fcntl.LOCK_EX if batch is None else fcntl.LOCK_SH
-    with ExitStack() as held:
-        held.enter_context(locked(folder / ".lock", kind, lambda _: busy("the sweep")))
+    with ExitStack() as locks:
+        locks.enter_context(locked(folder / ".lock", kind, lambda _: busy("the sweep")))
         if batch is not None:
             lock = folder / f".b{batch}.lock"
-            held.enter_context(locked(lock, fcntl.LOCK_EX, lambda _: busy(f"batch size {batch}")))
+            locks.enter_context(locked(lock, fcntl.LOCK_EX, lambda _: busy(f"batch size {batch}")))
         yield
 
 

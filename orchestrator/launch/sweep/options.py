@@ -11,9 +11,6 @@ from perfctl.orchestrator.options import Option, read_batches
 
 MEASURE, PROFILER, OUTPUT, CLUSTER = "What to measure", "Profiler", "Output", "Cluster"
 
-PLACEMENT = ("devices", "image", "bind", "container_runtime")
-"""Options of the GPUs or cores of this machine, and of the image: job scripts have their own."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSweep:
@@ -151,6 +148,13 @@ class SweepOptions(StoredSweep):
             metavar="WHAT",
         ),
     ] = None
+    to_end: Annotated[
+        bool | None,
+        Option(
+            "Run your script to its end. Default: nsys and ncu stop it after the measured steps.",
+            MEASURE,
+        ),
+    ] = None
     stall: Annotated[
         float | None,
         Option(
@@ -205,11 +209,8 @@ class SweepOptions(StoredSweep):
     ] = None
 
 
-DEFAULTS = SweepOptions()
-
-
 def reject_placement(options: SweepOptions, what: str) -> None:
-    """Raises UsageError when any of PLACEMENT was asked for, where ``what`` cannot have it."""
+    """Raise UsageError if GPUs, cores or an image were asked for, where ``what`` has none."""
     if options.devices or options.image or options.bind or options.container_runtime:
         raise UsageError(
             f"{what} does not accept `devices`, `image`, `bind` or `container_runtime`", "Omit them"

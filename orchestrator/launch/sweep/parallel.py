@@ -103,7 +103,7 @@ class RunState:
     attempt: str
     """Empty for the first, "2", "3", ... for repetitions."""
     status: str
-    """ok, partial, failed, running, or "cut off"."""
+    """ok, partial, failed, running, or "interrupted"."""
     reason: str | None
     started_at: str | None
     duration_ns: int | None
@@ -128,13 +128,15 @@ def sweeps(folder: Path) -> list[SweepState]:
         for parent in (folder, folder / "perfctl-runs")
         if parent.is_dir() and not parent.is_symlink()
     ]
-    places = [place for parent in parents for place in parent.iterdir() if not place.is_symlink()]
-    found = [
-        (record.stat().st_mtime_ns, place)
-        for place in places
-        if (record := place / "sweep.json").is_file()
+    folders = [path for parent in parents for path in parent.iterdir() if not path.is_symlink()]
+    dated_folders = [
+        (record.stat().st_mtime_ns, path)
+        for path in folders
+        if (record := path / "sweep.json").is_file()
     ]
-    return [_sweep(place) for _, place in sorted(found, key=lambda item: (-item[0], item[1].name))]
+    return [
+        _sweep(path) for _, path in sorted(dated_folders, key=lambda item: (-item[0], item[1].name))
+    ]
 
 
 def _sweep(folder: Path) -> SweepState:
@@ -142,14 +144,14 @@ def _sweep(folder: Path) -> SweepState:
     command, host = (
         text if isinstance(text := record.get(key), str) else None for key in ("command", "host")
     )
-    held = _held(folder)
-    runs = [run for place in folder.iterdir() if (run := _run(place, held)) is not None]
+    is_held = _held(folder)
+    runs = [run for path in folder.iterdir() if (run := _run(path, is_held)) is not None]
     runs.sort(key=lambda run: (run.batch_size, run.attempt))
     return SweepState(
         folder.name,
         command,
         host,
-        held or any(run.status == "running" for run in runs),
+        is_held or any(run.status == "running" for run in runs),
         tuple(runs),
     )
 
@@ -160,15 +162,15 @@ def _run(place: Path, held: bool) -> RunState | None:
         return None
     record = read_run_record(place) or {}
     if name[2] == "part":
-        status = "running" if held or _fresh(place) else "cut off"
+        status = "running" if held or _fresh(place) else "interrupted"
         return RunState(int(name[1]), "", status, record.get("reason"), None, None)
     facts = [record.get(key) for key in ("reason", "started_at", "duration_ns")]
-    return RunState(int(name[1]), name[2] or "", record.get("status") or "cut off", *facts)
+    return RunState(int(name[1]), name[2] or "", record.get("status") or "interrupted", *facts)
 
 
 def _fresh(folder: Path) -> bool:
     try:
-        newest = max(place.stat().st_mtime for place in (folder, *folder.iterdir()))
+        newest = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
     except OSError:  # the run was completed and renamed meanwhile
         return True
     return time.time() - newest < FRESH_S
@@ -182,9 +184,9 @@ def _held(folder: Path) -> bool:
         lines = Path("/proc/locks").read_text().splitlines() if numbers else []
     except OSError:
         return False
-    held = (
+    inodes = (
         line.split()[5].rpartition(":")[2]
         for line in lines
         if " FLOCK " in line and "->" not in line
     )
-    return any(number in numbers for number in held)
+    return any(number in numbers for number in inodes)

@@ -19,15 +19,13 @@ from perfctl.orchestrator.launch import interpreter
 from perfctl.orchestrator.launch.images.run import PYTHON, image
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import places
-from perfctl.orchestrator.launch.profilers.base import Profiler
 from perfctl.orchestrator.launch.profilers.ncu import STEPS, Ncu
-from perfctl.orchestrator.launch.profilers.replay import Replay
-from perfctl.orchestrator.launch.profilers.table import RECORDERS, Recorder
+from perfctl.orchestrator.launch.profilers.replay import RECORDERS, Recorder, Replay
 from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.options import StoredSweep, SweepOptions, resolve_device
-from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest, as_words
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
 from perfctl.orchestrator.options import options_of, part_of
 from perfctl.workloads.models import WORKLOADS
@@ -74,16 +72,19 @@ def plan_sweep(
     arguments = (*_workload_arguments(asked, device, program), *rest)
     if origin == "measured" and program is None:
         _check_workload(workload, arguments, rest)
+    checked = {
+        "workload": workload,
+        "device": device,
+        "command_line": utf8(asked.command_line),
+    }
     return SweepRequest(
+        **{**asdict(part_of(asked, SweepOptions)), **checked},
         profiler=profiler,
-        workload=workload,
         workload_arguments=arguments,
-        device=device,
         host=platform.node(),
-        options=replace(asked, command_line=utf8(asked.command_line)),
         origin=origin,
         program=program,
-        image=image(asked.image, asked.bind, asked.container_runtime, gpu=device == "cuda")
+        container=image(asked.image, asked.bind, asked.container_runtime, gpu=device == "cuda")
         if asked.image
         else None,
         places=places(asked.devices) if asked.devices else (),
@@ -112,7 +113,7 @@ def _find_program(
     if command is None or (
         asked.workload is not None and command[:1] and command[0].startswith("--")
     ):
-        for name in _PROGRAM:
+        for name in (*_PROGRAM, "to_end"):
             if getattr(asked, name) is not None:
                 remedy = "Put the program after --: -- python train.py"
                 raise UsageError(f"`{name}` works only with your own script", remedy)
@@ -158,14 +159,11 @@ def _word(field: str) -> str:
 def _workload_arguments(
     asked: SweepOptions, device: str, program: Program | None
 ) -> tuple[str, ...]:
-    words = ["--device", device]
-    for name in (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN)):
-        value = getattr(asked, name)
-        if value is not None:
-            words += [_word(name), str(value)]
+    names = (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN))
+    words = as_words({"--device": device, **{_word(name): getattr(asked, name) for name in names}})
     if program and program.variant:
-        words.append(f"--variant={program.variant}")  # one word, for it may begin with a dash
-    return tuple(words)
+        words += (f"--variant={program.variant}",)  # one word, for it may begin with a dash
+    return words
 
 
 def _check_workload(name: str, arguments: Sequence[str], rest: Sequence[str]) -> None:
@@ -195,26 +193,27 @@ def workload_errors(name: str) -> Iterator[None]:
 
 
 def _unknown(workload: str, words: Sequence[str]) -> UsageError:
-    said = f"unknown option '{shlex.join(words)}' of perfctl and its workload {workload}"
+    problem_text = f"unknown option '{shlex.join(words)}' of perfctl and its workload {workload}"
     if words[0].partition(":")[0] in WORKLOADS:
         problem = f"'{words[0]}' is a built-in workload, not an option"
         return UsageError(problem, f"Use `workload` {words[0]}")
     if not words[0].startswith("-"):
         return UsageError(
-            said, "Put your own script after --: -- python train.py --batch-size {batch}"
+            problem_text, "Put your own script after --: -- python train.py --batch-size {batch}"
         )
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))
-    known = {_word(one.name): f"`{one.name}`" for one in options_of(SweepOptions)}
-    known |= {word: word for word in own}
+    options = {_word(option.name): f"`{option.name}`" for option in options_of(SweepOptions)}
+    options |= {word: word for word in own}
     near = [
-        known[name] for name in get_close_matches(words[0].partition("=")[0], known, 1, cutoff=0.75)
+        options[name]
+        for name in get_close_matches(words[0].partition("=")[0], options, 1, cutoff=0.75)
     ]
     meant = f"Did you mean {near[0]}? " if near else ""
     lists = (
         f"--help lists perfctl's options, 'python -m perfctl.workloads {workload} --help' those of "
         "the workload"
     )
-    return UsageError(said, meant + lists)
+    return UsageError(problem_text, meant + lists)
 
 
 def _find_device(asked: SweepOptions) -> str:

@@ -8,10 +8,10 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from perfctl.orchestrator.launch import annotator
 from perfctl.orchestrator.launch.images import run as images_run
@@ -19,20 +19,22 @@ from perfctl.orchestrator.launch.images.run import Image
 from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.machine.devices import Place
 from perfctl.orchestrator.launch.process.progress import Stall
-from perfctl.orchestrator.launch.profilers.base import Command, Profiler, RunRequest
-from perfctl.orchestrator.launch.program import Program
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
+from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.sampler import Sampling
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, file_name
-from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions
+from perfctl.orchestrator.launch.sweep.options import SweepOptions
 
+STOPPING = ("nsys", "ncu")
+"""Profilers that end the user's program after its measured steps unless asked otherwise."""
 LIMIT_S = 5.0
 """Of one question: a repository that takes longer is treated as unknown."""
 QUIET = ("--no-optional-locks", "-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
 """Options of git: neither the index is refreshed nor a program of the repository's own started."""
 
 
-def revision(folder: Path, script: Path | None = None) -> dict[str, str]:
+def read_revision(folder: Path, script: Path | None = None) -> dict[str, str]:
     """Facts for a run's environment: commit, commit_time (ISO 8601) and uncommitted_changes ("yes"
     or "no").
 
@@ -40,22 +42,22 @@ def revision(folder: Path, script: Path | None = None) -> dict[str, str]:
     change, too. Other untracked files are not looked at. Empty without git, without a repository
     and without a commit; a fact that git does not give in time is left out.
     """
-    head = answer(folder, "log", "-1", "--no-show-signature", "--format=%H %cI", "HEAD")
-    commit, _, moment = (head or "").strip().partition(" ")
+    head = ask_git(folder, "log", "-1", "--no-show-signature", "--format=%H %cI", "HEAD")
+    commit, _, commit_time = (head or "").strip().partition(" ")
     if not commit:
         return {}
-    changed = answer(
+    changed = ask_git(
         folder, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=none"
     )
-    tracked = "" if script is None else answer(folder, "ls-files", "--", str(script.absolute()))
-    found = {"commit": commit, "commit_time": moment}
+    tracked = "" if script is None else ask_git(folder, "ls-files", "--", str(script.absolute()))
+    facts = {"commit": commit, "commit_time": commit_time}
     if changed is None or tracked is None:
-        return found
+        return facts
     is_changed = bool(changed.strip()) or (script is not None and not tracked.strip())
-    return {**found, "uncommitted_changes": "yes" if is_changed else "no"}
+    return {**facts, "uncommitted_changes": "yes" if is_changed else "no"}
 
 
-def answer(folder: Path, *words: str, limit_s: float = LIMIT_S) -> str | None:
+def ask_git(folder: Path, *words: str, limit_s: float = LIMIT_S) -> str | None:
     """What git says in ``folder``; None where it is missing, refuses or takes too long."""
     try:
         code, lines, _ = tools.run(["git", *QUIET, "-C", str(folder), *words], limit_s)
@@ -64,39 +66,60 @@ def answer(folder: Path, *words: str, limit_s: float = LIMIT_S) -> str | None:
     return "\n".join(lines) if code == 0 else None
 
 
-@dataclass(frozen=True, slots=True)
-class SweepRequest:
-    """One sweep: a workload under a profiler at several batch sizes."""
+class Profiler(Protocol):
+    """One profiler; its options are fields."""
+
+    @property
+    def name(self) -> str:
+        """The value of ``run.profiler``."""
+
+    def missing(self) -> tuple[Tool, ...]:
+        """Tools that this profiler needs and this machine lacks; empty when it can run."""
+
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+        """What to start for one run, in order; a command runs only if the file that it needs
+        exists."""
+
+    def artifact(self, paths: RunPaths) -> Path:
+        """The file or folder that the parsers read."""
+
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        """The verdict from exit codes, logs and the report together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest(SweepOptions):
+    """One sweep, checked: a workload under a profiler at several batch sizes. With one batch size,
+    and an ``attempt``, it is one run.
+
+    ``workload`` is the name of the built-in workload or of ``program``, ``device`` is cpu or cuda.
+    """
 
     profiler: Profiler
     workload: str
-    """Name of the built-in workload, or of ``program``."""
-    workload_arguments: tuple[str, ...]
+    workload_arguments: tuple[str, ...] = ()
+    """Options of the workload for its command line, without --batch and --record."""
     device: str
-    """cpu or cuda."""
     host: str
-    options: SweepOptions = DEFAULTS
-    """What was asked; ``workload``, ``device``, ``image`` and ``places`` are what it comes to."""
     origin: str = "measured"
     """measured; recorded for a replay."""
     python: str = sys.executable
+    """The interpreter that runs a built-in workload."""
     program: Program | None = None
-    """The user's program to run instead of a built-in workload; ``workload`` is then its name."""
-    image: Image | None = None
+    """The user's program to run instead of a built-in workload."""
+    container: Image | None = None
     """The image to run in; None for none."""
     places: tuple[Place, ...] = ()
     """One run at a time on each of these; empty for one run after the other, without placement."""
-
-    def with_options(self, **changes: Any) -> SweepRequest:
-        """Return the request with other options."""
-        return replace(self, options=replace(self.options, **changes))
+    attempt: int = 1
+    """Number of the run at its batch size."""
 
     @property
     def name(self) -> str:
         """The same request always has the same name, so that it finds its existing runs; an edited
         script changes it."""
-        if self.options.sweep_name is not None:
-            return self.options.sweep_name
+        if self.sweep_name is not None:
+            return self.sweep_name
         asked: list[object] = [
             self.profiler.name,
             self.profiler_options,
@@ -105,7 +128,7 @@ class SweepRequest:
             self.device,
             self.origin,
             *(self.program.identity() if self.program else ()),
-            *(self.image.identity() if self.image else ()),
+            *(self.container.identity() if self.container else ()),
         ]
         digest = hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()
         return f"{self.profiler.name}-{file_name(self.workload)}-{digest[:8]}"
@@ -116,96 +139,156 @@ class SweepRequest:
 
     @property
     def folder(self) -> Path:
-        return self.options.out / self.name
+        return self.out / self.name
 
-    def run_request(self, batch_size: int, attempt: int = 1) -> RunRequest:
-        paths = RunPaths(self.folder.absolute(), batch_size, attempt)
-        python = (
-            self.program.python
-            if self.program
-            else images_run.PYTHON
-            if self.image
-            else self.python
-        )
-        return RunRequest(
-            self.workload,
-            self.workload_arguments,
-            batch_size,
-            self.device,
-            paths,
-            python,
-            self.program,
-            annotator=self.annotator,
-            visible=self.visible,
-            within=self.image.prefix() if self.image else (),
-        )
+    def for_run(self, batch_size: int, attempt: int = 1) -> SweepRequest:
+        """Return the request of one run, whose folder keeps its name if the script is edited."""
+        return replace(self, batches=(batch_size,), attempt=attempt, sweep_name=self.name)
+
+    @property
+    def batch_size(self) -> int:
+        return self.batches[0]
+
+    @property
+    def paths(self) -> RunPaths:
+        return RunPaths(self.folder.absolute(), self.batch_size, self.attempt)
+
+    @property
+    def interpreter(self) -> str:
+        """The interpreter that runs the workload."""
+        if self.program is not None:
+            return self.program.python
+        return self.python if self.container is None else images_run.PYTHON
 
     @property
     def annotator(self) -> Path | None:
         """The file that runs inside a process of an interpreter other than perfctl's own; None
         where none is needed."""
-        if self.program is None or self.image is not None or self.program.python == sys.executable:
+        if self.program is None or self.container or self.program.python == sys.executable:
             return None
         return self.folder.absolute() / annotator.NAME
 
     @property
     def visible(self) -> str | None:
         """CUDA_VISIBLE_DEVICES of the runs; None where it is not set."""
-        own = self.places[0].environment if len(self.places) == 1 else {}
-        return own.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
+        return self.place_environment.get(devices.VISIBLE, os.environ.get(devices.VISIBLE))
 
-    def stall(self, command: Command) -> Stall | None:
+    @property
+    def place_environment(self) -> Mapping[str, str]:
+        """Variables of the only place; empty for none, and for several."""
+        return self.places[0].environment if len(self.places) == 1 else {}
+
+    @property
+    def within(self) -> tuple[str, ...]:
+        """Words that run a command inside the image; empty without an image."""
+        return self.container.prefix() if self.container else ()
+
+    @property
+    def has_ranks(self) -> bool:
+        """Whether the program is a launcher, which starts a script once per rank."""
+        return self.program is not None and self.program.words[0] in LAUNCHER_NAMES
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether the user's program ends after its measured steps. Programs with ranks never do:
+        a rank that stops would leave the others waiting."""
+        if self.program is None or self.has_ranks:
+            return False
+        if self.to_end is not None:
+            return not self.to_end
+        return self.profiler.name in STOPPING and not self.profiler_options.get("whole")
+
+    def stall_of(self, command: Command) -> Stall | None:
         """When a run of ``command`` counts as stuck; None for never, as for exports, which may
         write at their end only."""
-        stall_s = self.options.stall
-        if stall_s is None or command.needs is not None:
+        if self.stall is None or command.needs is not None:
             return command.stall
-        return Stall(stall_s) if stall_s else None
+        return Stall(self.stall) if self.stall else None
 
     @property
     def other_folders(self) -> list[Path]:
         """Folders that a run inside an image needs besides the working directory and
         the sweep's."""
-        script, scratch = self.program.script if self.program else None, self.options.scratch
-        return [*([scratch] if scratch else []), *([script.parent] if script else [])]
+        script = self.program.script if self.program else None
+        return [*([self.scratch] if self.scratch else []), *([script.parent] if script else [])]
 
-    def commands(self, asked: RunRequest) -> tuple[Command, ...]:
+    def workload_command(
+        self,
+        *,
+        annotate: str,
+        window: str,
+        trace: Path | None = None,
+        under: tuple[str, ...] = (),
+        only_rank: int | None = None,
+    ) -> tuple[str, ...]:
+        """The command line of the workload, with the words before it that start the profiler
+        (``under``).
+
+        ``annotate``: how layers are marked: "nvtx", "record_function" or "none". ``window``: how
+        the profiler learns of the measured steps: "cuda" (cudaProfilerStart/Stop), "torch" (the
+        workload runs torch.profiler and writes ``trace``) or "none". Every rank of a launcher
+        starts itself ``under`` the profiler, with RANK in its files' names; with ``only_rank``,
+        that rank alone.
+        """
+        program, in_ranks = self.program, under if self.has_ranks else ()
+        options = {
+            "--batch": self.batch_size,
+            "--record": self.paths.workload_record,
+            "--annotate": annotate,
+            "--window": window,
+        }
+        later = {
+            "--trace": trace,
+            "--under": json.dumps(in_ranks) if in_ranks else None,
+            "--under-rank": only_rank if in_ranks else None,
+        }
+        return (
+            *(() if in_ranks else under),
+            self.interpreter,
+            *(program.flags if program else ()),
+            *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
+            *(() if program else (self.workload,)),
+            *as_words(options),
+            *self.workload_arguments,
+            *as_words(later),
+            *(("--stop",) if self.stops_early else ()),
+            *(("--", *program.at(self.batch_size)) if program else ()),
+        )
+
+    def commands(self) -> tuple[Command, ...]:
         """The commands of one run, inside the sweep's image, with the environment of its place if
         there is only one."""
-        made = self.profiler.commands(asked)
-        if len(self.places) == 1:
-            place = self.places[0].environment
-            made = tuple(replace(one, environment={**one.environment, **place}) for one in made)
-        if self.image is None:
-            return made
-        return tuple(
-            self.image.wrap(one, (self.folder, *self.other_folders), Path.cwd()) for one in made
+        commands = tuple(
+            replace(command, environment={**command.environment, **self.place_environment})
+            for command in self.profiler.commands(self)
         )
+        if self.container is None:
+            return commands
+        folders = (self.folder, *self.other_folders)
+        return tuple(self.container.wrap(command, folders, Path.cwd()) for command in commands)
 
     def facts(self, commands: Iterable[Command] = ()) -> dict[str, str]:
         """Facts for a run's record: its container, the commit of the program, its place, and what
         its commands chose."""
-        runs_in = self.image or images_run.inside()
-        found = runs_in.facts() if runs_in and self.origin == "measured" else {}
-        if self.program is not None and self.origin == "measured":
-            script = self.program.script
-            found |= revision(script.parent if script else Path.cwd(), script)
-        found |= self.places[0].facts() if len(self.places) == 1 else {}
+        facts: dict[str, str] = {}
+        if self.origin == "measured":
+            runs_in = self.container or images_run.inside()
+            facts |= runs_in.facts() if runs_in else {}
+            if self.program is not None:
+                script = self.program.script
+                facts |= read_revision(script.parent if script else Path.cwd(), script)
+        facts |= self.places[0].facts() if len(self.places) == 1 else {}
         for command in commands:
-            found |= command.facts
-        return found
+            facts |= command.facts
+        return facts
 
-    @property
-    def sample_s(self) -> float | None:
-        """Seconds between samples of the device and the run's processes; None for no sampling."""
-        return sampler.interval(self.options.sample)
-
-    def sampling(self, asked: RunRequest, command: Command) -> Sampling | None:
+    def sampling(self, command: Command) -> Sampling | None:
         """What to sample during a run; None when sampling is off or the run is a replay."""
-        if self.sample_s is None or self.origin != "measured":
+        seconds = sampler.interval(self.sample)
+        if seconds is None or self.origin != "measured":
             return None
         visible = command.environment.get(devices.VISIBLE, self.visible)
-        return Sampling(self.sample_s, asked.paths.part, asked.device == "cuda", visible)
+        return Sampling(seconds, self.paths.part, self.device == "cuda", visible)
 
     def reserved(self) -> tuple[Place, ...]:
         """The places to lock during the sweep: those requested, or the GPU that programs use
@@ -214,6 +297,12 @@ class SweepRequest:
             return self.places
         first = devices.first_gpu()
         return (first,) if first else ()
+
+
+def as_words(options: Mapping[str, object]) -> tuple[str, ...]:
+    """Return options and their values as words, without those whose value is None."""
+    stated = {option: value for option, value in options.items() if value is not None}
+    return tuple(word for option, value in stated.items() for word in (option, str(value)))
 
 
 @dataclass(frozen=True, slots=True)

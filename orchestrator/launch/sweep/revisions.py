@@ -17,7 +17,7 @@ from perfctl.orchestrator.errors import RunFailed, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.launch.process import run as process
 from perfctl.orchestrator.launch.profilers.base import Command
-from perfctl.orchestrator.launch.sweep.request import answer
+from perfctl.orchestrator.launch.sweep.request import ask_git
 
 PROFILERS = ("torch", "nsys", "ncu", "dlprof")
 """Commands that may be run on both revisions."""
@@ -95,9 +95,9 @@ def run_on_revisions(
 
 def _check(words: Sequence[str], repeat: int) -> None:
     if not words or words[0] not in PROFILERS:
-        said = f"'{words[0]}' is not a sweep" if words else "got none"
+        problem = f"'{words[0]}' is not a sweep" if words else "got none"
         raise UsageError(
-            f"`rev` needs a sweep to run on both revisions, and {said}",
+            f"`rev` needs a sweep to run on both revisions, and {problem}",
             "perfctl compare --rev main -- torch --batches 32 -- python train.py '{batch}'",
         )
     own = words[1 : words.index("--")] if "--" in words else words[1:]
@@ -115,12 +115,12 @@ def _repository(revision: str) -> tuple[Path, str]:
     """Its top folder, and the commit that the revision names."""
     if shutil.which("git") is None:
         raise ToolMissing("`rev` needs git, which is not installed", "Install git")
-    top = answer(Path.cwd(), "rev-parse", "--show-toplevel")
+    top = ask_git(Path.cwd(), "rev-parse", "--show-toplevel")
     if not top:
         raise UsageError(
             "`rev`: this folder is not in a git repository", "Run it in the folder of your code"
         )
-    commit = answer(
+    commit = ask_git(
         Path.cwd(), "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"
     )
     if not commit:
@@ -134,12 +134,12 @@ def _repository(revision: str) -> tuple[Path, str]:
 @contextmanager
 def _files_of(commit: str, top: Path) -> Iterator[Path]:
     """A folder with the files of a commit; gone afterwards, as far as git knows, too."""
-    answer(top, "worktree", "prune")  # of a comparison that was killed
+    ask_git(top, "worktree", "prune")  # of a comparison that was killed
     holder = Path(tempfile.mkdtemp(prefix="perfctl-revision-"))
     code = holder / top.name
     try:
         if (
-            answer(
+            ask_git(
                 top, "worktree", "add", "--detach", "--quiet", str(code), commit, limit_s=_LIMIT_S
             )
             is None
@@ -151,7 +151,7 @@ def _files_of(commit: str, top: Path) -> Iterator[Path]:
         yield code
     finally:
         shutil.rmtree(holder, ignore_errors=True)
-        answer(top, "worktree", "prune")
+        ask_git(top, "worktree", "prune")
 
 
 def _run(side: _Side, kept: Path, words: Sequence[str], *, again: bool) -> None:
@@ -164,12 +164,12 @@ def _run(side: _Side, kept: Path, words: Sequence[str], *, again: bool) -> None:
         str(kept / f"{side.name}.db"),
         *(["--again"] if again else []),
     ]
-    at = words.index("--") if "--" in words else len(words)
-    argv = (sys.executable, "-P", "-m", "perfctl", *words[:at], *own, *words[at:])
-    found = [str(path) for path in (side.top / "src", side.top) if path.is_dir()]
+    end = words.index("--") if "--" in words else len(words)
+    argv = (sys.executable, "-P", "-m", "perfctl", *words[:end], *own, *words[end:])
+    sources = [str(path) for path in (side.top / "src", side.top) if path.is_dir()]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     command = Command(
-        argv, f"the sweep of {side.name}", {"PYTHONPATH": os.pathsep.join([*found, *paths])}
+        argv, f"the sweep of {side.name}", {"PYTHONPATH": os.pathsep.join([*sources, *paths])}
     )
     log = kept / f"{side.name}.log"
     done = process.run(command, cwd=side.folder, stdout=log, stderr=log, scratch=kept / "scratch")

@@ -132,7 +132,9 @@ def read_study(name: str) -> Study:
         _check_keys(f"{name}: sweeps", sweep, _SWEEP_KEYS, ("label", "profiler"))
     for chapter in content.get("chapters", ()):
         _check_keys(f"{name}: chapters", chapter, {"key", "title", "text", "show"}, ("show",))
-    options = {key: _field(name, key, one) for key, one in content.get("options", {}).items()}
+    options = {
+        key: _field(name, key, declared) for key, declared in content.get("options", {}).items()
+    }
     return Study(name, content, options)
 
 
@@ -152,10 +154,10 @@ def _check_keys(
 
 def _field(where: str, name: str, declared: Mapping[str, Any]) -> Field:
     """Return the option of a study: one of every sweep, or one that the file describes."""
-    known = {"default", "kind", "help", "metavar", "names", "least", "choices"} | {
+    keys = {"default", "kind", "help", "metavar", "names", "least", "choices"} | {
         *("for_page", "fills", "pattern"),
     }
-    _check_keys(f"{where}: option {name}", declared, known)
+    _check_keys(f"{where}: option {name}", declared, keys)
     default = declared.get("default")
     if name in _SWEPT and "kind" not in declared:
         field = _SWEPT[name]
@@ -210,7 +212,7 @@ def check_request(request: StudyRequest) -> None:
     if not request.source.exists():
         raise UsageError(
             f"`source`: {request.source} does not exist",
-            "Name a store, a folder of runs, or a report",
+            "Name a results database, a folder of runs, or a profiler report",
         )
 
 
@@ -246,10 +248,10 @@ def _values_of(variable: str, source: str | list[str], values: Mapping[str, Any]
     if not listed:
         raise UsageError(
             f"`{source}` names no {variable}",
-            "Say which, separated by commas, or ask for the `quick` form",
+            "Name them, separated by commas, or use `quick`",
         )
     if len(set(listed)) < len(listed):
-        raise UsageError(f"a {variable} stands twice in {','.join(listed)}", "Name each once")
+        raise UsageError(f"a {variable} is repeated in {','.join(listed)}", "Name each once")
     return listed
 
 
@@ -257,7 +259,9 @@ def _fill(text: str, values: Mapping[str, Any]) -> str:
     """Return the text with values in the place of their names; "" for one that is not given.
     Raises UsageError for a name that is not known."""
     try:
-        return text.format_map({name: "" if one is None else one for name, one in values.items()})
+        return text.format_map(
+            {name: "" if value is None else value for name, value in values.items()}
+        )
     except (KeyError, ValueError, IndexError) as error:
         raise UsageError(f"'{text}': {error} is neither an option nor a variable") from error
 
@@ -293,7 +297,7 @@ def _sweep(
     if not sizes:
         return None
     declared = request.study.content.get("options", {})
-    given = {
+    sweep_options = {
         name: value
         for name, value in values.items()
         if name in _SWEPT and "kind" not in declared.get(name, {})
@@ -301,21 +305,22 @@ def _sweep(
     for name, value in entry.items():
         if name in _SWEPT and name not in request.typed:
             filled = _fill(value, values) if isinstance(value, str) else value
-            given[name] = int(filled) if name in ("steps", "warmup") else filled
-    device, _, also = str(given.get("device") or "auto").partition(":")
+            sweep_options[name] = int(filled) if name in ("steps", "warmup") else filled
+    device, _, also = str(sweep_options.get("device") or "auto").partition(":")
     arguments = () if has_program else _words(entry.get("arguments", ""), values)
     if also == "compile":
         arguments = (*arguments, "--compile")
     elif also or entry.get("device"):
-        given["precision"] = also or "fp32"
+        sweep_options["precision"] = also or "fp32"
     if "more" in entry:
         arguments = (*arguments, *shlex.split(values.get(_fill(entry["more"], values)) or ""))
-    if "sweep_name" in given:
-        given["sweep_name"] = given["sweep_name"].replace(":", "_")
+    if "sweep_name" in sweep_options:
+        sweep_options["sweep_name"] = sweep_options["sweep_name"].replace(":", "_")
     if has_program:
-        given["workload"] = None
-    given |= {
+        sweep_options["workload"] = None
+    sweep_options |= {
         "device": device,
+        "to_end": has_program or None,
         "batches": sizes,
         "out": request.out / RUNS,
         "store": request.out / "perfctl.db",
@@ -325,7 +330,7 @@ def _sweep(
     return StudySweep(
         _fill(entry["label"], {**values, "profiler": profiler}).strip(),
         profiler,
-        SweepOptions(**given),
+        SweepOptions(**sweep_options),
         (*arguments, *request.words),
         _fill(entry["model"], values) if "model" in entry else None,
         bool(entry.get("results")),
@@ -354,7 +359,7 @@ def parts_of(request: StudyRequest) -> StudyParts:
     study, values = request.study, request.values
     if bench := study.content.get("bench"):
         number = bench["parts"]
-        labels = [f"{one}/{number}" for one in range(1, number + 1)]
+        labels = [f"{number_of_part}/{number}" for number_of_part in range(1, number + 1)]
         device = values.get("device") or "cpu"
     else:
         sweeps = sweeps_of(request)

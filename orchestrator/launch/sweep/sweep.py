@@ -19,7 +19,7 @@ from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import Place
 from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Verdict
 from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.launch.sweep.folders import (
     RUN_RECORD_VERSION,
@@ -32,18 +32,21 @@ from perfctl.orchestrator.launch.sweep.folders import (
     write_json,
 )
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.workloads.spec import STOPPED_AFTER
 
 PAUSE_S = (1.0, 3.0)
 """Shortest and longest wait, drawn at random so that two that collided do not collide again."""
 
 
-def retry_start(command: Command, asked: RunRequest, start: Callable[[str], Outcome]) -> Outcome:
+def retry_start(
+    command: Command, request: SweepRequest, start: Callable[[str], Outcome]
+) -> Outcome:
     """Retry a profiler once if it reports a start-up failure. ``start`` is called with the name of
     the stage. The outcome is that of the last call. The run's log notes a retry. Raises Stopped
     when a signal arrives in between."""
     outcome = start(command.stage)
     # the program left a record
-    began = not outcome.exit_code or asked.paths.workload_record.exists()
+    began = not outcome.exit_code or request.paths.workload_record.exists()
     if command.retry_on is None or began or not evidence.says(outcome, command.retry_on):
         return outcome
     cleared = command.clear() if command.clear is not None else None
@@ -55,8 +58,10 @@ def retry_start(command: Command, asked: RunRequest, start: Callable[[str], Outc
         while time.monotonic() < until and not signals:
             time.sleep(0.1)
     if signals:
-        said = f"stopped by {signal.Signals(signals[0]).name} before {command.stage}"
-        raise process_run.Stopped(said, signals[0], "Repeat the same command to continue", outcome)
+        message = f"stopped by {signal.Signals(signals[0]).name} before {command.stage}"
+        raise process_run.Stopped(
+            message, signals[0], "Repeat the same command to continue", outcome
+        )
     return start(f"{command.stage}-again")
 
 
@@ -77,9 +82,9 @@ def check_batches(batches: tuple[int, ...]) -> None:
 
 def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
     """Every (batch size, command) that the sweep would start, in order."""
-    for _ in range(request.options.repeat):
-        for batch in request.options.batches:
-            for command in request.commands(request.run_request(batch)):
+    for _ in range(request.repeat):
+        for batch in request.batches:
+            for command in request.for_run(batch).commands():
                 yield batch, command
 
 
@@ -91,20 +96,20 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     not repeated. Raises UsageError when another perfctl is running the same sweep or uses the same
     GPU, Interrupted after a signal.
     """
-    check_batches(request.options.batches)
+    check_batches(request.batches)
     results: list[RunResult] = []
-    with ExitStack() as held:
-        held.enter_context(devices.hold(request.reserved()))
+    with ExitStack() as locks:
+        locks.enter_context(devices.hold(request.reserved()))
         request.folder.mkdir(parents=True, exist_ok=True)
-        if request.options.no_store:
+        if request.no_store:
             join(request)
         else:
-            held.enter_context(alone(request.folder))
+            locks.enter_context(alone(request.folder))
             write_json(request.folder / "sweep.json", _sweep_record(request))
-        for repeat in range(1, request.options.repeat + 1):
+        for repeat in range(1, request.repeat + 1):
             failed = {result.batch_size for result in results if result.status != "ok"}
-            batches = tuple(batch for batch in request.options.batches if batch not in failed)
-            if request.places and not request.options.no_store:
+            batches = tuple(batch for batch in request.batches if batch not in failed)
+            if request.places and not request.no_store:
                 results += _run_side_by_side(request, batches, repeat, listener)
             else:
                 results += [_run_batch(request, batch, repeat, listener) for batch in batches]
@@ -147,56 +152,68 @@ def join(request: SweepRequest) -> None:
 
 def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
     """``repeat``: number of the run wanted, from 1; those before it exist already."""
-    with alone(request.folder, batch) if request.options.no_store else nullcontext():
-        whole = list(takewhile(is_whole, attempts(request.folder.absolute(), batch)))
-        left = request.run_request(batch, len(whole) + 1).paths
-        if is_whole(left.part):  # cut off after its last byte, before it was renamed
-            put_in_place(left)
-            whole.append(left.folder)
-        if len(whole) >= repeat and not request.options.again:
-            folder = whole[-1 if request.options.repeat == 1 else repeat - 1]
+    with alone(request.folder, batch) if request.no_store else nullcontext():
+        complete = list(takewhile(is_whole, attempts(request.folder.absolute(), batch)))
+        paths = request.for_run(batch, len(complete) + 1).paths
+        if is_whole(paths.part):  # cut off after its last byte, before it was renamed
+            put_in_place(paths)
+            complete.append(paths.folder)
+        if len(complete) >= repeat and not request.again:
+            folder = complete[-1 if request.repeat == 1 else repeat - 1]
             result = RunResult(batch, "ok", None, folder, skipped=True, repeat=repeat)
         else:
-            result = _run_now(request, request.run_request(batch, len(whole) + 1), listener)
+            result = _run_now(request.for_run(batch, len(complete) + 1), listener)
             result = replace(result, repeat=repeat)
+            if batch == request.batches[0] and repeat == 1:
+                note_early_stop(result.folder, listener)
         listener.finished(result)
     return result
 
 
-def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> RunResult:
-    paths = asked.paths
+def note_early_stop(folder: Path, listener: Listener) -> None:
+    """Tell the listener if the program of a run stopped after its measured steps."""
+    record = read_json(folder / "workload.json") or {}
+    steps = record.get("environment", {}).get(STOPPED_AFTER)
+    if steps is not None:
+        name = record["workload"]
+        listener.noted(f"{name} stopped after {steps} steps; --to-end runs on")
+
+
+def _run_now(request: SweepRequest, listener: Listener) -> RunResult:
+    paths = request.paths
     shutil.rmtree(paths.part, ignore_errors=True)
     paths.scratch.mkdir(parents=True)
-    commands = request.commands(asked)
+    commands = request.commands()
     for name, file in (item for command in commands for item in command.brings.items()):
         shutil.copyfile(file, paths.part / name)
     for note in filter(None, (command.note for command in commands)):
-        listener.noted(f"batch {asked.batch_size}: {note}")
+        listener.noted(f"batch {request.batch_size}: {note}")
     outcomes: list[Outcome] = []
     stop: process_run.Stopped | None = None
     for command in commands:
         if command.needs is not None and not command.needs.exists():
             break
-        start = partial(_start, command, asked, request, listener, len(outcomes))
+        start = partial(_start, command, request, listener, len(outcomes))
         try:
-            outcomes.append(retry_start(command, asked, start))
+            outcomes.append(retry_start(command, request, start))
         except process_run.Stopped as stopped:
             outcomes.append(stopped.outcome)
             stop = stop or stopped
-            # only a job, which cannot be continued, exports what was cut off
-            if not request.options.no_store:
+            # a job, which cannot be continued, also exports what was cut off
+            if not (request.no_store or evidence.has_all_steps(request)):
                 break
-    if stop is not None and not request.options.no_store:
+    is_final = stop is None or request.no_store or evidence.has_all_steps(request)
+    if not is_final:
         verdict = Verdict("partial", "interrupted before it was complete")
     else:
-        verdict = _as_stopped(request.profiler.judge(asked, tuple(outcomes)), stop)
-    _write_record(request, asked, commands, outcomes, verdict)
+        verdict = _as_stopped(request.profiler.judge(request, tuple(outcomes)), stop)
+    _write_record(request, commands, outcomes, verdict)
     shutil.rmtree(paths.scratch, ignore_errors=True)
-    if stop is None or request.options.no_store:
+    if is_final:
         put_in_place(paths)
     spent = sum(outcome.duration_ns for outcome in outcomes)
     result = RunResult(
-        asked.batch_size, verdict.status, verdict.reason, paths.folder, duration_ns=spent
+        request.batch_size, verdict.status, verdict.reason, paths.folder, duration_ns=spent
     )
     if stop is not None:
         listener.stopped(result)
@@ -205,18 +222,18 @@ def _run_now(request: SweepRequest, asked: RunRequest, listener: Listener) -> Ru
 
 
 def _as_stopped(verdict: Verdict, stop: process_run.Stopped | None) -> Verdict:
-    """The verdict on a run that was stopped: partial with a report, failed without."""
-    if stop is None:
+    """The verdict on a run that was stopped: ok with all steps, partial with a report, failed
+    without."""
+    if stop is None or verdict.status == "ok":
         return verdict
     reason = f"{stop.message} (time limit, or a cancelled or preempted job)"
     if verdict.status == "failed":
-        return Verdict("failed", f"{reason}, before there was a report: {verdict.reason}")
-    return Verdict("partial", f"{reason}: the report covers the run up to then")
+        return Verdict("failed", f"{reason}, before there was a profiler report: {verdict.reason}")
+    return Verdict("partial", f"{reason}: the profiler report covers the run up to then")
 
 
 def _start(
     command: Command,
-    asked: RunRequest,
     request: SweepRequest,
     listener: Listener,
     number: int,
@@ -224,8 +241,8 @@ def _start(
 ) -> Outcome:
     """Start one process. The first writes stdout.log and stderr.log; later ones (exports) have
     their own logs."""
-    listener.started(asked.batch_size, stage)
-    paths = asked.paths
+    listener.started(request.batch_size, stage)
+    paths = request.paths
     stdout, stderr = paths.stdout, paths.stderr
     if number:
         stdout, stderr = (
@@ -236,27 +253,26 @@ def _start(
         cwd=Path.cwd(),
         stdout=stdout,
         stderr=stderr,
-        timeout_s=request.options.timeout,
+        timeout_s=request.timeout,
         scratch=paths.scratch,
-        temporary=request.options.scratch,
-        grace_s=request.options.grace,
-        sampling=None if number else request.sampling(asked, command),
-        stall=request.stall(command),
+        temporary=request.scratch,
+        grace_s=request.grace,
+        sampling=None if number else request.sampling(command),
+        stall=request.stall_of(command),
     )
 
 
 def _write_record(
     request: SweepRequest,
-    asked: RunRequest,
     commands: tuple[Command, ...],
     outcomes: list[Outcome],
     verdict: Verdict,
 ) -> None:
-    artifact = request.profiler.artifact(asked.paths)
-    made = artifact.exists()
+    artifact = request.profiler.artifact(request.paths)
+    is_written = artifact.exists()
     first = outcomes[0] if outcomes else None
     write_json(
-        asked.paths.part / "run.json",
+        request.paths.part / "run.json",
         {
             "perfctl_run": RUN_RECORD_VERSION,
             "profiler": request.profiler.name,
@@ -265,16 +281,16 @@ def _write_record(
             "workload_arguments": request.workload_arguments,
             "variant": request.program.variant if request.program else None,
             "profiler_options": request.profiler_options,
-            "batch_size": asked.batch_size,
-            "device": asked.device,
+            "batch_size": request.batch_size,
+            "device": request.device,
             "status": verdict.status,
             "reason": verdict.reason,
             **{
                 fact: getattr(first, fact, None)
                 for fact in ("exit_code", "started_at", "duration_ns")
             },
-            "artifact": artifact.name if made else None,
-            "artifact_bytes": size(artifact) if made else None,
+            "artifact": artifact.name if is_written else None,
+            "artifact_bytes": size(artifact) if is_written else None,
             "commands": [command.argv for command in commands],
             "environment": request.facts(commands),
         },
@@ -286,8 +302,8 @@ def _sweep_record(request: SweepRequest) -> dict[str, Any]:
         "perfctl_sweep": 1,
         "name": request.name,
         "profiler": request.profiler.name,
-        "command": request.options.command_line,
-        "batches": request.options.batches,
+        "command": request.command_line,
+        "batches": request.batches,
         "host": request.host,
         "script_sha256": request.program.identity()[-1] if request.program else None,
     }

@@ -48,8 +48,8 @@ def read_ways(text: str) -> tuple[Way, ...]:
     for piece in (piece.strip() for piece in text.split(",")):
         device, colon, also = piece.partition(":")
         if device not in _WITH or (colon and also not in _WITH[device]):
-            known = ", ".join(f"{one}[:{'|'.join(more)}]" for one, more in _WITH.items())
-            raise UsageError(f"invalid value '{piece}' for `devices`", f"Use {known}")
+            choices = ", ".join(f"{name}[:{'|'.join(more)}]" for name, more in _WITH.items())
+            raise UsageError(f"invalid value '{piece}' for `devices`", f"Use {choices}")
         ways.append(Way(device, also or None))
     if len(ways) < 2:
         problem = "`devices` needs at least two entries; perfctl compares the others with the first"
@@ -105,4 +105,4 @@ def check_way(way: Way, request: SweepRequest) -> None:
 
 def identify(request: SweepRequest) -> str:
     """Return what tells requests apart that have the same folder."""
-    return request.with_options(sweep_name=None).name
+    return replace(request, sweep_name=None).name

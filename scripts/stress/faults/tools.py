@@ -20,23 +20,17 @@ from scene import Broken, Fault, Scene, Skipped
 
 from perfctl.orchestrator.launch.machine import tools as installed
 from perfctl.orchestrator.launch.process import run
-from perfctl.orchestrator.launch.profilers.base import (
-    Command,
-    Outcome,
-    Profiler,
-    RunRequest,
-    Verdict,
-)
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Verdict
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
+from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
 
-Before = Callable[[RunRequest], None]
+Before = Callable[[SweepRequest], None]
 """What is done to the run before a stage: nothing, or some harm."""
 
 
-def _nothing(request: RunRequest) -> None:
+def _nothing(request: SweepRequest) -> None:
     pass
 
 
@@ -46,7 +40,7 @@ def _judged(
     lines: str,
     before: Before = _nothing,
     between: Before = _nothing,
-) -> tuple[Verdict, list[Outcome], RunRequest]:
+) -> tuple[Verdict, list[Outcome], SweepRequest]:
     """What perfctl makes of a program of these shell lines; ``between`` acts after the profile and
     before the export."""
     if installed.find(profiler.name) is None:
@@ -55,12 +49,18 @@ def _judged(
     program = folder / "program.sh"
     program.write_text(f"#!/bin/bash\n{lines}\n")
     program.chmod(0o755 if lines else 0o644)
-    paths = RunPaths(folder / "sweep", 16)
-    paths.scratch.mkdir(parents=True)
-    device = "cuda" if profiler.name == "ncu" else "cpu"
-    request = RunRequest(
-        "mnist_cnn", (), 16, device, paths, str(program) if lines else "/no/such/python"
+    request = SweepRequest(
+        profiler=profiler,
+        workload="mnist_cnn",
+        device="cuda" if profiler.name == "ncu" else "cpu",
+        host="host",
+        python=str(program) if lines else "/no/such/python",
+        batches=(16,),
+        out=folder,
+        sweep_name="sweep",
     )
+    paths = request.paths
+    paths.scratch.mkdir(parents=True)
     before(request)
     outcomes: list[Outcome] = []
     for command in profiler.commands(request):
@@ -120,7 +120,7 @@ def _ncu_programs(scene: Scene) -> None:
         _is("failed", says, scene, Ncu(metrics="fadd"), lines)
 
 
-def _in_the_way(request: RunRequest, suffix: str) -> None:
+def _in_the_way(request: SweepRequest, suffix: str) -> None:
     report = request.paths.report(suffix)
     report.mkdir()
     (report / "of somebody else").touch()
@@ -158,7 +158,7 @@ def _write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def _cut(request: RunRequest) -> None:
+def _cut(request: SweepRequest) -> None:
     report = request.paths.report(".nsys-rep")
     if not report.exists():
         raise Broken("nsys made no report that could be cut")

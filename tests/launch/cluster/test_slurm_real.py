@@ -272,7 +272,7 @@ def test_a_profiler_that_meets_the_time_limit_leaves_a_partial_report(
     repeat_what_nsys_could_not_start(cluster, endless)
     assert states(endless) == {2: "partial"}, said(endless, 2)
     assert "told to stop" in endless.state(endless.tasks[0]).read_text()
-    assert "the report covers the run up to then" in said(endless, 2)
+    assert "the profiler report covers the run up to then" in said(endless, 2)
     home = endless.folder.parents[1]
     assert rows(home / "perfctl.db") == [("nsys", 2, "partial")]
     with closing(sqlite3.connect(home / "perfctl.db")) as connection, connection:

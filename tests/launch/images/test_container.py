@@ -23,7 +23,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
-from perfctl.orchestrator.launch.sweep.options import DEFAULTS, SweepOptions, reject_placement
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, reject_placement
 from perfctl.orchestrator.launch.sweep.plan import program_words
 from tests.launch.small_profiler import asked
 
@@ -137,13 +137,13 @@ def test_another_image_makes_another_sweep_and_none_leaves_the_name_as_it_was(
     sif = tmp_path / "x.sif"
     sif.write_text("one")
     plain = asked(tmp_path)
-    first = replace(plain, image=Image(str(sif), "apptainer"))
+    first = replace(plain, container=Image(str(sif), "apptainer"))
     names = {plain.name, first.name}
     sif.write_text("rebuilt")
-    names.add(replace(plain, image=Image(str(sif), "apptainer")).name)
+    names.add(replace(plain, container=Image(str(sif), "apptainer")).name)
     assert len(names) == 3
     assert next(iter(sweep.commands(first)))[1].argv[0] == "apptainer"
-    assert first.run_request(16).python == "python3"
+    assert first.for_run(16).interpreter == "python3"
 
 
 def test_what_perfctl_runs_inside_of_is_read_from_variables_and_files(
@@ -336,5 +336,5 @@ def test_options_that_make_no_sense_are_refused_in_one_line(
     assert said in err and len(err.splitlines()) == 1
     with pytest.raises(UsageError, match="does not accept `devices`, `image`"):
         reject_placement(SweepOptions(bind=("/data",)), "an estimate")
-    reject_placement(DEFAULTS, "an estimate")
+    reject_placement(SweepOptions(), "an estimate")
     assert list(tmp_path.iterdir()) == []

@@ -17,7 +17,7 @@ from perfctl.orchestrator.launch.machine import doctor, tools
 from perfctl.orchestrator.launch.profilers import outcome
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
-from perfctl.orchestrator.launch.profilers.table import RECORDERS
+from perfctl.orchestrator.launch.profilers.replay import RECORDERS
 
 
 def test_each_profiler_is_listed_under_its_own_name():

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from dataclasses import replace
 
 import pytest
@@ -75,7 +76,7 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
 
 def ranks(make_request):
     program = Program(
-        "/opt/python", (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None
+        sys.executable, (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None
     )
     return replace(make_request("cuda"), program=program)
 
@@ -88,8 +89,8 @@ def test_of_a_launcher_rank_0_starts_its_own_ncu_and_the_others_run_as_usual(mak
     inner = json.loads(profile.argv[at + 1])
     assert inner[:4] == ["ncu", "--force-overwrite", "--export", f"{part}/report{{rank}}.ncu-rep"]
     assert inner[-2:] == ["--kernel-name", ncu.kernel_filter(None)]
-    assert "/opt/python" not in inner
-    assert profile.argv[:3] == ("/opt/python", "-m", "perfctl.workloads")
+    assert sys.executable not in inner
+    assert profile.argv[:3] == (sys.executable, "-m", "perfctl.workloads")
     assert profile.argv[at + 2 :] == (
         "--under-rank",
         "0",
@@ -115,7 +116,7 @@ def test_every_rank_may_be_counted_and_then_gets_its_own_table(make_request):
     assert profile.argv[at + 2 :] == ("--", "torchrun", "--nproc-per-node", "2", "t.py", "16")
     assert table.argv[:3] == ("ncu", "--import", f"{part}/report.ncu-rep")
     module = "perfctl.orchestrator.launch.profilers.rank_tables"
-    assert others.argv == ("/opt/python", "-m", module, f"{part}/report.ncu-rep")
+    assert others.argv == (sys.executable, "-m", module, f"{part}/report.ncu-rep")
     assert (dict(others.environment), others.needs) == ({"LC_ALL": "C"}, part / "report.ncu-rep")
 
 
@@ -266,7 +267,7 @@ RETURNED = "==ERROR== The application returned an error code (3).\n"
             {"exit_code": 1, "stderr": "required fields are missing\n"},
             "partial",
             (
-                "the report is complete, but this ncu could not export it as CSV: required fields "
+                "the profiler report is complete, but this ncu could not export it as CSV: required fields "
                 "are missing. "
             ),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +17,6 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.program import Program
-from perfctl.orchestrator.launch.sweep.folders import RunPaths
 
 
 def make_database(path: Path, *tables: str) -> None:
@@ -109,7 +109,7 @@ def test_on_a_cpu_it_records_the_range_around_the_measured_steps(make_request):
 
 def test_each_rank_of_a_launcher_starts_its_own_nsys(make_request):
     program = Program(
-        "/opt/python", (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None
+        sys.executable, (), ("torchrun", "--nproc-per-node", "2", "t.py", "{batch}"), "t.py", None
     )
     request = replace(make_request("cpu"), program=program)
     part = request.paths.part
@@ -130,7 +130,7 @@ def test_each_rank_of_a_launcher_starts_its_own_nsys(make_request):
         "--export=sqlite",
     ]
     assert profile.argv == (
-        "/opt/python",
+        sys.executable,
         "-m",
         "perfctl.workloads",
         "--batch",
@@ -175,9 +175,7 @@ def test_an_nsys_without_the_option_is_not_asked_for_graph_nodes(make_request, m
 
 
 def test_a_percent_sign_in_a_path_is_not_a_pattern(tmp_path, make_request):
-    profile, _ = Nsys().commands(
-        replace(make_request("cpu"), paths=RunPaths(tmp_path / "100%q{HOME}", 16))
-    )
+    profile, _ = Nsys().commands(replace(make_request("cpu"), sweep_name="100%q{HOME}"))
     assert f"--output={tmp_path}/100%%q{{HOME}}/b16.part/report" in profile.argv
 
 
@@ -238,7 +236,7 @@ DROPPED = (
                 "stderr": "Exportation error: Version number is invalid: 2024@6@2@225-246.\n",
             },
             "failed",
-            ("the export failed", "holds no data", "newer nsys"),
+            ("the export failed", "holds no data", "A newer nsys"),
         ),
     ],
 )
@@ -423,7 +421,7 @@ def test_it_says_how_to_get_nsys_and_what_works_without(monkeypatch):
 
 def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_path, make_request):
     with pytest.raises(UsageError, match="quotation mark") as caught:
-        Nsys().commands(replace(make_request(), paths=RunPaths(tmp_path / 'a "b"', 16)))
+        Nsys().commands(replace(make_request(), sweep_name='a "b"'))
     assert "`out`" in str(caught.value)
 
 

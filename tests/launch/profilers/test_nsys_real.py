@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers.base import Outcome, RunRequest
+from perfctl.orchestrator.launch.profilers.base import Outcome
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 pytestmark = [
     pytest.mark.skipif(tools.find("nsys") is None, reason="nsys is not installed"),
@@ -30,7 +31,7 @@ for name in ("warm", "perfctl:window", "after"):
 """
 
 
-def run(profiler: Nsys, request: RunRequest, processes, **options) -> tuple[Outcome, ...]:
+def run(profiler: Nsys, request: SweepRequest, processes, **options) -> tuple[Outcome, ...]:
     """As a sweep does: each command in turn, the later ones when what they need is there."""
     outcomes: list[Outcome] = []
     for command in profiler.commands(request):

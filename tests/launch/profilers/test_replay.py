@@ -13,8 +13,9 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process import run as process_run
-from perfctl.orchestrator.launch.profilers.base import RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.replay import Replay
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def recording(tmp_path: Path) -> Path:
     return folder
 
 
-def run(recording: Path, request: RunRequest) -> Verdict:
+def run(recording: Path, request: SweepRequest) -> Verdict:
     (command,) = Replay(recording).commands(request)
     paths = request.paths
     logs = {"stdout": paths.stdout, "stderr": paths.stderr}
@@ -109,7 +110,7 @@ def test_a_recorded_failure_stays_one(recording, make_request):
 
 def test_a_batch_size_that_was_not_recorded_fails_and_says_which_were(recording, make_request):
     asked = make_request()
-    request = replace(asked, batch_size=99, paths=replace(asked.paths, batch_size=99))
+    request = replace(asked, batches=(99,))
     request.paths.part.mkdir()
     verdict = run(recording, request)
     assert verdict.status == "failed"
@@ -149,7 +150,7 @@ def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
     replay = Replay(recording)
     assert (replay.repeats((8,)), replay.repeats((8, 16)), replay.repeats((64,))) == (3, 2, 1)
     asked = make_request()
-    second = replace(asked, paths=replace(asked.paths, attempt=2))
-    fourth = replace(asked, paths=replace(asked.paths, attempt=4))
+    second = replace(asked, attempt=2)
+    fourth = replace(asked, attempt=4)
     assert replay.commands(second)[0].argv[3] == str(recording / "b16.2")
     assert replay.commands(fourth)[0].argv[3] == str(recording / "b16")

@@ -9,14 +9,16 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.errors import Interrupted, UsageError
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, RunRequest, Verdict
+from perfctl.orchestrator.launch.profilers import outcome
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Verdict
+from perfctl.orchestrator.launch.program import Program
 from perfctl.orchestrator.launch.sweep import folders, sweep
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from tests.launch import small_profiler
@@ -42,14 +44,14 @@ class Exporting(Small):
     program: str = WRITES
     name: str = "exporting"
 
-    def commands(self, request: RunRequest) -> tuple[Command, ...]:
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         raw, report = request.paths.report(".raw"), self.artifact(request.paths)
         profile = Command((sys.executable, "-S", "-c", self.program, str(raw)), "profile")
         return profile, Command(
             (sys.executable, "-S", "-c", EXPORTS, str(raw), str(report)), "export", needs=raw
         )
 
-    def judge(self, request: RunRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         if not self.artifact(request.paths).exists():
             return Verdict("failed", "there is no report")
         return (
@@ -57,6 +59,13 @@ class Exporting(Small):
             if outcomes[0].exit_code == 0
             else Verdict("partial", "it did not end by itself")
         )
+
+
+class Judging(Exporting):
+    """One whose verdict is that of perfctl's own profilers."""
+
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        return outcome.verdict_of(request, outcomes[0], None, "")
 
 
 def asked(
@@ -107,6 +116,30 @@ def test_a_run_that_is_told_to_stop_is_exported_and_kept_as_partial(tmp_path: Pa
     assert [result.skipped for result in sweep.run(asked(tmp_path), Listener())] == [True]
 
 
+STEPS = {"status": "ok", "options": {"steps": 1}, "steps": [{"phase": "step"}]}
+RECORDS = (
+    f"import sys, pathlib; path = pathlib.Path(sys.argv[1]); "
+    f"path.with_name('workload.json').write_text({json.dumps(STEPS)!r})"
+)
+
+
+@pytest.mark.parametrize("no_store", [True, False])
+def test_a_run_that_is_stopped_after_all_its_steps_is_complete(
+    tmp_path: Path, no_store: bool
+) -> None:
+    program = f"{RECORDS}; path.write_text('all'); import time; time.sleep(600)"
+    request = replace(
+        asked(tmp_path, program, no_store=no_store),
+        profiler=Judging(program),
+        program=Program(sys.executable, (), ("x.py",), "x.py", None),
+    )
+    heard: list[RunResult] = []
+    stopped(request, stopped=heard.append)
+    assert [(result.status, result.reason) for result in heard] == [("ok", None)]
+    assert (request.folder / "b16" / "report.txt").read_text() == "exported all"
+    assert sweep.run(request, Listener())[0].skipped
+
+
 def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(
     tmp_path: Path,
 ) -> None:
@@ -114,7 +147,7 @@ def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(
     stopped(request, "stdout.log")
     said = record(request.folder / "b16")
     assert said["status"] == "failed"
-    assert "before there was a report: there is no report" in str(said["reason"])
+    assert "before there was a profiler report: there is no report" in str(said["reason"])
 
 
 def test_a_profiler_gets_the_time_to_write_its_report_that_was_asked_for(tmp_path: Path) -> None:

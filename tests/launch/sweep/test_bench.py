@@ -7,7 +7,6 @@ from pathlib import Path
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep import bench
 from perfctl.orchestrator.launch.sweep.bench import Budget, Point
-from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.request import Listener, SweepRequest
 
 
@@ -59,19 +58,16 @@ def measure(folder: Path, count: int, budget: Budget) -> tuple[tuple[Point, ...]
 
     def request(point: Point) -> SweepRequest:
         return SweepRequest(
-            NoProfiler(),
-            "families",
-            (),
-            "cpu",
-            "here",
-            SweepOptions(
-                batches=(point.batch,),
-                out=folder,
-                command_line="perfctl",
-                sweep_name="b",
-                sample="off",
-            ),
+            profiler=NoProfiler(),
+            workload="families",
+            device="cpu",
+            host="here",
             python="/bin/false",
+            batches=(point.batch,),
+            out=folder,
+            command_line="perfctl",
+            sweep_name="b",
+            sample="off",
         )
 
     return points, bench.run(points, request, budget, Listener())

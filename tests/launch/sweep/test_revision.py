@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.launch.sweep.request import revision
+from perfctl.orchestrator.launch.sweep.request import read_revision
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 MOMENT = "2026-01-02T03:04:05+00:00"
@@ -37,7 +37,7 @@ def code(tmp_path: Path) -> Path:
 
 
 def test_a_clean_commit_is_named_with_its_time(code: Path) -> None:
-    said = revision(code, code / "train.py")
+    said = read_revision(code, code / "train.py")
     assert said == {
         "commit": git(code, "rev-parse", "HEAD"),
         "commit_time": MOMENT,
@@ -47,19 +47,19 @@ def test_a_clean_commit_is_named_with_its_time(code: Path) -> None:
 
 def test_a_changed_file_is_said(code: Path) -> None:
     (code / "train.py").write_text("print(2)\n")
-    assert revision(code, code / "train.py")["uncommitted_changes"] == "yes"
+    assert read_revision(code, code / "train.py")["uncommitted_changes"] == "yes"
 
 
 def test_a_script_that_git_does_not_track_is_a_change(code: Path) -> None:
     (code / "other.py").write_text("print(3)\n")
-    assert revision(code, code / "other.py")["uncommitted_changes"] == "yes"
-    assert revision(code, code / "train.py")["uncommitted_changes"] == "no"
+    assert read_revision(code, code / "other.py")["uncommitted_changes"] == "yes"
+    assert read_revision(code, code / "train.py")["uncommitted_changes"] == "no"
 
 
 def test_a_folder_without_repository_or_commit_has_no_commit(tmp_path: Path) -> None:
-    assert revision(tmp_path) == {}
+    assert read_revision(tmp_path) == {}
     git(tmp_path, "init", "-q")
-    assert revision(tmp_path) == {}
+    assert read_revision(tmp_path) == {}
 
 
 def test_no_program_of_the_repository_is_started(code: Path) -> None:
@@ -67,5 +67,5 @@ def test_no_program_of_the_repository_is_started(code: Path) -> None:
     trap.write_text(f"#!/bin/sh\ntouch {code}/sprung\n")
     trap.chmod(0o755)
     git(code, "config", "core.fsmonitor", str(trap))
-    assert revision(code)["uncommitted_changes"] == "no"
+    assert read_revision(code)["uncommitted_changes"] == "no"
     assert not (code / "sprung").exists()

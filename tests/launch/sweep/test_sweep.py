@@ -71,7 +71,7 @@ def test_run_again_it_skips_what_is_whole_and_repeats_what_failed(tmp_path: Path
 def test_again_repeats_everything_and_keeps_what_the_store_refers_to(tmp_path: Path) -> None:
     request = asked(tmp_path)
     run(request)
-    started, again = run(request.with_options(again=True))
+    started, again = run(replace(request, again=True))
     assert started == [16, 32, 64]
     assert sorted(reports(request)) == ["b16", "b16.2", "b32", "b32.2", "b64", "b64.2"]
     assert [result.folder.name for result in again] == ["b16.2", "b32.2", "b64.2"]
@@ -84,12 +84,12 @@ def test_a_repetition_that_fails_harms_nothing_that_was_whole(tmp_path: Path) ->
     )
     sweep.run(request, Listener())
     switch.touch()
-    (failed,) = sweep.run(request.with_options(again=True), Listener())
+    (failed,) = sweep.run(replace(request, again=True), Listener())
     assert (failed.status, failed.folder.name) == ("failed", "b16.2")
     assert sweep.is_whole(request.folder / "b16")
     assert sweep.run(request, Listener())[0].skipped
     switch.unlink()
-    assert sweep.run(request.with_options(again=True), Listener())[0].folder.name == "b16.2"
+    assert sweep.run(replace(request, again=True), Listener())[0].folder.name == "b16.2"
 
 
 def test_a_report_that_was_cut_since_is_not_whole(tmp_path: Path) -> None:
@@ -240,6 +240,6 @@ def test_a_profiler_that_could_not_start_beside_another_is_started_once_more(
     request = asked(tmp_path, Small(BUSY.format(fails=fails, said=said), nsys.BUSY), (16,))
     stages: list[str] = []
     (result,) = sweep.run(request, Listener(started=lambda batch, stage: stages.append(stage)))
-    assert (result.status, len((request.options.out / "tries").read_text())) == (status, tries)
+    assert (result.status, len((request.out / "tries").read_text())) == (status, tries)
     assert stages == ["profile", "profile-again"][:tries]
     assert ("trying once more" in (result.folder / "stderr.log").read_text()) == (tries == 2)

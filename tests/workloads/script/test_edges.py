@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.forked import PERFCTL, Forks
+from tests.workloads import started
 
 torch = pytest.importorskip("torch")
 
@@ -257,3 +258,58 @@ def test_shapes_are_of_one_whole_step(ended):
         ]
         assert [op["layer"] for op in forward] == ["model.0", "model.1", "model.2"]
         assert {op["calls"] for op in forward} == {1}
+
+
+STOPS = """
+import atexit, sys, threading
+import torch
+model, losses = torch.nn.Linear(4, 2), []
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+atexit.register(lambda: print("at exit"))
+def train():
+    try:
+        for number in range(9):
+            model(torch.ones(3, 4)).sum().backward()
+            optimizer.step()
+    finally:
+        print("steps", number + 1)
+    print("the end")
+if sys.argv[1:] == ["thread"]:
+    thread = threading.Thread(target=train); thread.start(); thread.join()
+else:
+    train()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "printed"),
+    [
+        (("--stop",), {}, ["steps 5", "at exit"]),
+        ((), {}, ["steps 9", "the end", "at exit"]),
+        (("--stop",), {"RANK": "0", "WORLD_SIZE": "2"}, ["steps 9", "the end", "at exit"]),
+        (("--stop", "thread"), {}, ["steps 9", "the end", "at exit"]),
+    ],
+    ids=["stops", "runs to its end", "one of two ranks", "in another thread"],
+)
+def test_a_script_that_stops_after_its_steps_exits_normally(
+    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], printed: list[str]
+) -> None:
+    script, record = tmp_path / "stops.py", tmp_path / "record.json"
+    script.write_text(STOPS)
+    own = (*started.PERFCTL, "--record", str(record), "--steps", "3", "--warmup", "2")
+    stop = tuple(word for word in words if word == "--stop")
+    asked = (*own, *stop, "--", str(script), *(word for word in words if word not in stop))
+    done = started.start(tmp_path, *asked, **variables)
+    assert (done.returncode, done.stdout.splitlines()) == (0, printed), done.stderr
+    stopped = printed[0] == "steps 5"
+    line = "perfctl: stops.py stopped after 5 steps; --to-end runs on"
+    assert (line in done.stderr.splitlines()) == stopped
+    content = json.loads(record.read_text())
+    assert (
+        content["status"],
+        len([row for row in content["steps"] if row["phase"] == "step"]),
+    ) == (
+        "ok",
+        3,
+    )
+    assert content["environment"].get("stopped_after_steps") == ("5" if stopped else None)

@@ -8,6 +8,7 @@ torch = pytest.importorskip("torch")
 
 from perfctl.workloads.run.record import Record  # noqa: E402
 from perfctl.workloads.script.counting import Samples  # noqa: E402
+from perfctl.workloads.script.facts import Facts  # noqa: E402
 
 
 def stated(samples: Samples, asked: int | None) -> tuple[dict[str, float | None], list[str]]:
@@ -77,3 +78,28 @@ def test_a_shorter_last_batch_lowers_the_mean() -> None:
         "samples_per_step": (16 + 16 + 10) / 3,
         "batches_per_step": 2.0,
     }
+
+
+@pytest.mark.parametrize(
+    ("shape", "requested", "samples", "stated_shape"),
+    [
+        ((64, 32), 64, {}, None),
+        ((64, 32), 48, {"samples_per_step": 64.0}, "64x32"),
+        ((64, 32), 128, {"samples_per_step": 64.0}, "64x32"),
+        ((64, 32), 16, {"samples_per_step": None}, "64x32"),  # 4 rows of each, or not used
+        ((35, 16, 8), 16, {}, "35x16x8"),
+    ],
+)
+def test_the_samples_of_a_step_are_those_that_the_model_received(
+    shape: tuple[int, ...],
+    requested: int,
+    samples: dict[str, float | None],
+    stated_shape: str | None,
+) -> None:
+    facts, record = Facts(), Record("x.py", requested, None, None, None)
+    facts.note_call(torch.nn.Linear(shape[-1], 2), (shape,), 0)
+    facts.fill(record)
+    assert {summary.name: summary.value for summary in record.summaries} == samples
+    assert record.environment.get("input_shape") == stated_shape
+    reasons = [gap.quantity for gap in record.gaps if gap.quantity == "batch_size"]
+    assert reasons == ([] if stated_shape is None else ["batch_size"])

@@ -1,0 +1,31 @@
+"""Batch sizes that a program did not use: expected from what its model received."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfctl.records.run import UnusedBatchSizes, find_unused_batch_sizes
+
+
+@pytest.mark.parametrize(
+    ("inputs", "unused"),
+    [
+        ([(64, None), (128, "64x32")], UnusedBatchSizes((128,), 64)),
+        ([(16, "64x32"), (32, "64x32")], UnusedBatchSizes((16, 32), 64)),
+        ([(48, "64x32")], UnusedBatchSizes((48,), 64)),
+        ([(16, None), (32, None)], None),
+        ([(16, "3136x768"), (32, "6272x768")], None),  # a row for each part of an image
+        ([(16, "35x16x100"), (32, "35x32x100"), (35, None)], None),  # a recurrent network
+        ([(16, "32x3x8x8")], None),  # two views of each image, or not used: both fit
+        ([(None, "64x32"), (None, None)], None),
+    ],
+)
+def test_the_same_input_at_two_batch_sizes_or_one_that_cannot_fit_proves_it(
+    inputs: list[tuple[int | None, str | None]], unused: UnusedBatchSizes | None
+) -> None:
+    assert find_unused_batch_sizes(inputs) == unused
+
+
+def test_the_sentence_names_all_sizes() -> None:
+    said = "did not use the batch sizes 16, 32: its model received 64 samples"
+    assert str(UnusedBatchSizes((16, 32), 64)) == said
