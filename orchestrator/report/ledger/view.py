@@ -14,6 +14,7 @@ from perfctl.orchestrator.report.ledger.page import (
     FOLD_FROM,
     MINOR_SHARE,
     LedgerGroup,
+    LedgerLine,
     LedgerView,
     ledger_view,
 )
@@ -25,9 +26,18 @@ from perfctl.orchestrator.report.ledger.phases import (
     short_parts,
 )
 from perfctl.orchestrator.report.ledger.roofline import whole_percent
+from perfctl.orchestrator.report.numbers import full, si
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
-from perfctl.orchestrator.report.tables import Cell, Column, Table, dense_table, text_cell
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    dense_table,
+    nothing,
+    number_cell,
+    text_cell,
+)
 from perfctl.orchestrator.report.view import View
 
 LONG_NAME = 16
@@ -139,7 +149,11 @@ def ranks_views(analyses: Iterable[Analysis], shape: LedgerShape) -> Iterator[Vi
 
 
 def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]]:
-    """Return the rows of a ledger as one table, and at most two lines below it."""
+    """Return the rows of a ledger as one table, and at most two lines below it.
+
+    If FLOPs were executed or derived, or there is one batch size, a row is a layer, pass and batch
+    size. Otherwise a row is a layer and pass, with its time and share at each batch size.
+    """
     groups = list(view.groups)
     if not shape.is_document:
         short = short_parts([group.layer for group in groups])
@@ -158,7 +172,12 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     some = sizes
     if shape.is_whole and not shape.has_all_batches and len(sizes) > 3:
         some = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
-    table = _draw_rows(view.columns, [group for group in groups if group not in small], some, shape)
+    chosen = [group for group in groups if group not in small]
+    labels = {column.label for column in view.columns}
+    if len(sizes) > 1 and "time" in labels and "executed" not in labels and not shape.is_document:
+        table = _draw_times(chosen, some)
+    else:
+        table = _draw_rows(view.columns, chosen, some, shape)
     hints = {
         f"--all ({len(small)} rows below {MINOR_SHARE:.0%})": bool(small),
         "--wide (all batch sizes)": len(some) < len(sizes),
@@ -216,6 +235,52 @@ def _draw_rows(
                     cells["share"] = replace(line.cells["share"], text=share)
                 rows.append([cells[head.label] for head in heads])
     return dense_table("Ledger" if shape.is_document else "", heads, rows)
+
+
+def _draw_times(groups: Sequence[LedgerGroup], sizes: Sequence[int]) -> Table:
+    """Return a row for each layer and pass, with time and share at each of these batch sizes."""
+    columns = (
+        Column("layer", style="code"),
+        Column("pass", style="text"),
+        Column("FLOPs/sample", is_optional=True, note="estimated; 1 multiply-add = 2 FLOPs"),
+        *(Column(f"batch {size}", base="ns") for size in sizes),
+    )
+    rows = []
+    for group in groups:
+        lines = {line.batch: line for line in group.lines}
+        names = text_cell(group.layer), text_cell(group.direction)
+        times = (_time_and_share(lines.get(size)) for size in sizes)
+        rows.append((*names, _estimate_per_sample(group), *times))
+    return Table(columns, tuple(rows), "")
+
+
+def _time_and_share(line: LedgerLine | None) -> Cell:
+    """Return "12.1 ms  21%"."""
+    if line is None:
+        return nothing("not timed")
+    cell = line.cells["time"]
+    share = "" if line.share is None else whole_percent(line.share)
+    if cell.unit is None:
+        return cell
+    return replace(cell, text=f"{cell.text} {cell.unit:<2}{share:>4}", unit=None)
+
+
+def _estimate_per_sample(group: LedgerGroup) -> Cell:
+    """Return the estimated FLOPs of one sample, by the smallest batch size that has them."""
+    for line in group.lines:
+        cell = line.cells["estimate"]
+        if isinstance(cell.value, int | float) and line.batch:
+            value = cell.value / line.batch
+            bound = "≥ " if cell.is_lower_bound else ""
+            return number_cell(
+                si(value),
+                full(value, "FLOP"),
+                value,
+                style=cell.style,
+                mark=bound,
+                is_lower_bound=cell.is_lower_bound,
+            )
+    return group.lines[0].cells["estimate"]
 
 
 def explain_rows(view: LedgerView) -> Iterator[str]:
