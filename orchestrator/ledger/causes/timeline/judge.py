@@ -180,6 +180,7 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
         share,
         "the time of the steps",
         f"{TALK_TODO}.",
+        step_share=share,
     )
 
 
@@ -219,6 +220,7 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
         "the time of the steps",
         f"{GRAPH_TODO}.",
         "plausible",
+        step_share=share,
     )
 
 
@@ -280,7 +282,8 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
         f"{where}"
     )
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))
-    return RunVerdict("host sync", text, share, "the time of the steps", f"{'. '.join(todos)}.")
+    todo = f"{'. '.join(todos)}."
+    return RunVerdict("host sync", text, share, "the time of the steps", todo, step_share=share)
 
 
 def _lost(timeline: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:

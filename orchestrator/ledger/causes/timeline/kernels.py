@@ -133,7 +133,13 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
             f"{max(pairs, key=lambda pair: pairs[pair])}"
         )
     return RunVerdict(
-        "dtype casts", f"{text}.", share, "the kernel time", f"{CAST_TODO}.", kernels=names
+        "dtype casts",
+        f"{text}.",
+        share,
+        "the kernel time",
+        f"{CAST_TODO}.",
+        kernels=names,
+        step_share=took / timeline.length,
     )
 
 
@@ -200,6 +206,7 @@ def chains(timeline: Timeline) -> RunVerdict | None:
         f"{CHAIN_TODO}.",
         "plausible",
         names_by_time(kernels),
+        (took - longest) / timeline.length,
     )
 
 
@@ -336,7 +343,13 @@ def _unused(
         text += f". The run recorded {' and '.join(flags)} as off"
     todo = _HALVES_TODO if math == "fp16" else _TODO[tensor.precision]
     return RunVerdict(
-        "unused tensor cores", f"{text}.", share, "the kernel time", f"{todo}.", kernels=names
+        "unused tensor cores",
+        f"{text}.",
+        share,
+        "the kernel time",
+        f"{todo}.",
+        kernels=names,
+        step_share=took * (1 - 1 / tensor.ratio) / timeline.length,
     )
 
 
