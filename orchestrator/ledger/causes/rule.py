@@ -258,8 +258,11 @@ def times(factor: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share as text: 0.0156 -> "1.6%"."""
-    return f"{100 * share:.0f}%" if share >= 0.095 else f"{100 * share:.2g}%"
+    """Return a share as text: 0.0156 -> "1.6%"; "< 0.1%" and "> 99.9%" instead of 0 and 100 for
+    a part."""
+    if 0 < share < 0.0005:
+        return "< 0.1%"
+    return "> 99.9%" if 0.9995 <= share < 1 else f"{100 * share:.1f}%"
 
 
 def amount(flops: float) -> str:

@@ -21,7 +21,15 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from, fits
-from perfctl.orchestrator.ledger.usage.run_usage import COPIES, DATA, Busy, Idle, RunUsage
+from perfctl.orchestrator.ledger.usage.run_usage import (
+    COPIES,
+    DATA,
+    HOST,
+    LAUNCH,
+    Busy,
+    Idle,
+    RunUsage,
+)
 from perfctl.orchestrator.report.findings.rank import Steps, with_impact
 from perfctl.orchestrator.report.numbers import percent, size, time
 from perfctl.orchestrator.report.page.kernels import run_label
@@ -131,8 +139,7 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
     cause, length = max(idle.by_cause.items(), key=lambda item: item[1])
     ranges = (gap.around for gap in idle.largest if gap.cause == DATA and gap.around)
     where = next((f" ({shorten_middle(name)})" for name in ranges if cause == DATA), "")
-    total = sum(idle.by_cause.values())
-    text = f" {time(length)} of the {time(total)} without a kernel {_IDLE_CAUSES[cause]}{where}."
+    text = f" {time(length)} of the idle time {_IDLE_CAUSES[cause]}{where}."
     longest, idle_ns = idle.largest[0], busy.window_ns - busy.running_ns
     steady = next((item for item in prepared.usage.steady if item.device == busy.device), None)
     if longest.length_ns >= ONE_GAP_SHARE_MIN * idle_ns:
@@ -143,6 +150,7 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
         )
         ends = f" from {after} to {before}" if after and before else ""
         host = f", while the host was in {shorten_middle(longest.around)}" if longest.around else ""
+        text = "" if cause in (HOST, LAUNCH) else text
         text += (
             f" One idle gap takes {time(longest.length_ns)}{ends}{host}; without it, kernels ran "
             f"for {percent(busy.running_ns / rest)} of {time(rest)}."

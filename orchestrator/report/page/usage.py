@@ -74,7 +74,7 @@ _UNSAID = "the step names do not contain it"
 def busy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Share of time with a kernel running, a row a device, and a row a stream where there
     are several."""
-    found = [item for run in runs for item in run.busy]
+    found = [item for run in runs for item in (*run.busy, *run.steady)]
     windows = "; ".join(dict.fromkeys(item.window for item in found))
     columns = [
         SHOWN_RUN,

@@ -107,7 +107,7 @@ def test_tf32_of_a_geforce_is_no_faster_than_fp32_so_bf16_is_named() -> None:
     assert found is not None
     assert (
         "2 times that peak in bf16" in found.sentence
-        and "at most 50% of the kernel time" in found.sentence
+        and "at most 50.0% of the kernel time" in found.sentence
     )
 
 

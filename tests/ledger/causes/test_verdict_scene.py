@@ -22,10 +22,10 @@ def test_a_factor_has_three_digits_behind_the_point_below_2_and_two_above(
     [
         (0.0156, "1.6%"),
         (0.0949, "9.5%"),
-        (0.095, "10%"),
-        (0.5, "50%"),
-        (2, "200%"),
-        (0, "0%"),
+        (0.095, "10.0%"),
+        (0.5, "50.0%"),
+        (2, "200.0%"),
+        (0, "0.0%"),
     ],
 )
 def test_a_share_has_two_digits(share: float, said: str) -> None:
