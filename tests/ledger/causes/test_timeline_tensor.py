@@ -51,7 +51,7 @@ def test_fp32_products_on_an_a100_leave_its_tf32_unused() -> None:
     assert found is not None
     assert found.share == pytest.approx(0.6)
     assert "156 TFLOP/s against 19.5" in found.sentence and "in TF32" in found.sentence
-    assert f"at most {60 * (1 - 1 / (156 / 19.5)):.0f}% of the kernel time" in found.sentence
+    assert f"at most {60 * (1 - 1 / (156 / 19.5)):.1f}% of the kernel time" in found.sentence
     assert "set_float32_matmul_precision('high')" in found.todo
 
 
