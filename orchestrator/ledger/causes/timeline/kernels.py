@@ -121,7 +121,8 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
     if share < PASSES_SHARE_MIN:
         return None
     text = (
-        f"Casts: {percent(share)} of the kernel time ({milliseconds(took)}, {count_things(count, 'kernel')}) "
+        f"Casts: {percent(share)} of the kernel time ({milliseconds(took)}, "
+        f"{count_things(count, 'kernel')}) "
         "only converts between floating-point types"
     )
     if by_call > by_name:
@@ -190,7 +191,8 @@ def chains(timeline: Timeline) -> RunVerdict | None:
         if (size := least_bytes(kernel)) is not None
     ]
     text = (
-        f"Memory-bound chains: {count_things(len(found), 'chain')} of {len(kernels):,} elementwise and "
+        f"Memory-bound chains: {count_things(len(found), 'chain')} of {len(kernels):,} "
+        "elementwise and "
         f"normalization kernels take {percent(took / timeline.kernel_ns)} of the kernel time "
         f"({milliseconds(took)}). Each kernel may read the output of the previous one. Fusion "
         f"would save {count_things(passes, 'pass')} over memory"
@@ -332,7 +334,8 @@ def _unused(
         peaks = f" ({fast / 1e12:.3g} TFLOP/s against {plain / 1e12:.3g})"
     text = (
         f"Unused tensor cores: {percent(share)} of the kernel time ({milliseconds(took)}, "
-        f"{count_things(len(kernels), 'launch')}) is GEMMs in {math} on the CUDA cores of the {tensor.device}, "
+        f"{count_things(len(kernels), 'launch')}) "
+        f"is GEMMs in {math} on the CUDA cores of the {tensor.device}, "
         f"mostly in {shorten(names[:1])[names[0]]}. Its tensor cores have {tensor.ratio:.3g} "
         f"times that peak in {kind}{peaks}, which would save at most "
         f"{percent(share * (1 - 1 / tensor.ratio))} of the kernel time"
