@@ -241,8 +241,10 @@ def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
     for batch, rows in by_batch.items():
         launched = _launched_steps(batch, [case.evidence for case, _ in rows])
         counted = _counted_step(batch, [row for row in rows if _is_usable(row[0])], launched)
-        if launched or counted:
-            steps[batch] = [*launched, *([counted] if counted else [])]
+        both = [*launched, *([counted] if counted else [])]
+        # N launches of 1/N of the work are the estimated work
+        if both and abs(log(prod(step.factor for step in both))) >= AGREEMENT_LOG_MAX:
+            steps[batch] = both
     return steps
 
 
@@ -358,5 +360,5 @@ def _explain_counts(
         may_be_sparse=tensor and number == 2,
     )
     if _is_one_rank(rows, factor):
-        return WholeStep(facts, "one rank")
+        return WholeStep(facts, "one rank", "plausible")  # or of a layer's columns
     return WholeStep(facts, "larger batch" if factor > 1 else "smaller batch", "plausible")
