@@ -289,6 +289,8 @@ def _all(phase: PhaseParts, *, mixed: bool) -> list[Any]:
         else ""
     )
     flops = amount(sum(known) if known else None, "FLOP", "no part has a value")
+    if known and len(known) < len(phase.parts):
+        flops = replace(flops, text=f"≥ {flops.text}", is_lower_bound=True)
     return [
         text_cell("all"),
         nothing("of the parts"),
