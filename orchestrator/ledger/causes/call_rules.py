@@ -228,10 +228,10 @@ def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
 
     Evidence  launches: every kernel of every product was launched N times or a multiple, at least
               two layers' exactly N times. Then counts: nine tenths of the rows agree on a factor
-              that no other cause explains; a recorded ``world_size`` of N means one rank of N, for
-              which two layers are enough, and otherwise it is plausible.
+              that no other cause explains; two layers are enough for one of N ranks of a recorded
+              ``world_size``. It is plausible, because several causes have the same counts.
     Factor    N or 1/N.
-    Silent    if a tenth of the rows disagree.
+    Silent    if a tenth of the rows disagree, or if N launches do 1/N of the work each.
     Fix       check the batch size, steps, gradient accumulation, and ranks.
     """
     by_batch: dict[int, list[tuple[RuleInput, Sequence[Cause]]]] = defaultdict(list)

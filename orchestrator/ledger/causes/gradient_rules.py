@@ -125,7 +125,8 @@ def needless_gradient(case: RuleInput) -> Cause | None:
 
     Evidence  a kernel of the input's gradient, by its name, next to that of the weight.
     Factor    2.
-    Silent    if forward deviates by the same factor: another layer's kernels, or another batch.
+    Silent    if forward deviates by the same factor: another layer's kernels, or another batch;
+              and if another layer lacks such a gradient, whose kernel it is.
     Fix       check ``requires_grad`` of the network's input.
     """
     estimates, products = _estimates(case), _gradient_kernels(case)

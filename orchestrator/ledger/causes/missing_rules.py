@@ -103,7 +103,7 @@ def fadd_alone(case: RuleInput) -> Cause | None:
 
     Evidence  which counters were collected.
     Factor    none.
-    Silent    if FFMA was collected too.
+    Silent    if FFMA or FMUL was collected too, or if tensor cores did the multiply-adds.
     Fix       collect FADD, FMUL, and FFMA, as ``perfctl ncu`` does: FLOPs = FADD + FMUL + 2 FFMA.
     """
     evidence = case.evidence
