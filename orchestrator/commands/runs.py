@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Store
@@ -19,6 +20,8 @@ _COLUMNS = {
     "id": Column("run"),
     "profiler": Column("tool", style="text"),
     "workload": Column("workload", style="code"),
+    "file": Column("file", style="code"),
+    "rank": Column("rank"),
     "batch_size": Column("batch"),
     "serving": Column("serving", style="text"),
     "mode": Column("mode", style="text"),
@@ -83,8 +86,10 @@ def view(rows: list[StoredRun]) -> View:
 
 def _view_of(rows: Sequence[StoredRun]) -> View:
     hidden, shared = _shared_facts(rows)
-    columns = {name: column for name, column in _COLUMNS.items() if name not in hidden}
     facts = [_facts_of(row) for row in rows]
+    optional = ("workload", "batch_size", "file", "rank")
+    hidden |= {name for name in optional if all(row[name] is None for row in facts)}
+    columns = {name: column for name, column in _COLUMNS.items() if name not in hidden}
     cells = [[_cell(row[name]) for name in columns] for row in facts]
     drawn = table("", tuple(columns.values()), cells, limit=len(rows), whole=True)
     count = "1 run" if len(rows) == 1 else f"{len(rows):,} runs"
@@ -110,10 +115,6 @@ def _shared_facts(rows: Sequence[Mapping[str, Any]]) -> tuple[set[str], list[str
             hidden.add(fact)
             mode = str(*values)
             shared.append({"train": "training", "infer": "inference"}.get(mode, mode))
-    if "serving" not in hidden:  # needs the room of columns that are empty
-        hidden |= {
-            fact for fact in ("workload", "batch_size") if all(row[fact] is None for row in rows)
-        }
     return hidden, shared
 
 
@@ -124,6 +125,7 @@ def _facts_of(row: Mapping[str, Any]) -> dict[str, Any]:
     is_measured_here = origin in (None, "measured")
     return {
         **row,
+        "file": None if is_measured_here or row["workload"] else Path(row["artifact"] or "").name,
         "kernels": None if kernels is None else f"{kernels:,}",
         "started": started and started[:16].replace("T", " "),
         "duration": None if duration_ns is None else time(duration_ns),
