@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from math import exp, log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.counts.kernels.short_names import spoken
@@ -140,6 +140,7 @@ def needless_gradient(case: RuleInput) -> Cause | None:
         and place[1] != layer
         and place[2] == direction
         and other.row.counted.value
+        and other.row.counted.value < other.paper / exp(CLOSE)
         and abs(log((other.row.counted.value + named[0].products) / other.paper)) < CLOSE
         for place, other in case.table.items()
         if other.paper
