@@ -98,6 +98,7 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     may_be_tf32 = evidence.precision in ("fp32", "tf32") and allowed == "on"
     tf32 = math == "tf32" or (math is None and may_be_tf32)
     error = abs((case.ratio or 0) - 1)
+    is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.paper
     types = sorted({str(math) for math in _maths(_tensor_kernels(evidence))})
     return case.propose(
         "TF32" if tf32 else "tensor cores",
@@ -115,7 +116,7 @@ def tensor_cores(case: RuleInput) -> Cause | None:
             operand=types[0] if len(types) == 1 else "",
         ),
         kernels,
-        COUNTED if not evidence.derived or error <= COMPLETE_ERROR_MAX else UNSTATED,
+        UNSTATED if evidence.derived and is_short else COUNTED,
         "executed" if done else "not derived" if evidence.derived else "not counted",
     )
 
