@@ -88,7 +88,7 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
     hidden, shared = _shared_facts(rows)
     facts = [_facts_of(row) for row in rows]
     optional = ("workload", "batch_size", "file", "rank")
-    hidden |= {name for name in optional if all(row[name] is None for row in facts)}
+    hidden |= {name for name in optional if all(row.get(name) is None for row in facts)}
     columns = {name: column for name, column in _COLUMNS.items() if name not in hidden}
     cells = [[_cell(row[name]) for name in columns] for row in facts]
     drawn = table("", tuple(columns.values()), cells, limit=len(rows), whole=True)
@@ -125,7 +125,9 @@ def _facts_of(row: Mapping[str, Any]) -> dict[str, Any]:
     is_measured_here = origin in (None, "measured")
     return {
         **row,
-        "file": None if is_measured_here or row["workload"] else Path(row["artifact"] or "").name,
+        "file": None
+        if is_measured_here or row.get("workload")
+        else Path(row.get("artifact") or "").name,
         "kernels": None if kernels is None else f"{kernels:,}",
         "started": started and started[:16].replace("T", " "),
         "duration": None if duration_ns is None else time(duration_ns),
