@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Store
@@ -19,6 +20,8 @@ _COLUMNS = {
     "id": Column("run"),
     "profiler": Column("tool", style="text"),
     "workload": Column("workload", style="code"),
+    "file": Column("file", style="code"),
+    "rank": Column("rank"),
     "batch_size": Column("batch"),
     "serving": Column("serving", style="text"),
     "mode": Column("mode", style="text"),
@@ -82,21 +85,17 @@ def view(rows: list[StoredRun]) -> View:
 
 
 def _view_of(rows: Sequence[StoredRun]) -> View:
-    names, notes = list(_COLUMNS), ["1 run" if len(rows) == 1 else f"{len(rows):,} runs"]
-    for name in ("mode", "kernels", "started_at", "duration_ns", "serving"):
-        values = {row.get(name) for row in rows}
-        if values == {None}:
-            names.remove(name)
-            notes += ["no GPU kernels"] if name == "kernels" else []
-        elif name == "mode" and len(values) == 1:
-            names.remove(name)
-            mode = str(*values)
-            notes.append({"train": "training", "infer": "inference"}.get(mode, mode))
-    if "serving" in names:  # needs the room of columns that are empty
-        for name in ("workload", "batch_size"):
-            if all(row.get(name) is None for row in rows):
-                names.remove(name)
-    cells = [[_cell(name, row) for name in names] for row in rows]
+    notes = ["1 run" if len(rows) == 1 else f"{len(rows):,} runs"]
+    facts = [{**row, "file": _file_of(row)} for row in rows]
+    values = {name: {row.get(name) for row in facts} for name in _COLUMNS}
+    names = [name for name in _COLUMNS if values[name] != {None}]
+    if "kernels" not in names:
+        notes.append("no GPU kernels")
+    if "mode" in names and len(values["mode"]) == 1:
+        names.remove("mode")
+        mode = str(*values["mode"])
+        notes.append({"train": "training", "infer": "inference"}.get(mode, mode))
+    cells = [[_cell(name, row) for name in names] for row in facts]
     columns = [_COLUMNS[name] for name in names]
     drawn = table("", columns, cells, limit=len(rows), whole=True)
     times = " Times in UTC." if "started_at" in names else ""
@@ -105,6 +104,13 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
         tables=(drawn,) if isinstance(drawn, Table) else (),
         notes=(f"{', '.join(notes)}.{times}",),
     )
+
+
+def _file_of(row: Mapping[str, Any]) -> str | None:
+    """Return the name of an ingested report, which has no workload that tells it from others."""
+    if row["origin"] in (None, "measured") or row.get("workload"):
+        return None
+    return Path(row.get("artifact") or "").name or None
 
 
 def _cell(name: str, row: Mapping[str, Any]) -> Cell:

@@ -32,7 +32,7 @@ from perfctl.orchestrator.compare.quantities import (
     UNATTRIBUTED,
 )
 from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference
-from perfctl.orchestrator.counts.kernels.names import arithmetic, family
+from perfctl.orchestrator.counts.kernels.names import ARITHMETIC_FAMILIES, arithmetic, family
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 
 ALGORITHM, ARITHMETIC, OTHER_KERNELS = "another algorithm", "other arithmetic", "other kernels"
@@ -80,7 +80,7 @@ _OTHER = (ALGORITHM, ARITHMETIC, OTHER_KERNELS)
 _LAUNCHED = (ONLY_A, ONLY_B, LAUNCHES)
 _ALWAYS: Mapping[str, _Ranked] = {
     **dict.fromkeys(
-        ("workload", "variant", "mode", "batch", "world_size"),
+        ("workload", "variant", "mode", "batch", "sequences", "world_size"),
         (LIKELY, "A and B do a different amount of work per step"),
     ),
     **dict.fromkeys(
@@ -114,6 +114,8 @@ class Executed:
     grids: frozenset[str]
     ns: float | None
     """Time a step."""
+    is_arithmetic: bool = False
+    """True if a kernel multiplies; otherwise ``algorithms`` are of the other work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -402,6 +404,9 @@ def execute(
         launches=sum(launches) if launches and len(launches) == len(ran) else None,
         grids=frozenset(f"{name} {grid}" for name, number in ran for grid in number.grids),
         ns=layer.median if layer is not None else sum(number.median for _, number in ran),
+        is_arithmetic=any(
+            kernel.family in (*ARITHMETIC_FAMILIES, "winograd", "fft") for kernel in doing
+        ),
     )
 
 
@@ -410,6 +415,8 @@ def _kind(a: Executed | None, b: Executed | None) -> str:
         return ONLY_B if a is None else ONLY_A
     if not a.kernels or not b.kernels:
         return TIMED
+    if a.is_arithmetic != b.is_arithmetic:  # copies do not take the place of a product
+        return ONLY_A if a.is_arithmetic else ONLY_B
     if a.algorithms != b.algorithms and a.algorithms and b.algorithms:
         return ALGORITHM
     if a.arithmetic != b.arithmetic and a.arithmetic and b.arithmetic:

@@ -12,6 +12,7 @@ from typing import ClassVar, NamedTuple
 
 from perfctl.orchestrator.ledger.prepared import Study, device_label, heading, studies
 from perfctl.orchestrator.ledger.timing import preference
+from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
 from perfctl.records.run import Run
 
@@ -115,6 +116,12 @@ FACTS = (
         True,
         _OTHER_WORK,
         lambda run: None if run.batch_size is None else str(run.batch_size),
+    ),
+    Fact(
+        "sequences",
+        True,
+        _OTHER_WORK,
+        lambda run: None if (number := same_sequences(run)) is None else str(number),
     ),
     Fact("device", True, "the difference may come from the machine", device_label),
     Fact(

@@ -241,7 +241,7 @@ def _levels(
             )
         bound = reached = None
         if rates.intensity and peak and bandwidth and not refused:
-            bound = "compute" if rates.intensity >= peak / bandwidth else level
+            bound = _side(traffic, moved, rates.intensity, peak / bandwidth, level)
         if achieved and rates.attainable and not refused:
             reached = achieved / rates.attainable
         yield LevelPoint(
@@ -270,6 +270,15 @@ def roof(traffic: Traffic) -> str | None:
     )
 
 
+def _side(
+    traffic: Traffic, moved: Figure, intensity: float, ridge: float, level: str
+) -> str | None:
+    """Return on which side of the ridge the work is; None if a lower bound leaves it open."""
+    if intensity >= ridge:
+        return None if moved.lower_bound else "compute"
+    return None if traffic.counted.lower_bound else level
+
+
 def _bound(
     traffic: Traffic,
     dram: _Rates,
@@ -291,7 +300,7 @@ def _bound(
     if waits:
         return "launch"
     if dram.intensity is not None and ridge is not None:
-        return "compute" if dram.intensity >= ridge else "memory"
+        return _side(traffic, traffic.dram, dram.intensity, ridge, "memory")
     return "memory" if traffic.counted.value == 0 and moved else None
 
 

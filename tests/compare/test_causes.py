@@ -21,6 +21,7 @@ from perfctl.orchestrator.compare.causes import (
     OTHER_KERNELS,
     SAME,
     Why,
+    _kind,
     execute,
     explain,
 )
@@ -260,3 +261,11 @@ def test_no_difference_is_ranked_where_nothing_was_compared(net: Any) -> None:
     assert {(one.level, one.why) for one in explain(alone).suspects} == {
         ("not ranked", "nothing to compare")
     }
+
+
+def test_a_layer_that_only_copied_did_not_change_its_algorithm() -> None:
+    flash, copy = (
+        execute([(name, Number(1.0, None, 1.0, 1.0, 1, 1, 1))])
+        for name in ("flash_fwd_kernel<Flash_fwd_kernel_traits<128>>", "direct_copy_kernel_cuda")
+    )
+    assert _kind(flash, copy) == ONLY_A and _kind(copy, flash) == ONLY_B

@@ -13,7 +13,7 @@ import pytest
 from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
 from perfctl.orchestrator.compare.sides import FACTS, compare_facts
-from perfctl.records.report import Sample
+from perfctl.records.report import Sample, ServedStep
 from perfctl.records.run import Run
 from tests.make.two_sides import ENVIRONMENT, H200
 
@@ -25,7 +25,13 @@ def changed(run: Run, what: dict[str, Any]) -> Run:
         report = replace(report, environment={**report.environment, **fields.pop("environment")})
     if "samples" in fields:
         report = replace(report, samples=fields.pop("samples"))
+    if "served_steps" in fields:
+        report = replace(report, served_steps=fields.pop("served_steps"))
     return replace(run, report=report, **fields)
+
+
+def served(sequences: int) -> tuple[ServedStep, ...]:
+    return (ServedStep(0, "step", "decode", 0, 0, 0, 0, sequences, sequences, 0, 0),)
 
 
 def sampled(clock: float) -> list[Sample]:
@@ -119,6 +125,12 @@ def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> Non
         assert f"| {fact.name} | {effect} |" in text
     for verdict, meaning in MEANING.items():
         assert f"| {verdict} | {meaning} |" in text
+
+
+def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable(side: Any) -> None:
+    run = side("A", 3, random.Random(15)).runs[0]
+    a, b = (changed(run, {"served_steps": served(number)}) for number in (3, 1))
+    assert differing([a], [b]) == [("sequences", "3", "1", True)]
 
 
 def facts(a: Run, b: Run) -> dict[str, tuple[str, str]]:

@@ -235,14 +235,6 @@ def _copied(study: StudyView) -> Iterator[Fact]:
     )
 
 
-def _idle(study: StudyView) -> Iterator[Fact]:
-    """Waits of a row of "Time without a kernel", added up, and over its span."""
-    named = ("loading data", "copy", "synchronising", "launches one by one", "host", "of")
-    columns = [cells(study, "utilization", "Time without", label) for label in named]
-    for *waits, span in zip(*(column for column in columns if column), strict=True):
-        yield from (Fact("s", sum(waits) / 1e9), Fact("%", 100 * sum(waits) / span))
-
-
 def _executed(study: StudyView) -> Iterator[Fact]:
     """A kernel's FLOPs by path over those executed."""
     whole = cells(study, "kernels", "Kernels", "executed")
@@ -325,10 +317,9 @@ def _top(study: StudyView) -> Iterator[Fact]:
 
 
 RULES: tuple[tuple[str, Callable[[StudyView], Iterator[Fact]]], ...] = (
-    ("takes the most time|is the most expensive layer", _layers),
+    ("takes more time than any layer|is the most expensive layer", _layers),
     ("with the batch size by a factor of", _factor),
     ("copies and memsets? took|copy or memset took", _copied),
-    ("No kernel runs in", _idle),
     (" executed .* of it is ", _executed),
     ("times the median", _tail),
     ("of the kernel time", _top),

@@ -22,11 +22,11 @@ from perfctl.orchestrator.report.ledger.causes import (
         (
             WorkFacts(640, 0.01, "sum", slices=4),
             "conv splits its K dimension into 4 slices and adds the slices up in sum: 640 FLOP "
-            "more, 1%.",
+            "more, 1.0%.",
         ),
         (
             WorkFacts(640, 0.01),
-            "conv splits its K dimension and adds the slices up itself: 640 FLOP more, 1%.",
+            "conv splits its K dimension and adds the slices up itself: 640 FLOP more, 1.0%.",
         ),
     ],
 )

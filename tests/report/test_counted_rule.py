@@ -6,7 +6,7 @@ import perfctl
 from perfctl.orchestrator.counts.figure import Figure, total_of
 from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
-from perfctl.orchestrator.report.findings import without_layers
+from perfctl.orchestrator.report.findings import report_findings
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import column_facts
 from perfctl.orchestrator.report.tables import figure_cell, why
@@ -44,7 +44,9 @@ def test_instructions_that_only_move_constants_are_named_where_there_are_no_laye
     # 4 a warp, 8 warps a block, a block for 256 of 16 x 128 outputs
     moves = 4 * 8 * -(-16 * 128 // 256)
     (said,) = (
-        item.text for item in without_layers([PreparedRun(run)], {}) if "constants" in item.text
+        item.text
+        for item in report_findings([PreparedRun(run)], {}, {})
+        if "constants" in item.text
     )
     halves, pipe = (
         int("".join(filter(str.isdigit, part))) for part in said.split(" in ")[0].split(" and ")
@@ -52,4 +54,6 @@ def test_instructions_that_only_move_constants_are_named_where_there_are_no_laye
     assert (halves, pipe) == (scenarios.STEPS * 32 * moves, scenarios.STEPS * moves)
     assert f"in {scenarios.STEPS} launches" in said
     plain = scenarios.make_runs(scenarios.Scenario(batches=(16,)))[0]
-    assert not any("constants" in item.text for item in without_layers([PreparedRun(plain)], {}))
+    assert not any(
+        "constants" in item.text for item in report_findings([PreparedRun(plain)], {}, {})
+    )

@@ -167,7 +167,7 @@ _WGMMA = re.compile(r"([shi])(64x\d+x\d+)gemm|sm90_(64x\d+x\d+)_([a-z]+\d+)|hgmm
 _LONGEST = 4000
 
 _DIRECTED = ("conv", "winograd", "fft", "depthwise", "attention", "norm", "pool", "softmax", "rnn")
-_ARITHMETIC = ("conv", "depthwise", "attention", "gemm", "rnn")
+ARITHMETIC_FAMILIES = ("conv", "depthwise", "attention", "gemm", "rnn")
 """Families that name a layer's algorithm, before norms, reductions and elementwise kernels."""
 _TILED = ("conv", "gemm", "attention")
 
@@ -490,7 +490,7 @@ def _transforms(known: Iterable[Algorithm]) -> list[Algorithm]:
 def _main(known: Iterable[Algorithm]) -> list[Algorithm]:
     """Kernels that do the arithmetic; where none does, those that do the layer's other work."""
     main = [item for item in known if item.role == "main" and item.family]
-    return [item for item in main if item.family in _ARITHMETIC] or main
+    return [item for item in main if item.family in ARITHMETIC_FAMILIES] or main
 
 
 def _first(table: str, *texts: str) -> str | None:

@@ -228,10 +228,10 @@ def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
 
     Evidence  launches: every kernel of every product was launched N times or a multiple, at least
               two layers' exactly N times. Then counts: nine tenths of the rows agree on a factor
-              that no other cause explains; a recorded ``world_size`` of N means one rank of N, for
-              which two layers are enough, and otherwise it is plausible.
+              that no other cause explains; two layers are enough for one of N ranks of a recorded
+              ``world_size``. It is plausible, because several causes have the same counts.
     Factor    N or 1/N.
-    Silent    if a tenth of the rows disagree.
+    Silent    if a tenth of the rows disagree, or if N launches do 1/N of the work each.
     Fix       check the batch size, steps, gradient accumulation, and ranks.
     """
     by_batch: dict[int, list[tuple[RuleInput, Sequence[Cause]]]] = defaultdict(list)
@@ -241,8 +241,10 @@ def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
     for batch, rows in by_batch.items():
         launched = _launched_steps(batch, [case.evidence for case, _ in rows])
         counted = _counted_step(batch, [row for row in rows if _is_usable(row[0])], launched)
-        if launched or counted:
-            steps[batch] = [*launched, *([counted] if counted else [])]
+        both = [*launched, *([counted] if counted else [])]
+        # N launches of 1/N of the work are the estimated work
+        if both and abs(log(prod(step.factor for step in both))) >= AGREEMENT_LOG_MAX:
+            steps[batch] = both
     return steps
 
 
@@ -358,5 +360,5 @@ def _explain_counts(
         may_be_sparse=tensor and number == 2,
     )
     if _is_one_rank(rows, factor):
-        return WholeStep(facts, "one rank")
+        return WholeStep(facts, "one rank", "plausible")  # or of a layer's columns
     return WholeStep(facts, "larger batch" if factor > 1 else "smaller batch", "plausible")

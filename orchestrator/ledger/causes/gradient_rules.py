@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log
+from math import exp, log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.counts.kernels.short_names import spoken
@@ -125,7 +125,8 @@ def needless_gradient(case: RuleInput) -> Cause | None:
 
     Evidence  a kernel of the input's gradient, by its name, next to that of the weight.
     Factor    2.
-    Silent    if forward deviates by the same factor: another layer's kernels, or another batch.
+    Silent    if forward deviates by the same factor: another layer's kernels, or another batch;
+              and if another layer lacks such a gradient, whose kernel it is.
     Fix       check ``requires_grad`` of the network's input.
     """
     estimates, products = _estimates(case), _gradient_kernels(case)
@@ -133,6 +134,18 @@ def needless_gradient(case: RuleInput) -> Cause | None:
     if set(estimates) != {"grad_weight"} or not named or len(named) == len(products):
         return None
     own = estimates["grad_weight"]
+    batch, layer, direction = case.evidence.place
+    if any(
+        place[0] == batch
+        and place[1] != layer
+        and place[2] == direction
+        and other.row.counted.value
+        and other.row.counted.value < other.paper / exp(CLOSE)
+        and abs(log((other.row.counted.value + named[0].products) / other.paper)) < CLOSE
+        for place, other in case.table.items()
+        if other.paper
+    ):
+        return None  # the kernel is that of another layer, which lacks it
     implies = Implies(
         flops=Same(named[0].products, own, CLOSE),
         launches=Same(_launches(named), 1),
@@ -295,11 +308,15 @@ def recomputation(case: RuleInput) -> Cause | None:
             "without a number",
         )
     gradients = {call.direction for call in row.calls if call.flops}
+    # otherwise forward's kernel may compute the gradient of the input
+    names_input = any(
+        kernel.algorithm.direction == "grad_input" for kernel in evidence.product_kernels
+    )
     may_be_gradient = evidence.forward is not None and "grad_input" not in gradients
     return case.propose(
         "recomputation",
         factor,
         RepeatFacts(parts.repeated, may_be_gradient=may_be_gradient),
         parts.repeating,
-        Implies(trials=False, is_stated=not may_be_gradient),
+        Implies(trials=False, is_stated=not may_be_gradient and names_input),
     )

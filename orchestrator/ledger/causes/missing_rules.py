@@ -103,7 +103,7 @@ def fadd_alone(case: RuleInput) -> Cause | None:
 
     Evidence  which counters were collected.
     Factor    none.
-    Silent    if FFMA was collected too.
+    Silent    if FFMA or FMUL was collected too, or if tensor cores did the multiply-adds.
     Fix       collect FADD, FMUL, and FFMA, as ``perfctl ncu`` does: FLOPs = FADD + FMUL + 2 FFMA.
     """
     evidence = case.evidence
@@ -119,7 +119,8 @@ def fadd_alone(case: RuleInput) -> Cause | None:
 
 def _has_only_additions(kernels: tuple[KernelGroup, ...]) -> bool:
     counted = {count for kernel in kernels for count in kernel.counts}
-    return "fadd" in counted and "ffma" not in counted
+    has_tensor = any(kernel.algorithm.tensor_core for kernel in kernels)
+    return "fadd" in counted and not has_tensor and counted.isdisjoint(("ffma", "fmul"))
 
 
 def not_collected(case: RuleInput) -> Cause | None:

@@ -252,14 +252,23 @@ def explained_share(ratio: float | None, factor: float | None) -> float | None:
     return min(max(1 - abs(log(ratio / factor)) / abs(log(ratio)), 0.0), 1.0) if factor > 0 else 0.0
 
 
+def count_things(number: int, noun: str) -> str:
+    """Return "1 launch", "2,000 launches"."""
+    ending = "" if number == 1 else "es" if noun.endswith(("ch", "ss")) else "s"
+    return f"{number:,} {noun}{ending}"
+
+
 def times(factor: float) -> str:
     """Return a factor as text: 0.444 -> "0.444", 3.5556 -> "3.56", 1.0156 -> "1.016"."""
     return f"{factor:.2f}" if factor >= 2 else f"{factor:.3f}"
 
 
 def percent(share: float) -> str:
-    """Return a share as text: 0.0156 -> "1.6%"."""
-    return f"{100 * share:.0f}%" if share >= 0.095 else f"{100 * share:.2g}%"
+    """Return a share as text: 0.0156 -> "1.6%"; "< 0.1%" and "> 99.9%" instead of 0 and 100 for
+    a part."""
+    if 0 < share < 0.0005:
+        return "< 0.1%"
+    return "> 99.9%" if 0.9995 <= share < 1 else f"{100 * share:.1f}%"
 
 
 def amount(flops: float) -> str:

@@ -7,7 +7,15 @@ import re
 from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
-from perfctl.orchestrator.ledger.causes.rule import DEVIATION_MIN, Cause, Facts, Implies, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import (
+    COUNTED,
+    DEVIATION_MIN,
+    UNSTATED,
+    Cause,
+    Facts,
+    Implies,
+    RuleInput,
+)
 
 DONE_SHARE_MIN = 0.1
 """Share of the estimate from which on multiply-adds by FFMA, or on tensor cores, are more than
@@ -25,7 +33,8 @@ THRICE = re.compile(
     r"3x_?tf32|tf32x3|fast_?f32|fmha_cutlass[fb]_f32_\w+_sm(?:[89]|1\d)\d", re.IGNORECASE
 )
 SPARSE = re.compile(
-    r"(?<![a-z])(?:sparse|spgemm|spmma)(?![a-z])|sparse(?:gemm|tensorop)|sptensorop", re.IGNORECASE
+    r"(?<![a-z])(?<!block_)(?:sparse|spgemm|spmma)(?![a-z])|sparse(?:gemm|tensorop)|sptensorop",
+    re.IGNORECASE,
 )
 
 
@@ -89,6 +98,7 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     may_be_tf32 = evidence.precision in ("fp32", "tf32") and allowed == "on"
     tf32 = math == "tf32" or (math is None and may_be_tf32)
     error = abs((case.ratio or 0) - 1)
+    is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.paper
     types = sorted({str(math) for math in _maths(_tensor_kernels(evidence))})
     return case.propose(
         "TF32" if tf32 else "tensor cores",
@@ -106,7 +116,8 @@ def tensor_cores(case: RuleInput) -> Cause | None:
             operand=types[0] if len(types) == 1 else "",
         ),
         kernels,
-        variant="executed" if done else "not derived" if evidence.derived else "not counted",
+        UNSTATED if evidence.derived and is_short else COUNTED,
+        "executed" if done else "not derived" if evidence.derived else "not counted",
     )
 
 

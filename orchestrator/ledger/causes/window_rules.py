@@ -151,6 +151,9 @@ def _window_of_rows(table: EvidenceTable) -> Window | None:
                 proving = [before + weight for before, weight in zip(proving, weights, strict=True)]
     if any(part <= all_ / 2 for part, all_ in zip(proving, total, strict=True)):
         return None
+    worlds = {evidence.row.size: evidence.environment.get("world_size") for evidence in constant}
+    if len({size / int(world or 1) for size, world in worlds.items()}) == 1:
+        return None  # more ranks with as many samples each
     batch = _agreed_batch(constant)
     matches = (match for evidence in constant for match in _proposals(evidence))
     proof = next((match for match in matches if match.batch == batch), None)

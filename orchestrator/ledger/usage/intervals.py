@@ -62,6 +62,17 @@ class Intervals:
         """Return how much of these intervals ``other`` covers."""
         return sum(other.length_within(start, end) for start, end in self.pairs)
 
+    def shortest_span(self, length: float) -> tuple[int, int]:
+        """Return start and end of the shortest time that holds intervals of this length in all."""
+        spans = []
+        last = 0
+        for first, (start, _) in enumerate(self.pairs):
+            while last < len(self.pairs) and self._sums[last] - self._sums[first] < length:
+                last += 1
+            if self._sums[last] - self._sums[first] >= length:
+                spans.append((start, self.pairs[max(last, 1) - 1][1]))
+        return min(spans, key=lambda span: span[1] - span[0], default=(0, 0))
+
     def find_gaps(self, start: int, end: int) -> list[tuple[int, int]]:
         """Return what the intervals leave uncovered of the time from ``start`` to ``end``."""
         gaps = []

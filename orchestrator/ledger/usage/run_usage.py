@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from perfctl.orchestrator.counts.kernels.names import family
@@ -47,6 +47,14 @@ COPY, DATA, SYNCHRONISE, LAUNCH, HOST = (
     "host",
 )
 CAUSES = (DATA, COPY, SYNCHRONISE, LAUNCH, HOST)
+_DATA_RANGE = re.compile("data_?loader", re.IGNORECASE)
+"""Names of ranges that load data: PyTorch's "enumerate(DataLoader)#...__next__"."""
+CAPTURE = "from the first kernel to the end of the last"
+"""The span of a report without marked steps, in words."""
+STEADY_TIME_SHARE = 0.95
+"""Share of the time with a kernel that the steady part of a capture contains."""
+STEADY_SPAN_SHARE_MAX = 0.5
+"""A steady part that takes more of the capture is the capture itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,9 +148,16 @@ def kernel_window(run: Run) -> KernelWindow:
     kernels = list(run.report.kernels)
     if run.profiler == "ncu" or not kernels or not all(map(is_timed, kernels)):
         return KernelWindow({}, 0, 0, "")
-    words = "from the first kernel to the end of the last"
+    words = CAPTURE
     start, end = Intervals.of(kernels).bounds
-    steps = [item for item in run.report.ranges if is_step_range(item)]
+    timed_steps = {
+        (step.start_ns, step.duration_ns) for step in run.report.steps if step.phase == "step"
+    }
+    steps = [
+        item
+        for item in run.report.ranges
+        if is_step_range(item) or (item.start_ns, item.duration_ns) in timed_steps
+    ]
     if steps:
         start = min(map(start_of, steps))
         end = max(end, *map(end_of, steps))
@@ -176,8 +191,31 @@ class RunUsage:
                 ]
         return tuple(rows)
 
-    def _busy(self, device: int, stream: int | None, launches: int, running: Intervals) -> Busy:
-        window = self.window
+    @cached_property
+    def steady(self) -> tuple[Busy, ...]:
+        """The steady part of each device: the shortest span with STEADY_TIME_SHARE of the time with
+        a kernel, without start-up and end. Empty if steps are marked, or if it is most of the
+        capture."""
+        parts = []
+        for device, kernels in self.window.by_device.items():
+            running = self.window.running[device]
+            start, end = running.shortest_span(STEADY_TIME_SHARE * running.length)
+            if end - start <= STEADY_SPAN_SHARE_MAX * self.window.length:
+                launches = sum(start <= start_of(kernel) < end for kernel in kernels)
+                words = f"in the shortest span with {STEADY_TIME_SHARE:.0%} of the kernel time"
+                window = replace(self.window, start=start, end=end, words=words)
+                parts.append(self._busy(device, None, launches, running, window))
+        return tuple(parts) if self.window.words == CAPTURE else ()
+
+    def _busy(
+        self,
+        device: int,
+        stream: int | None,
+        launches: int,
+        running: Intervals,
+        window: KernelWindow | None = None,
+    ) -> Busy:
+        window = window or self.window
         gaps = running.find_gaps(window.start, window.end)
         return Busy(
             run=self.run,
@@ -262,7 +300,9 @@ def _idle(run: Run, device: int, window: KernelWindow, copying: Intervals) -> Id
     host = [item for item in run.report.ranges if item.duration_ns is not None]
     explanations = {
         COPY: copying,
-        DATA: Intervals.of(item for item in host if item.phase == "data"),
+        DATA: Intervals.of(
+            item for item in host if item.phase == "data" or _DATA_RANGE.search(item.name)
+        ),
         SYNCHRONISE: Intervals.of(
             item for item in host if re.search("synchroni[sz]e", item.name.lower())
         ),

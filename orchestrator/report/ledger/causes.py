@@ -88,7 +88,8 @@ _STEP_REASONS = {
     "double backward, or {number} losses.",
     "larger batch": "no GEMM ran {number} times, so a batch of {samples:,.0f} "
     "fits[may_be_3xtf32?, or 3 TF32 GEMMs for each fp32 GEMM].",
-    "one rank": "this is one rank of {number}, with {part:.3g} of the batch.",
+    "one rank": "this is one rank of {number}, with {part:.3g} of the batch or of each "
+    "layer (tensor parallelism).",
     "smaller batch": "this is one rank of {number}, or a batch of {samples:g}[may_be_sparse?, or "
     "2:4 sparsity].",
 }

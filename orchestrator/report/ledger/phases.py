@@ -246,13 +246,16 @@ def _padding_cell(part: PartUse) -> Cell:
 def _total_cells(phase: PhaseParts) -> dict[str, Cell]:
     """Return the cells of all parts together, of columns that have a total."""
     flops = [part.flops for part in phase.parts if part.flops is not None]
+    estimate = amount(sum(flops) if flops else None, "FLOP")
+    if 0 < len(flops) < len(phase.parts):
+        estimate = replace(estimate, text=f"≥ {estimate.text}", is_lower_bound=True)
     total, tokens = phase.kernel_ns, phase.tokens
     return {
         "part": text_cell("all"),
         "launches": count(phase.launches),
         "kernel time": time_cell(total, NOT_TIMED),
         "share": share_cell(1.0 if total else None, NOT_TIMED),
-        "estimate": amount(sum(flops) if flops else None, "FLOP"),
+        "estimate": estimate,
         "time per token": time_cell(total / tokens if total and tokens else None, NO_TOKENS),
     }
 

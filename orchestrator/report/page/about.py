@@ -15,7 +15,8 @@ from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study, device_label
 from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
 from perfctl.orchestrator.ledger.usage.served import same_sequences
-from perfctl.orchestrator.report.findings import DERIVED_PARTS, lacking_flops
+from perfctl.orchestrator.report.findings import lacking_flops
+from perfctl.orchestrator.report.findings.missing import PARTLY_DERIVED
 from perfctl.orchestrator.report.page import usage
 from perfctl.orchestrator.report.page.columns import (
     name_column,
@@ -230,7 +231,7 @@ def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[Missing]:
             if figure.value is None:
                 layers[quantity, figure.reason or "not collected"][row.name] = None
             elif figure.missing:
-                part = DERIVED_PARTS if figure.state == "derived" else figure.reason
+                part = PARTLY_DERIVED if figure.state == "derived" else figure.reason
                 reason = "; ".join(figure.lacking) or part or "not collected"
                 layers[f"{quantity} (lower bound)", reason][row.name] = None
         if row.time is None:

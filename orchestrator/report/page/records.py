@@ -39,6 +39,20 @@ class Finding:
     warning: bool = False
     trail: str | None = None
     """Key of the trail that leads from the figure to its sources; None where there is none."""
+    impact_ns: float | None = None
+    """Time of the median step that is at stake; None if it is unknown, below the scatter of the
+    steps, or no matter of time."""
+    step_ns: float | None = None
+    """The median step, or the capture of a report without steps: what ``impact_ns`` is part of."""
+    cause: str | None = None
+    """Names of the causes, as far as the finding states them."""
+    fix: str | None = None
+    """What to do, as far as the finding states it."""
+
+    @property
+    def share(self) -> float | None:
+        """Share (0..1) of the median step that is at stake."""
+        return self.impact_ns / self.step_ns if self.impact_ns and self.step_ns else None
 
     @property
     def first(self) -> str:

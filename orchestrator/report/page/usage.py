@@ -82,7 +82,7 @@ _NO_DEVICE = "the samples do not state it"
 def busy_table(runs: Sequence[RunUsage]) -> Table | None:
     """Share of time with a kernel running: a row a device, and a row a stream if there are
     several."""
-    busy = [item for run in runs for item in run.busy]
+    busy = [item for run in runs for item in (*run.busy, *run.steady)]
     windows = "; ".join(dict.fromkeys(item.window for item in busy))
     columns = [
         RUN,

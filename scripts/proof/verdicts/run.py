@@ -3,7 +3,7 @@
 
 Draws networks with known effects (``draw.py``), analyses the records as a user's own and holds
 every verdict against the truth. A verdict names effects by the table NAMES, which knows only words
-of its rule and sentence. Of a row:
+of its rule and its fields. Of a row:
 
 - right: each of its causes (factor over 5 %) is named with a factor within 5 % of the true one, or
   the open percent that is told is right to 5 points;
@@ -21,7 +21,7 @@ import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import isfinite, log, prod
 from multiprocessing import Pool
@@ -73,11 +73,11 @@ class Name(NamedTuple):
 
     rule: str
     """Pattern of the rule's name, lower case."""
-    sentence: str
-    """Pattern of the sentence, lower case; "" for any."""
+    fields: str
+    """Pattern of the cause's variant and the names of its facts that hold; "" for any."""
     effects: set[str]
     describes: bool = False
-    """The sentence may stand anywhere as long as it claims no factor."""
+    """The cause may be named anywhere as long as it claims no factor."""
 
     def is_description(self, factor: float | None) -> bool:
         return self.describes and (factor is None or abs(factor - 1) <= 0.02)
@@ -86,13 +86,10 @@ class Name(NamedTuple):
 NAMES = (
     Name("zeros inserted", "", {"zero_insertion"}),
     Name("half weights|packed|hfma", "", {"half_gemm"}, True),
-    Name(
-        "counter|collected", "fp8|not known to|does not know", {"fp8_missing", "counters_missing"}
-    ),
-    Name("counter|collected", "", {"counters_missing"}),
+    Name("counter|collected", "", {"fp8_missing", "counters_missing"}),
     Name(
         "missing|unattributed|attribution|not attributed|loose|no kernels|absent",
-        "autograd",
+        "^sweep, all",
         {"dgrad_loose"},
     ),
     Name(
@@ -118,7 +115,7 @@ NAMES = (
     Name("cut", "", {"cut_off"}),
     Name(
         "winograd|fft",
-        "batch may also be larger",
+        r"\blarger\b",
         {"winograd2", "winograd4", "fft", "larger_batch", "pads_batch"},
     ),
     Name("winograd", "", {"winograd2", "winograd4"}),
@@ -135,21 +132,21 @@ NAMES = (
     Name("benchmark|trial|candidate", "", {"benchmark"}),
     Name(
         "recomput|checkpoint",
-        "or they compute the gradient of its input",
+        "may_be_gradient",
         {*AGAIN, "needless_grad_input"},
     ),
-    Name("recomput|checkpoint", "or cudnn tried it", {*AGAIN, "benchmark"}),
+    Name("recomput|checkpoint", r"^by another kernel(?!.*\brecorded\b)", {*AGAIN, "benchmark"}),
     Name("recomput|checkpoint", "", AGAIN),
-    Name("batch|split batch|pieces", "padded|padding|pads", {"pads_batch", "padding_split"}),
+    Name("batch|split batch|pieces", "padded", {"pads_batch", "padding_split"}),
     Name(
         "padding|tile",
-        "batch may also be larger",
+        r"\blarger\b",
         {*TILES, "pads_batch", "split_k", "larger_batch"},
     ),
     Name("padding|tile", "", TILES | {"pads_batch", "split_k"}),
     Name(
         "calls",
-        "split over the launches",
+        "^or parts",
         WHOLE | {"padding_split", "benchmark", "double_backward"},
         True,
     ),
@@ -165,8 +162,6 @@ NAMES = (
         True,
     ),
     Name("layout|epilogue|element|beside|other kernels", "", BESIDE | {"split_k", "split_inside"}),
-    Name("tensor|tf32", "three|3x", {"tf32_three"}),
-    Name("tensor|tf32", "padd|not filled|tile", TILES | {"half_tf32", "pads_batch"}, True),
     Name("tensor|tf32", "", {"half_tf32"}, True),
     Name("constant moves|phantom|switch|time|follow|mixed|cuda cores|direct", "", set(), True),
 )
@@ -188,11 +183,16 @@ class Verdict(NamedTuple):
     rule: str
     factor: float | None
     sentence: str
+    fields: str
+    """The variant, then the names of the facts that hold."""
 
 
 def tell(cause: Cause) -> Verdict:
-    """Return the cause with its sentence."""
-    return Verdict(cause.rule, cause.factor, describe_cause(cause))
+    """Return the cause with its sentence and fields."""
+    facts = (name for name, fact in asdict(cause.facts).items() if fact)
+    return Verdict(
+        cause.rule, cause.factor, describe_cause(cause), " ".join((cause.variant, *facts))
+    )
 
 
 @dataclass(slots=True)
@@ -253,12 +253,12 @@ class Score:
 
 
 def find_name(verdict: Verdict) -> Name | None:
-    rule, sentence = verdict.rule.lower(), verdict.sentence.lower()
+    rule = verdict.rule.lower()
     return next(
         (
             name
             for name in NAMES
-            if re.search(name.rule, rule) and re.search(name.sentence, sentence)
+            if re.search(name.rule, rule) and re.search(name.fields, verdict.fields)
         ),
         None,
     )
@@ -302,7 +302,7 @@ def weigh(verdict: Verdict, truth: RowTruth, acting: set[str]) -> tuple[str, set
     if len(named) > 1 and measure_error(factor, together) <= NEAR:
         return "", named
     whole = truth.executed / truth.paper if truth.paper else 0.0
-    is_sum = "algorithms" in verdict.rule and "together" in verdict.sentence
+    is_sum = "algorithms" in verdict.rule and not verdict.fields.startswith("of gradients")
     if is_sum and measure_error(factor, whole) <= NEAR:
         return "", named  # of what all kernels need, their own tiles and transforms included
     # tiles may be told without their epilogue

@@ -297,6 +297,8 @@ def find_forward_rules(scenario: Scenario, layer: Layer, batch: int) -> set[str]
     launches, algorithm = run_forward(scenario, layer, seen), scenario.algorithm(layer, seen)
     rules = find_capture_rules(scenario, launches, batch)
     is_tensor = algorithm in ("tf32", "fp16")
+    if is_tensor and not has_ffma:  # FFMA would not have shown its multiply-adds either
+        rules = rules - {"FADD alone"} | {"counter not collected"}
     if not has_ffma or (scenario.counters == "no tensor" and is_tensor):
         return rules | ({RULES[algorithm]} if has_ffma else set())
     if algorithm in RULES:

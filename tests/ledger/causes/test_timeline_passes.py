@@ -97,7 +97,7 @@ def test_a_chain_of_elementwise_kernels_saves_a_write_and_a_read_a_pass() -> Non
     assert found.share == pytest.approx((40 - 20) / 100), "all but the longest kernel of the chain"
     # whole blocks of 128 threads with 4 floats; the norm's size is in no name
     least = (1000 - 1) * 128 * 4 * 4
-    assert "1 chains of 3" in found.sentence and f"{2 * least / 1e6:.3g} MB less" in found.sentence
+    assert "1 chain of 3" in found.sentence and f"{2 * least / 1e6:.3g} MB less" in found.sentence
     assert "(1 of known size)" in found.sentence and found.confidence == "plausible"
 
 

@@ -54,8 +54,8 @@ def test_a_bare_synchronisation_costs_the_time_from_the_last_kernels_end_to_the_
     assert found is not None
     assert found.share == pytest.approx((300 - 100) / 400)
     assert (
-        f"{name}, 1 time, 90 µs" in found.sentence
-        and "200 µs in total, 50% of 400 µs" in found.sentence
+        f"{name}, 1 time, 90.0 µs" in found.sentence
+        and "200 µs in total, 50.0% of 400 µs" in found.sentence
     )
     assert found.sentence.endswith("The main place is train.py(12): step.")
     assert (

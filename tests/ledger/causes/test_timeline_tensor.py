@@ -51,7 +51,7 @@ def test_fp32_products_on_an_a100_leave_its_tf32_unused() -> None:
     assert found is not None
     assert found.share == pytest.approx(0.6)
     assert "156 TFLOP/s against 19.5" in found.sentence and "in TF32" in found.sentence
-    assert f"at most {60 * (1 - 1 / (156 / 19.5)):.0f}% of the kernel time" in found.sentence
+    assert f"at most {60 * (1 - 1 / (156 / 19.5)):.1f}% of the kernel time" in found.sentence
     assert "set_float32_matmul_precision('high')" in found.todo
 
 
@@ -107,7 +107,7 @@ def test_tf32_of_a_geforce_is_no_faster_than_fp32_so_bf16_is_named() -> None:
     assert found is not None
     assert (
         "2 times that peak in bf16" in found.sentence
-        and "at most 50% of the kernel time" in found.sentence
+        and "at most 50.0% of the kernel time" in found.sentence
     )
 
 

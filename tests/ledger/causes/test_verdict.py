@@ -214,7 +214,7 @@ def test_what_no_rule_explains_is_said_in_percent() -> None:
         "0.700 times the estimated FLOPs" in item.sentence for item in said
     )
     assert all(
-        "No rule explains it: 100% of the difference is unexplained" in item.sentence
+        "No rule explains it: 100.0% of the difference is unexplained" in item.sentence
         for item in said
     )
 

@@ -256,7 +256,7 @@ def network(factor: float, launches: float = 1, world: str | None = None) -> Any
         (2, 2, None, "each GEMM ran 2 times", "predicted and matched"),
         (4, 1, None, "a batch of 128 fits", "plausible"),
         (0.5, 1, None, "one rank of 2, or a batch of 16", "plausible"),
-        (0.25, 1, "4", "this is one rank of 4", "predicted and matched"),
+        (0.25, 1, "4", "this is one rank of 4", "plausible"),
     ],
 )
 def test_a_factor_that_all_rows_share_has_one_cause(
@@ -265,6 +265,10 @@ def test_a_factor_that_all_rows_share_has_one_cause(
     (step,) = whole_steps(network(factor, launches, world))[32]
     assert (step.factor, step.confidence) == (factor, confidence)
     assert cause in describe_cause(step.sweep_cause())
+
+
+def test_n_launches_of_an_nth_of_the_work_are_the_estimated_work() -> None:
+    assert not whole_steps(network(1, 4)), "micro-batches, or each GPU with its part"
 
 
 @pytest.mark.parametrize(

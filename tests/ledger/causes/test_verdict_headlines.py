@@ -119,7 +119,7 @@ def test_a_gap_of_more_than_a_tenth_is_told_and_a_lower_bound_only_where_it_lies
             0.02,
             (
                 "fc forward executed 2.00 times the estimated FLOPs at batch 64. Causes: "
-                "Winograd (predicted factor 0.444), split-K (predicted factor 1.500). 2% of the "
+                "Winograd (predicted factor 0.444), split-K (predicted factor 1.500). 2.0% of the "
                 "difference is unexplained."
             ),
         ),
@@ -140,7 +140,7 @@ def test_a_gap_of_more_than_a_tenth_is_told_and_a_lower_bound_only_where_it_lies
             1.0,
             (
                 "fc forward executed 2.00 times the estimated FLOPs at batch 64. No rule "
-                "explains it: 100% of the difference is unexplained."
+                "explains it: 100.0% of the difference is unexplained."
             ),
         ),
     ],

@@ -22,13 +22,15 @@ def test_a_factor_has_three_digits_behind_the_point_below_2_and_two_above(
     [
         (0.0156, "1.6%"),
         (0.0949, "9.5%"),
-        (0.095, "10%"),
-        (0.5, "50%"),
-        (2, "200%"),
-        (0, "0%"),
+        (0.0004, "< 0.1%"),
+        (0.9999, "> 99.9%"),
+        (1, "100.0%"),
+        (0.5, "50.0%"),
+        (2, "200.0%"),
+        (0, "0.0%"),
     ],
 )
-def test_a_share_has_two_digits(share: float, said: str) -> None:
+def test_a_share_has_one_decimal(share: float, said: str) -> None:
     assert percent(share) == said
 
 

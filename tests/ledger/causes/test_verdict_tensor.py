@@ -45,9 +45,9 @@ def test_tensor_cores_are_told_with_their_share_and_that_of_ffma(
     if said is not None:
         beside = {
             0: "",
-            3200: ", and 10% as FFMA",
-            16_000: ", and 50% as FFMA",
-            32_000: ", and 100% as FFMA",
+            3200: ", and 10.0% as FFMA",
+            16_000: ", and 50.0% as FFMA",
+            32_000: ", and 100.0% as FFMA",
         }[ffma]
         share = "0.900" if tensor == 57_600 else "0.500" if tensor == 32_000 else "0.100"
         assert describe_cause(said) == (
@@ -124,7 +124,7 @@ def test_work_whose_flops_no_counter_says_is_known_by_instructions_or_by_name(
         assert said is None
         return
     assert describe_cause(said) == (
-        f"fc forward at batch 32 {how} whose FLOPs the counters do not include; FFMA executed 1% of the "
+        f"fc forward at batch 32 {how} whose FLOPs the counters do not include; FFMA executed 1.0% of the "
         "estimated multiply-adds."
     )
     assert said.factor is None, "what was not counted has no factor"
@@ -147,7 +147,7 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     # 2 x 3,200 + 512 x 100 = 57,600 of 64,000
     assert describe_cause(said) == (
         "fc forward at batch 32 has 3,200 HFMA and 100 tensor instructions that move constants. "
-        "Counted as arithmetic, they would add 57.6 kFLOP, 90% of the estimate, although they "
+        "Counted as arithmetic, they would add 57.6 kFLOP, 90.0% of the estimate, although they "
         "compute nothing."
     )
     assert (said.kernels, said.factor) == (("k", "l"), None)
@@ -155,7 +155,7 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     said = constant_moves(RuleInput(alone, by_place(alone)))
     assert said is not None
     assert (
-        "has 3,200 HFMA that move constants. Counted as arithmetic, they would add 6.4 kFLOP, 10% of the estimate"
+        "has 3,200 HFMA that move constants. Counted as arithmetic, they would add 6.4 kFLOP, 10.0% of the estimate"
         in describe_cause(said)
     )
     doubt = case(
@@ -168,7 +168,7 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be() -> None:
     said = constant_moves(RuleInput(doubt, by_place(doubt)))
     assert said is not None
     assert (
-        "may only move constants. Counted as arithmetic, they would add 57.6 kFLOP, 90% of the estimate."
+        "may only move constants. Counted as arithmetic, they would add 57.6 kFLOP, 90.0% of the estimate."
         in describe_cause(said)
     )
     assert said.confidence == "plausible"

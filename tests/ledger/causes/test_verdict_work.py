@@ -80,7 +80,7 @@ def test_a_split_sum_says_its_slices_and_what_they_cost(
     assert said is not None
     assert describe_cause(said) == (
         f"fc forward at batch 32 splits its K dimension{slices} and adds the slices up in sum: 640 "
-        "FLOP more, 1%."
+        "FLOP more, 1.0%."
     )
     assert (said.factor, said.kernels) == (pytest.approx(1.01), ("sum",))
 
@@ -116,7 +116,7 @@ def test_work_beside_the_products_says_what_does_it(
     )
     assert said is not None
     assert describe_cause(said) == (
-        f"fc forward at batch 32 executes 1.28 kFLOP in addition to its GEMMs ({who}), 2% more."
+        f"fc forward at batch 32 executes 1.28 kFLOP in addition to its GEMMs ({who}), 2.0% more."
     )
     assert said.factor == pytest.approx(1.02)
 
@@ -248,7 +248,7 @@ def test_winograd_says_its_multiplies_its_transforms_and_both() -> None:
     assert said is not None
     assert describe_cause(said) == (
         "fc forward at batch 32 runs as winograd F(2x2,3x3), which needs 0.444 times the "
-        "estimated multiply-adds (4^2 multiplies in place of 2^2 x 3^2). Its transforms add 5% "
+        "estimated multiply-adds (4^2 multiplies in place of 2^2 x 3^2). Its transforms add 5.0% "
         "of the estimate, which makes 0.494 times together. The counters show 0.438 times in "
         "multiply-adds."
     )
@@ -280,7 +280,7 @@ def test_fourier_says_its_tiles_and_its_transforms() -> None:
     assert said is not None
     assert describe_cause(said) == (
         "fc forward at batch 2 runs as FFT, which needs 0.230 times the estimated multiply-adds "
-        "(2 tiles of 16 x 16 points, 16 x 9 complex products each). Its transforms add 5% of the "
+        "(2 tiles of 16 x 16 points, 16 x 9 complex products each). Its transforms add 5.0% of the "
         "estimate, which makes 0.280 times together."
     )
     assert (said.rule, said.factor) == ("FFT", pytest.approx(147_456 / 640_000 + 0.05))

@@ -3,10 +3,14 @@ of models."""
 
 from __future__ import annotations
 
-from perfctl.orchestrator.ledger.prepared import studies
+import pytest
+
+from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.study import across
-from perfctl.orchestrator.report.findings import busy_findings, without_layers
+from perfctl.orchestrator.report.findings import report_findings
+from perfctl.orchestrator.report.findings.rank import StepTime
+from perfctl.orchestrator.report.findings.step import batch_findings, idle_findings
 from perfctl.orchestrator.report.page.usage import (
     explain_no_share,
     memory_use_table,
@@ -73,16 +77,14 @@ def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand
 
 def test_findings_say_from_where_on_the_gpu_is_busy_why_it_waits_and_what_fits() -> None:
     runs = [made(batch, batch, share) for batch, share in ((1, 0.3), (5, 0.92), (10, 0.95))]
-    texts = [finding.text for finding in busy_findings([RunUsage(run) for run in runs])]
+    texts = [finding.text for finding in batch_findings([RunUsage(run) for run in runs])]
+    (idle,) = idle_findings([PreparedRun(run) for run in runs], {}, {1: StepTime(1000)})
     assert "from batch 5 on" in texts[0]
-    assert (
-        texts[1].startswith("No kernel runs in 70")
-        and "at batch 1." in texts[1]
-        and "waiting for the host" in texts[1]
-    )
-    assert texts[2].startswith("Batch 4,950 is the largest that fits")
-    assert "at no measured batch size" in next(busy_findings([RunUsage(runs[0])])).text
-    assert not list(busy_findings([RunUsage(synthetic.make_run())]))
+    assert "ran kernels for 30.0% of the time" in idle.text and "at batch 1:" in idle.text
+    assert idle.impact_ns == pytest.approx(700) and idle.share == pytest.approx(0.7)
+    assert texts[1].startswith("Batch 4,950 is the largest that fits")
+    assert "at no measured batch size" in next(batch_findings([RunUsage(runs[0])])).text
+    assert not list(batch_findings([RunUsage(synthetic.make_run())]))
 
 
 def test_both_drawings_hold_a_line_for_each_model() -> None:
@@ -114,7 +116,9 @@ def _ran(*spans: tuple[int, int]) -> str:
     ]
     run = synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])
     (prepared,) = studies([run])[0].prepared_runs
-    return next(one.text for one in without_layers([prepared], {}) if "ran kernels for" in one.text)
+    return next(
+        one.text for one in report_findings([prepared], {}, {}) if "ran kernels for" in one.text
+    )
 
 
 def test_one_long_wait_between_kernels_is_named_and_many_short_ones_are_not() -> None:

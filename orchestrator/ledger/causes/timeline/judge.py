@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from perfctl.orchestrator.estimate.flops.engine import parts_of
-from perfctl.orchestrator.ledger.causes.rule import amount, percent
+from perfctl.orchestrator.ledger.causes.rule import amount, count_things, percent
 from perfctl.orchestrator.ledger.causes.timeline.kernels import (
     cast_storm,
     chains,
@@ -180,6 +180,7 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
         share,
         "the time of the steps",
         f"{TALK_TODO}.",
+        step_share=share,
     )
 
 
@@ -219,6 +220,7 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
         "the time of the steps",
         f"{GRAPH_TODO}.",
         "plausible",
+        step_share=share,
     )
 
 
@@ -259,9 +261,7 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
     if share < HOST_WAIT_SHARE_MIN:
         return None
     most = Counter(sync.what for sync in syncs).most_common(2)
-    often = " and ".join(
-        f"{name}, {count:,} {'time' if count == 1 else 'times'}" for name, count in most
-    )
+    often = " and ".join(f"{name}, {count_things(count, 'time')}" for name, count in most)
     frames: dict[str, int] = defaultdict(int)
     for index, ns in lost.items():
         if (frame := users_frame(syncs[index].call.stack)) is not None:
@@ -280,7 +280,8 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
         f"{where}"
     )
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))
-    return RunVerdict("host sync", text, share, "the time of the steps", f"{'. '.join(todos)}.")
+    todo = f"{'. '.join(todos)}."
+    return RunVerdict("host sync", text, share, "the time of the steps", todo, step_share=share)
 
 
 def _lost(timeline: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:

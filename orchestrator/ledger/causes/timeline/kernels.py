@@ -16,7 +16,7 @@ from typing import NamedTuple
 from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.kernels.names import family, recognise
 from perfctl.orchestrator.counts.kernels.short_names import shorten
-from perfctl.orchestrator.ledger.causes.rule import amount, percent
+from perfctl.orchestrator.ledger.causes.rule import amount, count_things, percent
 from perfctl.orchestrator.ledger.causes.timeline.records import (
     RunVerdict,
     Timeline,
@@ -121,7 +121,8 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
     if share < PASSES_SHARE_MIN:
         return None
     text = (
-        f"Casts: {percent(share)} of the kernel time ({milliseconds(took)}, {count:,} kernels) "
+        f"Casts: {percent(share)} of the kernel time ({milliseconds(took)}, "
+        f"{count_things(count, 'kernel')}) "
         "only converts between floating-point types"
     )
     if by_call > by_name:
@@ -133,7 +134,13 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
             f"{max(pairs, key=lambda pair: pairs[pair])}"
         )
     return RunVerdict(
-        "dtype casts", f"{text}.", share, "the kernel time", f"{CAST_TODO}.", kernels=names
+        "dtype casts",
+        f"{text}.",
+        share,
+        "the kernel time",
+        f"{CAST_TODO}.",
+        kernels=names,
+        step_share=took / timeline.length,
     )
 
 
@@ -184,10 +191,11 @@ def chains(timeline: Timeline) -> RunVerdict | None:
         if (size := least_bytes(kernel)) is not None
     ]
     text = (
-        f"Memory-bound chains: {len(found):,} chains of {len(kernels):,} elementwise and "
+        f"Memory-bound chains: {count_things(len(found), 'chain')} of {len(kernels):,} "
+        "elementwise and "
         f"normalization kernels take {percent(took / timeline.kernel_ns)} of the kernel time "
         f"({milliseconds(took)}). Each kernel may read the output of the previous one. Fusion "
-        f"would save {passes:,} passes over memory"
+        f"would save {count_things(passes, 'pass')} over memory"
     )
     if sizes:
         which = "" if len(sizes) == passes else f" ({len(sizes):,} of known size)"
@@ -200,6 +208,7 @@ def chains(timeline: Timeline) -> RunVerdict | None:
         f"{CHAIN_TODO}.",
         "plausible",
         names_by_time(kernels),
+        (took - longest) / timeline.length,
     )
 
 
@@ -325,7 +334,8 @@ def _unused(
         peaks = f" ({fast / 1e12:.3g} TFLOP/s against {plain / 1e12:.3g})"
     text = (
         f"Unused tensor cores: {percent(share)} of the kernel time ({milliseconds(took)}, "
-        f"{len(kernels):,} launches) is GEMMs in {math} on the CUDA cores of the {tensor.device}, "
+        f"{count_things(len(kernels), 'launch')}) "
+        f"is GEMMs in {math} on the CUDA cores of the {tensor.device}, "
         f"mostly in {shorten(names[:1])[names[0]]}. Its tensor cores have {tensor.ratio:.3g} "
         f"times that peak in {kind}{peaks}, which would save at most "
         f"{percent(share * (1 - 1 / tensor.ratio))} of the kernel time"
@@ -336,7 +346,13 @@ def _unused(
         text += f". The run recorded {' and '.join(flags)} as off"
     todo = _HALVES_TODO if math == "fp16" else _TODO[tensor.precision]
     return RunVerdict(
-        "unused tensor cores", f"{text}.", share, "the kernel time", f"{todo}.", kernels=names
+        "unused tensor cores",
+        f"{text}.",
+        share,
+        "the kernel time",
+        f"{todo}.",
+        kernels=names,
+        step_share=took * (1 - 1 / tensor.ratio) / timeline.length,
     )
 
 

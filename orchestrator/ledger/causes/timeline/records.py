@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.rule import Confidence
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of
-from perfctl.orchestrator.ledger.usage.run_usage import kernel_window
+from perfctl.orchestrator.ledger.usage.run_usage import CAPTURE, kernel_window
 from perfctl.records.report import Copy, Kernel
 from perfctl.records.run import Run
 
@@ -27,6 +27,8 @@ class RunVerdict:
     todo: str
     confidence: Confidence = "observed"
     kernels: tuple[str, ...] = ()
+    step_share: float | None = None
+    """Share (0..1) of the time of the steps that is at stake; None if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class Timeline:
     pieces: tuple[Piece, ...]
     copies: tuple[Copy, ...]
     """Of this GPU, those with times."""
+    window_ns: int = 0
+    """Length from the start of the first marked step to the end of the last; 0 without marks."""
 
     @property
     def kernels(self) -> list[Kernel]:
@@ -60,7 +64,7 @@ class Timeline:
     @property
     def length(self) -> int:
         """Of all steps together, in ns; never 0."""
-        return max(sum(piece.end - piece.start for piece in self.pieces), 1)
+        return max(self.window_ns or sum(piece.end - piece.start for piece in self.pieces), 1)
 
     @property
     def kernel_ns(self) -> float:
@@ -89,7 +93,8 @@ def timeline(run: Run) -> Timeline | None:
 
     Kernels outside of the measured steps are left out where kernels say their step.
     """
-    by_device = kernel_window(run).by_device
+    window = kernel_window(run)
+    by_device = window.by_device
     device = max(by_device, key=lambda number: len(by_device[number]), default=None)
     if device is None:
         return None
@@ -113,14 +118,15 @@ def timeline(run: Run) -> Timeline | None:
             and copy.start_ns is not None
             and copy.duration_ns is not None
         ),
+        window_ns=0 if window.words == CAPTURE else window.length,
     )
 
 
 def milliseconds(nanoseconds: float) -> str:
-    """1234567 -> "1.23 ms", 4200 -> "4.2 µs"."""
-    if nanoseconds >= 1e9:
-        return f"{nanoseconds / 1e9:.3g} s"
-    return f"{nanoseconds / 1e6:.3g} ms" if nanoseconds >= 1e6 else f"{nanoseconds / 1e3:.3g} µs"
+    """1234567 -> "1.23 ms", 4200 -> "4.20 µs"."""
+    sizes = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+    size, unit = next((item for item in sizes if nanoseconds >= 0.9995 * item[0]), sizes[-1])
+    return f"{f'{nanoseconds / size:#.3g}'.rstrip('.')} {unit}"
 
 
 def names_by_time(kernels: Iterable[Kernel]) -> tuple[str, ...]:

@@ -1,0 +1,157 @@
+"""Findings about the kernels, ranges and calls of a report whose layers are unknown."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from perfctl.orchestrator.counts.counters.sums import PIPE_TENSOR, metric, op
+from perfctl.orchestrator.counts.counters.work import KernelFlops
+from perfctl.orchestrator.counts.figure import total_of
+from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.usage.run_usage import range_totals
+from perfctl.orchestrator.report.findings.step import count_launches, shorten_middle
+from perfctl.orchestrator.report.numbers import percent, si, time
+from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.tables import count
+from perfctl.records.report import Kernel
+from perfctl.records.run import Run
+
+SUMS = {
+    "cuda_gpu_kern_sum": ("the kernel time", "launch", "launches"),
+    "cuda_gpu_mem_time_sum": ("the time of copies", "copy", "copies"),
+    "cuda_api_sum": ("the host time of CUDA calls", "call", "calls"),
+}
+"""Report of nsys stats -> what its times are of, and what it counts."""
+
+
+def largest_kernel(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the kernel name with the most time."""
+    groups: dict[str, list[Kernel]] = defaultdict(list)
+    for kernel in run.report.kernels:
+        if kernel.duration_ns is not None:
+            groups[kernel.name].append(kernel)
+    times = {name: sum(kernel.duration_ns or 0 for kernel in same) for name, same in groups.items()}
+    total = sum(times.values())
+    if not total:
+        return
+    name = max(times, key=lambda name: times[name])
+    length, launches, short = (
+        time(times[name]),
+        count_launches(len(groups[name])),
+        names.get(name, name),
+    )
+    clock = " This time is under ncu, at locked clocks." if run.profiler == "ncu" else ""
+    text = (
+        f"{short} is the only kernel: {launches}, {length}."
+        if len(times) == 1
+        else f"{short} takes {percent(times[name] / total)} of the kernel time ({length}, "
+        f"{launches})."
+    )
+    yield Finding(f"{text}{clock}", "kernels")
+
+
+def largest_sums(run: Run) -> Iterator[Finding]:
+    """Yield the largest kernel, copy and CUDA call of a report that has only sums, and what copies
+    take next to kernels."""
+    times: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for operation in run.report.operations:
+        length = operation.device_ns if operation.cpu_ns is None else operation.cpu_ns
+        if length is not None and operation.category in SUMS:
+            times[operation.category][operation.name] = length, operation.calls
+    totals = {category: sum(ns for ns, _ in sums.values()) for category, sums in times.items()}
+    for category, (quantity, singular, plural) in SUMS.items():
+        if not totals.get(category):
+            continue
+        name, (length, calls) = max(times[category].items(), key=lambda item: item[1])
+        share = percent(length / totals[category])
+        yield Finding(
+            f"{shorten_middle(name)} takes {share} of {quantity}: {time(length)} of "
+            f"{time(totals[category])}, {calls:,} {singular if calls == 1 else plural}.",
+            "operators",
+        )
+    kernels_ns, copies_ns, _ = (totals.get(category, 0) for category in SUMS)
+    if kernels_ns and copies_ns:
+        share = percent(copies_ns / (kernels_ns + copies_ns))
+        yield Finding(
+            f"Copies and memsets take {time(copies_ns)}, {share} of the summed time of copies and "
+            "kernels.",
+            "operators",
+        )
+
+
+def largest_call(run: Run) -> Iterator[Finding]:
+    """Yield the call of the CUDA or HIP runtime with the most time, of a report without kernels."""
+    calls = [
+        call for call in run.report.api_calls if call.domain in ("cuda", "hip") and call.total_ns
+    ]
+    if calls:
+        longest = max(calls, key=lambda call: call.total_ns or 0)
+        share = percent((longest.total_ns or 0) / sum(call.total_ns or 0 for call in calls))
+        yield Finding(
+            f"{longest.name} takes {share} of the host time of {longest.domain.upper()} calls "
+            f"({time(longest.total_ns or 0)}).",
+            "api",
+        )
+
+
+def executed_flops(
+    run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Yield the kernel that executed the most FLOPs, and on which path."""
+    groups: dict[str, list[KernelFlops]] = defaultdict(list)
+    for kernel in run.report.kernels:
+        groups[kernel.name].append(flops.get(kernel.launch, NO_FLOPS))
+    sums = {name: total_of(item.total for item in same) for name, same in groups.items()}
+    positive = {name: figure for name, figure in sums.items() if figure.value}
+    if not positive:
+        if all(figure.value == 0 and not figure.lower_bound for figure in sums.values()):
+            yield Finding("The counters recorded no floating-point operations.", "kernels")
+        return
+    name, figure = max(positive.items(), key=lambda item: item[1].value or 0)
+    paths = {path: total_of(getattr(item, path) for item in groups[name]) for path in PATHS}
+    path, part = max(paths.items(), key=lambda item: item[1].value or 0)
+    share = (part.value or 0) / (figure.value or 1)
+    most = "" if len(groups) == 1 else ", the most of all kernels"
+    which = f"All of it is {path}" if share == 1 else f"{percent(share)} of it is {path}"
+    about = ("at least " if figure.lower_bound else "") + {
+        "estimated": "about ",
+        "derived": "by its rule ",
+    }.get(figure.state, "")
+    amount, launches = f"{about}{si(figure.value or 0)}FLOP", count_launches(len(groups[name]))
+    rule = f" (approximate: {part.reason})" if part.state == "estimated" and part.reason else ""
+    yield Finding(
+        f"{names.get(name, name)} executed {amount} in {launches}{most}. {which}{rule}.", "kernels"
+    )
+
+
+def constant_moves(prepared: PreparedRun) -> Iterator[Finding]:
+    """Yield the HFMA and tensor instructions that only move constants, and are in no count."""
+    launches = [
+        launch
+        for launch, flops in prepared.flops.items()
+        if flops.fp16.value is not None and flops.fp16.only_moves_constants
+    ]
+    if launches:
+        halves = sum(int(metric(prepared.values[launch], op("hfma")) or 0) for launch in launches)
+        pipe = sum(int(metric(prepared.values[launch], PIPE_TENSOR) or 0) for launch in launches)
+        yield Finding(
+            f"{count(halves).text} HFMA and {count(pipe).text} tensor instructions in "
+            f"{count_launches(len(launches))} only moved constants. They are no arithmetic, and "
+            "the executed FLOPs do not include them.",
+            "kernels",
+        )
+
+
+def largest_range(run: Run) -> Iterator[Finding]:
+    """Yield the range that launched the most GPU time, next to the time of the host in it."""
+    timed = [item for item in range_totals(run) if item.gpu_ns]
+    if timed:
+        top = max(timed, key=lambda item: item.gpu_ns or 0)
+        times = "" if top.times == 1 else f" in {count(top.times).text} times"
+        yield Finding(
+            f"Range {shorten_middle(top.name)} launched the most GPU time: "
+            f"{time(top.gpu_ns or 0)}{times}. The host spent {time(top.host_ns)} in it.",
+            "ranges",
+        )

@@ -1,0 +1,177 @@
+"""Warnings about what is missing: FLOPs, durations, kernels, steps and runs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from perfctl.orchestrator.counts.counters.amd import TOOLS, is_amd
+from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
+from perfctl.orchestrator.counts.figure import total_of
+from perfctl.orchestrator.ledger.ledger import Ledger
+from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
+from perfctl.orchestrator.report.findings.step import count_launches
+from perfctl.orchestrator.report.page.columns import run_label
+from perfctl.orchestrator.report.page.kernels import NO_FLOPS
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.tables import count
+from perfctl.records.run import Run
+
+PARTLY_DERIVED = "perfctl has no rule, or only a partial rule, for some kernels"
+
+
+def missing_flops(study: Study, ledger: Ledger, *, is_reported: bool = False) -> Iterator[Finding]:
+    """Yield which FLOPs are unknown or lower bounds. ``is_reported``: another warning states that
+    nothing was measured."""
+    if not ledger.rows:
+        return
+    yield from _missing_estimates(ledger)
+    bounds = [row for row in ledger.rows if row.counted.lower_bound and row.paper.value]
+    if not ledger.any_counted and is_reported:
+        return
+    if not ledger.any_counted:
+        reasons = sorted({row.counted.reason for row in ledger.rows if row.counted.reason})
+        reason = "; ".join(reasons[:2])
+        counting = [batch.counting for batch in study.prepared_batches if batch.counting]
+        text = (
+            f"{reason}. perfctl therefore cannot compute FLOPs per step or a ratio."
+            if any(prepared.steps is None for prepared in counting)
+            else f"There are no executed FLOPs: {reason}."
+        )
+        yield Finding(text, "gaps", warning=True)
+    elif any(row.counted.state == "derived" for row in ledger.rows):
+        if bounds:
+            names = _list_names(sorted({row.name for row in bounds}))
+            text = f"The derived FLOPs of {names} are lower bounds: {PARTLY_DERIVED}."
+            yield Finding(text, "gaps", warning=True)
+    else:
+        names_by_reason: defaultdict[str, set[str]] = defaultdict(set)
+        for row in bounds:
+            for reason in row.counted.lacking or ("some launches have no counters",):
+                names_by_reason[reason].add(row.name)
+        for reason, rows in names_by_reason.items():
+            text = f"The executed FLOPs of {_list_names(sorted(rows))} are lower bounds: {reason}."
+            yield Finding(text, "gaps", warning=True)
+
+
+def _missing_estimates(ledger: Ledger) -> Iterator[Finding]:
+    """Yield the rows that run an operation without a formula, with the operations' names."""
+    rows = [row for row in ledger.rows if any(call.flops is None for call in row.calls)]
+    if rows:
+        kinds = dict.fromkeys(
+            call.kind or "an operation" for row in rows for call in row.calls if call.flops is None
+        )
+        names = _list_names(list(dict.fromkeys(row.name for row in rows)))
+        states = {"lower bounds" if row.paper.lower_bound else "unknown" for row in rows}
+        yield Finding(
+            f"The estimated FLOPs of {names} are {' or '.join(sorted(states))}: they do not "
+            f"include {_list_names(list(kinds))}.",
+            "gaps",
+            warning=True,
+        )
+
+
+def _list_names(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def missing_steps(study: Study) -> Iterator[Finding]:
+    """Yield the runs that recorded fewer steps than they measured."""
+    for run in study.runs:
+        for gap in run.report.gaps if run.status == "ok" else ():
+            if gap.quantity == "step" and gap.state == "not_collected":
+                yield Finding(f"{run_label(run)}: {gap.reason.rstrip('.')}.", "gaps", warning=True)
+
+
+def failed_runs(study: Study) -> Iterator[Finding]:
+    """Yield the runs that failed, those with the same reason together."""
+    batches_by_reason: dict[tuple[str, str, str], list[int | None]] = defaultdict(list)
+    for run in study.runs:
+        if run.status != "ok":
+            reason = (run.reason or "no reason was recorded").rstrip(".")
+            batches_by_reason[run.profiler, run.status, reason].append(run.batch_size)
+    for (profiler, status, reason), batches in batches_by_reason.items():
+        sizes = [str(batch) for batch in batches if batch is not None]
+        at = f" at batch {', '.join(sizes)}" if sizes else ""
+        verb = "failed" if status == "failed" else f"{'are' if len(batches) > 1 else 'is'} {status}"
+        runs = "runs" if len(batches) > 1 else "run"
+        subject = f"{runs} without a profiler" if profiler == "none" else f"{profiler} {runs}"
+        yield Finding(f"The {subject}{at} {verb}: {reason}.", "runs", warning=True)
+
+
+def missing_kernels(run: Run) -> Iterator[Finding]:
+    """Yield why a report has no kernels, if it states a reason."""
+    gap = next((gap for gap in run.report.gaps if gap.quantity in ("kernel", "kernels")), None)
+    if gap:
+        text = f"{run_label(run)} has no kernels: {gap.reason.rstrip('.')}."
+        yield Finding(text, "gaps", warning=True)
+
+
+def missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterator[Finding]:
+    """Yield which durations and FLOPs the kernels of a report lack. ``is_derived``: the FLOPs are
+    known without counters."""
+    report, kernels = prepared.run.report, list(prepared.run.report.kernels)
+    timed = sum(kernel.duration_ns is not None for kernel in kernels)
+    if timed < len(kernels):
+        gap = next((gap for gap in report.gaps if gap.quantity == "kernel.duration_ns"), None)
+        which = (
+            "No launch has"
+            if timed == 0
+            else f"Only {count(timed).text} of {count_launches(len(kernels))} have"
+        )
+        reason = f": {gap.reason.rstrip('.')}" if gap else ""
+        yield Finding(f"{which} a duration{reason}.", "gaps", warning=True)
+    lacking = None if is_derived else lacking_flops(prepared)
+    if lacking is not None:
+        state, reason = lacking
+        what = {
+            "lower bound": "Executed FLOPs are lower bounds",
+            "not collected": "No FLOP counts",
+        }.get(state)
+        yield Finding(f"{what or f'Executed FLOPs are {state}'}: {reason}.", "gaps", warning=True)
+
+
+def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
+    """Return state in words and reason of incomplete FLOP counts; None if they are complete, or if
+    there is no kernel."""
+    run = prepared.run
+    if not run.report.kernels:
+        return None
+    has_counts = any(makes_flops(counter.name) for counter in run.report.counters)
+    if is_amd(run) and not has_counts:
+        what = (
+            "the run collected no counter for FLOPs"
+            if run.profiler in TOOLS
+            else f"{run.profiler} does not record them"
+        )
+        return (
+            "not collected",
+            f"{what}. Run rocprofv3 --pmc with the SQ_INSTS_VALU counters",
+        )
+    if run.profiler != "ncu" and not is_amd(run):
+        return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"
+    flops = [prepared.flops.get(kernel.launch, NO_FLOPS) for kernel in run.report.kernels]
+    total = total_of(item.total for item in flops)
+    if total.value is None:
+        return total.state.replace("_", " "), total.reason or "no reason was recorded"
+    parts = []
+    if total.launches < total.of_launches:
+        without = total.of_launches - total.launches
+        verb = "has" if without == 1 else "have"
+        parts.append(f"{without} of {count_launches(total.of_launches)} {verb} no count")
+    if total.missing:
+        parts.append(_describe_missing_parts(flops))
+    return ("lower bound", "; ".join(parts)) if parts else None
+
+
+def _describe_missing_parts(flops: Sequence[KernelFlops]) -> str:
+    """Return "tensor counters were not collected; ...": the first reason of each path that some
+    total lacks."""
+    reasons: dict[str, str] = {}
+    for item in flops:
+        for path in item.total.missing if item.total.value is not None else ():
+            reason = (
+                getattr(getattr(item, path, None), "reason", None) or f"{path} was not collected"
+            )
+            reasons.setdefault(path, reason if reason.startswith(path) else f"{path}: {reason}")
+    return "; ".join(reasons.values())

@@ -1,0 +1,403 @@
+"""Findings about the time of a step: idle gaps, copies, what the timeline shows, the layer with the
+most time, time of no layer, and how the step changes with the batch size."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+
+from perfctl.orchestrator.compare.sides import busy_with_others
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.causes.timeline.judge import worst
+from perfctl.orchestrator.ledger.ledger import (
+    Ledger,
+    LedgerRow,
+    at_batch,
+    beyond_time,
+    explain_unattributed,
+)
+from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
+from perfctl.orchestrator.ledger.sweep import BatchPoint
+from perfctl.orchestrator.ledger.usage.intervals import Intervals
+from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from, fits
+from perfctl.orchestrator.ledger.usage.run_usage import (
+    COPIES,
+    DATA,
+    HOST,
+    LAUNCH,
+    Busy,
+    Idle,
+    RunUsage,
+)
+from perfctl.orchestrator.report.findings.rank import Steps, with_impact
+from perfctl.orchestrator.report.numbers import percent, size, time
+from perfctl.orchestrator.report.page.columns import run_label
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.tables import count
+from perfctl.records.run import Run
+
+NAME_CHARACTERS_MAX = 70
+"""Characters of a range's name in a sentence."""
+LAYER_CHARACTERS_MAX = 40
+"""Characters of a layer's name in a sentence; the end tells most."""
+DEVICE_CHARACTERS_MAX = 34
+"""Characters of a device's name in a sentence; a longer name is left out."""
+IDLE_SHARE_MIN = 0.2
+"""Share of the time without a kernel from which on its cause is named."""
+ONE_GAP_SHARE_MIN = 0.5
+"""Share of the idle time that one gap must take to be named."""
+UNATTRIBUTED_SHARE_MIN = 0.05
+"""Share of the time of no layer from which on it is a finding."""
+UNATTRIBUTED_CAUSE_SHARE_MIN = 0.1
+"""Share of the time of no layer from which on one of its causes is named."""
+_IDLE_CAUSES = {
+    "loading data": "is spent loading data",
+    "copy": "is spent copying",
+    "synchronising": "is spent in synchronizing calls",
+    "launches one by one": "is the time from one short kernel to the next",
+    "host": "is waiting for the host, which launched late or waited",
+}
+LOAD_FIX = (
+    "Load data in other processes while the GPU computes (DataLoader's num_workers, "
+    "persistent_workers and prefetch_factor)"
+)
+MIGRATION_FIX = (
+    "Move the data before the launch (cudaMemPrefetchAsync), or allocate it on the GPU (cudaMalloc)"
+)
+
+
+def batch_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
+    """Yield from which batch size on the GPU is busy, and which batch size fits."""
+    if (busy := busy_from([run.ways for run in runs])) is not None:
+        batch, is_busy, share = busy
+        over = f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""
+        threshold = f"({percent(BUSY)} of the time or more)"
+        where = (
+            f"{threshold} from batch {batch} on"
+            if is_busy
+            else f"at no measured batch size {threshold}, up to batch {batch}"
+        )
+        gpu, verb = name_gpu([run.run for run in runs])
+        at_batch_size = f": {percent(share.value or 0)} there{over}"
+        yield Finding(f"{gpu} {verb} busy {where}{at_batch_size}.", "utilization")
+    if fit := fits([run.memory for run in runs]):
+        yield Finding(
+            f"Batch {fit.batch:,} is the largest that fits into {size(fit.limit)} (linear fit "
+            f"to the reserved peaks of batches {', '.join(map(str, fit.batches))}: "
+            f"{size(fit.fixed)} fixed plus {size(fit.per_sample)} per sample).",
+            "memory",
+        )
+
+
+def idle_findings(
+    runs: Sequence[PreparedRun], names: Mapping[str, str], steps: Steps
+) -> Iterator[Finding]:
+    """Yield how much of the time the GPU ran kernels, with the cause of the idle time: of one
+    report, or of the run of a sweep that is idle most, if that is much."""
+    shares = [
+        (fmean(busy.share or 0 for busy in devices), prepared, devices)
+        for prepared in runs
+        if (
+            devices := [
+                busy
+                for busy in prepared.usage.busy
+                if busy.stream is None and busy.share is not None
+            ]
+        )
+    ]
+    share, prepared, devices = min(shares, key=lambda item: item[0], default=(1.0, None, []))
+    if prepared is None or (len(runs) > 1 and 1 - share < IDLE_SHARE_MIN):
+        return
+    low, high = (pick(devices, key=lambda busy: busy.running_ns) for pick in (min, max))
+    at = at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
+    span = f"{low.window}{at}"
+    fix = None
+    if len(devices) == 1:
+        text = (
+            f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {percent(share)} of the "
+            f"time {span}: {time(low.running_ns)} of {time(low.window_ns)}."
+        )
+        idle = next((idle for idle in prepared.usage.idle if idle.device == low.device), None)
+        if idle is not None and 1 - share >= IDLE_SHARE_MIN:
+            cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
+            text += _describe_idle(prepared, low, idle, names)
+            fix = LOAD_FIX if cause == DATA else None
+            text += f" {fix}." if fix else ""
+    else:
+        text = (
+            f"{len(devices)} GPUs ran kernels for {percent(low.share or 0)} (GPU {low.device}) to "
+            f"{percent(high.share or 0)} (GPU {high.device}) of the {time(low.window_ns)} {span}."
+        )
+    finding = Finding(text, "utilization")
+    yield with_impact(finding, 1 - share, steps.get(prepared.run.batch_size), fix=fix)
+
+
+def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping[str, str]) -> str:
+    """Return the largest cause of the idle time, then one gap that is most of it, or the steady
+    part of the capture."""
+    cause, length = max(idle.by_cause.items(), key=lambda item: item[1])
+    ranges = (gap.around for gap in idle.largest if gap.cause == DATA and gap.around)
+    where = next((f" ({shorten_middle(name)})" for name in ranges if cause == DATA), "")
+    text = f" {time(length)} of the idle time {_IDLE_CAUSES[cause]}{where}."
+    longest, idle_ns = idle.largest[0], busy.window_ns - busy.running_ns
+    steady = next((item for item in prepared.usage.steady if item.device == busy.device), None)
+    if longest.length_ns >= ONE_GAP_SHARE_MIN * idle_ns:
+        rest = busy.window_ns - longest.length_ns
+        after, before = (
+            names.get(kernel.name, kernel.name) if kernel else None
+            for kernel in (longest.after, longest.before)
+        )
+        ends = f" from {after} to {before}" if after and before else ""
+        host = f", while the host was in {shorten_middle(longest.around)}" if longest.around else ""
+        text = "" if cause in (HOST, LAUNCH) else text
+        text += (
+            f" One idle gap takes {time(longest.length_ns)}{ends}{host}; without it, kernels ran "
+            f"for {percent(busy.running_ns / rest)} of {time(rest)}."
+        )
+    elif steady is not None:
+        text += (
+            f" Without start-up and end, kernels ran for {percent(steady.share or 0)} of the time: "
+            f"{time(steady.running_ns)} of {time(steady.window_ns)} {steady.window}."
+        )
+    return text
+
+
+def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
+    """Return the GPU of these runs as a sentence begins, and its verb: "The NVIDIA A100", "is".
+
+    It is "The GPU" if no run names it, "The GPUs" if there are several. ``index``: only this GPU.
+    """
+    gpus = [device for run in runs for device in run.devices if device.kind == "gpu"]
+    meant = [device for device in gpus if index is not None and device.index == index]
+    known = {device.name or "" for device in meant or gpus}
+    if len(known) > 1:
+        return "The GPUs", "are"
+    name = next(iter(known), "")
+    return (f"The {name}" if 0 < len(name) <= DEVICE_CHARACTERS_MAX else "The GPU"), "is"
+
+
+def timeline_findings(runs: Sequence[PreparedRun], steps: Steps) -> Iterator[Finding]:
+    """Yield what could be faster by the timeline of the run where it costs most, and what to do."""
+    for verdict, run in worst([prepared.run for prepared in runs]):
+        at = f" ({run_label(run)})" if len(runs) > 1 else ""
+        finding = Finding(
+            f"{verdict.sentence.removesuffix('.')}{at}. {verdict.todo}",
+            "utilization",
+            cause=verdict.rule,
+        )
+        step = steps.get(run.batch_size)
+        yield with_impact(finding, verdict.step_share, step, fix=verdict.todo)
+
+
+def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
+    """Yield the time of copies and memsets next to that of kernels; both are sums, so overlapping
+    time is in both. The time at stake is the time without a kernel."""
+    run = prepared.run
+    timed = [copy for copy in run.report.copies if copy.duration_ns is not None]
+    kernels_ns = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
+    if not timed or not kernels_ns:
+        return
+    copies_ns = sum(copy.duration_ns or 0 for copy in timed)
+    sizes = [copy.bytes for copy in timed if copy.bytes is not None]
+    amount = f" for {size(sum(sizes))}" if len(sizes) == len(timed) else ""
+    number = (
+        "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
+    )
+    share = percent(copies_ns / (copies_ns + kernels_ns))
+    text = (
+        f"{number} took {time(copies_ns)}{amount}: {share} of the summed time of copies and "
+        f"kernels.{_describe_early_copies(run, copies_ns)}"
+    )
+    breakdown, step = prepared.usage.breakdown, steps.get(run.batch_size)
+    yield with_impact(
+        Finding(text, "ranges"), breakdown.shares[COPIES] if breakdown else None, step
+    )
+    migrations = [copy for copy in timed if copy.kind.startswith("unified ")]
+    if migrations:
+        window, moved = prepared.usage.window, Intervals.of(migrations)
+        inside_ns = max((running.overlap(moved) for running in window.running.values()), default=0)
+        number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
+        text = (
+            f"{number} of unified memory moved {size(sum(copy.bytes or 0 for copy in migrations))} "
+            f"in {time(moved.length)}, {time(inside_ns)} of it while a kernel ran and waited for "
+            f"the pages. {MIGRATION_FIX}."
+        )
+        share_inside = inside_ns / window.length if window.length else None
+        yield with_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
+
+
+def _describe_early_copies(run: Run, copies_ns: int) -> str:
+    """Return how much of the copies' time is before the first kernel, outside of the time that the
+    busy share refers to."""
+    starts = [kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None]
+    if not starts or any(copy.start_ns is None for copy in run.report.copies):
+        return ""
+    first = min(starts)
+    early_ns = sum(
+        copy.duration_ns or 0 for copy in run.report.copies if (copy.start_ns or 0) < first
+    )
+    if early_ns < copies_ns / 10:
+        return ""
+    part = "All" if early_ns == copies_ns else "Most" if early_ns > copies_ns / 2 else "Part"
+    return f" {part} of this time is before the first kernel."
+
+
+def shorten_middle(name: str) -> str:
+    """Return a name with at most NAME_CHARACTERS_MAX characters, without its middle."""
+    if len(name) <= NAME_CHARACTERS_MAX:
+        return name
+    half = NAME_CHARACTERS_MAX // 2
+    return f"{name[:half]}…{name[1 - half :]}"
+
+
+def launch_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
+    """Yield the batch size whose step is mostly waiting for launches, by its kernel time."""
+    waiting = [
+        point.traffic
+        for point in analysis.roofline.at("run")
+        if point.bound == "launch" and point.traffic.busy
+    ]
+    if not waiting:
+        return
+    least = min(waiting, key=lambda work: work.busy or 0)
+    gpu, verb = name_gpu([prepared.run for prepared in analysis.study.prepared_runs])
+    waits = "It waits" if verb == "is" else "They wait"
+    text = (
+        f"{gpu} {verb} busy for only {percent(least.busy or 0)} of a step at batch {least.batch} "
+        f"(median). {waits} for kernel launches."
+    )
+    if len(waiting) > 1:
+        text += f" The share is below half of the step at {len(waiting)} batch sizes."
+    yield with_impact(Finding(text, "roofline"), 1 - (least.busy or 0), steps.get(least.batch))
+
+
+def largest_layers(ledger: Ledger) -> Iterator[Finding]:
+    """Yield the layer with the most time at both ends of the sweep, all its passes together; then
+    which pass."""
+    by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
+    for row in ledger.rows:
+        if row.share is not None and row.trusted:
+            by_batch[row.size][row.place].append(row)
+    if not by_batch:
+        return
+    low, high = (
+        max(by_batch[batch].values(), key=_add_shares) for batch in (min(by_batch), max(by_batch))
+    )
+    first, last = low[0], high[0]
+    share, share_at_end = percent(_add_shares(low)), percent(_add_shares(high))
+    has_ends, is_same = first.size != last.size, first.place == last.place
+    if is_same:
+        end = f", {share_at_end}{last.at}" if has_ends else ""
+        text = f"{_describe_most(first)}: {share} of the {first.whole}{first.at}{end}."
+    else:
+        text = (
+            f"{_describe_most(first)}{first.at}: {share} of the {first.whole}. "
+            f"{_describe_most(last)}{last.at}: {share_at_end}."
+        )
+    largest = [
+        max(rows, key=lambda row: row.share or 0)
+        for rows in ((low, high) if has_ends else (low,))
+        if len(rows) > 1
+    ]
+    if largest and is_same and len({row.direction for row in largest}) == 1:
+        shares = " and ".join(percent(row.share or 0) for row in largest)
+        at = largest[0].at if has_ends and len(largest) == 1 else ""
+        text += f" Its {largest[0].direction} pass takes {shares}{at}."
+    elif largest:
+        passes = (
+            f"{row.direction if is_same else row.name} with {percent(row.share or 0)}{row.at}"
+            for row in largest
+        )
+        text += f" {'Its' if is_same else 'The'} largest pass is {' and '.join(passes)}."
+    yield Finding(text, "ledger")
+
+
+def _add_shares(rows: Iterable[LedgerRow]) -> float:
+    """Return the share of a layer, its passes added up: each is a mean over the same total."""
+    return sum(row.share or 0 for row in rows)
+
+
+def _describe_most(row: LedgerRow) -> str:
+    """Return that a row takes the most time of the ledger. It is not the most of the step, which
+    may be idle or of no layer."""
+    if row.place == "optimizer":
+        return "The optimizer takes more time than any layer"
+    name = row.place
+    if len(name) > LAYER_CHARACTERS_MAX:
+        name = f"…{name[1 - LAYER_CHARACTERS_MAX :]}"
+    return (
+        f"{name} {'is the most expensive layer' if row.layer else 'takes more time than any layer'}"
+    )
+
+
+def unattributed_findings(study: Study, ledger: Ledger) -> Iterator[Finding]:
+    """Yield the share of the time that belongs to no layer, with its causes."""
+    largest = max(ledger.unattributed, key=lambda item: item.share, default=None)
+    if largest is None or largest.share <= UNATTRIBUTED_SHARE_MIN:
+        return
+    run = study.at(largest.batch).timing
+    causes = []
+    for cause in explain_unattributed(run) if run else ():
+        if cause.share >= UNATTRIBUTED_CAUSE_SHARE_MIN:
+            launches = f", {count_launches(cause.launches)}" if cause.launches else ""
+            causes.append(f"{cause.text} ({percent(cause.share * largest.share)}{launches})")
+    listed = " and ".join(filter(None, (", ".join(causes[:-1]), *causes[-1:])))
+    mostly = f": mostly {listed}" if causes else ""
+    beyond = "".join(
+        f" This time does not include all kernels: {reason}."
+        for reason in (beyond_time(run.run) if run else ())
+    )
+    text = (
+        f"{percent(largest.share)} of the {largest.whole}{at_batch(largest.batch)} is not "
+        f"attributed to a layer{mostly}.{beyond}"
+    )
+    yield Finding(text, "ledger")
+
+
+def count_launches(number: int) -> str:
+    """Return "1 launch", "2,000 launches"."""
+    return "1 launch" if number == 1 else f"{count(number).text} launches"
+
+
+def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Finding]:
+    """Yield how the time per sample changes with the batch size, unless the steps scatter by more
+    or other programs kept the CPU busy."""
+    timed = [point for point in points if point.per_sample and point.is_complete]
+    if len(timed) < 2:
+        return
+    if (reason := busy_with_others(study.runs)) is not None:
+        text = f"Times cannot be compared between batch sizes: {reason}."
+        yield Finding(text, "sweep", warning=True)
+        return
+    first, last = timed[0], timed[-1]
+    assert (
+        first.step
+        and last.step
+        and first.samples
+        and last.samples
+        and first.per_sample
+        and last.per_sample
+    )
+    overlap = (
+        first.step.low / first.samples <= last.step.high / last.samples
+        and last.step.low / last.samples <= first.step.high / first.samples
+    )
+    factor = first.per_sample / last.per_sample
+    between = (
+        f"{time(first.per_sample)} at batch {first.batch}, {time(last.per_sample)} at batch "
+        f"{last.batch}"
+    )
+    best = min(timed, key=lambda point: point.per_sample or 0)
+    if 0.95 < factor < 1.05 and (best.per_sample or 0) > 0.9 * first.per_sample:
+        yield Finding(f"Time per sample hardly changes with the batch size: {between}.", "sweep")
+        return
+    if best.batch not in (first.batch, last.batch):
+        between += f". It is lowest at batch {best.batch} with {time(best.per_sample or 0)}"
+    text = (
+        f"{'falls' if factor > 1 else 'grows'} with the batch size by a factor of "
+        f"{max(factor, 1 / factor):.1f}"
+    )
+    if overlap:
+        text = "is too noisy to compare the smallest and the largest batch size"
+    yield Finding(f"Time per sample {text}: {between}.", "sweep")
