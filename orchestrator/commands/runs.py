@@ -95,6 +95,10 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
         names.remove("mode")
         mode = str(*values["mode"])
         notes.append({"train": "training", "infer": "inference"}.get(mode, mode))
+    devices = values["device_name"]
+    if len(rows) > 1 and "device_name" in names and len(devices) == 1:
+        names.remove("device_name")
+        notes += map(str, devices)
     cells = [[_cell(name, row) for name in names] for row in facts]
     columns = [_COLUMNS[name] for name in names]
     drawn = table("", columns, cells, limit=len(rows), whole=True)

@@ -14,6 +14,7 @@ from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.chapters import RunGroup, list_terminal_tables
 from perfctl.orchestrator.report.page.kernels import source_table
+from perfctl.orchestrator.report.page.records import COMPLETE_FINDINGS, shorten_findings
 from perfctl.orchestrator.report.page.study import sweep_table
 from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.tables import Table, table, text_columns
@@ -30,7 +31,7 @@ def run_views(run: Run, *, is_whole: bool = False, is_document: bool = False) ->
     """Yield what is known of one run: findings, the ledger, chapters of the HTML report, and what
     the run is. ``is_whole``: ranges, values of the report and the SHA-256 too."""
     group = RunGroup(analyse(studies([run])[0]))
-    yield _findings(group.analysis)
+    yield _findings(group.analysis, is_complete=is_whole or is_document)
     if is_document or not has_repeats(group.phases):
         yield from entries_views(group.analysis, DOCUMENT if is_document else OF_RUN)
     tables = list_terminal_tables(group, is_complete=is_whole)
@@ -38,13 +39,15 @@ def run_views(run: Run, *, is_whole: bool = False, is_document: bool = False) ->
     yield View("", tables=(_about(group, is_whole=is_whole),))
 
 
-def _findings(analysis: Analysis, tables: Sequence[Table] = ()) -> View:
+def _findings(
+    analysis: Analysis, tables: Sequence[Table] = (), *, is_complete: bool = False
+) -> View:
     stated, study = findings(analysis), analysis.study
     return View(
         f"{heading(study)}   {about.device_text(study) or ''}   {about.tools(study.runs)}",
         () if stated else ("No findings.",),
         tuple(tables),
-        findings=tuple(stated),
+        findings=stated if is_complete else shorten_findings(stated, COMPLETE_FINDINGS),
         rows_on_terminal=ROWS,
     )
 

@@ -256,6 +256,6 @@ def name_longest(kernels: Sequence[Kernel], chosen: Iterable[Kernel]) -> str:
     times = Counter[str]()
     for kernel in chosen:
         times[kernel.name[:60]] += int(kernel.duration_ns or 0)
-    names = [f"{name} ({ns / total_ns * 100:.1f} %)" for name, ns in times.most_common()]
+    names = [f"{name} ({ns / total_ns * 100:.1f}%)" for name, ns in times.most_common()]
     share = times.total() / total_ns * 100
-    return f", with {share:.1f} % of the kernel time: {join_names(names)}"
+    return f", with {share:.1f}% of the kernel time: {join_names(names)}"

@@ -170,13 +170,19 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
         Column("batch"),
         Column("level", style="text"),
         Column("bytes", base="B", note="per step; reads and writes if the counter has both"),
-        Column("intensity", "FLOP/B", note="executed FLOPs / bytes"),
-        Column("achieved", "FLOP/s", note=achieved),
-        Column("ceiling", style="text", note="the path with the most FLOPs"),
+        Column("intensity", "FLOP/B", is_optional=True, note="executed FLOPs / bytes"),
+        Column("achieved", "FLOP/s", is_optional=True, note=achieved),
+        Column("ceiling", style="text", is_optional=True, note="the path with the most FLOPs"),
         Column("of bandwidth", note="bytes / time / bandwidth of this level"),
-        Column("of attainable", note="achieved / min(peak, intensity x bandwidth)"),
-        Column("MFU", note="model FLOPs utilization: estimated FLOPs / time / peak"),
-        Column("HFU", note="hardware FLOPs utilization: executed FLOPs / time / peak"),
+        Column(
+            "of attainable", is_optional=True, note="achieved / min(peak, intensity x bandwidth)"
+        ),
+        Column(
+            "MFU", is_optional=True, note="model FLOPs utilization: estimated FLOPs / time / peak"
+        ),
+        Column(
+            "HFU", is_optional=True, note="hardware FLOPs utilization: executed FLOPs / time / peak"
+        ),
         Column("time", base="ns", note=basis),
         Column("bound", style="text"),
     ]

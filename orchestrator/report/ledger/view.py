@@ -28,6 +28,7 @@ from perfctl.orchestrator.report.ledger.phases import (
 from perfctl.orchestrator.report.ledger.roofline import whole_percent
 from perfctl.orchestrator.report.numbers import full, si
 from perfctl.orchestrator.report.page import about, usage
+from perfctl.orchestrator.report.page.records import COMPLETE_FINDINGS, shorten_findings
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -43,10 +44,12 @@ from perfctl.orchestrator.report.view import View
 LONG_NAME = 16
 """Characters of a layer's name from which on a terminal shows its last parts, which tell it from
 the others."""
-COMPLETE_FINDINGS = 3
-"""Findings with their details; the others are cut to their first sentence."""
 TOO_WIDE = "Collectives of all ranks"
 """The table that no terminal has room for."""
+
+
+OPERATOR_NAME = 15
+"""Characters of an operator with shapes that 80 columns have room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,11 +95,7 @@ def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
             *(() if stated else ("No findings.",)),
             *(f"{text[:1].upper()}{text[1:]}." for text in origins),
         ),
-        findings=tuple(
-            finding.text if shape.is_explained or number < COMPLETE_FINDINGS else finding.first
-            for number, finding in enumerate(item for item in stated if not item.warning)
-        ),
-        warnings=tuple(finding.text for finding in stated if finding.warning),
+        findings=stated if shape.is_explained else shorten_findings(stated, COMPLETE_FINDINGS),
         tables=tuple(filter(None, tables)),
     )
     if shape.is_document or not has_repeats(phases):
@@ -158,7 +157,7 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     if not shape.is_document:
         short = short_parts([group.layer for group in groups])
         groups = [
-            replace(group, layer=short[group.layer].removeprefix("aten::"))
+            replace(group, layer=_cut_name(short[group.layer].removeprefix("aten::")))
             if len(group.layer) > LONG_NAME
             else group
             for group in groups
@@ -185,6 +184,13 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     }
     more = ", ".join(hint for hint, is_given in hints.items() if is_given)
     return table, [view.basis, *([f"{shape.hint}: {more}."] if more else [])]
+
+
+def _cut_name(name: str) -> str:
+    """Return the end of an operator with the shapes of its operands: only the end tells it from
+    the same operator of another layer."""
+    is_operator = " " in name and len(name) > OPERATOR_NAME
+    return f"…{name[1 - OPERATOR_NAME :]}" if is_operator else name
 
 
 def _largest_share(group: LedgerGroup) -> float:

@@ -115,6 +115,7 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
         Column(
             "est. speed-up",
             note="estimate of ncu, largest over the launches: share of the time saved",
+            is_optional=True,
         ),
         text_column("of", "global: of the launch; local: of one unit of the GPU", is_optional=True),
         text_column("advice", "of the launch with the largest estimate"),

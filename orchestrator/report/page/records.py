@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfctl.orchestrator.report.charts.charts import Chart
@@ -16,6 +16,10 @@ _ENDS = re.compile(r"(?<=[.?!]) (?=[A-Z0-9'…])")
 """Between two sentences."""
 LONGEST = 140
 """Characters of a finding's first sentence."""
+COMPLETE_FINDINGS = 3
+"""Findings with their details on a terminal; long ones after them are cut to a sentence."""
+SHORT_FINDING = 200
+"""Characters of a finding that is never cut: it has its cause."""
 _CLAUSES = ("; ", ": ", ", ", " (")
 """Where a longer sentence is broken, the best first."""
 
@@ -64,6 +68,17 @@ class Finding:
     def rest(self) -> str:
         """What follows the first sentence; "" where nothing does."""
         return _first(self.text)[1]
+
+
+def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Finding, ...]:
+    """Return findings, long ones after the first ``complete`` ones with their first sentence only.
+    Warnings stay complete."""
+    return tuple(
+        finding
+        if finding.warning or number < complete or len(finding.text) <= SHORT_FINDING
+        else replace(finding, text=finding.first)
+        for number, finding in enumerate(findings)
+    )
 
 
 def _first(text: str) -> tuple[str, str]:
