@@ -48,6 +48,9 @@ Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
 ]
+HtmlReport = Annotated[
+    Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
+]
 PeaksOf = Annotated[
     str,
     Option(
@@ -152,9 +155,6 @@ Gate = Annotated[
         parse=read_share,
         typed_default="5%",
     ),
-]
-HtmlReport = Annotated[
-    Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
 ]
 
 

@@ -25,6 +25,7 @@ from perfctl.orchestrator.report.estimate import (
 from perfctl.orchestrator.report.generation import GenerationOutput, generation_view
 from perfctl.orchestrator.report.view import View
 
+Output = EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput
 UNITS = {
     "": 1,
     "B": 1,
@@ -49,9 +50,6 @@ def read_bytes(text: str, field: str, least: int) -> int:
     if size < least:
         raise UsageError(f"invalid value '{text}' for `{field}`", "Use a size such as 8GiB or 24GB")
     return size
-
-
-Output = EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ process."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 from perfctl.orchestrator.commands import profile
@@ -96,8 +96,7 @@ def run(asked: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCom
 
 def view(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
     """Return findings and one table over models and batch sizes, or the commands."""
-    from perfctl.orchestrator.report.studies.inference import inference_tables
-    from perfctl.orchestrator.report.studies.inference_findings import inference_findings
+    from perfctl.orchestrator.report.studies.inference import inference_answer
     from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
     commands = [one.result for one in result if isinstance(one, ModelCommand)]
@@ -106,10 +105,9 @@ def view(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
     sweeps = [one.result for one in result if isinstance(one, ModelSwept)]
     store = sweeps[0].request.store_path
     runs = runs_of_sweeps(store, [sweep.name for sweep in sweeps])
-    return View(
-        f"Inference of {', '.join(one.model for one in result)}",
-        tuple(finding.text for finding in inference_findings(runs)),
-        inference_tables(runs),
+    return replace(
+        inference_answer(runs),
+        title=f"Inference of {', '.join(one.model for one in result)}",
         lines=(
             *(f"Wrote {sweep.folder}" for sweep in sweeps),
             f"Wrote {store}",

@@ -21,7 +21,7 @@ def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(
     assert page.path.read_text(encoding="utf-8").count("Two batch sizes") >= 1
     assert page.size == page.path.stat().st_size
     assert page.runs == tuple(run.id for run in perfctl.runs(store))
-    assert page.left_out is None
+    assert page.omitted is None
     assert page.path.read_bytes() == same.path.read_bytes()
     assert perfctl.report(store, tmp_path / "one.html", runs=[2]).runs == (2,)
 

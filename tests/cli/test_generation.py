@@ -63,7 +63,7 @@ def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(
     [
         ("md", "## Decode, by layer"),
         ("tex", "\\end{longtable}"),
-        ("html", "<h2>Decode, by layer"),
+        ("html", "<figcaption>Decode, by layer"),
     ],
 )
 def test_the_sheet_comes_in_every_format(

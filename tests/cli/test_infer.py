@@ -166,13 +166,13 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(
     told = perfctl(
         "prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--json"
     ).json
-    counts = {"images": 2, "of": 3, "already": 2, "classes": 3}
+    counts = {"images": 2, "total": 3, "existing": 2, "classes": 3}
     assert told == {
         "schema": "perfctl.prepare/2",
         "folder": "sorted",
         **counts,
         "ignored": [],
-        "strays": [],
+        "misplaced": [],
     }
 
 

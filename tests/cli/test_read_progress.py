@@ -51,7 +51,7 @@ def test_a_line_says_which_file_of_how_many_and_how_far(tmp_path: Path) -> None:
     now("reading", 0, 2, tmp_path / "other.csv")
     assert now.how_far() == "", "nothing is done, so nothing is known of the time left"
     now("reading", 1, 2, path)
-    now.start -= 60
+    now._start -= 60
     with path.open("rb", buffering=0) as file:
         file.read(3_000_000)
         place = ", 3 of 4 MB" if Path("/proc/self/fdinfo").is_dir() else ""
@@ -70,7 +70,7 @@ def test_a_calculation_says_its_part_its_share_and_the_time_left(
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setenv("COLUMNS", "80")
     with progress.working() as steps:
-        steps.start -= 30
+        steps._start -= 30
         steps("working out vgg16", 2, 8)
         time.sleep(0.4)
     said = re.search(

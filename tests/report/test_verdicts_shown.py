@@ -52,10 +52,11 @@ def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judg
         == "conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 "
         "times the estimated multiply-adds."
     )
-    assert reason.numbers == "predicts 0.440 times the estimate, explains 90% of the difference"
+    assert reason.numbers == "predicts 0.440 times the estimate, explains 90.0% of the difference"
     assert reason.elsewhere == "also at batch 64 (predicts 0.440 to 0.460)"
     assert (
-        describe_unexplained(rows, found.judgement) == "Unexplained: 10% to 30% of the difference."
+        describe_unexplained(rows, found.judgement)
+        == "Unexplained: 10.0% to 30.0% of the difference."
     )
     rows = [row for row in found.ledger.rows if row.name == "fc1 forward"]
     assert (
@@ -79,7 +80,7 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     assert "of the difference (plausible)" in flat
     assert (
         "→ Expected: the estimate includes every tap of every output." in flat
-        and "unexplained: 10% to 30% of the difference" in flat
+        and "unexplained: 10.0% to 30.0% of the difference" in flat
     )
     view = ledger_view(judged())
     assert view is not None

@@ -176,7 +176,7 @@ def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: View) -
         "at the end",
     ]
     (chapter,) = (one for one in both.chapters if one.key == "memory")
-    assert f"{EPOCHS} epochs and their tests" in chapter.text[0]
+    assert f"{EPOCHS} epochs and their tests" in chapter.facts[0]
 
 
 def test_every_epoch_has_loss_and_accuracy(both: View) -> None:
@@ -256,7 +256,7 @@ def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
     assert "GPU memory" not in dict(study.missing)
     host = table_of(study, "time", "Time of conv2 by the CPU timer")
     assert {"0.1746", "0.1304"} <= {row[-1].text for row in host.rows}
-    assert "synchronised" not in dict(study.facts)["measured by"]
+    assert "synchronised" not in dict(study.properties)["measured by"]
     (causes,) = (one for one in study.chapters if one.key == "causes")
     assert {"other GPU", "more work in less time"} <= {
         row[2].text for table in causes.tables if table for row in table.rows

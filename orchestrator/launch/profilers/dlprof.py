@@ -79,8 +79,8 @@ class DLProf:
             raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.dlprof_mode}")
         if unknown := [report for report in self.reports or () if report not in REPORTS]:
             raise UsageError(
-                f"DLProf has no report {', '.join(unknown)}",
-                f"Known: {', '.join(REPORTS)}",
+                f"invalid value '{', '.join(unknown)}' for `reports`",
+                f"Choose {', '.join(REPORTS)}",
             )
         base.check("dlprof", self.extra, _NEEDED)
 

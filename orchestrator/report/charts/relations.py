@@ -47,6 +47,16 @@ class Dot(NamedTuple):
     y: float
 
 
+SIZES: Mapping[str, Axis] = {
+    "parameters": Axis("parameters", si),
+    "depth": Axis("depth", "{:g}".format),
+    "width": Axis("width", "{:g}".format),
+    "kernel": Axis("kernel size", "{:g}".format),
+    "input": Axis("input size (pixels per side)", "{:g}".format),
+    "batch": Axis("batch size", "{:g}".format),
+}
+
+
 def show_step(seconds: float) -> str:
     """Return the time of a step."""
     return time(seconds * 1e9)
@@ -56,14 +66,6 @@ QUANTITIES: Mapping[str, Axis] = {
     bench.TIME: Axis("step time", show_step),
     bench.MEMORY: Axis("memory per step", size),
     bench.FLOPS: Axis("FLOPs per step", si),
-}
-SIZES: Mapping[str, Axis] = {
-    "parameters": Axis("parameters", si),
-    "depth": Axis("depth", "{:g}".format),
-    "width": Axis("width", "{:g}".format),
-    "kernel": Axis("kernel size", "{:g}".format),
-    "input": Axis("input size (pixels per side)", "{:g}".format),
-    "batch": Axis("batch size", "{:g}".format),
 }
 
 

@@ -221,8 +221,8 @@ def _group_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
     ):
         bound = "the estimate is a lower bound: " if first.paper.lower_bound else ""
         yield f"{bound}{'; '.join(missing)}"
-    if inferred := max(row.guessed for row in rows):
-        yield f"perfctl inferred the layer for {percent(inferred)} of its launches"
+    if guessed := max(row.guessed for row in rows):
+        yield f"perfctl guessed the layer for {percent(guessed)} of its launches"
     if shared := max(row.shared for row in rows):
         yield (
             f"{percent(shared)} of its launches are parts of fused kernels, divided by their "

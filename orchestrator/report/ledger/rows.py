@@ -253,7 +253,7 @@ def _row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
         "clock_trusted": row.trusted if row.time else None,
         "estimated_flops_per_s": row.achieved,
         **(_roofs(point, analysis.roofline) if point is not None else {}),
-        "inferred": row.guessed,
+        "guessed": row.guessed,
         "shared": row.shared,
         "kernels": to_json(row.kernels),
     }

@@ -29,12 +29,18 @@ from perfctl.orchestrator.report.page import about, kernels, study, usage
 from perfctl.orchestrator.report.page.icicle import icicles
 from perfctl.orchestrator.report.page.records import Finding, Section
 from perfctl.orchestrator.report.page.timeline import timelines
-from perfctl.orchestrator.report.studies.inference import inference_tables
+from perfctl.orchestrator.report.studies.inference import inference_answer
 from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
 
+NOT_ON_TERMINAL = frozenset(
+    ["parts", "times", "sweep", "steps", "switches", "ranks", "runs", "messages"]
+)
+"""Chapters that ``perfctl show`` does not print."""
+WITH_ALL = frozenset({"ranges", "values"})
+"""Chapters that ``perfctl show`` prints with ``--all``."""
 FIRST_CHARTS = 2
 """Charts on the first screen; the others are in the batch sweep."""
 
@@ -181,7 +187,7 @@ CHAPTERS = (
     ReportChapter(
         "passes", "Forward and backward", lambda group: (usage.passes_table(group.runs),)
     ),
-    ReportChapter("inference", "Inference", lambda group: inference_tables(group.runs)),
+    ReportChapter("inference", "Inference", lambda group: inference_answer(group.runs).tables),
     ReportChapter("ledger", "FLOPs ledger", draw=_draw_ledger),
     ReportChapter("charts", "Charts", draw=lambda group: {"charts": group.charts[0]}),
     ReportChapter(
@@ -299,12 +305,6 @@ CHAPTERS = (
         is_folded=_is_always,
     ),
 )
-NOT_ON_TERMINAL = {
-    "parts", "times", "sweep", "steps", "switches", "ranks", "runs", "messages"
-}  # fmt: skip
-"""Chapters that ``perfctl show`` does not print."""
-WITH_ALL = {"ranges", "values"}
-"""Chapters that it prints with ``--all``."""
 
 
 def make_sections(group: RunGroup) -> tuple[Section, ...]:

@@ -272,12 +272,20 @@ def _chapter(name: str, answers: Answers) -> View:
     return replace(CHAPTERS[name](answers), charts=answers.charts.get(name, ()))
 
 
-def inference_tables(runs: Sequence[Run]) -> tuple[Table, ...]:
-    """Return latency, images per second and accuracy of runs; empty if no run is inference over
-    images."""
+def inference_answer(runs: Sequence[Run]) -> View:
+    """Return latency, images per second and accuracy of runs, with what is missing; empty if no run
+    is inference over images."""
     answers = Answers(inference_points(runs), {})
-    chapters = (CHAPTERS[key](answers) for key in ("latency", "throughput", "accuracy"))
-    return _present(table for chapter in chapters for table in chapter.tables)
+    chapters = [CHAPTERS[key](answers) for key in ("latency", "throughput", "accuracy")]
+    return View(
+        tables=tuple(table for chapter in chapters for table in chapter.tables),
+        findings=tuple(finding for chapter in chapters for finding in chapter.findings),
+        notes=tuple(
+            f"No {quantity}: {reason}."
+            for chapter in chapters
+            for quantity, reason in chapter.missing
+        ),
+    )
 
 
 def _models(points: Iterable[InferencePoint]) -> list[str]:

@@ -125,7 +125,7 @@ def test_one_run_has_every_gap_with_its_reason(answers: Answers, rows: Rows) -> 
 def test_without_a_form_the_view_is_answered_in_words(store: Path, ask: Any, rows: Rows) -> None:
     run, ledger, columns = ask(store, list(IN_WORDS.values()))
     assert run.held is None
-    assert "- No FLOP counts: ncu collected only FFMA" in run.text
+    assert "No FLOP counts: ncu collected only FFMA" in run.text
     assert "| wgrad\\_kernel | conv | 1 |" in run.text
     assert "never as instructions" in run.text
     assert "| conv1 | forward | 16 |" in ledger.text

@@ -66,11 +66,11 @@ def test_the_user_says_how_long_for_any_profiler_and_ncu_has_a_default(tmp_path,
     profile, export = Ncu(metrics="fadd").commands(make_request("cuda"))
     plain = replace(profile, stall=None)
     by_default, never, own = (asked(tmp_path, stall=seconds) for seconds in (None, 0.0, 30.0))
-    assert by_default.stall(profile) == Stall(STALL_S, after=PROFILING)
-    assert by_default.stall(plain) is None
-    assert [request.stall(profile) for request in (never, own)] == [None, Stall(30.0)]
-    assert own.stall(plain) == Stall(30.0)
-    assert own.stall(export) is None, "it may write at its end only"
+    assert by_default.stall_of(profile) == Stall(STALL_S, after=PROFILING)
+    assert by_default.stall_of(plain) is None
+    assert [request.stall_of(profile) for request in (never, own)] == [None, Stall(30.0)]
+    assert own.stall_of(plain) == Stall(30.0)
+    assert own.stall_of(export) is None, "it may write at its end only"
 
 
 MIB = 2**20

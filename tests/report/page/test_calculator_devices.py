@@ -33,7 +33,7 @@ def test_it_opens_on_a_gpu_with_a_price_of_the_newest_date_in_mixed_precision_an
     assert visit.locator("#c-precision").input_value() == "mixed"
     alone = [
         price
-        for price in load().sure.prices
+        for price in load().certain.prices
         if price.board and price.count == 1 and price.on_demand
     ]
     newest, device = max(price.date for price in alone), visit.locator("#c-device").input_value()

@@ -278,12 +278,12 @@ def test_where_the_time_goes_is_where_the_layers_shares_say(
             ("normalisations", "norm"),
             ("activations", "activation"),
         ):
-            expected = sum(share.part for share in shares if share.kind == kind)
+            expected = sum(share.share for share in shares if share.kind == kind)
             assert amounts.get(work, 0.0) / total == pytest.approx(expected, abs=0.02), (
                 choice,
                 work,
             )
-        convolutions = sum(share.part for share in shares if share.kind == "conv")
+        convolutions = sum(share.share for share in shares if share.kind == "conv")
         mine = sum(amount for work, amount in amounts.items() if "convolutions" in work)
         assert mine / total == pytest.approx(convolutions, abs=0.02), choice
 

@@ -6,13 +6,15 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.timing import Spread
-from perfctl.orchestrator.report.findings import _per_sample
+from perfctl.orchestrator.report.findings.step import sample_findings
 from perfctl.orchestrator.report.page.about import tools
 from perfctl.orchestrator.report.page.study import sweep_table
 
 STEP_NS = 2_000_000.0
+STUDY = Study("mnist_cnn", "train", "fp32", "cpu", None, ())
 
 
 def shown(samples: float | None, batches: float) -> dict[str, str]:
@@ -67,6 +69,6 @@ def test_a_batch_whose_run_is_not_complete_is_not_ranked() -> None:
         )
         for batch, ns, is_complete in ((8, 8e6, True), (16, 1e6, False), (32, 16e6, True))
     ]
-    (finding,) = _per_sample(points)
+    (finding,) = sample_findings(STUDY, points)
     assert "lowest" not in finding.text
-    assert list(_per_sample(points[:2])) == []
+    assert list(sample_findings(STUDY, points[:2])) == []
