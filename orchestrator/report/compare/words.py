@@ -300,7 +300,7 @@ def repeats_for(row: Row, gate: float) -> int | None:
     that is not known."""
     if not (row.test and row.before and row.after and gate) or row.test.high <= row.test.low:
         return None
-    runs = row.before.of_runs, row.after.of_runs
+    runs = row.before.total_runs, row.after.total_runs
     if min(runs) < 2:
         return REPEATS if max(runs) < 2 else None
     # the interval then reaches no farther than the gate to each side
