@@ -252,7 +252,7 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
     moved = _longer(row.change)
     if not comparison.forced and pair.blocked:
         first, *rest = pair.blocked
-        facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.why
+        facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.reason
         if rest or len(first.a + first.b) >= 40:
             facts = _named([difference.fact for difference in pair.blocked])
             reasons = _reasons(pair)
@@ -268,7 +268,7 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
 
 def _reasons(pair: Pair) -> str:
     """Return why a pair is not comparable."""
-    return "; ".join(f"{difference.sentence} ({difference.why})" for difference in pair.blocked)
+    return "; ".join(f"{difference.sentence} ({difference.reason})" for difference in pair.blocked)
 
 
 def _named(words: Sequence[str], most: int = 3) -> str:
