@@ -63,7 +63,7 @@ class CalculatorOptions:
     PerfctlError for a store or price table that cannot be read.
     """
 
-    out: Annotated[Path, Option("The page.", "Output", names=("--out", "-o"))] = Path(
+    out: Annotated[Path, Option("HTML file.", "Output", names=("--out", "-o"))] = Path(
         "calculator.html"
     )
     _: KW_ONLY

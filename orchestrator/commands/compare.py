@@ -178,7 +178,7 @@ def check(compared: Compared, events: Events) -> None:
         raise Regressed(f"{heading}: {row.name}{at}{change} ({row.result})")
     if comparison.not_comparable:
         reasons = "; ".join(
-            f"{fact.sentence} ({fact.why})" for fact in comparison.not_comparable[0].blocked
+            f"{fact.sentence} ({fact.reason})" for fact in comparison.not_comparable[0].blocked
         )
         raise PerfctlError(
             f"not comparable: {reasons}",

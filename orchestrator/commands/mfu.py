@@ -138,7 +138,7 @@ def run(asked: MfuOptions, events: Events) -> Audit:
     )
     if result.causal.mfu is None:
         raise PerfctlError(
-            f"MFU over 100% by the formula with the fewest FLOPs: {result.causal.refused}"
+            f"MFU over 100% by the formula with the fewest FLOPs: {result.causal.reason}"
         )
     return result if asked.formula is None else replace(result, rows=(result.row(asked.formula),))
 

@@ -316,7 +316,7 @@ def _of_arms(
         except ValueError:  # fewer than two arms with a complete run: no speedup to draw
             continue
         for other in compared.comparisons:
-            for reason in other.refused:
+            for reason in other.reasons:
                 messages.warning(f"{other.label} has no speedup: {reason} (`allow`)")
         size = f"b{batch}-" if len(batches) > 1 else ""
         charts |= _of_speedup(compared, prefix + size, pie=source.pie)

@@ -479,14 +479,15 @@ def gather(asked: GatherOptions, events: Events) -> Gathered:
 
     store = asked.store
     done = arrays.gather(asked.folders, store, events.note, memory_limit=asked.memory_limit)
-    for line in (*done.parts, *done.wrong, *done.lacking):
+    for line in (*done.incomplete_ingests, *done.problems, *done.incomplete_parts):
         events.note(line)
-    if done.in_store:
-        done.page = asked.page or store.with_name("perfctl-report.html")
-        report.run(report.ReportOptions(store, done.page), events)
-    if done.under_way:
+    if done.is_stored:
+        done.report = asked.page or store.with_name("perfctl-report.html")
+        report.run(report.ReportOptions(store, done.report), events)
+    if done.unfinished:
         events.note(
-            f"{done.under_way} tasks are still queued or running. Gather again when they have ended"
+            f"{done.unfinished} tasks are still queued or running. "
+            "Gather again when they have ended"
         )
     return done
 
@@ -494,9 +495,9 @@ def gather(asked: GatherOptions, events: Events) -> Gathered:
 def show_gathered(done: Gathered) -> View:
     """Return what is new, and what was written."""
     lines = [f"Report of all parts: perfctl {shlex.join(words)}" for words in done.finish]
-    if done.in_store:
-        new = f"added {done.new} runs to {done.store}; {done.known} already existed"
-        lines[:0] = [new, f"Wrote {done.page}"]
+    if done.is_stored:
+        new = f"added {done.new_runs} runs to {done.store}; {done.existing_runs} already existed"
+        lines[:0] = [new, f"Wrote {done.report}"]
     return View("", lines=tuple(lines))
 
 

@@ -148,7 +148,7 @@ class SpeedupResult:
         if failed:
             raise PartlyDone(f"{len(failed)} of the devices failed: {failed[0]}")
         for arm in (arm for study in self.studies for arm in study.comparisons):
-            for reason in arm.refused:
+            for reason in arm.reasons:
                 raise PerfctlError(
                     f"no speedup: {arm.label}: {reason}",
                     "Use `allow` NAME to compare anyway; the result is marked",

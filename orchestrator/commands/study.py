@@ -567,8 +567,8 @@ def command_of_file(word: str) -> Command[Any, Any] | None:
 
 
 GROUP = Group(
-    "Do a whole study: measure, compare, and write a page and a summary. perfctl study FILE.toml "
-    "does one of your own.",
+    "Do a complete study: measure, compare, and write an HTML report and a summary. "
+    "perfctl study FILE.toml does one of your own.",
     {name: command_of(read_study(name)) for name in SEEDS},
     find=command_of_file,
 )

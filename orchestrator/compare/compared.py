@@ -61,7 +61,7 @@ class Number:
     low: float
     high: float
     runs: int
-    of_runs: int
+    total_runs: int
     steps: int
     grids: tuple[str, ...] = ()
     launches: float | None = None
@@ -133,12 +133,12 @@ def _compare(key: Key, runs_a: Sequence[Observed | None], runs_b: Sequence[Obser
     if key.level == "step" or number is None:
         return replace(row, reason=f"{other} did not record it")
     other_runs = len(runs_b if before else runs_a)
-    in_runs = f"{number.runs} of {number.of_runs} runs" if number.of_runs > 1 else "the run"
+    in_runs = f"{number.runs} of {number.total_runs} runs" if number.total_runs > 1 else "the run"
     in_none = f"in none of {other_runs} runs" if other_runs > 1 else "not in the run"
     return replace(row, result=result, reason=f"in {in_runs} of {side}, {in_none} of {other}")
 
 
-def _number(key: Key, runs: Sequence[Observed], of_runs: int) -> Number | None:
+def _number(key: Key, runs: Sequence[Observed], total_runs: int) -> Number | None:
     if not runs:
         return None
 
@@ -155,7 +155,7 @@ def _number(key: Key, runs: Sequence[Observed], of_runs: int) -> Number | None:
         low=min(medians),
         high=max(medians),
         runs=len(runs),
-        of_runs=of_runs,
+        total_runs=total_runs,
         steps=sum(len(run.values) for run in runs),
         grids=tuple(dict.fromkeys(grid for run in runs for grid in run.grids)),
         launches=statistics.median(launches) if launches else None,
@@ -182,9 +182,9 @@ def _compare_sides(
         return replace(row, reason=f"different clocks: {row.basis}")
     if not all(run.trusted for run in both):
         return replace(row, reason=f"{row.basis}; use times from nsys or torch")
-    if before.runs < before.of_runs or after.runs < after.of_runs:
+    if before.runs < before.total_runs or after.runs < after.total_runs:
         in_runs = (
-            f"{number.runs} of {number.of_runs} runs of {side}"
+            f"{number.runs} of {number.total_runs} runs of {side}"
             for side, number in (("A", before), ("B", after))
         )
         return replace(row, reason=f"in {' and '.join(in_runs)}: not in every repeat")

@@ -174,7 +174,7 @@ class Outcome:
         "notes",
         "differences",
         "not_the_same",
-        "same",
+        "unchanged",
     )
     JSON_NAMES: ClassVar = {"not_the_same": "rows"}
 
@@ -197,7 +197,7 @@ class Outcome:
         return tuple(row for row in self.rows if row.result != SAME)
 
     @property
-    def same(self) -> int:
+    def unchanged(self) -> int:
         """How many rows are equal."""
         return len(self.of(SAME))
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from perfctl.orchestrator.ledger.prepared import Study, device_label, heading, studies
 from perfctl.orchestrator.ledger.timing import preference
@@ -29,15 +29,12 @@ _INFORMATION = "said only"
 class Difference:
     """A fact that is not the same on both sides."""
 
-    JSON_NAMES: ClassVar = {"why": "reason"}
-
     fact: str
     a: str
     b: str
     blocks: bool
     """True: times are not comparable; False: for information."""
-    why: str
-
+    reason: str
     software: bool = False
     """A library or driver: a possible cause of the change, which does not block."""
 

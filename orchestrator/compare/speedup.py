@@ -100,13 +100,13 @@ class LineKey(NamedTuple):
 class GainLine(Compared[LineKey, float]):
     """One quantity of both arms; before and after are medians of the first and of the other."""
 
-    JSON_KEYS = ("key", "before", "after", "gain", "why", "unsettled")
+    JSON_KEYS = ("key", "before", "after", "gain", "why", "uncertain")
     JSON_NAMES: ClassVar = {"before": "base_ns", "after": "ns", "why": "reason"}
     JSON_INLINED = ("key",)
 
     gain: Gain | None = None
     """None without a spread, or with one that is too wide; ``reason`` says why."""
-    unsettled: Unsettled | None = None
+    uncertain: Unsettled | None = None
 
     @property
     def why(self) -> str | None:
@@ -128,7 +128,7 @@ class Against:
     """One arm compared with the first."""
 
     label: str
-    refused: tuple[str, ...]
+    reasons: tuple[str, ...]
     """Why there is no speed-up; empty when there is one."""
     differences: tuple[Difference, ...]
     lines: tuple[GainLine, ...]
@@ -153,7 +153,7 @@ class Speedup:
     base: str
     arms: tuple[ArmFacts, ...]
     comparisons: tuple[Against, ...]
-    reached: tuple[Reached, ...]
+    times_to_quality: tuple[Reached, ...]
     failed: tuple[tuple[str, str], ...] = ()
     """(label, why) of arms without a whole run."""
 
@@ -203,14 +203,14 @@ def speedup(
 
 def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
     differences = find_differences(base.runs, arm.runs)
-    refused = tuple(
+    reasons = tuple(
         f"{difference.fact} differs: {base.label} has {difference.a}, {arm.label} has "
         f"{difference.b}"
         for difference in differences
         if difference.blocks and difference.fact not in allowed
     )
-    if refused:
-        return Against(arm.label, refused, differences, (), ())
+    if reasons:
+        return Against(arm.label, reasons, differences, (), ())
     first, second = _values(base.runs), _values(arm.runs)
     lines = tuple(
         compare_quantity(key, first.get(key, []), second.get(key, []))
@@ -319,7 +319,7 @@ def compare_quantity(
     wide = ratio_too_wide(test, now, unit)
     if wide is None:
         return replace(line, gain=gain)
-    return replace(line, reason=wide.reason, unsettled=Unsettled(gain, wide.more, unit))
+    return replace(line, reason=wide.reason, uncertain=Unsettled(gain, wide.more, unit))
 
 
 def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
@@ -347,7 +347,7 @@ def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
         return ()
     parts = []
     for line in lines:
-        own = line.unsettled.gain if line.unsettled else line.gain
+        own = line.uncertain.gain if line.uncertain else line.gain
         if line.key.level == "layer" and own is not None and line.before and line.before < step:
             share = line.before / step
             value, low, high = (amdahl(share, gain) for gain in (own.value, own.low, own.high))
@@ -385,7 +385,7 @@ def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
     for what, sign, read in _GOALS:
         courses = {
             arm.label: [
-                (epoch.reached_ns, sign * value)
+                (epoch.elapsed_ns, sign * value)
                 for epoch in arm.epochs
                 if (value := read(epoch)) is not None
             ]

@@ -93,8 +93,8 @@ class Phase:
         "name",
         "steps",
         "tokens",
-        "first_context",
-        "last_context",
+        "first_step_context",
+        "last_step_context",
         "totals",
         "moved",
         "flops_per_byte",
@@ -108,9 +108,9 @@ class Phase:
     tokens: int
     """Tokens of one sequence that go into a step; of decode without a cache those of its
     last step."""
-    first_context: int
+    first_step_context: int
     """Tokens that the first step's last token attends to, itself included."""
-    last_context: int
+    last_step_context: int
     layers: tuple[LayerWork, ...]
     traced_steps: int
     """Steps that were traced; the others follow from them."""

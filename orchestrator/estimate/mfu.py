@@ -394,7 +394,7 @@ class Row:
     """One convention on one model. Terms and what follows from them are None where the formula asks
     for what is not known of the model."""
 
-    JSON_KEYS = ("convention", "total", "terms", "mfu", "hfu", "refused")
+    JSON_KEYS = ("convention", "total", "terms", "mfu", "hfu", "reason")
     JSON_NAMES: ClassVar = {"total": "flops_per_token"}
     JSON_INLINED = ("convention",)
 
@@ -406,7 +406,7 @@ class Row:
     hfu: float | None
     """With the forward FLOPs that activation checkpointing repeats. None without a mode, or where
     MFU or HFU is refused."""
-    refused: str | None = None
+    reason: str | None = None
     """Why there is no MFU or no HFU."""
 
     @property

@@ -44,46 +44,50 @@ class Gathered:
     """What has been done so far."""
 
     store: Path
-    page: Path | None = None
+    report: Path | None = None
     """The page of the store; null: nothing was gathered into it."""
-    new: int = 0
+    new_runs: int = 0
     """Runs that the store did not have."""
-    known: int = 0
+    existing_runs: int = 0
     """Runs that it had."""
-    wrong: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
     """One line a run that failed, is partial, missing or cannot be read."""
-    parts: list[str] = field(default_factory=list)
+    incomplete_ingests: list[str] = field(default_factory=list)
     """One line for each task of an ingest that did not take in all of its reports."""
-    lacking: list[str] = field(default_factory=list)
+    incomplete_parts: list[str] = field(default_factory=list)
     """One line for each part of a study that is missing or not complete."""
-    under_way: int = 0
+    unfinished: int = 0
     """Tasks that are still queued or running."""
     finish: list[tuple[str, ...]] = field(default_factory=list)
     """Words after perfctl of what makes the page of each study."""
-    in_store: bool = True
+    is_stored: bool = True
     """Whether anything was gathered into the store; the parts of a study have stores of
     their own."""
-    repeat_in: Path | None = None
+    repeat_folder: Path | None = None
     """An array whose status says how to repeat what is not whole; None if sweeps were gathered
     without one."""
 
     def check(self) -> None:
         """Raises PartlyDone when something is missing or not whole."""
-        if self.parts and not self.wrong:
-            tasks = f"{len(self.parts)} {'task' if len(self.parts) == 1 else 'tasks'}"
+        if self.incomplete_ingests and not self.problems:
+            count = len(self.incomplete_ingests)
+            tasks = f"{count} {'task' if count == 1 else 'tasks'}"
             raise PartlyDone(
                 f"{tasks} did not ingest all reports; the other reports are in the store"
             )
         remedy = None
-        if self.repeat_in is not None:
-            remedy = (
-                f"perfctl slurm status {shlex.quote(str(self.repeat_in))} shows how to repeat it"
-            )
-        if self.wrong:
-            runs = f"{len(self.wrong)} runs are" if len(self.wrong) > 1 else "1 run is"
+        if self.repeat_folder is not None:
+            folder = shlex.quote(str(self.repeat_folder))
+            remedy = f"perfctl slurm status {folder} shows how to repeat it"
+        if self.problems:
+            runs = f"{len(self.problems)} runs are" if len(self.problems) > 1 else "1 run is"
             raise PartlyDone(f"{runs} missing or incomplete; the report lists them", remedy)
-        if self.lacking:
-            parts = f"{len(self.lacking)} parts are" if len(self.lacking) > 1 else "1 part is"
+        if self.incomplete_parts:
+            parts = (
+                f"{len(self.incomplete_parts)} parts are"
+                if len(self.incomplete_parts) > 1
+                else "1 part is"
+            )
             raise PartlyDone(f"{parts} missing or incomplete", remedy)
 
 
@@ -105,22 +109,22 @@ def gather(
     folders, limit = list(folders), memory.bytes_of(memory_limit)
     arrays = [folder for folder in folders if array.is_array(folder)]
     plans, sweeps = _find_sweeps(folder for folder in folders if folder not in arrays)
-    done = Gathered(store, in_store=bool(arrays or sweeps or any(plan.sweeps() for plan in plans)))
+    done = Gathered(store, is_stored=bool(arrays or sweeps or any(plan.sweeps() for plan in plans)))
     done.finish = [plan.finish for plan in plans if plan.finish]
-    done.repeat_in = plans[0].folder if plans else None
+    done.repeat_folder = plans[0].folder if plans else None
     states = [(plan, status.read_status(plan, note).tasks) for plan in plans]
     for state in (state for _, tasks in states for state in tasks):
-        done.under_way += state.state in (status.WAITING, status.RUNNING)
+        done.unfinished += state.state in (status.WAITING, status.RUNNING)
         if state.task.runs is None and state.state != status.COMPLETE:
-            done.lacking.append(f"{state.task}: {state.reason}")
-    if not done.in_store:
+            done.incomplete_parts.append(f"{state.task}: {state.reason}")
+    if not done.is_stored:
         return done
     with database.writing(store) as connection:
         for folder in arrays:
             new, known, wrong = array.merge_parts(connection, folder, store)
-            done.new += new
-            done.known += known
-            done.parts += wrong
+            done.new_runs += new
+            done.existing_runs += known
+            done.incomplete_ingests += wrong
     stand_ins = _take_runs(
         [run for folder in sweeps for run in _runs_in(folder)], store, done, limit
     )
@@ -130,7 +134,7 @@ def gather(
         for facts, failed in stand_ins:  # unless the store has something better
             if not _is_stored(connection, _BETTER, facts, asdict(failed)):
                 write_run(connection, facts, failed, None)
-                done.new += 1
+                done.new_runs += 1
     return done
 
 
@@ -193,14 +197,14 @@ def _take_runs(
     for run, record in records.items():
         label = f"{record.get('profiler')} at batch {record.get('batch_size')}"
         if record.get("status") != "ok":
-            done.wrong.append(f"{label} is {record.get('status')}: {record.get('reason')}")
+            done.problems.append(f"{label} is {record.get('status')}: {record.get('reason')}")
         outcome = outcomes.get(run)
         if not isinstance(outcome, Failed):
             is_new = outcome is not None and outcome.written.new
-            done.new += is_new
-            done.known += not is_new
+            done.new_runs += is_new
+            done.existing_runs += not is_new
             continue
-        done.wrong.append(f"{label}: {outcome.text}")
+        done.problems.append(f"{label}: {outcome.text}")
         failed = RunFacts(
             profiler=str(record.get("profiler") or "unknown"),
             status="failed",
@@ -221,7 +225,7 @@ def _missing_runs(
         runs = task.runs
         if runs is None or any(read_run_record(run) is not None for run in plan.runs(task)):
             continue
-        done.wrong.append(reason)
+        done.problems.append(reason)
         folder = plan.sweep_folder(runs.sweep)
         profiler = str((read_json(folder / "sweep.json") or {}).get("profiler") or runs.profiler)
         origin = "recorded" if runs.profiler == "replay" else "measured"

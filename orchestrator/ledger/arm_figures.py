@@ -35,7 +35,7 @@ class Epoch:
     number: int
     ns: float
     """Without the test pass."""
-    reached_ns: float
+    elapsed_ns: float
     loss: float | None
     test_loss: float | None
     accuracy: float | None
@@ -146,13 +146,13 @@ def epochs(run: Run) -> tuple[Epoch, ...]:
     scored = {item.name: item.value for item in run.report.summaries if item.name.startswith(DICE)}
     rows = [row for row in run.report.steps if row.phase == "epoch" and row.duration_ns is not None]
     rows.sort(key=attrgetter("number"))
-    course, reached_ns = [], 0.0
+    course, elapsed_ns = [], 0.0
     for row in rows:
         ns = float(row.duration_ns or 0)
-        reached_ns += ns
+        elapsed_ns += ns
         test_loss = tests[row.number].loss if row.number in tests else None
         dice = scored.get(f"{DICE}{row.number}")
-        course.append(Epoch(row.number, ns, reached_ns, row.loss, test_loss, row.accuracy, dice))
+        course.append(Epoch(row.number, ns, elapsed_ns, row.loss, test_loss, row.accuracy, dice))
     return tuple(course)
 
 

@@ -147,7 +147,7 @@ class RooflinePoint:
     hfu: float | None
     refused: str | None = None
     """Why a share over 100% is not shown, with the likely cause."""
-    mfu_refused: str | None = None
+    mfu_reason: str | None = None
     """Why there is no model utilisation although the counted rate is sound: it would be over
     100%."""
     over: str | None = None
@@ -190,10 +190,10 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     hfu = counted / seconds / peak if counted and seconds and peak else None
     dram = _rates(traffic, traffic.dram.value, peak, peaks.bandwidth)
     refused, over = _refused(traffic, peaks, path, achieved, dram.bytes_per_second)
-    mfu_refused = None
+    mfu_reason = None
     if over != "peak" and mfu and mfu > 1:
         cause = _why(traffic, peaks, mfu * (peak or 0), paper=True)
-        mfu_refused = f"the estimated FLOPs would need {mfu * 100:.0f}% of the {path} peak: {cause}"
+        mfu_reason = f"the estimated FLOPs would need {mfu * 100:.0f}% of the {path} peak: {cause}"
     attainable = dram.attainable or peak
     reached = achieved / attainable if achieved and attainable and not refused else None
     return RooflinePoint(
@@ -209,10 +209,10 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
         attainable=attainable,
         reached=reached,
         bound=None if refused else _bound(traffic, dram, ridge, reached, peaks.bandwidth),
-        mfu=None if over == "peak" or mfu_refused else mfu,
+        mfu=None if over == "peak" or mfu_reason else mfu,
         hfu=None if over == "peak" else hfu,
         refused=refused,
-        mfu_refused=mfu_refused,
+        mfu_reason=mfu_reason,
         over=over,
         levels=tuple(_levels(traffic, peaks, peak, refused if over == "peak" else None)),
     )

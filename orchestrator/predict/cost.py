@@ -226,7 +226,7 @@ class Room:
         "needed": "needed_bytes",
         "reserve": "reserve_bytes",
         "limit": "limit_bytes",
-        "lacking": "lacking_bytes",
+        "lacking": "missing_bytes",
         "largest": "largest_batch",
     }
 

@@ -472,7 +472,7 @@ def steps_of(
             for phase, trace in zip(phases, traces, strict=True)
         )
     return tuple(
-        _served(work_of(found, phase, precision), phase.last_context, precision, machine)
+        _served(work_of(found, phase, precision), phase.last_step_context, precision, machine)
         for phase in phases
     )
 
@@ -562,7 +562,7 @@ def _eager(
     works = "overhead" if fixed > gpu / 2 else "bandwidth" if moved >= flops else "arithmetic"
     limit = "host" if host > gpu else works
     return StepSeconds(
-        Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last_context
+        Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last_step_context
     )
 
 

@@ -83,7 +83,7 @@ def generation_view(output: GenerationOutput, *, has_layers: bool) -> View:
 
 
 def _phase_row(phase: Phase) -> list[object]:
-    first, last = phase.first_context, phase.last_context
+    first, last = phase.first_step_context, phase.last_step_context
     context = f"{first:,}-{last:,}" if first != last else f"{first:,}"
     tokens = context if phase.tokens > 1 and phase.steps > 1 else f"{phase.tokens:,}"
     counts = [text_cell("" if phase.name == "total" else text) for text in (tokens, context)]

@@ -77,9 +77,9 @@ def view(audit: Audit) -> View:
         facts.append(f"HFU: backward recomputes {RECOMPUTED[audit.recompute]}")
     rows = [audit.exact, audit.causal, *audit.rows]
     notes = [
-        f"{row.convention.key}: {'refused' if row.terms else 'unknown'}, {row.refused}"
+        f"{row.convention.key}: {'refused' if row.terms else 'unknown'}, {row.reason}"
         for row in rows
-        if row.refused is not None
+        if row.reason is not None
     ]
     if len(audit.rows) == 1:
         convention = audit.rows[0].convention
@@ -94,7 +94,7 @@ def view(audit: Audit) -> View:
 
 
 def _cells(audit: Audit, row: Row) -> list[Cell]:
-    refused, exact = row.refused or "unknown", audit.exact.total or 0
+    refused, exact = row.reason or "unknown", audit.exact.total or 0
     no_hfu = "nothing is recomputed" if audit.recompute == "none" else refused
     cells = [
         text_cell(row.convention.key),

@@ -120,8 +120,8 @@ def headline(study: Speedup, other: Against, key: str, *, several: bool = False)
     base, lines, is_warning = device_of(study.base), _lines_by_level(other), False
     epochs, steps = (lines[level].gain if level in lines else None for level in ("epoch", "step"))
     apart = disagreement(other.lines)
-    if other.refused:
-        text, is_warning = f"has no speed-up: {other.refused[0]}", True
+    if other.reasons:
+        text, is_warning = f"has no speed-up: {other.reasons[0]}", True
     elif epochs and steps and (apart or _sign(epochs) != _sign(steps)):
         text = f"{_describe_gain(epochs, base, 'complete epochs')}; steps under the profiler give "
         text, is_warning = f"{text}{ratio(steps.value)} ({span(steps)})", apart is not None
@@ -171,8 +171,8 @@ def _describe_rest(other: Against) -> str:
 
 def _why_unknown(lines: dict[str, GainLine]) -> str:
     for line in lines.values():
-        if line.unsettled:
-            wide = line.unsettled.judged
+        if line.uncertain:
+            wide = line.uncertain.judged
             return f"the 95% interval is wider than {wide.bound}; {wide.further} would suffice"
     reasons = (line.reason for line in lines.values() if line.reason)
     return next(reasons, "neither steps nor epochs have a time")
@@ -209,7 +209,7 @@ def notes(study: Speedup) -> list[str]:
         "passes."
     )
     for other in study.comparisons:
-        sentences += [f"{other.label} has no speed-up: {reason}." for reason in other.refused]
+        sentences += [f"{other.label} has no speed-up: {reason}." for reason in other.reasons]
         unknown = [item.fact for item in other.differences if item.a == item.b]
         if unknown:
             sentences.append(
@@ -222,7 +222,7 @@ def notes(study: Speedup) -> list[str]:
         if differ:
             sentences.append(f"{study.base} and {other.label} differ in {', '.join(differ)}.")
     sentences += [f"{label} failed: {reason}." for label, reason in study.failed]
-    if any(line.unsettled for other in study.comparisons for line in other.lines):
+    if any(line.uncertain for other in study.comparisons for line in other.lines):
         sentences.append(UNKNOWN)
     for other in study.comparisons:
         if apart := disagreement(other.lines):
@@ -350,8 +350,8 @@ def gain_cells(line: GainLine | None) -> list[Cell]:
     if line is None:
         return [nothing("on one side only")] * 3
     after = time_cell(line.after, "on the other side only")
-    if line.unsettled is not None:
-        needs = f"needs {line.unsettled.judged.further}"
+    if line.uncertain is not None:
+        needs = f"needs {line.uncertain.judged.further}"
         unknown = Cell("unknown", line.reason, "no")
         return [after, unknown, Cell(needs, line.reason, "no", value=needs)]
     if line.gain is None:
@@ -373,7 +373,7 @@ def span(gain: Gain) -> str:
 def _reached_table(study: Speedup) -> Table | None:
     heads = [Column("until", style=TEXT), *(Column(arm.label) for arm in study.arms)]
     rows = []
-    for item in study.reached:
+    for item in study.times_to_quality:
         bound = "of at most" if item.quantity == "test loss" else "of at least"
         times = (time_cell(item.times[arm.label], "never reached") for arm in study.arms)
         rows.append([f"{item.quantity} {bound} {item.target:.4g}", *times])

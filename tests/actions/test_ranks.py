@@ -13,7 +13,7 @@ import pytest
 from perfctl import parsers
 from perfctl.orchestrator.ingest.find import ranks_in_names
 from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.ledger.usage.exchange import job_talk
+from perfctl.orchestrator.ledger.usage.exchange import job_communication
 from perfctl.orchestrator.ledger.usage.ranks import jobs
 from perfctl.orchestrator.report.studies.ranks import ranks_table
 from perfctl.orchestrator.store import database, read
@@ -140,7 +140,7 @@ def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(
         us * (1 - overlap / 100) for us, overlap in zip(HTA_COMMUNICATION, HTA_OVERLAP, strict=True)
     ]
     assert [one.exposed_ns / 1000 for one in ranks] == pytest.approx(theirs, rel=0.01)
-    (step,) = job_talk(job).steps  # all collectives of these traces are in their one step
+    (step,) = job_communication(job).steps  # all collectives of these traces are in their one step
     assert [ns / 1000 for ns in step.exposed_ns] == pytest.approx(theirs, rel=0.01)
     # it prints two digits
     assert [100 * (one.overlap or 0) for one in ranks] == pytest.approx(HTA_OVERLAP, abs=0.006)

@@ -246,7 +246,7 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
     assert isinstance(swept, Swept)
     assert json.loads((swept.folder / "sweep.json").read_text())["name"] == "torch-mnist_cnn-1"
     done = gather([made.folder], tmp_path / "b.db")
-    assert (done.new, done.known, len(done.wrong)) == (2, 0, 1), (
+    assert (done.new_runs, done.existing_runs, len(done.problems)) == (2, 0, 1), (
         "one whole run, and one that says what is missing"
     )
     assert [(run.batch_size, run.status) for run in perfctl.runs(tmp_path / "b.db")] == [
@@ -256,6 +256,6 @@ def test_gathering_names_what_is_missing_and_counts_what_is_there(
     with pytest.raises(PartlyDone, match="1 run is missing or incomplete"):
         done.check()
     again = gather([made.folder], tmp_path / "b.db")
-    assert (again.new, again.known) == (0, 1)
+    assert (again.new_runs, again.existing_runs) == (0, 1)
     with pytest.raises(UsageError, match="no sweep found"):
         gather([tmp_path / "no"], tmp_path / "b.db")

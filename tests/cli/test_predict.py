@@ -107,7 +107,7 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
     memory = said.json["batches"][0]["memory"]
     assert memory["fits"] is False
     assert memory["reserve_bytes"] == 2**30
-    assert memory["lacking_bytes"] == memory["needed_bytes"] + 2**30 - 16e9 > 0
+    assert memory["missing_bytes"] == memory["needed_bytes"] + 2**30 - 16e9 > 0
     largest = memory["largest_batch"]
     edges = perfctl(
         "predict", model, "--batches", f"{largest},{largest + 1}", "--device", "T4", "--json"
@@ -121,7 +121,7 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
     whole = (memory["needed_bytes"] + 2**30) / 1e9
     kept = "1.07 GB of it reserved for the CUDA context and cuDNN"
     assert f"{whole:.3g} GB of 16.0 GB, does not fit:" in text and kept in text
-    assert f"{memory['lacking_bytes'] / 1e9:.3g} GB are missing" in text
+    assert f"{memory['missing_bytes'] / 1e9:.3g} GB are missing" in text
     assert f"largest batch {largest}" in text
     assert "Cost of" not in text
 

@@ -81,7 +81,7 @@ def test_a_number_is_the_median_over_runs_of_each_runs_median_over_steps() -> No
     a = row_of(CONV, [*runs, None], [seen(14.0, basis="y")]).before
     assert a is not None
     assert (a.median, a.low, a.high) == (7.0, 4.0, 15.0)  # of the medians 4, 15 and 7
-    assert (a.runs, a.of_runs, a.steps) == (3, 4, 6)
+    assert (a.runs, a.total_runs, a.steps) == (3, 4, 6)
     assert (a.grids, a.launches) == (("8x1x1", "4x1x1", "2x1x1"), 3.5)
     logs = [math.log(value) for value in (4, 15, 7)]
     middle = sum(logs) / 3

@@ -77,7 +77,7 @@ def gain(
 ) -> Gain | Unsettled | str | None:
     """What the line of one quantity says: its gain, that it is not settled, or the reason."""
     line = compare_quantity(LineKey(level, level), a, b)
-    return line.gain or line.unsettled or line.reason
+    return line.gain or line.uncertain or line.reason
 
 
 def test_the_interval_of_epochs_is_students_on_logarithms() -> None:
@@ -124,17 +124,17 @@ def test_other_work_is_refused_unless_asked_for(
     two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), **change})
     against = speedup(two).comparisons[0]
     assert against.lines == ()
-    assert len(against.refused) == 1
-    assert against.refused[0].startswith(f"{name} differs: cpu has")
+    assert len(against.reasons) == 1
+    assert against.reasons[0].startswith(f"{name} differs: cpu has")
     allowed = speedup(two, allowed=[name]).comparisons[0]
-    assert allowed.refused == ()
+    assert allowed.reasons == ()
     assert allowed.lines
     assert [one.fact for one in allowed.differences] == [name], "what was allowed is still said"
 
 
 def test_another_device_is_what_it_is_about_and_does_not_refuse(synthetic: ModuleType) -> None:
     two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), "device": synthetic.V100})
-    assert speedup(two).comparisons[0].refused == ()
+    assert speedup(two).comparisons[0].reasons == ()
 
 
 def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType) -> None:
@@ -150,7 +150,7 @@ def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType)
 def test_epochs_carry_dice_and_the_time_gone_by(synthetic: ModuleType) -> None:
     dice = (Summary("dice:epoch:1", 0.5, "ratio"),)
     run: Run = synthetic.make_run(steps=course((5, 0.9, 0.1), (6, 0.8, 0.2)), summaries=dice)
-    assert [(one.ns, one.reached_ns, one.test_loss, one.dice) for one in epochs(run)] == [
+    assert [(one.ns, one.elapsed_ns, one.test_loss, one.dice) for one in epochs(run)] == [
         (5, 5, 0.9, None),
         (6, 11, 0.8, 0.5),
     ]
@@ -161,12 +161,12 @@ def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(
 ) -> None:
     silent = {"steps": steps(9000), "environment": {"option:data": "synthetic"}}
     found = speedup(arms(synthetic, silent, {**silent, "steps": steps(3000)})).comparisons[0]
-    assert found.refused == ()
+    assert found.reasons == ()
     assert [(one.fact, one.a, one.b) for one in found.differences] == [
         ("seed", "not recorded", "not recorded")
     ]
     half = speedup(arms(synthetic, silent, {"steps": steps(3000)})).comparisons[0]
-    assert half.refused == ("seed differs: cpu has not recorded, other has 0",)
+    assert half.reasons == ("seed differs: cpu has not recorded, other has 0",)
 
 
 def layer_line(
@@ -310,14 +310,14 @@ def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts(
     first = course((100, 0.5, 0.9), (100, 0.4, 0.8), (100, 0.4, 0.7))
     second = course((10, 0.9, 0.1), (10, 0.4, 0.9), (10, 0.2, 0.95))
     study = speedup(arms(synthetic, {"steps": first}, {"steps": second}))
-    assert [astuple(one) for one in study.reached] == [
+    assert [astuple(one) for one in study.times_to_quality] == [
         ("test loss", 0.4, {"cpu": 200, "other": 20}),
         ("accuracy", 0.9, {"cpu": 100, "other": 20}),
     ]
     assert (study.workload, study.batch, study.base) == ("mnist_cnn", 64, "cpu")
     assert reached(()) == ()
     partly = speedup(arms(synthetic, {"steps": first}, {"steps": steps(9)}))
-    assert partly.reached == (), "one arm has no course at all"
+    assert partly.times_to_quality == (), "one arm has no course at all"
 
 
 def test_dice_is_reached_from_below(synthetic: ModuleType) -> None:
@@ -328,7 +328,7 @@ def test_dice_is_reached_from_below(synthetic: ModuleType) -> None:
         )
         return {"steps": rows, "summaries": named}
 
-    found = speedup(arms(synthetic, of(0.2, 0.6, 0.7), of(0.5, 0.55))).reached
+    found = speedup(arms(synthetic, of(0.2, 0.6, 0.7), of(0.5, 0.55))).times_to_quality
     assert [astuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
 
 
@@ -364,8 +364,8 @@ def test_being_compiled_is_no_other_variant(
         {"steps": steps(3000), "variant": second},
     )
     assert (
-        len(speedup(two).comparisons[0].refused)
-        == len(speedup(two[::-1]).comparisons[0].refused)
+        len(speedup(two).comparisons[0].reasons)
+        == len(speedup(two[::-1]).comparisons[0].reasons)
         == refused
     )
 

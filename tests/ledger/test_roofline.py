@@ -61,8 +61,8 @@ def test_without_time_or_peak_there_is_no_share() -> None:
 def test_fewer_flops_than_paper_refuse_the_model_utilisation_and_nothing_else() -> None:
     point = place(work(paper=2e10), PEAKS)
     assert "200% of the fp32 peak" in (
-        point.mfu_refused or ""
-    ) and "fewer than the estimated FLOPs" in (point.mfu_refused or "")
+        point.mfu_reason or ""
+    ) and "fewer than the estimated FLOPs" in (point.mfu_reason or "")
     assert (
         point.mfu is None
         and point.refused is None

@@ -48,7 +48,7 @@ def test_every_figure_of_a_point_is_worked_out_from_flops_bytes_and_time() -> No
     assert (point.achieved, point.bytes_per_second) == (2e12, 5e11)
     assert (point.intensity, point.ridge, point.attainable) == (4.0, 10.0, 4e12)
     assert (point.reached, point.mfu, point.hfu) == pytest.approx((0.5, 0.4, 0.2))
-    assert (point.bound, point.refused, point.mfu_refused, point.over) == (
+    assert (point.bound, point.refused, point.mfu_reason, point.over) == (
         "memory",
         None,
         None,
@@ -90,7 +90,7 @@ def test_over_the_peak_says_by_how_much_of_which_roof() -> None:
 def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not() -> None:
     assert place(work(paper=1e10), PEAKS).mfu == 1.0
     point = place(work(paper=1.1e10), PEAKS)
-    assert point.mfu is None and (point.mfu_refused or "").startswith(
+    assert point.mfu is None and (point.mfu_reason or "").startswith(
         "the estimated FLOPs would need 110% of the fp32 peak: the kernels executed fewer"
     )
 
@@ -100,7 +100,7 @@ def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not() -> None:
 )
 def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(counts: float, cause: str) -> None:
     point = place(work(paper=1e10, counted=counted(counts), time_ns=9e5), PEAKS)
-    assert cause in (point.mfu_refused or "")
+    assert cause in (point.mfu_reason or "")
 
 
 @pytest.mark.parametrize(

@@ -218,7 +218,7 @@ def test_a_headline_has_at_most_140_characters_whatever_the_device_is_called() -
     )
     assert len(headline(study, long, "unet").text) <= LONGEST
     for why in ("x" * 300, "word " * 60):
-        assert len(headline(study, replace(long, refused=(why,)), "unet").text) <= LONGEST
+        assert len(headline(study, replace(long, reasons=(why,)), "unet").text) <= LONGEST
 
 
 def gain(
@@ -226,7 +226,7 @@ def gain(
 ) -> Gain | Unsettled | str | None:
     """What the line of one quantity says: its gain, that it is not settled, or the reason."""
     line = compare_quantity(LineKey(level, level), a, b)
-    return line.gain or line.unsettled or line.reason
+    return line.gain or line.uncertain or line.reason
 
 
 def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_settle_it() -> None:
@@ -242,7 +242,7 @@ def test_an_interval_wider_than_a_factor_of_3_is_not_known_and_says_what_would_s
     )
     assert isinstance(enough, Gain)
     assert isinstance(fewer, Unsettled)
-    wide = GainLine(LineKey("step", "step"), 1.0, 1.0, reason=found.judged.reason, unsettled=found)
+    wide = GainLine(LineKey("step", "step"), 1.0, 1.0, reason=found.judged.reason, uncertain=found)
     said = headline(*speedup_of(wide), "unet")
     assert said.warning
     settle = f"about {found.more} more steps would suffice"

@@ -1,5 +1,5 @@
 """Collectives of a job one by one: what each exposes, of which layer, how fast its bus was, and
-which rank came late.
+which rank was the straggler.
 
 Times in ns, bandwidths in bytes/s.
 """
@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from perfctl.orchestrator.counts.hardware.machines import find
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, start_of
@@ -35,7 +35,7 @@ ALIGNING_MIN = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class Collective:
     """One collective that all ranks of its process group took part in."""
 
     name: str
@@ -64,17 +64,17 @@ class Exchange:
     bandwidth_reason: str | None
     last: int | None
     """Rank that started last; null where several did."""
-    late_ns: int
+    straggler_ns: int
     """From the second last rank's start to the last one's: what all would gain if that rank came
     with the next."""
-    late_median_ns: int
+    straggler_median_ns: int
     """From the median start to the last rank's."""
     waiting_ns: int
     """Sum over the ranks of the time from their start to the last one's."""
 
 
 @dataclass(frozen=True, slots=True)
-class LayerTalk:
+class LayerCommunication:
     """All collectives of one name, size of process group and layer, on all ranks."""
 
     name: str
@@ -85,9 +85,9 @@ class LayerTalk:
     calls: float
     """On one rank, mean."""
     exposed_ns: float | None
-    """On one rank, mean; collectives at the same time count twice. Likewise ``most_ns``: on the
+    """On one rank, mean; collectives at the same time count twice. Likewise ``max_ns``: on the
     rank with the most."""
-    most_ns: int | None
+    max_ns: int | None
     bandwidth: float | None
     """Median of the bus bandwidths in bytes/s; null where none is known, with
     ``bandwidth_reason``."""
@@ -95,7 +95,7 @@ class LayerTalk:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTalk:
+class StepCommunication:
     """One step on all ranks."""
 
     JSON_KEYS = ("*", "imbalance")
@@ -117,22 +117,22 @@ class StepTalk:
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class Straggler:
     """What one rank cost all in one step by coming last."""
 
     rank: int
     step: int | None
     times: int
     """Collectives that it started last."""
-    of: int
+    collectives: int
     """Collectives of the step that it took part in."""
-    late_ns: int
+    straggler_ns: int
     """Sum over these of the time from the second last rank's start."""
     waiting_ns: int
     """Sum over these and over the other ranks of their waiting."""
     error_ns: float | None
-    """Of ``late_ns``, by the clocks: times x (errors of both ranks' clocks); null where fewer than
-    3 collectives align them."""
+    """Of ``straggler_ns``, by the clocks: times x (errors of both ranks' clocks); null where fewer
+    than 3 collectives align them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class RankRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobTalk:
+class JobCommunication:
     """The communication of one job."""
 
     JSON_KEYS = (
@@ -167,21 +167,20 @@ class JobTalk:
         "ranks",
         "layers",
         "steps",
-        "late",
+        "stragglers",
         "bubbles",
-        "exchanges",
+        "collectives",
         "link",
         "link_peak",
         "link_reason",
     )
-    JSON_NAMES: ClassVar = {"exchanges": "collectives"}
 
     job: Job
-    exchanges: tuple[Exchange, ...]
-    layers: tuple[LayerTalk, ...]
+    collectives: tuple[Collective, ...]
+    layers: tuple[LayerCommunication, ...]
     """Most exposed first."""
-    steps: tuple[StepTalk, ...]
-    late: tuple[Late, ...]
+    steps: tuple[StepCommunication, ...]
+    stragglers: tuple[Straggler, ...]
     """By step, then the most first."""
     bubbles: tuple[Bubble, ...]
     """Empty where no rank sends to or receives from one other rank."""
@@ -205,11 +204,11 @@ class JobTalk:
         return list(map(RankRow, self.job.ranks, self.clock_errors))
 
     @property
-    def late_by_rank(self) -> dict[int, int]:
+    def ns_by_straggler(self) -> dict[int, int]:
         """Rank -> what it cost all by coming last, over all steps."""
         sums: Counter[int] = Counter()
-        for late in self.late:
-            sums[late.rank] += late.late_ns
+        for straggler in self.stragglers:
+            sums[straggler.rank] += straggler.straggler_ns
         return sums
 
 
@@ -262,7 +261,7 @@ class _Source(NamedTuple):
 _UNKNOWN = _Source(None, None, None)
 
 
-class _RankTalk:
+class _RankCommunication:
     """The communication of one rank, by collective and by step."""
 
     def __init__(self, use: RankUse) -> None:
@@ -273,8 +272,8 @@ class _RankTalk:
         self.communication = _by_step(use.activity.kernel_of.values())
         # compute of other steps hides communication, too
         self.exposed_ns = {
-            step: talking.length - talking.overlap(use.activity.compute)
-            for step, talking in self.communication.items()
+            step: spans.length - spans.overlap(use.activity.compute)
+            for step, spans in self.communication.items()
         }
         running = _by_step([*use.activity.computing, *use.activity.kernel_of.values()])
         self.span_ns = {step: of_step.span for step, of_step in running.items()}
@@ -331,19 +330,19 @@ def _find_sources(use: RankUse) -> dict[int, _Source]:
     return sources
 
 
-def job_talk(job: Job) -> JobTalk:
+def job_communication(job: Job) -> JobCommunication:
     """Return the communication of a job, from the records of its ranks."""
-    ranks = list(map(_RankTalk, job.ranks))
+    ranks = list(map(_RankCommunication, job.ranks))
     link, peak, why = _link(job)
     errors = _clock_errors(job)
-    exchanges = _exchanges(job, ranks)
+    collectives = _find_collectives(job, ranks)
     steps = set.intersection(*(set(rank.span_ns) for rank in ranks))
-    return JobTalk(
+    return JobCommunication(
         job=job,
-        exchanges=exchanges,
-        layers=_by_layer(ranks, exchanges),
+        collectives=collectives,
+        layers=_by_layer(ranks, collectives),
         steps=tuple(
-            StepTalk(
+            StepCommunication(
                 step,
                 round(median(rank.span_ns[step] for rank in ranks)),
                 tuple(rank.exposed_ns.get(step, 0) for rank in ranks),
@@ -351,8 +350,8 @@ def job_talk(job: Job) -> JobTalk:
             )
             for step in sorted(steps, key=lambda step: (step is None, step or 0))
         ),
-        late=_late(
-            exchanges, {use.rank: error for use, error in zip(job.ranks, errors, strict=True)}
+        stragglers=_find_stragglers(
+            collectives, {use.rank: error for use, error in zip(job.ranks, errors, strict=True)}
         ),
         bubbles=tuple(
             Bubble(rank.use.rank, waiting, waiting / rank.use.span_ns)
@@ -366,23 +365,23 @@ def job_talk(job: Job) -> JobTalk:
     )
 
 
-def _exchanges(job: Job, ranks: Sequence[_RankTalk]) -> tuple[Exchange, ...]:
+def _find_collectives(job: Job, ranks: Sequence[_RankCommunication]) -> tuple[Collective, ...]:
     """Return the matched collectives, in order of the first rank's start."""
     indexes = [
         {id(record): index for index, record in enumerate(of_rank)} for of_rank in job.collectives
     ]
-    exchanges = []
+    collectives = []
     for match in job.matches:
         uses = [job.ranks[rank] for rank in match]
         sources = [
             ranks[rank].sources.get(indexes[rank][id(record)], _UNKNOWN)
             for rank, record in match.items()
         ]
-        exchanges.append(_exchange(match, uses, sources))
-    return tuple(exchanges)
+        collectives.append(_exchange(match, uses, sources))
+    return tuple(collectives)
 
 
-def _exchange(match: Match, uses: Sequence[RankUse], sources: Sequence[_Source]) -> Exchange:
+def _exchange(match: Match, uses: Sequence[RankUse], sources: Sequence[_Source]) -> Collective:
     """Return one collective; starts are on the first rank's clock."""
     records = list(match.values())
     first = records[0]
@@ -400,7 +399,7 @@ def _exchange(match: Match, uses: Sequence[RankUse], sources: Sequence[_Source])
         speed, no_speed = bus_bandwidth(first.name, size, first.group_size, shortest)
     else:
         size, speed, no_speed = None, None, "the ranks sent different sizes"
-    return Exchange(
+    return Collective(
         name=first.name,
         group=first.group,
         group_size=first.group_size,
@@ -415,13 +414,15 @@ def _exchange(match: Match, uses: Sequence[RankUse], sources: Sequence[_Source])
         bandwidth=speed,
         bandwidth_reason=no_speed,
         last=uses[starts.index(latest)].rank if latest > second else None,
-        late_ns=latest - second,
-        late_median_ns=round(-median(start - latest for start in starts)),
+        straggler_ns=latest - second,
+        straggler_median_ns=round(-median(start - latest for start in starts)),
         waiting_ns=sum(latest - start for start in starts),
     )
 
 
-def _by_layer(ranks: Sequence[_RankTalk], exchanges: Sequence[Exchange]) -> tuple[LayerTalk, ...]:
+def _by_layer(
+    ranks: Sequence[_RankCommunication], collectives: Sequence[Collective]
+) -> tuple[LayerCommunication, ...]:
     """Return the collectives of each name, size of group and layer, the most exposed first."""
     Key = tuple[str, int | None, str | None, str | None]
     groups: dict[Key, list[list[int | None]]] = defaultdict(lambda: [[] for _ in ranks])
@@ -430,7 +431,7 @@ def _by_layer(ranks: Sequence[_RankTalk], exchanges: Sequence[Exchange]) -> tupl
             _, layer, layer_by = rank.sources.get(index, _UNKNOWN)
             groups[item.name, item.group_size, layer, layer_by][of_rank].append(item.exposed_ns)
     by_key = group_by(
-        exchanges, lambda item: (item.name, item.group_size, item.layer, item.layer_by)
+        collectives, lambda item: (item.name, item.group_size, item.layer, item.layer_by)
     )
     layers = []
     for key, exposed in groups.items():
@@ -440,11 +441,11 @@ def _by_layer(ranks: Sequence[_RankTalk], exchanges: Sequence[Exchange]) -> tupl
         speeds = [item.bandwidth for item in matched if item.bandwidth is not None]
         reasons = (item.bandwidth_reason for item in matched if item.bandwidth_reason)
         layers.append(
-            LayerTalk(
+            LayerCommunication(
                 *key,
                 calls=fmean(map(len, exposed)),
                 exposed_ns=fmean(sums) if is_known else None,
-                most_ns=max(sums) if is_known else None,
+                max_ns=max(sums) if is_known else None,
                 bandwidth=median(speeds) if speeds else None,
                 bandwidth_reason=None if speeds else next(reasons, NOT_MATCHED),
             )
@@ -452,13 +453,13 @@ def _by_layer(ranks: Sequence[_RankTalk], exchanges: Sequence[Exchange]) -> tupl
     return tuple(sorted(layers, key=lambda layer: -(layer.exposed_ns or 0)))
 
 
-def _late(
-    exchanges: Sequence[Exchange], clock_errors: Mapping[int, float | None]
-) -> tuple[Late, ...]:
+def _find_stragglers(
+    collectives: Sequence[Collective], clock_errors: Mapping[int, float | None]
+) -> tuple[Straggler, ...]:
     """Return what each rank cost by coming last in each step; ``clock_errors`` are by rank."""
-    counts = Counter((item.step, rank) for item in exchanges for rank in item.ranks)
-    groups = group_by(exchanges, lambda item: (item.step, item.last))
-    late = []
+    counts = Counter((item.step, rank) for item in collectives for rank in item.ranks)
+    groups = group_by(collectives, lambda item: (item.step, item.last))
+    stragglers = []
     for (step, rank), last in groups.items():
         if rank is None:
             continue
@@ -466,18 +467,20 @@ def _late(
         others = [clock_errors[other] for item in last for other in item.ranks if other != rank]
         known = [error for error in others if error is not None]
         is_known = own is not None and len(known) == len(others)
-        late.append(
-            Late(
+        stragglers.append(
+            Straggler(
                 rank=rank,
                 step=step,
                 times=len(last),
-                of=counts[step, rank],
-                late_ns=sum(item.late_ns for item in last),
+                collectives=counts[step, rank],
+                straggler_ns=sum(item.straggler_ns for item in last),
                 waiting_ns=sum(item.waiting_ns for item in last),
                 error_ns=len(last) * ((own or 0) + max(known, default=0)) if is_known else None,
             )
         )
-    return tuple(sorted(late, key=lambda item: (item.step is None, item.step or 0, -item.late_ns)))
+    return tuple(
+        sorted(stragglers, key=lambda item: (item.step is None, item.step or 0, -item.straggler_ns))
+    )
 
 
 def _clock_errors(job: Job) -> tuple[float | None, ...]:

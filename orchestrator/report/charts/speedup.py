@@ -325,7 +325,7 @@ def epoch_courses(
     """Yield a figure of the epochs that have it, along their numbers or their training time."""
     values = [(item, getattr(item, field)) for item in epochs]
     points = [
-        (float(item.number + 1) if along == "epoch" else item.reached_ns, float(value))
+        (float(item.number + 1) if along == "epoch" else item.elapsed_ns, float(value))
         for item, value in values
         if value is not None
     ]

@@ -47,7 +47,7 @@ class CompareOutput:
     b: ComparedSide
     regressions: int
     improvements: int
-    news: int
+    other_changes: int
     not_comparable: int
     findings: Sequence[str]
     warnings: Sequence[str]
@@ -131,7 +131,7 @@ def compare_output(comparison: Comparison) -> CompareOutput:
         b=ComparedSide(b, [run.id for pair in comparison.pairs for run in pair.runs_b]),
         regressions=len(comparison.regressions),
         improvements=len(comparison.improvements),
-        news=len(comparison.news),
+        other_changes=len(comparison.news),
         not_comparable=len(comparison.not_comparable),
         findings=sentences.stated[0],
         warnings=sentences.warnings,

@@ -252,7 +252,7 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
     moved = _longer(row.change)
     if not comparison.forced and pair.blocked:
         first, *rest = pair.blocked
-        facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.why
+        facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.reason
         if rest or len(first.a + first.b) >= 40:
             facts = _named([difference.fact for difference in pair.blocked])
             reasons = _reasons(pair)
@@ -268,7 +268,7 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
 
 def _reasons(pair: Pair) -> str:
     """Return why a pair is not comparable."""
-    return "; ".join(f"{difference.sentence} ({difference.why})" for difference in pair.blocked)
+    return "; ".join(f"{difference.sentence} ({difference.reason})" for difference in pair.blocked)
 
 
 def _named(words: Sequence[str], most: int = 3) -> str:
@@ -300,7 +300,7 @@ def repeats_for(row: Row, gate: float) -> int | None:
     that is not known."""
     if not (row.test and row.before and row.after and gate) or row.test.high <= row.test.low:
         return None
-    runs = row.before.of_runs, row.after.of_runs
+    runs = row.before.total_runs, row.after.total_runs
     if min(runs) < 2:
         return REPEATS if max(runs) < 2 else None
     # the interval then reaches no farther than the gate to each side

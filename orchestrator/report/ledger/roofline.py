@@ -236,7 +236,7 @@ def _cells(
         "ceiling": text_cell(point.path) if point.path else nothing(missing),
         "of bandwidth": share_cell(bandwidth, reason),
         "of attainable": share_cell(reached, reason),
-        "MFU": Cell("refused", point.mfu_refused, "refused") if point.mfu_refused else mfu,
+        "MFU": Cell("refused", point.mfu_reason, "refused") if point.mfu_reason else mfu,
         "HFU": share_cell(point.hfu, point.refused or traffic.counted.reason or missing),
         "time": time_cell(traffic.time_ns, "not timed", traffic.basis),
         "bound": bound,

@@ -268,7 +268,7 @@ def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
         "attainable_flops_per_s": point.attainable,
         "attainable_share": point.reached,
         "mfu": point.mfu,
-        "mfu_refused": point.mfu_refused,
+        "mfu_reason": point.mfu_reason,
         "hfu": point.hfu,
         "bound": None if point.refused else point.bound,
         "bound_reason": describe_bound(point, roofline),

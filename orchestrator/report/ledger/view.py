@@ -29,7 +29,7 @@ from perfctl.orchestrator.report.ledger.roofline import whole_percent
 from perfctl.orchestrator.report.numbers import full, si
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.page.records import COMPLETE_FINDINGS, shorten_findings
-from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables, talks
+from perfctl.orchestrator.report.studies.ranks import communications, rank_findings, ranks_tables
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -138,7 +138,7 @@ def phase_views(
 
 def ranks_views(analyses: Iterable[Analysis], shape: LedgerShape) -> Iterator[View]:
     """Yield the tables and findings of each job of several ranks."""
-    for talk in talks(run for analysis in analyses for run in analysis.study.runs):
+    for talk in communications(run for analysis in analyses for run in analysis.study.runs):
         tables = filter(None, ranks_tables(talk))
         yield View(
             "Ranks",

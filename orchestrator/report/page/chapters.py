@@ -9,7 +9,7 @@ from typing import Any
 
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.prepared import Study
-from perfctl.orchestrator.ledger.usage.exchange import JobTalk
+from perfctl.orchestrator.ledger.usage.exchange import JobCommunication
 from perfctl.orchestrator.ledger.usage.phase_layers import PhaseParts
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart
@@ -52,7 +52,7 @@ class RunGroup:
     analysis: Analysis
     key: str = ""
     """Begins the addresses of its sections."""
-    jobs: tuple[JobTalk, ...] = ()
+    jobs: tuple[JobCommunication, ...] = ()
     """The jobs whose first rank is in it."""
 
     @property

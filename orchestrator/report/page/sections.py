@@ -17,7 +17,7 @@ from perfctl.orchestrator.report.page.chapters import RunGroup, make_sections
 from perfctl.orchestrator.report.page.records import PageView, StudyView
 from perfctl.orchestrator.report.page.several import overview
 from perfctl.orchestrator.report.studies.inference_findings import answered
-from perfctl.orchestrator.report.studies.ranks import talks
+from perfctl.orchestrator.report.studies.ranks import communications
 from perfctl.records.bench import WORKLOAD
 from perfctl.records.run import Run
 
@@ -44,7 +44,7 @@ def page_view(
         bench = []
     own = sorted((study for study in every if study not in bench), key=lambda study: study.foreign)
     inference = [study for study in own if answered(study)]
-    jobs = list(talks(run for study in own for run in study.runs))
+    jobs = list(communications(run for study in own for run in study.runs))
     analyses = list(analyse_all(own, peaks))
     views = []
     for number, analysis in enumerate(analyses, 1):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from perfctl.orchestrator.ledger.usage.exchange import JobTalk, job_talk
+from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, job_communication
 from perfctl.orchestrator.ledger.usage.ranks import Job, jobs
 from perfctl.orchestrator.report.numbers import full, percent, ratio, rounded, si, time
 from perfctl.orchestrator.report.page.records import Finding
@@ -30,7 +30,7 @@ EXPOSED_MIN, LATE_MIN, STALLED_MIN = 0.1, 0.02, 0.1
 """Smaller shares of the span are no finding: of communication that nothing hides, of waiting for
 one rank, of a pipeline."""
 STRAGGLER_SHARE_MIN = 0.5
-"""A straggler causes at least this share of what all late ranks cost, and twice what the next
+"""A straggler causes at least this share of what all stragglers cost, and twice what the next
 one does."""
 IMBALANCE_MIN = 1.1
 """Most compute over mean compute of a step from which on ranks are called uneven."""
@@ -54,24 +54,24 @@ BANDWIDTH = (
 class JobOutput:
     """A job of several ranks that came in together."""
 
-    JSON_INLINED = ("talk",)
+    JSON_INLINED = ("communication",)
 
-    talk: JobTalk
+    communication: JobCommunication
     findings: list[str]
     """What stands out, and what to do."""
 
 
-def talks(runs: Iterable[Run]) -> tuple[JobTalk, ...]:
+def communications(runs: Iterable[Run]) -> tuple[JobCommunication, ...]:
     """Return the jobs of several ranks among the runs."""
-    return tuple(map(job_talk, jobs(runs)))
+    return tuple(map(job_communication, jobs(runs)))
 
 
-def ranks_tables(talk: JobTalk) -> tuple[Table, ...]:
+def ranks_tables(communication: JobCommunication) -> tuple[Table, ...]:
     """Return the ranks; then exposed communication, steps, stragglers, stages of a pipeline and
     single collectives, if there are any."""
-    makers = (layers_table, steps_table, stragglers_table, bubbles_table, exchanges_table)
-    tables = (make(talk) for make in makers)
-    return (ranks_table(talk.job), *(made for made in tables if made is not None))
+    makers = (layers_table, steps_table, stragglers_table, bubbles_table, collectives_table)
+    tables = (make(communication) for make in makers)
+    return (ranks_table(communication.job), *(made for made in tables if made is not None))
 
 
 def ranks_table(job: Job) -> Table:
@@ -122,12 +122,14 @@ def _describe_job(job: Job) -> str:
     return text
 
 
-def _bandwidth_cells(talk: JobTalk, speed: float | None, reason: str | None) -> tuple[Cell, Cell]:
+def _bandwidth_cells(
+    communication: JobCommunication, speed: float | None, reason: str | None
+) -> tuple[Cell, Cell]:
     if speed is None:
         return nothing(reason or "not known"), nothing(reason or "not known")
-    share = None if talk.link_peak is None else speed / talk.link_peak
+    share = None if communication.link_peak is None else speed / communication.link_peak
     shown = number_cell(si(speed, "B/s"), full(speed, "B/s"), speed)
-    return shown, share_cell(share, talk.link_reason or "not known")
+    return shown, share_cell(share, communication.link_reason or "not known")
 
 
 def _layer_cell(layer: str | None, by: str | None, reason: str | None = None) -> Cell:
@@ -136,10 +138,13 @@ def _layer_cell(layer: str | None, by: str | None, reason: str | None = None) ->
     return text_cell(layer if by == "range" else f"after {layer} backward", f"by {by}")
 
 
-def _group_cell(talk: JobTalk, ranks: int | None, names: Sequence[int] = ()) -> Cell:
+def _group_cell(
+    communication: JobCommunication, ranks: int | None, names: Sequence[int] = ()
+) -> Cell:
     """Return the process group, if there are smaller ones than the job."""
     if not any(
-        (layer.group_size or len(talk.job.ranks)) < len(talk.job.ranks) for layer in talk.layers
+        (layer.group_size or len(communication.job.ranks)) < len(communication.job.ranks)
+        for layer in communication.layers
     ):
         return nothing("all ranks")
     if names and len(names) <= NAMED_RANKS_MAX:
@@ -147,7 +152,7 @@ def _group_cell(talk: JobTalk, ranks: int | None, names: Sequence[int] = ()) -> 
     return nothing("the trace does not state it") if ranks is None else text_cell(f"{ranks} ranks")
 
 
-def layers_table(talk: JobTalk) -> Table | None:
+def layers_table(communication: JobCommunication) -> Table | None:
     """Return a row per name and layer, the most exposed first."""
     layer_note = "that launched them, or whose backward was the last before"
     columns = [
@@ -162,23 +167,24 @@ def layers_table(talk: JobTalk) -> Table | None:
     rows = [
         [
             layer.name,
-            _group_cell(talk, layer.group_size),
+            _group_cell(communication, layer.group_size),
             _layer_cell(layer.layer, layer.layer_by),
             Cell(f"{layer.calls:g}", value=layer.calls),
             layer.exposed_ns,
-            layer.most_ns,
-            *_bandwidth_cells(talk, layer.bandwidth, layer.bandwidth_reason),
+            layer.max_ns,
+            *_bandwidth_cells(communication, layer.bandwidth, layer.bandwidth_reason),
         ]
-        for layer in talk.layers
+        for layer in communication.layers
     ]
     link = ""
-    if talk.link_peak is not None:
-        link = f", link of a GPU: {talk.link} with {si(talk.link_peak, 'B/s')} one way"
+    if communication.link_peak is not None:
+        peak = si(communication.link_peak, "B/s")
+        link = f", link of a GPU: {communication.link} with {peak} one way"
     caption = f"Exposed communication of the job by collective and layer{link}"
     return table(caption, columns, rows)
 
 
-def steps_table(talk: JobTalk) -> Table | None:
+def steps_table(communication: JobCommunication) -> Table | None:
     """Return a row per step."""
     columns = [
         Column("step"),
@@ -191,9 +197,9 @@ def steps_table(talk: JobTalk) -> Table | None:
         Column("with the most", is_optional=True),
     ]
     rows = []
-    for step in talk.steps:
+    for step in communication.steps:
         mean, imbalance = fmean(step.exposed_ns), step.imbalance
-        rank = talk.job.ranks[step.compute_ns.index(max(step.compute_ns))].rank
+        rank = communication.job.ranks[step.compute_ns.index(max(step.compute_ns))].rank
         no_compute = nothing(NO_COMPUTE)
         rows.append(
             [
@@ -210,7 +216,7 @@ def steps_table(talk: JobTalk) -> Table | None:
     return table("Steps of all ranks", columns, rows)
 
 
-def stragglers_table(talk: JobTalk) -> Table | None:
+def stragglers_table(communication: JobCommunication) -> Table | None:
     """Return a row per step and rank that came last in it."""
     columns = [
         *map(Column, ("step", "straggler")),
@@ -221,19 +227,19 @@ def stragglers_table(talk: JobTalk) -> Table | None:
     ]
     rows = [
         [
-            count(late.step, NO_STEP),
-            late.rank,
-            text_cell(f"{late.times} of {late.of}"),
-            late.late_ns,
-            time_cell(late.error_ns, "fewer than 3 collectives align the clocks"),
-            late.waiting_ns,
+            count(straggler.step, NO_STEP),
+            straggler.rank,
+            text_cell(f"{straggler.times} of {straggler.collectives}"),
+            straggler.straggler_ns,
+            time_cell(straggler.error_ns, "fewer than 3 collectives align the clocks"),
+            straggler.waiting_ns,
         ]
-        for late in talk.late
+        for straggler in communication.stragglers
     ]
     return table("Stragglers", columns, rows)
 
 
-def bubbles_table(talk: JobTalk) -> Table | None:
+def bubbles_table(communication: JobCommunication) -> Table | None:
     """Return a row per rank of a pipeline."""
     note = "time with a send or receive between two ranks and no other kernel"
     columns = [
@@ -241,11 +247,14 @@ def bubbles_table(talk: JobTalk) -> Table | None:
         Column("bubble", base="ns", note=note),
         Column("share", note="of the rank's span"),
     ]
-    rows = [[bubble.rank, bubble.waiting_ns, share_cell(bubble.share)] for bubble in talk.bubbles]
+    rows = [
+        [bubble.rank, bubble.waiting_ns, share_cell(bubble.share)]
+        for bubble in communication.bubbles
+    ]
     return table("Pipeline: waiting in sends and receives", columns, rows)
 
 
-def exchanges_table(talk: JobTalk) -> Table | None:
+def collectives_table(communication: JobCommunication) -> Table | None:
     """Return a row per collective that all ranks of its process group have."""
     columns = [
         Column("step"),
@@ -264,55 +273,55 @@ def exchanges_table(talk: JobTalk) -> Table | None:
         [
             count(item.step, NO_STEP),
             item.name,
-            _group_cell(talk, item.group_size, item.ranks),
+            _group_cell(communication, item.group_size, item.ranks),
             _layer_cell(item.layer, item.layer_by, item.layer_reason),
             size_cell(item.bytes, item.bandwidth_reason or "not known"),
             item.shortest_ns,
-            *_bandwidth_cells(talk, item.bandwidth, item.bandwidth_reason),
+            *_bandwidth_cells(communication, item.bandwidth, item.bandwidth_reason),
             item.exposed_ns,
             count(item.last, "several ranks started last"),
-            item.late_ns,
-            item.late_median_ns,
+            item.straggler_ns,
+            item.straggler_median_ns,
         ]
-        for item in talk.exchanges
+        for item in communication.collectives
     ]
     return table("Collectives of all ranks", columns, rows)
 
 
-def rank_findings(talk: JobTalk) -> tuple[Finding, ...]:
+def rank_findings(communication: JobCommunication) -> tuple[Finding, ...]:
     """Return what to do about the communication of a job; nothing if it is small, even and
     hidden."""
     judges = (_judge_straggler, _judge_exposed, _judge_balance, _judge_bandwidth, _judge_bubbles)
-    return tuple(Finding(text, "ranks") for judge in judges if (text := judge(talk)))
+    return tuple(Finding(text, "ranks") for judge in judges if (text := judge(communication)))
 
 
-def _span(talk: JobTalk) -> float:
-    return sum(step.span_ns for step in talk.steps) or median(
-        rank.span_ns for rank in talk.job.ranks
+def _span(communication: JobCommunication) -> float:
+    return sum(step.span_ns for step in communication.steps) or median(
+        rank.span_ns for rank in communication.job.ranks
     )
 
 
-def _judge_straggler(talk: JobTalk) -> str | None:
-    costs = sorted(talk.late_by_rank.items(), key=lambda pair: -pair[1])
+def _judge_straggler(communication: JobCommunication) -> str | None:
+    costs = sorted(communication.ns_by_straggler.items(), key=lambda pair: -pair[1])
     if not costs:
         return None
     (rank, cost), *others = costs
-    late = [item for item in talk.late if item.rank == rank]
-    if any(item.error_ns is None for item in late):
+    delays = [item for item in communication.stragglers if item.rank == rank]
+    if any(item.error_ns is None for item in delays):
         return None
-    error, span = sum(item.error_ns or 0 for item in late), _span(talk)
+    error, span = sum(item.error_ns or 0 for item in delays), _span(communication)
     is_most = cost >= STRAGGLER_SHARE_MIN * sum(of_rank for _, of_rank in costs)
     is_leading = is_most and all(cost > 2 * other for _, other in others[:1])
     if not is_leading or cost - error < LATE_MIN * span:
         return None
-    worst = max(late, key=lambda item: item.late_ns)
+    worst = max(delays, key=lambda item: item.straggler_ns)
     where = ""
-    if len(talk.steps) > 1 and worst.step is not None:
-        where = f", most in step {worst.step} ({time(worst.late_ns)})"
-    of_rank = sum(rank in item.ranks for item in talk.exchanges)
-    index = [use.rank for use in talk.job.ranks].index(rank)
-    compute = sum(step.compute_ns[index] for step in talk.steps)
-    mean = sum(fmean(step.compute_ns) for step in talk.steps)
+    if len(communication.steps) > 1 and worst.step is not None:
+        where = f", most in step {worst.step} ({time(worst.straggler_ns)})"
+    of_rank = sum(rank in item.ranks for item in communication.collectives)
+    index = [use.rank for use in communication.job.ranks].index(rank)
+    compute = sum(step.compute_ns[index] for step in communication.steps)
+    mean = sum(fmean(step.compute_ns) for step in communication.steps)
     cause = (
         "Its kernels take no longer than the others', so it begins late: look at its data "
         "loading, its Python and its host"
@@ -321,16 +330,16 @@ def _judge_straggler(talk: JobTalk) -> str | None:
         slower = f"It computes {ratio(compute / mean)} times as long as the mean"
         cause = f"{slower}: give it less work, or compare its clocks and temperature (nvidia-smi)"
     return (
-        f"Rank {rank} is a straggler: it starts {sum(item.times for item in late)} of its "
+        f"Rank {rank} is a straggler: it starts {sum(item.times for item in delays)} of its "
         f"{of_rank} collectives last, {time(cost)} (± {time(error)} by the clocks) after the next "
         f"rank in sum, {percent(cost / span)} of the time{where}. The others wait "
-        f"{time(sum(item.waiting_ns for item in late))} for it, added up. {cause}."
+        f"{time(sum(item.waiting_ns for item in delays))} for it, added up. {cause}."
     )
 
 
-def _judge_exposed(talk: JobTalk) -> str | None:
-    ranks, span = talk.job.ranks, _span(talk)
-    exposed = sum(fmean(step.exposed_ns) for step in talk.steps)
+def _judge_exposed(communication: JobCommunication) -> str | None:
+    ranks, span = communication.job.ranks, _span(communication)
+    exposed = sum(fmean(step.exposed_ns) for step in communication.steps)
     exposed = exposed or fmean(rank.exposed_ns for rank in ranks)
     if not span or exposed < EXPOSED_MIN * span:
         return None
@@ -341,8 +350,8 @@ def _judge_exposed(talk: JobTalk) -> str | None:
             " From start to the last rank's start of all collectives they wait "
             f"{time(fmean(waits))}."
         )
-    if talk.layers and talk.layers[0].exposed_ns:
-        first = talk.layers[0]
+    if communication.layers and communication.layers[0].exposed_ns:
+        first = communication.layers[0]
         layer = (
             f"after {first.layer} backward" if first.layer_by != "range" else f"of {first.layer}"
         )
@@ -357,8 +366,8 @@ def _judge_exposed(talk: JobTalk) -> str | None:
     )
 
 
-def _judge_balance(talk: JobTalk) -> str | None:
-    step = max(talk.steps, key=lambda step: step.imbalance or 0.0, default=None)
+def _judge_balance(communication: JobCommunication) -> str | None:
+    step = max(communication.steps, key=lambda step: step.imbalance or 0.0, default=None)
     if step is None or (step.imbalance or 0.0) < IMBALANCE_MIN:
         return None
     most = max(step.compute_ns)
@@ -366,7 +375,7 @@ def _judge_balance(talk: JobTalk) -> str | None:
     if lost < LATE_MIN * step.span_ns:
         return None
     where = "" if step.step is None else f" in step {step.step}"
-    rank = talk.job.ranks[step.compute_ns.index(most)].rank
+    rank = communication.job.ranks[step.compute_ns.index(most)].rank
     return (
         f"Work is uneven{where}: rank {rank} computes {time(most)}, {ratio(step.imbalance or 0)} "
         f"times the mean of all. Evened out, it would take {time(lost)} less: compare lengths of "
@@ -374,37 +383,43 @@ def _judge_balance(talk: JobTalk) -> str | None:
     )
 
 
-def _judge_bandwidth(talk: JobTalk) -> str | None:
+def _judge_bandwidth(communication: JobCommunication) -> str | None:
     speeds = [
         item.bandwidth
-        for item in talk.exchanges
+        for item in communication.collectives
         if item.bandwidth is not None and (item.bytes or 0) >= LARGE_BYTES
     ]
-    if talk.link_peak is None or not speeds or median(speeds) >= LINK_SHARE_MIN * talk.link_peak:
+    if (
+        communication.link_peak is None
+        or not speeds
+        or median(speeds) >= LINK_SHARE_MIN * communication.link_peak
+    ):
         return None
     return (
         f"{len(speeds)} collectives of 1 MB or more reach a bus bandwidth of "
-        f"{si(median(speeds), 'B/s')} (median), {percent(median(speeds) / talk.link_peak)} of "
-        f"{talk.link}'s {si(talk.link_peak, 'B/s')} one way. Send fewer and larger messages, and "
+        f"{si(median(speeds), 'B/s')} (median), "
+        f"{percent(median(speeds) / communication.link_peak)} of {communication.link}'s "
+        f"{si(communication.link_peak, 'B/s')} one way. Send fewer and larger messages, and "
         "see with NCCL_DEBUG=INFO and nvidia-smi topo -m whether NCCL uses that link."
     )
 
 
-def _judge_bubbles(talk: JobTalk) -> str | None:
-    worst = max(talk.bubbles, key=lambda bubble: bubble.share, default=None)
+def _judge_bubbles(communication: JobCommunication) -> str | None:
+    worst = max(communication.bubbles, key=lambda bubble: bubble.share, default=None)
     if worst is None or worst.share < STALLED_MIN:
         return None
-    mean = fmean(bubble.share for bubble in talk.bubbles)
+    mean = fmean(bubble.share for bubble in communication.bubbles)
     return (
         f"Pipeline bubbles: rank {worst.rank} waits in sends and receives for "
         f"{percent(worst.share)} of its time ({time(worst.waiting_ns)}), {percent(mean)} in the "
-        f"mean of {len(talk.bubbles)} ranks. More microbatches, an interleaved schedule, or an "
-        "evener split of the layers makes them smaller."
+        f"mean of {len(communication.bubbles)} ranks. More microbatches, an interleaved schedule, "
+        "or an evener split of the layers makes them smaller."
     )
 
 
 def job_outputs(runs: Iterable[Run]) -> list[JobOutput]:
     """Return the jobs of several ranks among the runs, for ``perfctl ledger --json``."""
     return [
-        JobOutput(talk, [finding.text for finding in rank_findings(talk)]) for talk in talks(runs)
+        JobOutput(communication, [finding.text for finding in rank_findings(communication)])
+        for communication in communications(runs)
     ]

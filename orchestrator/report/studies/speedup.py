@@ -64,7 +64,7 @@ def subject(
     failed, refused = [], []
     for speedup in speedups:
         failed += [f"{speedup.workload} on {label}: {reason}" for label, reason in speedup.failed]
-        reasons = (reason for other in speedup.comparisons for reason in other.refused)
+        reasons = (reason for other in speedup.comparisons for reason in other.reasons)
         refused += [f"{speedup.workload}: {reason}" for reason in reasons]
     return Subject(
         {
@@ -123,8 +123,8 @@ def _describe_details(speedup: Speedup) -> Iterator[str]:
             limit = f"{ratio(best.gain.value)} times faster (Amdahl), at most {ratio(best.limit)}"
             alone = f"{best.layer} alone on {parts.device_of(other.label)}"
             yield f"{name}: with {alone}, a step would be {limit}."
-    if speedup.reached:
-        yield f"{name}: {_describe_reached(speedup.reached[-1])}"
+    if speedup.times_to_quality:
+        yield f"{name}: {_describe_reached(speedup.times_to_quality[-1])}"
 
 
 def _describe_reached(item: Reached) -> str:

@@ -164,23 +164,23 @@ def throughput(mfu: float, devices: int = 1, model: Decoder = MODEL) -> Audit:
 def test_utilisations_over_100_percent_are_refused_with_a_cause() -> None:
     found = throughput(0.85)
     assert found.exact.mfu == pytest.approx(0.85)
-    assert found.exact.hfu is None and "HFU" in (found.exact.refused or "")
+    assert found.exact.hfu is None and "HFU" in (found.exact.reason or "")
     nanogpt = found.row("nanogpt")
-    assert nanogpt.mfu is None and "experts that a token does not use" in (nanogpt.refused or "")
-    assert "5 or more" in (throughput(4.2).exact.refused or "")
-    assert "FP8 doubles the peak" in (throughput(4.2, devices=8).exact.refused or "")
+    assert nanogpt.mfu is None and "experts that a token does not use" in (nanogpt.reason or "")
+    assert "5 or more" in (throughput(4.2).exact.reason or "")
+    assert "FP8 doubles the peak" in (throughput(4.2, devices=8).exact.reason or "")
 
 
 def test_scores_that_the_mask_leaves_out_are_named_as_the_cause() -> None:
     long = by_hand(layers=2, hidden=64, heads=2, ffn=64, vocab=10, seq=100_000)
-    assert "causal mask removes" in (throughput(1.5, model=long).exact.refused or "")
+    assert "causal mask removes" in (throughput(1.5, model=long).exact.reason or "")
     windowed = replace(
         long, attention=tuple(replace(layer, window=128) for layer in long.attention)
     )
-    assert "beyond the window" in (throughput(1.5, model=windowed).exact.refused or "")
+    assert "beyond the window" in (throughput(1.5, model=windowed).exact.reason or "")
 
 
 def test_a_model_of_unknown_width_has_no_mfu_by_a_formula_that_asks_for_it() -> None:
     row = throughput(0.1, model=replace(MODEL, hidden=None)).row("nanogpt")
     assert (row.terms, row.mfu) == (None, None)
-    assert row.refused == "the hidden size of the model is unknown"
+    assert row.reason == "the hidden size of the model is unknown"

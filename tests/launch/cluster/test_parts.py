@@ -154,7 +154,7 @@ def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_ma
     done = gather([plan.folder], Path("perfctl.db"))
     assert not Path("perfctl.db").exists()
     assert done.finish == [FINISH]
-    assert [line.partition(":")[0] for line in done.lacking] == [
+    assert [line.partition(":")[0] for line in done.incomplete_parts] == [
         f"{task}" for task in plan.tasks[1:]
     ]
     with pytest.raises(PartlyDone, match="3 parts are missing or incomplete"):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.ledger.usage.exchange import JobTalk, bus_bandwidth
+from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, bus_bandwidth
 from perfctl.orchestrator.ledger.usage.ranks import with_exposed
-from perfctl.orchestrator.report.studies.ranks import layers_table, rank_findings, talks
+from perfctl.orchestrator.report.studies.ranks import communications, layers_table, rank_findings
 from perfctl.records.report import Collective, Device, Kernel
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -42,7 +42,7 @@ def work(
     )
 
 
-def talk(
+def communication(
     start: float, lasts: float, name: str = "allreduce", size: int | None = 1000, ranks: int = 2
 ) -> Collective:
     return Collective(name, "0", ranks, size, "Float", round(start * MS), round(lasts * MS))
@@ -81,12 +81,12 @@ def on_rank(
     return replace(made, artifact=f"job/rank{rank}.json")
 
 
-def job(*runs: Run) -> JobTalk:
-    (found,) = talks(runs)
+def job(*runs: Run) -> JobCommunication:
+    (found,) = communications(runs)
     return found
 
 
-def said(found: JobTalk) -> str:
+def said(found: JobCommunication) -> str:
     return " ".join(one.text for one in rank_findings(found))
 
 
@@ -147,15 +147,15 @@ def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of
     zero = on_rank(
         0,
         [work(0, 2, "fc", "grad_weight"), work(6, 1, "conv", "backward")],
-        [talk(2, 5, size=size)],
+        [communication(2, 5, size=size)],
     )
     one = on_rank(
         1,
         [work(0, 5, "fc", "grad_weight"), work(6, 1, "conv", "backward")],
-        [talk(5, 2, size=size)],
+        [communication(5, 2, size=size)],
     )
     found = job(zero, one)
-    (only,) = found.exchanges
+    (only,) = found.collectives
     assert (only.layer, only.layer_by, only.layer_reason) == ("fc", "after backward", None)
     assert only.shortest_ns == 2 * MS
     assert only.bandwidth == pytest.approx(size / 2e-3 * 2 * 1 / 2)
@@ -164,7 +164,7 @@ def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of
     assert table is not None
     assert table.rows[0][-1].text == "50.0%"  # 150 of 300 GB/s
     (layer,) = found.layers
-    assert (layer.exposed_ns, layer.most_ns) == ((4 + 1) / 2 * MS, 4 * MS)
+    assert (layer.exposed_ns, layer.max_ns) == ((4 + 1) / 2 * MS, 4 * MS)
     (step,) = found.steps
     assert step.exposed_ns == (4 * MS, 1 * MS)
     assert step.imbalance == pytest.approx(6 / ((3 + 6) / 2))
@@ -183,8 +183,8 @@ def test_a_collective_that_follows_no_backward_is_of_no_known_layer(
     before: list[Kernel], why: str
 ) -> None:
     early = [work(-2, 1, "fc", "backward"), *before] if before else []
-    found = job(*(on_rank(rank, early, [talk(3, 1)]) for rank in (0, 1)))
-    (only,) = found.exchanges
+    found = job(*(on_rank(rank, early, [communication(3, 1)]) for rank in (0, 1)))
+    (only,) = found.collectives
     assert only.layer is None
     assert why in (only.layer_reason or "")
 
@@ -199,19 +199,23 @@ def test_a_collective_that_follows_no_backward_is_of_no_known_layer(
 def test_the_link_between_ranks_that_may_be_on_several_nodes_is_not_known(
     gpus: tuple[int, int], world: int, why: str
 ) -> None:
-    found = job(*(on_rank(rank, [], [talk(3, 1)], gpu=gpus[rank], world=world) for rank in (0, 1)))
+    found = job(
+        *(on_rank(rank, [], [communication(3, 1)], gpu=gpus[rank], world=world) for rank in (0, 1))
+    )
     assert found.link_peak is None
     assert why in (found.link_reason or "")
 
 
-def late(delays: Sequence[Sequence[float]], noise: Sequence[float] = ()) -> JobTalk:
+def late(delays: Sequence[Sequence[float]], noise: Sequence[float] = ()) -> JobCommunication:
     """A collective each 10 ms that ends 8 ms after it began: delays[n][rank] are its starts,
     noise[n] moves all of rank 1."""
     noise = noise or [0] * len(delays)
     runs = []
     for rank in range(len(delays[0])):
         sent = [
-            talk(10 * at + row[rank] + noise[at] * (rank == 1), 8 - row[rank], ranks=len(row))
+            communication(
+                10 * at + row[rank] + noise[at] * (rank == 1), 8 - row[rank], ranks=len(row)
+            )
             for at, row in enumerate(delays)
         ]
         runs.append(on_rank(rank, [work(0, 0.1)], sent, world=len(delays[0])))
@@ -222,8 +226,8 @@ def test_a_straggler_is_named_with_what_it_costs_all_and_the_error_of_the_clocks
     """Of four ranks rank 2 starts 3 ms after the next one, four times; the others start at 0, 0.5
     and 1 ms."""
     found = late([[0, 0.5, 4, 1]] * 4)
-    (row,) = found.late
-    assert (row.rank, row.times, row.of, row.late_ns) == (2, 4, 4, 4 * 3 * MS)
+    (row,) = found.stragglers
+    assert (row.rank, row.times, row.collectives, row.straggler_ns) == (2, 4, 4, 4 * 3 * MS)
     assert row.waiting_ns == 4 * (4 + 3.5 + 3) * MS
     assert row.error_ns is not None
     assert row.error_ns <= 4 * 2 * 1000  # clocks agree to the resolution of a trace, 1 us at most
@@ -243,16 +247,16 @@ def test_nobody_is_called_a_straggler_where_it_costs_little_or_clocks_or_turns_e
     delays: list[list[float]], noise: tuple[float, ...]
 ) -> None:
     found = late(delays, noise)
-    assert len(found.exchanges) == len(delays)
-    assert sum(one.late_ns for one in found.late) > 0
+    assert len(found.collectives) == len(delays)
+    assert sum(one.straggler_ns for one in found.stragglers) > 0
     assert "straggler" not in said(found)
 
 
 def test_waiting_of_stages_for_each_other_is_a_bubble_and_an_all_to_all_is_none() -> None:
     """Rank 1 receives from 0 on, for 6 ms, while it computes nothing; of its 10 ms that is 60%."""
     pair = (
-        on_rank(0, [work(0, 5)], [talk(5, 1, "send")]),
-        on_rank(1, [work(6, 4)], [talk(0, 6, "recv")]),
+        on_rank(0, [work(0, 5)], [communication(5, 1, "send")]),
+        on_rank(1, [work(6, 4)], [communication(0, 6, "recv")]),
     )
     found = job(*pair)
     assert [(one.rank, one.waiting_ns) for one in found.bubbles] == [(0, 1 * MS), (1, 6 * MS)]
@@ -260,13 +264,15 @@ def test_waiting_of_stages_for_each_other_is_a_bubble_and_an_all_to_all_is_none(
     assert "Pipeline bubbles: rank 1 waits in sends and receives for 60.0% of its time" in said(
         found
     )
-    exchange = job(*(on_rank(rank, [work(6, 4)], [talk(0, 6, "all_to_all")]) for rank in (0, 1)))
+    exchange = job(
+        *(on_rank(rank, [work(6, 4)], [communication(0, 6, "all_to_all")]) for rank in (0, 1))
+    )
     assert exchange.bubbles == ()
 
 
 def test_a_job_that_is_even_and_hides_its_communication_has_no_findings() -> None:
     pair = [
-        on_rank(rank, [work(0, 10, "fc", "backward")], [talk(at, 1) for at in (2, 4, 6)])
+        on_rank(rank, [work(0, 10, "fc", "backward")], [communication(at, 1) for at in (2, 4, 6)])
         for rank in (0, 1)
     ]
     assert rank_findings(job(*pair)) == ()

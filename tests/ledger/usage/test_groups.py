@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.ledger.usage.exchange import JobTalk, job_talk
+from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, job_communication
 from perfctl.orchestrator.ledger.usage.ranks import jobs, match, with_exposed
-from perfctl.orchestrator.report.studies.ranks import exchanges_table, layers_table, rank_findings
+from perfctl.orchestrator.report.studies.ranks import collectives_table, layers_table, rank_findings
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Kernel
 from perfctl.records.run import Run
@@ -27,7 +27,7 @@ PAIRS = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
 (3, 4)."""
 
 
-def talk(
+def communication(
     group: str, start: float, lasts: float, size: int = 1_000_000, name: str = "allreduce"
 ) -> Collective:
     """Times in ms; likewise below."""
@@ -62,9 +62,9 @@ def on_rank(rank: int, sent: Sequence[Collective], stated: bool = True, ahead: f
     return replace(made, artifact=f"job/rank{rank}.json")
 
 
-def job(ranks: Sequence[Run]) -> JobTalk:
+def job(ranks: Sequence[Run]) -> JobCommunication:
     (found,) = jobs(ranks)
-    return job_talk(found)
+    return job_communication(found)
 
 
 def tensor(rank: int) -> str:
@@ -80,13 +80,15 @@ def test_bandwidth_of_a_pair_is_over_the_shortest_time_in_that_pair(stated: bool
     """All-reduces of 1 MB: in 2 ms between ranks 0 and 1 (rank 0 waits 3 ms more), in 1 ms between
     2 and 3."""
     starts = ((0, 5), (3, 2), (0, 1), (0, 1))
-    found = job([on_rank(rank, [talk(tensor(rank), *starts[rank])], stated) for rank in range(4)])
-    by_ranks = {one.ranks: one for one in found.exchanges}
+    found = job(
+        [on_rank(rank, [communication(tensor(rank), *starts[rank])], stated) for rank in range(4)]
+    )
+    by_ranks = {one.ranks: one for one in found.collectives}
     assert set(by_ranks) == {(0, 1), (2, 3)}
     assert by_ranks[0, 1].bandwidth == pytest.approx(1e6 / 2e-3 * 2 * (2 - 1) / 2)
     assert by_ranks[2, 3].bandwidth == pytest.approx(1e6 / 1e-3 * 2 * (2 - 1) / 2)
-    assert (by_ranks[0, 1].last, by_ranks[0, 1].late_ns) == (1, 3 * MS)
-    assert (by_ranks[2, 3].last, by_ranks[2, 3].late_ns) == (None, 0)
+    assert (by_ranks[0, 1].last, by_ranks[0, 1].straggler_ns) == (1, 3 * MS)
+    assert (by_ranks[2, 3].last, by_ranks[2, 3].straggler_ns) == (None, 0)
 
 
 def test_a_late_rank_costs_its_own_group_and_is_counted_among_its_groups_collectives() -> None:
@@ -94,13 +96,15 @@ def test_a_late_rank_costs_its_own_group_and_is_counted_among_its_groups_collect
     runs = []
     for rank in range(4):
         late = 4 if rank == 3 else 0
-        runs.append(on_rank(rank, [talk(tensor(rank), at + late, 6 - late) for at in (0, 10, 20)]))
+        runs.append(
+            on_rank(rank, [communication(tensor(rank), at + late, 6 - late) for at in (0, 10, 20)])
+        )
     found = job(runs)
-    (row,) = found.late
-    assert (row.rank, row.times, row.of) == (3, 3, 3), (
+    (row,) = found.stragglers
+    assert (row.rank, row.times, row.collectives) == (3, 3, 3), (
         "3 of the 3 of its group, not of the 6 of the job"
     )
-    assert (row.late_ns, row.waiting_ns) == (3 * 4 * MS, 3 * 4 * MS)
+    assert (row.straggler_ns, row.waiting_ns) == (3 * 4 * MS, 3 * 4 * MS)
     assert [one.waiting_ns for one in found.job.ranks] == [0, 0, 3 * 4 * MS, 0]
     assert "Rank 3 is a straggler: it starts 3 of its 3 collectives last" in " ".join(
         one.text for one in rank_findings(found)
@@ -112,35 +116,51 @@ def test_clocks_are_aligned_by_way_of_the_groups_that_join_the_ranks() -> None:
     100 ms ahead."""
     ahead = (0, 7, 20, 100)
     runs = [
-        on_rank(rank, [talk(tensor(rank), 0, 2), talk(data(rank), 5, 2)], ahead=ahead[rank])
+        on_rank(
+            rank,
+            [communication(tensor(rank), 0, 2), communication(data(rank), 5, 2)],
+            ahead=ahead[rank],
+        )
         for rank in range(4)
     ]
     assert [one.offset_ns for one in job(runs).job.ranks] == [-ms * MS for ms in ahead]
-    apart = [on_rank(rank, [talk(tensor(rank), 0, 2)], ahead=ahead[rank]) for rank in range(4)]
+    apart = [
+        on_rank(rank, [communication(tensor(rank), 0, 2)], ahead=ahead[rank]) for rank in range(4)
+    ]
     found = job(apart)
     assert [one.offset_ns for one in found.job.ranks] == [0, -7 * MS, None, None], (
         "nothing leads from 0 to 2"
     )
-    assert [one.late_ns for one in found.exchanges] == [0, 0], "in a pair, clocks agree"
+    assert [one.straggler_ns for one in found.collectives] == [0, 0], "in a pair, clocks agree"
 
 
 def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_not_all_here_is_left_out() -> (
     None
 ):
-    same = [[talk("x", at, 1)] for at in (0, 1, 2, 3)]
+    same = [[communication("x", at, 1)] for at in (0, 1, 2, 3)]
     groups = [{"x": (0, 1)}, {"x": (0, 1)}, {"x": (2, 3)}, {"x": (2, 3)}]
     assert [tuple(one) for one in match(same, groups)] == [(0, 1), (2, 3)]
     assert match(same) == [], "four ranks have it, and it is of two"
     assert match(same[:3], [{"x": (0, 1)}, {"x": (0, 1)}, {"x": (2, None)}])[0].keys() == {0, 1}
     assert len(match(same[:3], [{"x": (0, 1)}, {"x": (0, 1)}, {"x": (2, None)}])) == 1
     assert match(same[:2], [{"x": (0, 0)}, {"x": (1, 1)}]) == [], "a rank that is there twice"
-    assert match([[talk("x", 0, 1)], [talk("x", 0, 1), talk("x", 2, 1)]] + [[]] * 2, groups) == []
+    assert (
+        match(
+            [[communication("x", 0, 1)], [communication("x", 0, 1), communication("x", 2, 1)]]
+            + [[]] * 2,
+            groups,
+        )
+        == []
+    )
 
 
 def test_tables_tell_groups_of_the_same_collective_apart() -> None:
-    runs = [on_rank(rank, [talk(tensor(rank), 0, 2), talk("0", 5, 2)]) for rank in range(4)]
+    runs = [
+        on_rank(rank, [communication(tensor(rank), 0, 2), communication("0", 5, 2)])
+        for rank in range(4)
+    ]
     found = job(runs)
-    layers, exchanges = layers_table(found), exchanges_table(found)
+    layers, exchanges = layers_table(found), collectives_table(found)
     assert layers is not None and exchanges is not None
     at = [column.label for column in layers.columns].index("group")
     assert sorted(row[at].text for row in layers.rows) == ["2 ranks", "4 ranks"]
@@ -184,5 +204,5 @@ def test_the_ranks_of_a_group_come_from_the_collective_or_from_the_configuration
     kept = [run.report.environment.get("process_groups") for run in runs]
     assert kept == [None if found is None else json.dumps(found)] * 2
     if found:
-        (only,) = job(runs).exchanges
+        (only,) = job(runs).collectives
         assert (only.ranks, only.bytes, only.group_size) == ((0, 1), 8 * 4, 2)
