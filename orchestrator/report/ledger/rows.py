@@ -266,7 +266,7 @@ def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
         "peak": point.path,
         "peak_flops_per_s": point.peak,
         "attainable_flops_per_s": point.attainable,
-        "attainable_share": point.reached,
+        "attainable_fraction": point.reached,
         "mfu": point.mfu,
         "mfu_reason": point.mfu_reason,
         "hfu": point.hfu,
