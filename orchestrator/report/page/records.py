@@ -81,6 +81,11 @@ def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Findin
     )
 
 
+def _is_inside_brackets(start: str) -> bool:
+    """Return whether a sentence that starts so is inside of brackets, also of a kernel's name."""
+    return any(start.count(left) != start.count(right) for left, right in ("()", "<>"))
+
+
 def _first(text: str) -> tuple[str, str]:
     """(first sentence, the rest)."""
     sentence = _ENDS.split(text, maxsplit=1)[0]
@@ -89,7 +94,7 @@ def _first(text: str) -> tuple[str, str]:
         return sentence, rest
     for mark in _CLAUSES:
         place = sentence.rfind(mark, 0, LONGEST)
-        while place > 0 and sentence.count("(", 0, place) != sentence.count(")", 0, place):
+        while place > 0 and _is_inside_brackets(sentence[:place]):
             place = sentence.rfind(mark, 0, place)
         if place >= LONGEST // 4:
             after = sentence[place:].lstrip(";:, ")

@@ -248,11 +248,13 @@ def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
         if value.is_right:
             yield f"{start} right: {finding.quantity or finding.unit}."
         elif finding.is_explained:
-            text = f"{start} wrong: {' and '.join(finding.mistakes)}. Right: {right}."
+            text = f"{start} wrong: {' and '.join(finding.mistakes)}. Correct: {right}."
             mistakes = (
                 f"{len(finding.mistakes)} mistakes" if len(finding.mistakes) > 1 else "one mistake"
             )
-            yield text if len(text) <= LONGEST else f"{start} wrong by {mistakes}. Right: {right}."
+            yield (
+                text if len(text) <= LONGEST else f"{start} wrong by {mistakes}. Correct: {right}."
+            )
         else:
             yield f"{start} no figure of it, and no usual mistake gives it; the nearest is {right}."
 
