@@ -239,13 +239,13 @@ CHAPTERS = (
     ReportChapter(
         "operators",
         "Operators",
-        lambda group: (study.operators(group.runs),),
+        lambda group: study.operation_tables(group.runs),
         is_folded=_is_ours,
     ),
     ReportChapter(
         "ranges",
         "Ranges and copies",
-        lambda group: (study.ranges(group.runs), study.copies(group.runs)),
+        lambda group: (study.ranges(group.runs), *study.copy_tables(group.runs)),
         is_folded=_is_ours,
     ),
     ReportChapter(
@@ -277,7 +277,12 @@ CHAPTERS = (
         "Memory",
         lambda group: (usage.memory_use_table(group.usages), usage.memory_table(group.runs)),
     ),
-    ReportChapter("values", "Values of the report", lambda group: (study.summaries(group.runs),)),
+    ReportChapter(
+        "values",
+        "Values of the report",
+        lambda group: (study.summaries(group.runs),),
+        is_folded=_is_always,
+    ),
     ReportChapter(
         "runs",
         "Runs and environment",
