@@ -129,10 +129,10 @@ def idle_findings(
             fix = LOAD_FIX if cause == DATA else None
             text += f" {fix}." if fix else ""
     else:
-        text = (
-            f"{len(devices)} GPUs ran kernels for {percent(low.share or 0)} (GPU {low.device}) to "
-            f"{percent(high.share or 0)} (GPU {high.device}) of the {time(low.window_ns)} {span}."
-        )
+        least, most = percent(low.share or 0), percent(high.share or 0)
+        busy = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
+        busy = f"{most} each" if least == most else busy
+        text = f"{len(devices)} GPUs ran kernels for {busy} of the {time(low.window_ns)} {span}."
     finding = Finding(text, "utilization")
     yield with_impact(finding, 1 - share, steps.get(prepared.run.batch_size), fix=fix)
 

@@ -15,6 +15,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.study import chart_views, layer_colours, utilization_chart
 from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.report.findings.rank import rank
 from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
@@ -80,15 +81,13 @@ class RunGroup:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        of_jobs = (item for job in self.jobs for item in rank_findings(job))
-        return (
-            *of_jobs,
-            *(
-                item
-                for item in findings(self.analysis)
-                if not (self.is_image_inference and item.evidence == "inference")
-            ),
+        of_jobs = [item for job in self.jobs for item in rank_findings(job)]
+        stated = tuple(
+            item
+            for item in findings(self.analysis)
+            if not (self.is_image_inference and item.evidence == "inference")
         )
+        return rank((*of_jobs, *stated)) if of_jobs else stated
 
     @cached_property
     def charts(self) -> tuple[tuple[Chart, ...], tuple[Chart, ...]]:
