@@ -39,8 +39,9 @@ PHASES = {"data": "data loading", "copy": "copying to the device", "optimizer": 
 LOADING_SHARE_MIN = 0.1
 """From this share of a step on, waiting for data is what a headline says of the rest."""
 ROWS_ON_TERMINAL = 16
-GAINS, SAME_RESULT = "Speed-up", "Training time to the same result"
-OPEN_ON_PAGE = ("Each alone", GAINS, SAME_RESULT)
+FIGURES, GAINS = "Figures of each device", "Speed-up"
+SAME_RESULT = "Training time to the same result"
+OPEN_ON_PAGE = (FIGURES, GAINS, SAME_RESULT)
 """Tables that are not folded on the page."""
 WHICH = (
     "Complete epochs show how much sooner training ends: they load and train on every sample "
@@ -281,7 +282,7 @@ def _arms_table(study: Speedup) -> Table | None:
         Column("copies hidden", note="copy time during which a kernel ran"),
         Column("outside operations", note="of the steps, on a CPU"),
     ]
-    wide = table("Each alone", heads, [_arm_cells(arm) for arm in study.arms])
+    wide = table(FIGURES, heads, [_arm_cells(arm) for arm in study.arms])
     if wide is None:
         return None
     columns = [Column("", style=TEXT), *(Column(row[0].text) for row in wide.rows)]

@@ -159,7 +159,7 @@ def _draw_kernels(group: RunGroup) -> dict[str, Any]:
 
 
 def _draw_utilization(group: RunGroup) -> dict[str, Any]:
-    chart = utilization_chart(f"{group.key}-utilisation", [("", group.usages)])
+    chart = utilization_chart(f"{group.key}-utilization", [("", group.usages)])
     return {"charts": (chart,) if chart else ()}
 
 
