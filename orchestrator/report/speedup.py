@@ -181,7 +181,7 @@ def _why_unknown(lines: dict[str, GainLine]) -> str:
 
 def overview(studies: Sequence[Speedup]) -> Table | None:
     """Return a row for each network, batch size and device: how many times faster by whole epochs
-    and by steps."""
+    and by steps. None if no row has a factor: the findings state why."""
     heads = [
         Column("network", style=TEXT),
         Column("device", style=TEXT),
@@ -197,7 +197,8 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
             gains = [gain_cells(lines.get(level))[1:] for level in ("epoch", "step")]
             network = f"{name_of(study)}, batch {study.batch}"
             rows.append([network, f"{other.label} against {study.base}", *gains[0], *gains[1]])
-    return table("Times faster", heads, rows)
+    factors = table("Times faster", heads, rows)
+    return factors if factors and len(factors.columns) > 2 else None
 
 
 def notes(study: Speedup) -> list[str]:
