@@ -39,8 +39,9 @@ PHASES = {"data": "data loading", "copy": "copying to the device", "optimizer": 
 LOADING_SHARE_MIN = 0.1
 """From this share of a step on, waiting for data is what a headline says of the rest."""
 ROWS_ON_TERMINAL = 16
-GAINS, SAME_RESULT = "Speed-up", "Training time to the same result"
-OPEN_ON_PAGE = ("Each alone", GAINS, SAME_RESULT)
+FIGURES, GAINS = "Figures of each device", "Speed-up"
+SAME_RESULT = "Training time to the same result"
+OPEN_ON_PAGE = (FIGURES, GAINS, SAME_RESULT)
 """Tables that are not folded on the page."""
 WHICH = (
     "Complete epochs show how much sooner training ends: they load and train on every sample "
@@ -180,7 +181,7 @@ def _why_unknown(lines: dict[str, GainLine]) -> str:
 
 def overview(studies: Sequence[Speedup]) -> Table | None:
     """Return a row for each network, batch size and device: how many times faster by whole epochs
-    and by steps."""
+    and by steps. None if no row has a factor: the findings state why."""
     heads = [
         Column("network", style=TEXT),
         Column("device", style=TEXT),
@@ -196,7 +197,8 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
             gains = [gain_cells(lines.get(level))[1:] for level in ("epoch", "step")]
             network = f"{name_of(study)}, batch {study.batch}"
             rows.append([network, f"{other.label} against {study.base}", *gains[0], *gains[1]])
-    return table("Times faster", heads, rows)
+    factors = table("Times faster", heads, rows)
+    return factors if factors and len(factors.columns) > 2 else None
 
 
 def notes(study: Speedup) -> list[str]:
@@ -281,7 +283,7 @@ def _arms_table(study: Speedup) -> Table | None:
         Column("copies hidden", note="copy time during which a kernel ran"),
         Column("outside operations", note="of the steps, on a CPU"),
     ]
-    wide = table("Each alone", heads, [_arm_cells(arm) for arm in study.arms])
+    wide = table(FIGURES, heads, [_arm_cells(arm) for arm in study.arms])
     if wide is None:
         return None
     columns = [Column("", style=TEXT), *(Column(row[0].text) for row in wide.rows)]

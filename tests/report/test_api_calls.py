@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from perfctl.orchestrator.report.page import study
-from perfctl.records.report import ApiCall, Copy, Range, Report
+from perfctl.records.report import ApiCall, Copy, Operation, Range, Report
 from perfctl.records.run import Run
 from tests.make.synthetic import make_run
 from tests.report.outline import printed, terminal_run
@@ -84,10 +84,35 @@ def test_copies_stand_apart_by_the_memory_and_the_pair_of_gpus_that_the_report_s
         Copy("DtoH", 40, **ends),
         Copy("DtoH", 50, **ends),
     ]
-    table = rows(study.copies([run(Report("nsys", Path("r"), "f", copies=copies))]))
+    copied, moved = study.copy_tables([run(Report("nsys", Path("r"), "f", copies=copies))])
+    assert moved is None
+    table = rows(copied)
     assert sorted((row["copy"], row["times"]) for row in table) == [
         ("DtoH", "2"),
         ("HtoD, pageable to device", "1"),
         ("HtoD, pinned to device", "1"),
         ("PtoP, GPU 0 and GPU 1", "1"),
     ]
+
+
+def test_migrations_of_unified_memory_are_no_copies() -> None:
+    copies = [Copy("HtoD", 10, 0, 500), Copy("unified HtoD", 20, 0, 700)]
+    copied, moved = study.copy_tables([run(Report("nsys", Path("r"), "f", copies=copies))])
+    assert [row["copy"] for row in rows(copied)] == ["HtoD"]
+    assert [row["copy"] for row in rows(moved)] == ["unified HtoD"]
+
+
+def test_operators_kernels_and_calls_of_the_system_have_a_table_each() -> None:
+    figures = (1, 5, None, None, None, None)
+    operations = [
+        Operation("aten::mm", "cpu_op", *figures),
+        Operation("poll", "osrt_sum", *figures),
+        Operation("gemm", "cuda_gpu_kern_sum", *figures),
+        Operation("conv2d", "Conv2D", *figures),
+    ]
+    tables = study.operation_tables([run(Report("nsys", Path("r"), "f", operations=operations))])
+    assert {table.caption: [row[0].text for row in table.rows] for table in tables if table} == {
+        "Framework operators, summed over each run": ["aten::mm", "conv2d"],
+        "Calls of the operating system, summed over each run": ["poll"],
+        "Kernels, summed over each run": ["gemm"],
+    }

@@ -160,6 +160,16 @@ def test_migrations_of_unified_memory_inside_of_a_kernel_are_a_finding() -> None
     assert first.impact_ns == pytest.approx(30 * MS), "half of them are after the kernel"
 
 
+def test_copies_next_to_migrations_are_counted_without_them_and_hardly_any_are_no_finding() -> None:
+    kernels = [Kernel(0, "add", start_ns=0, duration_ns=100 * MS, device_index=0)]
+    moved = Copy("unified HtoD", 65_536, 0, 30 * MS, device_index=0)
+    for copied_ns, texts in ((25 * MS, ["1 copy or memset took 25.0 ms for 10 B"]), (1000, [])):
+        copies = [moved, Copy("HtoD", 10, 100 * MS, copied_ns, device_index=0)]
+        run = synthetic.foreign_run(1, kernels=kernels, copies=copies, ranges=[])
+        stated = [one.text.partition(":")[0] for one in found(run) if " memset" in one.text]
+        assert stated == texts
+
+
 def test_sums_without_kernels_state_what_dominates_its_share_and_the_time_of_calls() -> None:
     operations = [
         Operation("gemm", "cuda_gpu_kern_sum", 64, None, None, 90 * MS, None, None),

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from perfctl.orchestrator.compare.speedup import Gain, Speedup
 from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
+from perfctl.orchestrator.counts.kernels.short_names import shorten
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch
 from perfctl.orchestrator.report.charts import charts as style
 from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
@@ -17,6 +18,8 @@ _WIDE, _LONG = 0.05, 20
 """Smaller parts have no share in words; labels of more characters leave room for few ticks only."""
 _MOST_BARS, _PIECES = 24, 7
 """The pieces of a pie are as many as have a colour of their own."""
+LABEL_CHARACTERS = 28
+"""Characters of a kernel's name beside its bar."""
 _REST = "all others"
 ON_TEST = "On test data, newest run."
 _METRICS: tuple[tuple[str, str, Callable[[float], str], str], ...] = (
@@ -299,8 +302,13 @@ def _operations(arm: ArmFacts, name: str, index: int, pie: bool) -> Chart:
         colours = {operation: number for number, operation in enumerate(parts)} | {_REST: 8}
         parts[_REST] = max(1 - sum(parts.values()), 0.0)
         return Chart(title, pies(name, title, [(arm.label, parts)], colours))
-    rows = [Bar(item.name, item.self_ns, None, None, index) for item in arm.top_operations]
     is_kernels = arm.top_operations[0].total_ns is None
+    kernels = (item.name for item in arm.top_operations) if is_kernels else ()
+    names = shorten(kernels, LABEL_CHARACTERS)
+    rows = [
+        Bar(names.get(item.name, item.name), item.self_ns, None, None, index)
+        for item in arm.top_operations
+    ]
     quantity = "Time of kernels" if is_kernels else "Self time of operations"
     drawing = bars(name, title, rows, show_time, "time in the trace")
     return Chart(title, drawing, f"{quantity}, all steps in the trace.")

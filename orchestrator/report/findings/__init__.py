@@ -41,6 +41,7 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
         )
     runs = study.prepared_runs
     label = (Finding(text, "sweep") for text in unused_batch_finding(study))
+    idle = tuple(step.idle_findings(runs, analysis.names, steps))
     return (
         *label,
         *rank(
@@ -48,9 +49,8 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
                 *flops.difference_findings(analysis, steps),
                 *step.largest_layers(analysis.ledger),
                 *(inference_findings(study.runs) or step.sample_findings(study, analysis.points)),
-                *step.launch_findings(analysis, steps),
+                *(idle or step.launch_findings(analysis, steps)),
                 *step.batch_findings([prepared.usage for prepared in runs]),
-                *step.idle_findings(runs, analysis.names, steps),
                 *step.timeline_findings(runs, steps),
                 *step.unattributed_findings(study, analysis.ledger),
                 *flops.refused_findings(analysis),

@@ -17,6 +17,8 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import count
 from perfctl.records.run import Run
 
+NAMES_CHARACTERS_MAX = 80
+"""Characters of a list of names, so that the sentence's verb is in a finding's first line."""
 PARTLY_DERIVED = "perfctl has no rule, or only a partial rule, for some kernels"
 
 
@@ -72,7 +74,11 @@ def _missing_estimates(ledger: Ledger) -> Iterator[Finding]:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    listed = list(names[:3])
+    while len(listed) > 1 and len(", ".join(listed)) > NAMES_CHARACTERS_MAX:
+        listed.pop()
+    omitted = len(names) - len(listed)
+    return ", ".join(listed) + (f" and {omitted} more" if omitted else "")
 
 
 def missing_steps(study: Study) -> Iterator[Finding]:

@@ -34,7 +34,9 @@ from perfctl.orchestrator.report.findings.rank import Steps, with_impact
 from perfctl.orchestrator.report.numbers import percent, size, time
 from perfctl.orchestrator.report.page.columns import run_label
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.study import is_migration
 from perfctl.orchestrator.report.tables import count
+from perfctl.records.report import Copy
 from perfctl.records.run import Run
 
 NAME_CHARACTERS_MAX = 70
@@ -43,6 +45,8 @@ LAYER_CHARACTERS_MAX = 40
 """Characters of a layer's name in a sentence; the end tells most."""
 DEVICE_CHARACTERS_MAX = 34
 """Characters of a device's name in a sentence; a longer name is left out."""
+COPY_SHARE_MIN = 0.001
+"""Share of copies in the time of copies and kernels from which on they are a finding."""
 IDLE_SHARE_MIN = 0.2
 """Share of the time without a kernel from which on its cause is named."""
 ONE_GAP_SHARE_MIN = 0.5
@@ -125,10 +129,10 @@ def idle_findings(
             fix = LOAD_FIX if cause == DATA else None
             text += f" {fix}." if fix else ""
     else:
-        text = (
-            f"{len(devices)} GPUs ran kernels for {percent(low.share or 0)} (GPU {low.device}) to "
-            f"{percent(high.share or 0)} (GPU {high.device}) of the {time(low.window_ns)} {span}."
-        )
+        least, most = percent(low.share or 0), percent(high.share or 0)
+        busy = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
+        busy = f"{most} each" if least == most else busy
+        text = f"{len(devices)} GPUs ran kernels for {busy} of the {time(low.window_ns)} {span}."
     finding = Finding(text, "utilization")
     yield with_impact(finding, 1 - share, steps.get(prepared.run.batch_size), fix=fix)
 
@@ -198,7 +202,13 @@ def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     kernels_ns = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
     if not timed or not kernels_ns:
         return
+    migrations = [copy for copy in timed if is_migration(copy)]
+    if migrations:
+        yield _describe_migrations(migrations, prepared, steps)
+    timed = [copy for copy in timed if not is_migration(copy)]
     copies_ns = sum(copy.duration_ns or 0 for copy in timed)
+    if copies_ns < COPY_SHARE_MIN * (copies_ns + kernels_ns):
+        return
     sizes = [copy.bytes for copy in timed if copy.bytes is not None]
     amount = f" for {size(sum(sizes))}" if len(sizes) == len(timed) else ""
     number = (
@@ -210,21 +220,26 @@ def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
         f"kernels.{_describe_early_copies(run, copies_ns)}"
     )
     breakdown, step = prepared.usage.breakdown, steps.get(run.batch_size)
-    yield with_impact(
-        Finding(text, "ranges"), breakdown.shares[COPIES] if breakdown else None, step
+    # the share of the step has both copies and migrations
+    at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
+    yield with_impact(Finding(text, "ranges"), at_stake, step)
+
+
+def _describe_migrations(
+    migrations: Sequence[Copy], prepared: PreparedRun, steps: Steps
+) -> Finding:
+    """Return what unified memory moved, and how long kernels waited for it."""
+    window, moved = prepared.usage.window, Intervals.of(migrations)
+    inside_ns = max((running.overlap(moved) for running in window.running.values()), default=0)
+    number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
+    text = (
+        f"{number} of unified memory moved {size(sum(copy.bytes or 0 for copy in migrations))} "
+        f"in {time(moved.length)}, {time(inside_ns)} of it while a kernel ran and waited for "
+        f"the pages. {MIGRATION_FIX}."
     )
-    migrations = [copy for copy in timed if copy.kind.startswith("unified ")]
-    if migrations:
-        window, moved = prepared.usage.window, Intervals.of(migrations)
-        inside_ns = max((running.overlap(moved) for running in window.running.values()), default=0)
-        number = "1 migration" if len(migrations) == 1 else f"{len(migrations):,} migrations"
-        text = (
-            f"{number} of unified memory moved {size(sum(copy.bytes or 0 for copy in migrations))} "
-            f"in {time(moved.length)}, {time(inside_ns)} of it while a kernel ran and waited for "
-            f"the pages. {MIGRATION_FIX}."
-        )
-        share_inside = inside_ns / window.length if window.length else None
-        yield with_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
+    share_inside = inside_ns / window.length if window.length else None
+    step = steps.get(prepared.run.batch_size)
+    return with_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
 
 
 def _describe_early_copies(run: Run, copies_ns: int) -> str:

@@ -30,6 +30,8 @@ from perfctl.orchestrator.report.tables import Cell, Column, with_carried
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded if there are as many."""
+LONGEST_OPEN = 40
+"""Layers and passes of a table that is open when the HTML report opens."""
 CAUSE_RATIO_MIN = 1.02
 """Ratio, or its reciprocal, from which on the table names causes; the reasons name all."""
 EXPLAINED_MIN = 0.25
@@ -96,6 +98,11 @@ class LedgerView:
     sweep: tuple[DescribedCause, ...]
     fold: str | None
     """The folded groups in words; None if nothing is folded."""
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the table is folded, because it would be several screens tall."""
+        return len(self.groups) > LONGEST_OPEN
 
 
 def ledger_view(analysis: Analysis) -> LedgerView | None:

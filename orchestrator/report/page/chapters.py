@@ -15,6 +15,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.study import chart_views, layer_colours, utilization_chart
 from perfctl.orchestrator.report.findings import findings
+from perfctl.orchestrator.report.findings.rank import rank
 from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
@@ -86,15 +87,13 @@ class RunGroup:
 
     @cached_property
     def findings(self) -> tuple[Finding, ...]:
-        of_jobs = (item for job in self.jobs for item in rank_findings(job))
-        return (
-            *of_jobs,
-            *(
-                item
-                for item in findings(self.analysis)
-                if not (self.is_image_inference and item.evidence == "inference")
-            ),
+        of_jobs = [item for job in self.jobs for item in rank_findings(job)]
+        stated = tuple(
+            item
+            for item in findings(self.analysis)
+            if not (self.is_image_inference and item.evidence == "inference")
         )
+        return rank((*of_jobs, *stated)) if of_jobs else stated
 
     @cached_property
     def charts(self) -> tuple[tuple[Chart, ...], tuple[Chart, ...]]:
@@ -166,7 +165,7 @@ def _draw_kernels(group: RunGroup) -> dict[str, Any]:
 
 
 def _draw_utilization(group: RunGroup) -> dict[str, Any]:
-    chart = utilization_chart(f"{group.key}-utilisation", [("", group.usages)])
+    chart = utilization_chart(f"{group.key}-utilization", [("", group.usages)])
     return {"charts": (chart,) if chart else ()}
 
 
@@ -245,13 +244,13 @@ CHAPTERS = (
     ReportChapter(
         "operators",
         "Operators",
-        lambda group: (study.operators(group.runs),),
+        lambda group: study.operation_tables(group.runs),
         is_folded=_is_ours,
     ),
     ReportChapter(
         "ranges",
         "Ranges and copies",
-        lambda group: (study.ranges(group.runs), study.copies(group.runs)),
+        lambda group: (study.ranges(group.runs), *study.copy_tables(group.runs)),
         is_folded=_is_ours,
     ),
     ReportChapter(
@@ -283,7 +282,12 @@ CHAPTERS = (
         "Memory",
         lambda group: (usage.memory_use_table(group.usages), usage.memory_table(group.runs)),
     ),
-    ReportChapter("values", "Values of the report", lambda group: (study.summaries(group.runs),)),
+    ReportChapter(
+        "values",
+        "Values of the report",
+        lambda group: (study.summaries(group.runs),),
+        is_folded=_is_always,
+    ),
     ReportChapter(
         "runs",
         "Runs and environment",

@@ -149,7 +149,7 @@ class StudyView:
     warnings: tuple[Finding, ...]
     sections: tuple[Section, ...]
     folded: bool = False
-    """Closed until it is asked for: another part of the page has its answer."""
+    """Closed until a reader opens it, because another part or the overview has its answer."""
 
 
 @dataclass(frozen=True, slots=True)

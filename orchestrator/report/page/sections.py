@@ -23,6 +23,8 @@ from perfctl.records.run import Run
 
 WHOLE = 6
 """Networks of a bench that have a part each; more share one."""
+OPEN_GROUPS = 3
+"""Run groups that are all open; of more only the first is, below the overview."""
 
 
 def page_view(
@@ -72,6 +74,8 @@ def page_view(
     if title is None:
         is_of_one = not inference and not bench and len(own) > 1 and len(parts(own)) == 1
         title = _title_of_parts(own) if is_of_one else _title(views)
+    if together and len(views) > OPEN_GROUPS:
+        views[1:] = [replace(view, folded=True) for view in views[1:]]
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(
         r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
@@ -36,12 +36,24 @@ from perfctl.orchestrator.report.tables import (
     word,
 )
 from perfctl.orchestrator.statistics import group_by, interval_too_wide
-from perfctl.records.report import Copy, Summary
+from perfctl.records.report import Copy, Operation, Summary
 from perfctl.records.run import Run
 
 COUNTER_ROWS = 50_000
 """Kernel names x counters that the page carries; the rest stays in the store."""
 
+OPERATORS = "Framework operators, summed over each run"
+OPERATION_KINDS = {
+    "Kernels, summed over each run": {"kernel", "cuda_gpu_kern_sum"},
+    "Copies and memsets, summed over each run": {"cuda_gpu_mem_time_sum", "copy"},
+    "Kernels, copies and memsets, summed over each run": {"cuda_gpu_sum"},
+    "Calls of CUDA, summed over each run": {"cuda_api_sum", "cuda_api_trace"},
+    "Calls of HIP and HSA, summed over each run": {"hip_api", "hsa_api"},
+    "Calls and GPU work, summed over each run": {"cuda_api_gpu_sum"},
+    "Calls of the operating system, summed over each run": {"osrt_sum", "syscall_sum"},
+    "Ranges, summed over each run": {"nvtx_sum", "nvtx_pushpop_sum", "nvtx_startend_sum"},
+}
+"""Caption of a table of sums -> the categories of its rows; all others are operators."""
 CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
 
 
@@ -112,10 +124,18 @@ def _over_repeats(point: BatchPoint) -> Cell:
     return text_cell(f"{time(low)} to {time(high)}", runs)
 
 
-def operators(runs: Sequence[Run]) -> Table | None:
-    """Framework operations, the largest self time (or device time) first, every run on its
-    own rows."""
-    operations = [(run, item) for run in runs for item in run.report.operations]
+def operation_tables(runs: Sequence[Run]) -> Iterator[Table | None]:
+    """Yield a table for each kind of operation, the one with the most time first."""
+    captions = {name: caption for caption, names in OPERATION_KINDS.items() for name in names}
+    pairs = [(run, item) for run in runs for item in run.report.operations]
+    kinds = group_by(pairs, lambda pair: captions.get(pair[1].category or "", OPERATORS))
+    for caption, operations in kinds.items():
+        yield _list_operations(caption, operations)
+
+
+def _list_operations(caption: str, operations: list[tuple[Run, Operation]]) -> Table | None:
+    """Return operations, the largest self time (or device time) first, every run on its own
+    rows."""
     operations.sort(
         key=lambda pair: (
             -(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0),
@@ -124,7 +144,7 @@ def operators(runs: Sequence[Run]) -> Table | None:
     )
     columns = [
         RUN,
-        name_column("operation"),
+        name_column("operator" if caption == OPERATORS else "name"),
         text_column("category", is_optional=True),
         name_column("layer"),
         text_column("direction", is_optional=True),
@@ -164,7 +184,7 @@ def operators(runs: Sequence[Run]) -> Table | None:
         ]
         for run, item in operations
     ]
-    return listing("Framework operations, summed over each run", columns, rows)
+    return listing(caption, columns, rows)
 
 
 def ranges(runs: Sequence[Run]) -> Table | None:
@@ -262,10 +282,25 @@ def api_calls(runs: Sequence[Run]) -> Table | None:
     return listing(CALLS, columns, rows)
 
 
-def copies(runs: Sequence[Run]) -> Table | None:
-    """Memory copies by kind, kinds of memory and pair of GPUs, as far as the report states them."""
-    every = ((run_label(run), item) for run in runs for item in run.report.copies)
-    kinds = group_by(every, lambda pair: (pair[0], copy_route(pair[1])))
+def copy_tables(runs: Sequence[Run]) -> tuple[Table | None, ...]:
+    """Return the memory copies by kind, kinds of memory and pair of GPUs, as far as the report
+    states them, and what unified memory moved."""
+    pairs = [(run_label(run), item) for run in runs for item in run.report.copies]
+    moved = [pair for pair in pairs if is_migration(pair[1])]
+    copied = [pair for pair in pairs if not is_migration(pair[1])]
+    return (
+        _list_copies("Copies and memsets", copied),
+        _list_copies("Migrations of unified memory", moved),
+    )
+
+
+def is_migration(item: Copy) -> bool:
+    """Return whether the driver moved pages of unified memory: no copy of the program."""
+    return item.kind.startswith("unified ")
+
+
+def _list_copies(caption: str, copied: Sequence[tuple[str, Copy]]) -> Table | None:
+    kinds = group_by(copied, lambda pair: (pair[0], copy_route(pair[1])))
     columns = [
         RUN,
         text_column("copy"),
@@ -281,7 +316,7 @@ def copies(runs: Sequence[Run]) -> Table | None:
             [*key, len(pairs), sum(sizes) if sizes else None, sum(times) if times else None]
         )
     rows.sort(key=lambda row: -(row[-1] or 0))
-    return listing("Copies and memsets", columns, rows)
+    return listing(caption, columns, rows)
 
 
 def copy_route(item: Copy) -> str:

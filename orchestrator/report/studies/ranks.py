@@ -292,7 +292,7 @@ def rank_findings(communication: JobCommunication) -> tuple[Finding, ...]:
     """Return what to do about the communication of a job; nothing if it is small, even and
     hidden."""
     judges = (_judge_straggler, _judge_exposed, _judge_balance, _judge_bandwidth, _judge_bubbles)
-    return tuple(Finding(text, "ranks") for judge in judges if (text := judge(communication)))
+    return tuple(finding for judge in judges if (finding := judge(communication)))
 
 
 def _span(communication: JobCommunication) -> float:
@@ -301,7 +301,7 @@ def _span(communication: JobCommunication) -> float:
     )
 
 
-def _judge_straggler(communication: JobCommunication) -> str | None:
+def _judge_straggler(communication: JobCommunication) -> Finding | None:
     costs = sorted(communication.ns_by_straggler.items(), key=lambda pair: -pair[1])
     if not costs:
         return None
@@ -329,15 +329,16 @@ def _judge_straggler(communication: JobCommunication) -> str | None:
     if mean and compute >= IMBALANCE_MIN * mean:
         slower = f"It computes {ratio(compute / mean)} times as long as the mean"
         cause = f"{slower}: give it less work, or compare its clocks and temperature (nvidia-smi)"
-    return (
+    text = (
         f"Rank {rank} is a straggler: it starts {sum(item.times for item in delays)} of its "
         f"{of_rank} collectives last, {time(cost)} (± {time(error)} by the clocks) after the next "
         f"rank in sum, {percent(cost / span)} of the time{where}. The others wait "
         f"{time(sum(item.waiting_ns for item in delays))} for it, added up. {cause}."
     )
+    return Finding(text, "ranks", impact_ns=cost, step_ns=span)
 
 
-def _judge_exposed(communication: JobCommunication) -> str | None:
+def _judge_exposed(communication: JobCommunication) -> Finding | None:
     ranks, span = communication.job.ranks, _span(communication)
     exposed = sum(fmean(step.exposed_ns) for step in communication.steps)
     exposed = exposed or fmean(rank.exposed_ns for rank in ranks)
@@ -357,16 +358,17 @@ def _judge_exposed(communication: JobCommunication) -> str | None:
         )
         layer = layer if first.layer else "of no known layer"
         most = f" Most is in {first.name} {layer}: {time(first.exposed_ns or 0)}."
-    return (
+    text = (
         f"Exposed communication of the job: on average over {len(ranks)} ranks, collectives run "
         f"{time(exposed)} without any compute kernel, {percent(exposed / span)} of the "
         f"{time(span)} of a rank (median).{most}{waiting} Remove the waiting first; then launch "
         "collectives earlier (prefetch of all-gathers, other sizes of gradient buckets), or send "
         "less (fp16 gradients, fewer steps with a reduction)."
     )
+    return Finding(text, "ranks", impact_ns=exposed, step_ns=span)
 
 
-def _judge_balance(communication: JobCommunication) -> str | None:
+def _judge_balance(communication: JobCommunication) -> Finding | None:
     step = max(communication.steps, key=lambda step: step.imbalance or 0.0, default=None)
     if step is None or (step.imbalance or 0.0) < IMBALANCE_MIN:
         return None
@@ -376,14 +378,15 @@ def _judge_balance(communication: JobCommunication) -> str | None:
         return None
     where = "" if step.step is None else f" in step {step.step}"
     rank = communication.job.ranks[step.compute_ns.index(most)].rank
-    return (
+    text = (
         f"Work is uneven{where}: rank {rank} computes {time(most)}, {ratio(step.imbalance or 0)} "
         f"times the mean of all. Evened out, it would take {time(lost)} less: compare lengths of "
         "its samples, experts or tables."
     )
+    return Finding(text, "ranks")
 
 
-def _judge_bandwidth(communication: JobCommunication) -> str | None:
+def _judge_bandwidth(communication: JobCommunication) -> Finding | None:
     speeds = [
         item.bandwidth
         for item in communication.collectives
@@ -395,26 +398,28 @@ def _judge_bandwidth(communication: JobCommunication) -> str | None:
         or median(speeds) >= LINK_SHARE_MIN * communication.link_peak
     ):
         return None
-    return (
+    text = (
         f"{len(speeds)} collectives of 1 MB or more reach a bus bandwidth of "
         f"{si(median(speeds), 'B/s')} (median), "
         f"{percent(median(speeds) / communication.link_peak)} of {communication.link}'s "
         f"{si(communication.link_peak, 'B/s')} one way. Send fewer and larger messages, and "
         "see with NCCL_DEBUG=INFO and nvidia-smi topo -m whether NCCL uses that link."
     )
+    return Finding(text, "ranks")
 
 
-def _judge_bubbles(communication: JobCommunication) -> str | None:
+def _judge_bubbles(communication: JobCommunication) -> Finding | None:
     worst = max(communication.bubbles, key=lambda bubble: bubble.share, default=None)
     if worst is None or worst.share < STALLED_MIN:
         return None
     mean = fmean(bubble.share for bubble in communication.bubbles)
-    return (
+    text = (
         f"Pipeline bubbles: rank {worst.rank} waits in sends and receives for "
         f"{percent(worst.share)} of its time ({time(worst.waiting_ns)}), {percent(mean)} in the "
         f"mean of {len(communication.bubbles)} ranks. More microbatches, an interleaved schedule, "
         "or an evener split of the layers makes them smaller."
     )
+    return Finding(text, "ranks")
 
 
 def job_outputs(runs: Iterable[Run]) -> list[JobOutput]:

@@ -73,6 +73,15 @@ def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing()
     assert {row["GPU busy"] for row in rows(found)} == {"71.4%"}, "2,500 of 3,500 ns"
 
 
+def test_of_many_groups_only_the_first_is_open() -> None:
+    few, many = (
+        page_view([synthetic.foreign_run(i) for i in range(1, number)], generated_at=WHEN, title="")
+        for number in (4, 6)
+    )
+    assert [study.folded for study in few.studies] == [False] * 3
+    assert [study.folded for study in many.studies] == [False, True, True, True, True]
+
+
 def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(
     both: list[Any],
 ) -> None:
