@@ -121,7 +121,7 @@ def phases_table(runs: Sequence[Run]) -> Table | None:
         Column("steps"),
         Column("sequences", note="of all its steps"),
         Column("tokens", note="that the steps computed"),
-        Column("launches"),
+        Column("launches", is_optional=True),
         time_column("a kernel runs", "time in which at least one kernel of these steps ran"),
         time_column("kernel time", "sum over its kernels", is_optional=True),
         time_column("time per token", "time in which a kernel ran, over the tokens"),
