@@ -179,6 +179,52 @@ def test_sums_without_kernels_state_what_dominates_its_share_and_the_time_of_cal
     ]
 
 
+@pytest.mark.parametrize(
+    ("operations", "texts"),
+    [
+        (
+            [
+                Operation("gemm", "kernel", 10, None, None, 30 * MS, None, None),
+                Operation("[CUDA memcpy HtoD]", "cuda_gpu_sum", 2, None, None, MS, None, None),
+                Operation("cudaFree", "cuda_api_gpu_sum", 1, MS, None, None, None, None),
+            ],
+            [
+                "gemm takes 100.0% of the kernel time: 30.0 ms of 30.0 ms, 10 launches.",
+                "[CUDA memcpy HtoD] takes 100.0% of the time of copies: 1.00 ms of 1.00 ms, "
+                "2 copies.",
+                "cudaFree takes 100.0% of the host time of CUDA calls: 1.00 ms of 1.00 ms, 1 call.",
+                "Copies and memsets take 1.00 ms, 3.2% of the summed time of copies and kernels.",
+            ],
+        ),
+        (
+            [Operation("gemm", "kernel", 18, None, None, None, None, 142_000_000)],
+            ["gemm executed 142 MFLOP in 18 launches, 100.0% of the FLOPs that the report states."],
+        ),
+        (
+            [Operation("cudaMemcpy", "cuda_memcpy_sync", 2, None, None, 42 * MS, None, None)],
+            [
+                "cudaMemcpy takes 100.0% of the time of copies that block the host: 42.0 ms of "
+                "42.0 ms, 2 copies."
+            ],
+        ),
+        (
+            [Operation("poll", "osrt_sum", 9, 9 * MS, None, None, None, None)],
+            [
+                "poll takes 100.0% of the time in operating system calls: 9.00 ms of 9.00 ms, "
+                "9 calls."
+            ],
+        ),
+    ],
+    ids=["mixed sums", "FLOPs", "rules", "system calls"],
+)
+def test_sums_of_each_tool_state_what_dominates(
+    operations: list[Operation], texts: list[str]
+) -> None:
+    run = synthetic.foreign_run(1, kernels=[], ranges=[])
+    run = replace(run, report=replace(run.report, operations=operations))
+    assert [finding.text for finding in found(run) if not finding.warning] == texts
+
+
 def test_rows_that_are_lower_bounds_do_not_agree_with_the_estimate() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     dropped = [counter for counter in ncu.report.counters if "ffma" not in counter.name]

@@ -239,7 +239,7 @@ CHAPTERS = (
     ReportChapter(
         "operators",
         "Operators",
-        lambda group: (study.operators(group.runs),),
+        lambda group: study.operators(group.runs),
         is_folded=_is_ours,
     ),
     ReportChapter(

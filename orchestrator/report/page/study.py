@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.run_usage import range_totals
+from perfctl.orchestrator.ledger.usage.sums import group_operations, measured_time, sum_times
 from perfctl.orchestrator.report.numbers import full, rounded, time
 from perfctl.orchestrator.report.page.columns import (
     name_column,
@@ -112,16 +113,9 @@ def _over_repeats(point: BatchPoint) -> Cell:
     return text_cell(f"{time(low)} to {time(high)}", runs)
 
 
-def operators(runs: Sequence[Run]) -> Table | None:
-    """Framework operations, the largest self time (or device time) first, every run on its
-    own rows."""
-    operations = [(run, item) for run in runs for item in run.report.operations]
-    operations.sort(
-        key=lambda pair: (
-            -(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0),
-            pair[1].name,
-        )
-    )
+def operators(runs: Sequence[Run]) -> Iterator[Table | None]:
+    """Yield a table of each kind of operation, the largest self time (or device time) first, every
+    run on its own rows."""
     columns = [
         RUN,
         name_column("operation"),
@@ -136,6 +130,7 @@ def operators(runs: Sequence[Run]) -> Table | None:
             is_optional=True,
         ),
         time_column("device time", "of the launched kernels", order="descending"),
+        Column("share", note="of the time of the run's rows", is_optional=True),
         Column(
             "allocated, all calls",
             is_optional=True,
@@ -148,23 +143,34 @@ def operators(runs: Sequence[Run]) -> Table | None:
             note="from the report, whose convention may differ from perfctl's",
         ),
     ]
-    rows = [
-        [
-            run_label(run),
-            item.name,
-            item.category,
-            item.layer and text_cell(item.layer),
-            item.direction,
-            item.calls,
-            item.self_cpu_ns,
-            item.cpu_ns,
-            item.device_ns,
-            item.memory_bytes,
-            amount(item.flops, "FLOP", "the report does not state it"),
+    for group, operations in group_operations(runs).items():
+        operations.sort(
+            key=lambda pair: (
+                -(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0),
+                pair[1].name,
+            )
+        )
+        totals = sum_times(operations) if group.quantity else {}
+        rows = [
+            [
+                run_label(run),
+                item.name,
+                item.category,
+                item.layer and text_cell(item.layer),
+                item.direction,
+                item.calls,
+                item.self_cpu_ns,
+                item.cpu_ns,
+                item.device_ns,
+                share_cell(
+                    (measured_time(item) or 0) / totals[run.id] if totals.get(run.id) else None
+                ),
+                item.memory_bytes,
+                amount(item.flops, "FLOP", "the report does not state it"),
+            ]
+            for run, item in operations
         ]
-        for run, item in operations
-    ]
-    return listing("Framework operations, summed over each run", columns, rows)
+        yield listing(f"{group.title}, summed over each run", columns, rows)
 
 
 def ranges(runs: Sequence[Run]) -> Table | None:
