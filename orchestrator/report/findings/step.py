@@ -35,6 +35,7 @@ from perfctl.orchestrator.report.numbers import percent, size, time
 from perfctl.orchestrator.report.page.columns import run_label
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import count
+from perfctl.records.report import Copy
 from perfctl.records.run import Run
 
 NAME_CHARACTERS_MAX = 70
@@ -198,21 +199,11 @@ def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     kernels_ns = sum(kernel.duration_ns or 0 for kernel in run.report.kernels)
     if not timed or not kernels_ns:
         return
-    copies_ns = sum(copy.duration_ns or 0 for copy in timed)
-    sizes = [copy.bytes for copy in timed if copy.bytes is not None]
-    amount = f" for {size(sum(sizes))}" if len(sizes) == len(timed) else ""
-    number = (
-        "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
-    )
-    share = percent(copies_ns / (copies_ns + kernels_ns))
-    text = (
-        f"{number} took {time(copies_ns)}{amount}: {share} of the summed time of copies and "
-        f"kernels.{_describe_early_copies(run, copies_ns)}"
-    )
     breakdown, step = prepared.usage.breakdown, steps.get(run.batch_size)
-    yield with_impact(
-        Finding(text, "ranges"), breakdown.shares[COPIES] if breakdown else None, step
-    )
+    if copies := [copy for copy in timed if not copy.kind.startswith("unified ")]:
+        text = _describe_copies(run, copies, kernels_ns)
+        share = breakdown.shares[COPIES] if breakdown and len(copies) == len(timed) else None
+        yield with_impact(Finding(text, "ranges"), share, step)
     migrations = [copy for copy in timed if copy.kind.startswith("unified ")]
     if migrations:
         window, moved = prepared.usage.window, Intervals.of(migrations)
@@ -227,6 +218,21 @@ def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
         yield with_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
 
 
+def _describe_copies(run: Run, timed: Sequence[Copy], kernels_ns: float) -> str:
+    """Return the time and size of copies and memsets, next to the time of kernels."""
+    copies_ns = sum(copy.duration_ns or 0 for copy in timed)
+    sizes = [copy.bytes for copy in timed if copy.bytes is not None]
+    amount = f" for {size(sum(sizes))}" if len(sizes) == len(timed) else ""
+    number = (
+        "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
+    )
+    share = percent(copies_ns / (copies_ns + kernels_ns))
+    return (
+        f"{number} took {time(copies_ns)}{amount}: {share} of the summed time of copies and "
+        f"kernels.{_describe_early_copies(run, copies_ns)}"
+    )
+
+
 def _describe_early_copies(run: Run, copies_ns: int) -> str:
     """Return how much of the copies' time is before the first kernel, outside of the time that the
     busy share refers to."""
@@ -235,7 +241,9 @@ def _describe_early_copies(run: Run, copies_ns: int) -> str:
         return ""
     first = min(starts)
     early_ns = sum(
-        copy.duration_ns or 0 for copy in run.report.copies if (copy.start_ns or 0) < first
+        copy.duration_ns or 0
+        for copy in run.report.copies
+        if (copy.start_ns or 0) < first and not copy.kind.startswith("unified ")
     )
     if early_ns < copies_ns / 10:
         return ""
