@@ -60,7 +60,7 @@ operation an element; softmax, norms and the like are several, and are not count
 or convert data."""
 _NAMED_MAX = 3
 """Kernels that a gap names."""
-_NAME_MAX = 24
+_NAME_MAX = 18
 """Characters of each of them, so that the reason is one short sentence."""
 
 
