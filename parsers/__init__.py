@@ -196,12 +196,11 @@ def parse(
         raise ReportError(path, "unknown", "the file is empty", remedy)
     parser = sniff(path)
     if parser is None:
-        known = ", ".join(one.name for one in PARSERS if not one.is_refused)
 
         def is_report(head: bytes) -> bool:
             return _find_parser(path, head) is not None
 
-        raise ReportError(path, "unknown", *why_unknown(path, known, is_report))
+        raise ReportError(path, "unknown", *why_unknown(path, is_report))
     return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 

@@ -138,6 +138,7 @@ class Output:
         self.summaries: list[Summary] = []
         self.flops: dict[str, dict[str, tuple[int, int]]] = {}
         """Kernel -> metric of FLOPs -> launches, and their FLOPs added up."""
+        self.sums: list[Operation] = []
         self.devices: dict[str, int | None] = {}
         self.tables: list[Table] = []
         self.messages: dict[tuple[str, str], None] = {}
@@ -233,6 +234,19 @@ class Output:
                 self._add_figures(table, f"{group or 'GPU activities'}: {name}", named)
                 if is_metrics:
                     self._add_flops(group, name, named)
+                else:
+                    self._add_sum(group, name, named)
+
+    def _add_sum(self, group: str, name: str, cells: dict[str, str]) -> None:
+        """Add the sum of a kernel, a copy or a call."""
+        calls, time = read_quantity(cells.get("Calls", ""), "")[0], read_time(cells.get("Time"))
+        if calls is None or time is None:
+            return
+        is_call, is_copy = group == "API calls", _OPERATION.fullmatch(name)
+        category = "cuda_api" if is_call else "memory_copy" if is_copy else "kernel"
+        host, device = (time, None) if is_call else (None, time)
+        sum_of_name = Operation(name, category, round(calls), host, None, device, None, None)
+        self.sums.append(sum_of_name)
 
     def _add_flops(self, kernel: str, metric: str, cells: dict[str, str]) -> None:
         """Add the FLOPs of a kernel's launches: their number times the mean, which nvprof prints
@@ -332,17 +346,20 @@ def parse(path: Path) -> Report:
         counters=output.counters,
         copies=output.copies,
         operations=[
-            Operation(
-                kernel,
-                "kernel",
-                max(launches for launches, _ in counts.values()),
-                None,
-                None,
-                None,
-                None,
-                sum(flops for _, flops in counts.values()),
-            )
-            for kernel, counts in output.flops.items()
+            *output.sums,
+            *(
+                Operation(
+                    kernel,
+                    "kernel",
+                    max(launches for launches, _ in counts.values()),
+                    None,
+                    None,
+                    None,
+                    None,
+                    sum(flops for _, flops in counts.values()),
+                )
+                for kernel, counts in output.flops.items()
+            ),
         ],
         summaries=tuple(output.summaries),
         gaps=tuple(_find_gaps(output)),
@@ -360,7 +377,7 @@ def _find_gaps(output: Output) -> Iterator[Gap]:
         reason = "nvprof's trace has no ranges, so perfctl cannot assign kernels to layers"
         yield Gap("kernel.layer", "not_available", reason)
     else:
-        reason = "the file has no kernel. Run nvprof --print-gpu-trace for single launches"
+        reason = "the file has no GPU trace. Run nvprof --print-gpu-trace for single launches"
         yield Gap("kernel", "not_collected", reason)
         if all(table.kind != TRACE for table in output.tables):
             yield Gap("copy", "not_collected", reason)

@@ -47,9 +47,9 @@ _NAMED = (
 """What the beginning of a text has, what that is, and what to pass instead."""
 
 
-def why_unknown(path: Path, known: str, is_report: Callable[[bytes], bool]) -> tuple[str, str]:
-    """(reason, remedy) for something that no parser recognised; ``known``: the formats that
-    perfctl reads, ``is_report``: whether one of them begins with these bytes."""
+def why_unknown(path: Path, is_report: Callable[[bytes], bool]) -> tuple[str, str]:
+    """Return (reason, remedy) for something that no parser recognized; ``is_report``: whether a
+    report begins with these bytes."""
     if path.is_dir():
         return (
             "no report was found in this folder",
@@ -83,14 +83,14 @@ def why_unknown(path: Path, known: str, is_report: Callable[[bytes], bool]) -> t
             "Pass it to perfctl ingest, which reads the reports in it, or unpack it",
         )
     if head.startswith(GZIP):
-        return _why_zipped(path, known, is_report)
+        return _why_zipped(path, is_report)
     for magic, (tool, command) in COMPRESSED.items():
         if head.startswith(magic):
             return (
                 f"it is compressed with {tool}, which perfctl does not read",
                 f"Unpack it with {command}, then pass it",
             )
-    return _why_content(head, known)
+    return _why_content(head)
 
 
 def _why_saved(path: Path) -> str:
@@ -102,7 +102,7 @@ def _why_saved(path: Path) -> str:
     return "it is a file of torch.save (weights or tensors), not a report" if is_saved else ""
 
 
-def _why_zipped(path: Path, known: str, is_report: Callable[[bytes], bool]) -> tuple[str, str]:
+def _why_zipped(path: Path, is_report: Callable[[bytes], bool]) -> tuple[str, str]:
     try:
         with gzip.open(path) as file:
             head = file.read(65536)
@@ -111,11 +111,10 @@ def _why_zipped(path: Path, known: str, is_report: Callable[[bytes], bool]) -> t
         return reason, "Copy the file again"
     if is_report(head):
         return "it is a gzip-compressed report", "Unpack it with gunzip and pass the unpacked file"
-    reason, remedy = _why_content(head, known)
-    return f"it is a gzip file that contains {reason.removeprefix('it is ')}", remedy
+    return _why_content(head)
 
 
-def _why_content(head: bytes, known: str) -> tuple[str, str]:
+def _why_content(head: bytes) -> tuple[str, str]:
     if not head.strip(b"\0"):
         return "it begins with zeros, so it was not written or copied completely", "Copy it again"
     if head.lstrip()[:15].lower().startswith((b"<!doctype html", b"<html")):
@@ -123,13 +122,13 @@ def _why_content(head: bytes, known: str) -> tuple[str, str]:
             "Use the results database of a perfctl page, or download the raw file (on GitHub: Raw)"
         )
     if head.startswith((b"\xff\xfe", b"\xfe\xff")):
-        reason = f"it is UTF-16 text in a format that perfctl does not know (known: {known})"
+        reason = "it is UTF-16 text and not a profiler report"
         return reason, "Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file"
     text = head.decode("utf-8", "replace")
     for pattern, reason, remedy in _NAMED:
         if pattern.search(text):
             return reason, remedy
-    return f"not a known report format (known: {known})", "Export it as one of these"
+    return "it is not a profiler report", "'perfctl ingest --help' lists the formats"
 
 
 def is_tar(path: Path) -> bool:

@@ -45,8 +45,8 @@ KINDS = {
     LAUNCHES: "the same kernels, another number of times per step",
     GRIDS: "the same kernels equally often, on other grids: tensors of another size",
     SAME: "the same kernels, equally often, on the same grids",
-    ONLY_A: "B did not run it",
-    ONLY_B: "A did not run it",
+    ONLY_A: "B did not record it",
+    ONLY_B: "A did not record it",
     TIMED: "its time is known, but not its kernels",
 }
 """What stands behind the change of a place, those that say most first -> its meaning."""

@@ -38,6 +38,8 @@ NOT_COUNTED = missing(
     "not_collected", "no counters at this batch size; 'perfctl ncu' collects them"
 )
 
+NO_SAMPLES = missing("not_available", "the samples of a step are unknown")
+
 
 @dataclass(frozen=True, slots=True)
 class BatchPoint:
@@ -239,12 +241,16 @@ def _kernel_sets(batch: PreparedBatch, size: int) -> dict[Key, KernelSet]:
         if key is not None:
             names[key][kernel.name] = None
     work = batch.counting.work_by_key if batch.counting else {}
-    samples = run.run.samples_per_step or size
+    samples = run.run.samples_per_step
     sets = {}
     for key, kernels in names.items():
         figures = (work[key].total, work[key].dram) if key in work else (NOT_COUNTED, NO_BYTES)
         per_sample = (
-            figure if figure.value is None else replace(figure, value=figure.value / samples)
+            figure
+            if figure.value is None
+            else replace(figure, value=figure.value / samples)
+            if samples
+            else NO_SAMPLES
             for figure in figures
         )
         sets[key] = KernelSet(size, of_layer(kernels), tuple(kernels), *per_sample)

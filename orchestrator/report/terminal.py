@@ -19,7 +19,7 @@ from perfctl.orchestrator.report.page.study import sweep_table
 from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.tables import Table, table, text_columns
 from perfctl.orchestrator.report.view import View
-from perfctl.records.report import SourceLine
+from perfctl.records.report import Report, SourceLine
 from perfctl.records.run import Run
 
 ROWS, SOURCE_ROWS = 12, 20
@@ -52,6 +52,14 @@ def _findings(
     )
 
 
+def _describe_rank(report: Report) -> str | None:
+    """Return the rank of a process among several, and what shows the others; None for one alone."""
+    if report.rank is None or report.world_size == 1:
+        return None
+    total = "" if report.world_size is None else f" of {report.world_size}"
+    return f"{report.rank}{total}; 'perfctl report' shows the ranks as one job"
+
+
 def _about(group: RunGroup, *, is_whole: bool) -> Table:
     (run,) = group.runs
     share = accuracy([run])
@@ -59,6 +67,7 @@ def _about(group: RunGroup, *, is_whole: bool) -> Table:
         "heading": heading(group.study),
         **about.list_facts(group.study),
         "report": run.report.form,
+        "rank": _describe_rank(run.report),
         "accuracy": None if share is None else f"{share * 100:.2f}% in the last test",
         "status": f"{run.status}: {run.reason}" if run.reason else run.status,
         "origin": about.ORIGINS.get(run.origin, run.origin),

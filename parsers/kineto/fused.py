@@ -58,8 +58,10 @@ _OPERATOR = re.compile(
 """Aten operators in names of kernels, as far as names are recognised. The group: those of one
 operation an element; softmax, norms and the like are several, and are not counted. The others move
 or convert data."""
-_NAMED_MAX = 5
+_NAMED_MAX = 3
 """Kernels that a gap names."""
+_NAME_MAX = 18
+"""Characters of each of them, so that the reason is one short sentence."""
 
 
 class CompiledArgs(msgspec.Struct, gc=False):
@@ -267,6 +269,7 @@ def compiled_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap]:
 
 
 def join_names(names: Sequence[str]) -> str:
-    """Return the first names for a gap, and how many more there are."""
+    """Return the first names for a gap, shortened, and how many more there are."""
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    return ", ".join(names[:_NAMED_MAX]) + more
+    short = [name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…" for name in names]
+    return ", ".join(short[:_NAMED_MAX]) + more

@@ -218,7 +218,7 @@ def share_kernels(
             new[index] = kernel._replace(layer=layer, direction=direction, layer_source="origins")
     if not unknown:
         return new, parts, []
-    reason = "the source lines of fused kernels do not state the modules of their parts"
+    reason = "source lines of fused kernels do not state modules"
     gap = Gap("kernel_part", "ambiguous", reason + name_longest(kernels, unknown))
     return new, parts, [gap]
 
@@ -255,7 +255,7 @@ def name_longest(kernels: Sequence[Kernel], chosen: Iterable[Kernel]) -> str:
         return ""
     times = Counter[str]()
     for kernel in chosen:
-        times[kernel.name[:60]] += int(kernel.duration_ns or 0)
-    names = [f"{name} ({ns / total_ns * 100:.1f}%)" for name, ns in times.most_common()]
+        times[kernel.name] += int(kernel.duration_ns or 0)
     share = times.total() / total_ns * 100
-    return f", with {share:.1f}% of the kernel time: {join_names(names)}"
+    names = [name for name, _ in times.most_common()]
+    return f" ({share:.1f}% of the kernel time): {join_names(names)}"

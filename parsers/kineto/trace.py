@@ -372,9 +372,8 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
         kernel for kernel in kernels if kernel.layer is None and kernel.layer_source != "shared"
     ]
     if outside:
-        where = "outside every range named <layer>:<direction> and every module"
-        where += ", and not part of an operator that multiplies" if by_operator else ""
-        reason = f"{len(outside)} of {len(kernels)} launches are {where}"
+        where = "range, module or operator" if by_operator else "range or module"
+        reason = f"{len(outside)} of {len(kernels)} launches have no {where}"
         if len(outside) < len(kernels):
             reason += name_longest(kernels, outside)
         yield Gap("kernel.layer", "not_collected", reason)

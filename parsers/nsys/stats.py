@@ -26,6 +26,8 @@ from perfctl.parsers.common.numbers import (
 from perfctl.parsers.common.tables import Column as TableColumn
 from perfctl.parsers.common.tables import Table
 from perfctl.parsers.nsys.stats_tables import (
+    ANALYSES,
+    API_SYNC,
     API_TRACE,
     COUNTS,
     DEVICE_SUMS,
@@ -88,8 +90,8 @@ _QUANTITIES = {
     "CUDA trace": "operation:cuda_api_sum",
 }
 _SINGLE = (
-    ("kernel", {GPU_TRACE, KERNEL_TRACE}, "launches", GPU_TRACE),
-    ("copy", {GPU_TRACE}, "single copies", GPU_TRACE),
+    ("kernel", {GPU_TRACE, KERNEL_TRACE}, "single launches and copies", GPU_TRACE),
+    ("copy", {GPU_TRACE}, "single launches and copies", GPU_TRACE),
     ("range", {RANGE_TRACE, PROJECTED_TRACE}, "single ranges", RANGE_TRACE),
 )
 _VERSION = re.compile(r"nsight-systems[/-](?:cli/)?(\d{4}\.\d+\.\d+(?:\.\d+)?)/")
@@ -156,6 +158,12 @@ class Survey:
         return {section.form for section in self.tables}
 
     @property
+    def program(self) -> str:
+        """The command of nsys that wrote the tables."""
+        reports = {*self.reports, *(note.report for note in self.notes if note.report)}
+        return "nsys analyze" if reports and reports <= ANALYSES.keys() else "nsys stats"
+
+    @property
     def style(self) -> DecimalStyle:
         """The decimal style of the file. nsys follows its shell's locale on the console only."""
         return self.evidence.decide() if "console text" in self.forms else DecimalStyle.POINT
@@ -214,7 +222,7 @@ def parse(path: Path) -> Report:
     return Report(
         tool=TOOL,
         path=path,
-        form=f"nsys stats, {' and '.join(sorted(survey.forms)) or 'no tables'}",
+        form=f"{survey.program}, {' and '.join(sorted(survey.forms)) or 'no tables'}",
         tool_version=survey.version,
         devices=tuple(Device(name, "gpu", index) for index, name in sorted(survey.devices.items())),
         kernels=read_trace(Kernel, read_kernels, KERNEL, GPU_TRACE, KERNEL_TRACE),
@@ -277,11 +285,15 @@ def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
             of_cuda = any(re.match(r"(?:cuda|cu)[A-Z]", name) for name in section.find_names())
             section.report = "cuda_api_sum" if of_cuda else "osrt_sum"
         report, columns, style = str(section.report), section.columns, survey.style
-        table = bind_fields(SUM, columns, style)
+        table = bind_fields(EVENT if report in ANALYSES else SUM, columns, style)
         # its rows are calls with their kernels: the sum of kernels where there is no other
         is_kernel_sum = report == EXECUTION_SUM and KERNEL_SUM not in survey.reports
         for cells in section.rows:
             row = table.read(cells)
+            if report in ANALYSES:
+                operations.append(read_event(report, row))
+                summaries.extend(read_summaries(report, columns, cells, style))
+                continue
             if is_kernel_sum and row["mean_ns"] is not None and row["calls"] is not None:
                 row["time_ns"] = round(row["mean_ns"] * row["calls"])
             if min(row["calls"] or 0, row["time_ns"] or 0) < 0:
@@ -345,6 +357,8 @@ def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
     """Yield one Gap per reason."""
     missing = set()
     for note in survey.notes:
+        if note.kind == "empty" and note.report in ANALYSES:
+            continue  # no event breaks the rule
         if note.kind in ("skipped", "empty"):
             about = (quantity for part, quantity in _QUANTITIES.items() if part in note.text)
             quantity = next(about, "operation")
@@ -362,7 +376,10 @@ def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
     for quantity, needed, what, report in _SINGLE:
         if needed.isdisjoint(survey.reports) and quantity not in missing:
             remedy = f"add 'nsys stats --report {report}', or pass the report itself"
-            yield Gap(quantity, "not_available", f"sums do not show {what}: {remedy}")
+            reason = f"sums do not show {what}: {remedy}"
+            if survey.program == "nsys analyze":
+                reason = "nsys analyze lists only events that break a rule: pass the report itself"
+            yield Gap(quantity, "not_available", reason)
     yield from _find_unread_figures(survey, summaries)
     for report in survey.reports:
         reason = f"perfctl does not know the nsys report '{report}'"
@@ -550,6 +567,13 @@ SUM = (
     Field("category", ("Category",), read_text),
 )
 
+EVENT = (
+    Field("name", ("API Name",), read_text),
+    Field("time_ns", ("Duration",)),
+    Field("source", ("Src Kind", "Mem Kind", "Memory Kind"), read_text),
+    Field("target", ("Dst Kind",), read_text),
+)
+
 
 def bind_fields(fields: Iterable[Field], columns: Sequence[Column], style: DecimalStyle) -> Table:
     """Return what reads these fields from the rows of a table, in the units of its header."""
@@ -570,6 +594,14 @@ def read_operation(report: str, row: dict[str, Any]) -> Operation | None:
     on_host = report in HOST_SUMS or row["category"] == _HOST_CATEGORY
     host, device = (row["time_ns"], None) if on_host else (None, row["time_ns"])
     return Operation(row["name"] or "", report, row["calls"], host, None, device, None, None)
+
+
+def read_event(report: str, row: dict[str, Any]) -> Operation:
+    """Return one event that breaks a rule of ``nsys analyze``."""
+    ends = " to ".join(filter(None, (row["source"], row["target"])))
+    name = ", ".join(filter(None, (row["name"] or ANALYSES[report], ends)))
+    host, device = (row["time_ns"], None) if report == API_SYNC else (None, row["time_ns"])
+    return Operation(name, report, 1, host, None, device, None, None)
 
 
 def merge_operations(operations: Iterable[Operation]) -> list[Operation]:

@@ -35,10 +35,16 @@ GPU_TRACE, KERNEL_TRACE = "cuda_gpu_trace", "cuda_kern_exec_trace"
 RANGE_TRACE, PROJECTED_TRACE = "nvtx_pushpop_trace", "nvtx_gpu_proj_trace"
 API_TRACE = "cuda_api_trace"
 KERNEL_SUM, EXECUTION_SUM = "cuda_gpu_kern_sum", "cuda_kern_exec_sum"
-ANALYSES = words(
-    "cuda_api_sync cuda_memcpy_async cuda_memcpy_sync cuda_memset_sync gpu_gaps gpu_time_util"
-)
-"""Rules of ``nsys analyze``: a row is one event that breaks the rule, kept as a summary."""
+API_SYNC = "cuda_api_sync"
+ANALYSES = {
+    API_SYNC: "call",
+    "cuda_memcpy_async": "copy",
+    "cuda_memcpy_sync": "copy",
+    "cuda_memset_sync": "memset",
+    "gpu_gaps": "idle gap",
+    "gpu_time_util": "period of low use",
+}
+"""Rule of ``nsys analyze`` -> the name of an event that breaks it, for rows without a name."""
 TRACES = (GPU_TRACE, KERNEL_TRACE, RANGE_TRACE, PROJECTED_TRACE, API_TRACE)
 UNKNOWN = "unnamed report"
 REPORTS = {*OLD_NAMES.values(), *DEVICE_SUMS, *HOST_SUMS, MIXED_SUM, *TRACES, UNKNOWN, *ANALYSES}

@@ -122,16 +122,19 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class UnusedBatchSizes:
-    """Requested batch sizes that a program did not use."""
+    """Requested batch sizes that a program did not use, or may not have used."""
 
     requested: tuple[int, ...]
     samples: int
     """Samples that its model received instead."""
+    is_proven: bool = True
+    """False where several batches in a step would explain the samples, too."""
 
     def __str__(self) -> str:
         """Return what happened; the caller names the program."""
         sizes = f"{'s' * (len(self.requested) > 1)} {', '.join(map(str, self.requested))}"
-        return f"did not use the batch size{sizes}: its model received {self.samples} samples"
+        verb = "did not use" if self.is_proven else "may not have used"
+        return f"{verb} the batch size{sizes}: its model received {self.samples} samples"
 
 
 USE_BATCH_SIZE = "Put {batch} in its arguments, or set `batch_env` to the variable that it reads"
@@ -144,7 +147,8 @@ def find_unused_batch_sizes(
 
     ``inputs``: (requested batch size, INPUT_SHAPE) of each run; no shape: the input begins with
     the batch size. The same shape at two batch sizes proves it, and so does one whose first
-    dimension is neither a multiple nor a part of the batch size.
+    dimension is neither a multiple nor a part of the batch size. A single shape whose first
+    dimension is a multiple or a part leaves it open.
     """
     used: set[int] = set()
     requested: dict[tuple[int, ...], set[int]] = defaultdict(set)
@@ -159,4 +163,6 @@ def find_unused_batch_sizes(
         is_apart = any(samples % batch and batch % samples for batch in odd)
         if len(batches) > 1 or is_apart or (odd and samples in used):
             return UnusedBatchSizes(tuple(sorted(batches)), samples)
+        if odd and len(requested) == 1 and not used:
+            return UnusedBatchSizes(tuple(batches), samples, is_proven=False)
     return None

@@ -3,6 +3,7 @@ bytes per sample."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
@@ -11,7 +12,7 @@ from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.sweep import LayerKernels, algorithm_changes, describe
-from perfctl.records.report import Counter, Kernel
+from perfctl.records.report import SAMPLES_PER_STEP, Counter, Kernel, Summary
 from perfctl.records.run import Run
 
 IMPLICIT = "volta_scudnn_128x64_relu_small_nn_v1"
@@ -110,6 +111,24 @@ def test_bytes_that_nobody_counted_are_not_zero(synthetic: ModuleType) -> None:
     (switch,) = found.switches
     assert switch.before.bytes_per_sample.value is None and switch.bytes_factor is None
     assert switch.before.bytes_per_sample.state == "not_collected"
+
+
+def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown(
+    synthetic: ModuleType,
+) -> None:
+    runs = [
+        replace(
+            before,
+            report=replace(before.report, summaries=(Summary(SAMPLES_PER_STEP, None, "1"),)),
+        )
+        for batch in (16, 32)
+        for before in [run(synthetic, batch, (IMPLICIT,), 100, 1)]
+    ]
+    found = conv2(runs, synthetic)
+    assert {item.flops_per_sample.value for item in found.sets} == {None}
+    assert {item.bytes_per_sample.reason for item in found.sets} == {
+        "the samples of a step are unknown"
+    }
 
 
 def test_kernels_without_counters_are_shown_and_not_counted(synthetic: ModuleType) -> None:

@@ -16,7 +16,10 @@ from perfctl.records.run import UnusedBatchSizes, find_unused_batch_sizes
         ([(16, None), (32, None)], None),
         ([(16, "3136x768"), (32, "6272x768")], None),  # a row for each part of an image
         ([(16, "35x16x100"), (32, "35x32x100"), (35, None)], None),  # a recurrent network
-        ([(16, "32x3x8x8")], None),  # two views of each image, or not used: both fit
+        # two views of each image, or four steps of accumulation, or not used: all fit
+        ([(16, "32x3x8x8")], UnusedBatchSizes((16,), 32, is_proven=False)),
+        ([(64, "16x3x8x8")], UnusedBatchSizes((64,), 16, is_proven=False)),
+        ([(16, "35x16x100")], None),  # a recurrent network has the batch second
         ([(None, "64x32"), (None, None)], None),
     ],
 )
@@ -27,5 +30,7 @@ def test_the_same_input_at_two_batch_sizes_or_one_that_cannot_fit_proves_it(
 
 
 def test_the_sentence_names_all_sizes() -> None:
-    said = "did not use the batch sizes 16, 32: its model received 64 samples"
-    assert str(UnusedBatchSizes((16, 32), 64)) == said
+    end = "its model received 64 samples"
+    assert str(UnusedBatchSizes((16, 32), 64)) == f"did not use the batch sizes 16, 32: {end}"
+    doubt = UnusedBatchSizes((16,), 64, is_proven=False)
+    assert str(doubt) == f"may not have used the batch size 16: {end}"

@@ -316,10 +316,21 @@ def _top(study: StudyView) -> Iterator[Fact]:
     yield from (Fact("%", 100 * one / sum(times)) for one in times if one)
 
 
+def _summed_copies(study: StudyView) -> Iterator[Fact]:
+    """The share of copies in sums of a report without launches."""
+    copies, kernels = (
+        sum(cells(study, "operators", f"{title}, summed", "device time"))
+        for title in ("Copies and memsets", "Kernels")
+    )
+    yield Fact("s", copies * 1e-9)
+    yield Fact("%", 100 * copies / (copies + kernels))
+
+
 RULES: tuple[tuple[str, Callable[[StudyView], Iterator[Fact]]], ...] = (
     ("takes more time than any layer|is the most expensive layer", _layers),
     ("with the batch size by a factor of", _factor),
     ("copies and memsets? took|copy or memset took", _copied),
+    ("^Copies and memsets take ", _summed_copies),
     (" executed .* of it is ", _executed),
     ("times the median", _tail),
     ("of the kernel time", _top),

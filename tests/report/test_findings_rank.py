@@ -155,7 +155,8 @@ def test_migrations_of_unified_memory_inside_of_a_kernel_are_a_finding() -> None
     moved = [
         Copy("unified HtoD", 65_536, number * MS, 300_000, device_index=0) for number in range(200)
     ]
-    first, *_ = found(synthetic.foreign_run(1, kernels=kernels, copies=moved, ranges=[]))
+    first, *others = found(synthetic.foreign_run(1, kernels=kernels, copies=moved, ranges=[]))
+    assert not any("copies and memsets" in finding.text for finding in others)
     assert first.text.startswith("200 migrations of unified memory moved 13.1 MB in 60.0 ms")
     assert first.impact_ns == pytest.approx(30 * MS), "half of them are after the kernel"
 
@@ -187,6 +188,52 @@ def test_sums_without_kernels_state_what_dominates_its_share_and_the_time_of_cal
         "cudaMalloc takes 75.0% of the host time of CUDA calls: 30.0 ms of 40.0 ms, 3 calls.",
         "Copies and memsets take 25.0 ms, 20.0% of the summed time of copies and kernels.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("operations", "texts"),
+    [
+        (
+            [
+                Operation("gemm", "kernel", 10, None, None, 30 * MS, None, None),
+                Operation("[CUDA memcpy HtoD]", "cuda_gpu_sum", 2, None, None, MS, None, None),
+                Operation("cudaFree", "cuda_api_gpu_sum", 1, MS, None, None, None, None),
+            ],
+            [
+                "gemm takes 100.0% of the kernel time: 30.0 ms of 30.0 ms, 10 launches.",
+                "[CUDA memcpy HtoD] takes 100.0% of the time of copies: 1.00 ms of 1.00 ms, "
+                "2 copies.",
+                "cudaFree takes 100.0% of the host time of CUDA calls: 1.00 ms of 1.00 ms, 1 call.",
+                "Copies and memsets take 1.00 ms, 3.2% of the summed time of copies and kernels.",
+            ],
+        ),
+        (
+            [Operation("gemm", "kernel", 18, None, None, None, None, 142_000_000)],
+            ["gemm executed 142 MFLOP in 18 launches, 100.0% of the FLOPs that the report states."],
+        ),
+        (
+            [Operation("cudaMemcpy", "cuda_memcpy_sync", 2, None, None, 42 * MS, None, None)],
+            [
+                "cudaMemcpy takes 100.0% of the time of copies that block the host: 42.0 ms of "
+                "42.0 ms, 2 copies."
+            ],
+        ),
+        (
+            [Operation("poll", "osrt_sum", 9, 9 * MS, None, None, None, None)],
+            [
+                "poll takes 100.0% of the time in operating system calls: 9.00 ms of 9.00 ms, "
+                "9 calls."
+            ],
+        ),
+    ],
+    ids=["mixed sums", "FLOPs", "rules", "system calls"],
+)
+def test_sums_of_each_tool_state_what_dominates(
+    operations: list[Operation], texts: list[str]
+) -> None:
+    run = synthetic.foreign_run(1, kernels=[], ranges=[])
+    run = replace(run, report=replace(run.report, operations=operations))
+    assert [finding.text for finding in found(run) if not finding.warning] == texts
 
 
 def test_rows_that_are_lower_bounds_do_not_agree_with_the_estimate() -> None:

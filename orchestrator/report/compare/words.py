@@ -380,7 +380,7 @@ def _cause(cause: Cause, why: Why) -> str:
         span = " per step" if why.per_step else ""
         return f"{word} launches{span} ({where}), {a:,.5g} in A, {b:,.5g} in B: {much}"
     if cause.kind in (ONLY_A, ONLY_B):
-        return f"{where} ran in {cause.kind[-1]} only: {much}"
+        return f"Only {cause.kind[-1]} recorded {where}: {much}"
     first = cause.parts[0]
     if cause.kind in (TIMED, SAME):
         tail = "" if cause.kind == TIMED else ", with the same kernels"

@@ -10,6 +10,14 @@ from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.usage.run_usage import range_totals
+from perfctl.orchestrator.ledger.usage.sums import (
+    COPIES,
+    KERNELS,
+    SYSTEM_CALLS,
+    SumGroup,
+    group_operations,
+    measured_time,
+)
 from perfctl.orchestrator.report.findings.step import count_launches, shorten_middle
 from perfctl.orchestrator.report.numbers import percent, si, time
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS
@@ -17,13 +25,6 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import count
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
-
-SUMS = {
-    "cuda_gpu_kern_sum": ("the kernel time", "launch", "launches"),
-    "cuda_gpu_mem_time_sum": ("the time of copies", "copy", "copies"),
-    "cuda_api_sum": ("the host time of CUDA calls", "call", "calls"),
-}
-"""Report of nsys stats -> what its times are of, and what it counts."""
 
 
 def largest_kernel(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
@@ -53,30 +54,40 @@ def largest_kernel(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def largest_sums(run: Run) -> Iterator[Finding]:
-    """Yield the largest kernel, copy and CUDA call of a report that has only sums, and what copies
-    take next to kernels."""
-    times: dict[str, dict[str, tuple[int, int]]] = defaultdict(dict)
-    for operation in run.report.operations:
-        length = operation.device_ns if operation.cpu_ns is None else operation.cpu_ns
-        if length is not None and operation.category in SUMS:
-            times[operation.category][operation.name] = length, operation.calls
-    totals = {category: sum(ns for ns, _ in sums.values()) for category, sums in times.items()}
-    for category, (quantity, singular, plural) in SUMS.items():
-        if not totals.get(category):
-            continue
-        name, (length, calls) = max(times[category].items(), key=lambda item: item[1])
-        share = percent(length / totals[category])
-        yield Finding(
-            f"{shorten_middle(name)} takes {share} of {quantity}: {time(length)} of "
-            f"{time(totals[category])}, {calls:,} {singular if calls == 1 else plural}.",
-            "operators",
-        )
-    kernels_ns, copies_ns, _ = (totals.get(category, 0) for category in SUMS)
+    """Yield what takes the most time among the kernels, copies and calls of a report that has only
+    sums, what copies take next to kernels, and the kernel with the most FLOPs."""
+    groups = group_operations([run])
+    times: dict[SumGroup, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for group, pairs in groups.items():
+        for _, operation in pairs if group.quantity else ():
+            if (length := measured_time(operation)) is not None:
+                times[group][operation.name] = length, operation.calls
+    totals = {group: sum(ns for ns, _ in sums.values()) for group, sums in times.items()}
+    for group, total in totals.items():
+        # most of them wait in threads beside the program's work
+        if total and (group is not SYSTEM_CALLS or len(totals) == 1):
+            name, (length, calls) = max(times[group].items(), key=lambda item: item[1])
+            yield Finding(
+                f"{shorten_middle(name)} takes {percent(length / total)} of {group.quantity}: "
+                f"{time(length)} of {time(total)}, {calls:,} "
+                f"{group.singular if calls == 1 else group.plural}.",
+                "operators",
+            )
+    kernels_ns, copies_ns = totals.get(KERNELS, 0), totals.get(COPIES, 0)
     if kernels_ns and copies_ns:
         share = percent(copies_ns / (kernels_ns + copies_ns))
         yield Finding(
             f"Copies and memsets take {time(copies_ns)}, {share} of the summed time of copies and "
             "kernels.",
+            "operators",
+        )
+    flops = [(item.flops, item) for _, item in groups.get(KERNELS, ()) if item.flops]
+    if flops:
+        most, kernel = max(flops, key=lambda pair: pair[0])
+        share = percent(most / sum(value for value, _ in flops))
+        yield Finding(
+            f"{shorten_middle(kernel.name)} executed {si(most)}FLOP in "
+            f"{count_launches(kernel.calls)}, {share} of the FLOPs that the report states.",
             "operators",
         )
 

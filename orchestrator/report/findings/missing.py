@@ -10,6 +10,7 @@ from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
+from perfctl.orchestrator.ledger.usage.sums import KERNELS, group_operations
 from perfctl.orchestrator.report.findings.step import count_launches
 from perfctl.orchestrator.report.page.columns import run_label
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS
@@ -109,7 +110,8 @@ def missing_kernels(run: Run) -> Iterator[Finding]:
     """Yield why a report has no kernels, if it states a reason."""
     gap = next((gap for gap in run.report.gaps if gap.quantity in ("kernel", "kernels")), None)
     if gap:
-        text = f"{run_label(run)} has no kernels: {gap.reason.rstrip('.')}."
+        kernels = "single kernels" if KERNELS in group_operations([run]) else "kernels"
+        text = f"{run_label(run)} has no {kernels}: {gap.reason.rstrip('.')}."
         yield Finding(text, "gaps", warning=True)
 
 

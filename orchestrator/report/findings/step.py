@@ -209,16 +209,7 @@ def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     copies_ns = sum(copy.duration_ns or 0 for copy in timed)
     if copies_ns < COPY_SHARE_MIN * (copies_ns + kernels_ns):
         return
-    sizes = [copy.bytes for copy in timed if copy.bytes is not None]
-    amount = f" for {size(sum(sizes))}" if len(sizes) == len(timed) else ""
-    number = (
-        "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
-    )
-    share = percent(copies_ns / (copies_ns + kernels_ns))
-    text = (
-        f"{number} took {time(copies_ns)}{amount}: {share} of the summed time of copies and "
-        f"kernels.{_describe_early_copies(run, copies_ns)}"
-    )
+    text = _describe_copies(run, timed, kernels_ns)
     breakdown, step = prepared.usage.breakdown, steps.get(run.batch_size)
     # the share of the step has both copies and migrations
     at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
@@ -242,6 +233,21 @@ def _describe_migrations(
     return with_impact(Finding(text, "ranges"), share_inside, step, fix=MIGRATION_FIX)
 
 
+def _describe_copies(run: Run, timed: Sequence[Copy], kernels_ns: float) -> str:
+    """Return the time and size of copies and memsets, next to the time of kernels."""
+    copies_ns = sum(copy.duration_ns or 0 for copy in timed)
+    sizes = [copy.bytes for copy in timed if copy.bytes is not None]
+    amount = f" for {size(sum(sizes))}" if len(sizes) == len(timed) else ""
+    number = (
+        "1 copy or memset" if len(timed) == 1 else f"{count(len(timed)).text} copies and memsets"
+    )
+    share = percent(copies_ns / (copies_ns + kernels_ns))
+    return (
+        f"{number} took {time(copies_ns)}{amount}: {share} of the summed time of copies and "
+        f"kernels.{_describe_early_copies(run, copies_ns)}"
+    )
+
+
 def _describe_early_copies(run: Run, copies_ns: int) -> str:
     """Return how much of the copies' time is before the first kernel, outside of the time that the
     busy share refers to."""
@@ -250,7 +256,9 @@ def _describe_early_copies(run: Run, copies_ns: int) -> str:
         return ""
     first = min(starts)
     early_ns = sum(
-        copy.duration_ns or 0 for copy in run.report.copies if (copy.start_ns or 0) < first
+        copy.duration_ns or 0
+        for copy in run.report.copies
+        if (copy.start_ns or 0) < first and not is_migration(copy)
     )
     if early_ns < copies_ns / 10:
         return ""

@@ -244,7 +244,7 @@ CHAPTERS = (
     ReportChapter(
         "operators",
         "Operators",
-        lambda group: study.operation_tables(group.runs),
+        lambda group: study.operators(group.runs),
         is_folded=_is_ours,
     ),
     ReportChapter(

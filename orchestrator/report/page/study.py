@@ -9,6 +9,7 @@ from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.run_usage import range_totals
+from perfctl.orchestrator.ledger.usage.sums import group_operations, measured_time, sum_times
 from perfctl.orchestrator.report.numbers import full, rounded, time
 from perfctl.orchestrator.report.page.columns import (
     name_column,
@@ -36,24 +37,12 @@ from perfctl.orchestrator.report.tables import (
     word,
 )
 from perfctl.orchestrator.statistics import group_by, interval_too_wide
-from perfctl.records.report import Copy, Operation, Summary
+from perfctl.records.report import Copy, Summary
 from perfctl.records.run import Run
 
 COUNTER_ROWS = 50_000
 """Kernel names x counters that the page carries; the rest stays in the store."""
 
-OPERATORS = "Framework operators, summed over each run"
-OPERATION_KINDS = {
-    "Kernels, summed over each run": {"kernel", "cuda_gpu_kern_sum"},
-    "Copies and memsets, summed over each run": {"cuda_gpu_mem_time_sum", "copy"},
-    "Kernels, copies and memsets, summed over each run": {"cuda_gpu_sum"},
-    "Calls of CUDA, summed over each run": {"cuda_api_sum", "cuda_api_trace"},
-    "Calls of HIP and HSA, summed over each run": {"hip_api", "hsa_api"},
-    "Calls and GPU work, summed over each run": {"cuda_api_gpu_sum"},
-    "Calls of the operating system, summed over each run": {"osrt_sum", "syscall_sum"},
-    "Ranges, summed over each run": {"nvtx_sum", "nvtx_pushpop_sum", "nvtx_startend_sum"},
-}
-"""Caption of a table of sums -> the categories of its rows; all others are operators."""
 CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
 
 
@@ -124,27 +113,12 @@ def _over_repeats(point: BatchPoint) -> Cell:
     return text_cell(f"{time(low)} to {time(high)}", runs)
 
 
-def operation_tables(runs: Sequence[Run]) -> Iterator[Table | None]:
-    """Yield a table for each kind of operation, the one with the most time first."""
-    captions = {name: caption for caption, names in OPERATION_KINDS.items() for name in names}
-    pairs = [(run, item) for run in runs for item in run.report.operations]
-    kinds = group_by(pairs, lambda pair: captions.get(pair[1].category or "", OPERATORS))
-    for caption, operations in kinds.items():
-        yield _list_operations(caption, operations)
-
-
-def _list_operations(caption: str, operations: list[tuple[Run, Operation]]) -> Table | None:
-    """Return operations, the largest self time (or device time) first, every run on its own
-    rows."""
-    operations.sort(
-        key=lambda pair: (
-            -(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0),
-            pair[1].name,
-        )
-    )
+def operators(runs: Sequence[Run]) -> Iterator[Table | None]:
+    """Yield a table of each kind of operation, the largest self time (or device time) first, every
+    run on its own rows."""
     columns = [
         RUN,
-        name_column("operator" if caption == OPERATORS else "name"),
+        name_column("operation"),
         text_column("category", is_optional=True),
         name_column("layer"),
         text_column("direction", is_optional=True),
@@ -156,6 +130,7 @@ def _list_operations(caption: str, operations: list[tuple[Run, Operation]]) -> T
             is_optional=True,
         ),
         time_column("device time", "of the launched kernels", order="descending"),
+        Column("share", note="of the time of the run's rows", is_optional=True),
         Column(
             "allocated, all calls",
             is_optional=True,
@@ -168,23 +143,34 @@ def _list_operations(caption: str, operations: list[tuple[Run, Operation]]) -> T
             note="from the report, whose convention may differ from perfctl's",
         ),
     ]
-    rows = [
-        [
-            run_label(run),
-            item.name,
-            item.category,
-            item.layer and text_cell(item.layer),
-            item.direction,
-            item.calls,
-            item.self_cpu_ns,
-            item.cpu_ns,
-            item.device_ns,
-            item.memory_bytes,
-            amount(item.flops, "FLOP", "the report does not state it"),
+    for group, operations in group_operations(runs).items():
+        operations.sort(
+            key=lambda pair: (
+                -(pair[1].self_cpu_ns or pair[1].cpu_ns or pair[1].device_ns or 0),
+                pair[1].name,
+            )
+        )
+        totals = sum_times(operations) if group.quantity else {}
+        rows = [
+            [
+                run_label(run),
+                item.name,
+                item.category,
+                item.layer and text_cell(item.layer),
+                item.direction,
+                item.calls,
+                item.self_cpu_ns,
+                item.cpu_ns,
+                item.device_ns,
+                share_cell(
+                    (measured_time(item) or 0) / totals[run.id] if totals.get(run.id) else None
+                ),
+                item.memory_bytes,
+                amount(item.flops, "FLOP", "the report does not state it"),
+            ]
+            for run, item in operations
         ]
-        for run, item in operations
-    ]
-    return listing(caption, columns, rows)
+        yield listing(f"{group.title}, summed over each run", columns, rows)
 
 
 def ranges(runs: Sequence[Run]) -> Table | None:

@@ -229,10 +229,11 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(
             "it is a gzip-compressed report",
         ),
         ("one,two\n1,2\n".encode("utf-16"), "it is UTF-16 text"),
-        (b"one,two\n1,2\n", "not a known report format"),
+        (b"one,two\n1,2\n", r"it is not a profiler report\. 'perfctl ingest --help' lists"),
+        (gzip.compress(b'{"ids": [1]}', mtime=0), "it is not a profiler report"),
         (
             gzip.compress(b"SQLite format 3\0", mtime=0),
-            "it is a gzip file that contains not a known report format",
+            "it is not a profiler report",
         ),
         (gzip.compress(b"{}", mtime=0)[:12], r"truncated in its first bytes .*\. Copy"),
         (
