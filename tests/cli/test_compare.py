@@ -48,6 +48,13 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(
     assert back.json["improvements"] >= 1
 
 
+def test_a_comparison_without_a_tested_time_warns_and_is_no_failure(
+    perfctl: Perfctl, recorded: Path
+) -> None:
+    said = perfctl("compare", recorded / "torch", recorded / "torch")
+    assert (said.code, "--repeat 5" in said.err) == (0, True)
+
+
 def test_an_upgrade_is_compared_and_named_as_the_likely_cause(
     perfctl: Perfctl, repeated: Repeated
 ) -> None:

@@ -83,6 +83,7 @@ def test_a_pattern_that_is_none_is_refused(pattern: str, said: str) -> None:
 
 def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses() -> None:
     path = Path("b16_vs_b32.csv")
+    assert batch_in_name(path) is None
     with pytest.raises(
         UsageError,
         match=r"b16_vs_b32.csv: the name may contain the batch size 16 or 32.*`batch_pattern`",
