@@ -15,10 +15,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from perfctl import parsers
+from perfctl.orchestrator import pool
 from perfctl.orchestrator.cli import console
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.outputs import JsonLists, name_of, schema_of, to_json
 from tests.cli import hostile as hostile_store
+
+Break = Callable[[str, Callable[[], object]], None]
 
 
 @pytest.fixture(scope="session")
@@ -165,3 +169,34 @@ def repeated(recorded: Path, tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+@pytest.fixture
+def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log in the test's folder, and workers that the tests' own threads do not keep from being
+    forked."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(pool, "_is_own", lambda thread: True)
+
+
+@pytest.fixture
+def forked_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers are forked, so that they have what the test changed: a test before may have left a
+    thread, beside which a new interpreter would be started."""
+    monkeypatch.setattr(pool, "can_fork", lambda store=None: True)
+
+
+@pytest.fixture
+def break_parser(monkeypatch: pytest.MonkeyPatch, forked_workers: None) -> Break:
+    """From now on something happens while a file is parsed whose path has a word in it."""
+    whole = parsers.Parser.parse
+
+    def break_it(word: str, how: Callable[[], object]) -> None:
+        def parse(self: parsers.Parser, path: Path, **options: bool) -> object:
+            if word in str(path):
+                how()
+            return whole(self, path, **options)
+
+        monkeypatch.setattr(parsers.Parser, "parse", parse)
+
+    return break_it

@@ -119,13 +119,6 @@ def test_the_design_is_shown_without_measuring_anything(perfctl: Perfctl) -> Non
     assert list(Path().iterdir()) == [Path("grid.toml")]
 
 
-def test_a_wrong_file_and_a_store_without_a_bench_are_said(perfctl: Perfctl) -> None:
-    Path("grid.toml").write_text("[families.lenet]")
-
-    assert perfctl("bench", "grid.toml").code == 2
-    assert "no results database found" in perfctl("bench", "show").err
-
-
 @pytest.mark.parametrize(
     ("text", "found"), [("30m", 1800.0), ("90s", 90.0), ("1.5h", 5400.0), ("0", 0.0)]
 )

@@ -48,14 +48,11 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(
     assert back.json["improvements"] >= 1
 
 
-def test_a_recording_against_itself_is_not_judged_and_says_what_would_help(
+def test_a_comparison_without_a_tested_time_warns_and_is_no_failure(
     perfctl: Perfctl, recorded: Path
 ) -> None:
     said = perfctl("compare", recorded / "torch", recorded / "torch")
-    assert said.code == 0
-    assert "not judged" in said.out
-    assert "--repeat 5" in said.err
-    assert all(len(line) <= 80 for line in said.out.splitlines())
+    assert (said.code, "--repeat 5" in said.err) == (0, True)
 
 
 def test_an_upgrade_is_compared_and_named_as_the_likely_cause(
@@ -119,27 +116,6 @@ def test_sides_are_named_by_store_sweep_or_run(perfctl: Perfctl, recorded: Path)
     assert perfctl("compare", report, report).code == 0
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("nope", "perfctl.db"), "'nope' is not a file, and not a sweep or run"),
-        (("sweep:9", "perfctl.db"), "sweep:1 is torch-mnist_cnn"),
-        (("perfctl.db", "perfctl.db", "--gate", "0.05"), "'0.05' for --gate"),
-        (
-            ("perfctl.db", "perfctl.db", "--json", "--markdown", "-"),
-            "both write to standard output",
-        ),
-    ],
-)
-def test_a_request_that_makes_no_sense_is_one_line_and_exit_code_2(
-    perfctl: Perfctl, replayed: Path, words: tuple[str, ...], said: str
-) -> None:
-    shutil.copy(replayed, "perfctl.db")
-    answer = perfctl("compare", *words)
-    assert (answer.code, len(answer.err.splitlines())) == (2, 1)
-    assert said in answer.err
-
-
 def test_a_run_that_the_other_side_has_nothing_like_is_not_called_no_run(
     perfctl: Perfctl, recorded: Path, tmp_path: Path
 ) -> None:
@@ -153,12 +129,6 @@ def test_a_run_that_the_other_side_has_nothing_like_is_not_called_no_run(
     assert (
         "A  b16: 0 runs of 1, because the other side has no matching runs" in said.out.splitlines()
     )
-
-
-def test_without_a_store_a_name_that_is_no_file_is_said(perfctl: Perfctl) -> None:
-    said = perfctl("compare", "before.db", "after.db")
-    assert said.code == 2
-    assert "file 'before.db' not found" in said.err
 
 
 def test_a_batch_size_that_failed_in_b_is_exit_code_1(

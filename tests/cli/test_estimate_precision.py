@@ -22,16 +22,6 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return capsys.readouterr().out
 
 
-def test_a_table_of_types_comes_with_the_meaning_of_the_precision(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    text = said(capsys, "--precision", "bf16")
-    (row,) = (line.split() for line in text.splitlines() if line.startswith("bf16 "))
-    assert row[1:3] == ["1.54", "G"] and "100.0%" in text
-    assert 'bf16: torch.autocast("cuda", dtype=torch.bfloat16) by CUDA\'s op lists' in text
-    assert "casts: 19, which read" in text
-
-
 def test_the_json_has_the_types_and_fp32_is_the_default(capsys: pytest.CaptureFixture[str]) -> None:
     for words, name in (((), "fp32"), (("--precision", "fp16"), "fp16")):
         found = json.loads(said(capsys, *words, "--json"))["batches"][str(BATCH)]
@@ -77,13 +67,3 @@ def test_a_hand_value_in_bytes_is_right_for_the_kept_and_for_the_cast_weights(
         assert f"{int(value.split()[0]):,} B is correct" in said(
             capsys, "--precision", "bf16", "--layer", "fc2", "--check", value
         )
-
-
-def test_an_unknown_precision_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["estimate", "mnist_cnn", "--precision", "int4"]) == 2
-    error = capsys.readouterr().err
-    assert (
-        error.count("\n") <= 2
-        and "invalid value 'int4' for --precision" in error
-        and "bf16-true" in error
-    )

@@ -155,32 +155,6 @@ def test_a_write_that_fails_leaves_nothing_behind(
     assert mine() == before
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--table", "kernels"), "invalid value 'kernels' for --table. Choose ledger"),
-        (("--format", "ods"), "invalid value 'ods' for --format. Choose csv"),
-        (("--run", "9"), "run 9 not found"),
-        (("--sweep", "9"), "sweep 9 has no runs"),
-        (("--all", "--table", "run"), "Choose one"),
-        (("--out", "nowhere/x"), "folder nowhere not found"),
-        (
-            ("--out", "a.xlsx", "--format", "csv"),
-            "--format csv, but --out a.xlsx ends like xlsx",
-        ),
-        (("--out", "all.csv", "--all"), "--out all.csv: several csv tables need a folder"),
-    ],
-)
-def test_a_request_that_makes_no_sense_is_refused_before_anything_is_written(
-    perfctl: Perfctl, store: Path, words: tuple[str, ...], said: str
-) -> None:
-    before = mine()
-    answer = perfctl("export", *words)
-    assert answer.code == 2
-    assert said in answer.err
-    assert mine() == before
-
-
 @pytest.mark.parametrize(("form", "library"), [("parquet", "pyarrow"), ("xlsx", "openpyxl")])
 def test_a_missing_library_is_named_with_how_to_get_it(
     perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch, form: str, library: str

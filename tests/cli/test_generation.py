@@ -14,23 +14,6 @@ FILE = Path(__file__).parents[1] / "data" / "scripts" / "language_model.py"
 ASKED = ["estimate", f"{FILE}:mixture", "--prompt", "6", "--generate", "5"]
 
 
-def test_both_phases_and_the_cache_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run([*ASKED, "--kv-cache", "fp16", "--batch", "3"]) == 0
-    out = capsys.readouterr().out
-    lines = {line.split("  ")[0]: line for line in out.splitlines()}
-    assert lines["decode"].split()[1:3] == ["5", "7-11"], "steps, tokens attended to"
-    out = " ".join(out.split())
-    each = 3 * 2 * 2 * 8 * 2
-    assert (
-        f"{each} B per token and sequence, float16: 3 layers x (tensor 0 2 x 8 + tensor 1 2 x 8) x 2 "
-        "B" in out
-    )
-    assert f"{3 * 11 * each:,} B: 11 tokens, batch 3" in out
-    assert "active per token" in out
-    assert "2 of 6 in 3 layers" in out
-    assert "1 multiply-add (MAC) is 2 FLOPs" in out
-
-
 def test_json_has_every_layer_of_each_phase(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([*ASKED, "--batches", "1,2", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["batches"]
@@ -76,23 +59,6 @@ def test_the_sheet_comes_in_every_format(
     assert "total" in out
 
 
-@pytest.mark.parametrize(
-    ("more", "said"),
-    [
-        (["--kv-cache", "fp7"], "invalid value 'fp7' for --kv-cache"),
-        (["--seq", "9"], "--seq and --prompt exclude each other"),
-        (["--precision", "bf16"], "--precision bf16 is not available with --prompt"),
-        (["--check", "9"], "--check and --prompt exclude each other"),
-        (["--memory", "8GiB"], "--memory and --prompt exclude each other"),
-    ],
-)
-def test_what_does_not_go_together_is_one_line(
-    more: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run([*ASKED, *more]) == 2
-    assert said in capsys.readouterr().err
-
-
 def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -105,14 +71,3 @@ def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(
     assert cast["macs"] == whole["macs"]
     for name in ("weight_bytes", "cache_read_bytes", "cache_written_bytes"):
         assert cast[name] == whole[name] / 2 > 0
-
-
-def test_steps_need_a_prompt_and_a_failure_shows_no_figures(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert run(["estimate", f"{FILE}:plain", "--generate", "5"]) == 2
-    assert "--generate needs --prompt" in capsys.readouterr().err
-    assert run(["estimate", f"{FILE}:Breaks", "--prompt", "5", "--generate", "5"]) != 0
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "not my style" in printed.err

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.make.known_network import blocks, mnist, step
+from tests.make.known_network import mnist, step
 from tests.make.nsys_sqlite import NsysBuilder
 
 pytest.importorskip("torch", reason="torch is not installed")
@@ -54,25 +54,6 @@ def test_guessed_layers_are_marked_in_the_store_and_on_the_page(perfctl: Perfctl
     assert "guessed the layer for" in text and "from the order and shape of" in text
 
 
-def test_a_report_of_another_network_gets_no_layers_and_says_why(perfctl: Perfctl) -> None:
-    assert perfctl("ingest", report(Path(), step(blocks(32, 9)) * 2), *OPTIONS).code == 0
-    assert {layer for layer, _, _ in rows(PLACES)} == {None}
-    assert any(
-        "perfctl guessed no layers" in reason for (reason,) in rows("SELECT reason FROM gap")
-    )
-
-
-def test_nothing_is_guessed_where_a_range_names_a_layer(perfctl: Perfctl) -> None:
-    path = report(Path(), step(mnist(64)) * 3, layer="conv1:forward")
-    assert perfctl("ingest", path, *OPTIONS).code == 0
-    found = rows(PLACES)
-    assert found[0] == ("conv1", "forward", "range")
-    assert all(source in (None, "range") for _, _, source in found)
-    assert any(
-        "does not mix these with guesses" in reason for (reason,) in rows("SELECT reason FROM gap")
-    )
-
-
 def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) -> None:
     path = report(Path(), step(mnist(64)) * 3)
     assert perfctl("ingest", path, "--workload", "mnist_cnn", "--batch", 64).code == 0
@@ -89,15 +70,3 @@ def test_without_a_batch_size_nothing_is_guessed_and_the_gap_says_so(perfctl: Pe
     assert any(
         "workload or batch size unknown" in reason for (reason,) in rows("SELECT reason FROM gap")
     )
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [((), "with --workload: mnist_cnn"), (("--workload", "no_such_net"), "no_such_net")],
-)
-def test_the_network_must_be_named_and_known_before_anything_is_read(
-    options: tuple[str, ...], said: str, perfctl: Perfctl
-) -> None:
-    answer = perfctl("ingest", report(Path(), step(mnist(64))), "--guess-layers", *options)
-    assert answer.code == 2 and said in answer.err
-    assert not Path("perfctl.db").exists()

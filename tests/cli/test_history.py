@@ -69,21 +69,3 @@ def test_several_stores_are_one_history(perfctl: Perfctl, replayed: Path, tmp_pa
         str(replayed),
         str(other),
     }
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [(("--by", "day"), "Choose time or commit"), (("--gate", "x"), "invalid value 'x' for --gate")],
-)
-def test_what_cannot_be_asked_is_refused(
-    perfctl: Perfctl, replayed: Path, words: tuple[str, ...], said: str
-) -> None:
-    answer = perfctl("history", "--store", replayed, *words)
-    assert answer.code == 2
-    assert said in answer.err
-
-
-def test_a_store_that_is_not_there_is_said(perfctl: Perfctl, tmp_path: Path) -> None:
-    answer = perfctl("history", "--store", tmp_path / "none.db")
-    assert answer.code == 1
-    assert "no results database found" in answer.err

@@ -74,37 +74,6 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
     )
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--models resnet_18", "did you mean resnet18"),
-        ("--models resnet18,resnet18", "is repeated"),
-        ("--models ,", "is empty"),
-        ("--models resnet18 --profiler perf", "Choose none, nsys, torch, dlprof"),
-        ("--models resnet18 --batches 1,50 --images 20", "must fill a batch of 50"),
-        ("--models resnet18 --data mnist --data-dir .", "MNIST digits"),
-        ("--models resnet18 --weights gone.pth", "--weights gone.pth: file not found"),
-        (
-            "--models resnet18 --data imagenet --data-dir gone",
-            "--data-dir gone: folder not found",
-        ),
-        (
-            "--models resnet18 --nonsense 3",
-            "'--nonsense 3' of perfctl and its workload torchvision_infer",
-        ),
-        ("--models resnet18 --imags 3", "Did you mean --images? "),
-        ("--models resnet18 --batches 0", "at least 1"),
-    ],
-)
-def test_requests_that_make_no_sense_leave_nothing_behind(
-    perfctl: Perfctl, words: str, said: str
-) -> None:
-    answer = perfctl("infer", *words.split())
-    assert answer.code == 2
-    assert said in answer.err
-    assert list(Path().iterdir()) == []
-
-
 def test_a_dry_run_prints_one_command_a_model_and_batch(perfctl: Perfctl) -> None:
     said = perfctl(
         *[

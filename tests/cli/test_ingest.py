@@ -8,8 +8,6 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.ingest.find import batch_in_name
-
 Perfctl = Callable[..., Any]
 """The fixture ``perfctl``: call a command, get its exit code and what it said."""
 
@@ -84,16 +82,6 @@ def test_a_file_that_is_not_there_and_a_folder_without_a_report_are_named(perfct
     ]
 
 
-def test_the_same_file_goes_in_once_and_again_on_request(perfctl: Perfctl) -> None:
-    Path("r.csv").write_text(NCU.format(count=1))
-    Path("same.csv").write_text(NCU.format(count=1))
-    perfctl("ingest", "r.csv")
-    assert "already in the database as run 1" in perfctl("ingest", "same.csv").out
-    assert count("run") == 1
-    perfctl("ingest", "r.csv", "--again")
-    assert count("run") == 2
-
-
 def test_a_folder_is_walked_and_batch_sizes_are_read_from_names(perfctl: Perfctl) -> None:
     for batch in (16, 64):
         folder = Path("study") / f"batch_{batch}"
@@ -104,25 +92,6 @@ def test_a_folder_is_walked_and_batch_sizes_are_read_from_names(perfctl: Perfctl
     assert [row["kernels"] for row in said.json["runs"]] == [1, 1]
     assert [row["batch_size"] for row in perfctl("runs", "--json").json] == [16, 64]
     assert count("diagnostic WHERE text LIKE '%was read from the name%'") == 2
-
-
-def test_batch_sizes_stand_in_names_in_the_ways_people_write_them() -> None:
-    named = {
-        "b64.csv": 64,
-        "batch_64.csv": 64,
-        "resnet152_5_batch.csv": 5,
-        "ncu-bs128.csv": 128,
-        "conv2d_result.csv": None,
-        "web2.csv": None,
-        "lib64.csv": None,
-    }
-    named |= {
-        "b200_eager_trace.json.gz": None,
-        "b200_bf16_b1_ctx32k.ncu.csv": 1,
-        "b16_vs_b32.csv": None,
-    }
-    assert {name: batch_in_name(Path("somewhere") / name) for name in named} == named
-    assert batch_in_name(Path("b32") / "report.csv") == 32
 
 
 def test_the_six_reports_of_different_tools_go_in_together_with_right_counts(
@@ -150,24 +119,6 @@ def test_the_six_reports_of_different_tools_go_in_together_with_right_counts(
     assert counts[5][0] == 154
     assert perfctl("report").code == 0
     assert Path("perfctl-report.html").stat().st_size < 8_000_000
-
-
-def test_a_report_that_breaks_off_goes_in_as_partial_and_says_so(perfctl: Perfctl) -> None:
-    whole = NCU.format(count=5)
-    Path("cut.csv").write_text(whole + whole.splitlines()[1][:60])
-    said = perfctl("ingest", "cut.csv")
-    assert said.code == 0
-    assert "partial" in said.out
-    (row,) = perfctl("runs", "--json").json
-    assert row["status"] == "partial"
-    assert row["reason"]
-
-
-def test_files_of_a_folder_that_are_no_reports_are_named(perfctl: Perfctl) -> None:
-    Path("study").mkdir()
-    (Path("study") / "r.csv").write_text(NCU.format(count=1))
-    (Path("study") / "notes.txt").write_text("not a report")
-    assert "notes.txt" in perfctl("ingest", "study").err
 
 
 def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Perfctl) -> None:
@@ -198,13 +149,6 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
         assert reason in line
     assert "skipped 2 files that are not reports: notes.txt, whole.sqlite" in said.err
     assert count("run") == 1
-
-
-def test_words_that_no_report_could_have_are_refused(perfctl: Perfctl) -> None:
-    Path("r.csv").write_text(NCU.format(count=1))
-    said = perfctl("ingest", "r.csv", "--precision", "weird")
-    assert said.code == 2
-    assert "fp32, tf32, bf16, fp16" in said.err
 
 
 def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept_in_the_store(

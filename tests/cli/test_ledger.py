@@ -41,13 +41,6 @@ def test_layer_and_batch_narrow_the_rows(in_store: Callable[..., Any]) -> None:
     )
 
 
-def test_a_layer_that_is_not_there_is_a_wrong_request(in_store: Callable[..., Any]) -> None:
-    done = in_store("ledger", "--layer", "conv9")
-    assert done.code == 2 and "conv9" in done.err and done.err.count("\n") == 1
-    assert in_store("ledger", "--batches", "7").code == 2
-    assert in_store("ledger", "--peaks", "guessed").code == 2
-
-
 def test_measured_peaks_are_kept_beside_the_store_and_used(
     in_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,31 +43,6 @@ def page(study: Path) -> str:
     return re.sub(r"\s+", " ", html.unescape(re.sub(r"<[^>]+>", "", text)))
 
 
-def test_the_count_does_not_follow_the_batch(page: str) -> None:
-    assert "The executed FLOPs do not change with the batch size" in page
-    assert f"executed {1000 * OUTPUTS:,} FADD at batch {BATCHES[0]} to {BATCHES[-1]}" in page
-
-
-def test_it_is_one_add_per_output_of_a_batch_of_1000(page: str) -> None:
-    assert f"one add per output of conv2 for a batch of 1,000 (1,000 x {OUTPUTS:,})" in page
-
-
-def test_it_omits_the_multiply_adds(page: str) -> None:
-    assert "FADD omits the multiply-adds, which are FFMA instructions" in page
-
-
-def test_the_missing_multiply_adds_are_derived_with_their_arithmetic(page: str) -> None:
-    tiles = (
-        f"ceil({1000 * 24 * 24:,} output positions / 128) x ceil(64 channels / 64) tiles x 128 x "
-        f"64 x {32 * 9}"
-    )
-    assert (
-        f"The derived count of conv2 at a batch of 1,000 is {tiles} = {1000 * OUTPUTS * 32 * 9:,} FFMA"
-        in page
-    )
-    assert f"and {1000 * OUTPUTS:,} FADD, which is the measured count" in page
-
-
 def test_the_store_has_them_as_derived_counts_of_their_launch(
     perfctl: Callable[..., Any], tmp_path: Path
 ) -> None:
@@ -87,34 +62,6 @@ def test_the_store_has_them_as_derived_counts_of_their_launch(
     assert all(0 <= error < 0.02 for *_, error in rows)
 
 
-def test_the_times_do_not_follow_the_batch_either(page: str) -> None:
-    assert "The times of conv2 forward do not change with the batch size either" in page
-    assert "measured the asynchronous launch, not the kernel" in page
-
-
-def test_the_hand_estimate_used_11x11_outputs_and_slipped_in_the_product(page: str) -> None:
-    assert f"(operations, batch 64) is wrong.{64 * 18432 * 120:,} could come from" in page
-    assert "nput 13x13 instead of 26x26 and 11x11 taken as 120" in page
-    assert (
-        f"{64 * 18432 * 120:,} could come from input 13x13 instead of 26x26 and 11x11 taken as 120"
-        in page
-    )
-    assert (
-        f"{18432 + 64 + 64 * 64 * 121:,} values could come from input 13x13 instead of 26x26"
-        in page
-    )
-    assert f"{64 * 64 * 121 * 4 // 1024:,} KiB could come from input 13x13 instead of 26x26" in page
-    assert f"Its weights: {18432 * 4 // 1024} KiB is correct" in page
-    assert f"Correct: {64 * OUTPUTS * 288:,} MAC = {2 * 64 * OUTPUTS * 288:,} FLOP" in page
-
-
-def test_what_was_counted_is_said_beside_why_there_is_no_figure_a_step(page: str) -> None:
-    assert (
-        "ncu measured FADD only, and the report does not state its number of steps. "
-        "perfctl therefore cannot compute FLOPs per step or a ratio." in page
-    )
-
-
 def parameters(channels: int, kernel: int) -> dict[str, int]:
     """Weights and biases of each layer; the pool halves the second convolution's output."""
     pooled = (26 - kernel + 1) // 2
@@ -129,26 +76,6 @@ def parameters(channels: int, kernel: int) -> dict[str, int]:
 
 def spaced(number: int) -> str:
     return f"{number:,}"
-
-
-def test_parts_on_two_gpus_are_not_comparable(page: str) -> None:
-    gpus = "(Tesla V100 of 16,384 MiB, a GPU of 40,960 MiB)"
-    assert (
-        f"Parts of this study ran on different GPUs {gpus}, so their times cannot be compared."
-        in page
-    )
-    assert (
-        "Runs, in the same order: ncu at batch 16 to 256; runs without a profiler at batch 64."
-        in page
-    )
-
-
-def test_the_larger_shape_was_not_the_faster_one(page: str) -> None:
-    assert (
-        "took 0.1304 ms for 3.17 G multiply-adds with conv2=32,128,5,1, but 0.1746 ms for only 679 M by "
-        "default." in page
-    )
-    assert "no record names the GPU of the run with conv2=32,128,5,1" in page
 
 
 def test_both_shapes_stand_side_by_side(page: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pty
 import subprocess
@@ -10,8 +9,6 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.cli.main import COMMANDS, application
 
@@ -35,27 +32,6 @@ def test_every_command_has_json() -> None:
     assert set(COMMANDS) <= set(found)
     nested = {name for name, words in found.items() if not words - {"--help"}}
     assert {name for name, words in found.items() if "--json" not in words} - nested == WITHOUT
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("runs",),
-        ("show", "1"),
-        ("ledger",),
-        ("query", "SELECT 1"),
-        ("plot", "--list"),
-        ("report",),
-        ("trace", "1"),
-        ("export",),
-    ],
-)
-def test_json_is_all_that_stands_on_stdout(
-    perfctl: Perfctl, replayed: Path, words: tuple[str, ...]
-) -> None:
-    said = perfctl(*words, "--store", replayed, "--json")
-    assert said.code == 0, said.err
-    json.loads(said.out)
 
 
 def test_a_sweep_tells_programs_how_each_batch_size_went(perfctl: Perfctl, recorded: Path) -> None:

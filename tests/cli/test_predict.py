@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-import perfctl
 from tests.cli.predict_calls import NET, ask
 
 SIZES = ("1", "2", "8", "64", "512")
@@ -52,38 +51,6 @@ def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why
     assert point["roofline_s"] < point["step_s"]["low"]
     assert "FLOPs" in point["nearest"]
     assert sum(point["phases_s"].values()) == pytest.approx(point["step_s"]["value"])
-
-
-def test_the_text_shows_ranges_units_dates_and_what_the_numbers_rest_on(
-    perfctl: Callable[..., Any],
-) -> None:
-    said = perfctl(
-        "predict",
-        NET,
-        "--batch",
-        64,
-        "--device",
-        "V100",
-        "--dataset-size",
-        50000,
-        "--epochs",
-        9,
-        "--tariff",
-        0.3,
-        "--explain",
-    )
-    assert said.code == 0, said.err
-    text = " ".join(said.out.split())
-    (point,) = ask(perfctl, "--batch", 64, "--device", "V100")["batches"]
-    middle, low, high = (f"{point['step_s'][edge] * 1e3:.2f}" for edge in ("value", "low", "high"))
-    assert f"step {middle} ms ({low} to {high} ms)" in text
-    assert "fitted to published measurements" in text
-    assert f"closest {point['nearest']}" in text
-    assert "'V100' matches several GPUs: using V100 SXM2 16 GB" in text
-    assert "prices of 2023-10" in text and "more than a year old" in text
-    assert "300 W per GPU, board power of the data sheet" in text
-    assert "at the electricity price" in text
-    assert "driven by" in text
 
 
 def test_peaks_by_hand_that_are_those_of_a_board_give_a_time_within_its_interval(
@@ -268,21 +235,6 @@ def test_predict_and_estimate_give_the_same_bytes_and_the_same_largest_batch(
         assert found["reserve_bytes"] == fit["reserve"] == 2**30
         assert found["largest_batch"] == fit["batch"] > 3
         assert fit["needed"] + fit["reserve"] + fit["margin"] == found["limit_bytes"]
-
-
-def test_from_python_the_same_answer_comes_as_records(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    answer = perfctl.predict(
-        NET, batch=64, device="T4", dataset_size=1000, epochs=2, optimizer="sgd"
-    )
-    assert answer.step.low < answer.step.seconds < answer.step.high
-    assert answer.training.total is not None
-    assert answer.training.total.value == pytest.approx(2 * 16 * answer.step.seconds)
-    assert answer.training.rentals[0].on_demand is not None
-    with pytest.raises(Exception, match="not in the table of devices"):
-        perfctl.predict(NET, batch=64, device="A10H")
 
 
 def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:

@@ -185,3 +185,9 @@ def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
     assert one["batches"][0]["step_s"]["value"] == 0.010
     said = perfctl("predict", NET, "--batch", 64, "--device", "T4", "--threads", 1)
     assert said.code == 2 and "--threads needs --device cpu" in said.err
+
+
+def test_a_file_that_is_no_store_is_refused(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "x.db").write_text("no database at all, but long enough to look like one" * 50)
+    said = perfctl("predict", NET, "--batch", 4, "--device", "T4", "--store", "x.db")
+    assert (said.code, said.err.count("\n")) == (1, 1) and "x.db" in said.err

@@ -51,30 +51,6 @@ def test_json_has_spans_in_seconds_and_a_reason_for_each_null(
         assert one["missing_values"]["coverage"]
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["--engine", "vllm"], "invalid value 'vllm' for --engine"),
-        (["--generate", "0"], "--generate must be at least 1"),
-        (["--dataset-size", "9"], "--dataset-size and --prompt exclude each other"),
-        (["--gpus", "2"], "--gpus and --prompt exclude each other"),
-        (["--explain"], "--explain and --prompt exclude each other"),
-    ],
-)
-def test_what_does_not_go_with_a_prompt_is_refused(
-    words: list[str], text: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run([*ASKED, *words]) == 2
-    assert text in " ".join(capsys.readouterr().err.split())
-
-
-def test_options_of_generation_need_a_prompt(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        run(["predict", "mlp", "--batch", "4", "--device", "T4", "--engine", "tensorrt-llm"]) == 2
-    )
-    assert "--engine needs --prompt" in capsys.readouterr().err
-
-
 def test_training_of_a_language_model_has_tokens_a_second(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

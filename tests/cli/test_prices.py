@@ -202,23 +202,3 @@ def test_an_own_table_that_was_damaged_later_says_how_to_get_out(
     assert "perfctl predict --reset-prices" in found.err
     assert perfctl("predict", "--reset-prices").code == 0
     assert perfctl("predict", "--list-prices").code == 0
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("update",),
-        ("reset", "x.csv"),
-        ("list", "x.csv"),
-        ("change",),
-        ("update", "no.csv"),
-        ("update", "."),
-    ],
-)
-def test_a_call_that_makes_no_sense_is_one_line(
-    perfctl: Callable[..., Any], words: tuple[str, ...]
-) -> None:
-    found = perfctl("predict", "--list-prices", *words)
-    assert found.code in (1, 2)
-    assert found.err.count("\n") == 1
-    assert "Traceback" not in found.err

@@ -222,40 +222,6 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
     } >= LAYERS
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--", "train.py"], "does not use the batch size"),
-        (["--", "nope.py", "{batch}"], "script nope.py does not exist"),
-        (["--"], "no command was given after --"),
-        (
-            ["--precision", "fp32", "--", "train.py", "{batch}"],
-            "--precision works only with built-in workloads",
-        ),
-        (["--lr", "1", "--", "train.py", "{batch}"], "unknown option '--lr 1' before --"),
-        (["--workload", "mnist_cnn", "--", "train.py"], "two programs are named"),
-        (["--batch-env", "SIZE"], "--batch-env works only with your own script"),
-        (
-            ["--step-marker", "never", "--", "train.py", "{batch}"],
-            "invalid value 'never' for --step-marker",
-        ),
-        (
-            ["--step-marker", "backward:X", "--", "train.py", "{batch}"],
-            "invalid value 'backward:X'",
-        ),
-        (["--batch-env", "A-B", "--", "train.py"], "not the name of an environment variable"),
-    ],
-)
-def test_what_makes_no_sense_is_refused_in_one_line_before_anything_runs(
-    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
-) -> None:
-    answer = sweep(perfctl, monkeypatch, folder, "torch", *words)
-    assert answer.code == 2
-    assert said in answer.err
-    assert answer.err.count("\n") == 1
-    assert [path.name for path in folder.iterdir()] == ["train.py"]
-
-
 def test_options_of_a_built_in_workload_may_still_follow_two_dashes(perfctl: Perfctl) -> None:
     said = perfctl(
         "torch", "-w", "mnist_cnn", "-b", "3", "--dry-run", "--", "--conv2", "32,128,5,1"

@@ -46,38 +46,6 @@ def test_a_log_that_is_no_report_is_copied_and_not_offered_to_ingest(
     assert (said.code, said.out.splitlines()[0]) == (0, "Wrote run.scrubbed.log")
 
 
-def test_a_copy_that_is_there_is_replaced_only_by_force(
-    perfctl: Callable[..., Any], trace: Path
-) -> None:
-    (trace.parent / "copy.json").write_text("mine")
-    said = perfctl("scrub", "trace.json", "--out", "copy.json")
-    assert said.code == 2
-    assert "--force" in said.err
-    assert (trace.parent / "copy.json").read_text() == "mine"
-    assert perfctl("scrub", "trace.json", "--out", "copy.json", "--force").code == 0
-
-
-def test_the_report_itself_is_never_the_target(perfctl: Callable[..., Any], trace: Path) -> None:
-    assert perfctl("scrub", "trace.json", "--out", trace, "--force").code == 2
-    assert VALUE in trace.read_text()
-
-
-@pytest.mark.parametrize(
-    ("file", "out"), [("missing.json", None), ("trace.json", "no/such/folder/x.json")]
-)
-def test_a_call_that_makes_no_sense_is_refused(
-    file: str, out: str | None, perfctl: Callable[..., Any], trace: Path
-) -> None:
-    assert perfctl("scrub", file, *(["--out", out] if out else [])).code == 2
-
-
-def test_a_binary_report_says_what_to_do(perfctl: Callable[..., Any], tmp_path: Path) -> None:
-    (tmp_path / "r.nsys-rep").write_bytes(b"\0" * 100)
-    said = perfctl("scrub", "r.nsys-rep")
-    assert said.code == 1
-    assert "nsys export --type sqlite" in said.err
-
-
 def test_scrub_says_what_it_removed_of_a_rocpd_database_and_what_it_cannot_know(
     perfctl: Callable[..., Any], tmp_path: Path
 ) -> None:

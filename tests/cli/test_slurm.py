@@ -119,27 +119,6 @@ def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> N
     assert [path.name for path in Path().iterdir()] == ["home"]
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["nope"], "'nope'"),
-        (["nsys,nsys"], "is repeated"),
-        (["replay"], "--recording"),
-        (["nsys", "--batches", "x"], "invalid value 'x'"),
-        (["nsys", "--bathces", "16"], "--bathces"),
-        (["nsys", "--", "no-such.py", "{batch}"], "does not exist"),
-        (["nsys", "--partition", "a\nb"], "line break"),
-    ],
-)
-def test_a_rendering_that_makes_no_sense_is_refused(
-    perfctl: Perfctl, words: list[str], said: str
-) -> None:
-    answer = perfctl("slurm", "render", *words)
-    assert answer.code == 2
-    assert said in answer.err
-    assert [path.name for path in Path().iterdir()] == ["home"]
-
-
 def test_submit_and_cancel_without_slurm_say_so(perfctl: Perfctl, recorded: Path) -> None:
     folder = render(perfctl, recorded)
     for command in ("submit", "cancel"):
@@ -242,13 +221,6 @@ def many(recorded: Path, count: int) -> Path:
         )
         (folder / "workload.json").write_text(json.dumps({**own, "batch_size": batch}))
     return sweep
-
-
-def test_every_task_is_gathered_and_none_twice(perfctl: Perfctl, recorded: Path) -> None:
-    sweep = many(recorded, 4)
-    for _ in range(2):
-        assert perfctl("slurm", "gather", sweep).code == 0
-        assert rows() == [("torch", batch, "ok") for batch in range(1, 5)]
 
 
 def test_a_gather_that_is_killed_and_runs_again_gives_the_same_rows(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.cli.test_ingest import NCU
-from tests.cli.test_ingest_jobs import DATA, rows
+from tests.ingest.test_ingest_jobs import DATA, rows
 
 Perfctl = Callable[..., Any]
 

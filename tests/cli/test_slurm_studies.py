@@ -171,32 +171,6 @@ def test_a_dry_run_prints_the_scripts_and_writes_nothing(
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("nonsense",), "no such command 'nonsense'"),
-        (("flops", "--hand", "conv2"), "--hand: 'conv2'"),
-        (("speedup", "--devices", "cpu"), "--devices needs at least two"),
-        (("cost", "--models"), "requires an argument"),
-        (("inference", "--nonsense", "1"), "--nonsense"),
-        (("inference",), "--models names no model"),
-        (
-            ("flops", "--hand", "convv2=1"),
-            "--hand: layer 'convv2' not found in mnist_cnn. Did you mean conv2",
-        ),
-        (("flops", "--layer", "fc"), "--layer: layer 'fc' not found in mnist_cnn"),
-    ],
-)
-def test_what_makes_no_sense_is_one_line_and_writes_nothing(
-    words: tuple[str, ...], said: str, render: Call, tmp_path: Path
-) -> None:
-    code, printed = render("study", *words)
-    assert code == 2
-    assert said in printed
-    assert len(printed.splitlines()) == 1
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_folder_of_a_study_keeps_its_request_and_takes_no_other(render: Call) -> None:
     words = ("study", "flops", "--batches", "4", "--epochs", "1", "--out", "st")
     assert render(*words)[0] == 0

@@ -144,23 +144,6 @@ def test_two_precisions_leave_traces_results_and_a_page(
     assert "perfctl-runs/lstm_cpu holds runs of another request" in other.err
 
 
-@pytest.mark.parametrize(
-    ("devices", "what"),
-    [
-        ("cpu", "needs at least two"),
-        ("cpu,cpu:tf32", "invalid value 'cpu:tf32'"),
-        ("cpu,tpu", "invalid value 'tpu'"),
-        ("cpu,cpu:", "invalid value 'cpu:'"),
-        ("cpu,cpu", "repeats a device"),
-    ],
-)
-def test_devices_that_make_no_sense_are_refused(perfctl: Perfctl, devices: str, what: str) -> None:
-    said = perfctl("speedup", "--devices", devices)
-    assert said.code == 2
-    assert what in said.err
-    assert not Path("perfctl-runs").exists()
-
-
 def test_the_store_is_beside_the_runs_unless_it_is_named(tmp_path: Path) -> None:
     asked = SweepOptions(out=tmp_path / "runs")
     assert asked.store_path == tmp_path / "perfctl.db", "as of every sweep"

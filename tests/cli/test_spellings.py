@@ -34,6 +34,7 @@ def _all(command: Any = ROOT, name: str = "") -> Iterator[tuple[str, Any]]:
 def test_perfctl_alone_prints_its_help_and_is_no_error(perfctl: Perfctl) -> None:
     alone = perfctl()
     assert (alone.code, alone.err) == (0, "")
+    assert "Start with 'perfctl doctor'" in alone.out
     assert alone.out == perfctl("--help").out
     assert (perfctl("slurm").code, perfctl("slurm").err) == (0, "")
 

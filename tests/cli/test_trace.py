@@ -254,29 +254,6 @@ def test_names_and_times_of_a_real_trace_equal_the_store_by_query(
     assert answer["operators"] > 0
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ((1, "--step", 9), "no step 9. It has 0, 1"),
-        ((9,), "run 9 not found"),
-        (
-            (1, "--out", "t.txt"),
-            "invalid file name 't.txt' for --out. Use a name that ends with .json or .json.gz",
-        ),
-        ((1, "--whole", "--step", 0), "Choose one"),
-        ((1, "--out", "there.json"), "--force"),
-    ],
-)
-def test_a_request_that_makes_no_sense_is_refused(
-    perfctl: Perfctl, store: Path, words: tuple[object, ...], said: str
-) -> None:
-    Path("there.json").write_text("mine")
-    answer = perfctl("trace", *words)
-    assert answer.code in (1, 2)
-    assert said in answer.err
-    assert Path("there.json").read_text() == "mine"
-
-
 def test_a_run_without_times_says_which_profiler_has_them(perfctl: Perfctl, store: Path) -> None:
     with closing(sqlite3.connect(store)) as db, db:
         db.execute("UPDATE kernel_launch SET start_ns = NULL")

@@ -14,24 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from perfctl import parsers
-from perfctl.orchestrator import memory, pool
+from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import UsageError
-from tests.actions.wall_inputs import good, long_string, no_shapes
-from tests.cli.conftest import Said
+from tests.cli.conftest import Break, Said
+from tests.ingest.inputs import good, long_string, no_shapes
 
 Perfctl = Callable[..., Said]
 # a child that waits for ever is a fault, and need not take 300 s to be named
 pytestmark = pytest.mark.timeout(100)
 REFERENCE = re.compile(r"reference ([0-9a-f]{8})\. To report it, send (\S+)")
-
-
-@pytest.fixture(autouse=True)
-def own_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(
-        pool, "_is_own", lambda thread: True
-    )  # the tests' own threads do not keep a worker from being forked
 
 
 def logged(said: Said) -> str:
@@ -42,26 +33,12 @@ def logged(said: Said) -> str:
     return Path(found[2]).read_text()
 
 
-def broken_parser(monkeypatch: pytest.MonkeyPatch, how: Callable[[], object]) -> None:
-    """From now on ``how`` happens while a file whose name begins with "bad" is parsed."""
-    whole = parsers.Parser.parse
-
-    def parse(self: parsers.Parser, path: Path, **options: bool) -> object:
-        if path.name.startswith("bad"):
-            how()
-        return whole(self, path, **options)
-
-    monkeypatch.setattr(parsers.Parser, "parse", parse)
-    # forked, a worker has the parser above; beside a thread it would be a new interpreter
-    monkeypatch.setattr(pool, "can_fork", lambda store=None: True)
-
-
 @pytest.mark.parametrize("limit", ["1G", "0"])
 def test_a_fault_of_a_parser_costs_one_file_and_its_traceback_is_kept(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch, limit: str
+    perfctl: Perfctl, break_parser: Break, limit: str
 ) -> None:
     token = "hf_" + "a1" * 17
-    broken_parser(monkeypatch, lambda: [][int(bool(token))])
+    break_parser("bad_", lambda: [][int(bool(token))])
     for name in ("a_b1.csv", "bad_b2.csv", "c_b3.csv"):
         good(Path(name), len(name))
     said = perfctl("ingest", "a_b1.csv", "bad_b2.csv", "c_b3.csv", "--memory-limit", limit)
@@ -76,9 +53,9 @@ def test_a_fault_of_a_parser_costs_one_file_and_its_traceback_is_kept(
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
 def test_a_library_that_ends_the_process_costs_one_file(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+    perfctl: Perfctl, break_parser: Break, number: signal.Signals
 ) -> None:
-    broken_parser(monkeypatch, lambda: os.kill(os.getpid(), number))
+    break_parser("bad_", lambda: os.kill(os.getpid(), number))
     for name in ("a_b1.csv", "bad_b2.csv", "c_b3.csv"):
         good(Path(name), len(name))
     said = perfctl("ingest", "a_b1.csv", "bad_b2.csv", "c_b3.csv", "--memory-limit", "1G")

@@ -18,7 +18,7 @@ import perfctl
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
 from perfctl.orchestrator.ingest import archives
 from perfctl.orchestrator.ingest.ingest import ingest
-from tests.actions.test_batches import CSV
+from tests.ingest.test_batches import CSV
 
 SUM = "Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n100.0,{0},2,{0}.0,cudaFree\n"
 

@@ -1,14 +1,12 @@
-"""Actions as Python users call them: records come back, errors name fields, and no test here
-prints anything."""
+"""What ingest makes of reports: records come back, errors name fields, nothing is printed, and a
+report that fails costs itself alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-import perfctl
 from perfctl.orchestrator.ingest.context import (
     Ended,
     Event,
@@ -18,26 +16,23 @@ from perfctl.orchestrator.ingest.context import (
     Started,
     Warned,
 )
+from tests.cli.conftest import (
+    break_parser,
+    forked_workers,
+    own_log,
+    perfctl,
+    recorded,
+    replayed,
+)
+
+__all__ = ["break_parser", "forked_workers", "own_log", "perfctl", "recorded", "replayed"]
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_printed(capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+def nothing_is_printed(own_log: None, capsys: pytest.CaptureFixture[str]) -> Iterator[None]:
+    """No test here leaves words on the terminal, or a log outside of its folder."""
     yield
     assert capsys.readouterr() == ("", "")
-
-
-@pytest.fixture(scope="session")
-def recorded() -> Path:
-    """A recorded sweep of two batch sizes under torch.profiler."""
-    return Path(__file__).resolve().parents[1] / "data" / "recorded-cpu" / "torch"
-
-
-@pytest.fixture(scope="session")
-def store(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A store with that sweep, for tests that only read it."""
-    path = tmp_path_factory.mktemp("store") / "perfctl.db"
-    perfctl.ingest(recorded, path)
-    return path
 
 
 class Heard:

@@ -43,6 +43,11 @@ def sizes(*names: str, pattern: str | None = None) -> list[int | None]:
         ("b200_trace.json", None),
         ("b0.csv", None),
         ("batch.csv", None),
+        ("ncu-bs128.csv", 128),
+        ("b32/report.csv", 32),
+        ("conv2d_result.csv", None),
+        ("web2.csv", None),
+        ("b200_bf16_b1_ctx32k.ncu.csv", 1),
     ],
 )
 def test_a_name_says_its_batch_size_in_the_usual_forms(name: str, size: int | None) -> None:
@@ -78,6 +83,7 @@ def test_a_pattern_that_is_none_is_refused(pattern: str, said: str) -> None:
 
 def test_of_several_numbers_in_a_name_somebody_decides_and_nobody_guesses() -> None:
     path = Path("b16_vs_b32.csv")
+    assert batch_in_name(path) is None
     with pytest.raises(
         UsageError,
         match=r"b16_vs_b32.csv: the name may contain the batch size 16 or 32.*`batch_pattern`",

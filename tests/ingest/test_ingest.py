@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.derive import derive_store
@@ -22,7 +21,7 @@ from perfctl.orchestrator.ingest.ingest import ingest
 
 @pytest.fixture(scope="module")
 def trace(recorded: Path) -> Path:
-    return recorded / "b16" / "report.pt.trace.json.gz"
+    return recorded / "torch" / "b16" / "report.pt.trace.json.gz"
 
 
 def test_a_report_goes_into_a_store_that_is_made_with_the_command_line_that_is_given(
@@ -46,11 +45,8 @@ def test_a_report_goes_into_a_store_that_is_made_with_the_command_line_that_is_g
 
 
 def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
-    trace: Path, heard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trace: Path, heard: Any, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(
-        pool, "_is_own", lambda thread: True
-    )  # the tests' own threads do not keep a worker from being forked
     done = ingest([trace, tmp_path / "gone.csv"], tmp_path / "perfctl.db", listener=heard)
     said = f"{tmp_path / 'gone.csv'}: file not found"
     assert (len(done.taken), done.failed, heard.total) == (1, (said,), 2)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("own_log")
 DAMAGE = {
     "an endless loss": "UPDATE step SET loss = 9e999 WHERE run_id = 1",
     "a negative time": "UPDATE step SET duration_ns = -5 WHERE run_id = 1",

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.commands import bench
-from tests.actions.wall_inputs import good, long_string
-from tests.wall.conftest import Break
+from tests.cli.conftest import Break
+from tests.ingest.inputs import good, long_string
 
 Perfctl = Callable[..., Any]
 

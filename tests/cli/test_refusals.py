@@ -1,0 +1,235 @@
+"""Requests that make no sense: each is refused in one line, before anything runs or is written.
+
+What an action itself refuses by field is in tests/commands/test_refusals.py; here are the words of
+the command line: options, remedies, and what only the command line can be asked for.
+"""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Said
+
+LANGUAGE_MODEL = Path(__file__).parents[1] / "data" / "scripts" / "language_model.py"
+OWN_SCRIPT = "torch --batches 2,4 --device cpu"
+PREDICT = "predict vgg:depth=6,stages=3,width=16,image=32,hidden=64"
+GENERATE = f"estimate {LANGUAGE_MODEL}:mixture --prompt 6 --generate 5"
+ANSWER = f"predict {LANGUAGE_MODEL}:plain --prompt 6 --generate 5 --device 'H100 SXM5'"
+TRAINED = "mfu --tokens-per-second 1"
+SIZES = "--layers 2 --hidden 64 --heads 4 --ffn 128 --vocab 500"
+
+WRONG_REQUESTS = (
+    ("reprot", "no such command 'reprot'. Did you mean 'report', "),
+    ("nonsense", "no such command 'nonsense'. Run 'perfctl --help' for the valid options"),
+    ("slurm rendr", "Did you mean 'render'? Run 'perfctl slurm --help' for the valid options"),
+    (
+        "--verson",
+        "no such option: --verson (Possible options: --version). Run 'perfctl --help' for the valid",
+    ),
+    ("report --ot x", "no such option: --ot (Possible options: --"),
+    ("show", "missing argument 'run'. Run 'perfctl show --help' for the valid options"),
+    ("doctor now", "got unexpected extra argument(s) (now). Run 'perfctl doctor --help' for the"),
+    ("torch --repeat 1001", "--repeat must be at most 1000, got 1001"),
+    ("torch --bacthes 2", "of perfctl and its workload mnist_cnn. Did you mean --batches? "),
+    ("torch --step=3", "Did you mean --steps? "),
+    (
+        "torch --quite-unlike-any",
+        "--help lists perfctl's options, 'python -m perfctl.workloads mnist",
+    ),
+    ("nsys --batches 2 train.py", "Put your own script after --: -- python train.py --batch-size"),
+    ("torch --batches 4 --batch 7", "--batch"),
+    ("torch --batches 4 --batch=7", "--batch"),
+    ("torch --batches 4 --record 7", "--record"),
+    ("torch --batches 4 --annotate 7", "--annotate"),
+    ("torch --batches 4 --window 7", "--window"),
+    ("torch --batches 4 --trace 7", "--trace"),
+    ("torch --batches x", "invalid value 'x' for --batches"),
+    ("torch --workload nope", "known: mnist_cnn"),
+    ("torch --mode bogus", "invalid choice"),
+    ("torch --conv2 33,64,3,1", "must begin with 32"),
+    ("torch --device tpu", "Choose cpu, cuda or auto"),
+    ("torch --timeout -1", "--timeout"),
+    ("torch --sample often", "expected a time or off, got 'often'"),
+    ("torch mnist_cnn", "Use --workload mnist_cnn"),
+    ("torch mnist_cnn:conv2=32,128,5,1", "Use --workload mnist_cnn:conv2=32,128,5,1"),
+    (f"{OWN_SCRIPT} -- train.py", "does not use the batch size"),
+    (
+        f"{OWN_SCRIPT} --precision fp32 -- train.py {{batch}}",
+        "--precision works only with built-in workloads",
+    ),
+    (f"{OWN_SCRIPT} --lr 1 -- train.py {{batch}}", "unknown option '--lr 1' before --"),
+    (f"{OWN_SCRIPT} --workload mnist_cnn -- train.py", "two programs are named"),
+    (f"{OWN_SCRIPT} --batch-env SIZE", "--batch-env works only with your own script"),
+    (
+        f"{OWN_SCRIPT} --step-marker never -- train.py {{batch}}",
+        "invalid value 'never' for --step-marker",
+    ),
+    (f"{OWN_SCRIPT} --step-marker backward:X -- train.py {{batch}}", "invalid value 'backward:X'"),
+    ("infer --models resnet_18", "did you mean resnet18"),
+    ("infer --models resnet18,resnet18", "is repeated"),
+    ("infer --models ,", "is empty"),
+    ("infer --models resnet18 --profiler perf", "Choose none, nsys, torch, dlprof"),
+    ("infer --models resnet18 --batches 1,50 --images 20", "must fill a batch of 50"),
+    ("infer --models resnet18 --data mnist --data-dir .", "MNIST digits"),
+    ("infer --models resnet18 --weights gone.pth", "--weights gone.pth: file not found"),
+    (
+        "infer --models resnet18 --data imagenet --data-dir gone",
+        "--data-dir gone: folder not found",
+    ),
+    (
+        "infer --models resnet18 --nonsense 3",
+        "'--nonsense 3' of perfctl and its workload torchvision_infer",
+    ),
+    ("infer --models resnet18 --imags 3", "Did you mean --images? "),
+    ("infer --models resnet18 --batches 0", "at least 1"),
+    ("speedup --devices cpu", "needs at least two"),
+    ("speedup --devices cpu,cpu:tf32", "invalid value 'cpu:tf32'"),
+    ("speedup --devices cpu,tpu", "invalid value 'tpu'"),
+    ("speedup --devices cpu,cpu:", "invalid value 'cpu:'"),
+    ("speedup --devices cpu,cpu", "repeats a device"),
+    ("slurm render nope", "'nope'"),
+    ("slurm render nsys,nsys", "is repeated"),
+    ("slurm render replay", "--recording"),
+    ("slurm render nsys --batches x", "invalid value 'x'"),
+    ("slurm render nsys --bathces 16", "--bathces"),
+    ("slurm render nsys -- no-such.py {batch}", "does not exist"),
+    ("slurm render nsys --partition 'a\nb'", "line break"),
+    ("slurm render study nonsense", "no such command 'nonsense'"),
+    ("slurm render study flops --hand conv2", "--hand: 'conv2'"),
+    ("slurm render study speedup --devices cpu", "--devices needs at least two"),
+    ("slurm render study cost --models", "requires an argument"),
+    ("slurm render study inference --nonsense 1", "--nonsense"),
+    ("slurm render study inference", "--models names no model"),
+    (
+        "slurm render study flops --hand convv2=1",
+        "--hand: layer 'convv2' not found in mnist_cnn. Did you mean conv2",
+    ),
+    (
+        "slurm render study flops --layer fc",
+        "--layer: layer 'fc' not found in mnist_cnn",
+    ),
+    ("ingest --guess-layers gone.csv", "--guess-layers needs the name of the network. Set it with"),
+    ("ingest train.py --guess-layers", "with --workload: mnist_cnn"),
+    ("ingest train.py --guess-layers --workload no_such_net", "no_such_net"),
+    ("ingest train.py --precision weird", "fp32, tf32, bf16, fp16"),
+    ("ledger --layer conv9", "conv9"),
+    ("ledger --batches 7", "batch size not found in perfctl.db (--batches)"),
+    ("ledger --peaks guessed", "--peaks"),
+    ("export --format ods", "invalid value 'ods' for --format. Choose csv"),
+    ("export --table kernels", "invalid value 'kernels' for --table. Choose ledger"),
+    ("export --run 9", "run 9 not found"),
+    ("export --sweep 9", "sweep 9 has no runs"),
+    ("export --all --table run", "Choose one"),
+    ("export --out nowhere/x", "folder nowhere not found"),
+    ("export --out a.xlsx --format csv", "--format csv, but --out a.xlsx ends like xlsx"),
+    ("export --out all.csv --all", "--out all.csv: several csv tables need a folder"),
+    ("trace 1 --step 99", "no step 99. It has "),
+    ("trace 1 --out t.txt", "Use a name that ends with .json or .json.gz"),
+    ("trace 1 --whole --step 0", "Choose one"),
+    ("scrub missing.json", "missing.json"),
+    ("compare nope perfctl.db", "'nope' is not a file, and not a sweep or run"),
+    ("compare sweep:9 perfctl.db", "sweep:1 is torch-mnist_cnn"),
+    ("compare before.db after.db --store no.db", "file 'before.db' not found"),
+    ("compare perfctl.db perfctl.db --gate 0.05", "'0.05' for --gate"),
+    ("compare perfctl.db perfctl.db --json --markdown -", "both write to standard output"),
+    ("history --by day", "Choose time or commit"),
+    ("history --gate x", "invalid value 'x' for --gate"),
+    (TRAINED, "no model. Name one"),
+    ("mfu", "--tokens-per-second is missing"),
+    (f"{TRAINED} --hidden 8", "--layers, --heads, --ffn, --vocab missing"),
+    (
+        "mfu hf:llama --tokens-per-second 1 --kv-heads 8",
+        "--kv-heads and a model exclude each other",
+    ),
+    (f"{TRAINED} {SIZES}", "--device or --peak-tflops is needed"),
+    (f"{TRAINED} {SIZES} --device H100 --peak-tflops 1979", "sparse peak"),
+    ("estimate mnist_cnn --precision int4", "invalid value 'int4' for --precision"),
+    (f"{GENERATE} --precision bf16", "--precision bf16 is not available with --prompt"),
+    (f"{GENERATE} --check 9", "--check and --prompt exclude each other"),
+    (f"{GENERATE} --memory 8GiB", "--memory and --prompt exclude each other"),
+    (f"estimate {LANGUAGE_MODEL}:plain --generate 5", "--generate needs --prompt"),
+    (f"{PREDICT} --batch 64", "no device. Use --device A100"),
+    (f"{PREDICT} --batch 64 --device A10H", "--device-spec name=...,fp32_tflops=..."),
+    (
+        f"{PREDICT} --batch 64 --device V100 --precision bf16",
+        "V100 SXM2 16 GB has no fast bf16",
+    ),
+    (f"{PREDICT} --batch 64 --device P40 --precision fp16", "P40 has no fast fp16"),
+    (f"{PREDICT} --batch 64 --device cpu --precision tf32", "a CPU has no TF32"),
+    (f"{PREDICT} --batches 4,x --device T4", "invalid value 'x' for --batch"),
+    (
+        f"{PREDICT} --batch 4 --device T4 --tariff nan",
+        "--tariff must be a number above 0, got nan",
+    ),
+    (f"{PREDICT} --batch 4 --device T4 --frontier", "--frontier needs --dataset-size"),
+    (f"{PREDICT} --batch 4 --device T4 --store no.db", "--store: no.db not found"),
+    ("predict resnet:depth=51 --batch 4 --device T4", "MODEL: resnet:depth=51: depth=51 is"),
+    ("predict vgg:deep=3 --batch 4 --device T4", "vgg has no parameter 'deep'"),
+    ("predict nosuch --batch 4 --device T4", "unknown model 'nosuch'"),
+    ("predict nosuch.py:net --batch 4 --device T4", "file nosuch.py does not exist"),
+    (f"{ANSWER} --dataset-size 9", "--dataset-size and --prompt exclude each other"),
+    (f"{ANSWER} --gpus 2", "--gpus and --prompt exclude each other"),
+    (f"{ANSWER} --explain", "--explain and --prompt exclude each other"),
+    ("predict mlp --batch 4 --device T4 --engine tensorrt-llm", "--engine needs --prompt"),
+    ("predict --list-prices update", ""),
+    ("predict --list-prices list x.csv", ""),
+)
+"""What is typed, and a part of the line that refuses it."""
+
+MISSING = (
+    ("bench show --store no.db", "no results database found"),
+    ("history --store no.db", "no results database found"),
+    ("trace 9", "run 9 not found"),
+    (
+        "report --sweep 7",
+        "no run belongs to sweep 7. Run 'perfctl runs --json' to list the sweep_id of each run",
+    ),
+)
+"""Likewise, for requests that make sense of which nothing is there: exit code 1."""
+
+
+@pytest.mark.parametrize(
+    ("typed", "code", "refusal"),
+    [
+        *((typed, 2, refusal) for typed, refusal in WRONG_REQUESTS),
+        *((typed, 1, refusal) for typed, refusal in MISSING),
+    ],
+)
+def test_a_wrong_request_is_one_line_with_what_to_do_and_writes_nothing(
+    perfctl: Callable[..., Said],
+    replayed: Path,
+    own_configuration: None,
+    monkeypatch: pytest.MonkeyPatch,
+    typed: str,
+    code: int,
+    refusal: str,
+) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    shutil.copy(replayed, "perfctl.db")
+    Path("train.py").write_text("import torch\n")
+    answer = perfctl(*shlex.split(typed))
+    assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1), answer
+    assert answer.err.startswith("perfctl: ") and refusal in answer.err
+    assert {path.name for path in Path().iterdir()} - {"perfctl.db-wal", "perfctl.db-shm"} == {
+        "perfctl.db",
+        "train.py",
+    }
+
+
+def test_a_trace_that_exists_is_kept_unless_forced(
+    perfctl: Callable[..., Said], replayed: Path
+) -> None:
+    Path("t.json").write_text("of the user")
+    answer = perfctl("trace", 1, "--store", replayed, "--out", "t.json")
+    assert answer.code == 2 and "--force" in answer.err
+    assert Path("t.json").read_text() == "of the user"
+
+
+def test_a_generation_that_fails_prints_no_figures(perfctl: Callable[..., Said]) -> None:
+    answer = perfctl("estimate", f"{LANGUAGE_MODEL}:Breaks", "--prompt", 5, "--generate", 5)
+    assert answer.code != 0 and answer.out == "" and "not my style" in answer.err
