@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib.util
 import math
 import re
@@ -19,6 +20,7 @@ import typer.main
 import perfctl
 from perfctl.orchestrator.cli.commands import Command, flags_of
 from perfctl.orchestrator.cli.main import COMMANDS, application, run
+from perfctl.orchestrator.compare.compared import Row as ComparedRow
 from perfctl.orchestrator.ledger.causes.judge import ROW_RULES
 from perfctl.orchestrator.store import schema
 
@@ -168,6 +170,15 @@ def test_the_names_that_the_documentation_imports_are_there_and_all_are_told() -
     for text in (page, README):
         for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             assert set(re.findall(r"perfctl\.(\w+)\(", block)) <= told
+
+
+def test_the_rows_of_a_comparison_have_the_fields_that_the_page_names() -> None:
+    page = (DOCS / "python.md").read_text(encoding="utf-8")
+    comparison = page.partition("## Compare two sides")[2].partition("\n## ")[0]
+    fields = {field.name for field in dataclasses.fields(ComparedRow)}
+    assert set(re.findall(r"\brow\.(\w+)", comparison)) <= fields
+    (sentence,) = re.findall(r"A row has (.*?)\.$", comparison, re.MULTILINE | re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", sentence)) - {"median"} <= fields
 
 
 def test_the_python_example_runs(

@@ -473,7 +473,7 @@ class BenchShowOptions:
     ] = None
     _: KW_ONLY
     family: Annotated[str | None, Option("Only this family: vgg, resnet, inception or mlp.")] = None
-    store: Annotated[Path, Option("The store.")] = DEFAULT_STORE
+    store: Annotated[Path, Option("Results database.")] = DEFAULT_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -534,7 +534,7 @@ class BenchExportOptions:
     out: Annotated[Path, Option("FILE.json.", "Output", names=("--out", "-o"))] = Path("bench.json")
     _: KW_ONLY
     force: Force = False
-    store: Annotated[Path, Option("The store.")] = DEFAULT_STORE
+    store: Annotated[Path, Option("Results database.")] = DEFAULT_STORE
 
 
 @dataclass(frozen=True, slots=True)

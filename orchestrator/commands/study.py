@@ -57,7 +57,7 @@ class StudyOptions:
     source: Annotated[
         Path | None,
         Option(
-            "Run nothing: take the runs from this folder, report or store.",
+            "Run nothing: take the runs from this folder, report or results database.",
             names=("--from",),
             metavar="PATH",
         ),

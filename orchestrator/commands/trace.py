@@ -78,14 +78,15 @@ def run(asked: TraceOptions, events: Events) -> Trace:
     check_free(out, force=asked.force)
     with database.reading(asked.store) as connection:
         stored = only_run(connection, asked.run)
-        if step is None and not asked.whole:
+        is_step_chosen = step is None and not asked.whole
+        if is_step_chosen:
             step = next(iter(shown(stored, lambda: trace_file.steps(stored))[::-1]), None)
-            if step is None:
-                events.note(
-                    f"run {asked.run} has no measured steps, so perfctl writes the complete capture"
-                )
         calls = read.op_calls(connection, asked.run)
         content, counts = shown(stored, lambda: trace_file.trace(stored, step, calls))
+    if is_step_chosen and step is None:
+        events.note(
+            f"run {asked.run} has no measured steps, so perfctl writes the complete capture"
+        )
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
     with replacing(out, force=asked.force) as partial:
         partial.write_bytes(gzip.compress(text, mtime=0) if out.suffix == ".gz" else text)

@@ -127,7 +127,7 @@ def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
                 "the query has more than one statement", "Run one SELECT at a time"
             ) from error
         if "authoriz" in said or "prohibited" in said or "readonly" in said:
-            remedy = "Use SELECT. To change the store, use sqlite-utils or sqlite3"
+            remedy = "Use SELECT. To change the database, use sqlite-utils or sqlite3"
             raise UsageError(f"the query may only read ({said})", remedy) from error
         if "no such table" in said:
             raise UsageError(
@@ -135,7 +135,7 @@ def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
             ) from error
         if "locked" in said or "malformed" in said:
             raise StoreError(
-                f"{store}: {said}", "Try again, or ingest the reports into a new store"
+                f"{store}: {said}", "Try again, or ingest the reports into a new database"
             ) from error
         remedy = (
             _columns_in(sql)

@@ -262,3 +262,15 @@ def test_a_run_without_times_says_which_profiler_has_them(perfctl: Perfctl, stor
     said = perfctl("trace", 1)
     assert said.code == 1
     assert "perfctl nsys" in said.err
+
+
+def test_a_run_with_neither_steps_nor_times_is_refused_in_one_line(
+    perfctl: Perfctl, store: Path
+) -> None:
+    with closing(sqlite3.connect(store)) as db, db:
+        for table in ("step", "range", "copy"):
+            db.execute(f"DELETE FROM {table}")
+        db.execute("UPDATE kernel_launch SET start_ns = NULL, step = NULL")
+    answer = perfctl("trace", 1)
+    assert answer.code == 1
+    assert len(answer.err.splitlines()) == 1

@@ -187,6 +187,12 @@ def test_every_epoch_has_loss_and_accuracy(both: View) -> None:
     assert all(0 <= float(str(value)) <= 1 for value in column(found, "test accuracy"))
 
 
+def test_a_finding_never_ends_within_a_reason(both: View) -> None:
+    (finding,) = (one.text for one in both.findings if "no executed FLOPs" in one.text)
+    assert finding.count("(") == finding.count(")")
+    assert finding.endswith("there are no executed FLOPs.")
+
+
 def test_findings_are_short_and_their_evidence_is_on_the_page(both: View) -> None:
     keys = {one.key for one in both.chapters}
     assert both.findings

@@ -340,8 +340,11 @@ def _judge_counts(compared: Compared) -> Iterator[str]:
         loose = f"{si(last.loose.flops, 'FLOP')} of {', '.join(last.loose.names)}"
         yield f"{start}; kernels of no layer show {loose}."
     else:
-        reason = (last.counted.reason or "no counters at this batch size").partition(";")[0]
-        yield shortened(f"{start}; no executed FLOPs: {reason}.")
+        reason = last.counted.reason or "no counters at this batch size"
+        with_reason = f"{start}; no executed FLOPs: {reason}."
+        # the list of what is not in this study has every reason
+        is_short = len(with_reason) <= LONGEST
+        yield with_reason if is_short else f"{start}; there are no executed FLOPs."
 
 
 def _labeled(compared: Compared) -> list[tuple[str, Sequence[LayerPoint]]]:
