@@ -56,7 +56,6 @@ UNATTRIBUTED_SHARE_MIN = 0.05
 UNATTRIBUTED_CAUSE_SHARE_MIN = 0.1
 """Share of the time of no layer from which on one of its causes is named."""
 _IDLE_CAUSES = {
-    "loading data": "is spent loading data",
     "copy": "is spent copying",
     "synchronising": "is spent in synchronizing calls",
     "launches one by one": "is the time from one short kernel to the next",
@@ -124,10 +123,10 @@ def idle_findings(
         )
         idle = next((idle for idle in prepared.usage.idle if idle.device == low.device), None)
         if idle is not None and 1 - share >= IDLE_SHARE_MIN:
-            cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
             text += _describe_idle(prepared, low, idle, names)
-            fix = LOAD_FIX if cause == DATA else None
-            text += f" {fix}." if fix else ""
+            if max(idle.by_cause, key=lambda cause: idle.by_cause[cause]) == DATA:
+                fix = LOAD_FIX
+                text = f"{_describe_loading(low, idle)} {text} {fix}."
     else:
         least, most = percent(low.share or 0), percent(high.share or 0)
         busy = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
@@ -141,9 +140,7 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
     """Return the largest cause of the idle time, then one gap that is most of it, or the steady
     part of the capture."""
     cause, length = max(idle.by_cause.items(), key=lambda item: item[1])
-    ranges = (gap.around for gap in idle.largest if gap.cause == DATA and gap.around)
-    where = next((f" ({shorten_middle(name)})" for name in ranges if cause == DATA), "")
-    text = f" {time(length)} of the idle time {_IDLE_CAUSES[cause]}{where}."
+    text = "" if cause == DATA else f" {time(length)} of the idle time {_IDLE_CAUSES[cause]}."
     longest, idle_ns = idle.largest[0], busy.window_ns - busy.running_ns
     steady = next((item for item in prepared.usage.steady if item.device == busy.device), None)
     if longest.length_ns >= ONE_GAP_SHARE_MIN * idle_ns:
@@ -165,6 +162,17 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
             f"{time(steady.running_ns)} of {time(steady.window_ns)} {steady.window}."
         )
     return text
+
+
+def _describe_loading(busy: Busy, idle: Idle) -> str:
+    """Return how long the GPU waited for data, and the range in which the host loaded it."""
+    ranges = (gap.around for gap in idle.largest if gap.cause == DATA and gap.around)
+    where = next((f" ({shorten_middle(name)})" for name in ranges), "")
+    length = idle.by_cause[DATA]
+    return (
+        f"Loading data stops the GPU for {percent(length / busy.window_ns)} of the time: "
+        f"{time(length)} of {time(busy.window_ns)}{where}."
+    )
 
 
 def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
@@ -297,7 +305,7 @@ def launch_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
 
 def largest_layers(ledger: Ledger) -> Iterator[Finding]:
     """Yield the layer with the most time at both ends of the sweep, all its passes together; then
-    which pass."""
+    which pass. Nothing if the time of no layer is larger."""
     by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
     for row in ledger.rows:
         if row.share is not None and row.trusted:
@@ -307,6 +315,9 @@ def largest_layers(ledger: Ledger) -> Iterator[Finding]:
     low, high = (
         max(by_batch[batch].values(), key=_add_shares) for batch in (min(by_batch), max(by_batch))
     )
+    outside = {item.batch: item.share for item in ledger.unattributed}
+    if all(outside.get(rows[0].batch, 0.0) > _add_shares(rows) for rows in (low, high)):
+        return
     first, last = low[0], high[0]
     share, share_at_end = percent(_add_shares(low)), percent(_add_shares(high))
     has_ends, is_same = first.size != last.size, first.place == last.place
