@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.study import SEEDS, parts_of, read_study, sweeps_of
 from tests.studies.asking import ask
 
@@ -71,6 +72,12 @@ def test_its_page_has_the_chapters_of_the_file(own: Path) -> None:
     assert "## The networks\n\nBoth." in summary
     assert "1,199,882" in summary
     assert "aten::" in Path("study-kernels/study.html").read_text()
+
+
+def test_a_file_that_does_not_exist_is_refused_without_a_python_error() -> None:
+    with pytest.raises(UsageError) as refused:
+        read_study("missing.toml")
+    assert str(refused.value) == "missing.toml: file not found. Check the path"
 
 
 @pytest.mark.parametrize(

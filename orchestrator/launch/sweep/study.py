@@ -125,6 +125,8 @@ def read_study(name: str) -> Study:
     else:
         try:
             content = tomllib.loads(Path(name).read_text(encoding="utf-8"))
+        except FileNotFoundError as error:
+            raise UsageError(f"{name}: file not found", "Check the path") from error
         except (OSError, ValueError) as error:
             raise UsageError(f"{name}: cannot be read as a study: {error}") from error
     _check_keys(name, content, _KEYS, ("title", "chapters"))
