@@ -59,7 +59,9 @@ class StoredRun(dict[str, Any]):
         return object_schema(
             {
                 **properties,
-                "sweep_name": column_schema("string", "name of the sweep"),
+                "sweep_name": column_schema(
+                    "string", "name of the sweep", null="the sweep is gone"
+                ),
                 "device_name": column_schema("string", "name of the device", null="unknown"),
                 "counters": column_schema("integer", "values of counters"),
                 "serving": column_schema(

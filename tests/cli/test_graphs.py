@@ -40,7 +40,7 @@ def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
         words = " ".join(said.split())
         assert "10 of 10 kernels of graphs by the capture (inferred, confidence 1.00)" in words
         # two steps of 8 sequences; five kernels of 10 us each: 100 us over 16 tokens
-        assert "decode 2 16 16 10 100 µs 6.25 µs 160 k" in words
+        assert "decode 2 16 16 100 µs 6.25 µs 160 k" in words
         assert "Decode by part of the model: 2 steps, 16 tokens" in words
 
 

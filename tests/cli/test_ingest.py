@@ -141,7 +141,7 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
     reasons = {
         "pointer": "git-LFS pointer",
         "empty": "the file is empty",
-        "noise": "not a known report",
+        "noise": "not a profiler report",
         "cut": "is truncated",
     }
     for name, reason in reasons.items():

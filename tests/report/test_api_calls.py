@@ -107,12 +107,12 @@ def test_operators_kernels_and_calls_of_the_system_have_a_table_each() -> None:
     operations = [
         Operation("aten::mm", "cpu_op", *figures),
         Operation("poll", "osrt_sum", *figures),
-        Operation("gemm", "cuda_gpu_kern_sum", *figures),
+        Operation("gemm", "cuda_gpu_kern_sum", 1, None, None, 5, None, None),
         Operation("conv2d", "Conv2D", *figures),
     ]
-    tables = study.operation_tables([run(Report("nsys", Path("r"), "f", operations=operations))])
+    tables = study.operators([run(Report("nsys", Path("r"), "f", operations=operations))])
     assert {table.caption: [row[0].text for row in table.rows] for table in tables if table} == {
         "Framework operators, summed over each run": ["aten::mm", "conv2d"],
-        "Calls of the operating system, summed over each run": ["poll"],
+        "Operating system calls, summed over each run": ["poll"],
         "Kernels, summed over each run": ["gemm"],
     }

@@ -79,7 +79,7 @@ class DLProf:
             raise UsageError(f"`dlprof_mode` must be {' or '.join(MODES)}, got {self.dlprof_mode}")
         if unknown := [report for report in self.reports or () if report not in REPORTS]:
             raise UsageError(
-                f"invalid value '{', '.join(unknown)}' for `reports`",
+                f"DLProf has no report {', '.join(unknown)}",
                 f"Choose {', '.join(REPORTS)}",
             )
         base.check("dlprof", self.extra, _NEEDED)

@@ -50,7 +50,7 @@ SYSTEM_CALLS = SumGroup(
     "calls",
     ("osrt_sum", "syscall_sum"),
 )
-OTHERS = SumGroup("Framework operations", "", "call", "calls", ())
+OTHERS = SumGroup("Framework operators", "", "call", "calls", ())
 GROUPS = (
     KERNELS,
     COPIES,

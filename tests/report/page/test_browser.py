@@ -21,6 +21,7 @@ from tests.report.visit import Visit, serious
 
 WHEN = "2026-11-20T20:40:00Z"
 PRINTED = {"width": 688, "height": 1000}
+OPEN_ALL = "document.querySelectorAll('details.single').forEach(part => { part.open = true })"
 """A4 without its margins, in CSS pixels."""
 
 
@@ -244,6 +245,7 @@ def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_fo
 
 def test_the_timeline_answers_mouse_and_keyboard(browser: Any, written: Path) -> None:
     with Visit(browser, written) as visit:
+        visit.page.evaluate(OPEN_ALL)
         study = visit.page.locator("article", has=visit.page.locator("h2", has_text="timed_cnn"))
         figure = study.locator("figure.timeline")
         canvas, said = figure.locator("canvas"), figure.locator(".said")
@@ -301,6 +303,7 @@ def test_hostile_names_are_text_in_the_browser(
         )
         runs += [run, replace(foreign, host=name)]
     with Visit(browser, write(tmp_path_factory, runs)) as visit:
+        visit.page.evaluate(OPEN_ALL)
         assert visit.page.locator("img, iframe, object, embed").count() == 0
         assert visit.page.locator("script").evaluate_all(
             "all => all.every(one => one.type || one.textContent.startsWith('\\n\"use'))"

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Group
 
 from perfctl.orchestrator.report.page.page import render
-from perfctl.orchestrator.report.studies.inference import inference_tables
+from perfctl.orchestrator.report.studies.inference import inference_answer
 from perfctl.orchestrator.report.studies.inference_findings import inference_findings
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
@@ -101,11 +101,13 @@ def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_n
     gaps = tuple(
         Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss")
     )
-    first, second = inference_tables([infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)])
+    first, second = inference_answer(
+        [infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)]
+    ).tables
     assert "p99" not in [column.label for column in first.columns]
     assert "p95: too few batches: a p95 needs 20." in first.notes
     assert "images/s" in [column.label for column in second.columns]
-    assert inference_tables([synthetic.make_run()]) == ()
+    assert inference_answer([synthetic.make_run()]).tables == ()
     assert inference_findings([synthetic.make_run()]) == []
 
 
