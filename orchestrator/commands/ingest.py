@@ -155,7 +155,7 @@ def run(asked: IngestOptions, events: Events) -> Ingested:
 
 
 def estimate_workload(workload: str, mode: str, batch_size: int) -> Paper:
-    """Return the operations and FLOPs on paper of a workload. Raises UsageError, ToolMissing."""
+    """Return the operations and estimated FLOPs of a workload. Raises UsageError, ToolMissing."""
     from perfctl.orchestrator.estimate.request import Request
     from perfctl.orchestrator.estimate.session import estimate_at
 

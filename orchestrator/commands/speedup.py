@@ -327,7 +327,7 @@ def distinct_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
 
 
 def estimate_memory(run: Run) -> tuple[int | None, str | None]:
-    """Return the bytes of a step on paper, or why they are not known."""
+    """Return the estimated bytes of a step, or why they are not known."""
     from perfctl.orchestrator.estimate.request import Request
 
     reason = None

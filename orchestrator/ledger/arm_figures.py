@@ -100,7 +100,7 @@ class ArmFacts:
     a GPU."""
     missing_values: tuple[tuple[str, str], ...] = ()
     estimated_memory: int | None = None
-    """Peak bytes of all tensors on paper, in the allocator's 512-byte blocks."""
+    """Estimated peak bytes of all tensors, in the allocator's 512-byte blocks."""
     estimated_memory_reason: str | None = None
 
 
@@ -187,7 +187,7 @@ def shares(run: Run) -> Mapping[str, float] | None:
 
 
 def rate(run: Run, step_ns: float | None, peaks: Sequence[Peaks] = ()) -> Rate:
-    """FLOPs of a step on paper over its measured time, and the device's peak."""
+    """Estimated FLOPs of a step over its measured time, and the device's peak."""
     if not run.layer_calls:
         return Rate(None, None, None, "the run did not record the shapes of the layers")
     directions = ("forward", *BACKWARD) if run.mode == "train" else ("forward",)

@@ -343,7 +343,7 @@ def _row(
 
 
 def _keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
-    """Rows to show: what was measured, and what is on paper unless it is inside a
+    """Rows to show: what was measured, and what is estimated unless it is inside a
     measured "backward"."""
     keys = set(measured)
     for layer, direction in calls:

@@ -1,4 +1,4 @@
-"""One layer of a network at every batch size: on paper, counted, derived, and timed by two clocks.
+"""One layer of a network at every batch size: estimated, executed, derived, and by two clocks.
 
 A network may have run on several devices, and each of these is a study of its own; here they are
 read together.

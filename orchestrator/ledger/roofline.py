@@ -148,7 +148,7 @@ class RooflinePoint:
     refused: str | None = None
     """Why a share over 100% is not shown, with the likely cause."""
     mfu_reason: str | None = None
-    """Why there is no model utilisation although the counted rate is sound: it would be over
+    """Why there is no model utilization although the executed rate is sound: it would be over
     100%."""
     over: str | None = None
     """What is over 100%: peak (then no rate is shown) or bandwidth (then only what rests on the

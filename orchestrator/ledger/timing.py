@@ -53,7 +53,7 @@ class HostTime:
     run: Run
     nanoseconds: float
     macs: int | None
-    """Multiply-adds of the layer on paper, in that direction at that batch size; None where no
+    """Estimated multiply-adds of the layer, in that direction at that batch size; None where no
     formula gives them."""
 
     @property
@@ -73,7 +73,7 @@ def host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
 
 
 def macs_of(run: Run, layer: str, direction: str = "forward") -> int | None:
-    """Multiply-adds of a layer on paper; None where a formula is missing, or the layer."""
+    """Estimated multiply-adds of a layer; None where a formula is missing, or the layer."""
     calls = [call for call in run.layer_calls if (call.layer, call.direction) == (layer, direction)]
     macs = [call.macs for call in calls if call.macs is not None]
     return sum(macs) if macs and len(macs) == len(calls) else None

@@ -172,7 +172,7 @@ def _remove_repeated(
 def _predict(
     evidence: RowEvidence, own: Sequence[KernelGroup], family: str | None, others: int | None
 ) -> PredictedProducts:
-    """Return the products as tiles and transforms say; those on paper if nothing is known."""
+    """Return the products as tiles and transforms say; the estimated ones if nothing is known."""
     products = [kernel for kernel in own if kernel.main]
     is_gradient = evidence.row.direction != "forward"
     # next to one gradient by Fourier transforms, another's product
@@ -395,8 +395,8 @@ def _fourier(
 
 
 def _fourier_products(evidence: RowEvidence, shape: ConvShape, t: int) -> Mapping[str, GemmShape]:
-    """Return direction -> the product at each point of a tile, of each group, for those on paper
-    whose tiles are known."""
+    """Return direction -> the product at each point of a tile, of each group, for the
+    estimated ones whose tiles are known."""
     points = shape.groups * t * (t // 2 + 1)
 
     def tiles(height: int, width: int) -> int:

@@ -120,7 +120,7 @@ class LayerFacts:
     calls: int = 1
     """How often the step runs the product."""
     causal: tuple[int, int] | None = None
-    """(queries, keys) of attention with a causal mask, whose whole square is on paper; None for
+    """(queries, keys) of attention with a causal mask, whose estimate is the full square; None for
     other layers."""
     upsampled: float | None = None
     """FLOPs of a strided convolution's input gradient as a product over every input, zeros
@@ -169,7 +169,7 @@ class RowEvidence(LayerFacts):
 
     @cached_property
     def paper_products(self) -> int:
-        """Products of one call that are on paper: both gradients of a layer are two. The scores
+        """Products of one call that the estimate has: both gradients of a layer are two. The scores
         that a fused attention computes again are no product of their own."""
         return sum(1 for call in self.row.calls if call.flops and not fused_only(call))
 
@@ -222,7 +222,7 @@ class RowEvidence(LayerFacts):
 
     @cached_property
     def works(self) -> tuple[Work, ...]:
-        """What each product on paper computes, for the rules of counts/."""
+        """What each estimated product computes, for the rules of counts/."""
         forward = self.forward
         if not isinstance(forward, ConvShape):
             return tuple(Work(shape) for shape in self.shapes)
@@ -240,7 +240,7 @@ class RowEvidence(LayerFacts):
         return tuple(works)
 
     def _convolution_with(self, gradient: str) -> ConvShape | None:
-        """Return the convolution of a row that has this gradient on paper."""
+        """Return the convolution of a row whose estimate has this gradient."""
         forward = self.forward
         if not isinstance(forward, ConvShape) or self.row.direction == "forward":
             return None
@@ -297,7 +297,7 @@ say steps)."""
 
 
 def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
-    """(evidence of each ledger row with products on paper or recomputation, kernels of no layer by
+    """(evidence of each ledger row with estimated products or recomputation, kernels of no layer by
     batch size)."""
     found = EvidenceTable()
     loose = {}

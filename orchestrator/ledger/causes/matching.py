@@ -61,7 +61,7 @@ class PredictedProducts(NamedTuple):
     """FLOPs of a step, as the matched tiles say."""
 
     flops: float
-    """FLOPs of the products on paper."""
+    """Estimated FLOPs of the products."""
     rules: tuple[str, ...]
     """How each was predicted; () if none was."""
     called: float
@@ -458,7 +458,7 @@ def _fits_grid_and_count(kernel: KernelGroup, shape: Shape) -> bool:
 
 def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
     """Return whether one of ``parts`` parts in complete tiles, its columns padded too, is about as
-    much as ``shape`` on paper."""
+    much as the estimate of ``shape``."""
     tile, whole = kernel.algorithm.tile, product_of(shape)
     rows, cut = (whole.m, parts) if of_sum else (ceil(whole.m / parts), 1)
     if kernel.algorithm.method in UNTILED:

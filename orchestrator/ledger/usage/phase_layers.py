@@ -185,7 +185,7 @@ class Cache:
 
 
 class _Paper(NamedTuple):
-    """FLOPs and bytes of a part on paper, and why they are not known."""
+    """Estimated FLOPs and bytes of a part, and why they are not known."""
 
     flops: int | None
     flops_why: str | None

@@ -48,7 +48,7 @@ class UsageShare:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """Samples of one device in one run: means over time of utilisation and power (W), largest
+    """Samples of one device in one run: means over time of utilization and power (W), largest
     memory (bytes) and temperature, smallest clock (Hz). None: not in any sample, or in none of the
     measured steps for a mean."""
 
@@ -64,7 +64,7 @@ class Readings:
     """Largest, degrees Celsius."""
     clock: int | None
     span: str
-    """What the mean utilisation is over, or why there is none."""
+    """What the mean utilization is over, or why there is none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,7 +292,7 @@ class RunUsage:
 
     @cached_property
     def memory(self) -> MemoryUse:
-        """Memory on paper and by every source that measured it."""
+        """Estimated memory, and memory by every source that measured it."""
         return memory_use(self.run)
 
 
