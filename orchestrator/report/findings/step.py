@@ -165,13 +165,14 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
 
 
 def _describe_loading(busy: Busy, idle: Idle) -> str:
-    """Return how long the GPU waited for data, and the range in which the host loaded it."""
+    """Return the sum of the idle gaps that loading covers for at least half of their duration, and
+    the range in which the host loaded data."""
     ranges = (gap.around for gap in idle.largest if gap.cause == DATA and gap.around)
-    where = next((f" ({shorten_middle(name)})" for name in ranges), "")
+    where = next((f" The longest gap is in {shorten_middle(name)}." for name in ranges), "")
     length = idle.by_cause[DATA]
     return (
-        f"Loading data stops the GPU for {percent(length / busy.window_ns)} of the time: "
-        f"{time(length)} of {time(busy.window_ns)}{where}."
+        f"The GPU is idle for {percent(length / busy.window_ns)} of the time while the host mostly "
+        f"loads data: {time(length)} of {time(busy.window_ns)}.{where}"
     )
 
 
