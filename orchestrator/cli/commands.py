@@ -364,7 +364,7 @@ def _parameters_of(command: Declared[Any, Any], fields: Sequence[Field]) -> list
 
 
 def _parameter(field: Field, heading: str) -> Any:
-    """Return what typer is told of an option."""
+    """Return an option as typer declares it."""
     option, (kind, _) = field.option, _kind_of(field)
     text, default = option.help, _typed_default(field)
     if default not in (None, False, inspect.Parameter.empty) and "Default:" not in text:

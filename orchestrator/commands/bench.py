@@ -304,8 +304,8 @@ def tell_points(request: BenchRequest, events: Events) -> Listener:
 def part_of(
     text: str | None, environment: Mapping[str, str] = os.environ
 ) -> tuple[int, int] | None:
-    """Return (2, 8) for "2/8", or this task's part of a Slurm array; None when nobody shares the
-    work. Raises UsageError."""
+    """Return (2, 8) for "2/8", or this task's part of a Slurm array; None if no other task shares
+    the work. Raises UsageError."""
     if text is not None:
         match = re.fullmatch(r"(\d+)/(\d+)", text.strip())
         if match is None or not 1 <= int(match[1]) <= int(match[2]):

@@ -117,8 +117,8 @@ def run(asked: PlotOptions, events: Events) -> Plotted | list[ChartName]:
     if asked.name is None:
         raise UsageError(
             "no chart was named",
-            f"Available charts: {', '.join(drawings(asked, events))}. Run 'perfctl plot --list' to "
-            "see what they show",
+            f"Available charts: {', '.join(drawings(asked, events))}. 'perfctl plot --list' "
+            "describes them",
         )
     return _plot(asked.name, asked, events)
 

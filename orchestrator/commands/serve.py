@@ -77,7 +77,7 @@ def run(asked: ServeOptions, events: Events) -> None:
 
 
 def _answers(store: Path) -> Answers:
-    """Return the answers of the calculator; what they rest on is read when it first asks."""
+    """Return the answers of the calculator. perfctl reads its tables at the first question."""
 
     @cache
     def families() -> FamilyAnswers:

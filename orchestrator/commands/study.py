@@ -314,8 +314,8 @@ def check_layers(request: StudyRequest) -> None:
 
 
 def claim(request: StudyRequest) -> None:
-    """Create the folder for this request, or find it there from the same one: the study then goes
-    on from what it holds. A request that reads the runs in the folder leaves its claim as it is.
+    """Create the folder for this request. If the same request created it before, the study
+    continues with the runs in it. A request that only reads these runs leaves the claim as it is.
 
     Raises UsageError when the folder holds another study, PerfctlError when it cannot be written.
     """

@@ -37,7 +37,7 @@ class Trace:
     """None: everything that was captured."""
     events: int
     counts: trace_file.TraceCounts
-    """Events by what they are of: kernels, copies, ranges, operators, samples, arrows."""
+    """Number of events by kind: kernels, copies, ranges, operators, samples, arrows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,7 +197,7 @@ def tell_events(request: SweepRequest, events: Events) -> Listener:
     finished: list[RunResult] = []
 
     def start(batch: int, stage: str) -> None:
-        if request.no_store:  # what it prints is the log of a job
+        if request.no_store:  # its output is the log of a job
             events.note(f"batch {batch}: {stage}")
         events.progress(f"batch {batch}: {stage}", len(finished), total)
 

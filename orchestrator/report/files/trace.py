@@ -60,7 +60,7 @@ _RUN_FACTS = (
 
 
 class TraceCounts(NamedTuple):
-    """Events of a trace, by what they are of."""
+    """Number of events of a trace, by kind."""
 
     kernels: int
     copies: int
