@@ -42,7 +42,7 @@ KINDS = {
     ALGORITHM: "the kernels use another algorithm, according to their names",
     ARITHMETIC: "the same algorithm, in another data type or on other units",
     OTHER_KERNELS: "the same algorithm, with other kernels: another tile, layout or version",
-    LAUNCHES: "the same kernels, another number of times per step",
+    LAUNCHES: "the same kernels, some or all of them another number of times per step",
     GRIDS: "the same kernels equally often, on other grids: tensors of another size",
     SAME: "the same kernels, equally often, on the same grids",
     ONLY_A: "B did not record it",
@@ -421,14 +421,17 @@ def _kind(a: Executed | None, b: Executed | None) -> str:
         return ALGORITHM
     if a.arithmetic != b.arithmetic and a.arithmetic and b.arithmetic:
         return ARITHMETIC
-    if a.kernels != b.kernels:
-        return OTHER_KERNELS
-    if (
+    launches_differ = (
         a.launches is not None
         and b.launches is not None
         and abs(a.launches - b.launches) > _LAUNCHES_SHARE_MAX * max(a.launches, b.launches)
-    ):
+    )
+    # kernels that one side lacks are launches that it lacks, unless others took their place
+    is_part = set(a.kernels) <= set(b.kernels) or set(b.kernels) <= set(a.kernels)
+    if launches_differ and is_part:
         return LAUNCHES
+    if a.kernels != b.kernels:
+        return OTHER_KERNELS
     return SAME if a.grids == b.grids else GRIDS
 
 

@@ -35,6 +35,7 @@ from perfctl.orchestrator.compare.sides import (
     Opposed,
     align,
     busy_with_others,
+    compare_ends,
     compare_facts,
     shared_profilers,
 )
@@ -167,6 +168,8 @@ def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
     a, b = sides
     if profilers:
         differences, facts = compare_facts(a, b)
+        if (ends := compare_ends(a, b)) is not None:
+            differences = (ends, *differences)
     else:
         differences, facts = compare_facts(opposed.a, opposed.b)
         first, second = (", ".join(sorted({run.profiler for run in side})) for side in opposed[1:])

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
-from perfctl.orchestrator.ledger.prepared import Study, device_label, heading, studies
+from perfctl.orchestrator.ledger.prepared import (
+    PreparedRun,
+    Study,
+    device_label,
+    heading,
+    studies,
+)
 from perfctl.orchestrator.ledger.timing import preference
 from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
@@ -20,6 +26,12 @@ NOT_RECORDED = "not recorded"
 CPU_BUSY_SHARE_MAX = 0.05
 """A larger share of waiting, or of cores that other programs use, makes a time on a CPU that of the
 other programs too."""
+SAME_LENGTH_SHARE_MAX = 0.95
+"""A report with more of the other's launches is of the same length."""
+SAME_LAUNCHES_MIN = 10
+"""Launches of the shorter report; fewer are alike by chance."""
+SAME_LAUNCHES_SHARE_MIN = 0.95
+"""Launches of the same kernel at the same place, before one report is the beginning of another."""
 _OTHER_WORK = "the measured work differs"
 _OTHER_SOFTWARE = "an upgrade, which may be the cause"
 _INFORMATION = "said only"
@@ -245,6 +257,35 @@ def busy_with_others(runs: Iterable[Run]) -> str | None:
     if others <= CPU_BUSY_SHARE_MAX:
         return None
     return f"{text}, and other processes kept {100 * others:.0f}% of the cores busy"
+
+
+def compare_ends(a: Sequence[Run], b: Sequence[Run]) -> Difference | None:
+    """Return the difference of two reports whose number of steps is unknown, if one records only
+    the beginning of what the other records; None for other sides.
+
+    The launches of the shorter are the first of the longer, by the names of their kernels in order
+    of start, for at least SAME_LAUNCHES_SHARE_MIN of them."""
+    if len(a) != 1 or len(b) != 1 or not all(PreparedRun(run).steps is None for run in (*a, *b)):
+        return None
+    names_a, names_b = (
+        [
+            kernel.name
+            for kernel in sorted(run.report.kernels, key=lambda kernel: kernel.start_ns or 0)
+        ]
+        for (run,) in (a, b)
+    )
+    shorter, longer = sorted((len(names_a), len(names_b)))
+    if shorter < SAME_LAUNCHES_MIN or shorter > SAME_LENGTH_SHARE_MAX * longer:
+        return None
+    same = sum(first == second for first, second in zip(names_a, names_b, strict=False))
+    if same < SAME_LAUNCHES_SHARE_MIN * shorter:
+        return None
+    side = "A" if len(names_a) == shorter else "B"
+    reason = (
+        f"{side} ends earlier: its launches are the first {shorter:,} of the other's {longer:,}"
+    )
+    count_a, count_b = (f"{len(names):,} launches" for names in (names_a, names_b))
+    return Difference("end of the recording", count_a, count_b, True, reason)
 
 
 class Opposed(NamedTuple):

@@ -20,6 +20,7 @@ from perfctl.orchestrator.compare.causes import (
     ONLY_B,
     OTHER_KERNELS,
     SAME,
+    Executed,
     Why,
     _kind,
     execute,
@@ -269,3 +270,17 @@ def test_a_layer_that_only_copied_did_not_change_its_algorithm() -> None:
         for name in ("flash_fwd_kernel<Flash_fwd_kernel_traits<128>>", "direct_copy_kernel_cuda")
     )
     assert _kind(flash, copy) == ONLY_A and _kind(copy, flash) == ONLY_B
+
+
+def test_launches_that_one_side_lacks_are_fewer_launches_and_not_other_kernels() -> None:
+    def ran(**launches: int) -> Executed | None:
+        return execute(
+            [
+                (name, Number(1.0, None, 1.0, 1.0, 1, 1, 1, launches=count))
+                for name, count in launches.items()
+            ]
+        )
+
+    whole, cut = ran(tile_a=6, tile_b=4), ran(tile_a=6)
+    assert _kind(whole, cut) == _kind(cut, whole) == LAUNCHES
+    assert _kind(whole, ran(tile_a=10)) == OTHER_KERNELS, "tile_a took the place of tile_b"

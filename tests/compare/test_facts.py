@@ -265,3 +265,38 @@ def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike(
     assert differing([one, two], [two]) == [("host", "x, y", "y", False)]
     other = replace(two, host="x", report=replace(two.report, environment={"torch": "3"}))
     assert differing([one, other], [other, one]) == [("torch", "2, 3", "2, 3", True)]
+
+
+@pytest.mark.parametrize(
+    ("names", "others", "expected"),
+    [
+        pytest.param("ab" * 20, "ab" * 10, "B ends earlier", id="B is the beginning of A"),
+        pytest.param("ab" * 8, "ab" * 20, "A ends earlier", id="A is the beginning of B"),
+        pytest.param("ab" * 20, "ab" * 20, None, id="both record the same launches"),
+        pytest.param("ab" * 20, "bc" * 10, None, id="B runs other kernels"),
+        pytest.param("a", "ab", None, id="too few launches"),
+    ],
+)
+def test_a_report_that_ends_earlier_is_not_comparable(
+    synthetic: ModuleType, names: str, others: str, expected: str | None
+) -> None:
+    """No step is marked, so sums over the reports are of unequal work."""
+    (kernel, *_) = synthetic.foreign_run(1).report.kernels
+    sides = [
+        Side(
+            label,
+            (
+                synthetic.foreign_run(
+                    number,
+                    ranges=[],
+                    kernels=[
+                        kernel._replace(launch=at, name=name, start_ns=1000 * at)
+                        for at, name in enumerate(text)
+                    ],
+                ),
+            ),
+        )
+        for number, (label, text) in enumerate((("A", names), ("B", others)), 1)
+    ]
+    blocked = [one.reason for pair in compare(*sides).not_comparable for one in pair.blocked]
+    assert [reason.partition(":")[0] for reason in blocked] == ([expected] if expected else [])
