@@ -32,6 +32,8 @@ waits for the host."""
 FAR = 0.3
 """Below this share of what is attainable, neither roof is what holds the work back."""
 
+_CLOCK = "sm__cycles_elapsed.avg.per_second"
+"""Counter of the clock of the SMs, in Hz."""
 _COLD = (
     "ncu empties the caches before each kernel, so without ncu some of the counted bytes come "
     "from the L2 cache"
@@ -435,6 +437,20 @@ class Roofline:
         return self.by_row.get((batch, layer, direction))
 
 
+def _recorded_clock(study: Study) -> float | None:
+    """Return the clock of the SMs in Hz, mean by time of the launches; None where another profiler
+    than ncu timed some of the work, or a launch does not state it."""
+    cycles = total_ns = 0.0
+    for item in study.prepared_runs:
+        for kernel in item.run.report.kernels:
+            clock = item.values.get(kernel.launch, {}).get(_CLOCK)
+            if item.run.profiler != "ncu" or not clock or not kernel.duration_ns:
+                return None
+            cycles += clock * kernel.duration_ns
+            total_ns += kernel.duration_ns
+    return cycles / total_ns if total_ns else None
+
+
 def roofline(study: Study, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Roofline:
     """The points of a study; ``measured`` peaks take the place of published ones for devices of the
     same name."""
@@ -446,7 +462,7 @@ def roofline(study: Study, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Ro
         if item.run.profiler == "ncu"
         for values in item.values.values()
     )
-    peaks = with_caches(peaks_of(device, measured), device, per_cycle)
+    peaks = with_caches(peaks_of(device, measured), device, per_cycle, _recorded_clock(study))
     if not study.on_paper:
         return Roofline(
             peaks, (), [partial(_kernels, run, run, None, None) for run in study.prepared_runs]

@@ -120,6 +120,39 @@ def test_bytes_and_peaks_of_a_real_report_are_those_of_its_roofline_section() ->
     )
 
 
+def test_a_counter_that_missed_the_kind_of_access_yields_to_one_that_counted_it() -> None:
+    """flash attention on an RTX 5090: all its loads are asynchronous copies, 4,984,832 sectors."""
+    values = {"l1tex__lsu_writeback_active_mem_lgds.sum": 0.0, "l1tex__t_sectors.sum": 4_984_832.0}
+    assert cache_bytes(values)["L1"].value == 4_984_832 * 32
+    none = {**values, "l1tex__t_sectors.sum": 0.0}
+    assert cache_bytes(none)["L1"].value == 0, "both counted nothing"
+
+
+@pytest.mark.parametrize(
+    ("clocks", "profiler", "expected_mhz"),
+    [
+        pytest.param((765e6, 765e6, 765e6), "ncu", 765, id="ncu locked the clock"),
+        pytest.param((765e6, 765e6, None), "ncu", 1530, id="a launch does not state it"),
+        pytest.param((765e6, 765e6, 765e6), "nsys", 1530, id="another profiler timed the launches"),
+        pytest.param((1900e6, 1900e6, 1900e6), "ncu", 1530, id="above the boost clock"),
+    ],
+)
+def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
+    clocks: tuple[float | None, ...], profiler: str, expected_mhz: int
+) -> None:
+    """A V100 has 80 SMs x 64 FMA; its published peak is at 1,530 MHz."""
+    name = "sm__cycles_elapsed.avg.per_second"
+    counters = [Counter(launch, name, clock, "Hz", None) for launch, clock in enumerate(clocks)]
+    run = synthetic.foreign_run(
+        1, profiler=profiler, device=synthetic.V100, counters=tuple(counters)
+    )
+    (study,) = studies([run])
+    peaks = analyse(study).roofline.peaks
+    assert peaks.flops["fp32"] == pytest.approx(2 * 64 * 80 * expected_mhz * 1e6)
+    assert peaks.caches["L1"].bandwidth == pytest.approx(128 * 80 * expected_mhz * 1e6)
+    assert ("recorded" in peaks.source) == (expected_mhz != 1530)
+
+
 def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product() -> None:
     device = Device("NVIDIA A100-SXM4-40GB", "gpu")
     peaks = with_caches(peaks_of(device), device, {})

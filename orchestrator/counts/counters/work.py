@@ -333,15 +333,16 @@ def cache_bytes(values: Values) -> dict[str, Figure]:
     """Level -> bytes in one launch, counted, or from a rate where nothing counted them; ``rule``
     names the counter.
 
-    Levels without a counter are left out.
+    Levels without a counter are left out. A counter of one kind of access is 0 where a kernel
+    uses others (``_mem_lgds`` with asynchronous copies), so a 0 yields to a counter above 0.
     """
     by_level: dict[str, Figure] = {}
     if _READ.isdisjoint(values):
         return by_level
     for level, readings in _READINGS.items():
-        figures = (_bytes(values, reading) for reading in readings)
-        if (figure := next((one for one in figures if one is not None), None)) is not None:
-            by_level[level] = figure
+        figures = [figure for reading in readings if (figure := _bytes(values, reading))]
+        if figures:
+            by_level[level] = next((figure for figure in figures if figure.value), figures[0])
     return by_level
 
 

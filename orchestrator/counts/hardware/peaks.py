@@ -99,13 +99,19 @@ def peaks_of(device: Device | None, measured: Sequence[Peaks] = ()) -> Peaks:
     return _derived(name, device)
 
 
-def with_caches(peaks: Peaks, device: Device | None, per_cycle: Mapping[str, float]) -> Peaks:
+def with_caches(
+    peaks: Peaks,
+    device: Device | None,
+    per_cycle: Mapping[str, float],
+    recorded_hz: float | None = None,
+) -> Peaks:
     """``peaks`` with the roofs of L1 and L2: bytes in a cycle x clock, at the clock that the FLOP
     peaks are for.
 
     per_cycle: counter -> bytes that the chip moves in a cycle, as its report states. Where it does
     not: L1 from the compute capability, L2 from the product (both in gpus.json). Empty where the
-    clock is not known, and for CPUs.
+    clock is not known, and for CPUs. ``recorded_hz``: the clock of the SMs while all of the work
+    ran; peaks at the boost clock are scaled to it, and those of memory are not.
     """
     gpu = machines.find(device.name) if device is not None else None
     clock = (
@@ -117,6 +123,10 @@ def with_caches(peaks: Peaks, device: Device | None, per_cycle: Mapping[str, flo
     )
     if not peaks.known or not clock or device is None:
         return peaks
+    if recorded_hz and recorded_hz < clock and peaks.kind in ("published", "derived"):
+        flops = {path: peak * recorded_hz / clock for path, peak in peaks.flops.items()}
+        source = f"{peaks.source}, scaled to the recorded {recorded_hz / 1e6:,.0f} MHz"
+        peaks, clock = replace(peaks, flops=flops, source=source), recorded_hz
     at = f"{clock / 1e6:.0f} MHz"
     caches = {
         counter: CachePeak(most * clock, f"{most:,.0f} B per cycle from the report x {at}")
