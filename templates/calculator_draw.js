@@ -20,6 +20,7 @@ const short = (v) => duration({ value: v, low: v, high: v });
 const money = (v) => (v > 0 && v < 0.005 ? "< $0.01" : `$${grouped(v.toFixed(2))}`);
 const dollars = (span) => (span.low === span.high ? money(span.value) : `${money(span.value)} (${money(span.low)} to ${money(span.high)})`);
 const gigabytes = (v) => (v >= 1e9 ? `${digits3(v / 1e9)} GB` : `${digits3(v / 1e6)} MB`);
+const gibibytes = (v) => (v >= 2 ** 30 ? `${digits3(v / 2 ** 30)} GiB` : `${digits3(v / 2 ** 20)} MiB`);
 const percent = (part, places = 1) => `${(part * 100).toFixed(places)}%`;
 const inTwo = (text) => { const at = text.indexOf(" ("); return at < 0 ? [text, ""] : [text.slice(0, at), text.slice(at + 2, -1)]; }; // "3.1 h (2.6 to 3.9 h)" -> ["3.1 h", "2.6 to 3.9 h"]
 const times = (span, factor) => ({ value: span.value * factor, low: span.low * factor, high: span.high * factor });

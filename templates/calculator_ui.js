@@ -196,17 +196,17 @@ const whyNoCost = (a) => {
 };
 const BOUND = ", an upper bound from the sizes of the tensors; PyTorch's allocator may need more, and the command below replays it";
 const memorySaid = ({ limit, fits, lacking, largest, reserve, close }) => {
-  const kept = reserve ? ` (${gigabytes(reserve)} of it reserved for the CUDA context and the allocator)` : "";
+  const kept = reserve ? ` (${gibibytes(reserve)} of it reserved for the CUDA context and the allocator)` : "";
   if (limit === null) return "how much the device has is not known";
-  if (!fits) return `does not fit in ${gigabytes(limit)}${kept}: ${gigabytes(lacking)} are missing; ${largest ? `the largest batch that fits is at most ${grouped(largest)}${reserve ? BOUND : ""}` : "not even one sample fits"}`;
-  return `of ${gigabytes(limit)}: fits${close ? ", but little is left" : ""}${kept}${largest === null ? "" : `; largest batch at most ${grouped(largest)}${reserve ? BOUND : ""}`}`;
+  if (!fits) return `does not fit in ${gibibytes(limit)}${kept}: ${gibibytes(lacking)} are missing; ${largest ? `the largest batch that fits is at most ${grouped(largest)}${reserve ? BOUND : ""}` : "not even one sample fits"}`;
+  return `of ${gibibytes(limit)}: fits${close ? ", but little is left" : ""}${kept}${largest === null ? "" : `; largest batch at most ${grouped(largest)}${reserve ? BOUND : ""}`}`;
 };
 const sentence = (a) => {
   if (a.impossible) return ["There is no such network, so nothing is predicted."];
   const where = `${choice.gpus > 1 ? `${choice.gpus} x ` : ""}${choice.device}`, bold = (text) => make("b", {}, text);
   if (!a.time) return [`Training ${choice.model} on ${where} is not predicted: ${a.reason}.`];
   const lacks = a.room?.fits === false, [time, range] = inTwo(duration(a.training)), epochs = `${grouped(choice.epochs)} ${choice.epochs === 1 ? "epoch" : "epochs"} of ${grouped(choice.samples)} samples`;
-  const parts = lacks ? [bold(`Batch ${grouped(choice.batch)} does not fit on a ${choice.device}`), `: ${gigabytes(a.room.lacking)} of its ${gigabytes(a.room.limit)} are missing, and ${a.room.largest ? `the largest batch that fits is at most ${grouped(a.room.largest)}` : "not even one sample fits"}. If it fitted, `] : [];
+  const parts = lacks ? [bold(`Batch ${grouped(choice.batch)} does not fit on a ${choice.device}`), `: ${gibibytes(a.room.lacking)} of its ${gibibytes(a.room.limit)} are missing, and ${a.room.largest ? `the largest batch that fits is at most ${grouped(a.room.largest)}` : "not even one sample fits"}. If it fitted, `] : [];
   parts.push(`${lacks ? "training" : "Training"} ${choice.model} for ${epochs} at batch ${grouped(choice.batch)} in ${a.choice.precision} on ${where} ${lacks ? "would take" : "takes"} `, bold(`about ${time}`), ` (${range})`);
   if (a.cost && !lacks) { const [cost, costs] = inTwo(dollars(a.cost)); parts.push(" and costs ", bold(`about ${cost}`), `${costs ? ` (${costs})` : ""} ${PAY[choice.pay]} at ${offerSaid(a.offer)}`); }
   return [...parts, "."];
@@ -229,7 +229,7 @@ const figuresOf = (a) => {
     spanBox("An epoch", a.epoch, duration, reason, a.steps ? [`${grouped(a.steps)} ${a.steps === 1 ? "step" : "steps"}`, ...hedge] : []),
     spanBox("The training", a.training, duration, reason, hedge),
     spanBox("Cost", lacks ? null : a.cost, dollars, lacks ? "the batch does not fit in memory" : a.time ? whyNoCost(a) : reason, a.offer ? [`${offerSaid(a.offer)}${a.offer.idle ? `, ${a.offer.idle} idle` : ""}`] : []),
-    room ? box("Memory of a GPU", `~ ${gigabytes(room.whole)}`, [memorySaid(room)], lacks ? "bad" : "") : box("Memory of a GPU", DASH, [a.impossible ? reason : "not known: the trace gave none"], "no"),
+    room ? box("Memory of a GPU", `~ ${gibibytes(room.whole)}`, [memorySaid(room)], lacks ? "bad" : "") : box("Memory of a GPU", DASH, [a.impossible ? reason : "not known: the trace gave none"], "no"),
   ];
 };
 const notesOf = (a) => {
@@ -247,7 +247,7 @@ const notesOf = (a) => {
   if (a.energy) notes.push([`Energy of the GPUs: ${withRange(a.energy.kwh, "kWh")}${a.energy.cost ? `, ${dollars(a.energy.cost)} at the tariff` : ""}, at ${digits3(a.energy.watts)} W a GPU (${a.energy.source}).`, false]);
   return notes;
 };
-const briefOf = (a) => (a.time ? [`~ ${inTwo(duration(a.training))[0]}`, a.room?.fits === false ? "does not fit" : a.cost ? `~ ${inTwo(dollars(a.cost))[0]}` : "no price", a.room ? `~ ${gigabytes(a.room.whole)}` : ""].filter(Boolean).join("   ") : "not predicted");
+const briefOf = (a) => (a.time ? [`~ ${inTwo(duration(a.training))[0]}`, a.room?.fits === false ? "does not fit" : a.cost ? `~ ${inTwo(dollars(a.cost))[0]}` : "no price", a.room ? `~ ${gibibytes(a.room.whole)}` : ""].filter(Boolean).join("   ") : "not predicted");
 function showAnswer(a) {
   const list = byId("troubles"), said = a.impossible ? [...troubles, a.impossible] : troubles;
   list.hidden = said.length === 0;
@@ -311,7 +311,7 @@ function showGpus(answers) {
     if (a.room?.fits !== false && a.cost?.value === cheapest) mark("cheapest", `the lowest predicted cost of the ${priced} devices with a price; compare the ranges, too`);
     const reason = a.impossible ?? a.reason ?? "", { room } = a, lacks = room?.fits === false, why = lacks ? memorySaid(room) : reason, at = (span) => (lacks ? null : span ?? null);
     const memory = room ? make("td", { class: lacks ? "refused" : "est", title: memorySaid(room) }) : nothingCell("not known");
-    if (room) memory.append(lacks ? make("s", {}, gigabytes(room.whole)) : `~ ${gigabytes(room.whole)}`);
+    if (room) memory.append(lacks ? make("s", {}, gibibytes(room.whole)) : `~ ${gibibytes(room.whole)}`);
     const largest = room && room.largest !== null ? make("td", { class: "est" }, `~ ${grouped(room.largest)}`) : nothingCell(room ? "without an end" : "not known");
     const offer = at(a.offer) && [a.offer.price.date && `${a.offer.price.date}${a.offer.price.is_old ? " (old)" : ""}`, offerSaid(a.offer, false)].filter(Boolean).join(", "), range = at(a.training) ? textCell(inTwo(trainings(a.training))[1]) : nothingCell(why), offered = textCell(offer ?? DASH);
     if (offer && a.offer.price.date) offered.title = `${a.offer.price.date}, ${a.offer.price.source}`;

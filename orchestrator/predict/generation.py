@@ -280,7 +280,7 @@ class StepSeconds:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeded:
-    """Bytes on the device, without the activations of prefill."""
+    """Bytes on the device, without the activations of prefill: more is needed."""
 
     JSON_KEYS = ("weights", "cache", "reserve", "total", "limit", "fits", "largest")
     JSON_NAMES: ClassVar = {
@@ -307,12 +307,13 @@ class MemoryNeeded:
 
     @property
     def fits(self) -> bool | None:
-        return None if self.limit is None else self.total <= self.limit
+        """False if weights and cache alone do not fit; None otherwise: activations may not."""
+        return False if self.limit is not None and self.total > self.limit else None
 
     @property
     def largest(self) -> int | None:
-        """The largest batch whose cache fits beside the weights; None if the limit is unknown, or
-        no cache is kept."""
+        """The largest batch whose cache fits beside the weights, an upper bound; None if the limit
+        is unknown, or no cache is kept."""
         if self.limit is None or not self.cache:
             return None
         return max(0, int((self.limit - self.reserve - self.weights) * self.batch / self.cache))

@@ -82,6 +82,12 @@ def size(count: float) -> str:
     return si(count, "B")
 
 
+def memory_size(count: float) -> str:
+    """Return bytes of a device's memory with binary prefixes, as nvidia-smi counts: "40.0 GiB"."""
+    power = next((power for power in range(4) if abs(count) < 999.5 * 1024.0**power), 4)
+    return f"{significant(count / 1024**power)} {('', 'Ki', 'Mi', 'Gi', 'Ti')[power]}B"
+
+
 def percent(share: float) -> str:
     """Return 0.0342 as "3.4%"; "< 0.1%" and "> 99.9%" instead of 0 and 100 for a part."""
     if 0 < share < 0.0005:

@@ -22,6 +22,7 @@ from perfctl.orchestrator.report.numbers import (
     digits,
     dollars,
     duration,
+    memory_size,
     money,
     size,
     with_range,
@@ -163,13 +164,18 @@ def add_memory(times: Sequence[Fact], memory: Room | MemoryNeeded | None, parts:
     the memory consists of."""
     if memory is None:
         return [*times, ("memory", "unknown")]
-    text = size(memory.total)
+    text = memory_size(memory.total)
     if memory.limit is None:
         text += f"; {NO_LIMIT}"
     else:
-        text += f" of {size(memory.limit)}, {fit_words(memory.total, memory.limit, memory.fits)}"
+        text += (
+            f" of {memory_size(memory.limit)}, {fit_words(memory.total, memory.limit, memory.fits)}"
+        )
     if memory.largest is not None:
-        text += f"; largest batch {memory.largest:,}" if memory.largest else "; no sample fits"
+        most = "" if isinstance(memory, Room) else "at most "
+        text += (
+            f"; largest batch {most}{memory.largest:,}" if memory.largest else "; no sample fits"
+        )
     fact = ("memory", f"{text}; {parts}")
     if not is_too_large(memory):
         return [*times, fact]
@@ -179,10 +185,12 @@ def add_memory(times: Sequence[Fact], memory: Room | MemoryNeeded | None, parts:
 
 def fit_words(total: float, limit: float, fits: bool | None) -> str:
     """Return whether so many bytes fit, and how closely."""
+    if fits is None:
+        return "may fit: the activations of the prompt need more"
     if fits:
         return "fits, but little is left" if total > TIGHT_SHARE_MIN * limit else "fits"
     if total > limit:
-        return f"does not fit: {size(total - limit)} are missing"
+        return f"does not fit: {memory_size(total - limit)} are missing"
     return "does not fit: the allocator's free blocks are too small"
 
 
@@ -209,7 +217,7 @@ def _figures(answer: Answer) -> list[Fact]:
 
 def _reserve_words(answer: Answer, room: Room | None) -> str:
     purpose = RESERVED_FOR[answer.device.machine.kind]
-    return f"{size(room.reserve)} of it {purpose}" if room and room.reserve else purpose
+    return f"{memory_size(room.reserve)} of it {purpose}" if room and room.reserve else purpose
 
 
 def host_limit(step: StepTime, name: str = "this step") -> str | None:
@@ -279,8 +287,8 @@ def _batches_table(answer: Answer) -> Table:
         room, memory = training.room, nothing("unknown")
         if room is not None:
             is_tight = room.limit is not None and room.total > TIGHT_SHARE_MIN * room.limit
-            words = {None: "", True: ", little left" if is_tight else ", fits", False: ", too much"}
-            memory = text_cell(size(room.total) + words[room.fits])
+            words = {None: "", True: ", little left" if is_tight else ", fits", False: ", over"}
+            memory = text_cell(memory_size(room.total) + words[room.fits])
         cheapest = None
         if not is_too_large(room):
             costs = (rental.on_demand for rental in _rentals_in_one_instance(training))

@@ -16,8 +16,8 @@ from perfctl.orchestrator.report.numbers import (
     digits,
     dollars,
     duration,
+    memory_size,
     money,
-    size,
     with_range,
 )
 from perfctl.orchestrator.report.predict import (
@@ -109,8 +109,8 @@ def _figures(point: GenerationPoint) -> list[Fact]:
     times.append(("total", f"{duration(point.total)}; {speed}"))
     memory = point.memory
     parts = (
-        f"weights {size(memory.weights)}, cache {size(memory.cache)}, "
-        f"{size(memory.reserve)} reserved"
+        f"weights {memory_size(memory.weights)}, cache {memory_size(memory.cache)}, "
+        f"{memory_size(memory.reserve)} reserved"
     )
     facts = add_memory(times, memory, parts)
     if point.cost is not None:
@@ -140,8 +140,8 @@ def _batches_table(points: Sequence[GenerationPoint], prices: Sequence[Price]) -
                 duration_cell(point.prefill.time),
                 duration_cell(point.first.time) if point.first else nothing("one token"),
                 text_cell(digits(point.tokens_per_second.value)),
-                text_cell(size(point.memory.total)),
-                nothing("unknown") if fits is None else "yes" if fits else "no",
+                text_cell(memory_size(point.memory.total)),
+                "maybe" if fits is None else "no",
                 text_cell(money(cost.dollars.value)) if cost else nothing(_no_cost(point)),
             )
         )

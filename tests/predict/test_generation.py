@@ -89,9 +89,9 @@ def test_weights_and_cache_take_the_bytes_of_their_types() -> None:
             item * cached,
             2**30,
         )
-        assert found.fits is True
+        assert found.fits is None, "the activations of the prompt need more"
         largest = found.largest
-        assert largest == int((80e9 - 2**30 - weight * WEIGHTS) / (item * cached / BATCH))
+        assert largest == int((81_559 * 2**20 - 2**30 - weight * WEIGHTS) / (item * cached / BATCH))
     eight = predicted(engine="tensorrt-llm", precision="fp8").points[0].memory
     assert (eight.weights, eight.cache) == (
         LAYERS * SHAPE.each + 2 * 2 * WIDTH * WORDS + (4 * LAYERS + 2) * WIDTH,

@@ -92,7 +92,7 @@ class Gpu:
     boost_mhz: int
     bandwidth_gbs: float
     memory_gb: list[int]
-    """One for each variant of the product."""
+    """One for each variant of the product, as its name has it."""
     power_w: int | None
     """Highest board power; None if the data sheet states it for more than the device that
     programs see."""
@@ -111,6 +111,9 @@ class Gpu:
     laptop: bool = False
     """True for a laptop part: its clock and power are those of the fastest variant, which makers
     may lower."""
+    memory_mib: list[int] | None = None
+    """Total that nvidia-smi prints for each variant, in MiB (driver R510 and later; with ECC where
+    it is on by default); None where no published table shows it."""
     l2_bytes_per_cycle: int | None = None
     """Bytes that the SMs read from L2 in a cycle; None where no white paper states it."""
 
@@ -200,6 +203,14 @@ class Board:
             if len(self.gpu.memory_gb) == 1
             else f"{self.gpu.name} {self.memory_gb} GB"
         )
+
+    @property
+    def memory_bytes(self) -> float:
+        """Memory that programs see: nvidia-smi's total, else 10^9 bytes per GB of the name, which
+        is less."""
+        if self.gpu.memory_mib is None:
+            return self.memory_gb * 1e9
+        return self.gpu.memory_mib[self.gpu.memory_gb.index(self.memory_gb)] * float(1 << 20)
 
 
 def class_of(gpu: Gpu) -> str:
@@ -369,14 +380,14 @@ def named(name: str) -> Device:
 
 
 def of_board(board: Board) -> Machine:
-    """Peaks from the table of devices; memory in bytes as the data sheet's GB of 10^9."""
+    """Peaks and memory from the table of devices."""
     gpu = board.gpu
     return Machine(
         name=board.name,
         kind="gpu",
         flops_per_second=flops_per_second(gpu),
         bytes_per_second=gpu.bandwidth_gbs * 1e9,
-        memory_bytes=board.memory_gb * 1e9,
+        memory_bytes=board.memory_bytes,
         sms=gpu.sms,
         clock_hz=gpu.boost_mhz * 1e6,
         power_w=gpu.power_w,

@@ -21,9 +21,24 @@ def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
     assert (machine.name, machine.kind, machine.sms) == ("T4", "gpu", 40)
     assert machine.flops_per_second["fp32"] == 40 * 128 * 1590e6  # SMs x FLOPs a cycle x clock
     assert machine.bytes_per_second == 320e9
-    assert machine.memory_bytes == 16e9
+    assert machine.memory_bytes == 15_360 * 2**20, "as nvidia-smi prints it"
     assert device.note is None
     assert device.power_w == 70
+
+
+@pytest.mark.parametrize(
+    ("name", "expected_bytes"),
+    [
+        pytest.param("H100 SXM5", 81_559 * 2**20, id="sold as 80 GB"),
+        pytest.param("A100-SXM4-80GB", 81_920 * 2**20, id="one of two sizes"),
+        pytest.param("V100 SXM2 32 GB", 32_768 * 2**20, id="one of two sizes of one product"),
+        pytest.param("GTX 1080", 8e9, id="no table shows it: 10^9 bytes per GB"),
+    ],
+)
+def test_memory_is_the_total_of_nvidia_smi_where_it_is_known(
+    name: str, expected_bytes: float
+) -> None:
+    assert named(name).machine.memory_bytes == expected_bytes
 
 
 def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand() -> None:

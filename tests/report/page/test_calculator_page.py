@@ -117,7 +117,7 @@ def test_what_does_not_fit_says_by_how_much_and_a_precision_without_a_peak_gives
         let batch = 1; while (fits(batch + 1)) batch += 1; return batch; }""")
     assert (
         f"the largest batch that fits is at most {largest:,}." in said
-        and "GB of its 16 GB are missing" in said
+        and "GiB of its 15 GiB are missing" in said
     )
     assert "does not fit in memory" in visit.locator("#curve svg").text_content()
     row = visit.locator("#gpus tr", has=visit.get_by_role("button", name="T4", exact=True))
