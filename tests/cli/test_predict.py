@@ -12,7 +12,7 @@ from tests.cli.predict_calls import NET, ask
 
 SIZES = ("1", "2", "8", "64", "512")
 SPEC = (
-    "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16,tensor_fp16_tflops=65,sms=40,"
+    "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16.10612736,tensor_fp16_tflops=65,sms=40,"
     "clock_mhz=1590"
 )
 
@@ -74,7 +74,7 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
     memory = said.json["batches"][0]["memory"]
     assert memory["fits"] is False
     assert memory["reserve_bytes"] == 2**30
-    assert memory["missing_bytes"] == memory["needed_bytes"] + 2**30 - 16e9 > 0
+    assert memory["missing_bytes"] == memory["needed_bytes"] + 2**30 - 15 * 2**30 > 0
     largest = memory["largest_batch"]
     edges = perfctl(
         "predict", model, "--batches", f"{largest},{largest + 1}", "--device", "T4", "--json"
@@ -85,10 +85,10 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
             "predict", model, "--batch", 512, "--device", "T4", "--dataset-size", 1000
         ).out.split()
     )
-    whole = (memory["needed_bytes"] + 2**30) / 1e9
-    kept = "1.07 GB of it reserved for the CUDA context and cuDNN"
-    assert f"{whole:.3g} GB of 16.0 GB, does not fit:" in text and kept in text
-    assert f"{memory['missing_bytes'] / 1e9:.3g} GB are missing" in text
+    whole = (memory["needed_bytes"] + 2**30) / 2**30
+    kept = "1.00 GiB of it reserved for the CUDA context and cuDNN"
+    assert f"{whole:.3g} GiB of 15.0 GiB, does not fit:" in text and kept in text
+    assert f"{memory['missing_bytes'] / 2**30:.3g} GiB are missing" in text
     assert f"largest batch {largest}" in text
     assert "Cost of" not in text
 

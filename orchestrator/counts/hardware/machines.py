@@ -430,7 +430,7 @@ def by_hand(text: str) -> Device:
         kind=kind,
         flops_per_second=paths,
         bytes_per_second=figure["bandwidth_gbs"] * 1e9,
-        memory_bytes=figure["memory_gb"] * 1e9,
+        memory_bytes=float(round(figure["memory_gb"] * 1e9)),
         sms=int(figure["sms"]) if "sms" in figure else None,
         clock_hz=figure["clock_mhz"] * 1e6 if "clock_mhz" in figure else None,
         power_w=figure.get("power_w"),
