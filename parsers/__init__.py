@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.common.parts import Part, of_file
-from perfctl.parsers.unknown import LFS, is_tar, why_unknown
+from perfctl.parsers.unknown import LFS, why_unknown
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 
@@ -29,7 +29,6 @@ __all__ = [
     "ReportError",
     "captures",
     "find",
-    "is_tar",
     "leader",
     "leaders",
     "no_collection",
@@ -54,34 +53,24 @@ class Parser:
     """Keywords of ``perfctl.parsers.parse`` that the module's ``parse`` takes."""
     joins_files: bool = False
     """Whether several files may be one report of this format: the module has ``leader(path)``."""
-    is_refused: bool = False
-    """Whether ``parse`` only names the release that was the last to read the format."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a
         folder. Never raises."""
         return bool(self._load().sniff(path, head))
 
-    def parse(
-        self,
-        path: Path,
-        *,
-        source: bool = False,
-        single_operators: bool = True,
-        capture: Path | None = None,
-    ) -> Report:
-        """``op_calls`` is empty without ``single_operators``. Raises ReportError when the file
-        is broken."""
-        if capture is not None and "capture" not in self.options:
+    def parse(self, path: Path, **options: Any) -> Report:
+        """Read the file with the ``options`` of ``perfctl.parsers.parse`` that its format has.
+        Raises ReportError when the file is broken."""
+        if options.get("capture") is not None and "capture" not in self.options:
             reason = (
                 f"--capture needs a Kineto trace, but this report is of another kind ({self.name})"
             )
             remedy = "Name a Kineto trace, or omit --capture"
             raise ReportError(path, "unknown", reason, remedy)
-        values = {"source": source, "single_operators": single_operators, "capture": capture}
-        taken = {option: values[option] for option in self.options}
+        own_options = {name: value for name, value in options.items() if name in self.options}
         with no_collection():
-            report: Report = self._load().parse(path, **taken)
+            report: Report = self._load().parse(path, **own_options)
         return report
 
     def leader(self, path: Path) -> Path:
@@ -101,7 +90,7 @@ PARSERS: tuple[Parser, ...] = (
     Parser("rocprofv3 database", "rocm.rocpd"),
     Parser("rocprofv3 JSON", "rocm.json"),
     Parser("rocprofv3 CSV", "rocm.csv", joins_files=True),
-    Parser("rocprof v1 and rocprof-compute", "rocm.refused", joins_files=True, is_refused=True),
+    Parser("rocprof v1 and rocprof-compute", "rocm.refused", joins_files=True),
     Parser("Proton profile", "proton"),
     Parser("PyTorch memory snapshot", "memory_snapshot"),
     Parser("Kineto trace", "kineto.trace", ("single_operators", "capture")),
@@ -204,14 +193,9 @@ def parse(
     return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 
-def reports(
-    path: Path | str,
-    *,
-    source: bool = False,
-    single_operators: bool = True,
-    capture: Path | None = None,
-) -> Iterator[Part]:
+def reports(path: Path | str, **options: Any) -> Iterator[Part]:
     """Read every run that a file holds: logs often have the outputs of several in a row.
+    ``options``: those of ``parse``.
 
     Use each report before the next: the text it was read from is kept until then. An output that
     stands in the file twice is read once. Raises ReportError where the file is missing, not
@@ -221,7 +205,7 @@ def reports(
 
     path = Path(path)
     try:
-        report = parse(path, source=source, single_operators=single_operators, capture=capture)
+        report = parse(path, **options)
     except Joined as joined:
         parser = sniff(path)
         assert parser is not None
@@ -257,9 +241,8 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
 
 def leaders(paths: Iterable[Path]) -> list[Path]:
     """Those of the paths that are not read as part of another one of them."""
-    given = list(dict.fromkeys(paths))
-    firsts = {path: path if path.is_dir() else leader(path) for path in given}
-    return [path for path in given if firsts[path] == path or firsts[path] not in firsts]
+    firsts = {path: leader(path) for path in paths}
+    return [path for path, first in firsts.items() if first == path or first not in firsts]
 
 
 def captures(folder: Path) -> list[Path]:
@@ -269,8 +252,8 @@ def captures(folder: Path) -> list[Path]:
 
     if not (folder / DETAILS).is_file():
         return []
-    found: list[Path] = import_module("perfctl.parsers.kineto.captures").in_folder(folder)
-    return found
+    paths: list[Path] = import_module("perfctl.parsers.kineto.captures").in_folder(folder)
+    return paths
 
 
 def leader(path: Path) -> Path:

@@ -10,7 +10,7 @@ or calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -68,7 +68,7 @@ class Found:
     layer: Integers
     """Innermost range that names a layer; other ranges may lie between it and the call."""
     step: Integers
-    """By time (see ``_in_time``) where the call's own thread has none."""
+    """By time (see ``_find_in_time``) where the call's own thread has none."""
 
 
 class Nest:
@@ -133,20 +133,6 @@ class Nest:
             before[self._group[before] != self._group[at]] = NOBODY
             at = _climb(self._rungs, self._end, before, end)
 
-    def only(self, among: Integers) -> Callable[[Integers, Integers], Integers]:
-        """As ``innermost``, among the intervals of these numbers alone; places of all stay
-        valid."""
-        is_chosen = np.zeros(len(self._order), bool)
-        is_chosen[among] = True
-        chosen = np.flatnonzero(is_chosen[self._order])
-        numbers, ends = np.append(self._order[chosen], NOBODY), self._end[chosen]
-        rungs = _rungs(self._group[chosen], ends)
-        nearest = np.searchsorted(chosen, np.arange(len(self._order)), side="right") - 1
-        if chosen.size:  # of every place, the last of these at or before it in its group
-            nearest[self._group[chosen[nearest]] != self._group] = NOBODY
-        nearest = np.append(nearest, NOBODY)
-        return lambda places, end: numbers[_climb(rungs, ends, nearest[places], end)]
-
 
 class Attribution:
     """The ranges of a report, to look up which of them enclose a launch call.
@@ -159,17 +145,19 @@ class Attribution:
     ) -> None:
         """``layer``, ``step`` and ``phase`` mark the ranges that name one."""
         self._ranges = ranges
-        self._stack = np.flatnonzero(push_pop)
-        self._numbers = np.append(self._stack, NOBODY)
-        self._on_stack = ranges.take(self._stack)
-        self._nest = Nest(self._on_stack.thread, self._on_stack.start, self._on_stack.end)
-        marks = {"layer": layer, "step": step, "phase": phase}
-        self._marked = {name: np.flatnonzero(mark[self._stack]) for name, mark in marks.items()}
-        self._only = {name: self._nest.only(mark) for name, mark in self._marked.items()}
+        marks = {"any": push_pop, "layer": layer, "step": step, "phase": phase}
+        self._numbers: dict[str, Integers] = {}
+        self._nests: dict[str, Nest] = {}
+        for name, mark in marks.items():
+            numbers = np.flatnonzero(push_pop & mark)
+            marked = ranges.take(numbers)
+            self._numbers[name] = np.append(numbers, NOBODY)
+            self._nests[name] = Nest(marked.thread, marked.start, marked.end)
+        stack, nest = self._numbers["any"][:-1], self._nests["any"]
         parent = np.full(len(ranges.start), NOBODY)
         depth = parent.copy()
-        parent[self._stack] = _pick(self._stack, self._nest.parents())
-        depth[self._stack] = self._nest.depths()
+        parent[stack] = self._numbers["any"][nest.parents()]
+        depth[stack] = nest.depths()
         self._tree = parent, depth
 
     def tree(self) -> tuple[Integers, Integers]:
@@ -178,45 +166,46 @@ class Attribution:
 
     def of_calls(self, calls: Spans) -> Found:
         """Find what encloses each call."""
-        places = self._nest.places(calls.thread, calls.start)
-        return Found(
-            innermost=self._numbers[self._nest.innermost(places, calls.end)],
-            layer=self._numbers[self._only["layer"](places, calls.end)],
-            step=self._find_marked("step", places, calls),
-        )
+        innermost, layer = (self._find_around(mark, calls) for mark in ("any", "layer"))
+        return Found(innermost, layer, self._find_around_or_in_time("step", calls))
 
     def of_ranges(self) -> tuple[Integers, Integers]:
         """Return (step range, phase range) around every range; a step range is its own step."""
-        places = self._nest.places(self._ranges.thread, self._ranges.start)
-        step = self._find_marked("step", places, self._ranges)
-        return step, self._find_marked("phase", places, self._ranges)
+        step, phase = (
+            self._find_around_or_in_time(mark, self._ranges) for mark in ("step", "phase")
+        )
+        return step, phase
 
-    def _find_marked(self, mark: str, places: Integers, spans: Spans) -> Integers:
-        marked = self._marked[mark]
-        if not marked.size:
-            return np.full(len(places), NOBODY)
-        found = self._only[mark](places, spans.end)
-        missing = np.flatnonzero(found < 0)
-        if missing.size:
-            found[missing] = self._in_time(spans.take(missing), marked)
-        return np.asarray(self._numbers[found])
+    def _find_around(self, mark: str, spans: Spans) -> Integers:
+        """Return the innermost range with the mark around each span, on its own thread."""
+        nest = self._nests[mark]
+        places = nest.places(spans.thread, spans.start)
+        return np.asarray(self._numbers[mark][nest.innermost(places, spans.end)])
 
-    def _in_time(self, spans: Spans, marked: Integers) -> Integers:
-        """The marked range of the same process, on any thread, that lies around each span in time.
+    def _find_around_or_in_time(self, mark: str, spans: Spans) -> Integers:
+        around, marked = self._find_around(mark, spans), self._numbers[mark][:-1]
+        missing = np.flatnonzero(around < 0)
+        if marked.size and missing.size:
+            around[missing] = self._find_in_time(spans.take(missing), marked)
+        return around
+
+    def _find_in_time(self, spans: Spans, marked: Integers) -> Integers:
+        """Return the marked range of the same process, on any thread, that lies around each span in
+        time.
 
         Autograd launches from a thread of its own, where the loop's ranges are not. The result is
         NOBODY for a process in which several threads have such ranges: the work could belong to any
         of them.
         """
-        inside = self._on_stack.take(marked)
-        alone = np.zeros(len(marked), bool)
+        inside = self._ranges.take(marked)
+        is_only = np.zeros(len(marked), bool)
         for process in np.unique(inside.process):
             members = inside.process == process
-            alone[members] = np.unique(inside.thread[members]).size == 1
-        inside = inside.take(np.flatnonzero(alone))
+            is_only[members] = np.unique(inside.thread[members]).size == 1
+        inside = inside.take(np.flatnonzero(is_only))
         nest = Nest(inside.process, inside.start, inside.end)
-        found = nest.innermost(nest.places(spans.process, spans.start), spans.end)
-        return _pick(marked[alone], found)
+        places = nest.places(spans.process, spans.start)
+        return _pick(marked[is_only], nest.innermost(places, spans.end))
 
 
 def _pick(values: Integers, index: Integers) -> Integers:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections import Counter as Tally
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from sys import intern
 from typing import NamedTuple
@@ -26,7 +25,13 @@ from perfctl.parsers.common.numbers import (
 )
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import MonitorText, Readings, Rounds, half, ordinal, report
+from perfctl.parsers.monitors.readings import (
+    MonitorText,
+    Readings,
+    Rounds,
+    make_cut_cell_gap,
+    ordinal,
+)
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report
 
@@ -230,16 +235,12 @@ def parse(path: Path) -> Report:
         ]
         stamp = read_stamp(printed, day_first=bool(day_first))
         readings.add(stamp, rounds.count(device, begins=begins), device, cells)
-    return replace(
-        report(
-            TOOL,
-            form,
-            text,
-            readings,
-            gaps=gaps,
-            notes=(*notes, *describe_way(rows, way)),
-            unknown=unknown_units(first),
-        ),
+    return text.make_report(
+        form,
+        readings,
+        gaps,
+        notes=(*notes, *describe_way(rows, way)),
+        unknown=unknown_units(first),
         devices=readings.describe_devices(facts),
         environment=environment_of(facts),
     )
@@ -421,7 +422,7 @@ def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
     if not cell[-1:].isdigit() or read_quantity(cell, "")[0] is None:
         return []
     row.cells[-1] = ""
-    return [half(name)]
+    return [make_cut_cell_gap(name)]
 
 
 def environment_of(facts: Mapping[int | None, dict[str, str]]) -> dict[str, str]:

@@ -100,7 +100,7 @@ class Readings:
                 self._seen.add(column.field)
                 values[column.field] = self._read_value(column.field, column.unit, text)
         if values:
-            fields = {quantity: values.get(quantity) for quantity in QUANTITIES}
+            fields = dict.fromkeys(QUANTITIES) | values
             self.samples.append(Sample(at_ns, **fields, device_index=device))
 
     def _read_value(self, quantity: str, unit: str, text: str) -> int | float | None:
@@ -144,13 +144,12 @@ class Readings:
             sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
         devices = []
         for index in sorted(facts, key=lambda index: -1 if index is None else index):
-            known, totals = facts[index], sizes.get(index, set()) - {None}
+            stated, totals = facts[index], sizes.get(index, set()) - {None}
             size = totals.pop() if len(totals) == 1 else None
-            name, driver = known.get("name", known.get("gpu_name")), known.get("driver_version")
+            name, driver = stated.get("name", stated.get("gpu_name")), stated.get("driver_version")
             if name or driver or size:
-                devices.append(
-                    Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
-                )
+                device = Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
+                devices.append(device)
         return tuple(devices)
 
     def summaries(self) -> list[Summary]:
@@ -280,7 +279,7 @@ def ordinal(text: str) -> int | None:
     return int(text) if _ORDINAL.fullmatch(text) else None
 
 
-def half(name: str) -> Gap:
+def make_cut_cell_gap(name: str) -> Gap:
     """Return the gap for the cell at the end of a file without a line end."""
     return Gap(
         f"sample:{name}", "unreadable", "the file ends inside its last number, which was skipped"
@@ -300,29 +299,30 @@ class MonitorText(ToolText):
             self.interval_ns = int(match["dcgm"] or match["value"]) * scale or None
         super().stray(line)
 
-
-def report(
-    tool: str,
-    form: str,
-    text: MonitorText,
-    readings: Readings,
-    *,
-    gaps: Iterable[Gap] = (),
-    no_devices: str = "",
-    notes: Iterable[Diagnostic] = (),
-    unknown: Iterable[Diagnostic] = (),
-) -> Report:
-    """Return what every monitoring tool's report has. ``no_devices``: why it names none."""
-    unnamed = [Gap("device", "not_available", no_devices)] if no_devices else []
-    span = readings.span
-    return Report(
-        tool=tool,
-        path=text.path,
-        form=form,
-        samples=readings.samples,
-        summaries=tuple(readings.summaries()),
-        gaps=(*gaps, *readings.gaps(), *unnamed),
-        diagnostics=(*notes, *readings.diagnostics(), *text.diagnostics(), *unknown),
-        started_at=readings.started_at,
-        duration_ns=span[1] - span[0] if span else None,
-    )
+    def make_report(
+        self,
+        form: str,
+        readings: Readings,
+        gaps: Iterable[Gap] = (),
+        notes: Iterable[Diagnostic] = (),
+        unknown: Iterable[Diagnostic] = (),
+        no_devices: str = "",
+        **fields: Any,
+    ) -> Report:
+        """Return the report of the readings, with further ``fields``. ``notes`` and ``unknown``
+        stand before and behind the diagnostics of readings and lines; ``no_devices`` is the reason
+        why the file names no device."""
+        unnamed = [Gap("device", "not_available", no_devices)] if no_devices else []
+        span = readings.span
+        return Report(
+            tool=self._tool,
+            path=self.path,
+            form=form,
+            samples=readings.samples,
+            summaries=tuple(readings.summaries()),
+            gaps=(*gaps, *readings.gaps(), *unnamed),
+            diagnostics=(*notes, *readings.diagnostics(), *self.diagnostics(), *unknown),
+            started_at=readings.started_at,
+            duration_ns=span[1] - span[0] if span else None,
+            **fields,
+        )
