@@ -25,10 +25,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from perfctl.parsers.kineto.events import Events, collect
 from perfctl.parsers.kineto.nesting import NOWHERE, Nesting, assign_operators
@@ -67,6 +68,7 @@ _MATCHED_BY = {
 }
 
 
+C = TypeVar("C")
 Replay = list[Kernel]
 """The kernels of one launch of a graph, in order of their start."""
 
@@ -321,36 +323,25 @@ def _named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Pa
 def _explain_by_captures(
     explained: ExplainedGraphs, replays: list[Replay], sets: Sequence[CaptureSet]
 ) -> None:
-    """Give the kernels of ``replays`` the layers of their captures. The set counts whose graphs are
-    most like the next replays, one for one and in order. Where it has more graphs than there are
-    replays, or they are out of step, the one graph counts that is most like the next."""
+    """Give the kernels of ``replays`` the layers of their captures."""
     replayed = Counter[CaptureSet]()
     spans: defaultdict[Path, set[int]] = defaultdict(set)
     """File -> spans that launched matched kernels while they were captured."""
     for _, group in groupby(replays, key=lambda replay: replay[0].step):
-        rest = list(group)
-        while rest:
-            candidates: list[tuple[CaptureSet, Sequence[CapturedGraph]]] = []
-            for capture_set in sets:
-                if len(capture_set.graphs) <= len(rest):
-                    candidates.append((capture_set, capture_set.graphs))
-                elif len(rest) == 1:
-                    candidates += [(capture_set, [graph]) for graph in capture_set.graphs]
-            best = _find_most_alike(
-                sum(map(_share_of_namesakes, rest, graphs)) / len(graphs)
-                for _, graphs in candidates
-            )
+        replays_left = list(group)
+        while replays_left:
+            best = _find_captured(replays_left, sets)
             if best is None:
-                for replay in rest:
+                for replay in replays_left:
                     explained.add_replay(replay)
                 break
-            captured, graphs = candidates[best]
+            captured, graphs = best
             replayed[captured] += 1
-            for replay, graph in zip(rest, graphs, strict=False):
+            for replay, graph in zip(replays_left, graphs, strict=False):
                 match = _match_kernels(replay, graph)
                 explained.add_replay(replay, captured.name, match)
                 spans[captured.path].update(one.span for one in match.references.values())
-            rest = rest[len(graphs) :]
+            del replays_left[: len(graphs)]
     covers_trace = bool(explained.operators.environment.get(COVERS))
     steps = len({replay[0].step for replay in replays})
     sets_of_files = Counter(used.path for used in replayed)
@@ -362,6 +353,23 @@ def _explain_by_captures(
             if not covers_trace:  # the calls are those of a step
                 times = 0 if times % steps else times // steps
             explained.operators = _join_operators(explained.operators, shapes, times)
+
+
+def _find_captured(
+    replays: Sequence[Replay], sets: Iterable[CaptureSet]
+) -> tuple[CaptureSet, Sequence[CapturedGraph]] | None:
+    """Return the set whose graphs are most like the next replays, one for one and in order. Where
+    it has more graphs than there are replays, or they are out of step, the one graph counts that is
+    most like the next."""
+    candidates: list[tuple[CaptureSet, Sequence[CapturedGraph]]] = []
+    for capture_set in sets:
+        if len(capture_set.graphs) <= len(replays):
+            candidates.append((capture_set, capture_set.graphs))
+        elif len(replays) == 1:
+            candidates += [(capture_set, [graph]) for graph in capture_set.graphs]
+    return _find_most_alike(
+        candidates, lambda pair: sum(map(_share_of_namesakes, replays, pair[1])) / len(pair[1])
+    )
 
 
 def find_replays(kernels: Iterable[Kernel], graphs: set[int]) -> list[Replay]:
@@ -379,11 +387,10 @@ def _group_in_time(kernels: Iterable[Kernel], field: str) -> dict[int | None, li
     return groups
 
 
-def _find_most_alike(shares: Iterable[float]) -> int | None:
-    """Return the position of the largest share of namesakes; None where nothing is alike."""
-    known = list(shares)
-    best = max(known, default=0.0)
-    return known.index(best) if best >= NAMESAKES_MIN else None
+def _find_most_alike(candidates: Iterable[C], share_of: Callable[[C], float]) -> C | None:
+    """Return the candidate with the largest share of namesakes; None where nothing is alike."""
+    best = max(candidates, key=share_of, default=None)
+    return None if best is None or share_of(best) < NAMESAKES_MIN else best
 
 
 def _share_of_namesakes(kernels: Sequence[Kernel], references: Sequence[Reference]) -> float:
@@ -462,10 +469,8 @@ def explain_by_eager(
         step = replay[0].step
         if step is None or step not in matches:
             kernels = replay if step is None else steps[step]
-            best = _find_most_alike(_share_of_namesakes(kernels, known) for known in references)
-            matches[step] = _UNMATCHED
-            if best is not None:
-                matches[step] = _match_kernels(kernels, references[best])
+            best = _find_most_alike(references, partial(_share_of_namesakes, kernels))
+            matches[step] = _UNMATCHED if best is None else _match_kernels(kernels, best)
         explained.add_replay(replay, f"{name}, without graphs", matches[step])
     if any(launch.matched for launch in explained.launches):
         explained.sources = [name]

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
+from typing import get_type_hints
 
 from perfctl.parsers import parse as parse_report
-from perfctl.parsers.common.doubts import not_understood, others, words
+from perfctl.parsers.common.doubts import not_understood, others
 from perfctl.parsers.common.tables import Column, Table, read_text, split_csv
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
@@ -20,7 +21,6 @@ MARK = "# perfctl samples "
 VERSION = 1
 SMI_SUFFIX = ".nvidia-smi.csv"
 _NOT_OF_GPU = ("at_ns", "device_index", "allocated_bytes", "reserved_bytes")
-_REALS = words("gpu_utilisation power_w temperature_c energy_j process_utilisation host_cpu")
 _GPU_FIELDS = [name for name in Sample._fields if name not in _NOT_OF_GPU and "host" not in name]
 
 
@@ -35,11 +35,10 @@ def _read_real(cell: str) -> float | None:
     return value
 
 
+_READERS = {float | None: _read_real, str | None: read_text}
 _COLUMNS = [
-    Column("throttle_reasons", read=read_text)
-    if name == "throttle_reasons"
-    else Column(name, read=_read_real if name in _REALS else _read_integer)
-    for name in Sample._fields
+    Column(name, read=_READERS.get(hint, _read_integer))
+    for name, hint in get_type_hints(Sample).items()
 ]
 """One column per field of Sample; a cell that cannot be read raises ValueError."""
 
