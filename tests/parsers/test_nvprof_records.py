@@ -76,15 +76,6 @@ def written(tmp_path: Path, text: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", ["trace.txt", "trace.csv", "summary.txt"])
-def test_files_are_recognised_by_content(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "anything"
-    path.write_bytes((DATA / name).read_bytes())
-    found = sniff(path)
-    assert found is not None
-    assert found.name == "nvprof text"
-
-
 def test_a_run_without_a_table_is_refused_with_nvprofs_own_words(tmp_path: Path) -> None:
     text = (
         "==9== NVPROF is profiling process 9, command: x\n==9== Warning: No CUDA application was "

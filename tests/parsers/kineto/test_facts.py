@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers.kineto import trace as kineto_trace
-from perfctl.records.report import Report
-from tests.make.kineto import Event, event, read
+from tests.make.kineto import Event, read
 from tests.make.kineto import operation as cpu_operation
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -19,10 +18,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def operation(name: str = "aten::mm", ts: object = 1, dur: object = 2, external: int = 1) -> Event:
     return cpu_operation(name, ts, dur, external)
-
-
-def reasons(report: Report) -> dict[str, str]:
-    return {gap.quantity: f"{gap.state}: {gap.reason}" for gap in report.gaps}
 
 
 @pytest.mark.parametrize(
@@ -66,24 +61,6 @@ def test_versions_are_read_from_cuda_and_hip_numbers(
     assert read(tmp_path, operation(), **metadata).environment == {
         **expected,
         "schema_version": "1",
-    }
-
-
-def test_a_trace_with_copies_alone_says_that_no_kernel_is_in_it(tmp_path: Path) -> None:
-    found = reasons(read(tmp_path, operation(), event("gpu_memcpy", "Memcpy HtoD", 5, 4, bytes=8)))
-    assert found["kernel"].startswith("not_collected: the trace holds copies but no kernel:")
-    assert "operation.device_ns" not in found
-    bare = reasons(read(tmp_path, operation(dur=None)))
-    assert bare["kernel"].startswith("not_collected: the trace holds no GPU activity:")
-    assert bare["operation.device_ns"] == bare["kernel"]
-    assert bare["operation.cpu_ns"].startswith("unreadable")
-    assert "operation.cpu_ns" not in found
-    ranged = reasons(read(tmp_path, event("user_annotation", "open", 1, None), operation()))
-    assert ranged.keys() == {
-        "kernel",
-        "operation.device_ns",
-        "operation.flops",
-        "operation.memory_bytes",
     }
 
 

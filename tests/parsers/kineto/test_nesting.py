@@ -36,21 +36,6 @@ def nest(
     return Nesting(events, [Place(*probe) for probe in probes])
 
 
-def test_at_every_nanosecond_the_span_that_runs_is_found_before_time_zero_too() -> None:
-    """161 spans of one nanosecond each, one after another: a span holds its begin and not
-    its end."""
-    moments = range(-80, 81)
-    found = nest(
-        *(span(at, at + 1) for at in moments),
-        probes=[(0, at) for at in (*moments, -81, 81)],
-        memory=[*((0, at, 1000 + at) for at in moments), (0, -81, 7), (0, 81, 7)],
-    )
-    assert found.probed == [*range(161), -1, -1]
-    assert found.memory == [1000 + at for at in moments]
-    assert found.parents == [-1] * 161
-    assert found.order == list(range(161))
-
-
 def test_bytes_count_in_the_innermost_span_of_their_thread_and_in_all_around_it() -> None:
     found = nest(
         span(0, 100),

@@ -114,10 +114,6 @@ def timed(*stamps: Stamp | None, interval_ns: int | None = None) -> Readings:
     return readings
 
 
-def moments(readings: Readings) -> list[int]:
-    return [sample.at_ns for sample in readings.samples]
-
-
 def reason_of(readings: Readings) -> str | None:
     return next((gap.reason for gap in readings.gaps() if gap.quantity == "sample.at_ns"), None)
 
@@ -127,49 +123,7 @@ NO_ZONE = Diagnostic(
 )
 
 
-def test_stamps_have_a_start_and_a_length_whatever_their_order() -> None:
-    assert (Readings().started_at, Readings().span) == (None, None)
-    seconds = (4 * 10**9, 10**9, 3 * 10**9)
-    readings = timed(*(Stamp(ns, zoned=True) for ns in seconds), interval_ns=5)
-    assert moments(readings) == list(seconds)
-    assert (readings.started_at, readings.span) == ("1970-01-01T00:00:01Z", (10**9, 4 * 10**9))
-    assert (reason_of(readings), readings.diagnostics()) == (None, [])
-
-
 def test_one_stamp_without_a_zone_leaves_the_start_unknown_and_says_how_it_was_taken() -> None:
     readings = timed(Stamp(10**9, zoned=True), Stamp(3 * 10**9, zoned=False))
     assert (readings.started_at, readings.span) == (None, (10**9, 3 * 10**9))
     assert (reason_of(readings), readings.diagnostics()) == (None, [NO_ZONE])
-
-
-@pytest.mark.parametrize(
-    ("interval_ns", "counted", "reason"),
-    [
-        (
-            250,
-            [0, 250, 500],
-            (
-                "no timestamps: perfctl counted times from the first sample with the stated interval "
-                "of 250 ns"
-            ),
-        ),
-        (None, [0, 1, 2], "no timestamps: the value is the number of the sample, not a time"),
-    ],
-)
-def test_readings_without_stamps_are_counted(
-    interval_ns: int | None, counted: list[int], reason: str
-) -> None:
-    readings = timed(None, None, None, Stamp(10**9, zoned=True), interval_ns=interval_ns)
-    assert moments(readings) == [*counted, 10**9]
-    assert reason_of(readings) == reason
-    assert (readings.started_at, readings.span, readings.diagnostics()) == (None, None, [])
-
-
-def test_times_of_day_are_no_start_and_their_missing_date_is_the_gap() -> None:
-    readings = timed(Stamp(10**9, zoned=False), Stamp(4 * 10**9, zoned=False))
-    readings.since_midnight = True
-    assert (readings.started_at, readings.span) == (None, (10**9, 4 * 10**9))
-    assert readings.diagnostics() == []
-    assert reason_of(readings) == (
-        "times of day without a date: times count from the first midnight"
-    )
