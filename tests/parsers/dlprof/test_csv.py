@@ -40,38 +40,11 @@ def test_a_folder_of_dlprof_files_is_one_report(report: Report) -> None:
     assert (report.tool, report.tool_version, report.duration_ns) == ("dlprof", "1.8.0", 1000000)
 
 
-def test_files_are_recognised_by_content_whatever_they_are_called(tmp_path: Path) -> None:
-    shutil.copy(FOLDER / "dlprof_iteration.csv", tmp_path / "a.csv")
-    shutil.copy(FOLDER / "dlprof_summary.csv", tmp_path / "b.csv")
-    (only,) = find(tmp_path)
-    assert only == tmp_path
-    assert parse(only).form == "DLProf CSV: iteration, summary"
-
-
-def test_several_summaries_side_by_side_are_several_reports(tmp_path: Path) -> None:
-    for name in ("b16.csv", "b32.csv"):
-        shutil.copy(FOLDER / "dlprof_summary.csv", tmp_path / name)
-    assert find(tmp_path) == [tmp_path / "b16.csv", tmp_path / "b32.csv"]
-
-
 def test_other_files_beside_the_report_are_named(tmp_path: Path) -> None:
     copied(tmp_path, "dlprof_summary.csv")
     (tmp_path / "memory.csv").write_text("timestamp, memory.used [MiB]\n1, 2\n")
     assert find(tmp_path) == [tmp_path]
     assert any("memory.csv" in entry.text for entry in parse(tmp_path).diagnostics)
-
-
-def test_a_layer_comes_from_a_range_or_a_module_path_or_the_calls_of_modules(
-    report: Report,
-) -> None:
-    placed = [(kernel.layer, kernel.direction, kernel.layer_source) for kernel in report.kernels]
-    assert [kernel.step for kernel in report.kernels] == [2, 1, 1]
-    assert placed == [
-        ("conv1", "forward", "range"),
-        ("features.0", "backward", "operation"),
-        ("net", "forward", "operation"),
-    ]
-    assert not [gap for gap in report.gaps if gap.quantity == "kernel.layer"]
 
 
 def test_an_empty_file_in_the_folder_is_a_gap(tmp_path: Path) -> None:
@@ -86,14 +59,6 @@ def test_expert_systems_feedback_is_a_diagnostic_and_so_is_rounding(report: Repo
     said = [entry.text for entry in report.diagnostics]
     rounded = "DLProf rounds percentages to one decimal in CSV: 0.0% means any value below 0.05%"
     assert {"5 ops could use tensor cores. Try AMP", rounded} <= set(said)
-
-
-def test_tables_of_other_tools_are_not_dlprofs(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(
-        '"ID","Kernel Name","Metric Name","Metric Value"\n"0","k","m","1"\n'
-    )
-    (tmp_path / "b.csv").write_text("Summary Report\nfoo,1\n")
-    assert find(tmp_path) == []
 
 
 def test_the_1_8_0_folder_has_its_operations_once(reports: Path) -> None:

@@ -112,27 +112,6 @@ def test_of_two_ranges_that_cross_each_says_something_only_while_it_runs() -> No
     assert found.outside == {0: NOWHERE, 1: NOWHERE}
 
 
-def test_three_ranges_that_cross_end_one_after_another() -> None:
-    found = nest(
-        span(0, 100, "a:forward"),
-        span(50, 150, "b:backward"),
-        span(90, 200, "plain"),
-        span(95, 98),
-        span(120, 130),
-        span(160, 165),
-        span(155, 195, "d:grad_bias"),
-        span(171, 172),
-    )
-    assert found.parents == [-1, -1, -1, 2, 2, 6, 2, 6]
-    assert [(c.layer, c.direction, c.range_number, c.depth) for c in found.contexts[3:]] == [
-        ("b", "backward", 2, 3),
-        ("b", "backward", 2, 2),
-        ("d", "grad_bias", 3, 2),
-        ("d", "grad_bias", 3, 2),
-        ("d", "grad_bias", 3, 2),
-    ]
-
-
 def test_spans_of_equal_begin_nest_by_their_length_and_then_by_their_ids() -> None:
     found = nest(
         span(0, 5, external=9),

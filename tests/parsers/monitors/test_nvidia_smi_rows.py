@@ -15,8 +15,7 @@ from perfctl.parsers.monitors.nvidia_smi_query import (
     read_header,
     unknown_units,
 )
-from perfctl.parsers.monitors.readings import Readings
-from perfctl.records.report import Device, Gap, Sample
+from perfctl.records.report import Gap
 from tests.make.monitors import read
 
 FULL = (
@@ -130,41 +129,6 @@ def test_a_last_row_whose_uuid_or_bus_id_is_cut_is_of_no_device(
     numbered = read(tmp_path, f"index, utilization.gpu [%], uuid\n5, 1 %, GPU-a\n5, 2 %, {last}")
     assert [sample.device_index for sample in numbered.samples] == [5, 5], (
         "where there is an index it tells the device"
-    )
-
-
-def test_a_header_whose_only_row_is_cut_within_its_time_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="no complete row fits the header"):
-        read(tmp_path, "index, utilization.gpu [%], timestamp\n0, 2 %, 2024/03/05 10:00:01.2")
-
-
-def sample(device: int | None, total: int | None) -> Sample:
-    return Sample(0, None, None, total, None, None, None, device)
-
-
-def test_a_device_has_the_memory_that_all_its_samples_agree_on() -> None:
-    facts: dict[int | None, dict[str, str]] = {
-        2: {"name": "B", "driver_version": "9"},
-        0: {"gpu_name": "A"},
-        1: {},
-        3: {},
-        None: {"name": "C"},
-    }
-    samples = [
-        sample(0, 5),
-        sample(0, None),
-        sample(0, 5),
-        sample(2, 5),
-        sample(2, 6),
-        sample(3, 7),
-    ]
-    readings = Readings()
-    readings.samples += samples
-    assert readings.describe_devices(facts) == (
-        Device("C", "gpu", 0),
-        Device("A", "gpu", 0, memory_bytes=5),
-        Device("B", "gpu", 2, driver_version="9"),
-        Device(None, "gpu", 3, memory_bytes=7),
     )
 
 
