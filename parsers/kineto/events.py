@@ -335,7 +335,7 @@ class Events(msgspec.Struct):
             **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), self._add_copy),
             "Trace": self._add_window,
             "python_function": self._add_function,
-            "cuda_sync": self._add_wait,
+            "cuda_sync": self._add_synchronization,
         }
         for event in block:
             category = None if event.cat is None else str(event.cat)
@@ -449,8 +449,8 @@ class Events(msgspec.Struct):
             "hip" if name.startswith("hip") else _DOMAINS[event.cat], name, duration
         )
 
-    def _add_wait(self, event: Event) -> None:
-        """Add a synchronisation (cuda_sync): of a stream, an event or a whole context."""
+    def _add_synchronization(self, event: Event) -> None:
+        """Add a synchronization: of a stream, an event or a complete context."""
         name, _, duration = self._read_name_and_times(event)
         self._keep_duration("sync", name, duration)
 

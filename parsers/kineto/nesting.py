@@ -53,7 +53,7 @@ NOWHERE = Context()
 class Nesting:
     """Parents and contexts of all spans of ``events``, by their position in ``events.spans``."""
 
-    def __init__(self, events: Events, probes: Iterable[Place] = ()) -> None:
+    def __init__(self, events: Events) -> None:
         self.spans = events.spans
         self.parents = [-1] * len(self.spans)
         self.order: list[int] = []
@@ -68,8 +68,6 @@ class Nesting:
         for thread, at, size in events.memory:
             for index in self.spans_around(self.find(thread, at)):
                 self.memory[index] += size
-        self.probed = [self.find(probe.thread, probe.at) for probe in probes]
-        """For each probe, the innermost span around it; -1 for none."""
         self.served: dict[int, ServedStep] = {}
         """The ranges that are steps of a server, by position."""
         self.meanings = self._read_ranges()
@@ -80,7 +78,14 @@ class Nesting:
         self._add_contexts()
         self._stretches: defaultdict[tuple[str, int | None], list[Stretch]] = defaultdict(list)
         """("step" or "phase", process) -> when each was, in order."""
-        self._add_stretches()
+        for index, meaning in self.meanings.items():
+            span = self.spans[index]
+            for what, value in (("step", meaning.step), ("phase", meaning.phase)):
+                if value is not None and span.end is not None:
+                    stretches = self._stretches[what, self._threads[span.thread][0]]
+                    stretches.append((span.start, span.end, value))
+        for stretches in self._stretches.values():
+            stretches.sort(key=itemgetter(0))
 
     def find(self, thread: int, at: int) -> int:
         """Return the innermost span of a thread that runs at a time; -1 for none."""
@@ -180,16 +185,6 @@ class Nesting:
         named = (layer.layer, layer.direction, step, own.phase or context.phase)
         return Context(*named, own.range_number, context.depth + 1, layer.source)
 
-    def _add_stretches(self) -> None:
-        for index, meaning in self.meanings.items():
-            span = self.spans[index]
-            for what, value in (("step", meaning.step), ("phase", meaning.phase)):
-                if value is not None and span.end is not None:
-                    stretches = self._stretches[what, self._threads[span.thread][0]]
-                    stretches.append((span.start, span.end, value))
-        for stretches in self._stretches.values():
-            stretches.sort(key=itemgetter(0))
-
     def _read_ranges(self) -> dict[int, Context]:
         """ProfilerStep#N and torch's own Optimizer.step#... count only where there is no
         perfctl:step, ProfilerStep#N only where no range is a step of a server; modules only where
@@ -214,12 +209,13 @@ class Nesting:
             if not has_steps and not self.served and (match := PROFILER_STEP.match(text)):
                 step = int(match[1])
             meanings[text] = Context(layer, direction, step, phase, source=source)
-        found = {}
+        by_range = {}
         for number, index in enumerate(ranges):
-            found[index] = meanings[self.spans[index].name]._replace(range_number=number)
+            meaning = meanings[self.spans[index].name]
             if (served := self.served.get(index)) is not None:
-                found[index] = found[index]._replace(step=served.number, phase=served.phase)
-        return found
+                meaning = meaning._replace(step=served.number, phase=served.phase)
+            by_range[index] = meaning._replace(range_number=number)
+        return by_range
 
     def _find_served(self, names: Iterable[str]) -> dict[int, ServedStep]:
         """Return position of each range that is a step of a server -> the step, numbered in order
@@ -277,11 +273,12 @@ def assign_layers(events: Events, nesting: Nesting) -> None:
     """Assign layers to backward operations outside all layer ranges, and to everything inside
     these operations."""
     nodes = _owners_of_nodes(events, nesting)
+    owners = _owners_of_callers(events, nesting)
     # with hooks, only the node itself has the number, not the engine's wrapper of it (torch 2.x)
-    parents = {nesting.parents[index]: owner for index, owner in nodes.items()}
-    wrapped = {index: owner for index, owner in parents.items() if nesting.is_wrapper(index)}
-    callers, wrappers = _owners_of_callers(events, nesting), _owners_of_wrappers(nesting)
-    owners = {**callers, **wrapped, **wrappers, **nodes}
+    for index, owner in nodes.items():
+        if nesting.is_wrapper(parent := nesting.parents[index]):
+            owners[parent] = owner
+    owners |= _owners_of_wrappers(nesting) | nodes
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     contexts, inside = nesting.contexts, [False] * len(events.spans)
     inherited: dict[int, Owner] = {}

@@ -10,7 +10,7 @@ from itertools import chain, islice, repeat
 from math import isnan, nan
 from typing import Any
 
-from perfctl.parsers.kineto.events import CommArgs, DeviceEvent, Events, Place
+from perfctl.parsers.kineto.events import CommArgs, Events, Place
 from perfctl.parsers.kineto.fused import element_bytes
 from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting
 from perfctl.records.bulk import Columns
@@ -57,10 +57,9 @@ _CHUNK = 1000
 """Operators at a time."""
 
 
-def find_launchers(events: Events) -> list[tuple[DeviceEvent, Place]]:
-    """Find the launch call and the CPU span of each kernel and copy. Return those, with the place
-    of the call, that no External id settles: the span around the place launched them."""
-    unsettled = []
+def find_launchers(events: Events, nesting: Nesting) -> None:
+    """Find the launch call and the CPU span of each kernel and copy: the span of its External id,
+    or the one around its call if that was not running then."""
     for event in (*events.kernels, *events.copies):
         correlation = event.args.correlation
         event.place = place = None if correlation is None else events.calls.get(correlation)
@@ -76,8 +75,7 @@ def find_launchers(events: Events) -> list[tuple[DeviceEvent, Place]]:
         if is_inside:
             event.span = index
         elif place is not None:
-            unsettled.append((event, place))
-    return unsettled
+            event.span = nesting.find(place.thread, place.at)
 
 
 def kernels(events: Events, nesting: Nesting) -> list[Kernel]:

@@ -90,7 +90,7 @@ _METADATA = msgspec.json.Decoder(dict[str, Any], float_hook=str)
 def nanoseconds(value: object) -> int | None:
     """Return microseconds, a number or the text of one, as ns; None if unusable."""
     if type(value) is float:
-        return round(value * 1000)
+        return round(value * 1000) if -_INT64 < value < _INT64 else None
     if type(value) is int:
         number = value * 1000
     elif type(value) is str:

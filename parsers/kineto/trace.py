@@ -122,12 +122,11 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
         raise ReportError(path, TOOL, reason, todo)
     gpus, job = _read_gpus(metadata), read_fitting(_Job, metadata.get("distributedInfo"))
-    is_rocm = _is_rocm(metadata, gpus)
+    is_rocm = any(key.startswith(("hip_", "roctracer")) for key in metadata)
+    is_rocm |= bool(gpus) and all(gpu.name.startswith("AMD") for gpu in gpus)
     agent_gaps = _number_agents(events, gpus) if is_rocm else ()
-    unsettled = records.find_launchers(events)
-    nesting = Nesting(events, [place for _, place in unsettled])
-    for (event, _), span in zip(unsettled, nesting.probed, strict=True):
-        event.span = span
+    nesting = Nesting(events)
+    records.find_launchers(events, nesting)
     shape_steps = find_shape_steps(events, nesting)
     nesting.assume([(begin, end, step.number) for begin, end, step in shape_steps.steps])
     launchers = [event.span for event in events.kernels]
@@ -157,10 +156,14 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     if is_dated:
         started_at = datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds")
     phases = {step.phase for step in served} - {"mixed"}
+    if events.kernels or events.copies:
+        form = "CPU and GPU" if events.spans else "GPU only"
+    else:
+        form = "CPU only" if events.spans else "no operations and no kernels"
     return Report(
         tool=TOOL,
         path=path,
-        form=_describe_form(events),
+        form=f"Kineto trace, {form}",
         tool_version=environment.get("torch"),
         devices=_list_devices(events, gpus, is_rocm, kernels),
         environment={**environment, **_read_process_groups(events, job), **operators.environment},
@@ -202,13 +205,6 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     )
 
 
-def _describe_form(events: Events) -> str:
-    has_gpu = bool(events.kernels or events.copies)
-    if events.spans:
-        return f"Kineto trace, CPU {'and GPU' if has_gpu else 'only'}"
-    return f"Kineto trace, {'GPU only' if has_gpu else 'no operations and no kernels'}"
-
-
 def _find_extent(events: Events) -> tuple[int | None, int | None]:
     """Return begin and end of the capture, ns on the trace's clock."""
     if events.window is not None:
@@ -229,11 +225,6 @@ def _read_gpus(metadata: Metadata) -> list[_Gpu]:
     for position, gpu in enumerate(gpus):
         gpu.index = position if gpu.index is None else gpu.index
     return gpus
-
-
-def _is_rocm(metadata: Metadata, gpus: Sequence[_Gpu]) -> bool:
-    is_amd = bool(gpus) and all(gpu.name.startswith("AMD") for gpu in gpus)
-    return is_amd or any(key.startswith(("hip_", "roctracer")) for key in metadata)
 
 
 def _list_devices(

@@ -116,7 +116,7 @@ def test_sequence_numbers_alone_tell_the_layers_that_backward_ranges_tell(mnist:
 
     def layers(some: list[Event]) -> dict[tuple[str, int, int], str | None]:
         found = collect(some)
-        nesting = Nesting(found, [])
+        nesting = Nesting(found)
         assign_layers(found, nesting)
         spans = [
             (s, c.layer)

@@ -26,14 +26,13 @@ def span(
 def nest(
     *spans: Span,
     threads: Iterable[tuple[int, int]] = ((1, 1),),
-    probes: Iterable[tuple[int, int]] = (),
     memory: Iterable[tuple[int, int, int]] = (),
     whole: bool = False,
 ) -> Nesting:
     events = Events(
         threads=list(threads), spans=list(spans), memory=list(memory), whole_microseconds=whole
     )
-    return Nesting(events, [Place(*probe) for probe in probes])
+    return Nesting(events)
 
 
 def test_bytes_count_in_the_innermost_span_of_their_thread_and_in_all_around_it() -> None:
@@ -65,10 +64,9 @@ def test_a_span_without_an_end_or_without_length_encloses_nothing() -> None:
         span(10, 12),
         span(20, 20),
         span(20, 21),
-        probes=[(0, 10), (0, 20)],
     )
     assert found.parents == [-1, 2, 0, 4, 0]
-    assert found.probed == [2, 4]
+    assert [found.find(0, at) for at in (9, 10, 20)] == [0, 2, 4]
 
 
 @pytest.mark.parametrize(
