@@ -222,16 +222,16 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
     one report. Of files that are one report together (rocprofv3's CSV files) only the one that it
     is read from is named.
     """
-    seen: set[Path] = set()
+    visited: set[Path] = set()
 
     def below(path: Path) -> Iterator[Path]:
         if path.is_file() or is_special(path) or is_one(path) or sniff(path) is not None:
             yield path
             return
-        seen.add(path.resolve())
+        visited.add(path.resolve())
         for child in sorted(child for child in path.iterdir() if not child.name.startswith(".")):
             if child.is_dir():
-                if child.resolve() not in seen:  # symbolic links may form a cycle
+                if child.resolve() not in visited:  # symbolic links may form a cycle
                     yield from below(child)
             elif child.is_file() and child.stat().st_size and sniff(child) is not None:
                 yield child

@@ -21,20 +21,22 @@ class Reading(NamedTuple):
 
 def curves(devices: Mapping[int, Iterable[Reading]]) -> list[Sample]:
     """By device and time; of more than CURVE readings of a GPU the highest of each part."""
-    found = []
+    samples = []
     for device, readings in sorted(devices.items()):
-        for at, allocated, reserved in thinned(sorted(readings, key=lambda reading: reading.at_ns)):
+        for at_ns, allocated, reserved in thinned(
+            sorted(readings, key=lambda reading: reading.at_ns)
+        ):
             unknown = (None,) * 6
-            found.append(
+            samples.append(
                 Sample(
-                    at,
+                    at_ns,
                     *unknown,
                     device_index=device,
                     allocated_bytes=allocated,
                     reserved_bytes=reserved,
                 )
             )
-    return found
+    return samples
 
 
 def thinned(readings: list[Reading], most: int = CURVE) -> list[Reading]:
@@ -45,9 +47,9 @@ def thinned(readings: list[Reading], most: int = CURVE) -> list[Reading]:
     if len(readings) <= most:
         return readings
     size = -(-len(readings) // (most // 2))
-    kept = []
+    peaks_of_parts = []
     for first in range(0, len(readings), size):
         part = range(first, min(first + size, len(readings)))
-        peaks = {max(part, key=lambda place: readings[place][which] or 0) for which in (1, 2)}
-        kept += [readings[place] for place in sorted(peaks)]
-    return kept
+        peaks = {max(part, key=lambda index: readings[index][which] or 0) for which in (1, 2)}
+        peaks_of_parts += [readings[index] for index in sorted(peaks)]
+    return peaks_of_parts

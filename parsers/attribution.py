@@ -53,10 +53,13 @@ class Spans:
         if not len(self.start):
             nobody, zero = np.full(len(index), NOBODY), np.zeros(len(index), np.int64)
             return Spans(nobody, nobody, zero, zero)
-        known = index >= 0
-        process = np.where(known, self.process[index], NOBODY)
+        is_known = index >= 0
+        process = np.where(is_known, self.process[index], NOBODY)
         return Spans(
-            process, np.where(known, self.thread[index], NOBODY), self.start[index], self.end[index]
+            process,
+            np.where(is_known, self.thread[index], NOBODY),
+            self.start[index],
+            self.end[index],
         )
 
 
@@ -125,13 +128,13 @@ class Nest:
 
         Crossing intervals count too, though none of them is a parent of the other.
         """
-        at = _climb(self._rungs, self._end, places, end)
-        while (at >= 0).any():
-            yield self._numbers[at]
-            before = np.maximum(at - 1, NOBODY)
-            before[(at < 0) | (before < 0)] = NOBODY
-            before[self._group[before] != self._group[at]] = NOBODY
-            at = _climb(self._rungs, self._end, before, end)
+        index = _climb(self._rungs, self._end, places, end)
+        while (index >= 0).any():
+            yield self._numbers[index]
+            before = np.maximum(index - 1, NOBODY)
+            before[(index < 0) | (before < 0)] = NOBODY
+            before[self._group[before] != self._group[index]] = NOBODY
+            index = _climb(self._rungs, self._end, before, end)
 
 
 class Attribution:
@@ -183,11 +186,11 @@ class Attribution:
         return np.asarray(self._numbers[mark][nest.innermost(places, spans.end)])
 
     def _find_around_or_in_time(self, mark: str, spans: Spans) -> Integers:
-        around, marked = self._find_around(mark, spans), self._numbers[mark][:-1]
-        missing = np.flatnonzero(around < 0)
+        innermost, marked = self._find_around(mark, spans), self._numbers[mark][:-1]
+        missing = np.flatnonzero(innermost < 0)
         if marked.size and missing.size:
-            around[missing] = self._find_in_time(spans.take(missing), marked)
-        return around
+            innermost[missing] = self._find_in_time(spans.take(missing), marked)
+        return innermost
 
     def _find_in_time(self, spans: Spans, marked: Integers) -> Integers:
         """Return the marked range of the same process, on any thread, that lies around each span in
@@ -234,15 +237,15 @@ def _rungs(group: Integers, end: Integers) -> list[Integers]:
 
 def _climb(rungs: list[Integers], end: Integers, places: Integers, until: Integers) -> Integers:
     """From each place, the first interval upwards that does not end before ``until``."""
-    at = places.copy()
-    low = np.flatnonzero(at >= 0)
-    low = low[end[at[low]] < until[low]]
+    index = places.copy()
+    low = np.flatnonzero(index >= 0)
+    low = low[end[index[low]] < until[low]]
     for rung in reversed(rungs):
-        higher = rung[at[low]]
+        higher = rung[index[low]]
         up = (higher >= 0) & (end[higher] < until[low])
-        at[low[up]] = higher[up]
-    at[low] = rungs[0][at[low]]
-    return at
+        index[low[up]] = higher[up]
+    index[low] = rungs[0][index[low]]
+    return index
 
 
 class Calls:
@@ -257,13 +260,13 @@ class Calls:
     def find(self, process: Integers, correlation: Integers) -> Integers:
         """Index of the call with the same process and correlation id, the first of several; NOBODY
         where there is none."""
-        found = np.full(len(process), NOBODY)
+        index = np.full(len(process), NOBODY)
         for value, rows in _rows_by_process(process):
             if value in self._of:
                 calls, ids = self._of[value]
                 first = ids.first_equal(correlation[rows])
-                found[rows] = first if isinstance(calls, slice) else _pick(calls, first)
-        return found
+                index[rows] = first if isinstance(calls, slice) else _pick(calls, first)
+        return index
 
 
 def _rows_by_process(process: Integers) -> Iterator[tuple[int, Integers | slice]]:
@@ -299,10 +302,10 @@ class Ids:
     def first_equal(self, wanted: Integers) -> Integers:
         """Index of the first id that equals each of ``wanted``; NOBODY where none does."""
         if self._table is not None:
-            place = wanted - self._low
-            in_table = (place >= 0) & (place < self._span)
-            return np.asarray(self._table[np.where(in_table, place, self._span)])
+            offset = wanted - self._low
+            in_table = (offset >= 0) & (offset < self._span)
+            return np.asarray(self._table[np.where(in_table, offset, self._span)])
         assert self._order is not None
-        at = np.searchsorted(self._sorted, wanted)
-        at[at == len(self._sorted)] = 0
-        return np.where(self._sorted[at] == wanted, self._order[at], NOBODY)
+        positions = np.searchsorted(self._sorted, wanted)
+        positions[positions == len(self._sorted)] = 0
+        return np.where(self._sorted[positions] == wanted, self._order[positions], NOBODY)

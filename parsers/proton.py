@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.json import peek, read_whole
+from perfctl.parsers.common.json import list_objects, peek, read_whole
 from perfctl.parsers.common.numbers import read_real
 from perfctl.parsers.common.tables import Column, read_object
 from perfctl.records.errors import ReportError
@@ -70,17 +70,15 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or no tree of nodes."""
     content = read_whole(path, TOOL, _REMEDY)
-    items = (
-        [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
-    )
+    items = list_objects(content)
     roots = [item for item in items if "frame" in item]
     if not roots:
         raise ReportError(path, TOOL, "it contains no call tree of Proton", _REMEDY)
     nodes = [node for root in roots for node in _walk(root, (), path)]
     operations = _operations(nodes)
     names = {name for node in nodes for name in node.metrics}
-    others = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
-    text = f"other metrics of scopes, stored as summary values: {', '.join(others)}"
+    other_metrics = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
+    text = f"other metrics of scopes, stored as summary values: {', '.join(other_metrics)}"
     return Report(
         tool=TOOL,
         path=path,
@@ -89,7 +87,7 @@ def parse(path: Path) -> Report:
         operations=operations,
         summaries=tuple(_figures(nodes)),
         gaps=tuple(_gaps(operations)),
-        diagnostics=(Diagnostic("info", "perfctl", text),) if others else (),
+        diagnostics=(Diagnostic("info", "perfctl", text),) if other_metrics else (),
     )
 
 
@@ -103,7 +101,7 @@ def _walk(
     if not isinstance(below, list):
         reason = f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, not a list"
         raise ReportError(file, TOOL, reason, _REMEDY)
-    children = [child for child in below if isinstance(child, dict)]
+    children = list_objects(below)
     here = above if not above and name == "ROOT" else (*above, name)
     stated: Json = metrics if isinstance(metrics, dict) else {}
     stated = {_OLD_NAMES.get(name, name): value for name, value in stated.items()}

@@ -129,9 +129,9 @@ def read_blocks(path: Path) -> tuple[list[Block], list[Gap]]:
     """Return the blocks of a summary, in order, and a gap if its last cell was left out. Raises
     ReportError when a block appears twice, or no line is a label and a value."""
     blocks: list[Block] = []
-    for line, (first, *rest) in read_csv(path, "dlprof", _CUT):
-        label, values = first.strip(), tuple(cell.strip() for cell in rest)
-        if not rest:
+    for line, (first, *cells) in read_csv(path, "dlprof", _CUT):
+        label, values = first.strip(), tuple(cell.strip() for cell in cells)
+        if not cells:
             if any(block.title == label for block in blocks):
                 raise repeated(path, "dlprof", f"the block '{label[:80]}' of the summary", line)
             blocks.append(Block(label, (), []))
@@ -143,7 +143,7 @@ def read_blocks(path: Path) -> tuple[list[Block], list[Gap]]:
             blocks = blocks or [Block("", (), [])]
             # GPU names are separated by commas without quotes (1.7.0): everything after the label
             # is the value
-            blocks[-1].lines.append((label, (",".join(rest).strip(),)))
+            blocks[-1].lines.append((label, (",".join(cells).strip(),)))
     filled = [block.lines for block in blocks if block.lines]
     if not filled:
         reason = "the summary has no lines with a label and a value"

@@ -31,6 +31,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from perfctl.parsers.common.json import list_objects
 from perfctl.parsers.kineto.events import Events, collect
 from perfctl.parsers.kineto.nesting import NOWHERE, Nesting, assign_operators
 from perfctl.parsers.kineto.stream import TOOL, TraceStream
@@ -221,8 +222,9 @@ def read_captures(path: Path) -> list[CaptureSet]:
     for call in sorted(events.captured, key=lambda call: call.place.at):
         span = nesting.find(call.place.thread, call.place.at)
         if call.what == "begin":
-            around = _find_capture_range(nesting, span)
-            name, inside = path.name if around is None else events.spans[around].name, []
+            capture_range = _find_capture_range(nesting, span)
+            name = path.name if capture_range is None else events.spans[capture_range].name
+            inside = []
         elif name is not None and call.what == "launch":
             context = nesting.contexts[span] if span >= 0 else NOWHERE
             facts = (call.kernel, context.layer, context.direction, call.node, span)
@@ -303,21 +305,17 @@ def _named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Pa
         details = json.loads((folder / DETAILS).read_bytes())
     except (OSError, ValueError, RecursionError):
         return []
-    entries = [
-        entry
-        for entry in (details if isinstance(details, list) else [])
-        if isinstance(entry, dict) and isinstance(entry.get("file"), str)
-    ]
+    entries = [entry for entry in list_objects(details) if isinstance(entry.get("file"), str)]
     sizes = {size for entry in entries if type(size := entry.get("batch_size")) is int}
-    wanted = {min((size for size in sizes if size >= count), default=None) for count in tokens}
-    entries.sort(key=lambda entry: entry.get("batch_size") not in wanted)
+    graph_sizes = {min((size for size in sizes if size >= count), default=None) for count in tokens}
+    entries.sort(key=lambda entry: entry.get("batch_size") not in graph_sizes)
 
     def without_trace(paths: Iterable[Path]) -> list[Path]:
         return [path for path in paths if path.is_file() and path.resolve() != trace.resolve()]
 
-    named = without_trace(dict.fromkeys(folder / Path(entry["file"]).name for entry in entries))
+    listed = without_trace(dict.fromkeys(folder / Path(entry["file"]).name for entry in entries))
     renamed = without_trace(sorted(folder.glob("*capture*.json*")))
-    return named or (renamed if len(renamed) == 1 else [])
+    return listed or (renamed if len(renamed) == 1 else [])
 
 
 def _explain_by_captures(
@@ -340,7 +338,9 @@ def _explain_by_captures(
             for replay, graph in zip(replays_left, graphs, strict=False):
                 match = _match_kernels(replay, graph)
                 explained.add_replay(replay, captured.name, match)
-                spans[captured.path].update(one.span for one in match.references.values())
+                spans[captured.path].update(
+                    reference.span for reference in match.references.values()
+                )
             del replays_left[: len(graphs)]
     covers_trace = bool(explained.operators.environment.get(COVERS))
     steps = len({replay[0].step for replay in replays})
@@ -404,29 +404,35 @@ def _share_of_namesakes(kernels: Sequence[Kernel], references: Sequence[Referenc
 
 
 def _match_kernels(kernels: Sequence[Kernel], references: Sequence[Reference]) -> Match:
-    names, known = [kernel.name for kernel in kernels], [one.kernel for one in references]
-    node_ids, nodes = [kernel.graph_node_id for kernel in kernels], [one.node for one in references]
-    left: Sequence[Hashable] = names
-    right: Sequence[Hashable] = known
+    names = [kernel.name for kernel in kernels]
+    reference_names = [reference.kernel for reference in references]
+    node_ids = [kernel.graph_node_id for kernel in kernels]
+    nodes = [reference.node for reference in references]
+    kernel_keys: Sequence[Hashable] = names
+    reference_keys: Sequence[Hashable] = reference_names
     how, weight = "name", 1.0
     if None not in nodes and len(set(nodes)) == len(nodes) and set(node_ids) <= set(nodes):
-        how, left, right = "node", node_ids, nodes
-    elif not any(known):
+        how, kernel_keys, reference_keys = "node", node_ids, nodes
+    elif not any(reference_names):
         how, weight = "order", ORDER_ALONE
-        left = right = range(len(kernels)) if len(kernels) == len(references) else ()
-    elif any(one.shape for one in references):
+        kernel_keys = reference_keys = (
+            range(len(kernels)) if len(kernels) == len(references) else ()
+        )
+    elif any(reference.shape for reference in references):
         how = EAGER
-        left = [(kernel.name, _shape_of(kernel)) for kernel in kernels]
-        right = [(one.kernel, one.shape) for one in references]
-    pairs = dict(align(left, right))
+        kernel_keys = [(kernel.name, _shape_of(kernel)) for kernel in kernels]
+        reference_keys = [(reference.kernel, reference.shape) for reference in references]
+    pairs = dict(align(kernel_keys, reference_keys))
     agreeing = len(pairs) * weight
     if how == EAGER:
-        rest = [at for at in range(len(kernels)) if at not in pairs]
+        kernels_left = [index for index in range(len(kernels)) if index not in pairs]
         free = sorted(set(range(len(references))) - set(pairs.values()))
-        by_name = align([names[at] for at in rest], [known[at] for at in free])
-        pairs |= {rest[at]: free[other] for at, other in by_name}
+        by_name = align(
+            [names[index] for index in kernels_left], [reference_names[index] for index in free]
+        )
+        pairs |= {kernels_left[index]: free[other] for index, other in by_name}
         agreeing += BY_NAME_ALONE * (len(pairs) - agreeing)
-    matched = {kernels[at].launch: references[other] for at, other in pairs.items()}
+    matched = {kernels[index].launch: references[other] for index, other in pairs.items()}
     return Match(how, agreeing / max(len(kernels), len(references)), matched)
 
 
@@ -488,22 +494,22 @@ def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
     A name like "conv2:backward" is a layer and a direction; any other is the layer, whose direction
     is PyTorch's own annotation.
     """
-    named = Counter[int | None]()
+    annotated = Counter[int | None]()
     for index, (text, is_backward) in events.annotated.items():
         kernel = explained.kernels[index]
         if kernel.layer is None and kernel.correlation in events.graphs:
             name, side = read_range_name(text), "backward" if is_backward else "forward"
             explained.set_layer(index, name.layer or text, name.direction or side, "capture")
-            named[kernel.correlation] += 1
+            annotated[kernel.correlation] += 1
     for number, launch in enumerate(explained.launches):
-        if launch.capture is None and (matched := named[launch.correlation]):
+        if launch.capture is None and (matched := annotated[launch.correlation]):
             explained.launches[number] = launch._replace(
                 capture=ANNOTATIONS,
                 matched=matched,
                 how="node",
                 confidence=matched / launch.kernels,
             )
-    if named:
+    if annotated:
         explained.sources.append(ANNOTATIONS)
 
 
@@ -544,15 +550,15 @@ def _describe_matches(explained: ExplainedGraphs) -> Diagnostic:
     return Diagnostic("info", "perfctl", text)
 
 
-def _join_operators(own: Operators, captured: Operators, times: int) -> Operators:
+def _join_operators(traced: Operators, captured: Operators, times: int) -> Operators:
     """Return the shapes of both, those of a capture as often as its graphs ran; each operator keeps
     its own place in the order."""
-    first = len(own.ops)
+    first = len(traced.ops)
     ran = [
-        replace(op, position=first + at, calls=op.calls * times)
-        for at, op in enumerate(captured.ops if times else ())
+        replace(op, position=first + index, calls=op.calls * times)
+        for index, op in enumerate(captured.ops if times else ())
     ]
-    is_alike = not own.ops or own.precision == captured.precision
+    is_alike = not traced.ops or traced.precision == captured.precision
     gaps = (gap for gap in captured.gaps if gap.quantity == "layer_call.flops")
     precision = captured.precision if is_alike else None
-    return Operators((*own.ops, *ran), own.environment, (*own.gaps, *gaps), precision)
+    return Operators((*traced.ops, *ran), traced.environment, (*traced.gaps, *gaps), precision)

@@ -200,8 +200,8 @@ class TraceStream:
         return True
 
     def _decode_events(self, text: bytes, *, repair: bool) -> list[Event] | None:
-        given = b"[%b]" % text
-        array = _repair(given) if repair else given
+        original = b"[%b]" % text
+        array = _repair(original) if repair else original
         try:
             try:
                 events = _EVENTS.decode(array)
@@ -214,7 +214,7 @@ class TraceStream:
                 events = _EXACT_EVENTS.decode(array)
         except _BROKEN_JSON:
             return None
-        self.repaired |= array != given
+        self.repaired |= array != original
         return events
 
     def _raise_broken(self, before: bytes = b'{"":[') -> None:

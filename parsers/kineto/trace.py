@@ -30,7 +30,7 @@ import msgspec
 
 from perfctl.parsers.allocator import curves
 from perfctl.parsers.common.doubts import not_understood
-from perfctl.parsers.common.json import peek
+from perfctl.parsers.common.json import list_objects, peek
 from perfctl.parsers.kineto import records
 from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_graphs
 from perfctl.parsers.kineto.events import DeviceEvent, Events, Span, collect, read_fitting, renamed
@@ -102,7 +102,7 @@ def sniff(path: Path, head: bytes) -> bool:
     metadata come first."""
     text = peek(head).lstrip()
     return text.startswith("{") and (
-        '"traceEvents"' in text or sum(word in text for word in _OF_KINETO) >= 2
+        '"traceEvents"' in text or sum(member in text for member in _OF_KINETO) >= 2
     )
 
 
@@ -210,7 +210,11 @@ def _find_extent(events: Events) -> tuple[int | None, int | None]:
     if events.window is not None:
         return events.window
     work: list[Span | DeviceEvent] = [*events.spans, *events.kernels, *events.copies]
-    times = [(one.start, one.start + (one.duration or 0)) for one in work if one.start is not None]
+    times = [
+        (event.start, event.start + (event.duration or 0))
+        for event in work
+        if event.start is not None
+    ]
     if not times:
         return None, None
     begins, ends = zip(*times, strict=True)
@@ -219,9 +223,7 @@ def _find_extent(events: Events) -> tuple[int | None, int | None]:
 
 def _read_gpus(metadata: Metadata) -> list[_Gpu]:
     """Return the GPUs that the process saw."""
-    listed = metadata.get("deviceProperties")
-    entries = listed if isinstance(listed, list) else []
-    gpus = [read_fitting(_Gpu, entry) for entry in entries if isinstance(entry, dict)]
+    gpus = [read_fitting(_Gpu, entry) for entry in list_objects(metadata.get("deviceProperties"))]
     for position, gpu in enumerate(gpus):
         gpu.index = position if gpu.index is None else gpu.index
     return gpus
@@ -276,14 +278,14 @@ def _read_environment(metadata: Metadata, job: _Job) -> dict[str, str]:
         facts["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
     if hip := read_int64(metadata.get("hip_runtime_version")):
         facts["hip"] = f"{hip // 10_000_000}.{hip // 100_000 % 100}.{hip % 100_000}"
-    named = {
+    stated = {
         "distributed_backend": job.backend,
         "distributed_rank": job.rank,
         "distributed_world_size": job.world_size,
         "clock_base_ns": read_int64(metadata.get("baseTimeNanoseconds")),
         "schema_version": read_int64(metadata.get("schemaVersion")),
     }
-    return facts | {name: str(value) for name, value in named.items() if value is not None}
+    return facts | {name: str(value) for name, value in stated.items() if value is not None}
 
 
 def _read_process_groups(events: Events, job: _Job) -> dict[str, str]:
@@ -310,9 +312,9 @@ def _read_peaks(events: Events) -> tuple[MemoryFigure, ...]:
     (readings,) = events.curves.values()
     _, *totals = zip(*readings, strict=True)
     return tuple(
-        MemoryFigure("peak", quantity, max(known))
+        MemoryFigure("peak", quantity, max(stated))
         for quantity, sizes in zip(("allocated", "reserved"), totals, strict=True)
-        if (known := [size for size in sizes if size is not None])
+        if (stated := [size for size in sizes if size is not None])
     )
 
 
@@ -343,14 +345,14 @@ def _explain_no_kernel(events: Events) -> str:
     ProfilerActivity.CUDA was on: CUPTI then failed to give the rest."""
     missing = "GPU activity missing but for copies" if events.copies else "GPU activity missing"
     if events.launches:
-        why = (
+        cause = (
             "no CUPTI permission, another tool or process that held CUPTI, or a profiler that "
             "ended before the GPU did"
         )
-        return f"{events.launches:,} launches recorded, {missing}: {why}"
+        return f"{events.launches:,} launches recorded, {missing}: {cause}"
     if events.calls:
-        why = "no work ran on the GPU, or another process launched it"
-        return f"{len(events.calls):,} CUDA calls and no launch recorded, {missing}: {why}"
+        cause = "no work ran on the GPU, or another process launched it"
+        return f"{len(events.calls):,} CUDA calls and no launch recorded, {missing}: {cause}"
     activity = "copies but no kernel" if events.copies else "no GPU activity"
     return (
         f"the trace holds {activity}: torch.profiler ran without ProfilerActivity.CUDA, or without "
@@ -363,8 +365,8 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
         kernel for kernel in kernels if kernel.layer is None and kernel.layer_source != "shared"
     ]
     if outside:
-        where = "range, module or operator" if by_operator else "range or module"
-        reason = f"{len(outside)} of {len(kernels)} launches have no {where}"
+        owner = "range, module or operator" if by_operator else "range or module"
+        reason = f"{len(outside)} of {len(kernels)} launches have no {owner}"
         if len(outside) < len(kernels):
             reason += name_longest(kernels, outside)
         yield Gap("kernel.layer", "not_collected", reason)
@@ -392,13 +394,13 @@ def _find_losses(events: Events) -> Iterator[Gap]:
     missing = events.launches - len(launched)  # several kernels of a graph have one call
     if launched and missing > 0:
         reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
-        why = "captured into a graph, ended after the profiler, or lost"
-        yield Gap("kernel", "not_available", f"{reason}: {why}")
-    alone = sum(correlation not in events.calls for correlation in correlations)
-    if 0 < alone * _FEW <= total:
-        reason = f"the launch calls of {alone:,} of {total:,} kernels are not in the trace"
-        why = "made before the profiler began, or lost"
-        yield Gap("kernel.call", "not_available", f"{reason}: {why}")
+        causes = "captured into a graph, ended after the profiler, or lost"
+        yield Gap("kernel", "not_available", f"{reason}: {causes}")
+    uncalled = sum(correlation not in events.calls for correlation in correlations)
+    if 0 < uncalled * _FEW <= total:
+        reason = f"the launch calls of {uncalled:,} of {total:,} kernels are not in the trace"
+        causes = "made before the profiler began, or lost"
+        yield Gap("kernel.call", "not_available", f"{reason}: {causes}")
     columns = zip(*map(attrgetter(*_ARGUMENTS), all_args), strict=True)
     for name, column in zip(_ARGUMENTS.values(), columns, strict=False):
         lacking = column.count(None)

@@ -347,8 +347,8 @@ def _processes(rows: list[dict[str, str]]) -> Cells:
     ]
     if "sm" in rows[0]:
         shares = [read_quantity(row.get("sm", "-"), "%")[0] for row in running]
-        known = [share for share in shares if share is not None]
-        total = f"{sum(known):g}" if known else "-"
+        stated = [share for share in shares if share is not None]
+        total = f"{sum(stated):g}" if stated else "-"
         cells.insert(0, (Column("sm", "%", monitor.UTILIZATION), total))
     return cells
 

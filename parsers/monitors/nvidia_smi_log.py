@@ -45,9 +45,9 @@ _COLUMNS = {
 """Section and name, as drivers since 390 print them."""
 
 
-def recognise(found: list[str]) -> bool:
+def recognise(lines: list[str]) -> bool:
     """Return whether the log's title is among these lines."""
-    return any(_TITLE.fullmatch(line.strip()) for line in found if len(line) < _LINE_LIMIT)
+    return any(_TITLE.fullmatch(line.strip()) for line in lines if len(line) < _LINE_LIMIT)
 
 
 def parse(path: Path) -> Report:

@@ -175,8 +175,8 @@ def read_header(line: str) -> Layout | None:
     )
     return Layout(
         columns,
-        {name: place for place, name in reversed(list(enumerate(names)))},
-        [(column, at) for at, column in enumerate(columns) if column.name not in _IDENTITY],
+        {name: index for index, name in reversed(list(enumerate(names)))},
+        [(column, index) for index, column in enumerate(columns) if column.name not in _IDENTITY],
         [name for name, unit in cells if not unit and _default_unit(name) not in ("", "C")],
     )
 
@@ -193,11 +193,11 @@ def is_row(line: str) -> bool:
     return units >= 2 or (len(cells) >= 2 and _QUERY_STAMP.match(cells[0]) is not None)
 
 
-def recognise(found: list[str]) -> bool:
+def recognise(lines: list[str]) -> bool:
     """Return whether these lines have a header, or begin with rows of the CSV."""
-    if any(read_header(line) for line in found if len(line) < LINE_LIMIT):
+    if any(read_header(line) for line in lines if len(line) < LINE_LIMIT):
         return True
-    first = [line for line in found if line.strip() and not is_stamp(line)][:3]
+    first = [line for line in lines if line.strip() and not is_stamp(line)][:3]
     return bool(first) and all(is_row(line) for line in first)
 
 
@@ -225,12 +225,12 @@ def parse(path: Path) -> Report:
         device = find_device(row, way, buses)
         begins = row.round != last_round or device is None
         last_round = row.round
-        known = facts.setdefault(device, {})
+        device_facts = facts.setdefault(device, {})
         for name in _FACTS & row.layout.places.keys():
-            known.setdefault(name, row.cells[row.layout.places[name]])
+            device_facts.setdefault(name, row.cells[row.layout.places[name]])
         cells = [
-            (column, row.cells[at])
-            for column, at in row.layout.measured
+            (column, row.cells[index])
+            for column, index in row.layout.measured
             if column.name not in repeated
         ]
         stamp = read_stamp(printed, day_first=bool(day_first))
@@ -299,17 +299,17 @@ def find_logs(rows: list[Row]) -> list[int]:
     One header for each reading is what a loop prints that starts nvidia-smi each time."""
     starts: list[int] = []
     rolls = False
-    seen: set[tuple[object, ...]] = set()
+    gpus: set[tuple[object, ...]] = set()
     for row in rows:
         if row.begun:
             if rolls:
                 starts.append(row.begun)
             rolls = False
-            seen.clear()
+            gpus.clear()
         if row.layout.columns and not rolls:
             gpu = (row.round, *map(row.cell, _ORDINALS), row.cell(*_BUS_COLUMN))
-            rolls = gpu in seen
-            seen.add(gpu)
+            rolls = gpu in gpus
+            gpus.add(gpu)
     return starts
 
 
@@ -331,8 +331,8 @@ def _fits(cells: list[str]) -> bool:
         return False
     units = ["" if match is None else match[1] for match in map(_UNIT.match, cells)]
     used, total = (read_quantity(cell, "")[0] for cell in cells[1:3])
-    known = zip(cells, units, _UNITS_HEADLESS, strict=True)
-    fits = all(unit == wanted or is_nothing(cell) for cell, unit, wanted in known)
+    columns = zip(cells, units, _UNITS_HEADLESS, strict=True)
+    fits = all(unit == wanted or is_nothing(cell) for cell, unit, wanted in columns)
     return fits and (used is None or total is None or used <= total)
 
 
@@ -410,10 +410,10 @@ def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
     Return its gap."""
     if not rows or not rows[-1].is_cut:
         return []
-    *others, row = rows
+    *earlier, row = rows
     name, cell = row.layout.columns[-1].name, row.cells[-1]
     is_bus = way == _BUS and name in _BUS_COLUMN
-    if is_bus and (_WHOLE.match(cell) or any(cell == other.cell(name) for other in others)):
+    if is_bus and (_WHOLE.match(cell) or any(cell == other.cell(name) for other in earlier)):
         return []
     if is_bus or name == "timestamp":
         rows.pop()
@@ -427,7 +427,7 @@ def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
 
 def environment_of(facts: Mapping[int | None, dict[str, str]]) -> dict[str, str]:
     """Return the driver, where all devices have the same."""
-    drivers = {known.get("driver_version", "") for known in facts.values()} - {""}
+    drivers = {stated.get("driver_version", "") for stated in facts.values()} - {""}
     return {"driver_version": drivers.pop()} if len(drivers) == 1 else {}
 
 

@@ -110,8 +110,8 @@ class Readings:
         low = -LARGEST if quantity == TEMPERATURE else 0
         high = 100 if quantity == UTILIZATION else LARGEST
         if number is None or base != QUANTITIES[quantity] or not low <= number <= high:
-            shown = text.strip() if number is not None else text.strip("[] ") or "an empty cell"
-            self._missing[quantity][shown[:60]] += 1
+            printed = text.strip() if number is not None else text.strip("[] ") or "an empty cell"
+            self._missing[quantity][printed[:60]] += 1
             return None
         if quantity == UTILIZATION:
             return number / 100
@@ -207,10 +207,12 @@ class Readings:
                 reason = "the file has no column for it"
                 gaps.append(Gap(f"sample.{quantity}", "not_collected", reason))
             elif tally := self._missing.get(quantity):
-                shown = ", ".join(f"'{text}' {count} times" for text, count in tally.most_common(3))
+                printed = ", ".join(
+                    f"'{text}' {count} times" for text, count in tally.most_common(3)
+                )
                 is_number = any(re.search(r"\d", text) for text in tally)
                 state = "unreadable" if is_number else "not_available"
-                gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {shown}"))
+                gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {printed}"))
         return gaps
 
     def diagnostics(self) -> list[Diagnostic]:
@@ -264,12 +266,12 @@ def describe_pauses(times: list[int]) -> str:
         return ""
     total = sum(max(round(steps[index] / usual) - 1, 1) for index in pauses)
     start, end = ((times[pauses[0] + next_] - times[0]) / 1e9 for next_ in (0, 1))
-    place = f"between {start:.1f} s and {end:.1f} s"
+    span = f"between {start:.1f} s and {end:.1f} s"
     if len(pauses) > 1:
-        place = f"in {len(pauses)} pauses, the first {place}"
+        span = f"in {len(pauses)} pauses, the first {position}"
     count = "1 sample is" if total == 1 else f"{total} samples are"
     return (
-        f"{count} missing {place} (one is usual every {usual / 1e9:.3g} s): the tool was late or "
+        f"{count} missing {span} (one is usual every {usual / 1e9:.3g} s): the tool was late or "
         "stopped, or lines were lost"
     )
 

@@ -51,7 +51,7 @@ def parse(path: Path) -> Report:
     """Read the file, and nvidia-smi's log of the same run. Raises ReportError when it is malformed
     or of a newer perfctl."""
     try:
-        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+        *lines, last_line = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ReportError(path, TOOL, f"it cannot be read ({error})", AGAIN) from error
     facts = dict[str, str]()
@@ -65,7 +65,7 @@ def parse(path: Path) -> Report:
         reason = f"samples of version {version[:20]}, but this perfctl reads {VERSION}"
         raise ReportError(path, TOOL, reason, "Install a newer perfctl")
     columns, samples = _read_rows(path, lines)
-    gaps = list(_find_gaps(facts, len(samples), is_cut=bool(rest)))
+    gaps = list(_find_gaps(facts, len(samples), is_cut=bool(last_line)))
     log = path.with_name(path.stem + SMI_SUFFIX)
     if log.is_file() and log.stat().st_size:
         of_gpus, log_gaps = _read_nvidia_smi(log, facts.get("nvidia_smi_first_ns", ""))
@@ -136,10 +136,10 @@ def _read_nvidia_smi(log: Path, first_ns: str) -> tuple[list[Sample], list[Gap]]
     except ReportError as error:
         return [], [Gap("sample", "unreadable", str(error))]
     gaps = [gap for gap in report.gaps if gap.quantity != "sample.at_ns"]
-    seen = {gap.quantity for gap in gaps}
+    named_quantities = {gap.quantity for gap in gaps}
     for name in _GPU_FIELDS:
         is_empty = all(getattr(sample, name) is None for sample in samples)
-        if is_empty and f"sample.{name}" not in seen:
+        if is_empty and f"sample.{name}" not in named_quantities:
             gaps.append(Gap(f"sample.{name}", "not_collected", "nvidia-smi was not queried for it"))
     if not first_ns.isdecimal():
         reason = "nvidia-smi's times cannot be converted to the run's clock"
