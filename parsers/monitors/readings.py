@@ -268,7 +268,7 @@ def describe_pauses(times: list[int]) -> str:
     start, end = ((times[pauses[0] + next_] - times[0]) / 1e9 for next_ in (0, 1))
     span = f"between {start:.1f} s and {end:.1f} s"
     if len(pauses) > 1:
-        span = f"in {len(pauses)} pauses, the first {position}"
+        span = f"in {len(pauses)} pauses, the first {span}"
     count = "1 sample is" if total == 1 else f"{total} samples are"
     return (
         f"{count} missing {span} (one is usual every {usual / 1e9:.3g} s): the tool was late or "
