@@ -21,7 +21,6 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -63,6 +62,7 @@ _ARGUMENTS = {
     "shared": "shared memory",
 }
 """What the arguments of a kernel state."""
+_INT64 = 1 << 63
 _FEW = 10
 """What one event in ten or fewer lacks was lost: a version of the profiler writes the same of
 each."""
@@ -127,8 +127,8 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     agent_gaps = _number_agents(events, gpus) if is_rocm else ()
     nesting = Nesting(events)
     records.find_launchers(events, nesting)
-    shape_steps = find_shape_steps(events, nesting)
-    nesting.assume([(begin, end, step.number) for begin, end, step in shape_steps.steps])
+    shape_steps, step_gaps = find_shape_steps(events, nesting)
+    nesting.assume([(begin, end, step.number) for begin, end, step in shape_steps])
     launchers = [event.span for event in events.kernels]
     operators = assign_operators(events, nesting, launchers or None)
     ranges = records.ranges(events, nesting)
@@ -146,15 +146,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     kernels, parts, part_gaps = share_kernels(events, nesting, graphs.kernels)
     device_ns = records.device_times(events, nesting)
     environment = _read_environment(metadata, job)
-    begin, end = _find_extent(events)
-    rank = None if job.world_size == 1 else job.rank
-    if rank is not None and not 0 <= rank < (job.world_size or inf):
-        rank = None
-    since_1970 = (read_int64(metadata.get("baseTimeNanoseconds")) or 0) + (begin or 0)
-    is_dated = begin is not None and _YEAR_2000_NS < since_1970 < 4 * _YEAR_2000_NS
-    started_at = None
-    if is_dated:
-        started_at = datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds")
+    has_rank = job.world_size != 1 and job.rank in range(job.world_size or _INT64)
     phases = {step.phase for step in served} - {"mixed"}
     if events.kernels or events.copies:
         form = "CPU and GPU" if events.spans else "GPU only"
@@ -180,7 +172,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
             *_find_gaps(events, kernels, by_operator=bool(operators.ops)),
             *_find_losses(events),
             *graphs.gaps,
-            *([] if shape_steps.gap is None else [shape_steps.gap]),
+            *step_gaps,
             *part_gaps,
             *compiled_gaps(events.compiled),
             *operators.gaps,
@@ -190,35 +182,38 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
             *_find_diagnostics(events, metadata, repaired=stream.repaired),
             *graphs.diagnostics,
         ),
-        started_at=started_at,
-        duration_ns=None if begin is None or end is None else end - begin,
+        **_read_times(events, metadata),
         api_calls=records.api_calls(events),
         op_calls=records.op_calls(events, nesting, device_ns) if single_operators else (),
         collectives=records.collectives(events, nesting),
         compiled_kernels=compiled_kernels(events.compiled, device_ns),
         kernel_parts=parts,
-        rank=rank,
-        world_size=None if rank is None else job.world_size,
+        rank=job.rank if has_rank else None,
+        world_size=job.world_size if has_rank else None,
         phase=phases.pop() if len(phases) == 1 else None,
-        served_steps=sorted((*served, *(step for _, _, step in shape_steps.steps))),
+        served_steps=sorted((*served, *(step for _, _, step in shape_steps))),
         graph_launches=graphs.launches,
     )
 
 
-def _find_extent(events: Events) -> tuple[int | None, int | None]:
-    """Return begin and end of the capture, ns on the trace's clock."""
-    if events.window is not None:
-        return events.window
-    work: list[Span | DeviceEvent] = [*events.spans, *events.kernels, *events.copies]
-    times = [
-        (event.start, event.start + (event.duration or 0))
-        for event in work
-        if event.start is not None
-    ]
+def _read_times(events: Events, metadata: Metadata) -> dict[str, Any]:
+    """Return when the capture began, if the trace's clock counts from 1970, and how long it was."""
+    times = [] if events.window is None else [events.window]
     if not times:
-        return None, None
+        work: list[Span | DeviceEvent] = [*events.spans, *events.kernels, *events.copies]
+        times = [
+            (event.start, event.start + (event.duration or 0))
+            for event in work
+            if event.start is not None
+        ]
+    if not times:
+        return {}
     begins, ends = zip(*times, strict=True)
-    return min(begins), max(ends)
+    since_1970 = (read_int64(metadata.get("baseTimeNanoseconds")) or 0) + min(begins)
+    started_at = None
+    if _YEAR_2000_NS < since_1970 < 4 * _YEAR_2000_NS:
+        started_at = datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds")
+    return {"started_at": started_at, "duration_ns": max(ends) - min(begins)}
 
 
 def _read_gpus(metadata: Metadata) -> list[_Gpu]:
