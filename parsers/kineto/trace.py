@@ -21,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,6 @@ _ARGUMENTS = {
     "shared": "shared memory",
 }
 """What the arguments of a kernel state."""
-_INT64 = 1 << 63
 _FEW = 10
 """What one event in ten or fewer lacks was lost: a version of the profiler writes the same of
 each."""
@@ -146,7 +146,9 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     kernels, parts, part_gaps = share_kernels(events, nesting, graphs.kernels)
     device_ns = records.device_times(events, nesting)
     environment = _read_environment(metadata, job)
-    has_rank = job.world_size != 1 and job.rank in range(job.world_size or _INT64)
+    rank, ranks = job.rank, job.world_size
+    if ranks == 1 or (rank is not None and not 0 <= rank < (ranks or inf)):
+        rank = None
     phases = {step.phase for step in served} - {"mixed"}
     if events.kernels or events.copies:
         form = "CPU and GPU" if events.spans else "GPU only"
@@ -188,8 +190,8 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         collectives=records.collectives(events, nesting),
         compiled_kernels=compiled_kernels(events.compiled, device_ns),
         kernel_parts=parts,
-        rank=job.rank if has_rank else None,
-        world_size=job.world_size if has_rank else None,
+        rank=rank,
+        world_size=None if rank is None else ranks,
         phase=phases.pop() if len(phases) == 1 else None,
         served_steps=sorted((*served, *(step for _, _, step in shape_steps))),
         graph_launches=graphs.launches,
