@@ -179,17 +179,6 @@ def test_ranges_of_unknown_callers_do_not_hide_those_of_known_ones() -> None:
     assert found.step.tolist() == [2, NOBODY, 1, 2]
 
 
-def test_spans_are_taken_in_any_order_and_those_of_nobody_have_no_thread() -> None:
-    some = spans([Item(1, 2, 3, 4), Item(5, 6, 7, 8)]).take(np.array([1, NOBODY, 0, 1]))
-    assert some.process.tolist() == [5, NOBODY, 1, 5]
-    assert some.thread.tolist() == [6, NOBODY, 2, 6]
-    assert [some.start[at] for at in (0, 2, 3)] == [7, 3, 7]
-    assert [some.end[at] for at in (0, 2, 3)] == [8, 4, 8]
-    none = spans([]).take(np.array([NOBODY, NOBODY]))
-    assert none.process.tolist() == none.thread.tolist() == [NOBODY] * 2
-    assert none.start.tolist() == none.end.tolist() == [0, 0]
-
-
 def test_no_ranges_and_no_calls_are_fine() -> None:
     nothing = build([])
     assert nothing.of_calls(spans([Item(0, 0, 1, 2)])).innermost.tolist() == [NOBODY]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers.kineto import trace as kineto_trace
+from perfctl.records.report import Kernel
 from tests.make.kineto import Event, read
 from tests.make.kineto import operation as cpu_operation
 
@@ -71,3 +72,19 @@ def test_without_single_operators_only_the_sums_are_kept(tmp_path: Path) -> None
     without = kineto_trace.parse(report.path, single_operators=False)
     assert list(without.op_calls) == []
     assert list(without.operations) == list(report.operations)
+
+
+def test_a_reason_names_at_most_three_kernels_in_one_sentence() -> None:
+    kernels = [
+        Kernel(number, f"{number}_{'long_name_' * 20}", start_ns=0, duration_ns=10)
+        for number in range(4000)
+    ]
+    kernels.append(Kernel(4000, "gemm", "gemm", "fc", "forward", 0, "range", duration_ns=10))
+    reasons = [
+        gap.reason
+        for gap in kineto_trace._find_kernel_gaps(kernels, by_operator=True)
+        if gap.quantity == "kernel.layer"
+    ]
+    assert len(reasons) == 1
+    assert reasons[0].endswith(" and 3997 more")
+    assert len(reasons[0]) <= 160
