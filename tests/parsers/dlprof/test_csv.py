@@ -40,13 +40,6 @@ def test_a_folder_of_dlprof_files_is_one_report(report: Report) -> None:
     assert (report.tool, report.tool_version, report.duration_ns) == ("dlprof", "1.8.0", 1000000)
 
 
-def test_other_files_beside_the_report_are_named(tmp_path: Path) -> None:
-    copied(tmp_path, "dlprof_summary.csv")
-    (tmp_path / "memory.csv").write_text("timestamp, memory.used [MiB]\n1, 2\n")
-    assert find(tmp_path) == [tmp_path]
-    assert any("memory.csv" in entry.text for entry in parse(tmp_path).diagnostics)
-
-
 def test_an_empty_file_in_the_folder_is_a_gap(tmp_path: Path) -> None:
     copied(tmp_path, "dlprof_summary.csv")
     (tmp_path / "dlprof_iteration.csv").touch()
@@ -111,14 +104,6 @@ def test_the_tensorflow_detail_report_has_every_operation(reports: Path) -> None
         int(row["Total GPU Time (ns)"]) for row in rows
     )
     assert [path.name for path in find(reports / "dlprof" / "tf1_v100")] == ["tf1_v100"]
-
-
-def test_more_rows_than_fit_into_memory_are_refused_with_what_to_give_instead(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dlprof_csv, "ROWS", 1)
-    with pytest.raises(ReportError, match=r"more than 1 rows.*dlprof_dldb.sqlite"):
-        parse(FOLDER)
 
 
 def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_not_named(
