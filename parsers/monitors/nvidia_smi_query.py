@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from sys import intern
 from typing import NamedTuple
@@ -204,7 +204,7 @@ def recognise(lines: list[str]) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete row, or no header for its rows."""
     text = MonitorText(path, TOOL)
-    rows, form, notes = collect_rows(text)
+    rows, notes = collect_rows(text)
     first = rows[0].layout if rows else _NO_LAYOUT
     way, repeated = find_way(rows)
     gaps = leave_out_half_cell(rows, way)
@@ -235,37 +235,38 @@ def parse(path: Path) -> Report:
         ]
         stamp = read_stamp(printed, day_first=bool(day_first))
         readings.add(stamp, rounds.count(device, begins=begins), device, cells)
+    drivers = {stated.get("driver_version", "") for stated in facts.values()} - {""}
     return text.make_report(
-        form,
+        f"nvidia-smi CSV{', no header' if notes else ''}",
         readings,
         gaps,
         notes=(*notes, *describe_way(rows, way)),
         unknown=unknown_units(first),
         devices=readings.describe_devices(facts),
-        environment=environment_of(facts),
+        environment={"driver_version": drivers.pop()} if len(drivers) == 1 else {},
     )
 
 
-def collect_rows(text: MonitorText) -> tuple[list[Row], str, list[Diagnostic]]:
-    """Return the rows with their layouts, their form, and warnings. The first header is also that
-    of rows above it. Raises ReportError for rows of several logs, and without a layout."""
+def collect_rows(text: MonitorText) -> tuple[list[Row], list[Diagnostic]]:
+    """Return the rows with their layouts, and a warning if no header names their columns. The first
+    header is also that of rows above it. Raises ReportError for rows of several logs, and without a
+    layout."""
     rows = list(read_rows(text))
     if not rows:
         reason = "the header has no complete row below it"
         raise ReportError(text.path, TOOL, reason, "Run nvidia-smi longer")
     if starts := find_logs(rows):
         raise several(text.path, TOOL, starts)
-    form = "nvidia-smi CSV"
     notes: list[Diagnostic] = []
     layout = next((row.layout for row in rows if row.layout.columns), _NO_LAYOUT)
     if not layout.columns:
         layout, warning = layout_of([row.cells for row in rows], text.path)
-        form, notes = "nvidia-smi CSV, no header", [warning]
+        notes = [warning]
     rows = [row if row.layout.columns else row._replace(layout=layout) for row in rows]
     for row in rows:
         if len(row.cells) != len(row.layout.columns):
             text.stray(", ".join(row.cells))
-    return [row for row in rows if len(row.cells) == len(row.layout.columns)], form, notes
+    return [row for row in rows if len(row.cells) == len(row.layout.columns)], notes
 
 
 def read_rows(text: MonitorText) -> Iterator[Row]:
@@ -423,12 +424,6 @@ def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
         return []
     row.cells[-1] = ""
     return [make_cut_cell_gap(name)]
-
-
-def environment_of(facts: Mapping[int | None, dict[str, str]]) -> dict[str, str]:
-    """Return the driver, where all devices have the same."""
-    drivers = {stated.get("driver_version", "") for stated in facts.values()} - {""}
-    return {"driver_version": drivers.pop()} if len(drivers) == 1 else {}
 
 
 def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:

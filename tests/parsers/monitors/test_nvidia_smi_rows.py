@@ -11,7 +11,6 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import nvidia_smi
 from perfctl.parsers.monitors.nvidia_smi_query import (
-    environment_of,
     read_header,
     unknown_units,
 )
@@ -132,15 +131,15 @@ def test_a_last_row_whose_uuid_or_bus_id_is_cut_is_of_no_device(
     )
 
 
-def test_the_driver_is_a_fact_where_all_devices_have_the_same() -> None:
-    same: dict[int | None, dict[str, str]] = {
-        0: {"driver_version": "9"},
-        1: {"driver_version": "9"},
-        2: {},
-    }
-    assert environment_of(same) == {"driver_version": "9"}
-    assert environment_of(same | {3: {"driver_version": "8"}}) == {}
-    assert environment_of({0: {}}) == {}
+@pytest.mark.parametrize(
+    ("drivers", "fact"), [("9 9", {"driver_version": "9"}), ("9 8", {}), ("9 9 8", {})]
+)
+def test_the_driver_is_a_fact_where_all_devices_have_the_same(
+    tmp_path: Path, drivers: str, fact: dict[str, str]
+) -> None:
+    rows = [f"{index}, {driver}, 5 %\n" for index, driver in enumerate(drivers.split())]
+    report = read(tmp_path, f"index, driver_version, utilization.gpu [%]\n{''.join(rows)}")
+    assert report.environment == fact
 
 
 def test_a_line_of_more_than_4096_characters_is_no_row(tmp_path: Path) -> None:
