@@ -9,7 +9,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,7 @@ class Parser:
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a
         folder. Never raises."""
-        return bool(self._load().sniff(path, head))
+        return bool(self.load().sniff(path, head))
 
     def parse(self, path: Path, **options: Any) -> Report:
         """Read the file with the ``options`` of ``perfctl.parsers.parse`` that its format has.
@@ -70,15 +70,11 @@ class Parser:
             raise ReportError(path, "unknown", reason, remedy)
         own_options = {name: value for name, value in options.items() if name in self.options}
         with no_collection():
-            report: Report = self._load().parse(path, **own_options)
+            report: Report = self.load().parse(path, **own_options)
         return report
 
-    def leader(self, path: Path) -> Path:
-        """The file that a report of several files is read from, which is mostly ``path`` itself."""
-        first: Path = self._load().leader(path) if self.joins_files else path
-        return first
-
-    def _load(self) -> Any:
+    def load(self) -> Any:
+        """Return the module."""
         return import_module(f"perfctl.parsers.{self.module}")
 
 
@@ -146,7 +142,7 @@ def _find_parser(path: Path, head: bytes) -> Parser | None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether it is a named pipe, a socket or a device: to read one can wait for ever, or
+    """Return whether it is a named pipe, a socket or a device: to read one can wait for ever, or
     not end."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
@@ -185,11 +181,7 @@ def parse(
         raise ReportError(path, "unknown", "the file is empty", remedy)
     parser = sniff(path)
     if parser is None:
-
-        def is_report(head: bytes) -> bool:
-            return _find_parser(path, head) is not None
-
-        raise ReportError(path, "unknown", *why_unknown(path, is_report))
+        raise ReportError(path, "unknown", *why_unknown(path, partial(_find_parser, path)))
     return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 
@@ -215,8 +207,8 @@ def reports(path: Path | str, **options: Any) -> Iterator[Part]:
 
 
 def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> list[Path]:
-    """The reports at ``path``: itself when it is one, else every report below it, sorted; hidden
-    names are left out.
+    """Return the reports at ``path``: itself when it is one, else every report below it, sorted;
+    hidden names are left out.
 
     A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as
     one report. Of files that are one report together (rocprofv3's CSV files) only the one that it
@@ -240,14 +232,14 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
 
 
 def leaders(paths: Iterable[Path]) -> list[Path]:
-    """Those of the paths that are not read as part of another one of them."""
+    """Return those of the paths that are not read as part of another one of them."""
     firsts = {path: leader(path) for path in paths}
     return [path for path, first in firsts.items() if first == path or first not in firsts]
 
 
 def captures(folder: Path) -> list[Path]:
-    """Traces in ``folder`` that say which modules the graphs of the other traces belong to, and are
-    no measurement themselves."""
+    """Return traces in ``folder`` that state which modules the graphs of the other traces belong
+    to, and are no measurement themselves."""
     from perfctl.records.served_names import DETAILS
 
     if not (folder / DETAILS).is_file():
@@ -257,12 +249,14 @@ def captures(folder: Path) -> list[Path]:
 
 
 def leader(path: Path) -> Path:
-    """The file that the report is read from which ``path`` belongs to; ``path`` itself where it
-    stands alone."""
+    """Return the file that the report is read from which ``path`` belongs to; ``path`` itself if it
+    is a report of its own."""
     with suppress(OSError):
         if path.suffix == ".csv" and path.is_file() and path.stat().st_size:
             parser = sniff(path)
-            return path if parser is None else parser.leader(path)
+            if parser is not None and parser.joins_files:
+                first: Path = parser.load().leader(path)
+                return first
     return path
 
 

@@ -20,7 +20,8 @@ class Reading(NamedTuple):
 
 
 def curves(devices: Mapping[int, Iterable[Reading]]) -> list[Sample]:
-    """By device and time; of more than CURVE readings of a GPU the highest of each part."""
+    """Return samples by device and time; of more than CURVE readings of a GPU the highest of each
+    part."""
     samples = []
     for device, readings in sorted(devices.items()):
         for at_ns, allocated, reserved in thinned(
@@ -40,7 +41,7 @@ def curves(devices: Mapping[int, Iterable[Reading]]) -> list[Sample]:
 
 
 def thinned(readings: list[Reading], most: int = CURVE) -> list[Reading]:
-    """At most ``most`` of the readings: the peaks of equal parts of them. ``most`` is at least 2.
+    """Return at most ``most`` of the readings, which is at least 2: the peaks of equal parts.
 
     Of a part whose highest ``allocated`` and highest ``reserved`` are two readings, both stay.
     """

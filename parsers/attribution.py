@@ -91,13 +91,13 @@ class Nest:
         """(group, first, behind the last) of each group, among the sorted intervals."""
 
     def parents(self) -> Integers:
-        """Index of the interval directly around each one, NOBODY at the top."""
+        """Return the index of the interval directly around each one, NOBODY at the top."""
         parents = np.full(len(self._order), NOBODY)
         parents[self._order] = _pick(self._order, self._rungs[0])
         return parents
 
     def depths(self) -> Integers:
-        """How many parents are above each one."""
+        """Return how many parents are above each one."""
         above = self._rungs[0].copy()
         depths = (above >= 0).astype(np.int64)
         while (live := np.flatnonzero(above >= 0)).size:
@@ -108,7 +108,8 @@ class Nest:
         return unsorted
 
     def places(self, group: Integers, start: Integers) -> Integers:
-        """Where ``start`` falls among the intervals of its group: the input of ``innermost``."""
+        """Return where ``start`` falls among the intervals of its group: the input of
+        ``innermost``."""
         places = np.full(len(start), NOBODY)
         for value, first, last in self._bounds:
             if value == NOBODY:
@@ -119,7 +120,8 @@ class Nest:
         return places
 
     def innermost(self, places: Integers, end: Integers) -> Integers:
-        """Index of the innermost interval around each (place, end), NOBODY where there is none."""
+        """Return the index of the innermost interval around each (place, end), NOBODY where there
+        is none."""
         return np.asarray(self._numbers[_climb(self._rungs, self._end, places, end)])
 
     def around(self, places: Integers, end: Integers) -> Iterator[Integers]:
@@ -164,7 +166,8 @@ class Attribution:
         self._tree = parent, depth
 
     def tree(self) -> tuple[Integers, Integers]:
-        """(parent, depth) of every range; NOBODY and NOBODY for those that are not push/pop."""
+        """Return (parent, depth) of every range; NOBODY and NOBODY for those that are not
+        push/pop."""
         return self._tree
 
     def of_calls(self, calls: Spans) -> Found:
@@ -212,13 +215,13 @@ class Attribution:
 
 
 def _pick(values: Integers, index: Integers) -> Integers:
-    """``values[index]``, NOBODY where the index is."""
+    """Return ``values[index]``, NOBODY where the index is."""
     return np.append(values, NOBODY)[index]
 
 
 def _rungs(group: Integers, end: Integers) -> list[Integers]:
-    """Ladder over sorted intervals: rung k holds the 2**k-th interval above each one, NOBODY past
-    the top.
+    """Return a ladder over sorted intervals: rung k holds the 2**k-th interval above each one,
+    NOBODY past the top.
 
     Rung 0, the parent, starts as the interval just before and moves up while that one ends too
     early. What it skips ends earlier still, so skipping loses nothing.
@@ -236,7 +239,7 @@ def _rungs(group: Integers, end: Integers) -> list[Integers]:
 
 
 def _climb(rungs: list[Integers], end: Integers, places: Integers, until: Integers) -> Integers:
-    """From each place, the first interval upwards that does not end before ``until``."""
+    """Return, from each place, the first interval upwards that does not end before ``until``."""
     index = places.copy()
     low = np.flatnonzero(index >= 0)
     low = low[end[index[low]] < until[low]]
@@ -258,8 +261,8 @@ class Calls:
         }
 
     def find(self, process: Integers, correlation: Integers) -> Integers:
-        """Index of the call with the same process and correlation id, the first of several; NOBODY
-        where there is none."""
+        """Return the index of the call with the same process and correlation id, the first of
+        several; NOBODY where there is none."""
         index = np.full(len(process), NOBODY)
         for value, rows in _rows_by_process(process):
             if value in self._of:
@@ -300,7 +303,8 @@ class Ids:
             self._sorted = ids[self._order]
 
     def first_equal(self, wanted: Integers) -> Integers:
-        """Index of the first id that equals each of ``wanted``; NOBODY where none does."""
+        """Return the index of the first id that equals each of ``wanted``; NOBODY where none
+        does."""
         if self._table is not None:
             offset = wanted - self._low
             in_table = (offset >= 0) & (offset < self._span)

@@ -89,7 +89,7 @@ def parse(path: Path) -> Report:
 
 
 def _read_count(value: object) -> int | None:
-    """A number of bytes, a device or a time that fits into 64 bits; else None."""
+    """Return a number of bytes, a device or a time that fits into 64 bits; else None."""
     return value if type(value) is int and 0 <= value < _INT64 else None
 
 

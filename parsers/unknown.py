@@ -72,9 +72,9 @@ NOT_READ: dict[bytes, tuple[str, str]] = {
 to do with it)."""
 
 
-def why_unknown(path: Path, is_report: Callable[[bytes], bool]) -> tuple[str, str]:
-    """Return (reason, remedy) for something that no parser recognized; ``is_report``: whether a
-    report begins with these bytes."""
+def why_unknown(path: Path, find_parser: Callable[[bytes], object]) -> tuple[str, str]:
+    """Return (reason, remedy) for something that no parser recognized; ``find_parser``: the parser
+    of a report that begins with these bytes, or None."""
     if path.is_dir():
         return (
             "no report was found in this folder",
@@ -106,7 +106,7 @@ def why_unknown(path: Path, is_report: Callable[[bytes], bool]) -> tuple[str, st
         except (EOFError, zlib.error, OSError) as error:
             reason = f"the gzip data is damaged or truncated in its first bytes ({error})"
             return reason, "Copy the file again"
-        if is_report(head):
+        if find_parser(head) is not None:
             remedy = "Unpack it with gunzip and pass the unpacked file"
             return "it is a gzip-compressed report", remedy
     return next(answer for pattern, answer in NOT_READ.items() if re.search(pattern, head))

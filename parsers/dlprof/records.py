@@ -93,7 +93,7 @@ OPERATION = (
 
 
 def normalize(name: str) -> str:
-    """ "Avg. CPU Time (ns)" -> "avg cpu time (ns)"."""
+    """Return a column's name as tables are read by: "Avg. CPU Time (ns)" is "avg cpu time (ns)"."""
     return " ".join(name.strip().lower().replace(".", "").split())
 
 
@@ -136,8 +136,8 @@ def make_operations(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
 
 
 def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
-    """Figures without a record of their own: sums by name where the finer report is missing, and
-    use of tensor cores."""
+    """Return figures without a record of their own: sums by name where the finer report is missing,
+    and use of tensor cores."""
     summaries = []
     for row in tables.get("tensor_core", ()):
         op = row.get("op id") or row["op name"]
@@ -208,8 +208,8 @@ def place_op(
 
 
 def _called(op_name: str) -> str | None:
-    """The modules whose calls an op lies in, below the outermost one, which itself goes by its
-    class; None without any.
+    """Return the modules whose calls an op lies in, below the outermost one, which itself goes by
+    its class; None without any.
 
     DLProf 1.8 puts a functional operation into the module that ran before it (max_pool2d into
     Conv2d): then it belongs to the module around that.

@@ -149,11 +149,9 @@ class ExplainedGraphs:
                 self.set_layer(launch, reference.layer, reference.direction, source)
         first, times = replay[0], [kernel.duration_ns for kernel in replay]
         total_ns = None if None in times else int(sum(filter(None, times)))
-        launched = GraphLaunch(first.correlation or 0, first.step, len(replay), total_ns)
-        if matched:
-            facts = (capture, len(matched), match.how, match.confidence)
-            launched = GraphLaunch(*launched[:4], *facts)
-        self.launches.append(launched)
+        facts = (capture, len(matched), match.how, match.confidence) if matched else ()
+        correlation = first.correlation or 0
+        self.launches.append(GraphLaunch(correlation, first.step, len(replay), total_ns, *facts))
 
 
 def explain_graphs(

@@ -29,15 +29,15 @@ from perfctl.records.report import CompiledKernel, Gap
 
 TEMPLATE = "triton_tem_"
 _ELEMENT_BYTES = {
-    **dict.fromkeys(("byte", "char", "bool", "int8", "uint8"), 1),
-    **dict.fromkeys(("half", "bfloat16", "short", "float16", "int16", "uint16"), 2),
-    **dict.fromkeys(("float", "int", "float32", "int32", "uint32", "complexhalf"), 4),
-    **dict.fromkeys(("double", "long", "float64", "int64", "uint64", "complexfloat"), 8),
-    "complex64": 8,
+    **dict.fromkeys(("byte", "char", "bool"), 1),
+    **dict.fromkeys(("half", "short"), 2),
+    **dict.fromkeys(("float", "int", "complexhalf"), 4),
+    **dict.fromkeys(("double", "long", "complexfloat"), 8),
     "complexdouble": 16,
-    "complex128": 16,
 }
-"""torch's and c10's names of types, in small letters -> bytes of an element."""
+"""Names of types without a number of bits, in small letters -> bytes of an element."""
+_BITS = re.compile(r"(?:b?float|u?int|complex)(8|16|32|64|128)(?:_\w+)?")
+"""Names of types with the bits of an element."""
 _PRODUCT = re.compile(r"(?:^|_)(addmm|baddbmm|bmm|mm|convolution)(?=_|\Z)")
 _NO_FORMULA = re.compile(r"(?:^|_)(flex_attention|grouped_mm|scaled_mm|int_mm)")
 _BLOCK = re.compile(r"\b([XYZ]BLOCK|R[01]_BLOCK|RBLOCK)=(\d{1,18})\b")
@@ -134,7 +134,8 @@ def read_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
 def element_bytes(dtype: str | None) -> int | None:
     """Return the bytes of an element; None for a type that is not known."""
     name = (dtype or "").lower()
-    return 1 if name.startswith("float8") else _ELEMENT_BYTES.get(name)
+    bits = _BITS.fullmatch(name)
+    return int(bits[1]) // 8 if bits else _ELEMENT_BYTES.get(name)
 
 
 def _read_loops(

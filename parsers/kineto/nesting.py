@@ -186,10 +186,10 @@ class Nesting:
         return Context(*inner, meaning.range_number, context.depth + 1, layer.source)
 
     def _read_ranges(self) -> dict[int, Context]:
-        """ProfilerStep#N and torch's own Optimizer.step#... count only where there is no
-        perfctl:step, ProfilerStep#N only where no range is a step of a server; modules only where
-        no range names a layer, and parts of a pipeline's blocks only where there are no modules
-        either."""
+        """Return the meaning of each range. ProfilerStep#N and torch's own Optimizer.step#... count
+        only where there is no perfctl:step, ProfilerStep#N only where no range is a step of a
+        server; modules only where no range names a layer, and parts of a pipeline's blocks only
+        where there are no modules either."""
         ranges = [index for index, span in enumerate(self.spans) if span.is_range]
         texts = dict.fromkeys(self.spans[index].name for index in ranges)
         names = {text: read_range_name(text) for text in texts}

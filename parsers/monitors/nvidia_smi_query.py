@@ -153,7 +153,7 @@ class Row(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """When it was read: its timestamp, or the date above it."""
+        """Return when it was read: its timestamp, or the date above it."""
         stamp = self.cell("timestamp")
         return (self.date or "") if stamp is None else stamp
 

@@ -133,7 +133,7 @@ class Readings:
 
     @property
     def figure_names(self) -> list[str]:
-        """The columns that samples have no field for, in order of appearance."""
+        """Return the columns that samples have no field for, in order of appearance."""
         return list(dict.fromkeys(name for _, name in self._figures))
 
     def describe_devices(self, facts: Mapping[int | None, Mapping[str, str]]) -> tuple[Device, ...]:
@@ -177,12 +177,13 @@ class Readings:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """Times of the first and the last reading in ns; None unless all have timestamps."""
+        """Return the times of the first and the last reading, ns; None unless all have
+        timestamps."""
         return None if self._is_counted else self._span
 
     @property
     def started_at(self) -> str | None:
-        """Time of the first reading, UTC; None where its zone or date is unknown."""
+        """Return the time of the first reading, UTC; None where its zone or date is unknown."""
         is_known = self._is_zoned and not self.since_midnight
         return iso_utc(self.span[0]) if self.span and is_known else None
 

@@ -30,8 +30,8 @@ def read_versioned(
 
 
 def typed(kind: type[R], row: Mapping[str, Any]) -> R:
-    """One record of ``kind``, a NamedTuple or dataclass. Raises TypeError, or OverflowError beyond
-    64 bits."""
+    """Return a record of ``kind``, a NamedTuple or dataclass. Raises TypeError, or OverflowError
+    beyond 64 bits."""
     record = kind(**row)
     for name, field_type in field_types(cast(Any, kind)).items():
         value = getattr(record, name)
