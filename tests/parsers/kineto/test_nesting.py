@@ -181,53 +181,71 @@ def test_step_and_phase_of_another_thread_go_by_time_within_the_process(
     assert step_and_phase(found, Context(phase="copy"), Place(1, at)) == (step, "copy")
 
 
-def test_names_of_ranges_are_read_and_numbered_without_the_operations_between_them() -> None:
-    names = (
-        "perfctl:step:4",
-        "op",
-        "ProfilerStep#9",
-        "Optimizer.step#SGD.step",
-        "fc:grad_bias",
-        "perfctl:phase:data",
-    )
-    assert nest(*(span(0, 9, name) for name in names)).meanings == {
-        0: Context(None, None, 4, None, 0),
-        2: Context(None, None, None, None, 1),
-        3: Context(None, None, None, None, 2),
-        4: Context("fc", "grad_bias", None, None, 3, 0, "range"),
-        5: Context(None, None, None, "data", 4),
-    }
+MODULES = ("nn.Module: Net_0", "nn.Module: ReLU_2", "plain")
 
 
-def test_torchs_own_steps_and_optimizers_count_where_perfctl_names_no_step() -> None:
-    names = (
-        "ProfilerStep#9",
-        "ProfilerStep#9b",
-        "Optimizer.step#SGD.step",
-        "Optimizer.zero_grad#SGD",
-        "Optimizer.x",
-    )
-    found = nest(*(span(0, 9, name) for name in names)).meanings
-    assert [(meaning.step, meaning.phase) for meaning in found.values()] == [
-        (9, None),
-        (None, None),
-        (None, "optimizer"),
-        (None, "optimizer"),
-        (None, None),
-    ]
-
-
-def test_modules_are_layers_by_their_path_only_where_no_range_names_one() -> None:
-    spans = [span(0, 50, "nn.Module: Net_0"), span(1, 40, "nn.Module: ReLU_2"), span(2, 3, "plain")]
-    assert nest(*spans).meanings == {
-        0: Context("Net_0", "forward", None, None, 0, 0, "operation"),
-        1: Context("ReLU_2", "forward", None, None, 1, 0, "operation"),
-        2: Context(None, None, None, None, 2),
-    }
-    found = nest(*spans, span(4, 5, "fc:forward")).meanings
-    assert [(meaning.layer, meaning.source) for meaning in found.values()] == [(None, None)] * 3 + [
-        ("fc", "range")
-    ]
+@pytest.mark.parametrize(
+    ("names", "meanings"),
+    [
+        pytest.param(
+            (
+                "perfctl:step:4",
+                "op",
+                "ProfilerStep#9",
+                "Optimizer.step#SGD.step",
+                "fc:grad_bias",
+                "perfctl:phase:data",
+            ),
+            {
+                0: Context(None, None, 4, None, 0),
+                2: Context(None, None, None, None, 1),
+                3: Context(None, None, None, None, 2),
+                4: Context("fc", "grad_bias", None, None, 3, 0, "range"),
+                5: Context(None, None, None, "data", 4),
+            },
+            id="ranges are numbered without the operations between them",
+        ),
+        pytest.param(
+            (
+                "ProfilerStep#9",
+                "ProfilerStep#9b",
+                "Optimizer.step#SGD.step",
+                "Optimizer.zero_grad#SGD",
+                "Optimizer.x",
+            ),
+            {
+                0: Context(step=9, range_number=0),
+                1: Context(range_number=1),
+                2: Context(phase="optimizer", range_number=2),
+                3: Context(phase="optimizer", range_number=3),
+                4: Context(range_number=4),
+            },
+            id="torch's own steps and optimizers count where perfctl names no step",
+        ),
+        pytest.param(
+            MODULES,
+            {
+                0: Context("Net_0", "forward", None, None, 0, 0, "operation"),
+                1: Context("ReLU_2", "forward", None, None, 1, 0, "operation"),
+                2: Context(range_number=2),
+            },
+            id="modules are layers",
+        ),
+        pytest.param(
+            (*MODULES, "fc:forward"),
+            {
+                **{index: Context(range_number=index) for index in range(3)},
+                3: Context("fc", "forward", None, None, 3, 0, "range"),
+            },
+            id="modules are none where a range names a layer",
+        ),
+    ],
+)
+def test_the_meaning_of_a_range_follows_from_its_name_and_those_of_the_others(
+    names: tuple[str, ...], meanings: dict[int, Context]
+) -> None:
+    spans = (span(10 * at, 10 * at + 9, name) for at, name in enumerate(names))
+    assert nest(*spans).meanings == meanings
 
 
 def test_the_path_of_a_module_is_where_it_was_first_called_below_the_outermost_one() -> None:
