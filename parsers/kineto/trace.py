@@ -21,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -129,26 +130,15 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     records.find_launchers(events, nesting)
     shape_steps, step_gaps = find_shape_steps(events, nesting)
     nesting.assume([(begin, end, step.number) for begin, end, step in shape_steps])
-    launchers = [event.span for event in events.kernels]
-    operators = assign_operators(events, nesting, launchers or None)
-    ranges = records.ranges(events, nesting)
-    served = nesting.served.values()
-    graphs = ExplainedGraphs(records.kernels(events, nesting), operators)
-    explain_graphs(
-        path,
-        capture,
-        events,
-        graphs,
-        served,
-        lambda other: parse(other, single_operators=False),
-    )
-    operators = graphs.operators
+    graphs = _explain_kernels(path, capture, events, nesting)
+    operators, ranges = graphs.operators, records.ranges(events, nesting)
     kernels, parts, part_gaps = share_kernels(events, nesting, graphs.kernels)
     device_ns = records.device_times(events, nesting)
     environment = _read_environment(metadata, job)
     rank, ranks = job.rank, job.world_size
     if ranks == 1 or (rank is not None and not 0 <= rank < (ranks or inf)):
         rank = None
+    served = nesting.served.values()
     phases = {step.phase for step in served} - {"mixed"}
     if events.kernels or events.copies:
         form = "CPU and GPU" if events.spans else "GPU only"
@@ -196,6 +186,19 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         served_steps=sorted((*served, *(step for _, _, step in shape_steps))),
         graph_launches=graphs.launches,
     )
+
+
+def _explain_kernels(
+    path: Path, capture: Path | None, events: Events, nesting: Nesting
+) -> ExplainedGraphs:
+    """Return the kernels with their layers, those of graphs too, and the shapes of the operators;
+    assign layers and rows to the spans."""
+    launchers = [event.span for event in events.kernels]
+    operators = assign_operators(events, nesting, launchers or None)
+    graphs = ExplainedGraphs(records.kernels(events, nesting), operators)
+    parse_eager = partial(parse, single_operators=False)
+    explain_graphs(path, capture, events, graphs, nesting.served.values(), parse_eager)
+    return graphs
 
 
 def _read_times(events: Events, metadata: Metadata) -> dict[str, Any]:
