@@ -9,13 +9,13 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfctl.parsers.common.parts import Part, of_file
-from perfctl.parsers.unknown import LFS, is_tar, why_unknown
+from perfctl.parsers.unknown import LFS, why_unknown
 from perfctl.records.errors import ReportError
 from perfctl.records.sqlite_header import HEADER_BYTES, stated_bytes
 
@@ -29,7 +29,6 @@ __all__ = [
     "ReportError",
     "captures",
     "find",
-    "is_tar",
     "leader",
     "leaders",
     "no_collection",
@@ -54,42 +53,28 @@ class Parser:
     """Keywords of ``perfctl.parsers.parse`` that the module's ``parse`` takes."""
     joins_files: bool = False
     """Whether several files may be one report of this format: the module has ``leader(path)``."""
-    is_refused: bool = False
-    """Whether ``parse`` only names the release that was the last to read the format."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a
         folder. Never raises."""
-        return bool(self._load().sniff(path, head))
+        return bool(self.load().sniff(path, head))
 
-    def parse(
-        self,
-        path: Path,
-        *,
-        source: bool = False,
-        single_operators: bool = True,
-        capture: Path | None = None,
-    ) -> Report:
-        """``op_calls`` is empty without ``single_operators``. Raises ReportError when the file
-        is broken."""
-        if capture is not None and "capture" not in self.options:
+    def parse(self, path: Path, **options: Any) -> Report:
+        """Read the file with the ``options`` of ``perfctl.parsers.parse`` that its format has.
+        Raises ReportError when the file is broken."""
+        if options.get("capture") is not None and "capture" not in self.options:
             reason = (
                 f"--capture needs a Kineto trace, but this report is of another kind ({self.name})"
             )
             remedy = "Name a Kineto trace, or omit --capture"
             raise ReportError(path, "unknown", reason, remedy)
-        values = {"source": source, "single_operators": single_operators, "capture": capture}
-        taken = {option: values[option] for option in self.options}
+        own_options = {name: value for name, value in options.items() if name in self.options}
         with no_collection():
-            report: Report = self._load().parse(path, **taken)
+            report: Report = self.load().parse(path, **own_options)
         return report
 
-    def leader(self, path: Path) -> Path:
-        """The file that a report of several files is read from, which is mostly ``path`` itself."""
-        first: Path = self._load().leader(path) if self.joins_files else path
-        return first
-
-    def _load(self) -> Any:
+    def load(self) -> Any:
+        """Return the module."""
         return import_module(f"perfctl.parsers.{self.module}")
 
 
@@ -101,7 +86,7 @@ PARSERS: tuple[Parser, ...] = (
     Parser("rocprofv3 database", "rocm.rocpd"),
     Parser("rocprofv3 JSON", "rocm.json"),
     Parser("rocprofv3 CSV", "rocm.csv", joins_files=True),
-    Parser("rocprof v1 and rocprof-compute", "rocm.refused", joins_files=True, is_refused=True),
+    Parser("rocprof v1 and rocprof-compute", "rocm.refused", joins_files=True),
     Parser("Proton profile", "proton"),
     Parser("PyTorch memory snapshot", "memory_snapshot"),
     Parser("Kineto trace", "kineto.trace", ("single_operators", "capture")),
@@ -157,7 +142,7 @@ def _find_parser(path: Path, head: bytes) -> Parser | None:
 
 
 def is_special(path: Path) -> bool:
-    """Whether it is a named pipe, a socket or a device: to read one can wait for ever, or
+    """Return whether it is a named pipe, a socket or a device: to read one can wait for ever, or
     not end."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
@@ -196,22 +181,13 @@ def parse(
         raise ReportError(path, "unknown", "the file is empty", remedy)
     parser = sniff(path)
     if parser is None:
-
-        def is_report(head: bytes) -> bool:
-            return _find_parser(path, head) is not None
-
-        raise ReportError(path, "unknown", *why_unknown(path, is_report))
+        raise ReportError(path, "unknown", *why_unknown(path, partial(_find_parser, path)))
     return parser.parse(path, source=source, single_operators=single_operators, capture=capture)
 
 
-def reports(
-    path: Path | str,
-    *,
-    source: bool = False,
-    single_operators: bool = True,
-    capture: Path | None = None,
-) -> Iterator[Part]:
+def reports(path: Path | str, **options: Any) -> Iterator[Part]:
     """Read every run that a file holds: logs often have the outputs of several in a row.
+    ``options``: those of ``parse``.
 
     Use each report before the next: the text it was read from is kept until then. An output that
     stands in the file twice is read once. Raises ReportError where the file is missing, not
@@ -221,7 +197,7 @@ def reports(
 
     path = Path(path)
     try:
-        report = parse(path, source=source, single_operators=single_operators, capture=capture)
+        report = parse(path, **options)
     except Joined as joined:
         parser = sniff(path)
         assert parser is not None
@@ -231,23 +207,23 @@ def reports(
 
 
 def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> list[Path]:
-    """The reports at ``path``: itself when it is one, else every report below it, sorted; hidden
-    names are left out.
+    """Return the reports at ``path``: itself when it is one, else every report below it, sorted;
+    hidden names are left out.
 
     A folder that a parser takes whole (DLProf's CSV files), or that ``is_one`` accepts, counts as
     one report. Of files that are one report together (rocprofv3's CSV files) only the one that it
     is read from is named.
     """
-    seen: set[Path] = set()
+    visited: set[Path] = set()
 
     def below(path: Path) -> Iterator[Path]:
         if path.is_file() or is_special(path) or is_one(path) or sniff(path) is not None:
             yield path
             return
-        seen.add(path.resolve())
+        visited.add(path.resolve())
         for child in sorted(child for child in path.iterdir() if not child.name.startswith(".")):
             if child.is_dir():
-                if child.resolve() not in seen:  # symbolic links may form a cycle
+                if child.resolve() not in visited:  # symbolic links may form a cycle
                     yield from below(child)
             elif child.is_file() and child.stat().st_size and sniff(child) is not None:
                 yield child
@@ -256,30 +232,31 @@ def find(path: Path, is_one: Callable[[Path], bool] = lambda folder: False) -> l
 
 
 def leaders(paths: Iterable[Path]) -> list[Path]:
-    """Those of the paths that are not read as part of another one of them."""
-    given = list(dict.fromkeys(paths))
-    firsts = {path: path if path.is_dir() else leader(path) for path in given}
-    return [path for path in given if firsts[path] == path or firsts[path] not in firsts]
+    """Return those of the paths that are not read as part of another one of them."""
+    firsts = {path: leader(path) for path in paths}
+    return [path for path, first in firsts.items() if first == path or first not in firsts]
 
 
 def captures(folder: Path) -> list[Path]:
-    """Traces in ``folder`` that say which modules the graphs of the other traces belong to, and are
-    no measurement themselves."""
+    """Return traces in ``folder`` that state which modules the graphs of the other traces belong
+    to, and are no measurement themselves."""
     from perfctl.records.served_names import DETAILS
 
     if not (folder / DETAILS).is_file():
         return []
-    found: list[Path] = import_module("perfctl.parsers.kineto.captures").in_folder(folder)
-    return found
+    paths: list[Path] = import_module("perfctl.parsers.kineto.captures").in_folder(folder)
+    return paths
 
 
 def leader(path: Path) -> Path:
-    """The file that the report is read from which ``path`` belongs to; ``path`` itself where it
-    stands alone."""
+    """Return the file that the report is read from which ``path`` belongs to; ``path`` itself if it
+    is a report of its own."""
     with suppress(OSError):
         if path.suffix == ".csv" and path.is_file() and path.stat().st_size:
             parser = sniff(path)
-            return path if parser is None else parser.leader(path)
+            if parser is not None and parser.joins_files:
+                first: Path = parser.load().leader(path)
+                return first
     return path
 
 

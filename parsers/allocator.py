@@ -20,34 +20,37 @@ class Reading(NamedTuple):
 
 
 def curves(devices: Mapping[int, Iterable[Reading]]) -> list[Sample]:
-    """By device and time; of more than CURVE readings of a GPU the highest of each part."""
-    found = []
+    """Return samples by device and time; of more than CURVE readings of a GPU the highest of each
+    part."""
+    samples = []
     for device, readings in sorted(devices.items()):
-        for at, allocated, reserved in thinned(sorted(readings, key=lambda reading: reading.at_ns)):
+        for at_ns, allocated, reserved in thinned(
+            sorted(readings, key=lambda reading: reading.at_ns)
+        ):
             unknown = (None,) * 6
-            found.append(
+            samples.append(
                 Sample(
-                    at,
+                    at_ns,
                     *unknown,
                     device_index=device,
                     allocated_bytes=allocated,
                     reserved_bytes=reserved,
                 )
             )
-    return found
+    return samples
 
 
 def thinned(readings: list[Reading], most: int = CURVE) -> list[Reading]:
-    """At most ``most`` of the readings: the peaks of equal parts of them. ``most`` is at least 2.
+    """Return at most ``most`` of the readings, which is at least 2: the peaks of equal parts.
 
     Of a part whose highest ``allocated`` and highest ``reserved`` are two readings, both stay.
     """
     if len(readings) <= most:
         return readings
     size = -(-len(readings) // (most // 2))
-    kept = []
+    peaks_of_parts = []
     for first in range(0, len(readings), size):
         part = range(first, min(first + size, len(readings)))
-        peaks = {max(part, key=lambda place: readings[place][which] or 0) for which in (1, 2)}
-        kept += [readings[place] for place in sorted(peaks)]
-    return kept
+        peaks = {max(part, key=lambda index: readings[index][which] or 0) for which in (1, 2)}
+        peaks_of_parts += [readings[index] for index in sorted(peaks)]
+    return peaks_of_parts

@@ -10,7 +10,7 @@ or calls.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -53,10 +53,13 @@ class Spans:
         if not len(self.start):
             nobody, zero = np.full(len(index), NOBODY), np.zeros(len(index), np.int64)
             return Spans(nobody, nobody, zero, zero)
-        known = index >= 0
-        process = np.where(known, self.process[index], NOBODY)
+        is_known = index >= 0
+        process = np.where(is_known, self.process[index], NOBODY)
         return Spans(
-            process, np.where(known, self.thread[index], NOBODY), self.start[index], self.end[index]
+            process,
+            np.where(is_known, self.thread[index], NOBODY),
+            self.start[index],
+            self.end[index],
         )
 
 
@@ -68,7 +71,7 @@ class Found:
     layer: Integers
     """Innermost range that names a layer; other ranges may lie between it and the call."""
     step: Integers
-    """By time (see ``_in_time``) where the call's own thread has none."""
+    """By time (see ``_find_in_time``) where the call's own thread has none."""
 
 
 class Nest:
@@ -88,13 +91,13 @@ class Nest:
         """(group, first, behind the last) of each group, among the sorted intervals."""
 
     def parents(self) -> Integers:
-        """Index of the interval directly around each one, NOBODY at the top."""
+        """Return the index of the interval directly around each one, NOBODY at the top."""
         parents = np.full(len(self._order), NOBODY)
         parents[self._order] = _pick(self._order, self._rungs[0])
         return parents
 
     def depths(self) -> Integers:
-        """How many parents are above each one."""
+        """Return how many parents are above each one."""
         above = self._rungs[0].copy()
         depths = (above >= 0).astype(np.int64)
         while (live := np.flatnonzero(above >= 0)).size:
@@ -105,7 +108,8 @@ class Nest:
         return unsorted
 
     def places(self, group: Integers, start: Integers) -> Integers:
-        """Where ``start`` falls among the intervals of its group: the input of ``innermost``."""
+        """Return where ``start`` falls among the intervals of its group: the input of
+        ``innermost``."""
         places = np.full(len(start), NOBODY)
         for value, first, last in self._bounds:
             if value == NOBODY:
@@ -116,7 +120,8 @@ class Nest:
         return places
 
     def innermost(self, places: Integers, end: Integers) -> Integers:
-        """Index of the innermost interval around each (place, end), NOBODY where there is none."""
+        """Return the index of the innermost interval around each (place, end), NOBODY where there
+        is none."""
         return np.asarray(self._numbers[_climb(self._rungs, self._end, places, end)])
 
     def around(self, places: Integers, end: Integers) -> Iterator[Integers]:
@@ -125,27 +130,13 @@ class Nest:
 
         Crossing intervals count too, though none of them is a parent of the other.
         """
-        at = _climb(self._rungs, self._end, places, end)
-        while (at >= 0).any():
-            yield self._numbers[at]
-            before = np.maximum(at - 1, NOBODY)
-            before[(at < 0) | (before < 0)] = NOBODY
-            before[self._group[before] != self._group[at]] = NOBODY
-            at = _climb(self._rungs, self._end, before, end)
-
-    def only(self, among: Integers) -> Callable[[Integers, Integers], Integers]:
-        """As ``innermost``, among the intervals of these numbers alone; places of all stay
-        valid."""
-        is_chosen = np.zeros(len(self._order), bool)
-        is_chosen[among] = True
-        chosen = np.flatnonzero(is_chosen[self._order])
-        numbers, ends = np.append(self._order[chosen], NOBODY), self._end[chosen]
-        rungs = _rungs(self._group[chosen], ends)
-        nearest = np.searchsorted(chosen, np.arange(len(self._order)), side="right") - 1
-        if chosen.size:  # of every place, the last of these at or before it in its group
-            nearest[self._group[chosen[nearest]] != self._group] = NOBODY
-        nearest = np.append(nearest, NOBODY)
-        return lambda places, end: numbers[_climb(rungs, ends, nearest[places], end)]
+        index = _climb(self._rungs, self._end, places, end)
+        while (index >= 0).any():
+            yield self._numbers[index]
+            before = np.maximum(index - 1, NOBODY)
+            before[(index < 0) | (before < 0)] = NOBODY
+            before[self._group[before] != self._group[index]] = NOBODY
+            index = _climb(self._rungs, self._end, before, end)
 
 
 class Attribution:
@@ -159,74 +150,78 @@ class Attribution:
     ) -> None:
         """``layer``, ``step`` and ``phase`` mark the ranges that name one."""
         self._ranges = ranges
-        self._stack = np.flatnonzero(push_pop)
-        self._numbers = np.append(self._stack, NOBODY)
-        self._on_stack = ranges.take(self._stack)
-        self._nest = Nest(self._on_stack.thread, self._on_stack.start, self._on_stack.end)
-        marks = {"layer": layer, "step": step, "phase": phase}
-        self._marked = {name: np.flatnonzero(mark[self._stack]) for name, mark in marks.items()}
-        self._only = {name: self._nest.only(mark) for name, mark in self._marked.items()}
+        marks = {"any": push_pop, "layer": layer, "step": step, "phase": phase}
+        self._numbers: dict[str, Integers] = {}
+        self._nests: dict[str, Nest] = {}
+        for name, mark in marks.items():
+            numbers = np.flatnonzero(push_pop & mark)
+            marked = ranges.take(numbers)
+            self._numbers[name] = np.append(numbers, NOBODY)
+            self._nests[name] = Nest(marked.thread, marked.start, marked.end)
+        stack, nest = self._numbers["any"][:-1], self._nests["any"]
         parent = np.full(len(ranges.start), NOBODY)
         depth = parent.copy()
-        parent[self._stack] = _pick(self._stack, self._nest.parents())
-        depth[self._stack] = self._nest.depths()
+        parent[stack] = self._numbers["any"][nest.parents()]
+        depth[stack] = nest.depths()
         self._tree = parent, depth
 
     def tree(self) -> tuple[Integers, Integers]:
-        """(parent, depth) of every range; NOBODY and NOBODY for those that are not push/pop."""
+        """Return (parent, depth) of every range; NOBODY and NOBODY for those that are not
+        push/pop."""
         return self._tree
 
     def of_calls(self, calls: Spans) -> Found:
         """Find what encloses each call."""
-        places = self._nest.places(calls.thread, calls.start)
-        return Found(
-            innermost=self._numbers[self._nest.innermost(places, calls.end)],
-            layer=self._numbers[self._only["layer"](places, calls.end)],
-            step=self._find_marked("step", places, calls),
-        )
+        innermost, layer = (self._find_around(mark, calls) for mark in ("any", "layer"))
+        return Found(innermost, layer, self._find_around_or_in_time("step", calls))
 
     def of_ranges(self) -> tuple[Integers, Integers]:
         """Return (step range, phase range) around every range; a step range is its own step."""
-        places = self._nest.places(self._ranges.thread, self._ranges.start)
-        step = self._find_marked("step", places, self._ranges)
-        return step, self._find_marked("phase", places, self._ranges)
+        step, phase = (
+            self._find_around_or_in_time(mark, self._ranges) for mark in ("step", "phase")
+        )
+        return step, phase
 
-    def _find_marked(self, mark: str, places: Integers, spans: Spans) -> Integers:
-        marked = self._marked[mark]
-        if not marked.size:
-            return np.full(len(places), NOBODY)
-        found = self._only[mark](places, spans.end)
-        missing = np.flatnonzero(found < 0)
-        if missing.size:
-            found[missing] = self._in_time(spans.take(missing), marked)
-        return np.asarray(self._numbers[found])
+    def _find_around(self, mark: str, spans: Spans) -> Integers:
+        """Return the innermost range with the mark around each span, on its own thread."""
+        nest = self._nests[mark]
+        places = nest.places(spans.thread, spans.start)
+        return np.asarray(self._numbers[mark][nest.innermost(places, spans.end)])
 
-    def _in_time(self, spans: Spans, marked: Integers) -> Integers:
-        """The marked range of the same process, on any thread, that lies around each span in time.
+    def _find_around_or_in_time(self, mark: str, spans: Spans) -> Integers:
+        innermost, marked = self._find_around(mark, spans), self._numbers[mark][:-1]
+        missing = np.flatnonzero(innermost < 0)
+        if marked.size and missing.size:
+            innermost[missing] = self._find_in_time(spans.take(missing), marked)
+        return innermost
+
+    def _find_in_time(self, spans: Spans, marked: Integers) -> Integers:
+        """Return the marked range of the same process, on any thread, that lies around each span in
+        time.
 
         Autograd launches from a thread of its own, where the loop's ranges are not. The result is
         NOBODY for a process in which several threads have such ranges: the work could belong to any
         of them.
         """
-        inside = self._on_stack.take(marked)
-        alone = np.zeros(len(marked), bool)
+        inside = self._ranges.take(marked)
+        is_only = np.zeros(len(marked), bool)
         for process in np.unique(inside.process):
             members = inside.process == process
-            alone[members] = np.unique(inside.thread[members]).size == 1
-        inside = inside.take(np.flatnonzero(alone))
+            is_only[members] = np.unique(inside.thread[members]).size == 1
+        inside = inside.take(np.flatnonzero(is_only))
         nest = Nest(inside.process, inside.start, inside.end)
-        found = nest.innermost(nest.places(spans.process, spans.start), spans.end)
-        return _pick(marked[alone], found)
+        places = nest.places(spans.process, spans.start)
+        return _pick(marked[is_only], nest.innermost(places, spans.end))
 
 
 def _pick(values: Integers, index: Integers) -> Integers:
-    """``values[index]``, NOBODY where the index is."""
+    """Return ``values[index]``, NOBODY where the index is."""
     return np.append(values, NOBODY)[index]
 
 
 def _rungs(group: Integers, end: Integers) -> list[Integers]:
-    """Ladder over sorted intervals: rung k holds the 2**k-th interval above each one, NOBODY past
-    the top.
+    """Return a ladder over sorted intervals: rung k holds the 2**k-th interval above each one,
+    NOBODY past the top.
 
     Rung 0, the parent, starts as the interval just before and moves up while that one ends too
     early. What it skips ends earlier still, so skipping loses nothing.
@@ -244,16 +239,16 @@ def _rungs(group: Integers, end: Integers) -> list[Integers]:
 
 
 def _climb(rungs: list[Integers], end: Integers, places: Integers, until: Integers) -> Integers:
-    """From each place, the first interval upwards that does not end before ``until``."""
-    at = places.copy()
-    low = np.flatnonzero(at >= 0)
-    low = low[end[at[low]] < until[low]]
+    """Return, from each place, the first interval upwards that does not end before ``until``."""
+    index = places.copy()
+    low = np.flatnonzero(index >= 0)
+    low = low[end[index[low]] < until[low]]
     for rung in reversed(rungs):
-        higher = rung[at[low]]
+        higher = rung[index[low]]
         up = (higher >= 0) & (end[higher] < until[low])
-        at[low[up]] = higher[up]
-    at[low] = rungs[0][at[low]]
-    return at
+        index[low[up]] = higher[up]
+    index[low] = rungs[0][index[low]]
+    return index
 
 
 class Calls:
@@ -266,15 +261,15 @@ class Calls:
         }
 
     def find(self, process: Integers, correlation: Integers) -> Integers:
-        """Index of the call with the same process and correlation id, the first of several; NOBODY
-        where there is none."""
-        found = np.full(len(process), NOBODY)
+        """Return the index of the call with the same process and correlation id, the first of
+        several; NOBODY where there is none."""
+        index = np.full(len(process), NOBODY)
         for value, rows in _rows_by_process(process):
             if value in self._of:
                 calls, ids = self._of[value]
                 first = ids.first_equal(correlation[rows])
-                found[rows] = first if isinstance(calls, slice) else _pick(calls, first)
-        return found
+                index[rows] = first if isinstance(calls, slice) else _pick(calls, first)
+        return index
 
 
 def _rows_by_process(process: Integers) -> Iterator[tuple[int, Integers | slice]]:
@@ -308,12 +303,13 @@ class Ids:
             self._sorted = ids[self._order]
 
     def first_equal(self, wanted: Integers) -> Integers:
-        """Index of the first id that equals each of ``wanted``; NOBODY where none does."""
+        """Return the index of the first id that equals each of ``wanted``; NOBODY where none
+        does."""
         if self._table is not None:
-            place = wanted - self._low
-            in_table = (place >= 0) & (place < self._span)
-            return np.asarray(self._table[np.where(in_table, place, self._span)])
+            offset = wanted - self._low
+            in_table = (offset >= 0) & (offset < self._span)
+            return np.asarray(self._table[np.where(in_table, offset, self._span)])
         assert self._order is not None
-        at = np.searchsorted(self._sorted, wanted)
-        at[at == len(self._sorted)] = 0
-        return np.where(self._sorted[at] == wanted, self._order[at], NOBODY)
+        positions = np.searchsorted(self._sorted, wanted)
+        positions[positions == len(self._sorted)] = 0
+        return np.where(self._sorted[positions] == wanted, self._order[positions], NOBODY)

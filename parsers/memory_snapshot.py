@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.parsers.allocator import Reading, curves
-from perfctl.parsers.common.json import peek, read_whole
+from perfctl.parsers.common.json import list_objects, peek, read_whole
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, MemoryFigure, Report, Summary
 
@@ -56,8 +56,8 @@ def parse(path: Path) -> Report:
     if not isinstance(snapshot, dict) or not isinstance(snapshot.get("segments"), list):
         raise ReportError(path, TOOL, "it contains no segments of PyTorch's allocator", _REMEDY)
     gpus = _sort_by_gpu(snapshot)
-    named = sum(len(gpu.segments) + len(gpu.events) for gpu in gpus.values())
-    if steps is not None and named > steps:
+    stated_items = sum(len(gpu.segments) + len(gpu.events) for gpu in gpus.values())
+    if steps is not None and stated_items > steps:
         raise ReportError(path, TOOL, "it states more events than it contains", _REMEDY)
     readings = {index: gpu.read_curve() for index, gpu in gpus.items() if gpu.events}
     times = [reading.at_ns for curve in readings.values() for reading in curve]
@@ -88,12 +88,8 @@ def parse(path: Path) -> Report:
     )
 
 
-def _dictionaries(value: object) -> list[Json]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
 def _read_count(value: object) -> int | None:
-    """A number of bytes, a device or a time that fits into 64 bits; else None."""
+    """Return a number of bytes, a device or a time that fits into 64 bits; else None."""
     return value if type(value) is int and 0 <= value < _INT64 else None
 
 
@@ -111,23 +107,23 @@ class _Gpu:
 
     def read_curve(self) -> list[Reading]:
         """Return what was held after each event."""
-        held, reserved = self.total("requested_size"), self.total("total_size")
+        requested, reserved = self.total("requested_size"), self.total("total_size")
         curve = []
         for event in reversed(_find_changes(self.events)):
-            size, at = _read_count(event.get("size")), _read_count(event.get("time_us"))
-            if at is not None and at < _INT64 // 1000:
-                curve.append(Reading(at * 1000, held, reserved))
+            size, at_us = _read_count(event.get("size")), _read_count(event.get("time_us"))
+            if at_us is not None and at_us < _INT64 // 1000:
+                curve.append(Reading(at_us * 1000, requested, reserved))
             # without a size nothing is known from here back
-            held = _undo(held, size, _REQUESTED.get(event["action"], 0))
+            requested = _undo(requested, size, _REQUESTED.get(event["action"], 0))
             reserved = _undo(reserved, size, _RESERVED.get(event["action"], 0))
         return curve[::-1]
 
 
-def _undo(held: int | None, size: int | None, sign: int) -> int | None:
+def _undo(allocated: int | None, size: int | None, sign: int) -> int | None:
     """Return what was held before an event."""
-    if held is None or size is None or held < size * sign:
+    if allocated is None or size is None or allocated < size * sign:
         return None
-    return held - size * sign
+    return allocated - size * sign
 
 
 def _find_changes(events: list[Json]) -> list[Json]:
@@ -139,12 +135,12 @@ def _find_changes(events: list[Json]) -> list[Json]:
 def _sort_by_gpu(snapshot: Json) -> dict[int, _Gpu]:
     """Return the segments and events of each GPU."""
     gpus: defaultdict[int, _Gpu] = defaultdict(_Gpu)
-    for segment in _dictionaries(snapshot["segments"]):
+    for segment in list_objects(snapshot["segments"]):
         gpus[_read_count(segment.get("device")) or 0].segments.append(segment)
     traces = snapshot.get("device_traces")
     for index, events in enumerate(traces if isinstance(traces, list) else ()):
-        if found := _dictionaries(events):
-            gpus[index].events = found
+        if entries := list_objects(events):
+            gpus[index].events = entries
     return dict(sorted(gpus.items()))
 
 
@@ -161,8 +157,8 @@ def _make_figures(gpu: _Gpu, curve: list[Reading]) -> Iterator[MemoryFigure]:
         ("requested", [reading.allocated for reading in curve]),
         ("reserved", [reading.reserved for reading in curve]),
     ):
-        if known := [size for size in sizes if size is not None]:
-            yield MemoryFigure("peak", name, max(known))
+        if stated := [size for size in sizes if size is not None]:
+            yield MemoryFigure("peak", name, max(stated))
 
 
 def _count_contents(gpus: dict[int, _Gpu]) -> Iterator[Summary]:
@@ -170,7 +166,7 @@ def _count_contents(gpus: dict[int, _Gpu]) -> Iterator[Summary]:
     yield Summary("segments", len(segments), None)
     states, actions = Counter[str](), Counter[str]()
     for segment in segments:
-        for block in _dictionaries(segment.get("blocks")):
+        for block in list_objects(segment.get("blocks")):
             states[str(block.get("state"))[:60]] += _read_count(block.get("size")) or 0
     for gpu in gpus.values():
         actions.update(str(event.get("action"))[:60] for event in gpu.events)

@@ -219,23 +219,25 @@ class Output:
         elif table.quote and not re.search(r"\d", line):
             self._units = dict(zip(table.names, cells, strict=True))
         else:
-            named = {
+            cells_by_name = {
                 column: cell + self._units.get(column, "") if cell[-1:].isdigit() else cell
                 for column, cell in zip(table.names, cells, strict=True)
             }
-            self._group = named.pop("Type", "") or self._group
-            name = next((named[column] for column in _NAMES if named.get(column)), "")
+            self._group = cells_by_name.pop("Type", "") or self._group
+            name = next(
+                (cells_by_name[column] for column in _NAMES if cells_by_name.get(column)), ""
+            )
             self._row_count += 1
             if table.kind == TRACE:
-                self._add_event(table, name, named)
+                self._add_event(table, name, cells_by_name)
             else:
-                group = named.get("Kernel" if is_metrics else "Device") or self._group
-                self._check_repeated(table, group, named.get("Device", ""), name)
-                self._add_figures(table, f"{group or 'GPU activities'}: {name}", named)
+                group = cells_by_name.get("Kernel" if is_metrics else "Device") or self._group
+                self._check_repeated(table, group, cells_by_name.get("Device", ""), name)
+                self._add_figures(table, f"{group or 'GPU activities'}: {name}", cells_by_name)
                 if is_metrics:
-                    self._add_flops(group, name, named)
+                    self._add_flops(group, name, cells_by_name)
                 else:
-                    self._add_sum(group, name, named)
+                    self._add_sum(group, name, cells_by_name)
 
     def _add_sum(self, group: str, name: str, cells: dict[str, str]) -> None:
         """Add the sum of a kernel, a copy or a call."""
@@ -385,8 +387,8 @@ def _find_gaps(output: Output) -> Iterator[Gap]:
         yield Gap("summary", "not_available", "perfctl does not read sums of unified memory")
     counted = {metric for counts in output.flops.values() for metric in counts}
     if counted and len(counted) < len(_FLOPS):
-        others = ", ".join(metric for metric in _FLOPS if metric not in counted)
-        reason = f"FLOPs are those of {', '.join(sorted(counted))}: {others} were not collected"
+        missing = ", ".join(metric for metric in _FLOPS if metric not in counted)
+        reason = f"FLOPs are those of {', '.join(sorted(counted))}: {missing} were not collected"
         yield Gap("operation.flops", "not_collected", reason)
     if output.others:
         reason = f"perfctl does not read calls and page faults in a trace: {output.others:,} rows"

@@ -137,13 +137,13 @@ class Call(NamedTuple):
     values: tuple[str, ...] = ()
     """As text: "[16, 16]", "False", ""; empty when the trace has none."""
 
-    def shape(self, place: int) -> Shape:
+    def shape(self, index: int) -> Shape:
         """Return the shape of an argument; () for what is not a tensor."""
-        return (self.shapes[place] if 0 <= place < len(self.shapes) else None) or ()
+        return (self.shapes[index] if 0 <= index < len(self.shapes) else None) or ()
 
-    def value(self, place: int) -> object:
+    def value(self, index: int) -> object:
         """Return a number, a flag or a list; None when the trace does not have it."""
-        text = self.values[place] if 0 <= place < len(self.values) else ""
+        text = self.values[index] if 0 <= index < len(self.values) else ""
         try:
             return loads(text.replace("True", "true").replace("False", "false"))
         except (ValueError, RecursionError):
@@ -171,7 +171,7 @@ def read_call(dims: object, types: object, values: object) -> Call | None:
 
     names = tuple(TYPES.get(name, "") for name in texts(types))
     shapes = (
-        shape_in(sizes) if not names or names[place] else None for place, sizes in enumerate(dims)
+        shape_in(sizes) if not names or names[index] else None for index, sizes in enumerate(dims)
     )
     return Call(tuple(shapes), names, tuple(texts(values)))
 
@@ -186,25 +186,27 @@ def _op(
     """``places``: which arguments the formula takes, in its order."""
     inputs: list[Shape | None] = []
     types: list[str] = []
-    for place in places:
-        inputs.append(call.shapes[place] if 0 <= place < len(call.shapes) else None)
+    for index in places:
+        inputs.append(call.shapes[index] if 0 <= index < len(call.shapes) else None)
         if inputs[-1] is not None and call.types:
-            types.append(call.types[place])
-    kept = tuple(outputs)
-    types += types[-1:] * sum(shape is not None for shape in kept)
-    known = {key: value for key, value in attributes.items() if value is not None}
-    return OpShape("", "", f"aten.{name}", "forward", tuple(inputs), kept, tuple(types), known)
+            types.append(call.types[index])
+    output_shapes = tuple(outputs)
+    types += types[-1:] * sum(shape is not None for shape in output_shapes)
+    stated = {key: value for key, value in attributes.items() if value is not None}
+    return OpShape(
+        "", "", f"aten.{name}", "forward", tuple(inputs), output_shapes, tuple(types), stated
+    )
 
 
 def _read_product(name: str, call: Call) -> OpShape:
     first = 1 if name in _ADDED else 0
-    left, right = call.shape(first), call.shape(first + 1)
-    if len(right) == 1:
-        output = left[:-1]
-    elif len(left) < 2 or len(right) < 2 or left[-1] != right[-2]:
+    first_factor, second_factor = call.shape(first), call.shape(first + 1)
+    if len(second_factor) == 1:
+        output = first_factor[:-1]
+    elif len(first_factor) < 2 or len(second_factor) < 2 or first_factor[-1] != second_factor[-2]:
         raise IndexError
     else:
-        output = (*left[:-1], right[-1])
+        output = (*first_factor[:-1], second_factor[-1])
     return _op(name, call, range(first + 2), (output,))
 
 
@@ -216,10 +218,10 @@ def _read_linear(name: str, call: Call) -> OpShape:
 
 
 def _read_grouped(name: str, call: Call) -> OpShape:
-    left, right, ends = call.shape(0), call.shape(1), call.shape(2)
-    output: Shape = (*left[:-1], right[-1])
-    if len(left) == len(right) == 2:
-        output = (prod(ends), left[0], right[1])
+    first_factor, second_factor, ends = call.shape(0), call.shape(1), call.shape(2)
+    output: Shape = (*first_factor[:-1], second_factor[-1])
+    if len(first_factor) == len(second_factor) == 2:
+        output = (prod(ends), first_factor[0], second_factor[1])
     return _op(name, call, (0, 1, 2), (output,))
 
 
@@ -230,8 +232,8 @@ def _read_convolution(name: str, call: Call) -> OpShape:
         raise IndexError
 
     def numbers(place: int) -> Shape:
-        given = shape_in(call.value(place)) or ()
-        return given * (len(weight) - 2) if len(given) == 1 else given
+        sizes = shape_in(call.value(place)) or ()
+        return sizes * (len(weight) - 2) if len(sizes) == 1 else sizes
 
     is_transposed = transposed == -2 or bool(call.value(transposed))
     window = {
@@ -241,8 +243,8 @@ def _read_convolution(name: str, call: Call) -> OpShape:
     }
     output = None
     if all(window.values()):
-        more = numbers(extra) or (0,) * (len(weight) - 2)
-        sides = (data[2 - len(weight) :], weight[2:], *window.values(), more)
+        output_padding = numbers(extra) or (0,) * (len(weight) - 2)
+        sides = (data[2 - len(weight) :], weight[2:], *window.values(), output_padding)
         output = _find_output(data, weight, sides, is_transposed, call.value(groups))
     return _op(
         "convolution",
@@ -289,7 +291,9 @@ def _read_convolution_backward(name: str, call: Call) -> OpShape:
     mask = mask if isinstance(mask, list) else None
     outputs: list[Shape | None] = [data, weight, (weight[1] if transposed else weight[0],)]
     if mask is not None:
-        outputs = [size if any(mask[at : at + 1]) else None for at, size in enumerate(outputs)]
+        outputs = [
+            size if any(mask[index : index + 1]) else None for index, size in enumerate(outputs)
+        ]
     return _op(
         "convolution_backward",
         call,
@@ -305,8 +309,8 @@ def _complete(
     op: OpShape, outputs: Iterable[Shape | None], dtypes: tuple[str, ...], **attributes: object
 ) -> OpShape:
     """Return a convolution completed by the shapes of other operators."""
-    known = {key: value for key, value in op.attributes.items() if key != "missed"}
-    return replace(op, outputs=tuple(outputs), dtypes=dtypes, attributes={**known, **attributes})
+    stated = {key: value for key, value in op.attributes.items() if key != "missed"}
+    return replace(op, outputs=tuple(outputs), dtypes=dtypes, attributes={**stated, **attributes})
 
 
 def _read_attention(name: str, call: Call) -> OpShape:
@@ -316,12 +320,12 @@ def _read_attention(name: str, call: Call) -> OpShape:
     places = range(first, first + 3)
     if not all(map(call.shape, places)):
         raise IndexError
-    is_known = not call.shape(lengths) and all(len(call.shape(place)) == 4 for place in places)
+    is_known = not call.shape(lengths) and all(len(call.shape(index)) == 4 for index in places)
     if is_known and not name.startswith("_scaled"):  # B x S x h x D, and not B x h x S x D
         turned = list(call.shapes)
-        for place, shape in enumerate(turned[: first + 3]):
+        for index, shape in enumerate(turned[: first + 3]):
             if shape is not None and len(shape) == 4:
-                turned[place] = (shape[0], shape[2], shape[1], shape[3])
+                turned[index] = (shape[0], shape[2], shape[1], shape[3])
         call = call._replace(shapes=tuple(turned))
     query, key, value = map(call.shape, places)
     kind = next(kind for kind in ("flash", "efficient", "cudnn") if kind in name)
@@ -375,8 +379,8 @@ def _read_operator(name: str, call: Call | None, computed: Sequence[bool]) -> Op
             op = _READERS[bare](bare, call)
             if not computed or bare not in _BACKWARDS:
                 return op
-            kept = zip(op.outputs, computed, strict=True)
-            outputs = (shape if is_kept else None for shape, is_kept in kept)
+            outputs_computed = zip(op.outputs, computed, strict=True)
+            outputs = (shape if is_kept else None for shape, is_kept in outputs_computed)
             return _complete(op, outputs, op.dtypes, output_mask=list(computed))
     unread = name.replace("::", ".")
     return OpShape("", "", unread, "forward", (), (), (), {"missed": _NO_SHAPES})
@@ -535,8 +539,8 @@ class OperatorRows:
             counts = [count // len(steps) for count in counts]
         else:
             counts = [tally.total() for _, tally in tallies.values()]
-        found = zip(tallies.values(), counts, strict=True)
-        ops = tuple(replace(op, calls=count) for (op, _), count in found if count)
+        counted_ops = zip(tallies.values(), counts, strict=True)
+        ops = tuple(replace(op, calls=count) for (op, _), count in counted_ops if count)
         idle = len(self.shapes) - len(counted)
         return Operators(
             ops,
@@ -559,8 +563,8 @@ def _learn_outputs(ops: dict[int, OpShape], taken: Mapping[int, Shape]) -> None:
         data, weight = op.inputs[0] or (), op.inputs[1] or ()
         following = taken.get(index, ())
         fits = len(following) == len(data) == len(weight) and following[:2] == (data[0], weight[0])
-        known = gradients.get(op.inputs[:2]) or {following if fits else None}
-        output = next(iter(known)) if len(known) == 1 else None
+        candidates = gradients.get(op.inputs[:2]) or {following if fits else None}
+        output = next(iter(candidates)) if len(candidates) == 1 else None
         if output is not None:
             ops[index] = _complete(op, (output,), (*op.dtypes, *op.dtypes[:1]))
 
@@ -598,10 +602,10 @@ def _find_gaps(ops: Sequence[OpShape], *, is_alike: bool, steps: int, idle: int)
         shapes = f" ({count} shapes)" if count > 1 else ""
         yield Gap("layer_call.flops", "not_available", f"{name}{shapes}: {reason}")
     if idle:
-        where = "on the CPU, into a CUDA graph, or before the recording began"
+        elsewhere = "on the CPU, into a CUDA graph, or before the recording began"
         reason = (
             f"{idle} {'call' if idle == 1 else 'calls'} of operators launched no recorded kernel "
-            f"({where}) and were skipped"
+            f"({elsewhere}) and were skipped"
         )
         yield Gap("op_shape", "not_available", reason)
     if ops and not is_alike:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.json import peek, read_whole
+from perfctl.parsers.common.json import list_objects, peek, read_whole
 from perfctl.parsers.common.numbers import read_real
 from perfctl.parsers.common.tables import Column, read_object
 from perfctl.records.errors import ReportError
@@ -51,20 +51,13 @@ class Node(NamedTuple):
     """Names of the scopes around it and its own, without ROOT."""
     metrics: Json
     is_kernel: bool
-    only_kernel: bool
-    """A scope directly around one kernel and nothing else: what it states belongs to
-    that kernel."""
+    flops: int | float | None
+    """FLOPs of all widths together, of a kernel without any those of a scope around nothing else;
+    None if none is stated."""
 
     def number(self, name: str) -> int | float:
         """Return a metric; 0 if it is not stated."""
         return read_real(self.metrics.get(name)) or 0
-
-    def flops(self) -> int | float | None:
-        """Return FLOPs of all widths together; None if none is stated."""
-        widths = [name for name in self.metrics if _FLOPS.match(name)]
-        stated = [read_real(self.metrics[name]) for name in widths]
-        known = [value for value in stated if value is not None]
-        return sum(known) if known else None
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -77,17 +70,15 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off or no tree of nodes."""
     content = read_whole(path, TOOL, _REMEDY)
-    items = (
-        [item for item in content if isinstance(item, dict)] if isinstance(content, list) else []
-    )
+    items = list_objects(content)
     roots = [item for item in items if "frame" in item]
     if not roots:
         raise ReportError(path, TOOL, "it contains no call tree of Proton", _REMEDY)
     nodes = [node for root in roots for node in _walk(root, (), path)]
     operations = _operations(nodes)
     names = {name for node in nodes for name in node.metrics}
-    others = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
-    text = f"other metrics of scopes, stored as summary values: {', '.join(others)}"
+    other_metrics = sorted(name for name in names if name not in _KNOWN and not _FLOPS.match(name))
+    text = f"other metrics of scopes, stored as summary values: {', '.join(other_metrics)}"
     return Report(
         tool=TOOL,
         path=path,
@@ -96,11 +87,13 @@ def parse(path: Path) -> Report:
         operations=operations,
         summaries=tuple(_figures(nodes)),
         gaps=tuple(_gaps(operations)),
-        diagnostics=(Diagnostic("info", "perfctl", text),) if others else (),
+        diagnostics=(Diagnostic("info", "perfctl", text),) if other_metrics else (),
     )
 
 
-def _walk(node: Json, above: tuple[str, ...], file: Path) -> Iterator[Node]:
+def _walk(
+    node: Json, above: tuple[str, ...], file: Path, flops_around: int | float | None = None
+) -> Iterator[Node]:
     if len(above) > _DEEPEST:
         raise ReportError(file, TOOL, f"its tree is deeper than {_DEEPEST} scopes", _REMEDY)
     frame, metrics, below = node.get("frame"), node.get("metrics"), node.get("children") or []
@@ -108,34 +101,31 @@ def _walk(node: Json, above: tuple[str, ...], file: Path) -> Iterator[Node]:
     if not isinstance(below, list):
         reason = f"the children of {name[:80] or 'a node'!r} are {below!r:.40}, not a list"
         raise ReportError(file, TOOL, reason, _REMEDY)
-    children = [child for child in below if isinstance(child, dict)]
+    children = list_objects(below)
     here = above if not above and name == "ROOT" else (*above, name)
     stated: Json = metrics if isinstance(metrics, dict) else {}
     stated = {_OLD_NAMES.get(name, name): value for name, value in stated.items()}
     is_kernel = not children and read_real(stated.get(TIME)) is not None and name != "ROOT"
-    only = len(children) == 1 and not children[0].get("children") and not is_kernel
+    widths = [read_real(value) for metric, value in stated.items() if _FLOPS.match(metric)]
+    numbers = [value for value in widths if value is not None]
+    flops = sum(numbers) if numbers else flops_around if is_kernel else None
     if here:
-        yield Node(here, stated, is_kernel, only)
+        yield Node(here, stated, is_kernel, flops)
+    has_one_kernel = bool(here) and len(children) == 1 and not children[0].get("children")
     for child in children:
-        yield from _walk(child, here, file)
+        yield from _walk(child, here, file, flops if has_one_kernel else None)
 
 
 def _operations(nodes: list[Node]) -> list[Operation]:
     """Return one for each kernel name: launches, time, and FLOPs if all of its launches have
     them stated."""
-    around = {node.path: node for node in nodes if node.only_kernel}
     kernels: dict[str, list[Node]] = {}
     for node in nodes:
         if node.is_kernel:
             kernels.setdefault(node.path[-1], []).append(node)
     operations = []
     for name, launches in kernels.items():
-        stated = [
-            around[node.path[:-1]].flops()
-            if node.flops() is None and node.path[:-1] in around
-            else node.flops()
-            for node in launches
-        ]
+        stated = [node.flops for node in launches]
         flops = None if None in stated else round(sum(filter(None, stated)))
         calls, time = (round(sum(node.number(key) for node in launches)) for key in (COUNT, TIME))
         operations.append(Operation(name, "kernel", calls, None, None, time, None, flops))

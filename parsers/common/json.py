@@ -28,6 +28,11 @@ def peek(head: bytes) -> str:
     return head.decode(encoding_of(head), "replace").removeprefix("\ufeff")
 
 
+def list_objects(value: object) -> list[dict[str, Any]]:
+    """Return the objects among the elements of a list; none of what is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def read_whole(path: Path, tool: str, remedy: str) -> Any:
     """Return the content of the file. Raises ReportError with ``remedy`` when it is too long, cut
     off, or not JSON."""

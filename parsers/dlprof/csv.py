@@ -42,16 +42,12 @@ _ROUNDED = Diagnostic(
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether the title or columns are DLProf's, or a folder is one DLProf report."""
-    return bool(_find_members(path) if path.is_dir() else find_kinds(head))
+    return bool(find_members(path, "*.csv", find_kinds) if path.is_dir() else find_kinds(head))
 
 
 def parse(path: Path) -> Report:
     """Read one folder or file. Raises ReportError when a file in it is cut off or broken."""
-    if path.is_dir():
-        files = _find_members(path)
-    else:
-        with path.open("rb") as file:
-            files = dict.fromkeys(find_kinds(file.read(_PROBE_BYTES)), path)
+    files = find_members(path, "*.csv", find_kinds)
     if not files:
         remedy = "Pass the --output_path folder of dlprof"
         raise ReportError(path, "dlprof", "no DLProf CSV report", remedy)
@@ -74,32 +70,27 @@ def find_kinds(head: bytes) -> Set[str]:
     return {"summary"} if len(labels & SUMMARY_WORDS) >= 2 else set()
 
 
-def _find_members(folder: Path) -> dict[str, Path]:
-    """Return kind -> file of a folder that is one DLProf report. Several summaries are several
-    runs."""
-    return find_members(folder, "*.csv", find_kinds)
-
-
 def find_members(
-    folder: Path, pattern: str, find_kinds: Callable[[bytes], Set[str]]
+    path: Path, pattern: str, find_kinds: Callable[[bytes], Set[str]]
 ) -> dict[str, Path]:
-    """Return kind -> file of a folder that is one DLProf report; empty when it is none.
+    """Return kind -> file of a file, or of a folder that is one DLProf report; empty when it is
+    none.
 
-    It is one when no kind of report is there twice, and no other file or one with DLProf's own file
-    name.
+    It is one when no kind of report is there twice (several summaries are several runs), and no
+    other file or one with DLProf's own file name.
     """
-    files = sorted(path for path in folder.glob(pattern) if path.is_file())
-    found: dict[str, Path] = {}
-    foreign = False
-    for path in files:
-        with path.open("rb") as file:
+    files = sorted(filter(Path.is_file, path.glob(pattern))) if path.is_dir() else [path]
+    members: dict[str, Path] = {}
+    has_others = False
+    for member in files:
+        with member.open("rb") as file:
             kinds = find_kinds(file.read(_PROBE_BYTES))
-        if kinds & found.keys():
+        if kinds & members.keys():
             return {}
-        foreign |= not kinds
-        found |= dict.fromkeys(kinds, path)
-    named = any(path.name.startswith("dlprof_") for path in found.values())
-    return found if named or not foreign else {}
+        has_others |= not kinds
+        members |= dict.fromkeys(kinds, member)
+    is_named = any(member.name.startswith("dlprof_") for member in members.values())
+    return members if is_named or not has_others else {}
 
 
 def read_table(path: Path, kind: str) -> list[Row]:
@@ -114,7 +105,11 @@ def read_table(path: Path, kind: str) -> list[Row]:
             names = columns
         elif not names:
             title = cells
-        elif cells == title or columns == names or _is_title(columns):
+        elif (
+            cells == title
+            or columns == names
+            or (columns[0] in KNOWN["titles"] and not any(columns[1:]))
+        ):
             raise repeated(path, "dlprof", "a DLProf report", line)
         elif len(cells) < len(names):
             reason = f"row at line {line} has {len(cells)} of {len(names)} cells"
@@ -130,17 +125,13 @@ def read_table(path: Path, kind: str) -> list[Row]:
     return rows
 
 
-def _is_title(columns: list[str]) -> bool:
-    return columns[0] in KNOWN["titles"] and not any(columns[1:])
-
-
 def read_blocks(path: Path) -> tuple[list[Block], list[Gap]]:
     """Return the blocks of a summary, in order, and a gap if its last cell was left out. Raises
     ReportError when a block appears twice, or no line is a label and a value."""
     blocks: list[Block] = []
-    for line, (first, *rest) in read_csv(path, "dlprof", _CUT):
-        label, values = first.strip(), tuple(cell.strip() for cell in rest)
-        if not rest:
+    for line, (first, *cells) in read_csv(path, "dlprof", _CUT):
+        label, values = first.strip(), tuple(cell.strip() for cell in cells)
+        if not cells:
             if any(block.title == label for block in blocks):
                 raise repeated(path, "dlprof", f"the block '{label[:80]}' of the summary", line)
             blocks.append(Block(label, (), []))
@@ -152,7 +143,7 @@ def read_blocks(path: Path) -> tuple[list[Block], list[Gap]]:
             blocks = blocks or [Block("", (), [])]
             # GPU names are separated by commas without quotes (1.7.0): everything after the label
             # is the value
-            blocks[-1].lines.append((label, (",".join(rest).strip(),)))
+            blocks[-1].lines.append((label, (",".join(cells).strip(),)))
     filled = [block.lines for block in blocks if block.lines]
     if not filled:
         reason = "the summary has no lines with a label and a value"

@@ -224,7 +224,7 @@ def _read_model(tables: Tables) -> Iterator[Summary]:
         number: cells for number, *cells in tables.read("category_summary")
     }
     models = tables.execute(_MODELS).fetchall()
-    for name, total, using_tc, copies, rest, _, domain, *cells in models:
+    for name, total, using_tc, copies, others_id, _, domain, *cells in models:
         prefix = f"{name or f'domain {domain}'}: " if len(models) > 1 else ""
         values = dict(zip((*KNOWN["model"], *KNOWN["ops"]), cells, strict=True))
         for column, (label, unit) in KNOWN["model"].items():
@@ -236,14 +236,14 @@ def _read_model(tables: Tables) -> Iterator[Summary]:
         # 43040 = 352000 ns)
         pairs = zip(sums.get(total, ()), sums.get(copies, ()), strict=False)
         both = [
-            whole + copied if isinstance(whole, int) and isinstance(copied, int) else None
-            for whole, copied in pairs
+            kernel_sum + copied if isinstance(kernel_sum, int) and isinstance(copied, int) else None
+            for kernel_sum, copied in pairs
         ]
         for label, category in (
             ("All kernels", both),
             ("Kernels using TC", sums.get(using_tc, ())),
             ("Memory", sums.get(copies, ())),
-            ("All other kernels", sums.get(rest, ())),
+            ("All other kernels", sums.get(others_id, ())),
         ):
             yield from _name_figures(f"{prefix}All Kernels: {label}", "# Kernels", category)
 
@@ -300,10 +300,10 @@ def _read_devices(
     size = totals[0] if len(set(totals)) == 1 and len(totals) == len(rows) else None
     gaps = []
     if size is None and rows:
-        why = ("not_available", "the table gpu_memories is empty")
+        reason = ("not_available", "the table gpu_memories is empty")
         if totals:
-            why = ("ambiguous", "gpu_memories does not state which size belongs to which device")
-        gaps.append(Gap("device.memory_bytes", *why))
+            reason = ("ambiguous", "gpu_memories does not state which size belongs to which device")
+        gaps.append(Gap("device.memory_bytes", *reason))
     devices = [
         Device(
             name=read_text(name),
@@ -366,11 +366,11 @@ def _find_gaps(database: Database, kernels: list[Kernel]) -> Iterator[Gap]:
 
 def _find_unknown(database: Database) -> tuple[Diagnostic, ...]:
     """Return the tables and columns that hold data and are in no list."""
-    known: dict[str, list[str]] = KNOWN["tables"]
-    tables = others(database.tables, known, KNOWN["other_tables"])
+    known_columns: dict[str, list[str]] = KNOWN["tables"]
+    tables = others(database.tables, known_columns, KNOWN["other_tables"])
     columns = [
         f"{table}.{name}"
-        for table, names in known.items()
+        for table, names in known_columns.items()
         for name in others(sorted(database.tables.get(table, ())), names)
         if database.holds(table, name)
     ]

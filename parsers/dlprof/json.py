@@ -67,7 +67,7 @@ def _find_kinds(head: bytes) -> set[str]:
     if not text.startswith(("{", "[")) or "\0" in text:
         return set()
     keys = set(map(_normalize, _KEY.findall(text)))
-    kinds = {kind for kind, wanted in HEADERS.items() if keys.issuperset(wanted)}
+    kinds = {kind for kind, header in HEADERS.items() if keys.issuperset(header)}
     return kinds | ({"summary"} if len(keys & SUMMARY_WORDS) >= 2 else set())
 
 
@@ -83,9 +83,9 @@ def parse(path: Path) -> Report:
                 blocks.append(part)
             else:
                 tables.setdefault(find_kind(part[0]) or "", []).extend(part)
-    words = {block.title.lower() for block in blocks}
-    words |= {label.lower() for block in blocks for label, _ in block.lines}
-    if len(words & SUMMARY_WORDS) < 2:
+    labels = {block.title.lower() for block in blocks}
+    labels |= {label.lower() for block in blocks for label, _ in block.lines}
+    if len(labels & SUMMARY_WORDS) < 2:
         blocks = []
     if not tables and not blocks:
         raise ReportError(path, "dlprof", "this JSON is not a DLProf report", _REMEDY)

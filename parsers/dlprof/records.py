@@ -93,26 +93,26 @@ OPERATION = (
 
 
 def normalize(name: str) -> str:
-    """ "Avg. CPU Time (ns)" -> "avg cpu time (ns)"."""
+    """Return a column's name as tables are read by: "Avg. CPU Time (ns)" is "avg cpu time (ns)"."""
     return " ".join(name.strip().lower().replace(".", "").split())
 
 
 def find_kind(columns: Iterable[str]) -> str | None:
     """Return the kind of report that has these columns."""
     names = set(columns)
-    return next((kind for kind, wanted in HEADERS.items() if names.issuperset(wanted)), None)
+    return next((kind for kind, header in HEADERS.items() if names.issuperset(header)), None)
 
 
 def make_kernel(launch: int, fields: Mapping[str, Any]) -> Kernel:
     """Return the launch that the fields of LAUNCH describe."""
-    place, source = place_op(fields["op"] or "", fields["direction"], fields["step"])
+    range_name, source = place_op(fields["op"] or "", fields["direction"], fields["step"])
     return Kernel(
         launch,
         fields["long"] or fields["short"] or "",
         fields["short"],
-        place.layer,
-        place.direction,
-        place.step,
+        range_name.layer,
+        range_name.direction,
+        range_name.step,
         source,
         device_index=fields["device"],
         **{size: fields[size] for size in _SIZES},
@@ -127,17 +127,17 @@ def make_operations(rows: Iterable[Mapping[str, Any]]) -> list[Operation]:
     records = []
     for row in rows:
         if row["calls"] is not None:
-            place, _ = place_op(row["op"], row["direction"])
+            range_name, _ = place_op(row["op"], row["direction"])
             figures = (row["calls"], row["cpu"], None, row["gpu"], None, None)
             records.append(
-                Operation(row["op"], row["type"], *figures, place.layer, place.direction)
+                Operation(row["op"], row["type"], *figures, range_name.layer, range_name.direction)
             )
     return records
 
 
 def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
-    """Figures without a record of their own: sums by name where the finer report is missing, and
-    use of tensor cores."""
+    """Return figures without a record of their own: sums by name where the finer report is missing,
+    and use of tensor cores."""
     summaries = []
     for row in tables.get("tensor_core", ()):
         op = row.get("op id") or row["op name"]
@@ -201,15 +201,15 @@ def place_op(
     names = [read_range_name(_REPEATED.sub("", part)) for part in reversed(op_name.split("/"))]
     step = next((name.step for name in names if name.step is not None), iteration)
     direction = _DIRECTIONS.get(direction or "")
-    if place := next((name for name in names if name.layer is not None), None):
-        return place._replace(direction=place.direction or direction, step=step), "range"
+    if range_name := next((name for name in names if name.layer is not None), None):
+        return range_name._replace(direction=range_name.direction or direction, step=step), "range"
     path = op_name if _MODULE_PATH.match(op_name) else _called(op_name)
     return RangeName(path, direction, step), None if path is None else "operation"
 
 
 def _called(op_name: str) -> str | None:
-    """The modules whose calls an op lies in, below the outermost one, which itself goes by its
-    class; None without any.
+    """Return the modules whose calls an op lies in, below the outermost one, which itself goes by
+    its class; None without any.
 
     DLProf 1.8 puts a functional operation into the module that ran before it (max_pool2d into
     Conv2d): then it belongs to the module around that.
@@ -256,9 +256,9 @@ def describe_tables(
 def read_environment(config: Mapping[str, str]) -> dict[str, str]:
     """Return versions by the names of Report.environment. ``config``: cells of the system config by
     the database's column names."""
-    found = {name: config[column] for column, name in KNOWN["config"].items() if config.get(column)}
-    product, _, version = found.get("framework", "").partition(" ")
-    return found | ({"torch": version} if product == "PyTorch" and version else {})
+    facts = {name: config[column] for column, name in KNOWN["config"].items() if config.get(column)}
+    product, _, version = facts.get("framework", "").partition(" ")
+    return facts | ({"torch": version} if product == "PyTorch" and version else {})
 
 
 def read_version(environment: Mapping[str, str]) -> str | None:
@@ -332,8 +332,8 @@ def _find_unread(
         for entry in (sorted(path.iterdir()) if path.is_dir() else ())
         if entry not in files and entry.name[0] != "." and entry.is_file()
     ]
-    shown = ", ".join(names[:10])
-    text = f"read as one DLProf report; perfctl skipped the other files in the folder: {shown}"
+    listed = ", ".join(names[:10])
+    text = f"read as one DLProf report; perfctl skipped the other files in the folder: {listed}"
     gaps = [
         Gap(name, "unreadable", f"{name} is empty or not a DLProf report")
         for name in names

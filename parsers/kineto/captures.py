@@ -25,11 +25,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from perfctl.parsers.common.json import list_objects
 from perfctl.parsers.kineto.events import Events, collect
 from perfctl.parsers.kineto.nesting import NOWHERE, Nesting, assign_operators
 from perfctl.parsers.kineto.stream import TOOL, TraceStream
@@ -67,6 +69,7 @@ _MATCHED_BY = {
 }
 
 
+C = TypeVar("C")
 Replay = list[Kernel]
 """The kernels of one launch of a graph, in order of their start."""
 
@@ -146,11 +149,9 @@ class ExplainedGraphs:
                 self.set_layer(launch, reference.layer, reference.direction, source)
         first, times = replay[0], [kernel.duration_ns for kernel in replay]
         total_ns = None if None in times else int(sum(filter(None, times)))
-        launched = GraphLaunch(first.correlation or 0, first.step, len(replay), total_ns)
-        if matched:
-            facts = (capture, len(matched), match.how, match.confidence)
-            launched = GraphLaunch(*launched[:4], *facts)
-        self.launches.append(launched)
+        facts = (capture, len(matched), match.how, match.confidence) if matched else ()
+        correlation = first.correlation or 0
+        self.launches.append(GraphLaunch(correlation, first.step, len(replay), total_ns, *facts))
 
 
 def explain_graphs(
@@ -219,8 +220,9 @@ def read_captures(path: Path) -> list[CaptureSet]:
     for call in sorted(events.captured, key=lambda call: call.place.at):
         span = nesting.find(call.place.thread, call.place.at)
         if call.what == "begin":
-            around = _find_capture_range(nesting, span)
-            name, inside = path.name if around is None else events.spans[around].name, []
+            capture_range = _find_capture_range(nesting, span)
+            name = path.name if capture_range is None else events.spans[capture_range].name
+            inside = []
         elif name is not None and call.what == "launch":
             context = nesting.contexts[span] if span >= 0 else NOWHERE
             facts = (call.kernel, context.layer, context.direction, call.node, span)
@@ -301,56 +303,43 @@ def _named_captures(folder: Path, tokens: Iterable[int], trace: Path) -> list[Pa
         details = json.loads((folder / DETAILS).read_bytes())
     except (OSError, ValueError, RecursionError):
         return []
-    entries = [
-        entry
-        for entry in (details if isinstance(details, list) else [])
-        if isinstance(entry, dict) and isinstance(entry.get("file"), str)
-    ]
+    entries = [entry for entry in list_objects(details) if isinstance(entry.get("file"), str)]
     sizes = {size for entry in entries if type(size := entry.get("batch_size")) is int}
-    wanted = {min((size for size in sizes if size >= count), default=None) for count in tokens}
-    entries.sort(key=lambda entry: entry.get("batch_size") not in wanted)
+    graph_sizes = {min((size for size in sizes if size >= count), default=None) for count in tokens}
+    entries.sort(key=lambda entry: entry.get("batch_size") not in graph_sizes)
 
     def without_trace(paths: Iterable[Path]) -> list[Path]:
         return [path for path in paths if path.is_file() and path.resolve() != trace.resolve()]
 
-    named = without_trace(dict.fromkeys(folder / Path(entry["file"]).name for entry in entries))
+    listed = without_trace(dict.fromkeys(folder / Path(entry["file"]).name for entry in entries))
     renamed = without_trace(sorted(folder.glob("*capture*.json*")))
-    return named or (renamed if len(renamed) == 1 else [])
+    return listed or (renamed if len(renamed) == 1 else [])
 
 
 def _explain_by_captures(
     explained: ExplainedGraphs, replays: list[Replay], sets: Sequence[CaptureSet]
 ) -> None:
-    """Give the kernels of ``replays`` the layers of their captures. The set counts whose graphs are
-    most like the next replays, one for one and in order. Where it has more graphs than there are
-    replays, or they are out of step, the one graph counts that is most like the next."""
+    """Give the kernels of ``replays`` the layers of their captures."""
     replayed = Counter[CaptureSet]()
     spans: defaultdict[Path, set[int]] = defaultdict(set)
     """File -> spans that launched matched kernels while they were captured."""
     for _, group in groupby(replays, key=lambda replay: replay[0].step):
-        rest = list(group)
-        while rest:
-            candidates: list[tuple[CaptureSet, Sequence[CapturedGraph]]] = []
-            for capture_set in sets:
-                if len(capture_set.graphs) <= len(rest):
-                    candidates.append((capture_set, capture_set.graphs))
-                elif len(rest) == 1:
-                    candidates += [(capture_set, [graph]) for graph in capture_set.graphs]
-            best = _find_most_alike(
-                sum(map(_share_of_namesakes, rest, graphs)) / len(graphs)
-                for _, graphs in candidates
-            )
+        replays_left = list(group)
+        while replays_left:
+            best = _find_captured(replays_left, sets)
             if best is None:
-                for replay in rest:
+                for replay in replays_left:
                     explained.add_replay(replay)
                 break
-            captured, graphs = candidates[best]
+            captured, graphs = best
             replayed[captured] += 1
-            for replay, graph in zip(rest, graphs, strict=False):
+            for replay, graph in zip(replays_left, graphs, strict=False):
                 match = _match_kernels(replay, graph)
                 explained.add_replay(replay, captured.name, match)
-                spans[captured.path].update(one.span for one in match.references.values())
-            rest = rest[len(graphs) :]
+                spans[captured.path].update(
+                    reference.span for reference in match.references.values()
+                )
+            del replays_left[: len(graphs)]
     covers_trace = bool(explained.operators.environment.get(COVERS))
     steps = len({replay[0].step for replay in replays})
     sets_of_files = Counter(used.path for used in replayed)
@@ -362,6 +351,23 @@ def _explain_by_captures(
             if not covers_trace:  # the calls are those of a step
                 times = 0 if times % steps else times // steps
             explained.operators = _join_operators(explained.operators, shapes, times)
+
+
+def _find_captured(
+    replays: Sequence[Replay], sets: Iterable[CaptureSet]
+) -> tuple[CaptureSet, Sequence[CapturedGraph]] | None:
+    """Return the set whose graphs are most like the next replays, one for one and in order. Where
+    it has more graphs than there are replays, or they are out of step, the one graph counts that is
+    most like the next."""
+    candidates: list[tuple[CaptureSet, Sequence[CapturedGraph]]] = []
+    for capture_set in sets:
+        if len(capture_set.graphs) <= len(replays):
+            candidates.append((capture_set, capture_set.graphs))
+        elif len(replays) == 1:
+            candidates += [(capture_set, [graph]) for graph in capture_set.graphs]
+    return _find_most_alike(
+        candidates, lambda pair: sum(map(_share_of_namesakes, replays, pair[1])) / len(pair[1])
+    )
 
 
 def find_replays(kernels: Iterable[Kernel], graphs: set[int]) -> list[Replay]:
@@ -379,11 +385,10 @@ def _group_in_time(kernels: Iterable[Kernel], field: str) -> dict[int | None, li
     return groups
 
 
-def _find_most_alike(shares: Iterable[float]) -> int | None:
-    """Return the position of the largest share of namesakes; None where nothing is alike."""
-    known = list(shares)
-    best = max(known, default=0.0)
-    return known.index(best) if best >= NAMESAKES_MIN else None
+def _find_most_alike(candidates: Iterable[C], share_of: Callable[[C], float]) -> C | None:
+    """Return the candidate with the largest share of namesakes; None where nothing is alike."""
+    best = max(candidates, key=share_of, default=None)
+    return None if best is None or share_of(best) < NAMESAKES_MIN else best
 
 
 def _share_of_namesakes(kernels: Sequence[Kernel], references: Sequence[Reference]) -> float:
@@ -397,29 +402,35 @@ def _share_of_namesakes(kernels: Sequence[Kernel], references: Sequence[Referenc
 
 
 def _match_kernels(kernels: Sequence[Kernel], references: Sequence[Reference]) -> Match:
-    names, known = [kernel.name for kernel in kernels], [one.kernel for one in references]
-    node_ids, nodes = [kernel.graph_node_id for kernel in kernels], [one.node for one in references]
-    left: Sequence[Hashable] = names
-    right: Sequence[Hashable] = known
+    names = [kernel.name for kernel in kernels]
+    reference_names = [reference.kernel for reference in references]
+    node_ids = [kernel.graph_node_id for kernel in kernels]
+    nodes = [reference.node for reference in references]
+    kernel_keys: Sequence[Hashable] = names
+    reference_keys: Sequence[Hashable] = reference_names
     how, weight = "name", 1.0
     if None not in nodes and len(set(nodes)) == len(nodes) and set(node_ids) <= set(nodes):
-        how, left, right = "node", node_ids, nodes
-    elif not any(known):
+        how, kernel_keys, reference_keys = "node", node_ids, nodes
+    elif not any(reference_names):
         how, weight = "order", ORDER_ALONE
-        left = right = range(len(kernels)) if len(kernels) == len(references) else ()
-    elif any(one.shape for one in references):
+        kernel_keys = reference_keys = (
+            range(len(kernels)) if len(kernels) == len(references) else ()
+        )
+    elif any(reference.shape for reference in references):
         how = EAGER
-        left = [(kernel.name, _shape_of(kernel)) for kernel in kernels]
-        right = [(one.kernel, one.shape) for one in references]
-    pairs = dict(align(left, right))
+        kernel_keys = [(kernel.name, _shape_of(kernel)) for kernel in kernels]
+        reference_keys = [(reference.kernel, reference.shape) for reference in references]
+    pairs = dict(align(kernel_keys, reference_keys))
     agreeing = len(pairs) * weight
     if how == EAGER:
-        rest = [at for at in range(len(kernels)) if at not in pairs]
+        kernels_left = [index for index in range(len(kernels)) if index not in pairs]
         free = sorted(set(range(len(references))) - set(pairs.values()))
-        by_name = align([names[at] for at in rest], [known[at] for at in free])
-        pairs |= {rest[at]: free[other] for at, other in by_name}
+        by_name = align(
+            [names[index] for index in kernels_left], [reference_names[index] for index in free]
+        )
+        pairs |= {kernels_left[index]: free[other] for index, other in by_name}
         agreeing += BY_NAME_ALONE * (len(pairs) - agreeing)
-    matched = {kernels[at].launch: references[other] for at, other in pairs.items()}
+    matched = {kernels[index].launch: references[other] for index, other in pairs.items()}
     return Match(how, agreeing / max(len(kernels), len(references)), matched)
 
 
@@ -462,10 +473,8 @@ def explain_by_eager(
         step = replay[0].step
         if step is None or step not in matches:
             kernels = replay if step is None else steps[step]
-            best = _find_most_alike(_share_of_namesakes(kernels, known) for known in references)
-            matches[step] = _UNMATCHED
-            if best is not None:
-                matches[step] = _match_kernels(kernels, references[best])
+            best = _find_most_alike(references, partial(_share_of_namesakes, kernels))
+            matches[step] = _UNMATCHED if best is None else _match_kernels(kernels, best)
         explained.add_replay(replay, f"{name}, without graphs", matches[step])
     if any(launch.matched for launch in explained.launches):
         explained.sources = [name]
@@ -483,22 +492,22 @@ def _add_annotations(explained: ExplainedGraphs, events: Events) -> None:
     A name like "conv2:backward" is a layer and a direction; any other is the layer, whose direction
     is PyTorch's own annotation.
     """
-    named = Counter[int | None]()
+    annotated = Counter[int | None]()
     for index, (text, is_backward) in events.annotated.items():
         kernel = explained.kernels[index]
         if kernel.layer is None and kernel.correlation in events.graphs:
             name, side = read_range_name(text), "backward" if is_backward else "forward"
             explained.set_layer(index, name.layer or text, name.direction or side, "capture")
-            named[kernel.correlation] += 1
+            annotated[kernel.correlation] += 1
     for number, launch in enumerate(explained.launches):
-        if launch.capture is None and (matched := named[launch.correlation]):
+        if launch.capture is None and (matched := annotated[launch.correlation]):
             explained.launches[number] = launch._replace(
                 capture=ANNOTATIONS,
                 matched=matched,
                 how="node",
                 confidence=matched / launch.kernels,
             )
-    if named:
+    if annotated:
         explained.sources.append(ANNOTATIONS)
 
 
@@ -539,15 +548,15 @@ def _describe_matches(explained: ExplainedGraphs) -> Diagnostic:
     return Diagnostic("info", "perfctl", text)
 
 
-def _join_operators(own: Operators, captured: Operators, times: int) -> Operators:
+def _join_operators(traced: Operators, captured: Operators, times: int) -> Operators:
     """Return the shapes of both, those of a capture as often as its graphs ran; each operator keeps
     its own place in the order."""
-    first = len(own.ops)
+    first = len(traced.ops)
     ran = [
-        replace(op, position=first + at, calls=op.calls * times)
-        for at, op in enumerate(captured.ops if times else ())
+        replace(op, position=first + index, calls=op.calls * times)
+        for index, op in enumerate(captured.ops if times else ())
     ]
-    is_alike = not own.ops or own.precision == captured.precision
+    is_alike = not traced.ops or traced.precision == captured.precision
     gaps = (gap for gap in captured.gaps if gap.quantity == "layer_call.flops")
     precision = captured.precision if is_alike else None
-    return Operators((*own.ops, *ran), own.environment, (*own.gaps, *gaps), precision)
+    return Operators((*traced.ops, *ran), traced.environment, (*traced.gaps, *gaps), precision)

@@ -335,7 +335,7 @@ class Events(msgspec.Struct):
             **dict.fromkeys(("gpu_memcpy", "Memcpy", "gpu_memset", "Memset"), self._add_copy),
             "Trace": self._add_window,
             "python_function": self._add_function,
-            "cuda_sync": self._add_wait,
+            "cuda_sync": self._add_synchronization,
         }
         for event in block:
             category = None if event.cat is None else str(event.cat)
@@ -433,9 +433,9 @@ class Events(msgspec.Struct):
         if start is not None:
             place = Place(self._number_thread(event), start)
             if self.captures and "Graph" not in name:
-                what = next((what for word, what in _CAPTURING.items() if word in name), "")
-                if is_launch or what:
-                    captured = CapturedCall(what or "launch", place, args.kernel, args.node)
+                moment = next((moment for word, moment in _CAPTURING.items() if word in name), "")
+                if is_launch or moment:
+                    captured = CapturedCall(moment or "launch", place, args.kernel, args.node)
                     self.captured.append(captured)
             if correlation is not None:
                 earlier = self.calls.setdefault(correlation, place)
@@ -449,8 +449,8 @@ class Events(msgspec.Struct):
             "hip" if name.startswith("hip") else _DOMAINS[event.cat], name, duration
         )
 
-    def _add_wait(self, event: Event) -> None:
-        """Add a synchronisation (cuda_sync): of a stream, an event or a whole context."""
+    def _add_synchronization(self, event: Event) -> None:
+        """Add a synchronization: of a stream, an event or a complete context."""
         name, _, duration = self._read_name_and_times(event)
         self._keep_duration("sync", name, duration)
 
@@ -496,11 +496,11 @@ class Events(msgspec.Struct):
 
     def _add_memory(self, event: Event) -> None:
         """Add an allocation, or its end."""
-        args, (_, at, _) = _read_memory_args(event), self._read_name_and_times(event)
-        if at is None or args.bytes is None:
+        args, (_, at_ns, _) = _read_memory_args(event), self._read_name_and_times(event)
+        if at_ns is None or args.bytes is None:
             return
-        self.memory.append((self._number_thread(event), at, args.bytes))
-        reading = Reading(at, args.allocated, args.reserved)
+        self.memory.append((self._number_thread(event), at_ns, args.bytes))
+        reading = Reading(at_ns, args.allocated, args.reserved)
         if args.device_type == 1 and args.device is not None and reading[1:] != (None, None):
             self.curves.setdefault(args.device, []).append(reading)
 

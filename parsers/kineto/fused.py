@@ -29,15 +29,15 @@ from perfctl.records.report import CompiledKernel, Gap
 
 TEMPLATE = "triton_tem_"
 _ELEMENT_BYTES = {
-    **dict.fromkeys(("byte", "char", "bool", "int8", "uint8"), 1),
-    **dict.fromkeys(("half", "bfloat16", "short", "float16", "int16", "uint16"), 2),
-    **dict.fromkeys(("float", "int", "float32", "int32", "uint32", "complexhalf"), 4),
-    **dict.fromkeys(("double", "long", "float64", "int64", "uint64", "complexfloat"), 8),
-    "complex64": 8,
+    **dict.fromkeys(("byte", "char", "bool"), 1),
+    **dict.fromkeys(("half", "short"), 2),
+    **dict.fromkeys(("float", "int", "complexhalf"), 4),
+    **dict.fromkeys(("double", "long", "complexfloat"), 8),
     "complexdouble": 16,
-    "complex128": 16,
 }
-"""torch's and c10's names of types, in small letters -> bytes of an element."""
+"""Names of types without a number of bits, in small letters -> bytes of an element."""
+_BITS = re.compile(r"(?:b?float|u?int|complex)(8|16|32|64|128)(?:_\w+)?")
+"""Names of types with the bits of an element."""
 _PRODUCT = re.compile(r"(?:^|_)(addmm|baddbmm|bmm|mm|convolution)(?=_|\Z)")
 _NO_FORMULA = re.compile(r"(?:^|_)(flex_attention|grouped_mm|scaled_mm|int_mm)")
 _BLOCK = re.compile(r"\b([XYZ]BLOCK|R[01]_BLOCK|RBLOCK)=(\d{1,18})\b")
@@ -104,13 +104,13 @@ def read_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
     argument_bytes = None
     if tensors and len(tensors) + len(scalars) == len(operands):
         argument_bytes = sum(prod(shape) * (element_bytes(kind) or 1) for shape, kind in tensors)
-    origins, flops, why = _listed_operators(name), None, None
+    origins, flops, reason = _listed_operators(name), None, None
     if not name.startswith(TEMPLATE):
         elementwise = elementwise_flops(origins, elements)
     else:
-        elementwise, why = None, "the trace has no shapes (record_shapes=True)"
+        elementwise, reason = None, "the trace has no shapes (record_shapes=True)"
         if operands:
-            flops, why = template_flops(name, shapes)
+            flops, reason = template_flops(name, shapes)
     stated_bytes = (args.kernel_num_gb or 0) * 1e9
     kernel = CompiledKernel(
         name,
@@ -128,13 +128,14 @@ def read_compiled_call(name: str, args: CompiledArgs) -> CompiledCall:
         round(stated_bytes) if 1 <= stated_bytes < 1 << 62 else None,
         elementwise,
     )
-    return CompiledCall(kernel, why)
+    return CompiledCall(kernel, reason)
 
 
 def element_bytes(dtype: str | None) -> int | None:
     """Return the bytes of an element; None for a type that is not known."""
     name = (dtype or "").lower()
-    return 1 if name.startswith("float8") else _ELEMENT_BYTES.get(name)
+    bits = _BITS.fullmatch(name)
+    return int(bits[1]) // 8 if bits else _ELEMENT_BYTES.get(name)
 
 
 def _read_loops(
@@ -155,9 +156,13 @@ def _read_loops(
     sizes = set(map(prod, shapes))
     fitting: list[tuple[int, int | None]] = []
     for tail in ([], list(blocks.values())):
-        rest = scalars[: len(scalars) - len(tail)]
-        counts = [count for count in rest[-loops:] if count is not None]
-        if list(scalars[len(rest) :]) == tail and len(counts) == loops and prod(counts) in sizes:
+        sizes_left = scalars[: len(scalars) - len(tail)]
+        counts = [count for count in sizes_left[-loops:] if count is not None]
+        if (
+            list(scalars[len(sizes_left) :]) == tail
+            and len(counts) == loops
+            and prod(counts) in sizes
+        ):
             fitting.append((prod(counts), counts[-1] if is_reduction else None))
     return max(fitting, key=lambda fit: fit[0], default=(None, None))
 
@@ -173,21 +178,23 @@ def template_flops(name: str, shapes: Sequence[Shape]) -> tuple[int | None, str 
         return None, "the call has fewer than three tensors"
     output = shapes[-1]
     products = {
-        _convolution_flops(left, right, output)
+        _convolution_flops(first_factor, second_factor, output)
         if operator[1] == "convolution"
-        else _product_flops(left, right, output, "bmm" in operator[1])
-        for left, right in pairwise(shapes[:-1])
+        else _product_flops(first_factor, second_factor, output, "bmm" in operator[1])
+        for first_factor, second_factor in pairwise(shapes[:-1])
     } - {None}
     if len(products) == 1:
         return products.pop(), None
     return None, f"its tensors fit {'more than one' if products else 'no'} product"
 
 
-def _product_flops(left: Shape, right: Shape, output: Shape, batched: bool) -> int | None:
+def _product_flops(
+    first_factor: Shape, second_factor: Shape, output: Shape, batched: bool
+) -> int | None:
     """Return 2 x M x N x K, for each matrix of a batch; None where the numbers of elements are of
     no such product."""
     batch = output[0] if batched and len(output) > 2 else 1
-    sizes = [prod(left), prod(right), prod(output)]
+    sizes = [prod(first_factor), prod(second_factor), prod(output)]
     if not batch or not all(sizes) or any(size % batch for size in sizes):
         return None
     a, b, c = (size // batch for size in sizes)
@@ -195,7 +202,7 @@ def _product_flops(left: Shape, right: Shape, output: Shape, batched: bool) -> i
     if depth * depth * c != a * b or a % depth or b % depth or (a // depth) * (b // depth) != c:
         return None
     # some dimensions that follow one another have as many elements together
-    for shape in (left, right):
+    for shape in (first_factor, second_factor):
         ends = range(len(shape) + 1)
         if all(prod(shape[begin:end]) != depth for end in ends for begin in range(end)):
             return None
@@ -227,8 +234,8 @@ def elementwise_flops(origins: str | None, elements: int | None) -> int | None:
 def _listed_operators(name: str) -> str | None:
     """Return the operators that Inductor fused, as it writes them in the name: "add_mul" of
     triton_poi_fused_add_mul_0."""
-    _, fused, rest = name.partition("_fused_")
-    operators, _, number = rest.rpartition("_")
+    _, fused, tail = name.partition("_fused_")
+    operators, _, number = tail.rpartition("_")
     return operators if fused and operators and number.isdecimal() else None
 
 
@@ -255,9 +262,9 @@ def compiled_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap]:
     """Yield why FLOPs of templates are not known, and where Inductor's own figure is another."""
     names: defaultdict[str, set[str]] = defaultdict(set)
     unlike = set()
-    for kernel, why in calls.values():
-        if why is not None:
-            names[why].add(kernel.name[:60])
+    for kernel, missing_reason in calls.values():
+        if missing_reason is not None:
+            names[missing_reason].add(kernel.name[:60])
         if kernel.stated_flops and kernel.flops not in (None, kernel.stated_flops):
             unlike.add(kernel.name[:60])
     for reason in sorted(names):
@@ -270,6 +277,6 @@ def compiled_gaps(calls: Mapping[int, CompiledCall]) -> Iterator[Gap]:
 
 def join_names(names: Sequence[str]) -> str:
     """Return the first names for a gap, shortened, and how many more there are."""
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    remainder = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     short = [name if len(name) <= _NAME_MAX else f"{name[: _NAME_MAX - 1]}…" for name in names]
-    return ", ".join(short[:_NAMED_MAX]) + more
+    return ", ".join(short[:_NAMED_MAX]) + remainder

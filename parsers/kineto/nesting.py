@@ -53,7 +53,7 @@ NOWHERE = Context()
 class Nesting:
     """Parents and contexts of all spans of ``events``, by their position in ``events.spans``."""
 
-    def __init__(self, events: Events, probes: Iterable[Place] = ()) -> None:
+    def __init__(self, events: Events) -> None:
         self.spans = events.spans
         self.parents = [-1] * len(self.spans)
         self.order: list[int] = []
@@ -68,8 +68,6 @@ class Nesting:
         for thread, at, size in events.memory:
             for index in self.spans_around(self.find(thread, at)):
                 self.memory[index] += size
-        self.probed = [self.find(probe.thread, probe.at) for probe in probes]
-        """For each probe, the innermost span around it; -1 for none."""
         self.served: dict[int, ServedStep] = {}
         """The ranges that are steps of a server, by position."""
         self.meanings = self._read_ranges()
@@ -80,7 +78,14 @@ class Nesting:
         self._add_contexts()
         self._stretches: defaultdict[tuple[str, int | None], list[Stretch]] = defaultdict(list)
         """("step" or "phase", process) -> when each was, in order."""
-        self._add_stretches()
+        for index, meaning in self.meanings.items():
+            span = self.spans[index]
+            for what, value in (("step", meaning.step), ("phase", meaning.phase)):
+                if value is not None and span.end is not None:
+                    stretches = self._stretches[what, self._threads[span.thread][0]]
+                    stretches.append((span.start, span.end, value))
+        for stretches in self._stretches.values():
+            stretches.sort(key=itemgetter(0))
 
     def find(self, thread: int, at: int) -> int:
         """Return the innermost span of a thread that runs at a time; -1 for none."""
@@ -117,8 +122,8 @@ class Nesting:
         for process, _ in self._threads if steps else ():
             self._stretches["step", process] = steps
 
-    def _value_at(self, what: str, place: Place) -> Any:
-        stretches = self._stretches.get((what, self._threads[place.thread][0]), [])
+    def _value_at(self, mark: str, place: Place) -> Any:
+        stretches = self._stretches.get((mark, self._threads[place.thread][0]), [])
         number = bisect_right(stretches, (place.at, _LAST)) - 1
         is_inside = number >= 0 and place.at < stretches[number][1]
         return stretches[number][2] if is_inside else None
@@ -148,9 +153,9 @@ class Nesting:
             tangled = bool(stack) and (tangled or stack[-1][0] + self._slack < end)
             if tangled:
                 stack = [entry for entry in stack if entry[0] > start]
-                around = [outer for outer_end, outer in stack if outer_end + self._slack >= end]
-                self._crossed[index] = around
-                self.parents[index] = around[-1] if around else -1
+                enclosing = [outer for outer_end, outer in stack if outer_end + self._slack >= end]
+                self._crossed[index] = enclosing
+                self.parents[index] = enclosing[-1] if enclosing else -1
             elif stack:
                 self.parents[index] = stack[-1][1]
             if end > start:
@@ -172,29 +177,19 @@ class Nesting:
 
     def _enter(self, context: Context, index: int) -> Context:
         """Return ``context`` as it is inside span ``index``."""
-        own = self.meanings.get(index)
-        if own is None:
+        meaning = self.meanings.get(index)
+        if meaning is None:
             return context
-        layer = own if own.layer is not None else context
-        step = own.step if own.step is not None else context.step
-        named = (layer.layer, layer.direction, step, own.phase or context.phase)
-        return Context(*named, own.range_number, context.depth + 1, layer.source)
-
-    def _add_stretches(self) -> None:
-        for index, meaning in self.meanings.items():
-            span = self.spans[index]
-            for what, value in (("step", meaning.step), ("phase", meaning.phase)):
-                if value is not None and span.end is not None:
-                    stretches = self._stretches[what, self._threads[span.thread][0]]
-                    stretches.append((span.start, span.end, value))
-        for stretches in self._stretches.values():
-            stretches.sort(key=itemgetter(0))
+        layer = meaning if meaning.layer is not None else context
+        step = meaning.step if meaning.step is not None else context.step
+        inner = (layer.layer, layer.direction, step, meaning.phase or context.phase)
+        return Context(*inner, meaning.range_number, context.depth + 1, layer.source)
 
     def _read_ranges(self) -> dict[int, Context]:
-        """ProfilerStep#N and torch's own Optimizer.step#... count only where there is no
-        perfctl:step, ProfilerStep#N only where no range is a step of a server; modules only where
-        no range names a layer, and parts of a pipeline's blocks only where there are no modules
-        either."""
+        """Return the meaning of each range. ProfilerStep#N and torch's own Optimizer.step#... count
+        only where there is no perfctl:step, ProfilerStep#N only where no range is a step of a
+        server; modules only where no range names a layer, and parts of a pipeline's blocks only
+        where there are no modules either."""
         ranges = [index for index, span in enumerate(self.spans) if span.is_range]
         texts = dict.fromkeys(self.spans[index].name for index in ranges)
         names = {text: read_range_name(text) for text in texts}
@@ -214,32 +209,35 @@ class Nesting:
             if not has_steps and not self.served and (match := PROFILER_STEP.match(text)):
                 step = int(match[1])
             meanings[text] = Context(layer, direction, step, phase, source=source)
-        found = {}
+        by_range = {}
         for number, index in enumerate(ranges):
-            found[index] = meanings[self.spans[index].name]._replace(range_number=number)
+            meaning = meanings[self.spans[index].name]
             if (served := self.served.get(index)) is not None:
-                found[index] = found[index]._replace(step=served.number, phase=served.phase)
-        return found
+                meaning = meaning._replace(step=served.number, phase=served.phase)
+            by_range[index] = meaning._replace(range_number=number)
+        return by_range
 
     def _find_served(self, names: Iterable[str]) -> dict[int, ServedStep]:
         """Return position of each range that is a step of a server -> the step, numbered in order
         of time. If one lies in another, the outer counts, with the numbers that only the inner one
         names: SGLang's own name lies in AMD's."""
         steps = {name: step for name in names if (step := read_served(name)) is not None}
-        found: dict[int, ServedStep] = {}
+        served: dict[int, ServedStep] = {}
         for index in self.order if steps else ():
             span = self.spans[index]
             step = steps.get(span.name) if span.is_range else None
             if step is None:
                 continue
-            around = self.spans_around(self.parents[index])
-            outer = next((outer for outer in around if outer in found), index)
-            known = found.setdefault(outer, step)
-            if step.phase == known.phase:
-                both = zip(known, step, strict=True)
-                found[outer] = ServedStep._make(a if a is not None else b for a, b in both)
-        in_time = sorted(found, key=lambda index: (self.spans[index].start, index))
-        return {index: found[index]._replace(number=number) for number, index in enumerate(in_time)}
+            outer_spans = self.spans_around(self.parents[index])
+            outer = next((outer for outer in outer_spans if outer in served), index)
+            outer_step = served.setdefault(outer, step)
+            if step.phase == outer_step.phase:
+                both = zip(outer_step, step, strict=True)
+                served[outer] = ServedStep._make(a if a is not None else b for a, b in both)
+        in_time = sorted(served, key=lambda index: (self.spans[index].start, index))
+        return {
+            index: served[index]._replace(number=number) for number, index in enumerate(in_time)
+        }
 
     def _find_modules(self) -> dict[str, tuple[str, str]]:
         """Return names of module calls -> where the module was first called, and its direction:
@@ -249,16 +247,18 @@ class Nesting:
         paths of perfctl's own ranges these begin below the outermost module, which itself goes by
         its name.
         """
-        found: dict[str, tuple[str, str]] = {}
+        modules: dict[str, tuple[str, str]] = {}
         for index in self.order:
             name = self.spans[index].name
-            if not name.startswith(MODULE) or name in found:
+            if not name.startswith(MODULE) or name in modules:
                 continue
-            around = [self.spans[outer].name for outer in self.spans_around(self.parents[index])]
-            above = [found[outer][0] for outer in around if outer in found]
-            own = name.removeprefix(MODULE).replace(":", ".")
-            found[name] = f"{above[0]}.{own}" if len(above) > 1 else own, "forward"
-        return found
+            outer_names = [
+                self.spans[outer].name for outer in self.spans_around(self.parents[index])
+            ]
+            above = [modules[outer][0] for outer in outer_names if outer in modules]
+            path = name.removeprefix(MODULE).replace(":", ".")
+            modules[name] = f"{above[0]}.{path}" if len(above) > 1 else path, "forward"
+        return modules
 
 
 def _find_pipeline_parts(names: Iterable[str]) -> dict[str, tuple[str, str]]:
@@ -277,11 +277,12 @@ def assign_layers(events: Events, nesting: Nesting) -> None:
     """Assign layers to backward operations outside all layer ranges, and to everything inside
     these operations."""
     nodes = _owners_of_nodes(events, nesting)
+    owners = _owners_of_callers(events, nesting)
     # with hooks, only the node itself has the number, not the engine's wrapper of it (torch 2.x)
-    parents = {nesting.parents[index]: owner for index, owner in nodes.items()}
-    wrapped = {index: owner for index, owner in parents.items() if nesting.is_wrapper(index)}
-    callers, wrappers = _owners_of_callers(events, nesting), _owners_of_wrappers(nesting)
-    owners = {**callers, **wrapped, **wrappers, **nodes}
+    for index, node_owner in nodes.items():
+        if nesting.is_wrapper(nesting.parents[index]):
+            owners[nesting.parents[index]] = node_owner
+    owners |= _owners_of_wrappers(nesting) | nodes
     backward = {index for index, _, is_backward in events.sequences if is_backward}
     contexts, inside = nesting.contexts, [False] * len(events.spans)
     inherited: dict[int, Owner] = {}
@@ -343,14 +344,14 @@ def _owners_of_callers(events: Events, nesting: Nesting) -> dict[int, Owner]:
         if not is_free or not nesting.is_wrapper(index):
             continue
         process = events.threads[span.thread][0]
-        around = [
+        open_layers = [
             layer
             for thread in threads - {span.thread}
             if events.threads[thread][0] == process
             and (layer := _find_open_layer(nesting, thread, span)) is not None
         ]
-        if len(around) == 1 and around[0].direction not in (None, "forward"):
-            owners[index] = (around[0].layer, around[0].direction, "operation")
+        if len(open_layers) == 1 and open_layers[0].direction not in (None, "forward"):
+            owners[index] = (open_layers[0].layer, open_layers[0].direction, "operation")
     return owners
 
 
@@ -371,8 +372,8 @@ def _owners_of_wrappers(nesting: Nesting) -> dict[int, Owner]:
     for index, outside in nesting.outside.items():
         context = nesting.contexts[index]
         if outside.layer is None and context.layer is not None:
-            around = nesting.spans_around(nesting.parents[index])
-            wrapper = next(filter(nesting.is_wrapper, around), None)
+            outer_spans = nesting.spans_around(nesting.parents[index])
+            wrapper = next(filter(nesting.is_wrapper, outer_spans), None)
             if wrapper is not None:
                 inside[wrapper].add((context.layer, context.direction, context.source))
     return {wrapper: owners.pop() for wrapper, owners in inside.items() if len(owners) == 1}
@@ -390,10 +391,10 @@ def assign_operators(
     Nothing is collected from a trace of perfctl's own ranges, whose shapes perfctl recorded, nor
     from one without shapes.
     """
-    own = any(context.source == "range" for context in nesting.meanings.values())
-    if own or all(call is None for call in events.operators.values()):
+    has_own_ranges = any(context.source == "range" for context in nesting.meanings.values())
+    if has_own_ranges or all(call is None for call in events.operators.values()):
         assign_layers(events, nesting)
-        if own or not events.operators or launchers is None:
+        if has_own_ranges or not events.operators or launchers is None:
             return Operators()
         reason = (
             f"{len(events.operators)} operators that multiply have no shapes. Record with "

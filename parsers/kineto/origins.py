@@ -136,12 +136,12 @@ def read_paths(stack: str) -> tuple[str, ...]:
     innermost = frames[-1][1]
     if innermost is None:
         return ()
-    own, called = ".".join(path), _called_name(innermost)
+    module, called = ".".join(path), _called_name(innermost)
     part = called or _called_name(_leading_call(innermost))
     if not part.startswith("self."):  # a function: F.relu(...)
-        return (own,)
+        return (module,)
     inner = ".".join((*path, part.removeprefix("self.")))
-    return (inner,) if called else (inner, own)
+    return (inner,) if called else (inner, module)
 
 
 def read_path(stack: str, kernel: str = "") -> str | None:
@@ -194,8 +194,8 @@ def share_kernels(
         if not event.args.stack:
             continue
         kernel = kernels[index]
-        around = [*nesting.spans_around(event.span)]
-        calls = [events.compiled[span].kernel for span in around if span in events.compiled]
+        outer_spans = [*nesting.spans_around(event.span)]
+        calls = [events.compiled[span].kernel for span in outer_spans if span in events.compiled]
         paths = [read_path(stack, kernel.name) for stack in event.args.stack]
         work = _weigh_origins(kernel.name, paths, event.args.stack, calls)
         if None in paths or work is None:
@@ -206,7 +206,7 @@ def share_kernels(
             layer = ".".join(filter(None, (kernel.layer, path))) or None
             origins[layer] += 1
             works[layer] += amount
-        is_backward = any(events.spans[span].name == BACKWARD for span in around)
+        is_backward = any(events.spans[span].name == BACKWARD for span in outer_spans)
         direction = kernel.direction or ("backward" if is_backward else "forward")
         if len(works) > 1:
             new[index] = kernel._replace(layer=None, direction=None, layer_source="shared")

@@ -10,7 +10,7 @@ from itertools import chain, islice, repeat
 from math import isnan, nan
 from typing import Any
 
-from perfctl.parsers.kineto.events import CommArgs, DeviceEvent, Events, Place
+from perfctl.parsers.kineto.events import CommArgs, Events, Place
 from perfctl.parsers.kineto.fused import element_bytes
 from perfctl.parsers.kineto.nesting import NOWHERE, Context, Nesting
 from perfctl.records.bulk import Columns
@@ -57,10 +57,9 @@ _CHUNK = 1000
 """Operators at a time."""
 
 
-def find_launchers(events: Events) -> list[tuple[DeviceEvent, Place]]:
-    """Find the launch call and the CPU span of each kernel and copy. Return those, with the place
-    of the call, that no External id settles: the span around the place launched them."""
-    unsettled = []
+def find_launchers(events: Events, nesting: Nesting) -> None:
+    """Find the launch call and the CPU span of each kernel and copy: the span of its External id,
+    or the one around its call if that was not running then."""
     for event in (*events.kernels, *events.copies):
         correlation = event.args.correlation
         event.place = place = None if correlation is None else events.calls.get(correlation)
@@ -76,8 +75,7 @@ def find_launchers(events: Events) -> list[tuple[DeviceEvent, Place]]:
         if is_inside:
             event.span = index
         elif place is not None:
-            unsettled.append((event, place))
-    return unsettled
+            event.span = nesting.find(place.thread, place.at)
 
 
 def kernels(events: Events, nesting: Nesting) -> list[Kernel]:
@@ -141,8 +139,8 @@ def copies(events: Events, nesting: Nesting) -> list[Copy]:
             kind = f"{match[1]}to{match[2]}"
         memories = _MEMORIES.search(event.name)
         source, destination = map(_MEMORY.get, memories.groups()) if memories else (None, None)
-        place = layer, args.device, args.stream, source, destination, peer
-        records.append(Copy(kind, args.bytes, event.start, event.duration, *place))
+        details = layer, args.device, args.stream, source, destination, peer
+        records.append(Copy(kind, args.bytes, event.start, event.duration, *details))
     return records
 
 
@@ -151,7 +149,7 @@ def ranges(events: Events, nesting: Nesting) -> list[Range]:
     to."""
     records = []
     for number, (index, meaning) in enumerate(nesting.meanings.items()):
-        span, around = events.spans[index], nesting.outside[index]
+        span, outside = events.spans[index], nesting.outside[index]
         context, begin = nesting.contexts[index], Place(span.thread, span.start)
         step, phase = nesting.step_at(context, begin), nesting.phase_at(context, begin)
         record = Range(
@@ -161,8 +159,8 @@ def ranges(events: Events, nesting: Nesting) -> list[Range]:
             span.start,
             span.duration,
             events.threads[span.thread][1],
-            around.depth,
-            around.range_number,
+            outside.depth,
+            outside.range_number,
             "push_pop",
             meaning.layer,
             meaning.direction,
@@ -205,10 +203,10 @@ def operations(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> 
     overload) is one call with it.
     """
     durations = [nan if span.end is None else span.end - span.start for span in events.spans]
-    own = durations.copy()
+    own_times = durations.copy()
     for duration, parent in zip(durations, nesting.parents, strict=True):
         if parent >= 0:
-            own[parent] -= duration
+            own_times[parent] -= duration
     children = Counter(nesting.parents)
     sums: defaultdict[tuple[str, str | None, str | None], _OperationSum]
     sums = defaultdict(_OperationSum)
@@ -217,7 +215,7 @@ def operations(events: Events, nesting: Nesting, device_ns: Sequence[float]) -> 
             continue
         context = nesting.contexts[index]
         total = sums[span.name, context.layer, direction_of(context)]
-        total.own += max(own[index], 0)
+        total.own += max(own_times[index], 0)
         parent = nesting.parents[index]
         if parent < 0 or children[parent] != 1 or events.spans[parent].name != span.name:
             total.calls += 1
@@ -271,8 +269,8 @@ def collectives(events: Events, nesting: Nesting) -> list[Collective]:
         match, args = matches[event.name], events.comms.get(-1 - index)
         if match is None and args is None:
             continue
-        word = (match[1] or match[2] or "").lower() if match else ""
-        name = _COLLECTIVES.get(word, word) or event.name
+        kind = (match[1] or match[2] or "").lower() if match else ""
+        name = _COLLECTIVES.get(kind, kind) or event.name
         if args is None:
             args = _find_comm_args(events, nesting, event.span) or CommArgs(name)
         size = element_bytes(args.dtype)
@@ -285,14 +283,14 @@ def collectives(events: Events, nesting: Nesting) -> list[Collective]:
 def _find_comm_args(events: Events, nesting: Nesting, span: int) -> CommArgs | None:
     """Return the arguments of the operation that launched a collective, else the name that a range
     around the launch gives it."""
-    named = None
-    for around in nesting.spans_around(span):
-        if around in events.comms:
-            return events.comms[around]
-        name = events.spans[around].name
-        if named is None and name.startswith("nccl:"):
-            named = CommArgs(name.removeprefix("nccl:"))
-    return named
+    from_range = None
+    for index in nesting.spans_around(span):
+        if index in events.comms:
+            return events.comms[index]
+        name = events.spans[index].name
+        if from_range is None and name.startswith("nccl:"):
+            from_range = CommArgs(name.removeprefix("nccl:"))
+    return from_range
 
 
 def api_calls(events: Events) -> list[ApiCall]:
@@ -360,15 +358,15 @@ def _find_stacks(events: Events) -> dict[int, str]:
     stacks: dict[int, str] = {}
     texts: dict[tuple[str, str], str] = {}
     """(function, stack around it) -> the stack of both; equal stacks are one."""
-    around: list[tuple[int, int, str]] = []  # (thread, end, stack), outermost first
+    open_calls: list[tuple[int, int, str]] = []  # (thread, end, stack), outermost first
     for thread, start, minus_end, is_operator, index in sorted(items):
-        while around and (around[-1][0] != thread or around[-1][1] <= start):
-            around.pop()
-        outer = around[-1][2] if around else ""
+        while open_calls and (open_calls[-1][0] != thread or open_calls[-1][1] <= start):
+            open_calls.pop()
+        outer = open_calls[-1][2] if open_calls else ""
         if is_operator:
             stacks[index] = outer
         else:
             key = events.functions[index].name, outer
             text = texts.setdefault(key, "\n".join(filter(None, key)))
-            around.append((thread, -minus_end, text))
+            open_calls.append((thread, -minus_end, text))
     return stacks

@@ -26,10 +26,8 @@ import json
 import re
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
 
 from perfctl.parsers.kineto.events import MODULE, DeviceEvent, Events
 from perfctl.parsers.kineto.nesting import Nesting
@@ -59,12 +57,8 @@ class _UnclearError(Exception):
     """Prefill and decode cannot be told apart; the text states why."""
 
 
-class ShapeSteps(NamedTuple):
-    """Steps with their times on the host's clock, or why there are none."""
-
-    steps: Sequence[tuple[int, int, ServedStep]] = ()
-    """(begin, end, step): the first begins before the capture, the last ends after it."""
-    gap: Gap | None = None
+TimedStep = tuple[int, int, ServedStep]
+"""(begin, end, step), by the host's clock."""
 
 
 @dataclass(slots=True)
@@ -81,16 +75,17 @@ class _Evidence:
     """Of torch's own attention: (keys of all sequences, pairs of tokens and keys) -> calls."""
 
 
-def find_shape_steps(events: Events, nesting: Nesting) -> ShapeSteps:
-    """Return the steps; empty where ranges name them already, or where nothing was generated."""
+def find_shape_steps(events: Events, nesting: Nesting) -> tuple[list[TimedStep], list[Gap]]:
+    """Return the steps, of which the first begins before the capture and the last ends after it, or
+    why there are none; nothing where ranges name them already, or where nothing was generated."""
     is_named = any(meaning.step is not None for meaning in nesting.meanings.values())
     if is_named or any(is_backward for _, _, is_backward in events.sequences):
-        return ShapeSteps()
+        return [], []
     if not events.kernels:
-        return _explain_host_only(events)
+        return [], _explain_host_only(events)
     names = {span.name for span in events.spans} | {kernel.name for kernel in events.kernels}
     if not any(map(_ATTENDS.search, names)):
-        return ShapeSteps()
+        return [], []
     reads_cache = any(map(_CACHE.search, names))
     try:
         steps = _read_steps(events)
@@ -98,30 +93,29 @@ def find_shape_steps(events: Events, nesting: Nesting) -> ShapeSteps:
         reason = (
             f"no range names a step, and the shapes do not separate prefill from decode: {error}"
         )
-        gap = Gap("served_step", "not_available", reason)
-        return ShapeSteps(gap=gap if reads_cache else None)
+        return [], [Gap("served_step", "not_available", reason)] if reads_cache else []
     is_generated = reads_cache or any(step.phase == "decode" for _, _, step in steps)
-    return ShapeSteps(steps if is_generated else ())
+    return steps if is_generated else [], []
 
 
-def _explain_host_only(events: Events) -> ShapeSteps:
+def _explain_host_only(events: Events) -> list[Gap]:
     """Return a gap for a trace of attention's modules on the host alone; an encoder has such
     modules, too, so it names no server."""
     modules = [name for name in _module_calls(events) if _ATTENDS.search(name)]
     if not modules or any(not span.is_range for span in events.spans):
-        return ShapeSteps()
+        return []
     reason = (
         "no range names a step, and the trace has neither kernels nor operators with shapes "
         f"inside its modules ({modules[-1].removeprefix(MODULE)} and others)"
     )
-    return ShapeSteps(gap=Gap("served_step", "not_available", reason))
+    return [Gap("served_step", "not_available", reason)]
 
 
 def _module_calls(events: Events) -> list[str]:
     return [span.name for span in events.spans if span.is_range and span.name.startswith(MODULE)]
 
 
-def _read_steps(events: Events) -> list[tuple[int, int, ServedStep]]:
+def _read_steps(events: Events) -> list[TimedStep]:
     """Return the steps. Raises _UnclearError."""
     look_ups = _find_look_ups(events)
     if not look_ups:

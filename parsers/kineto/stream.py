@@ -90,7 +90,7 @@ _METADATA = msgspec.json.Decoder(dict[str, Any], float_hook=str)
 def nanoseconds(value: object) -> int | None:
     """Return microseconds, a number or the text of one, as ns; None if unusable."""
     if type(value) is float:
-        return round(value * 1000)
+        return round(value * 1000) if -_INT64 < value < _INT64 else None
     if type(value) is int:
         number = value * 1000
     elif type(value) is str:
@@ -200,8 +200,8 @@ class TraceStream:
         return True
 
     def _decode_events(self, text: bytes, *, repair: bool) -> list[Event] | None:
-        given = b"[%b]" % text
-        array = _repair(given) if repair else given
+        original = b"[%b]" % text
+        array = _repair(original) if repair else original
         try:
             try:
                 events = _EVENTS.decode(array)
@@ -214,7 +214,7 @@ class TraceStream:
                 events = _EXACT_EVENTS.decode(array)
         except _BROKEN_JSON:
             return None
-        self.repaired |= array != given
+        self.repaired |= array != original
         return events
 
     def _raise_broken(self, before: bytes = b'{"":[') -> None:
@@ -309,15 +309,13 @@ def _repair(text: bytes) -> bytes:
     (Kineto wrote them before 2023), and characters that are no UTF-8."""
     if len(text) > MAX_REPAIR_BYTES:
         return text
-    return _TOKEN.sub(_repair_token, text.decode("utf-8", "replace")).encode()
 
+    def repair_token(token: re.Match[str]) -> str:
+        return "null" if token[1] else _FAULT.sub(repair_fault, token[0])
 
-def _repair_token(match: re.Match[str]) -> str:
-    """Return null for a bare inf or nan; a string with what JSON does not allow escaped."""
-    return "null" if match[1] else _FAULT.sub(_repair_escape, match[0])
+    def repair_fault(fault: re.Match[str]) -> str:
+        if fault[1]:
+            return fault[1]
+        return r"\\" if fault[2] else f"\\u{ord(fault[0]):04x}"
 
-
-def _repair_escape(match: re.Match[str]) -> str:
-    if match[1]:
-        return match[0]
-    return r"\\" if match[2] else f"\\u{ord(match[0]):04x}"
+    return _TOKEN.sub(repair_token, text.decode("utf-8", "replace")).encode()

@@ -21,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from math import inf
 from operator import attrgetter
 from pathlib import Path
@@ -30,7 +31,7 @@ import msgspec
 
 from perfctl.parsers.allocator import curves
 from perfctl.parsers.common.doubts import not_understood
-from perfctl.parsers.common.json import peek
+from perfctl.parsers.common.json import list_objects, peek
 from perfctl.parsers.kineto import records
 from perfctl.parsers.kineto.captures import ExplainedGraphs, explain_graphs
 from perfctl.parsers.kineto.events import DeviceEvent, Events, Span, collect, read_fitting, renamed
@@ -102,7 +103,7 @@ def sniff(path: Path, head: bytes) -> bool:
     metadata come first."""
     text = peek(head).lstrip()
     return text.startswith("{") and (
-        '"traceEvents"' in text or sum(word in text for word in _OF_KINETO) >= 2
+        '"traceEvents"' in text or sum(member in text for member in _OF_KINETO) >= 2
     )
 
 
@@ -122,45 +123,31 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
         raise ReportError(path, TOOL, reason, todo)
     gpus, job = _read_gpus(metadata), read_fitting(_Job, metadata.get("distributedInfo"))
-    is_rocm = _is_rocm(metadata, gpus)
+    is_rocm = any(key.startswith(("hip_", "roctracer")) for key in metadata)
+    is_rocm |= bool(gpus) and all(gpu.name.startswith("AMD") for gpu in gpus)
     agent_gaps = _number_agents(events, gpus) if is_rocm else ()
-    unsettled = records.find_launchers(events)
-    nesting = Nesting(events, [place for _, place in unsettled])
-    for (event, _), span in zip(unsettled, nesting.probed, strict=True):
-        event.span = span
-    shape_steps = find_shape_steps(events, nesting)
-    nesting.assume([(begin, end, step.number) for begin, end, step in shape_steps.steps])
-    launchers = [event.span for event in events.kernels]
-    operators = assign_operators(events, nesting, launchers or None)
-    ranges = records.ranges(events, nesting)
-    served = nesting.served.values()
-    graphs = ExplainedGraphs(records.kernels(events, nesting), operators)
-    explain_graphs(
-        path,
-        capture,
-        events,
-        graphs,
-        served,
-        lambda other: parse(other, single_operators=False),
-    )
-    operators = graphs.operators
+    nesting = Nesting(events)
+    records.find_launchers(events, nesting)
+    shape_steps, step_gaps = find_shape_steps(events, nesting)
+    nesting.assume([(begin, end, step.number) for begin, end, step in shape_steps])
+    graphs = _explain_kernels(path, capture, events, nesting)
+    operators, ranges = graphs.operators, records.ranges(events, nesting)
     kernels, parts, part_gaps = share_kernels(events, nesting, graphs.kernels)
     device_ns = records.device_times(events, nesting)
     environment = _read_environment(metadata, job)
-    begin, end = _find_extent(events)
-    rank = None if job.world_size == 1 else job.rank
-    if rank is not None and not 0 <= rank < (job.world_size or inf):
+    rank, ranks = job.rank, job.world_size
+    if ranks == 1 or (rank is not None and not 0 <= rank < (ranks or inf)):
         rank = None
-    since_1970 = (read_int64(metadata.get("baseTimeNanoseconds")) or 0) + (begin or 0)
-    is_dated = begin is not None and _YEAR_2000_NS < since_1970 < 4 * _YEAR_2000_NS
-    started_at = None
-    if is_dated:
-        started_at = datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds")
+    served = nesting.served.values()
     phases = {step.phase for step in served} - {"mixed"}
+    if events.kernels or events.copies:
+        form = "CPU and GPU" if events.spans else "GPU only"
+    else:
+        form = "CPU only" if events.spans else "no operations and no kernels"
     return Report(
         tool=TOOL,
         path=path,
-        form=_describe_form(events),
+        form=f"Kineto trace, {form}",
         tool_version=environment.get("torch"),
         devices=_list_devices(events, gpus, is_rocm, kernels),
         environment={**environment, **_read_process_groups(events, job), **operators.environment},
@@ -177,7 +164,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
             *_find_gaps(events, kernels, by_operator=bool(operators.ops)),
             *_find_losses(events),
             *graphs.gaps,
-            *([] if shape_steps.gap is None else [shape_steps.gap]),
+            *step_gaps,
             *part_gaps,
             *compiled_gaps(events.compiled),
             *operators.gaps,
@@ -187,53 +174,59 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
             *_find_diagnostics(events, metadata, repaired=stream.repaired),
             *graphs.diagnostics,
         ),
-        started_at=started_at,
-        duration_ns=None if begin is None or end is None else end - begin,
+        **_read_times(events, metadata),
         api_calls=records.api_calls(events),
         op_calls=records.op_calls(events, nesting, device_ns) if single_operators else (),
         collectives=records.collectives(events, nesting),
         compiled_kernels=compiled_kernels(events.compiled, device_ns),
         kernel_parts=parts,
         rank=rank,
-        world_size=None if rank is None else job.world_size,
+        world_size=None if rank is None else ranks,
         phase=phases.pop() if len(phases) == 1 else None,
-        served_steps=sorted((*served, *(step for _, _, step in shape_steps.steps))),
+        served_steps=sorted((*served, *(step for _, _, step in shape_steps))),
         graph_launches=graphs.launches,
     )
 
 
-def _describe_form(events: Events) -> str:
-    has_gpu = bool(events.kernels or events.copies)
-    if events.spans:
-        return f"Kineto trace, CPU {'and GPU' if has_gpu else 'only'}"
-    return f"Kineto trace, {'GPU only' if has_gpu else 'no operations and no kernels'}"
+def _explain_kernels(
+    path: Path, capture: Path | None, events: Events, nesting: Nesting
+) -> ExplainedGraphs:
+    """Return the kernels with their layers, those of graphs too, and the shapes of the operators;
+    assign layers and rows to the spans."""
+    launchers = [event.span for event in events.kernels]
+    operators = assign_operators(events, nesting, launchers or None)
+    graphs = ExplainedGraphs(records.kernels(events, nesting), operators)
+    parse_eager = partial(parse, single_operators=False)
+    explain_graphs(path, capture, events, graphs, nesting.served.values(), parse_eager)
+    return graphs
 
 
-def _find_extent(events: Events) -> tuple[int | None, int | None]:
-    """Return begin and end of the capture, ns on the trace's clock."""
-    if events.window is not None:
-        return events.window
-    work: list[Span | DeviceEvent] = [*events.spans, *events.kernels, *events.copies]
-    times = [(one.start, one.start + (one.duration or 0)) for one in work if one.start is not None]
+def _read_times(events: Events, metadata: Metadata) -> dict[str, Any]:
+    """Return when the capture began, if the trace's clock counts from 1970, and how long it was."""
+    times = [] if events.window is None else [events.window]
     if not times:
-        return None, None
+        work: list[Span | DeviceEvent] = [*events.spans, *events.kernels, *events.copies]
+        times = [
+            (event.start, event.start + (event.duration or 0))
+            for event in work
+            if event.start is not None
+        ]
+    if not times:
+        return {}
     begins, ends = zip(*times, strict=True)
-    return min(begins), max(ends)
+    since_1970 = (read_int64(metadata.get("baseTimeNanoseconds")) or 0) + min(begins)
+    started_at = None
+    if _YEAR_2000_NS < since_1970 < 4 * _YEAR_2000_NS:
+        started_at = datetime.fromtimestamp(since_1970 / 1e9, UTC).isoformat(timespec="seconds")
+    return {"started_at": started_at, "duration_ns": max(ends) - min(begins)}
 
 
 def _read_gpus(metadata: Metadata) -> list[_Gpu]:
     """Return the GPUs that the process saw."""
-    listed = metadata.get("deviceProperties")
-    entries = listed if isinstance(listed, list) else []
-    gpus = [read_fitting(_Gpu, entry) for entry in entries if isinstance(entry, dict)]
+    gpus = [read_fitting(_Gpu, entry) for entry in list_objects(metadata.get("deviceProperties"))]
     for position, gpu in enumerate(gpus):
         gpu.index = position if gpu.index is None else gpu.index
     return gpus
-
-
-def _is_rocm(metadata: Metadata, gpus: Sequence[_Gpu]) -> bool:
-    is_amd = bool(gpus) and all(gpu.name.startswith("AMD") for gpu in gpus)
-    return is_amd or any(key.startswith(("hip_", "roctracer")) for key in metadata)
 
 
 def _list_devices(
@@ -285,14 +278,14 @@ def _read_environment(metadata: Metadata, job: _Job) -> dict[str, str]:
         facts["cuda"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
     if hip := read_int64(metadata.get("hip_runtime_version")):
         facts["hip"] = f"{hip // 10_000_000}.{hip // 100_000 % 100}.{hip % 100_000}"
-    named = {
+    stated = {
         "distributed_backend": job.backend,
         "distributed_rank": job.rank,
         "distributed_world_size": job.world_size,
         "clock_base_ns": read_int64(metadata.get("baseTimeNanoseconds")),
         "schema_version": read_int64(metadata.get("schemaVersion")),
     }
-    return facts | {name: str(value) for name, value in named.items() if value is not None}
+    return facts | {name: str(value) for name, value in stated.items() if value is not None}
 
 
 def _read_process_groups(events: Events, job: _Job) -> dict[str, str]:
@@ -319,9 +312,9 @@ def _read_peaks(events: Events) -> tuple[MemoryFigure, ...]:
     (readings,) = events.curves.values()
     _, *totals = zip(*readings, strict=True)
     return tuple(
-        MemoryFigure("peak", quantity, max(known))
+        MemoryFigure("peak", quantity, max(stated))
         for quantity, sizes in zip(("allocated", "reserved"), totals, strict=True)
-        if (known := [size for size in sizes if size is not None])
+        if (stated := [size for size in sizes if size is not None])
     )
 
 
@@ -352,14 +345,14 @@ def _explain_no_kernel(events: Events) -> str:
     ProfilerActivity.CUDA was on: CUPTI then failed to give the rest."""
     missing = "GPU activity missing but for copies" if events.copies else "GPU activity missing"
     if events.launches:
-        why = (
+        cause = (
             "no CUPTI permission, another tool or process that held CUPTI, or a profiler that "
             "ended before the GPU did"
         )
-        return f"{events.launches:,} launches recorded, {missing}: {why}"
+        return f"{events.launches:,} launches recorded, {missing}: {cause}"
     if events.calls:
-        why = "no work ran on the GPU, or another process launched it"
-        return f"{len(events.calls):,} CUDA calls and no launch recorded, {missing}: {why}"
+        cause = "no work ran on the GPU, or another process launched it"
+        return f"{len(events.calls):,} CUDA calls and no launch recorded, {missing}: {cause}"
     activity = "copies but no kernel" if events.copies else "no GPU activity"
     return (
         f"the trace holds {activity}: torch.profiler ran without ProfilerActivity.CUDA, or without "
@@ -372,8 +365,8 @@ def _find_kernel_gaps(kernels: list[Kernel], *, by_operator: bool) -> Iterator[G
         kernel for kernel in kernels if kernel.layer is None and kernel.layer_source != "shared"
     ]
     if outside:
-        where = "range, module or operator" if by_operator else "range or module"
-        reason = f"{len(outside)} of {len(kernels)} launches have no {where}"
+        owner = "range, module or operator" if by_operator else "range or module"
+        reason = f"{len(outside)} of {len(kernels)} launches have no {owner}"
         if len(outside) < len(kernels):
             reason += name_longest(kernels, outside)
         yield Gap("kernel.layer", "not_collected", reason)
@@ -401,13 +394,13 @@ def _find_losses(events: Events) -> Iterator[Gap]:
     missing = events.launches - len(launched)  # several kernels of a graph have one call
     if launched and missing > 0:
         reason = f"{missing:,} of {events.launches:,} launch calls have no kernel in the trace"
-        why = "captured into a graph, ended after the profiler, or lost"
-        yield Gap("kernel", "not_available", f"{reason}: {why}")
-    alone = sum(correlation not in events.calls for correlation in correlations)
-    if 0 < alone * _FEW <= total:
-        reason = f"the launch calls of {alone:,} of {total:,} kernels are not in the trace"
-        why = "made before the profiler began, or lost"
-        yield Gap("kernel.call", "not_available", f"{reason}: {why}")
+        causes = "captured into a graph, ended after the profiler, or lost"
+        yield Gap("kernel", "not_available", f"{reason}: {causes}")
+    uncalled = sum(correlation not in events.calls for correlation in correlations)
+    if 0 < uncalled * _FEW <= total:
+        reason = f"the launch calls of {uncalled:,} of {total:,} kernels are not in the trace"
+        causes = "made before the profiler began, or lost"
+        yield Gap("kernel.call", "not_available", f"{reason}: {causes}")
     columns = zip(*map(attrgetter(*_ARGUMENTS), all_args), strict=True)
     for name, column in zip(_ARGUMENTS.values(), columns, strict=False):
         lacking = column.count(None)

@@ -26,8 +26,7 @@ from perfctl.parsers.monitors.readings import (
     MonitorText,
     Readings,
     Rounds,
-    half,
-    report,
+    make_cut_cell_gap,
 )
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Report
@@ -63,7 +62,7 @@ def parse(path: Path) -> Report:
     with readable(path, TOOL):
         for moment, cells in _read_lines(text):
             if not text.ends_whole and cells[-1][1][-1].isdigit():
-                gaps.append(half(cells.pop()[0].name))
+                gaps.append(make_cut_cell_gap(cells.pop()[0].name))
             moments.setdefault(moment, []).extend(cells)
     readings = Readings(text.interval_ns)
     for (stamp, number, device), cells in moments.items():
@@ -74,12 +73,10 @@ def parse(path: Path) -> Report:
         raise ReportError(path, TOOL, reason, "Run dcgmi longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
     fields = others(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
-    return report(
-        TOOL,
+    return text.make_report(
         "DCGM CSV" if readings.span else "dcgmi dmon",
-        text,
         readings,
-        gaps=gaps,
+        gaps,
         no_devices="DCGM's output does not name the devices",
         unknown=not_understood({"fields": fields}, "kept without a unit"),
     )

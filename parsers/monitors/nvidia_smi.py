@@ -31,14 +31,7 @@ from perfctl.parsers.common.numbers import Stamp, is_nothing, read_quantity, rea
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import nvidia_smi_log, nvidia_smi_query
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import (
-    Cells,
-    MonitorText,
-    Readings,
-    Rounds,
-    ordinal,
-    report,
-)
+from perfctl.parsers.monitors.readings import Cells, MonitorText, Readings, Rounds, ordinal
 from perfctl.records.errors import ReportError, readable
 from perfctl.records.report import Diagnostic, Gap, Report
 
@@ -94,30 +87,16 @@ _QUANTITY = {
 }
 _UNITS = {
     "pwr": "W",
-    "gtemp": "C",
-    "temp": "C",
-    "mtemp": "C",
-    "sm": "%",
-    "mem": "%",
-    "enc": "%",
-    "dec": "%",
-    "jpg": "%",
-    "ofa": "%",
-    "pclk": "MHz",
-    "mclk": "MHz",
-    "fb": "MiB",
-    "bar1": "MiB",
-    "ccpm": "MiB",
-    "pviol": "%",
-    "rxpci": "MB/s",
-    "txpci": "MB/s",
+    **dict.fromkeys(("gtemp", "temp", "mtemp"), "C"),
+    **dict.fromkeys(("sm", "mem", "enc", "dec", "jpg", "ofa", "pviol"), "%"),
+    **dict.fromkeys(("pclk", "mclk"), "MHz"),
+    **dict.fromkeys(("fb", "bar1", "ccpm"), "MiB"),
+    **dict.fromkeys(("rxpci", "txpci"), "MB/s"),
 }
 """Units by the tool's own manual, for files that do not have the line of units; they are the same
 in all versions."""
 _PROCESS_FIGURES = ("sm", "mem", "enc", "dec", "jpg", "ofa", "fb", "ccpm")
-_CODES = frozenset(
-    ("gpu", "date", "time", "idx", "pid", "type", "command", "tviol", "sbecc", "dbecc", "pci")
-)
+_CODES = words("gpu date time idx pid type command tviol sbecc dbecc pci")
 """Columns without a unit."""
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})\Z")
 _DAY_NS = 86_400 * 10**9
@@ -127,9 +106,9 @@ _ROUNDS = 8
 program's output, begins another log."""
 
 
-def recognise_table(found: list[str]) -> bool:
+def recognise_table(lines: list[str]) -> bool:
     """Return whether the title of the table is among these lines."""
-    return any(_TITLE.match(line) for line in found if len(line) < _TABLE_LINE_LIMIT)
+    return any(_TITLE.match(line) for line in lines if len(line) < _TABLE_LINE_LIMIT)
 
 
 @dataclass(slots=True)
@@ -165,26 +144,21 @@ def parse_table(path: Path) -> Report:
         reason = f"{unread} GPUs have unreadable lines"
         gaps.append(Gap("sample", "unreadable", reason))
     rounded = "nvidia-smi's table rounds to whole watts, percent and degrees"
-    monitored = report(
-        TOOL,
-        "nvidia-smi table",
-        text,
-        readings,
-        gaps=gaps,
-        notes=[Diagnostic("info", "perfctl", rounded)],
-        unknown=not_understood({"parts": tables.unknown}),
-    )
     driver = versions.get("driver", "")
     facts: dict[int | None, dict[str, str]] = {
         index: {"name": name, "driver_version": driver} for index, name in tables.names.items()
     }
-    return replace(
-        monitored,
+    report = text.make_report(
+        "nvidia-smi table",
+        readings,
+        gaps,
+        notes=[Diagnostic("info", "perfctl", rounded)],
+        unknown=not_understood({"parts": tables.unknown}),
         tool_version=versions.get("smi"),
         devices=readings.describe_devices(facts),
         environment={key: versions[name] for key, name in _ENVIRONMENT.items() if name in versions},
-        duration_ns=monitored.duration_ns if tables.number > 0 else None,
     )
+    return report if tables.number > 0 else replace(report, duration_ns=None)
 
 
 def read_tables(text: MonitorText) -> Tables:
@@ -230,9 +204,9 @@ def read_tables(text: MonitorText) -> Tables:
 
 def _read_second_line(cells: list[str]) -> dict[str, str]:
     """Return the values in the second line of a GPU; {} for any other line."""
-    state = _STATE.match(cells[0]) if len(cells) == 3 else None
-    work = _WORK.match(cells[2]) if state else None
-    if not state or not work:
+    if len(cells) != 3 or not (state := _STATE.match(cells[0])):
+        return {}
+    if not (work := _WORK.match(cells[2])):
         return {}
     memory = _MEMORY.match(cells[1])
     return state.groupdict() | work.groupdict() | (memory.groupdict() if memory else {})
@@ -287,10 +261,8 @@ def parse_lists(path: Path) -> Report:
         "GPU without such a process"
     )
     is_pmon = "pid" in rows[-1]
-    return report(
-        TOOL,
+    return text.make_report(
         "nvidia-smi pmon" if is_pmon else "nvidia-smi dmon",
-        text,
         readings,
         no_devices="dmon and pmon do not print device names",
         notes=[Diagnostic("info", "perfctl", summed)] if is_pmon else (),
@@ -375,8 +347,8 @@ def _processes(rows: list[dict[str, str]]) -> Cells:
     ]
     if "sm" in rows[0]:
         shares = [read_quantity(row.get("sm", "-"), "%")[0] for row in running]
-        known = [share for share in shares if share is not None]
-        total = f"{sum(known):g}" if known else "-"
+        stated = [share for share in shares if share is not None]
+        total = f"{sum(stated):g}" if stated else "-"
         cells.insert(0, (Column("sm", "%", monitor.UTILIZATION), total))
     return cells
 
@@ -391,17 +363,21 @@ _FORMS: tuple[tuple[Callable[[list[str]], bool], Callable[[Path], Report]], ...]
 
 def sniff(path: Path, head: bytes) -> bool:
     """Return whether the first lines have one of nvidia-smi's headers, or rows of its CSV."""
-    found = head_lines(head)
-    return any(recognise(found) for recognise, _ in _FORMS)
+    return _find_form(head) is not None
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete reading."""
-    with readable(path, "nvidia-smi"):
+    with readable(path, TOOL):
         with path.open("rb") as file:
-            found = head_lines(file.read(HEAD_BYTES))
-        read = next((read for recognise, read in _FORMS if recognise(found)), None)
-        if read is None:
+            parse_form = _find_form(file.read(HEAD_BYTES))
+        if parse_form is None:
             reason = "it contains no output of nvidia-smi"
-            raise ReportError(path, "nvidia-smi", reason, "Pass the file that nvidia-smi wrote")
-        return read(path)
+            raise ReportError(path, TOOL, reason, "Pass the file that nvidia-smi wrote")
+        return parse_form(path)
+
+
+def _find_form(head: bytes) -> Callable[[Path], Report] | None:
+    """Return what reads the form of output whose header or rows are among the first lines."""
+    lines = head_lines(head)
+    return next((parse for recognise, parse in _FORMS if recognise(lines)), None)

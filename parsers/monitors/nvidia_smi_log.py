@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from perfctl.parsers.common.numbers import Stamp, read_stamp
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import MonitorText, Readings, Rounds, report
+from perfctl.parsers.monitors.readings import MonitorText, Readings, Rounds
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 
@@ -25,12 +24,19 @@ _LINE_LIMIT = 400
 _COLUMNS = {
     "FB Memory Usage/Used": Column("memory.used", "", monitor.MEMORY_USED),
     "FB Memory Usage/Total": Column("memory.total", "", monitor.MEMORY_TOTAL),
-    "Utilization/Gpu": Column("utilization.gpu", "", monitor.UTILIZATION),
-    "Utilization/GPU": Column("utilization.gpu", "", monitor.UTILIZATION),
+    **dict.fromkeys(
+        ("Utilization/Gpu", "Utilization/GPU"),
+        Column("utilization.gpu", "", monitor.UTILIZATION),
+    ),
     "Temperature/GPU Current Temp": Column("temperature.gpu", "", monitor.TEMPERATURE),
-    "Power Readings/Power Draw": Column("power.draw", "", monitor.POWER),
-    "GPU Power Readings/Power Draw": Column("power.draw", "", monitor.POWER),
-    "GPU Power Readings/Average Power Draw": Column("power.draw", "", monitor.POWER),
+    **dict.fromkeys(
+        (
+            "Power Readings/Power Draw",
+            "GPU Power Readings/Power Draw",
+            "GPU Power Readings/Average Power Draw",
+        ),
+        Column("power.draw", "", monitor.POWER),
+    ),
     "Clocks/SM": Column("clocks.sm", "", monitor.SM_CLOCK),
     "Utilization/Memory": Column("utilization.memory"),
     "Fan Speed": Column("fan.speed"),
@@ -39,9 +45,9 @@ _COLUMNS = {
 """Section and name, as drivers since 390 print them."""
 
 
-def recognise(found: list[str]) -> bool:
+def recognise(lines: list[str]) -> bool:
     """Return whether the log's title is among these lines."""
-    return any(_TITLE.fullmatch(line.strip()) for line in found if len(line) < _LINE_LIMIT)
+    return any(_TITLE.fullmatch(line.strip()) for line in lines if len(line) < _LINE_LIMIT)
 
 
 def parse(path: Path) -> Report:
@@ -58,7 +64,8 @@ def parse(path: Path) -> Report:
             stamp = read_stamp(values["Timestamp"]) if "Timestamp" in values else stamp
             continue
         index = gpus.setdefault(bus, len(gpus))
-        names[index] = {"name": values.get("Product Name", "")}
+        driver = facts.get("Driver Version", "")
+        names[index] = {"name": values.get("Product Name", ""), "driver_version": driver}
         cells = {
             _COLUMNS[name].name: (_COLUMNS[name], values[name])
             for name in _COLUMNS
@@ -69,13 +76,16 @@ def parse(path: Path) -> Report:
         raise ReportError(
             path, TOOL, "the log has no value of a GPU", "Create the log with nvidia-smi -q"
         )
-    driver = facts.get("Driver Version", "")
-    devices = {index: known | {"driver_version": driver} for index, known in names.items()}
-    environment = {"driver": driver, "cuda": facts.get("CUDA Version", "")}
-    return replace(
-        report(TOOL, "nvidia-smi -q", text, readings),
-        devices=readings.describe_devices(devices),
-        environment={key: value for key, value in environment.items() if value},
+    environment = {
+        name: facts[line]
+        for name, line in (("driver", "Driver Version"), ("cuda", "CUDA Version"))
+        if facts.get(line)
+    }
+    return text.make_report(
+        "nvidia-smi -q",
+        readings,
+        devices=readings.describe_devices(names),
+        environment=environment,
     )
 
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter as Tally
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from sys import intern
 from typing import NamedTuple
@@ -26,7 +25,13 @@ from perfctl.parsers.common.numbers import (
 )
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import readings as monitor
-from perfctl.parsers.monitors.readings import MonitorText, Readings, Rounds, half, ordinal, report
+from perfctl.parsers.monitors.readings import (
+    MonitorText,
+    Readings,
+    Rounds,
+    make_cut_cell_gap,
+    ordinal,
+)
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report
 
@@ -148,7 +153,7 @@ class Row(NamedTuple):
 
     @property
     def stamp(self) -> str:
-        """When it was read: its timestamp, or the date above it."""
+        """Return when it was read: its timestamp, or the date above it."""
         stamp = self.cell("timestamp")
         return (self.date or "") if stamp is None else stamp
 
@@ -170,8 +175,8 @@ def read_header(line: str) -> Layout | None:
     )
     return Layout(
         columns,
-        {name: place for place, name in reversed(list(enumerate(names)))},
-        [(column, at) for at, column in enumerate(columns) if column.name not in _IDENTITY],
+        {name: index for index, name in reversed(list(enumerate(names)))},
+        [(column, index) for index, column in enumerate(columns) if column.name not in _IDENTITY],
         [name for name, unit in cells if not unit and _default_unit(name) not in ("", "C")],
     )
 
@@ -188,18 +193,18 @@ def is_row(line: str) -> bool:
     return units >= 2 or (len(cells) >= 2 and _QUERY_STAMP.match(cells[0]) is not None)
 
 
-def recognise(found: list[str]) -> bool:
+def recognise(lines: list[str]) -> bool:
     """Return whether these lines have a header, or begin with rows of the CSV."""
-    if any(read_header(line) for line in found if len(line) < LINE_LIMIT):
+    if any(read_header(line) for line in lines if len(line) < LINE_LIMIT):
         return True
-    first = [line for line in found if line.strip() and not is_stamp(line)][:3]
+    first = [line for line in lines if line.strip() and not is_stamp(line)][:3]
     return bool(first) and all(is_row(line) for line in first)
 
 
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it has no complete row, or no header for its rows."""
     text = MonitorText(path, TOOL)
-    rows, form, notes = collect_rows(text)
+    rows, notes = collect_rows(text)
     first = rows[0].layout if rows else _NO_LAYOUT
     way, repeated = find_way(rows)
     gaps = leave_out_half_cell(rows, way)
@@ -220,51 +225,48 @@ def parse(path: Path) -> Report:
         device = find_device(row, way, buses)
         begins = row.round != last_round or device is None
         last_round = row.round
-        known = facts.setdefault(device, {})
+        device_facts = facts.setdefault(device, {})
         for name in _FACTS & row.layout.places.keys():
-            known.setdefault(name, row.cells[row.layout.places[name]])
+            device_facts.setdefault(name, row.cells[row.layout.places[name]])
         cells = [
-            (column, row.cells[at])
-            for column, at in row.layout.measured
+            (column, row.cells[index])
+            for column, index in row.layout.measured
             if column.name not in repeated
         ]
         stamp = read_stamp(printed, day_first=bool(day_first))
         readings.add(stamp, rounds.count(device, begins=begins), device, cells)
-    return replace(
-        report(
-            TOOL,
-            form,
-            text,
-            readings,
-            gaps=gaps,
-            notes=(*notes, *describe_way(rows, way)),
-            unknown=unknown_units(first),
-        ),
+    drivers = {stated.get("driver_version", "") for stated in facts.values()} - {""}
+    return text.make_report(
+        f"nvidia-smi CSV{', no header' if notes else ''}",
+        readings,
+        gaps,
+        notes=(*notes, *describe_way(rows, way)),
+        unknown=unknown_units(first),
         devices=readings.describe_devices(facts),
-        environment=environment_of(facts),
+        environment={"driver_version": drivers.pop()} if len(drivers) == 1 else {},
     )
 
 
-def collect_rows(text: MonitorText) -> tuple[list[Row], str, list[Diagnostic]]:
-    """Return the rows with their layouts, their form, and warnings. The first header is also that
-    of rows above it. Raises ReportError for rows of several logs, and without a layout."""
+def collect_rows(text: MonitorText) -> tuple[list[Row], list[Diagnostic]]:
+    """Return the rows with their layouts, and a warning if no header names their columns. The first
+    header is also that of rows above it. Raises ReportError for rows of several logs, and without a
+    layout."""
     rows = list(read_rows(text))
     if not rows:
         reason = "the header has no complete row below it"
         raise ReportError(text.path, TOOL, reason, "Run nvidia-smi longer")
     if starts := find_logs(rows):
         raise several(text.path, TOOL, starts)
-    form = "nvidia-smi CSV"
     notes: list[Diagnostic] = []
     layout = next((row.layout for row in rows if row.layout.columns), _NO_LAYOUT)
     if not layout.columns:
         layout, warning = layout_of([row.cells for row in rows], text.path)
-        form, notes = "nvidia-smi CSV, no header", [warning]
+        notes = [warning]
     rows = [row if row.layout.columns else row._replace(layout=layout) for row in rows]
     for row in rows:
         if len(row.cells) != len(row.layout.columns):
             text.stray(", ".join(row.cells))
-    return [row for row in rows if len(row.cells) == len(row.layout.columns)], form, notes
+    return [row for row in rows if len(row.cells) == len(row.layout.columns)], notes
 
 
 def read_rows(text: MonitorText) -> Iterator[Row]:
@@ -298,17 +300,17 @@ def find_logs(rows: list[Row]) -> list[int]:
     One header for each reading is what a loop prints that starts nvidia-smi each time."""
     starts: list[int] = []
     rolls = False
-    seen: set[tuple[object, ...]] = set()
+    gpus: set[tuple[object, ...]] = set()
     for row in rows:
         if row.begun:
             if rolls:
                 starts.append(row.begun)
             rolls = False
-            seen.clear()
+            gpus.clear()
         if row.layout.columns and not rolls:
             gpu = (row.round, *map(row.cell, _ORDINALS), row.cell(*_BUS_COLUMN))
-            rolls = gpu in seen
-            seen.add(gpu)
+            rolls = gpu in gpus
+            gpus.add(gpu)
     return starts
 
 
@@ -330,8 +332,8 @@ def _fits(cells: list[str]) -> bool:
         return False
     units = ["" if match is None else match[1] for match in map(_UNIT.match, cells)]
     used, total = (read_quantity(cell, "")[0] for cell in cells[1:3])
-    known = zip(cells, units, _UNITS_HEADLESS, strict=True)
-    fits = all(unit == wanted or is_nothing(cell) for cell, unit, wanted in known)
+    columns = zip(cells, units, _UNITS_HEADLESS, strict=True)
+    fits = all(unit == wanted or is_nothing(cell) for cell, unit, wanted in columns)
     return fits and (used is None or total is None or used <= total)
 
 
@@ -409,10 +411,10 @@ def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
     Return its gap."""
     if not rows or not rows[-1].is_cut:
         return []
-    *others, row = rows
+    *earlier, row = rows
     name, cell = row.layout.columns[-1].name, row.cells[-1]
     is_bus = way == _BUS and name in _BUS_COLUMN
-    if is_bus and (_WHOLE.match(cell) or any(cell == other.cell(name) for other in others)):
+    if is_bus and (_WHOLE.match(cell) or any(cell == other.cell(name) for other in earlier)):
         return []
     if is_bus or name == "timestamp":
         rows.pop()
@@ -421,13 +423,7 @@ def leave_out_half_cell(rows: list[Row], way: str | None) -> list[Gap]:
     if not cell[-1:].isdigit() or read_quantity(cell, "")[0] is None:
         return []
     row.cells[-1] = ""
-    return [half(name)]
-
-
-def environment_of(facts: Mapping[int | None, dict[str, str]]) -> dict[str, str]:
-    """Return the driver, where all devices have the same."""
-    drivers = {known.get("driver_version", "") for known in facts.values()} - {""}
-    return {"driver_version": drivers.pop()} if len(drivers) == 1 else {}
+    return [make_cut_cell_gap(name)]
 
 
 def unknown_units(layout: Layout) -> tuple[Diagnostic, ...]:

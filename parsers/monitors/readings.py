@@ -100,7 +100,7 @@ class Readings:
                 self._seen.add(column.field)
                 values[column.field] = self._read_value(column.field, column.unit, text)
         if values:
-            fields = {quantity: values.get(quantity) for quantity in QUANTITIES}
+            fields = dict.fromkeys(QUANTITIES) | values
             self.samples.append(Sample(at_ns, **fields, device_index=device))
 
     def _read_value(self, quantity: str, unit: str, text: str) -> int | float | None:
@@ -110,8 +110,8 @@ class Readings:
         low = -LARGEST if quantity == TEMPERATURE else 0
         high = 100 if quantity == UTILIZATION else LARGEST
         if number is None or base != QUANTITIES[quantity] or not low <= number <= high:
-            shown = text.strip() if number is not None else text.strip("[] ") or "an empty cell"
-            self._missing[quantity][shown[:60]] += 1
+            printed = text.strip() if number is not None else text.strip("[] ") or "an empty cell"
+            self._missing[quantity][printed[:60]] += 1
             return None
         if quantity == UTILIZATION:
             return number / 100
@@ -133,7 +133,7 @@ class Readings:
 
     @property
     def figure_names(self) -> list[str]:
-        """The columns that samples have no field for, in order of appearance."""
+        """Return the columns that samples have no field for, in order of appearance."""
         return list(dict.fromkeys(name for _, name in self._figures))
 
     def describe_devices(self, facts: Mapping[int | None, Mapping[str, str]]) -> tuple[Device, ...]:
@@ -144,13 +144,12 @@ class Readings:
             sizes.setdefault(sample.device_index, set()).add(sample.memory_total_bytes)
         devices = []
         for index in sorted(facts, key=lambda index: -1 if index is None else index):
-            known, totals = facts[index], sizes.get(index, set()) - {None}
+            stated, totals = facts[index], sizes.get(index, set()) - {None}
             size = totals.pop() if len(totals) == 1 else None
-            name, driver = known.get("name", known.get("gpu_name")), known.get("driver_version")
+            name, driver = stated.get("name", stated.get("gpu_name")), stated.get("driver_version")
             if name or driver or size:
-                devices.append(
-                    Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
-                )
+                device = Device(name, "gpu", index or 0, memory_bytes=size, driver_version=driver)
+                devices.append(device)
         return tuple(devices)
 
     def summaries(self) -> list[Summary]:
@@ -178,12 +177,13 @@ class Readings:
 
     @property
     def span(self) -> tuple[int, int] | None:
-        """Times of the first and the last reading in ns; None unless all have timestamps."""
+        """Return the times of the first and the last reading, ns; None unless all have
+        timestamps."""
         return None if self._is_counted else self._span
 
     @property
     def started_at(self) -> str | None:
-        """Time of the first reading, UTC; None where its zone or date is unknown."""
+        """Return the time of the first reading, UTC; None where its zone or date is unknown."""
         is_known = self._is_zoned and not self.since_midnight
         return iso_utc(self.span[0]) if self.span and is_known else None
 
@@ -208,10 +208,12 @@ class Readings:
                 reason = "the file has no column for it"
                 gaps.append(Gap(f"sample.{quantity}", "not_collected", reason))
             elif tally := self._missing.get(quantity):
-                shown = ", ".join(f"'{text}' {count} times" for text, count in tally.most_common(3))
+                printed = ", ".join(
+                    f"'{text}' {count} times" for text, count in tally.most_common(3)
+                )
                 is_number = any(re.search(r"\d", text) for text in tally)
                 state = "unreadable" if is_number else "not_available"
-                gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {shown}"))
+                gaps.append(Gap(f"sample.{quantity}", state, f"printed instead: {printed}"))
         return gaps
 
     def diagnostics(self) -> list[Diagnostic]:
@@ -265,12 +267,12 @@ def describe_pauses(times: list[int]) -> str:
         return ""
     total = sum(max(round(steps[index] / usual) - 1, 1) for index in pauses)
     start, end = ((times[pauses[0] + next_] - times[0]) / 1e9 for next_ in (0, 1))
-    place = f"between {start:.1f} s and {end:.1f} s"
+    span = f"between {start:.1f} s and {end:.1f} s"
     if len(pauses) > 1:
-        place = f"in {len(pauses)} pauses, the first {place}"
+        span = f"in {len(pauses)} pauses, the first {span}"
     count = "1 sample is" if total == 1 else f"{total} samples are"
     return (
-        f"{count} missing {place} (one is usual every {usual / 1e9:.3g} s): the tool was late or "
+        f"{count} missing {span} (one is usual every {usual / 1e9:.3g} s): the tool was late or "
         "stopped, or lines were lost"
     )
 
@@ -280,7 +282,7 @@ def ordinal(text: str) -> int | None:
     return int(text) if _ORDINAL.fullmatch(text) else None
 
 
-def half(name: str) -> Gap:
+def make_cut_cell_gap(name: str) -> Gap:
     """Return the gap for the cell at the end of a file without a line end."""
     return Gap(
         f"sample:{name}", "unreadable", "the file ends inside its last number, which was skipped"
@@ -300,29 +302,30 @@ class MonitorText(ToolText):
             self.interval_ns = int(match["dcgm"] or match["value"]) * scale or None
         super().stray(line)
 
-
-def report(
-    tool: str,
-    form: str,
-    text: MonitorText,
-    readings: Readings,
-    *,
-    gaps: Iterable[Gap] = (),
-    no_devices: str = "",
-    notes: Iterable[Diagnostic] = (),
-    unknown: Iterable[Diagnostic] = (),
-) -> Report:
-    """Return what every monitoring tool's report has. ``no_devices``: why it names none."""
-    unnamed = [Gap("device", "not_available", no_devices)] if no_devices else []
-    span = readings.span
-    return Report(
-        tool=tool,
-        path=text.path,
-        form=form,
-        samples=readings.samples,
-        summaries=tuple(readings.summaries()),
-        gaps=(*gaps, *readings.gaps(), *unnamed),
-        diagnostics=(*notes, *readings.diagnostics(), *text.diagnostics(), *unknown),
-        started_at=readings.started_at,
-        duration_ns=span[1] - span[0] if span else None,
-    )
+    def make_report(
+        self,
+        form: str,
+        readings: Readings,
+        gaps: Iterable[Gap] = (),
+        notes: Iterable[Diagnostic] = (),
+        unknown: Iterable[Diagnostic] = (),
+        no_devices: str = "",
+        **fields: Any,
+    ) -> Report:
+        """Return the report of the readings, with further ``fields``. ``notes`` and ``unknown``
+        stand before and behind the diagnostics of readings and lines; ``no_devices`` is the reason
+        why the file names no device."""
+        unnamed = [Gap("device", "not_available", no_devices)] if no_devices else []
+        span = readings.span
+        return Report(
+            tool=self._tool,
+            path=self.path,
+            form=form,
+            samples=readings.samples,
+            summaries=tuple(readings.summaries()),
+            gaps=(*gaps, *readings.gaps(), *unnamed),
+            diagnostics=(*notes, *readings.diagnostics(), *self.diagnostics(), *unknown),
+            started_at=readings.started_at,
+            duration_ns=span[1] - span[0] if span else None,
+            **fields,
+        )

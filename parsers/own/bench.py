@@ -70,8 +70,8 @@ def _write_point(
     row = asdict(point)
     for passed in ("forward", "backward"):
         times = row.pop(f"{passed}_ns")
-        known = [round(times[name] / 1000, 1) if name in times else None for name in names]
-        row[f"{passed}_us"] = known if times else []
+        layer_times = [round(times[name] / 1000, 1) if name in times else None for name in names]
+        row[f"{passed}_us"] = layer_times if times else []
     features = {
         name: int(value) if value == int(value) else value for name, value in point.features.items()
     }

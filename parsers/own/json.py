@@ -30,16 +30,16 @@ def read_versioned(
 
 
 def typed(kind: type[R], row: Mapping[str, Any]) -> R:
-    """One record of ``kind``, a NamedTuple or dataclass. Raises TypeError, or OverflowError beyond
-    64 bits."""
-    made = kind(**row)
-    for name, wanted in field_types(cast(Any, kind)).items():
-        value = getattr(made, name)
-        if not isinstance(value, wanted):
+    """Return a record of ``kind``, a NamedTuple or dataclass. Raises TypeError, or OverflowError
+    beyond 64 bits."""
+    record = kind(**row)
+    for name, field_type in field_types(cast(Any, kind)).items():
+        value = getattr(record, name)
+        if not isinstance(value, field_type):
             raise TypeError(f"{kind.__name__}.{name} is {str(value)[:60]!r}")
         if isinstance(value, int) and not -_LARGEST <= value < _LARGEST:
             raise OverflowError(f"{kind.__name__}.{name} does not fit 64 bits")
-    return made
+    return record
 
 
 @lru_cache(maxsize=16)

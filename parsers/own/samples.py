@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import isfinite
 from pathlib import Path
+from typing import get_type_hints
 
 from perfctl.parsers import parse as parse_report
-from perfctl.parsers.common.doubts import not_understood, others, words
+from perfctl.parsers.common.doubts import not_understood, others
 from perfctl.parsers.common.tables import Column, Table, read_text, split_csv
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
@@ -20,7 +21,6 @@ MARK = "# perfctl samples "
 VERSION = 1
 SMI_SUFFIX = ".nvidia-smi.csv"
 _NOT_OF_GPU = ("at_ns", "device_index", "allocated_bytes", "reserved_bytes")
-_REALS = words("gpu_utilisation power_w temperature_c energy_j process_utilisation host_cpu")
 _GPU_FIELDS = [name for name in Sample._fields if name not in _NOT_OF_GPU and "host" not in name]
 
 
@@ -35,11 +35,10 @@ def _read_real(cell: str) -> float | None:
     return value
 
 
+_READERS = {float | None: _read_real, str | None: read_text}
 _COLUMNS = [
-    Column("throttle_reasons", read=read_text)
-    if name == "throttle_reasons"
-    else Column(name, read=_read_real if name in _REALS else _read_integer)
-    for name in Sample._fields
+    Column(name, read=_READERS.get(hint, _read_integer))
+    for name, hint in get_type_hints(Sample).items()
 ]
 """One column per field of Sample; a cell that cannot be read raises ValueError."""
 
@@ -52,7 +51,7 @@ def parse(path: Path) -> Report:
     """Read the file, and nvidia-smi's log of the same run. Raises ReportError when it is malformed
     or of a newer perfctl."""
     try:
-        *lines, rest = path.read_text(encoding="utf-8").split("\n")
+        *lines, last_line = path.read_text(encoding="utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise ReportError(path, TOOL, f"it cannot be read ({error})", AGAIN) from error
     facts = dict[str, str]()
@@ -66,7 +65,7 @@ def parse(path: Path) -> Report:
         reason = f"samples of version {version[:20]}, but this perfctl reads {VERSION}"
         raise ReportError(path, TOOL, reason, "Install a newer perfctl")
     columns, samples = _read_rows(path, lines)
-    gaps = list(_find_gaps(facts, len(samples), is_cut=bool(rest)))
+    gaps = list(_find_gaps(facts, len(samples), is_cut=bool(last_line)))
     log = path.with_name(path.stem + SMI_SUFFIX)
     if log.is_file() and log.stat().st_size:
         of_gpus, log_gaps = _read_nvidia_smi(log, facts.get("nvidia_smi_first_ns", ""))
@@ -137,10 +136,10 @@ def _read_nvidia_smi(log: Path, first_ns: str) -> tuple[list[Sample], list[Gap]]
     except ReportError as error:
         return [], [Gap("sample", "unreadable", str(error))]
     gaps = [gap for gap in report.gaps if gap.quantity != "sample.at_ns"]
-    seen = {gap.quantity for gap in gaps}
+    named_quantities = {gap.quantity for gap in gaps}
     for name in _GPU_FIELDS:
         is_empty = all(getattr(sample, name) is None for sample in samples)
-        if is_empty and f"sample.{name}" not in seen:
+        if is_empty and f"sample.{name}" not in named_quantities:
             gaps.append(Gap(f"sample.{name}", "not_collected", "nvidia-smi was not queried for it"))
     if not first_ns.isdecimal():
         reason = "nvidia-smi's times cannot be converted to the run's clock"

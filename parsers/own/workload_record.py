@@ -59,8 +59,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, from a newer perfctl, or lacks
     a field."""
-    again = "The workload was stopped while writing. Run it again"
-    remedies = (again, "A perfctl workload did not write this file")
+    remedy = "The workload was stopped while writing. Run it again"
+    remedies = (remedy, "A perfctl workload did not write this file")
     record = read_versioned(path, "workload", KEY, VERSION, remedies)
     unknown = others(record, _FIELDS)
     try:
@@ -84,11 +84,11 @@ def parse(path: Path) -> Report:
 def _read_rows(record: dict[str, Any], name: str, unknown: list[str]) -> tuple[Any, ...]:
     """Return the rows of one field without their unknown fields, which are added to ``unknown``."""
     rows = record.get(name, []) if name in _LATER else record[name]
-    known = field_types(_ROWS[name])
+    types = field_types(_ROWS[name])
     read = read_op_shape if name == "ops" else partial(typed, _ROWS[name])
-    strange = others(dict.fromkeys(key for row in rows for key in row), known)
+    strange = others(dict.fromkeys(key for row in rows for key in row), types)
     unknown += [f"{name}.{key}" for key in strange]
-    return tuple(read({key: row[key] for key in row if key in known}) for row in rows)
+    return tuple(read({key: row[key] for key in row if key in types}) for row in rows)
 
 
 def _environment(record: dict[str, Any]) -> dict[str, str]:

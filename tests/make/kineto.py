@@ -111,12 +111,9 @@ def read(folder: Path, *events: Event, **metadata: Any) -> Report:
     return kineto_trace.parse(written(folder / "trace.json", *events, **metadata))
 
 
-def capturing(
-    path: Path, names: Sequence[str | None] = MADE, *, size: int = 8, nodes: bool = False
-) -> Path:
-    """A model of two blocks, Block_n of Linear_n and a norm of its own; launch n is at 20 +
-    10 n."""
-    modules = [
+def model_calls() -> list[Event]:
+    """The calls of a model of two blocks, Block_n of Linear_n and a norm of its own."""
+    return [
         module("Model_0", 15, 60),
         module("Embedding_0", 19, 5),
         module("Block_0", 29, 15),
@@ -124,6 +121,12 @@ def capturing(
         module("Block_1", 49, 15),
         module("Linear_1", 49, 5),
     ]
+
+
+def capturing(
+    path: Path, names: Sequence[str | None] = MADE, *, size: int = 8, nodes: bool = False
+) -> Path:
+    """A capture of the model of ``model_calls``; launch n is at 20 + 10 n."""
     product = [operation("aten::mm", 29, 4, 1), operation("aten::mm", 49, 4, 2)]
     for one in product:
         one["args"] |= {"Input Dims": [[8, 16], [16, 32]], "Input type": ["c10::BFloat16"] * 2}
@@ -147,7 +150,13 @@ def capturing(
         one["args"]["correlation"] = 90 + number
     before = event("cuda_runtime", "cudaLaunchKernel", 5, 1, correlation=99, kernel="warm-up")
     return written(
-        path, annotation(f"capture_{size}_FULL", 0, 90), before, *ends, *modules, *product, *calls
+        path,
+        annotation(f"capture_{size}_FULL", 0, 90),
+        before,
+        *ends,
+        *model_calls(),
+        *product,
+        *calls,
     )
 
 
@@ -179,14 +188,6 @@ def eager(
     path: Path, names: Sequence[str] = MADE, *, blocks: int = 1, width: int = 32, times: int = 1
 ) -> Path:
     """The same model without graphs: every kernel has a launch of its own, under its module."""
-    modules = [
-        module("Model_0", 15, 60),
-        module("Embedding_0", 19, 5),
-        module("Block_0", 29, 15),
-        module("Linear_0", 29, 5),
-        module("Block_1", 49, 15),
-        module("Linear_1", 49, 5),
-    ]
     events: list[Event] = [annotation(STEP, 0, 500)]
     for at, name in enumerate(names):
         events.append(
@@ -202,4 +203,4 @@ def eager(
                 block=[width, 1, 1],
             )
         )
-    return written(path, *events, *modules)
+    return written(path, *events, *model_calls())

@@ -14,13 +14,6 @@ from perfctl.parsers.monitors import nvidia_smi
 
 POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
 SMI = "utilization.gpu [%], index\n5 %, 0\n"
-KNOWN = (
-    "perfctl workload record, nsys SQLite, nsys report, ncu report, rocprofv3 database, rocprofv3 "
-    "JSON, rocprofv3 CSV, Proton profile, PyTorch memory snapshot, Kineto trace, DLProf CSV, "
-    "DLProf database, DLProf JSON, nvprof text, nsys stats, ncu console text, ncu CSV, perfctl "
-    "samples, DCGM, nvidia-smi"
-)
-
 NO_REPORT = "it is not a profiler report. 'perfctl ingest --help' lists the formats"
 
 
@@ -62,16 +55,6 @@ def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(
         assert refusal(path) == f"{said}. Copy it again, or have the profiler export it again"
     path.write_bytes(whole + b"\0")
     assert not is_stump(path)
-
-
-def test_a_database_of_many_pages_is_a_stump_too(tmp_path: Path) -> None:
-    path = tmp_path / "report.sqlite"
-    head = database(path, 4096)[:100]
-    for byte in range(4):
-        pages = 3 << 8 * byte
-        path.write_bytes(head[:28] + pages.to_bytes(4, "big") + head[32:])
-        assert is_stump(path)
-        assert f"truncated: only 100 of {pages * 4096:,} bytes exist" in refusal(path)
 
 
 def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path: Path) -> None:
@@ -198,6 +181,6 @@ def test_the_reports_of_a_folder_are_found_in_order_without_hidden_empty_and_oth
 
 
 def test_every_kind_has_a_name_of_its_own_and_a_module_that_tells_it() -> None:
-    assert ", ".join(parser.name for parser in PARSERS if not parser.is_refused) == KNOWN
-    assert len({parser.module for parser in PARSERS}) == len(PARSERS)
+    for values in zip(*((parser.name, parser.module) for parser in PARSERS), strict=True):
+        assert len(set(values)) == len(PARSERS)
     assert not [parser.name for parser in PARSERS if parser.sniff(Path("absent"), b"Epoch 1\n")]

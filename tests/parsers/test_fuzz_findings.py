@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, nvprof
 from perfctl.parsers.ncu import csv as ncu_csv
-from perfctl.parsers.own import workload_record
 
 ROW = '"0","42","a","127.0.0.1","gemm(int)","1","7"'
 
@@ -27,29 +24,3 @@ def test_an_ncu_header_whose_metric_stands_after_the_value_cuts_short_rows(
     path.write_text(f'{header},{columns}\n{ROW},"Launch Statistics","256"\n{ROW},{whole}\n')
     report = ncu_csv.parse(path)
     assert [(counter.name, counter.value) for counter in report.counters] == [("Block Size", 256)]
-
-
-@pytest.mark.parametrize("field", ["environment", "options"])
-def test_a_workload_record_with_a_list_for_an_object_is_refused(field: str, tmp_path: Path) -> None:
-    path = tmp_path / "workload.json"
-    recorded = (
-        Path(__file__).resolve().parent.parent
-        / "data"
-        / "recorded-cpu"
-        / "torch"
-        / "b16"
-        / "workload.json"
-    )
-    path.write_text(json.dumps({**json.loads(recorded.read_text()), field: [1]}))
-    with pytest.raises(ReportError, match="a field is missing or wrong"):
-        workload_record.parse(path)
-
-
-def test_an_nvprof_header_whose_columns_run_together_opens_no_table(tmp_path: Path) -> None:
-    """The transfers below it had no name: a KeyError."""
-    path = tmp_path / "nvprof.txt"
-    header = "   Count  Avg Size  Min Size  Max Size  Total Size  Total Time Name"
-    row = "       2      256B      256B      256B        512B  50.00000us"
-    path.write_text(f'==7== Profiling result:\nDevice "Tesla V100 (0)"\n{header}\n{row}\n')
-    with pytest.raises(ReportError):
-        nvprof.parse(path)

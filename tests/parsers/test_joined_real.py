@@ -93,31 +93,6 @@ def test_the_seven_runs_under_nvprof_are_seven(reports: Path) -> None:
     assert [one[0] for one in times[3:]] == [3_075_200, 24_288, 4_621_100, 1_106_270_000]
 
 
-def test_nvprofs_sums_with_units_in_their_cells_are_nvprofs(reports: Path) -> None:
-    report = parse(reports / "nvprof/jazzthejackrabbit_nvprof.csv")
-    assert report.tool == "nvprof"
-    times = {
-        figure.name: figure.value for figure in report.summaries if figure.name.endswith(": Time")
-    }
-    floats = ", ".join(["float*"] * 9)
-    assert times == {
-        "GPU activities: [CUDA memcpy HtoD]: Time": 542_360_000,
-        f"GPU activities: red_sor({floats}, float, int, int, int): Time": 237_430_000,
-        f"GPU activities: black_sor({floats}, float, int, int, int): Time": 237_260_000,
-        "GPU activities: [CUDA memcpy DtoH]: Time": 117_720_000,
-    }
-
-
-def test_the_eight_gpus_of_a_csv_with_a_column_gpu_are_eight(reports: Path) -> None:
-    path = reports / "nvidia_smi/xypp3_nvidia_smi.csv"
-    rows = [line.split(",") for line in path.read_text().splitlines()[1:] if line.count(",") == 6]
-    samples = list(parse(path).samples)
-    assert [sample.device_index for sample in samples] == [int(row[1]) for row in rows]
-    assert {sample.device_index for sample in samples} == set(range(8))
-    assert [sample.memory_used_bytes for sample in samples] == [int(row[3]) * 2**20 for row in rows]
-    assert [sample.power_w for sample in samples] == [float(row[5]) for row in rows]
-
-
 @pytest.mark.parametrize(
     ("name", "said"),
     [

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import random
 import shutil
 import sqlite3
 import subprocess
@@ -71,69 +70,6 @@ def test_real_exports_give_the_rows_of_nvtxkernsum(
     copy = tmp_path / "export.sqlite"  # nsys stats may write indices into the file that it reads
     shutil.copy(reports / name, copy)
     assert same(comparison, copy) >= 50
-
-
-def tangled(path: Path, seed: int) -> None:
-    """Put ranges over a generated export that cross, never end, or begin before 0; of two
-    processes; text in either column."""
-    choose = random.Random(seed)
-    with closing(sqlite3.connect(path)) as database, database:
-        calls = database.execute(
-            "SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-        ).fetchone()
-        threads = [
-            row[0]
-            for row in database.execute(
-                "SELECT DISTINCT globalTid FROM CUPTI_ACTIVITY_KIND_RUNTIME"
-            )
-        ]
-        names = [row[0] for row in database.execute("SELECT id FROM StringIds ORDER BY id LIMIT 5")]
-        other = 1 << 24  # the next process
-        move = "UPDATE {} SET {} = {} + ? WHERE correlationId % 3 = 0"
-        database.execute(move.format("CUPTI_ACTIVITY_KIND_RUNTIME", *["globalTid"] * 2), (other,))
-        database.execute(move.format("CUPTI_ACTIVITY_KIND_KERNEL", *["globalPid"] * 2), (other,))
-        database.execute("DELETE FROM NVTX_EVENTS")
-        insert = (
-            "INSERT INTO NVTX_EVENTS (start, end, eventType, text, textId, globalTid, domainId) "
-            "VALUES (?,?,?,?,?,?,?)"
-        )
-        database.execute(insert, (0, None, 75, "a domain", None, threads[0], 3))
-        for number in range(400):
-            length = calls[1] - calls[0]
-            start = choose.choice((-1000, *[choose.randint(*calls)] * 20))
-            end = max(start, calls[0]) + choose.randint(0, length // choose.choice((2, 20, 200)))
-            text, registered = choose.choice(
-                ((f"range {number % 40}", None), (None, choose.choice(names)))
-            )
-            thread = choose.choice(threads) + choose.choice((0, other))
-            kind = choose.choice((59, 59, 59, 60))
-            never = choose.random() < 0.05
-            row = (
-                start,
-                None if never else end,
-                kind,
-                text,
-                registered,
-                thread,
-                choose.choice((0, 3)),
-            )
-            database.execute(insert, row)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_tangled_ranges_of_several_processes_give_the_rows_of_nvtxkernsum(
-    seed: int, comparison: ModuleType, shared: Path, tmp_path: Path
-) -> None:
-    path = generated(shared, tmp_path, 2000)
-    tangled(path, seed)
-    assert same(comparison, path) > 1000
-    innermost = reference(path)
-    report = parse(path)
-    starts = [r.start_ns for r in report.ranges]
-    assert [
-        None if k.range_number is None else starts[k.range_number] for k in report.kernels
-    ] == innermost
-    assert len(set(innermost)) > 50
 
 
 def reference(path: Path) -> list[int | None]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import csv
 import shutil
-import sqlite3
 from collections import Counter
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -42,55 +40,6 @@ def test_a_folder_of_dlprof_files_is_one_report(report: Report) -> None:
     assert (report.tool, report.tool_version, report.duration_ns) == ("dlprof", "1.8.0", 1000000)
 
 
-def test_files_are_recognised_by_content_whatever_they_are_called(tmp_path: Path) -> None:
-    shutil.copy(FOLDER / "dlprof_iteration.csv", tmp_path / "a.csv")
-    shutil.copy(FOLDER / "dlprof_summary.csv", tmp_path / "b.csv")
-    (only,) = find(tmp_path)
-    assert only == tmp_path
-    assert parse(only).form == "DLProf CSV: iteration, summary"
-
-
-def test_several_summaries_side_by_side_are_several_reports(tmp_path: Path) -> None:
-    for name in ("b16.csv", "b32.csv"):
-        shutil.copy(FOLDER / "dlprof_summary.csv", tmp_path / name)
-    assert find(tmp_path) == [tmp_path / "b16.csv", tmp_path / "b32.csv"]
-
-
-def test_other_files_beside_the_report_are_named(tmp_path: Path) -> None:
-    copied(tmp_path, "dlprof_summary.csv")
-    (tmp_path / "memory.csv").write_text("timestamp, memory.used [MiB]\n1, 2\n")
-    assert find(tmp_path) == [tmp_path]
-    assert any("memory.csv" in entry.text for entry in parse(tmp_path).diagnostics)
-
-
-def test_each_launch_of_the_iteration_report_is_a_kernel(report: Report) -> None:
-    conv, gemm, second = report.kernels
-    assert (conv.name, conv.short_name) == ("void conv<float, (int)3>(T1 *, int)", "conv")
-    assert (conv.grid_x, conv.grid_y, conv.grid_z, conv.block_x, conv.device_index) == (
-        8,
-        2,
-        1,
-        128,
-        0,
-    )
-    assert (conv.start_ns, conv.duration_ns) == (5000, 100)
-    assert (gemm.step, gemm.direction) == (1, "backward")
-    assert (second.name, second.device_index, second.launch) == ("conv", 1, 2)
-
-
-def test_a_layer_comes_from_a_range_or_a_module_path_or_the_calls_of_modules(
-    report: Report,
-) -> None:
-    placed = [(kernel.layer, kernel.direction, kernel.layer_source) for kernel in report.kernels]
-    assert [kernel.step for kernel in report.kernels] == [2, 1, 1]
-    assert placed == [
-        ("conv1", "forward", "range"),
-        ("features.0", "backward", "operation"),
-        ("net", "forward", "operation"),
-    ]
-    assert not [gap for gap in report.gaps if gap.quantity == "kernel.layer"]
-
-
 def test_an_empty_file_in_the_folder_is_a_gap(tmp_path: Path) -> None:
     copied(tmp_path, "dlprof_summary.csv")
     (tmp_path / "dlprof_iteration.csv").touch()
@@ -103,31 +52,6 @@ def test_expert_systems_feedback_is_a_diagnostic_and_so_is_rounding(report: Repo
     said = [entry.text for entry in report.diagnostics]
     rounded = "DLProf rounds percentages to one decimal in CSV: 0.0% means any value below 0.05%"
     assert {"5 ops could use tensor cores. Try AMP", rounded} <= set(said)
-
-
-def test_tables_of_other_tools_are_not_dlprofs(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text(
-        '"ID","Kernel Name","Metric Name","Metric Value"\n"0","k","m","1"\n'
-    )
-    (tmp_path / "b.csv").write_text("Summary Report\nfoo,1\n")
-    assert find(tmp_path) == []
-
-
-def test_the_1_8_0_folder_has_the_launches_that_its_database_has(reports: Path) -> None:
-    """The database was made by the same run: 51 launches, whose sum the summary gives as "All
-    other kernels"."""
-    found = parse(reports / "dlprof" / "odema_pytorch" / "no_relu")
-    database = reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite"
-    with closing(sqlite3.connect(f"file:{database}?mode=ro&immutable=1", uri=True)) as db, db:
-        rows = db.execute(
-            "select gpu_start, gpu_stop - gpu_start from read_only_kernels"
-        ).fetchall()
-    assert sorted((kernel.start_ns, kernel.duration_ns) for kernel in found.kernels) == sorted(rows)
-    assert len(rows) == 51
-    total = figures(found)["All Kernels: All other kernels: GPU Time"].value
-    assert sum(kernel.duration_ns or 0 for kernel in found.kernels) == total == 308960
-    assert found.tool_version == "1.8.0"
-    assert found.environment["torch"] == "1.10.1+cu102"
 
 
 def test_the_1_8_0_folder_has_its_operations_once(reports: Path) -> None:
@@ -180,14 +104,6 @@ def test_the_tensorflow_detail_report_has_every_operation(reports: Path) -> None
         int(row["Total GPU Time (ns)"]) for row in rows
     )
     assert [path.name for path in find(reports / "dlprof" / "tf1_v100")] == ["tf1_v100"]
-
-
-def test_more_rows_than_fit_into_memory_are_refused_with_what_to_give_instead(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(dlprof_csv, "ROWS", 1)
-    with pytest.raises(ReportError, match=r"more than 1 rows.*dlprof_dldb.sqlite"):
-        parse(FOLDER)
 
 
 def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_not_named(

@@ -4,48 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.common.numbers import read_integer
 from perfctl.parsers.dlprof.records import (
     describe_tables,
-    figure,
-    find_gaps,
     place_op,
 )
 from perfctl.records.ranges import RangeName
-from perfctl.records.report import Diagnostic, Gap, Kernel, Summary
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [
-        ("7", 7),
-        (" -7 ", -7),
-        ("7.0", 7),
-        ("7.5", None),
-        ("", None),
-        (None, None),
-        ("N/A", None),
-        ("nan", None),
-        ("inf", None),
-        ("9223372036854775807", 2**63 - 1),
-        ("-9223372036854775807", 1 - 2**63),
-        ("9223372036854775808", None),
-        ("-9223372036854775808", None),
-        ("1e3", 1000),
-        ("1e19", None),
-    ],
-)
-def test_a_whole_number_may_be_printed_with_a_point_and_fits_64_bits(
-    text: str | None, number: int | None
-) -> None:
-    assert read_integer(text) == number
-
-
-def test_a_figure_that_is_no_finite_number_stays_text() -> None:
-    assert figure("f", "1.5", "%") == Summary("f", 1.5, "%")
-    assert [figure("f", text, "%") for text in ("N/A", "inf", "nan")] == [
-        Summary("f", None, "%", text) for text in ("N/A", "inf", "nan")
-    ]
+from perfctl.records.report import Diagnostic
 
 
 @pytest.mark.parametrize(
@@ -79,33 +43,6 @@ def test_an_op_s_name_gives_layer_direction_and_step(
     name: str, place: RangeName, source: str | None
 ) -> None:
     assert place_op(name) == (place, source)
-
-
-def test_absent_reports_and_what_dlprof_never_says_are_gaps() -> None:
-    never = [
-        "kernel.stream",
-        "kernel.registers",
-        "kernel.static_shared_bytes",
-        "kernel.dynamic_shared_bytes",
-    ]
-    ops = ["operation.memory_bytes", "operation.flops", "operation.self_cpu_ns"]
-    for kinds, quantities in (
-        ((), ["kernel", "operation", "summary", "copy"]),
-        (("iteration",), ["operation", "summary", "copy", *never, "kernel.layer"]),
-        (("iteration", "detail", "summary"), ["copy", *never, "kernel.layer", *ops]),
-    ):
-        found = find_gaps(kinds, [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")])
-        assert [gap.quantity for gap in found] == quantities
-    first, *_ = find_gaps((), ())
-    reason = "no iteration report, so no single launches: add iteration to dlprof's --reports"
-    assert first == Gap("kernel", "not_collected", reason)
-    kernels = [Kernel(0, "k"), Kernel(1, "k", layer="a"), Kernel(2, "k")]
-    *_, layer = find_gaps(("iteration",), kernels)
-    assert layer == Gap(
-        "kernel.layer", "not_collected", "2 of 3 launches have an op name outside of all modules"
-    )
-    placed = find_gaps(("iteration",), [Kernel(0, "k", layer="a")])
-    assert "kernel.layer" not in {gap.quantity for gap in placed}
 
 
 def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known() -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.parsers.allocator import Reading
 from perfctl.parsers.kineto.events import DeviceArgs, DeviceEvent, Place, Span
 from tests.make.kineto import (
-    Event,
     annotation,
     collect,
     event,
@@ -17,42 +15,6 @@ from tests.make.kineto import (
     module,
     operation,
 )
-
-
-def allocation(at: object, size: object, **args: object) -> Event:
-    named = {key.replace("_", " ").title(): value for key, value in args.items()}
-    return {
-        "ph": "i",
-        "name": "[memory]",
-        "pid": 1,
-        "tid": 1,
-        "ts": at,
-        "args": {"Bytes": size, **named},
-    }
-
-
-def test_events_that_are_used_are_counted_as_known_and_those_in_no_list_by_name() -> None:
-    found = collect(
-        [
-            operation("op", 1, 1),
-            kernel("k", 1, 1),
-            event("python_function", "train.py(3): step", 1, 1),
-            {**kernel("k", 1, 1), "ph": "B"},
-            {**operation("op", 1, 1), "ph": "Z"},
-            event("overhead", "x", 1, 1),
-            event("gpu_dma", "x", 1, 1),
-            event("gpu_dma", "y", 1, 1),
-            event(["kernel"], "x", 1, 1),
-            {"name": "x", "ph": "Q"},
-            {**allocation(1, 8), "cat": "gpu_dma"},
-            "no event",
-            None,
-        ]
-    )
-    assert found.known == 3
-    assert found.unknown == {"ph Z": 1, "gpu_dma": 2, "['kernel']": 1, "ph Q": 1}
-    assert found.timeless == 0
-    assert (len(found.spans), len(found.kernels), len(found.memory)) == (1, 1, 1)
 
 
 def test_an_external_id_leads_to_its_span_unless_several_share_it() -> None:
@@ -155,26 +117,6 @@ def test_calls_of_modules_are_ranges_without_an_id_where_they_have_an_end() -> N
     assert (found.known, found.timeless, found.by_external) == (6, 0, {})
 
 
-def test_a_correlation_leads_to_where_its_call_began_unless_several_calls_share_it() -> None:
-    found = collect(
-        [
-            launch(5, 1),
-            launch(6, 2),
-            launch(8, 2),
-            launch(6, 2),
-            launch(7, 3, thread=2),
-            launch(7, 3, thread=2),
-            launch(9, None),
-            launch(None, 4),
-            launch(10, 5),
-            launch(10, 5, thread=2),
-            launch(12, 6),
-            launch(11, 6),
-        ]
-    )
-    assert found.calls == {1: Place(0, 5000), 2: None, 3: Place(1, 7000), 5: None, 6: None}
-
-
 @pytest.mark.parametrize(
     "category", ["cuda_runtime", "cuda_driver", "hip_runtime", "xpu_runtime", "Runtime"]
 )
@@ -236,37 +178,6 @@ def test_the_window_reaches_over_all_windows_of_the_trace(
     )
 
 
-def test_allocations_are_kept_and_the_totals_of_each_gpu() -> None:
-    gpu = {"device_type": 1, "device_id": 0}
-    found = collect(
-        [
-            allocation(1, 64, **gpu, total_allocated=0, total_reserved=900),
-            allocation("2.5", -64),
-            allocation(3, 8, **gpu, total_reserved=700),
-            allocation(4, 16, device_type=1, device_id=1, total_allocated=50),
-            allocation(5, 1, device_type=1, total_allocated=99),
-            allocation(6, 1, device_type=0, device_id=0, total_allocated=99),
-            allocation(7, 1, device_type=2, device_id=0, total_allocated=99),
-            allocation(8, None),
-            allocation(None, 5),
-            {"ph": "i", "name": "[memory]", "ts": 9, "args": [5]},
-        ]
-    )
-    assert found.memory == [
-        (0, 1000, 64),
-        (0, 2500, -64),
-        (0, 3000, 8),
-        (0, 4000, 16),
-        (0, 5000, 1),
-        (0, 6000, 1),
-        (0, 7000, 1),
-    ]
-    assert found.curves == {
-        0: [Reading(1000, 0, 900), Reading(3000, None, 700)],
-        1: [Reading(4000, 50, None)],
-    }
-
-
 def test_a_thread_is_one_of_a_process_however_its_number_is_written() -> None:
     places = [
         (1, 1),
@@ -287,6 +198,34 @@ def test_a_thread_is_one_of_a_process_however_its_number_is_written() -> None:
     assert found.threads == [(1, 1), (1, 2), (2, 1), (0, None), (1, None), (None, None)]
 
 
-def test_a_name_that_is_no_text_is_empty() -> None:
-    found = collect([event("cpu_op", 5, 1, 1), event("kernel", None, 1, 1)])
-    assert [entry.name for entry in (*found.spans, *found.kernels)] == ["", ""]
+@pytest.mark.parametrize(
+    ("kind", "category", "counted"),
+    [
+        ("X", None, {}),
+        ("X", "overhead", {}),
+        ("s", "ac2g", {}),
+        ("M", None, {}),
+        (None, None, {}),
+        (5, None, {}),
+        ("X", "gpu_dma", {"gpu_dma": 1}),
+        (None, "gpu_dma", {"gpu_dma": 1}),
+        (5, "gpu_dma", {"gpu_dma": 1}),
+        ("Z", None, {"ph Z": 1}),
+        ("Z", "overhead", {}),
+        ("XB", "gpu_dma", {"ph XB": 1}),
+        ("X", ["kernel"], {"['kernel']": 1}),
+        ("X", 7, {"7": 1}),
+        ("X", "", {"": 1}),
+        ("X", "n" * 101, {"n" * 100: 1}),
+        ("Z" * 200, None, {"ph " + "Z" * 97: 1}),
+    ],
+)
+def test_an_event_is_counted_by_its_kind_or_else_by_its_category_if_that_is_in_no_list(
+    kind: object, category: object, counted: dict[str, int]
+) -> None:
+    assert collect([{"ph": kind, "cat": category, "name": "x"}]).unknown == counted
+
+
+def test_every_kind_of_event_of_the_chrome_format_is_known() -> None:
+    kinds = "BEXiICbneSTpFstfPNODMvRc()"
+    assert not collect([{"ph": kind, "name": "x"} for kind in kinds]).unknown

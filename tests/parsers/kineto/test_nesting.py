@@ -26,29 +26,13 @@ def span(
 def nest(
     *spans: Span,
     threads: Iterable[tuple[int, int]] = ((1, 1),),
-    probes: Iterable[tuple[int, int]] = (),
     memory: Iterable[tuple[int, int, int]] = (),
     whole: bool = False,
 ) -> Nesting:
     events = Events(
         threads=list(threads), spans=list(spans), memory=list(memory), whole_microseconds=whole
     )
-    return Nesting(events, [Place(*probe) for probe in probes])
-
-
-def test_at_every_nanosecond_the_span_that_runs_is_found_before_time_zero_too() -> None:
-    """161 spans of one nanosecond each, one after another: a span holds its begin and not
-    its end."""
-    moments = range(-80, 81)
-    found = nest(
-        *(span(at, at + 1) for at in moments),
-        probes=[(0, at) for at in (*moments, -81, 81)],
-        memory=[*((0, at, 1000 + at) for at in moments), (0, -81, 7), (0, 81, 7)],
-    )
-    assert found.probed == [*range(161), -1, -1]
-    assert found.memory == [1000 + at for at in moments]
-    assert found.parents == [-1] * 161
-    assert found.order == list(range(161))
+    return Nesting(events)
 
 
 def test_bytes_count_in_the_innermost_span_of_their_thread_and_in_all_around_it() -> None:
@@ -80,10 +64,9 @@ def test_a_span_without_an_end_or_without_length_encloses_nothing() -> None:
         span(10, 12),
         span(20, 20),
         span(20, 21),
-        probes=[(0, 10), (0, 20)],
     )
     assert found.parents == [-1, 2, 0, 4, 0]
-    assert found.probed == [2, 4]
+    assert [found.find(0, at) for at in (9, 10, 20)] == [0, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -125,27 +108,6 @@ def test_of_two_ranges_that_cross_each_says_something_only_while_it_runs() -> No
     assert found.contexts[3] == Context(None, None, None, None, 1, 1, None)
     assert found.contexts[4] == NOWHERE
     assert found.outside == {0: NOWHERE, 1: NOWHERE}
-
-
-def test_three_ranges_that_cross_end_one_after_another() -> None:
-    found = nest(
-        span(0, 100, "a:forward"),
-        span(50, 150, "b:backward"),
-        span(90, 200, "plain"),
-        span(95, 98),
-        span(120, 130),
-        span(160, 165),
-        span(155, 195, "d:grad_bias"),
-        span(171, 172),
-    )
-    assert found.parents == [-1, -1, -1, 2, 2, 6, 2, 6]
-    assert [(c.layer, c.direction, c.range_number, c.depth) for c in found.contexts[3:]] == [
-        ("b", "backward", 2, 3),
-        ("b", "backward", 2, 2),
-        ("d", "grad_bias", 3, 2),
-        ("d", "grad_bias", 3, 2),
-        ("d", "grad_bias", 3, 2),
-    ]
 
 
 def test_spans_of_equal_begin_nest_by_their_length_and_then_by_their_ids() -> None:
@@ -219,53 +181,71 @@ def test_step_and_phase_of_another_thread_go_by_time_within_the_process(
     assert step_and_phase(found, Context(phase="copy"), Place(1, at)) == (step, "copy")
 
 
-def test_names_of_ranges_are_read_and_numbered_without_the_operations_between_them() -> None:
-    names = (
-        "perfctl:step:4",
-        "op",
-        "ProfilerStep#9",
-        "Optimizer.step#SGD.step",
-        "fc:grad_bias",
-        "perfctl:phase:data",
-    )
-    assert nest(*(span(0, 9, name) for name in names)).meanings == {
-        0: Context(None, None, 4, None, 0),
-        2: Context(None, None, None, None, 1),
-        3: Context(None, None, None, None, 2),
-        4: Context("fc", "grad_bias", None, None, 3, 0, "range"),
-        5: Context(None, None, None, "data", 4),
-    }
+MODULES = ("nn.Module: Net_0", "nn.Module: ReLU_2", "plain")
 
 
-def test_torchs_own_steps_and_optimizers_count_where_perfctl_names_no_step() -> None:
-    names = (
-        "ProfilerStep#9",
-        "ProfilerStep#9b",
-        "Optimizer.step#SGD.step",
-        "Optimizer.zero_grad#SGD",
-        "Optimizer.x",
-    )
-    found = nest(*(span(0, 9, name) for name in names)).meanings
-    assert [(meaning.step, meaning.phase) for meaning in found.values()] == [
-        (9, None),
-        (None, None),
-        (None, "optimizer"),
-        (None, "optimizer"),
-        (None, None),
-    ]
-
-
-def test_modules_are_layers_by_their_path_only_where_no_range_names_one() -> None:
-    spans = [span(0, 50, "nn.Module: Net_0"), span(1, 40, "nn.Module: ReLU_2"), span(2, 3, "plain")]
-    assert nest(*spans).meanings == {
-        0: Context("Net_0", "forward", None, None, 0, 0, "operation"),
-        1: Context("ReLU_2", "forward", None, None, 1, 0, "operation"),
-        2: Context(None, None, None, None, 2),
-    }
-    found = nest(*spans, span(4, 5, "fc:forward")).meanings
-    assert [(meaning.layer, meaning.source) for meaning in found.values()] == [(None, None)] * 3 + [
-        ("fc", "range")
-    ]
+@pytest.mark.parametrize(
+    ("names", "meanings"),
+    [
+        pytest.param(
+            (
+                "perfctl:step:4",
+                "op",
+                "ProfilerStep#9",
+                "Optimizer.step#SGD.step",
+                "fc:grad_bias",
+                "perfctl:phase:data",
+            ),
+            {
+                0: Context(None, None, 4, None, 0),
+                2: Context(None, None, None, None, 1),
+                3: Context(None, None, None, None, 2),
+                4: Context("fc", "grad_bias", None, None, 3, 0, "range"),
+                5: Context(None, None, None, "data", 4),
+            },
+            id="ranges are numbered without the operations between them",
+        ),
+        pytest.param(
+            (
+                "ProfilerStep#9",
+                "ProfilerStep#9b",
+                "Optimizer.step#SGD.step",
+                "Optimizer.zero_grad#SGD",
+                "Optimizer.x",
+            ),
+            {
+                0: Context(step=9, range_number=0),
+                1: Context(range_number=1),
+                2: Context(phase="optimizer", range_number=2),
+                3: Context(phase="optimizer", range_number=3),
+                4: Context(range_number=4),
+            },
+            id="torch's own steps and optimizers count where perfctl names no step",
+        ),
+        pytest.param(
+            MODULES,
+            {
+                0: Context("Net_0", "forward", None, None, 0, 0, "operation"),
+                1: Context("ReLU_2", "forward", None, None, 1, 0, "operation"),
+                2: Context(range_number=2),
+            },
+            id="modules are layers",
+        ),
+        pytest.param(
+            (*MODULES, "fc:forward"),
+            {
+                **{index: Context(range_number=index) for index in range(3)},
+                3: Context("fc", "forward", None, None, 3, 0, "range"),
+            },
+            id="modules are none where a range names a layer",
+        ),
+    ],
+)
+def test_the_meaning_of_a_range_follows_from_its_name_and_those_of_the_others(
+    names: tuple[str, ...], meanings: dict[int, Context]
+) -> None:
+    spans = (span(10 * at, 10 * at + 9, name) for at, name in enumerate(names))
+    assert nest(*spans).meanings == meanings
 
 
 def test_the_path_of_a_module_is_where_it_was_first_called_below_the_outermost_one() -> None:

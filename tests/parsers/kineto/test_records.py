@@ -73,8 +73,3 @@ def test_steps_and_their_phases_stand_in_the_order_of_time_the_step_before_its_p
         Step(0, "step", 5_000, 20_000),
         Step(0, "forward", 5_000, 10_000),
     )
-
-
-def test_a_step_of_torchs_profiler_is_one_where_perfctl_names_none(tmp_path: Path) -> None:
-    events = [annotation("ProfilerStep#9", 8, 5), annotation("plain", 9, 1)]
-    assert read(tmp_path, *events).steps == (Step(9, "step", 8_000, 5_000),)

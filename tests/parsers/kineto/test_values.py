@@ -43,6 +43,7 @@ LAST = 2**63 - 1
         ("169581e4005579936493", None),
         ("1e999999", None),
         ("-1e999999", None),
+        (1e306, None),
     ],
 )
 def test_microseconds_become_nanoseconds_to_the_last_digit(

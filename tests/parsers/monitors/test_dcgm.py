@@ -10,34 +10,6 @@ import pytest
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.monitors import dcgm
 from tests.make.monitors import read
-from tests.parsers.cuts import cuts
-
-DATA = Path(__file__).resolve().parents[2] / "data" / "dcgm-synthetic"
-
-
-@pytest.mark.parametrize("name", ["dmon.txt", "long.csv"])
-def test_a_cut_file_gives_no_number_that_the_whole_one_does_not(tmp_path: Path, name: str) -> None:
-    whole = (DATA / name).read_bytes()
-    good = {(sample.at_ns, sample.device_index): sample for sample in parse(DATA / name).samples}
-    path = tmp_path / name
-    for size in cuts(whole):
-        path.write_bytes(whole[:size])
-        try:
-            samples = list(dcgm.parse(path).samples)
-        except ReportError:
-            continue
-        for sample in samples:
-            known = good[sample.at_ns, sample.device_index]
-            assert all(
-                value in (field, None) for field, value in zip(known, sample, strict=True)
-            ), size
-
-
-def test_a_header_alone_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "d.csv"
-    path.write_text("GPUId,TimeStampUs,Field,Values\n")
-    with pytest.raises(ReportError, match="no complete sample"):
-        parse(path)
 
 
 @pytest.mark.parametrize(

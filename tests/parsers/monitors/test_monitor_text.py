@@ -3,18 +3,22 @@ fit into memory is refused."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import lines as text_lines
 from perfctl.parsers.common.lines import head_lines
-from perfctl.parsers.common.numbers import Stamp
-from perfctl.parsers.common.tables import Column
-from perfctl.parsers.monitors.readings import MonitorText, Readings
+from perfctl.parsers.monitors import dcgm, nvidia_smi
+from perfctl.parsers.monitors.readings import MonitorText
 from perfctl.records.report import Diagnostic
+from tests.make.monitors import read
+from tests.parsers.cuts import cuts
 
+DATA = Path(__file__).resolve().parents[2] / "data"
 HEADER = "timestamp, index, utilization.gpu [%]\n"
 QUERY = "".join(f"2024/03/05 10:00:0{second}.250, 0, 40 %\n" for second in range(5))
 DMON = "#Date       Time        gpu   pwr\n#YYYYMMDD   HH:MM:SS    Idx     W\n"
@@ -107,69 +111,47 @@ def test_a_kind_is_told_from_the_first_400_lines_without_nul() -> None:
     assert found == [str(n) for n in range(400) if n != 7]
 
 
-def timed(*stamps: Stamp | None, interval_ns: int | None = None) -> Readings:
-    readings = Readings(interval_ns)
-    for number, stamp in enumerate(stamps):
-        readings.add(stamp, number, 0, [(Column("power.draw", "W", "power_w"), "50")])
-    return readings
-
-
-def moments(readings: Readings) -> list[int]:
-    return [sample.at_ns for sample in readings.samples]
-
-
-def reason_of(readings: Readings) -> str | None:
-    return next((gap.reason for gap in readings.gaps() if gap.quantity == "sample.at_ns"), None)
-
-
-NO_ZONE = Diagnostic(
-    "warning", "perfctl", "the timestamps have no time zone; perfctl read them as UTC"
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("2024/03/05 10:00:00.500, 40, 100, 1000\n", "header line above the rows"),
+        ("timestamp, index, name, utilization.gpu [%]\n", "no complete row below it"),
+        ("index, pstate, timestamp\n0, P0, 2024/03/05 10:00:01.2", "no complete row fits"),
+        ("# gpu   pwr    sm\n# Idx     W     %\n", "header of dmon or pmon has no complete row"),
+        ("# gpu sm fb\n0 1\n", "header of dmon or pmon has no complete row"),
+        ("# Time sm gpu\n10:00:01 60 1", "header of dmon or pmon has no complete row"),
+        ("| NVIDIA-SMI 545.23.08   Driver Version: 545.23.08 |\n", "no complete row of a GPU"),
+        (DCGM, "no complete sample"),
+    ],
 )
-
-
-def test_stamps_have_a_start_and_a_length_whatever_their_order() -> None:
-    assert (Readings().started_at, Readings().span) == (None, None)
-    seconds = (4 * 10**9, 10**9, 3 * 10**9)
-    readings = timed(*(Stamp(ns, zoned=True) for ns in seconds), interval_ns=5)
-    assert moments(readings) == list(seconds)
-    assert (readings.started_at, readings.span) == ("1970-01-01T00:00:01Z", (10**9, 4 * 10**9))
-    assert (reason_of(readings), readings.diagnostics()) == (None, [])
-
-
-def test_one_stamp_without_a_zone_leaves_the_start_unknown_and_says_how_it_was_taken() -> None:
-    readings = timed(Stamp(10**9, zoned=True), Stamp(3 * 10**9, zoned=False))
-    assert (readings.started_at, readings.span) == (None, (10**9, 3 * 10**9))
-    assert (reason_of(readings), readings.diagnostics()) == (None, [NO_ZONE])
+def test_a_log_without_a_complete_reading_is_refused(
+    tmp_path: Path, text: str, reason: str
+) -> None:
+    with pytest.raises(ReportError, match=reason):
+        read(tmp_path, text)
 
 
 @pytest.mark.parametrize(
-    ("interval_ns", "counted", "reason"),
+    ("parser", "name"),
     [
-        (
-            250,
-            [0, 250, 500],
-            (
-                "no timestamps: perfctl counted times from the first sample with the stated interval "
-                "of 250 ns"
-            ),
+        (dcgm, "dcgm-synthetic/dmon.txt"),
+        (dcgm, "dcgm-synthetic/long.csv"),
+        *(
+            (nvidia_smi, f"nvidia-smi-synthetic/{name}")
+            for name in ("query.csv", "dmon.txt", "table.txt", "noheader.txt")
         ),
-        (None, [0, 1, 2], "no timestamps: the value is the number of the sample, not a time"),
     ],
 )
-def test_readings_without_stamps_are_counted(
-    interval_ns: int | None, counted: list[int], reason: str
+def test_a_cut_log_gives_no_number_that_the_complete_one_does_not(
+    tmp_path: Path, parser: ModuleType, name: str
 ) -> None:
-    readings = timed(None, None, None, Stamp(10**9, zoned=True), interval_ns=interval_ns)
-    assert moments(readings) == [*counted, 10**9]
-    assert reason_of(readings) == reason
-    assert (readings.started_at, readings.span, readings.diagnostics()) == (None, None, [])
-
-
-def test_times_of_day_are_no_start_and_their_missing_date_is_the_gap() -> None:
-    readings = timed(Stamp(10**9, zoned=False), Stamp(4 * 10**9, zoned=False))
-    readings.since_midnight = True
-    assert (readings.started_at, readings.span) == (None, (10**9, 4 * 10**9))
-    assert readings.diagnostics() == []
-    assert reason_of(readings) == (
-        "times of day without a date: times count from the first midnight"
-    )
+    complete = (DATA / name).read_bytes()
+    samples = {(one.at_ns, one.device_index): one for one in parser.parse(DATA / name).samples}
+    path = tmp_path / "cut.txt"
+    for size in cuts(complete):
+        path.write_bytes(complete[:size])
+        with suppress(ReportError):
+            for sample in parser.parse(path).samples:
+                expected = samples[sample.at_ns, sample.device_index]
+                pairs = zip(expected, sample, strict=True)
+                assert all(value in (known, None) for known, value in pairs), size

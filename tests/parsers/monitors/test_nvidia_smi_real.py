@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,6 @@ from perfctl.parsers import parse
 from perfctl.records.report import Report, Sample
 
 MIB = 2**20
-SECOND = 10**9
 
 
 def read(path: Path) -> tuple[Report, list[Sample]]:
@@ -38,23 +36,6 @@ def test_every_row_of_the_real_files_is_a_sample(reports: Path, name: str) -> No
     shares = [int(re.findall(r"\b(\d+) %", line)[0]) / 100 for line in lines if " %" in line]
     assert not shares or [sample.gpu_utilisation for sample in samples] == shares
     assert all(sample.memory_used_bytes for sample in samples)
-
-
-def test_the_jetson_file_crosses_midnight_once_with_its_temperatures(reports: Path) -> None:
-    _, samples = read(reports / "nvidia_smi" / "daspronoy_gpu_stats.csv")
-    steps = {b.at_ns - a.at_ns for a, b in pairwise(samples)}
-    assert steps <= {59 * SECOND, 60 * SECOND, 61 * SECOND}
-    assert (samples[0].temperature_c, samples[0].memory_used_bytes) == (45.218, 26133 * MIB)
-    assert samples[0].memory_total_bytes is None
-
-
-def test_the_two_real_gpus_keep_their_own_readings(reports: Path) -> None:
-    report, samples = read(reports / "nvidia_smi" / "openad_gpu_usage.csv")
-    assert {sample.memory_used_bytes for sample in samples if sample.device_index == 1} == {
-        15 * MIB
-    }
-    assert [device.index for device in report.devices] == [0, 1]
-    assert len(samples) == 2 * 473
 
 
 def test_the_real_rows_without_a_header_are_four_gpus_at_one_time(reports: Path) -> None:

@@ -11,12 +11,10 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors import nvidia_smi
 from perfctl.parsers.monitors.nvidia_smi_query import (
-    environment_of,
     read_header,
     unknown_units,
 )
-from perfctl.parsers.monitors.readings import Readings
-from perfctl.records.report import Device, Gap, Sample
+from perfctl.records.report import Gap
 from tests.make.monitors import read
 
 FULL = (
@@ -133,50 +131,15 @@ def test_a_last_row_whose_uuid_or_bus_id_is_cut_is_of_no_device(
     )
 
 
-def test_a_header_whose_only_row_is_cut_within_its_time_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="no complete row fits the header"):
-        read(tmp_path, "index, utilization.gpu [%], timestamp\n0, 2 %, 2024/03/05 10:00:01.2")
-
-
-def sample(device: int | None, total: int | None) -> Sample:
-    return Sample(0, None, None, total, None, None, None, device)
-
-
-def test_a_device_has_the_memory_that_all_its_samples_agree_on() -> None:
-    facts: dict[int | None, dict[str, str]] = {
-        2: {"name": "B", "driver_version": "9"},
-        0: {"gpu_name": "A"},
-        1: {},
-        3: {},
-        None: {"name": "C"},
-    }
-    samples = [
-        sample(0, 5),
-        sample(0, None),
-        sample(0, 5),
-        sample(2, 5),
-        sample(2, 6),
-        sample(3, 7),
-    ]
-    readings = Readings()
-    readings.samples += samples
-    assert readings.describe_devices(facts) == (
-        Device("C", "gpu", 0),
-        Device("A", "gpu", 0, memory_bytes=5),
-        Device("B", "gpu", 2, driver_version="9"),
-        Device(None, "gpu", 3, memory_bytes=7),
-    )
-
-
-def test_the_driver_is_a_fact_where_all_devices_have_the_same() -> None:
-    same: dict[int | None, dict[str, str]] = {
-        0: {"driver_version": "9"},
-        1: {"driver_version": "9"},
-        2: {},
-    }
-    assert environment_of(same) == {"driver_version": "9"}
-    assert environment_of(same | {3: {"driver_version": "8"}}) == {}
-    assert environment_of({0: {}}) == {}
+@pytest.mark.parametrize(
+    ("drivers", "fact"), [("9 9", {"driver_version": "9"}), ("9 8", {}), ("9 9 8", {})]
+)
+def test_the_driver_is_a_fact_where_all_devices_have_the_same(
+    tmp_path: Path, drivers: str, fact: dict[str, str]
+) -> None:
+    rows = [f"{index}, {driver}, 5 %\n" for index, driver in enumerate(drivers.split())]
+    report = read(tmp_path, f"index, driver_version, utilization.gpu [%]\n{''.join(rows)}")
+    assert report.environment == fact
 
 
 def test_a_line_of_more_than_4096_characters_is_no_row(tmp_path: Path) -> None:

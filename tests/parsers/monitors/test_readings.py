@@ -8,15 +8,12 @@ import pytest
 from perfctl.parsers.common.numbers import Stamp, is_nothing, read_quantity
 from perfctl.parsers.common.tables import Column
 from perfctl.parsers.monitors.readings import TEXTS_KEPT, Readings
-from perfctl.records.report import Gap, Sample, Summary
+from perfctl.records.report import Gap, Summary
 
 MIB = 2**20
 SHARE = Column("utilization.gpu", "%", "gpu_utilisation")
-USED = Column("memory.used", "MiB", "memory_used_bytes")
-TOTAL = Column("memory.total", "MiB", "memory_total_bytes")
 POWER = Column("power.draw", "W", "power_w")
 HEAT = Column("temperature.gpu", "C", "temperature_c")
-CLOCK = Column("clocks.sm", "MHz", "sm_clock_hz")
 FAN = Column("fan.speed", "%")
 
 
@@ -78,25 +75,6 @@ def test_every_way_to_print_no_value_is_nothing(text: str) -> None:
     assert not is_nothing(text + "0")
 
 
-def test_each_quantity_goes_into_its_field_and_sizes_are_whole_bytes() -> None:
-    row = [
-        (SHARE, "25"),
-        (USED, "1.5"),
-        (TOTAL, "16"),
-        (POWER, "70.25"),
-        (HEAT, "-4"),
-        (CLOCK, "1410"),
-    ]
-    found = taken(row)
-    assert found.samples == [Sample(0, 0.25, 3 * 2**19, 16 * MIB, 70.25, -4, 1_410_000_000, 0)]
-    assert isinstance(found.samples[0].memory_used_bytes, int)
-    assert found.gaps() == []
-
-
-def test_columns_without_a_field_make_no_sample() -> None:
-    assert taken([(FAN, "40")]).samples == []
-
-
 @pytest.mark.parametrize(
     ("column", "text", "value", "shown"),
     [
@@ -147,35 +125,6 @@ def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number() ->
         Summary("fan.speed: 3 W", 1.0, "reading"),
     ]
     assert found.figure_names == ["fan.speed"]
-
-
-def test_figures_of_several_devices_are_told_apart_and_one_device_needs_no_name() -> None:
-    found = Readings()
-    for device, text in ((0, "10"), (1, "20"), (None, "30")):
-        found.add(None, 0, device, [(FAN, text)])
-    names = [
-        (figure.name, figure.value) for figure in found.summaries() if figure.name.endswith("mean")
-    ]
-    assert names == [
-        ("GPU 0: fan.speed mean", 10.0),
-        ("GPU 1: fan.speed mean", 20.0),
-        ("fan.speed mean", 30.0),
-    ]
-    mixed = Readings()
-    mixed.add(None, 0, 0, [(FAN, "10")])
-    mixed.add(None, 0, 1, [(POWER, "10")])  # a second device that has a sample alone
-    assert mixed.summaries()[0].name == "GPU 0: fan.speed mean"
-
-
-def test_a_column_with_one_text_says_it_and_with_several_counts_them() -> None:
-    state = Column("pstate")
-    assert taken([(state, "P0")], [(state, "P0")]).summaries() == [
-        Summary("pstate", None, None, "P0")
-    ]
-    assert taken([(state, "P0")], [(state, "P2")], [(state, "P0")]).summaries() == [
-        Summary("pstate: P0", 2.0, "reading"),
-        Summary("pstate: P2", 1.0, "reading"),
-    ]
 
 
 @pytest.mark.parametrize(

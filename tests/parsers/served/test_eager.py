@@ -120,27 +120,13 @@ def test_an_eager_run_of_other_shapes_is_doubted_and_what_it_tells_is_true(
     )
 
 
-def test_against_itself_every_kernel_finds_its_layer(decode: Report) -> None:
-    """The eager run is made from the capture: the same kernels with the layers of the capture, and
-    the server's own among them."""
-    (replay,) = decode.graph_launches
-    bare = [
-        one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels
-    ]
-    found = ExplainedGraphs(bare)
-    replays = find_replays(bare, {replay.correlation})
-    explain_by_eager(found, replays, list(decode.kernels), "made.json")
-    true = {one.launch: one.layer for one in decode.kernels if one.layer_source == "capture"}
-    assert {one.launch: one.layer for one in found.kernels if one.launch in true} == true
-    assert [launch.confidence for launch in found.launches] == [1]
-
-
-@pytest.mark.parametrize("lost", [10, 50])
+@pytest.mark.parametrize("lost", [10, 50, 10**6])
 def test_most_kernels_keep_their_layer_where_the_eager_run_lacks_some(
     decode: Report, lost: int
 ) -> None:
-    """Every n-th kernel is taken out of the eager run, as other fusion would: what is guessed is
-    mostly true, and doubted as much."""
+    """The eager run is made from the capture: the same kernels with its layers, and the server's
+    own among them. Every n-th is taken out, as other fusion would (of 10**6 the first): what is
+    guessed is mostly true, and doubted as much."""
     (replay,) = decode.graph_launches
     bare = [
         one._replace(layer=None) if one.layer_source == "capture" else one for one in decode.kernels
