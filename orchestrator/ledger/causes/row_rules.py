@@ -11,7 +11,7 @@ from math import gcd, log
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.counts.kernels.short_names import shorten, spoken
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.ledger.causes.breakdown import breakdown, of_another_layer
+from perfctl.orchestrator.ledger.causes.breakdown import breakdown, is_of_another_layer
 from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, products_needed
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.matching import (
@@ -367,7 +367,7 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
     error = abs(log(parts.seen / parts.base))
     if not _may_transform(evidence):
         return None
-    others = any(of_another_layer(kernel, evidence.forward) for kernel in parts.products)
+    others = any(is_of_another_layer(kernel, evidence.forward) for kernel in parts.products)
     error_max = EXACT if forward and others else OTHER_LAYER_LOG_MIN
     multiplies, transforms = parts.base / parts.paper, parts.transforms / parts.paper
     runs = min((kernel.launches for kernel in parts.transforming), default=0) / evidence.calls
