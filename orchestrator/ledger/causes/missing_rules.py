@@ -3,7 +3,6 @@ kernels."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,10 +14,13 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
     Loose,
     RowEvidence,
+    count_launches,
+    sum_executed,
 )
 from perfctl.orchestrator.ledger.causes.row_rules import shared_kernel
 from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, RuleInput
 from perfctl.orchestrator.ledger.causes.tensor_rules import tensor_cores
+from perfctl.orchestrator.statistics import group_by
 
 METRICS = {
     path: f"smsp__sass_thread_inst_executed_op_{{{','.join(instructions)}}}_pred_on.sum"
@@ -203,7 +205,7 @@ def nothing_counted(case: RuleInput) -> Cause | None:
         "nothing counted",
         None,
         NothingFacts(
-            sum(kernel.launches for kernel in evidence.kernels),
+            count_launches(evidence.kernels),
             evidence.paper,
             any(kernel.products for kernel in case.unattributed_kernels),
         ),
@@ -257,7 +259,7 @@ def _may_be_missing(outside: Sequence[KernelGroup], owed: float) -> bool:
     FLOPs, or not counted."""
     products = [kernel for kernel in outside if kernel.main]
     unknown = any(kernel.flops.value is None or kernel.flops.lower_bound for kernel in products)
-    executed = sum(kernel.executed for kernel in products)
+    executed = sum_executed(products)
     return bool(products) and (unknown or executed >= MISSING_SHARE_MIN * owed)
 
 
@@ -269,16 +271,23 @@ def directions_missing(table: EvidenceTable, loose: Loose) -> list[Cause]:
     Silent    if no row lacks its kernels.
     Fix       that of the rows.
     """
-    missing: dict[str, list[RowEvidence]] = defaultdict(list)
-    for evidence in table.values():
-        direction = evidence.row.direction
-        case = RuleInput(evidence, table, loose.get(evidence.row.size, ()))
-        if direction_missing(case) is not None:
-            missing["backward" if direction in BACKWARD else direction].append(evidence)
-    return [_missing(direction, rows, table, loose) for direction, rows in missing.items()]
+    missing = [
+        evidence
+        for evidence in table.values()
+        if direction_missing(RuleInput(evidence, table, loose.get(evidence.row.size, ())))
+    ]
+    by_direction = group_by(
+        missing,
+        lambda evidence: (
+            "backward" if evidence.row.direction in BACKWARD else evidence.row.direction
+        ),
+    )
+    return [
+        _join_missing(direction, rows, table, loose) for direction, rows in by_direction.items()
+    ]
 
 
-def _missing(
+def _join_missing(
     direction: str, missing: Sequence[RowEvidence], table: EvidenceTable, loose: Loose
 ) -> Cause:
     batch = max(evidence.row.size for evidence in missing)
@@ -296,7 +305,7 @@ def _missing(
     state = _find_reason(missing[0], outside, owed)
     if state in ("in backward", "outside"):
         state = "all" if is_all else "first" if is_first else "outside"
-    executed = sum(kernel.executed for kernel in outside)
+    executed = sum_executed(outside)
     facts = MissingFacts(
         left_out,
         _find_reason(missing[0], outside, missing[0].paper),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, sum_products
 from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
 from perfctl.orchestrator.ledger.causes.rule import (
     UNSTATED,
@@ -186,6 +186,6 @@ def skipped_border(case: RuleInput) -> Cause | None:
     depthwise = all(kernel.algorithm.family == "depthwise" for kernel in kernels)
     if evidence.row.direction != "forward" or not kernels or not depthwise:
         return None
-    executed = sum(kernel.products for kernel in kernels) / evidence.paper
+    executed = sum_products(kernels) / evidence.paper
     implies = Implies(flops=Same(executed, share, EXACT))
     return case.propose("skipped border", share, None, kernels, implies)
