@@ -114,14 +114,43 @@ TENSOR_LACKS = Figure(10, "counted", None, 2, 2, ("tensor",))
 @pytest.mark.parametrize(
     ("row", "reason", "fix"),
     [
-        (counted(SOME, *TWO_FORMS), "at least 10 FLOP, because 1 of 2 launches have a value.", AGAIN),
-        (counted(SOME, work(**COUNTS), refused("another reason")), "at least 10 FLOP, because another reason (1 of 2 launches have a value).", NEWER),
-        (with_figure(Figure(10, "counted", "ncu printed n/a", 2, 2, ("fp64", "tensor"))), "at least 10 FLOP, because fp64 and tensor counters have no value: ncu printed n/a (2 of 2 launches have a value).", NEWER),
-        (with_figure(missing("not_available", "ncu printed n/a", of_launches=2)), "no FLOPs, because ncu printed n/a (0 of 2 launches have a value).", NEWER),
-        (with_figure(Figure(None, "not_available", None, 0, 2)), "no FLOPs, because ncu printed no value (0 of 2 launches have a value).", NEWER),
-        (counted(Figure(0, "counted", None, 4, 6), work("whole", launches=4, **COUNTS), work("part", launches=2, **without("dfma"))), "no FLOPs, because part has no fp64 counters (4 of 6 launches have a value).", f"Collect {FP64} for every launch{ASKS}"),
+        (
+            counted(SOME, *TWO_FORMS),
+            "at least 10 FLOP, because 1 of 2 launches have a value.",
+            AGAIN,
+        ),
+        (
+            counted(SOME, work(**COUNTS), refused("another reason")),
+            "at least 10 FLOP, because another reason (1 of 2 launches have a value).",
+            NEWER,
+        ),
+        (
+            with_figure(Figure(10, "counted", "ncu printed n/a", 2, 2, ("fp64", "tensor"))),
+            "at least 10 FLOP, because fp64 and tensor counters have no value: ncu printed n/a "
+            "(2 of 2 launches have a value).",
+            NEWER,
+        ),
+        (
+            with_figure(missing("not_available", "ncu printed n/a", of_launches=2)),
+            "no FLOPs, because ncu printed n/a (0 of 2 launches have a value).",
+            NEWER,
+        ),
+        (
+            with_figure(Figure(None, "not_available", None, 0, 2)),
+            "no FLOPs, because ncu printed no value (0 of 2 launches have a value).",
+            NEWER,
+        ),
+        (
+            counted(
+                Figure(0, "counted", None, 4, 6),
+                work("whole", launches=4, **COUNTS),
+                work("part", launches=2, **without("dfma")),
+            ),
+            "no FLOPs, because part has no fp64 counters (4 of 6 launches have a value).",
+            f"Collect {FP64} for every launch{ASKS}",
+        ),
     ],
-)  # fmt: skip
+)
 def test_launches_without_a_value_have_ncus_own_reason(
     row: RowEvidence, reason: str, fix: str
 ) -> None:
@@ -134,15 +163,23 @@ def test_launches_without_a_value_have_ncus_own_reason(
 @pytest.mark.parametrize(
     "row",
     [
-        pytest.param(counted(Figure(10, "counted"), *TWO_FORMS), id="either form of tensor counters"),
-        pytest.param(counted(SOME, work(**COUNTS), refused("HFMA2", moves_constants=True)), id="HFMA2 that may move constants"),
-        pytest.param(with_figure(Figure(10, "counted", "HFMA2", 2, 2, ("tensor",), moves_constants=True)), id="HFMA2 that moves constants"),
+        pytest.param(
+            counted(Figure(10, "counted"), *TWO_FORMS), id="either form of tensor counters"
+        ),
+        pytest.param(
+            counted(SOME, work(**COUNTS), refused("HFMA2", moves_constants=True)),
+            id="HFMA2 that may move constants",
+        ),
+        pytest.param(
+            with_figure(Figure(10, "counted", "HFMA2", 2, 2, ("tensor",), moves_constants=True)),
+            id="HFMA2 that moves constants",
+        ),
         pytest.param(with_figure(Figure(10, "counted", None, 2, 2)), id="a complete count"),
         pytest.param(counted(missing("not_collected", "x")), id="no kernels"),
         pytest.param(counted(missing("not_collected", "x"), work(fadd=5)), id="additions alone"),
         pytest.param(counted(TENSOR_LACKS, INTEGER), id="products on tensor cores"),
     ],
-)  # fmt: skip
+)
 def test_counters_are_not_missing_if_another_rule_names_the_reason(row: RowEvidence) -> None:
     assert not_collected(seen_with(row)) is None
 
@@ -231,18 +268,87 @@ LOOSE = (work("loose", ffma=6.4e6),)
 @pytest.mark.parametrize(
     ("table", "loose", "fix", "sentence"),
     [
-        (network(*every("backward")), (work("loose", ffma=320_000), work("more", ffma=0)), AUTOGRAD, "The backward pass of every layer has no kernels at batch 64: autograd launches it from a separate thread, which a range around loss.backward() does not cover. The estimate is 1.28 MFLOP, 50.0% of the step. Kernels outside of layers executed 640 kFLOP, 50.0% of the estimate."),
-        (network(("a", "backward")), LOOSE, AUTOGRAD, "The backward pass of the first layer, a, has no kernels at batch 64: its input needs no gradient, so a module backward hook fires before the kernels run. The estimate is 128 kFLOP, 5.0% of the step. Kernels"),
-        (network(("b", "backward")), LOOSE, AUTOGRAD, f"Backward of b has no kernels at batch 64: {NO_RANGE}. The estimate is 256 kFLOP, 10.0% of the step. Kernels"),
-        (network(*every("backward", "abc")), LOOSE, AUTOGRAD, f"Backward of a, b, c has no kernels at batch 64: {NO_RANGE}. The estimate is 768 kFLOP, 30.0%"),
-        (network(("a", "forward")), LOOSE, "Look for its", f"Forward of a has no kernels at batch 64: {NO_RANGE}. The estimate is 128 kFLOP, 5.0%"),
-        (network(*every("forward")), LOOSE, "Look for its", f"Forward of a, b, c and others has no kernels at batch 64: {NO_RANGE}. The estimate is 1.28 MFLOP, 50.0%"),
-        *((network(*every("backward")), loose, "Check whether the recording contains", "The backward pass of every layer has no kernels at batch 64: no kernel outside of layers fits either, so it did not run during the recording (evaluation, frozen layers, or a capture that ended before). The estimate") for loose in ((), (work("loose", ffma=1000),), (work("copy", Algorithm("copy"), ffma=640_000),))),
-        (network(*every("backward"), left_out=LEFT_OUT), (), "Profile the complete run again", f"Backward of a, b, c and others has no kernels at batch 64: {LEFT_OUT}, so the profiler may have missed them. The estimate"),
-        (network(*every("backward", "abc"), left_out=LEFT_OUT), (), "Profile the complete run again", "Backward of a, b, c has no kernels"),
-        (network(*every("backward"), mode="infer"), LOOSE, "Profile training", "The backward pass of every layer has no kernels at batch 64: the run is inference, which has no backward pass. The"),
+        (
+            network(*every("backward")),
+            (work("loose", ffma=320_000), work("more", ffma=0)),
+            AUTOGRAD,
+            "The backward pass of every layer has no kernels at batch 64: autograd launches it "
+            "from a separate thread, which a range around loss.backward() does not cover. The "
+            "estimate is 1.28 MFLOP, 50.0% of the step. Kernels outside of layers executed 640 "
+            "kFLOP, 50.0% of the estimate.",
+        ),
+        (
+            network(("a", "backward")),
+            LOOSE,
+            AUTOGRAD,
+            "The backward pass of the first layer, a, has no kernels at batch 64: its input "
+            "needs no gradient, so a module backward hook fires before the kernels run. The "
+            "estimate is 128 kFLOP, 5.0% of the step. Kernels",
+        ),
+        (
+            network(("b", "backward")),
+            LOOSE,
+            AUTOGRAD,
+            f"Backward of b has no kernels at batch 64: {NO_RANGE}. The estimate is 256 kFLOP, "
+            "10.0% of the step. Kernels",
+        ),
+        (
+            network(*every("backward", "abc")),
+            LOOSE,
+            AUTOGRAD,
+            f"Backward of a, b, c has no kernels at batch 64: {NO_RANGE}. The estimate is 768 "
+            "kFLOP, 30.0%",
+        ),
+        (
+            network(("a", "forward")),
+            LOOSE,
+            "Look for its",
+            f"Forward of a has no kernels at batch 64: {NO_RANGE}. The estimate is 128 kFLOP, 5.0%",
+        ),
+        (
+            network(*every("forward")),
+            LOOSE,
+            "Look for its",
+            f"Forward of a, b, c and others has no kernels at batch 64: {NO_RANGE}. The estimate "
+            "is 1.28 MFLOP, 50.0%",
+        ),
+        *(
+            (
+                network(*every("backward")),
+                loose,
+                "Check whether the recording contains",
+                "The backward pass of every layer has no kernels at batch 64: no kernel outside "
+                "of layers fits either, so it did not run during the recording (evaluation, "
+                "frozen layers, or a capture that ended before). The estimate",
+            )
+            for loose in (
+                (),
+                (work("loose", ffma=1000),),
+                (work("copy", Algorithm("copy"), ffma=640_000),),
+            )
+        ),
+        (
+            network(*every("backward"), left_out=LEFT_OUT),
+            (),
+            "Profile the complete run again",
+            f"Backward of a, b, c and others has no kernels at batch 64: {LEFT_OUT}, so the "
+            "profiler may have missed them. The estimate",
+        ),
+        (
+            network(*every("backward", "abc"), left_out=LEFT_OUT),
+            (),
+            "Profile the complete run again",
+            "Backward of a, b, c has no kernels",
+        ),
+        (
+            network(*every("backward"), mode="infer"),
+            LOOSE,
+            "Profile training",
+            "The backward pass of every layer has no kernels at batch 64: the run is inference, "
+            "which has no backward pass. The",
+        ),
     ],
-)  # fmt: skip
+)
 def test_rows_of_one_direction_without_kernels_are_one_cause(
     table: EvidenceTable, loose: tuple[KernelGroup, ...], fix: str, sentence: str
 ) -> None:

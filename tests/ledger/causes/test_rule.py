@@ -157,11 +157,35 @@ def test_a_lower_bound_below_the_estimate_is_no_gap() -> None:
     ("write", "texts"),
     [
         (times, {0.44444: "0.444", 1.0156: "1.016", 1.9994: "1.999", 2: "2.00", 3.5556: "3.56"}),
-        (percent, {0: "0.0%", 0.0004: "< 0.1%", 0.0156: "1.6%", 0.9999: "> 99.9%", 1: "100.0%", 2: "200.0%"}),
-        (amount, {0: "0 ", 999: "999 ", 1000: "1 k", -1500: "-1.5 k", 1_358_954_496: "1.36 G", 999e9: "999 G", 2.5e15: "2.5 P"}),
-        (deviates, {1: False, 1.004: False, 1.006: True, 0.996: False, 0.994: True, 0: False, -2: False}),
+        (
+            percent,
+            {
+                0: "0.0%",
+                0.0004: "< 0.1%",
+                0.0156: "1.6%",
+                0.9999: "> 99.9%",
+                1: "100.0%",
+                2: "200.0%",
+            },
+        ),
+        (
+            amount,
+            {
+                0: "0 ",
+                999: "999 ",
+                1000: "1 k",
+                -1500: "-1.5 k",
+                1_358_954_496: "1.36 G",
+                999e9: "999 G",
+                2.5e15: "2.5 P",
+            },
+        ),
+        (
+            deviates,
+            {1: False, 1.004: False, 1.006: True, 0.996: False, 0.994: True, 0: False, -2: False},
+        ),
     ],
-)  # fmt: skip
+)
 def test_how_causes_write_numbers_and_which_factors_deviate(
     write: Callable[[float], Any], texts: dict[float, Any]
 ) -> None:

@@ -144,11 +144,32 @@ def moving(name: str, figure: Figure = MOVED, **counts: float) -> KernelGroup:
     ("kernels", "confidence", "sentence"),
     [
         # 2 x 3,200 + 512 x 100 = 57,600 of 64,000
-        ((moving("k", hfma=1200, pipe=40), moving("l", hfma=2000, pipe=60), work("m", hfma=999, pipe=9), moving("n", pipe=9)), "observed", "has 3,200 HFMA and 100 tensor instructions that move constants. Counted as arithmetic, they would add 57.6 kFLOP, 90.0% of the estimate, although they compute nothing."),
-        ((moving("k", hfma=3200),), "observed", "has 3,200 HFMA that move constants. Counted as arithmetic, they would add 6.4 kFLOP, 10.0% of the estimate, although they compute nothing."),
-        ((moving("k", DOUBT, hfma=3200, pipe=100),), "plausible", "has 3,200 HFMA and 100 tensor instructions that may only move constants. Counted as arithmetic, they would add 57.6 kFLOP, 90.0% of the estimate."),
+        (
+            (
+                moving("k", hfma=1200, pipe=40),
+                moving("l", hfma=2000, pipe=60),
+                work("m", hfma=999, pipe=9),
+                moving("n", pipe=9),
+            ),
+            "observed",
+            "has 3,200 HFMA and 100 tensor instructions that move constants. Counted as "
+            "arithmetic, they would add 57.6 kFLOP, 90.0% of the estimate, although they compute "
+            "nothing.",
+        ),
+        (
+            (moving("k", hfma=3200),),
+            "observed",
+            "has 3,200 HFMA that move constants. Counted as arithmetic, they would add 6.4 "
+            "kFLOP, 10.0% of the estimate, although they compute nothing.",
+        ),
+        (
+            (moving("k", DOUBT, hfma=3200, pipe=100),),
+            "plausible",
+            "has 3,200 HFMA and 100 tensor instructions that may only move constants. Counted as "
+            "arithmetic, they would add 57.6 kFLOP, 90.0% of the estimate.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_moves_of_constants_are_added_up_to_what_they_seem_to_be(
     kernels: Any, confidence: str, sentence: str
 ) -> None:

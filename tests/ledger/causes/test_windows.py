@@ -138,9 +138,13 @@ def named_tiles(*batches: int) -> list[RowEvidence]:
 
 def of_ranks(*worlds: int) -> list[RowEvidence]:
     return [
-        measured(batch, work("k", grid=(64, 1, 1), ffma=32_000), environment={"world_size": str(world)} if world > 1 else {})
+        measured(
+            batch,
+            work("k", grid=(64, 1, 1), ffma=32_000),
+            environment={"world_size": str(world)} if world > 1 else {},
+        )
         for batch, world in zip((32, 64, 128), worlds, strict=True)
-    ]  # fmt: skip
+    ]
 
 
 def sliced(tiles: int) -> list[RowEvidence]:
@@ -169,7 +173,11 @@ def sliced(tiles: int) -> list[RowEvidence]:
         pytest.param(staying(), True, id="a linear layer"),
         pytest.param(staying(kind="LSTM"), False, id="a recurrent layer"),
         # 2:4 sparsity counts half of a tile that both batches fit
-        pytest.param(staying(Algorithm("gemm", "gemm", (128, 64, None)), 64 * 128 * 50, grid=(1, 1, 1)), False, id="one row of tiles"),
+        pytest.param(
+            staying(Algorithm("gemm", "gemm", (128, 64, None)), 64 * 128 * 50, grid=(1, 1, 1)),
+            False,
+            id="one row of tiles",
+        ),
         pytest.param(named_tiles(64, 128), False, id="one tile of 128 rows"),
         pytest.param(unknown_tiles(1, 8, 32), False, id="one row of tiles of an unknown size"),
         pytest.param(of_ranks(1, 1, 1), True, id="one rank"),
@@ -177,7 +185,7 @@ def sliced(tiles: int) -> list[RowEvidence]:
         pytest.param(sliced(1), False, id="each batch fits one tile"),
         pytest.param(sliced(60), True, id="60 tiles in a row are no batch of 10"),
     ],
-)  # fmt: skip
+)
 def test_a_count_that_stays_is_a_window_if_the_batch_must_change_it(
     rows: list[RowEvidence], is_window: bool
 ) -> None:
@@ -206,13 +214,27 @@ def test_a_window_names_a_batch_if_only_one_explains_the_counts(
 @pytest.mark.parametrize(
     ("counts", "phrase"),
     [
-        ({"ffma": 5000}, "5,000 FFMA at batch 16 to 64. This is one FFMA per multiply-add of fc for a batch of 5 (5 x 1,000)"),
-        ({"fadd": 70}, "70 FADD at batch 16 to 64. This is one add per output of fc for a batch of 7 (7 x 10)"),
-        ({"fmul": 30}, "30 FMUL at batch 16 to 64. This is one multiply per output of fc for a batch of 3 (3 x 10)"),
-        ({"ffma": 5000, "fadd": 20}, "20 FADD at batch 16 to 64. This is one add per output of fc for a batch of 2 (2 x 10)"),
+        (
+            {"ffma": 5000},
+            "5,000 FFMA at batch 16 to 64. This is one FFMA per multiply-add of fc for a batch "
+            "of 5 (5 x 1,000)",
+        ),
+        (
+            {"fadd": 70},
+            "70 FADD at batch 16 to 64. This is one add per output of fc for a batch of 7 (7 x 10)",
+        ),
+        (
+            {"fmul": 30},
+            "30 FMUL at batch 16 to 64. This is one multiply per output of fc for a batch of 3 "
+            "(3 x 10)",
+        ),
+        (
+            {"ffma": 5000, "fadd": 20},
+            "20 FADD at batch 16 to 64. This is one add per output of fc for a batch of 2 (2 x 10)",
+        ),
         ({"ffma": 5500}, "the same at batch 16 to 64"),
     ],
-)  # fmt: skip
+)
 def test_kernels_of_no_layer_show_whose_outputs_they_are(
     counts: dict[str, float], phrase: str
 ) -> None:
@@ -292,12 +314,16 @@ FADD_ONLY = "FADD omits the multiply-adds, which are FFMA instructions."
 @pytest.mark.parametrize(
     ("kernels", "sentence"),
     [
-        ((work("other", fadd=9, ffma=9), work("large", fadd=640), work("none", fmul=999)), f"640 in large. {FADD_ONLY} One output of fc needs 100 multiply-adds, so FFMA should be 64,000."),
+        (
+            (work("other", fadd=9, ffma=9), work("large", fadd=640), work("none", fmul=999)),
+            f"640 in large. {FADD_ONLY} One output of fc needs 100 multiply-adds, so FFMA should "
+            "be 64,000.",
+        ),
         ((work("odd", fadd=645),), f"645 in odd. {FADD_ONLY}"),
         ((work("conv", CONV, fadd=640),), f"640 in conv. {FADD_ONLY}"),
         ((work("whole", fadd=5, ffma=5),), None),
     ],
-)  # fmt: skip
+)
 def test_additions_alone_outside_of_layers_name_the_multiply_adds_that_are_missing(
     kernels: Any, sentence: str | None
 ) -> None:
