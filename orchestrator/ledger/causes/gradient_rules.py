@@ -130,7 +130,7 @@ def needless_gradient(case: RuleInput) -> Cause | None:
     named = [kernel for kernel in products if kernel.algorithm.direction == "grad_input"]
     if set(estimates) != {"grad_weight"} or not named or len(named) == len(products):
         return None
-    own = estimates["grad_weight"]
+    estimated = estimates["grad_weight"]
     batch, layer, direction = case.evidence.place
     if any(
         place[0] == batch
@@ -144,11 +144,11 @@ def needless_gradient(case: RuleInput) -> Cause | None:
     ):
         return None  # the kernel is that of another layer, which lacks it
     implies = Implies(
-        flops=Same(named[0].products, own, CLOSE),
+        flops=Same(named[0].products, estimated, CLOSE),
         launches=Same(count_launches(named), 1),
-        gradients_only=named[0].products / own,
+        gradients_only=named[0].products / estimated,
     )
-    return case.propose("needless gradient", 2.0, FlopsFacts(own), named, implies)
+    return case.propose("needless gradient", 2.0, FlopsFacts(estimated), named, implies)
 
 
 def gradient_trials(case: RuleInput) -> Cause | None:

@@ -294,28 +294,29 @@ def _join_missing(
     missing = [evidence for evidence in missing if evidence.row.size == batch]
     rows = [evidence for evidence in table.values() if evidence.row.size == batch]
     layers = tuple(dict.fromkeys(evidence.row.layer for evidence in missing))
-    backward = direction == "backward"
+    backward, left_out = direction == "backward", missing[0].left_out
     in_backward = {evidence.row.layer for evidence in rows if evidence.row.direction in BACKWARD}
-    left_out = missing[0].left_out
-    is_all = backward and set(layers) >= in_backward
     (_, first_layer) = min((evidence.row.position, evidence.row.layer) for evidence in rows)
-    is_first = backward and not is_all and layers == (first_layer,)
+    scope = "outside"
+    if backward and not left_out and in_backward.issubset(layers):
+        scope = "all"
+    elif backward and not left_out and layers == (first_layer,):
+        scope = "first"
     outside = loose.get(batch, ())
-    owed = sum(evidence.paper for evidence in missing)
+    owed, executed = sum(evidence.paper for evidence in missing), sum_executed(outside)
     state = _find_reason(missing[0], outside, owed)
     if state in ("in backward", "outside"):
-        state = "all" if is_all else "first" if is_first else "outside"
-    executed = sum_executed(outside)
+        state = scope
     facts = MissingFacts(
         left_out,
         _find_reason(missing[0], outside, missing[0].paper),
         owed,
         direction=direction.capitalize(),
-        layers=() if is_all and not left_out else layers[:LAYERS_LISTED_MAX],
-        more=len(layers) > LAYERS_LISTED_MAX and not (is_all and not left_out),
-        is_all=is_all and not left_out,
-        is_first=is_first and not left_out,
-        is_other=bool(left_out) or not (is_all or is_first),
+        layers=() if scope == "all" else layers[:LAYERS_LISTED_MAX],
+        more=len(layers) > LAYERS_LISTED_MAX and scope != "all",
+        is_all=scope == "all",
+        is_first=scope == "first",
+        is_other=scope == "outside",
         backward=backward,
         batch=batch,
         share=owed / sum(evidence.paper for evidence in rows),

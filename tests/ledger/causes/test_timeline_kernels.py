@@ -12,7 +12,11 @@ import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.causes.timeline.kernels import elements, least_bytes, read_cast
+from perfctl.orchestrator.ledger.causes.timeline.kernels import (
+    count_bytes,
+    count_elements,
+    read_cast,
+)
 from perfctl.orchestrator.ledger.causes.timeline.records import RunVerdict
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Copy, Device, Kernel, OpCall
@@ -129,7 +133,7 @@ def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(
 )
 def test_elements_and_bytes_of_a_grid(name: str, number: int | None, size: int | None) -> None:
     only = FIRST._replace(name=name)
-    assert (elements(only), least_bytes(only)) == (number, size)
+    assert (count_elements(only), count_bytes(only)) == (number, size)
 
 
 B, I, O = 8, 64, 128  # noqa: E741 - samples, inputs and outputs of a linear layer
