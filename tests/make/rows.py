@@ -131,6 +131,17 @@ def partly_counted(row: RowEvidence) -> RowEvidence:
     return replace(row, row=replace(row.row, counted=figure))
 
 
+def product(algorithm: Algorithm, name: str = "", share: float = 1.0, **more: Any) -> KernelGroup:
+    """One kernel with a share of a gradient's multiply-adds."""
+    name = name or f"k_{algorithm.direction}"
+    return work(name, algorithm, more.pop("grid", (3, 3, 1)), ffma=PAPER // 2 * share, **more)
+
+
+def gemm(name: str, share: float = 1.0, **more: Any) -> KernelGroup:
+    """The same, with a grid of one block and no direction in its name."""
+    return product(GEMM, name, share, **{"grid": (1, 1, 1), **more})
+
+
 def by_place(*cases: RowEvidence) -> EvidenceTable:
     return EvidenceTable((row.place, row) for row in cases)
 
