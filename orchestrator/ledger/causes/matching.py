@@ -415,7 +415,10 @@ def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: 
     for kernel in products:
         for shape in (*evidence.shapes, *evidence.unverified_shapes):
             fits, part_fits = (
-                bool(kernel.grid) and _fits_grid_and_count(kernel, candidate)
+                any(
+                    not kernel.multiplies or distance(kernel.multiplies, tiling.multiplies) < CLOSE
+                    for tiling in (tiled(kernel, candidate) if kernel.grid else ())
+                )
                 for candidate in (shape, _part_of(shape, parts))
             )
             if part_fits or (not fits and _fills_alike(kernel, shape, parts)):
@@ -444,14 +447,6 @@ def _part_of(shape: Shape, parts: int) -> Shape:
     if isinstance(shape, ConvShape):
         return replace(shape, batch=ceil(shape.batch / parts))
     return replace(shape, m=ceil(shape.m / parts))
-
-
-def _fits_grid_and_count(kernel: KernelGroup, shape: Shape) -> bool:
-    """Return whether each launch has the grid, and about the count, of the shape."""
-    return any(
-        not kernel.multiplies or distance(kernel.multiplies, tiling.multiplies) < CLOSE
-        for tiling in tiled(kernel, shape)
-    )
 
 
 def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:

@@ -158,8 +158,10 @@ def not_collected(case: RuleInput) -> Cause | None:
         kernel, more = next(iter(names))[:60], len(names) - 1
     elif 0 < counted.launches < counted.of_launches and not unread:
         variant = "for some launches"
-    elif any(kernel.flops.moves_constants for kernel in kernels) or _has_unread_products(case):
+    elif any(kernel.flops.moves_constants for kernel in kernels):
         return None
+    elif (tensor := tensor_cores(case)) is not None and tensor.variant != "executed":
+        return None  # tensor cores did the products, and their FLOPs were not counted
     else:
         figure = unread[0].flops if unread else counted
         variant, parts = "no value", figure.missing
@@ -180,12 +182,6 @@ def not_collected(case: RuleInput) -> Cause | None:
         kernels,
         variant=variant,
     )
-
-
-def _has_unread_products(case: RuleInput) -> bool:
-    """Return whether tensor cores did the products, and their FLOPs were not counted."""
-    tensor = tensor_cores(case)
-    return tensor is not None and tensor.variant != "executed"
 
 
 def nothing_counted(case: RuleInput) -> Cause | None:

@@ -163,6 +163,9 @@ FORMS = {
     "smsp__inst_executed_op_hfma_pred_on.sum": 7.0,
     "smsp__inst_executed_pipe_tensor.sum": 6.0,
     "sm__ops_path_tensor_src_fp16.sum": 4096.0,
+    # parts of the form without them
+    "sm__ops_path_tensor_src_fp16_sparsity_off.sum": 4096.0,
+    "sm__ops_path_tensor_op_hmma_src_fp16_dst_fp32_sparsity_off.sum": 4096.0,
 }
 AVERAGES = {
     "sm__sass_thread_inst_executed_op_fadd_pred_on.avg": 3.0,

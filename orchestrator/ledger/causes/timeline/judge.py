@@ -138,7 +138,7 @@ def recomputed(run: Run) -> RunVerdict | None:
     )
     return RunVerdict(
         "recomputed forward",
-        f"{text}.",
+        text,
         share,
         "the estimated FLOPs of forward and backward",
         f"{AGAIN_TODO}.",
@@ -176,7 +176,7 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
     )
     return RunVerdict(
         "exposed communication of one rank",
-        f"{text}.",
+        text,
         share,
         "the time of the steps",
         f"{TALK_TODO}.",
@@ -215,7 +215,7 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
         text += ", less where the profiler itself slowed the launches"
     return RunVerdict(
         "launch bound",
-        f"{text}.",
+        text,
         share,
         "the time of the steps",
         f"{GRAPH_TODO}.",
@@ -275,11 +275,11 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
         if (frame := find_user_frame(syncs[index].call.stack)) is not None:
             frames[frame] += ns
     if frames:
-        location = f"The main place is {max(frames, key=lambda frame: frames[frame])}."
+        location = f"The main place is {max(frames, key=lambda frame: frames[frame])}"
     elif timeline.run.report.tool == "nsys":
-        location = "nsys reports have no stacks that show the place."
+        location = "nsys reports have no stacks that show the place"
     else:
-        location = "The trace has no Python stacks (with_stack=True) that show the place."
+        location = "The trace has no Python stacks (with_stack=True) that show the place"
     waited = sum(sync.call.duration_ns or 0 for sync in syncs)
     text = (
         f"Host sync: in {timeline.extent}, the host waits for the GPU in {often}, "

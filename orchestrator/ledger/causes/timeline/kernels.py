@@ -137,7 +137,7 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
         )
     return RunVerdict(
         "dtype casts",
-        f"{text}.",
+        text,
         share,
         "the kernel time",
         f"{CAST_TODO}.",
@@ -204,7 +204,7 @@ def chains(timeline: Timeline) -> RunVerdict | None:
         text += f": at least {amount(2 * sum(sizes))}B less traffic{which}"
     return RunVerdict(
         "memory-bound chain",
-        f"{text}, and at most {percent(share)} of the kernel time.",
+        f"{text}, and at most {percent(share)} of the kernel time",
         share,
         "the kernel time",
         f"{CHAIN_TODO}.",
@@ -342,7 +342,7 @@ def _unused(
     todo = _HALVES_TODO if math == "fp16" else _TODO[tensor.precision]
     return RunVerdict(
         "unused tensor cores",
-        f"{text}.",
+        text,
         share,
         "the kernel time",
         f"{todo}.",
