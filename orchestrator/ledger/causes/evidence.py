@@ -108,21 +108,6 @@ class KernelGroup:
         return self.flops.value or 0
 
 
-def count_launches(kernels: Iterable[KernelGroup]) -> float:
-    """Return the launches of all these kernels per step."""
-    return sum(kernel.launches for kernel in kernels)
-
-
-def sum_products(kernels: Iterable[KernelGroup]) -> float:
-    """Return the FLOPs in multiply-adds of all these kernels."""
-    return sum(kernel.products for kernel in kernels)
-
-
-def sum_executed(kernels: Iterable[KernelGroup]) -> float:
-    """Return the FLOPs of all these kernels."""
-    return sum(kernel.executed for kernel in kernels)
-
-
 @dataclass(frozen=True, kw_only=True)
 class LayerFacts:
     """What a layer's forward pass says about its product."""
@@ -299,6 +284,21 @@ class EvidenceTable(dict[Place, RowEvidence]):
 Loose = Mapping[int, tuple[KernelGroup, ...]]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not
 say steps)."""
+
+
+def count_launches(kernels: Iterable[KernelGroup]) -> float:
+    """Return the launches of all these kernels per step."""
+    return sum(kernel.launches for kernel in kernels)
+
+
+def sum_products(kernels: Iterable[KernelGroup]) -> float:
+    """Return the FLOPs in multiply-adds of all these kernels."""
+    return sum(kernel.products for kernel in kernels)
+
+
+def sum_executed(kernels: Iterable[KernelGroup]) -> float:
+    """Return the FLOPs of all these kernels."""
+    return sum(kernel.executed for kernel in kernels)
 
 
 def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
