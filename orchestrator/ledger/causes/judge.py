@@ -146,13 +146,12 @@ def _read_as_batch_of(window: window_rules.Window | None, table: EvidenceTable) 
     if window is None or window.batch is None or not window.places:
         return table
     return EvidenceTable(
-        (
-            place,
-            evidence.with_batch(window.batch)
+        {
+            place: evidence.with_batch(window.batch)
             if place in window.places or not evidence.kernels
-            else evidence,
-        )
-        for place, evidence in table.items()
+            else evidence
+            for place, evidence in table.items()
+        }
     )
 
 

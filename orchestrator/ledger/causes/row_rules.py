@@ -149,16 +149,7 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     parts, several = case.breakdown, case.breakdown.several
     if not several or not parts.paper:
         return None
-    names = ", ".join(shorten(kernel.name for kernel in several).values())
-    if evidence.row.counted.lower_bound:
-        return case.propose(
-            "several algorithms",
-            None,
-            AlgorithmFacts(len(several), names),
-            several,
-            Implies(is_counted=True, trials=True),
-            "partly counted",
-        )
+    is_partial = evidence.row.counted.lower_bound
     rest = sum_executed(kernel for kernel in evidence.kernels if kernel not in several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
     # a trial runs once: the number of launches that all layers have in common is another cause
@@ -166,13 +157,14 @@ def several_algorithms(case: RuleInput) -> Cause | None:
         case.table.launched(*evidence.place[:2]),
         *(round(kernel.launches) for kernel in several),
     )
-    factor = (parts.base + rest + within) / parts.paper / (common or 1)
+    names = ", ".join(shorten(kernel.name for kernel in several).values())
     return case.propose(
         "several algorithms",
-        factor,
+        None if is_partial else (parts.base + rest + within) / parts.paper / (common or 1),
         AlgorithmFacts(len(several), names),
         several,
-        Implies(trials=True),
+        Implies(is_counted=is_partial, trials=True),
+        "partly counted" if is_partial else "",
     )
 
 
