@@ -93,6 +93,9 @@ def test_a_causal_mask_skips_tiles_above_the_diagonal(blocks: int) -> None:
     mask = {"causal mask": pytest.approx(share)} if blocks > 1 else {}
     assert {rule: cause.factor for rule, cause in causes.items()} == {"tensor cores": 1, **mask}
     assert "causal mask" not in causes_of(row)
+    assert "causal mask" not in causes_of(replace(row, causal=(100, 100))), (
+        "tiles beyond the square"
+    )
 
 
 @pytest.mark.parametrize(
