@@ -27,7 +27,14 @@ from perfctl.orchestrator.counts.kernels.grids import (
     winograd_product,
 )
 from perfctl.orchestrator.counts.kernels.names import of_layer
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, Shape
+from perfctl.orchestrator.ledger.causes.evidence import (
+    KernelGroup,
+    RowEvidence,
+    Shape,
+    count_launches,
+    sum_executed,
+    sum_products,
+)
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     DEPTH_STEPS,
@@ -37,7 +44,6 @@ from perfctl.orchestrator.ledger.causes.matching import (
     distance,
     from_grids,
     from_rules,
-    launches_of,
     sums_inside,
     tiled,
 )
@@ -109,10 +115,10 @@ def breakdown(
     """
     if several := _several(evidence):
         products = tuple(kernel for kernel, _ in several)
-        seen = sum(kernel.products for kernel in products)
         base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
+        seen = sum_products(products)
         return Breakdown(evidence.paper, base, (), None, None, products, seen, several=products)
-    repeating = _repeated(evidence, forward)
+    repeating = _find_repeated(evidence, forward)
     own = _remove_repeated(evidence.kernels, repeating)
     products = tuple(kernel for kernel in own if kernel.main)
     # a convolution by itself is no product between transforms: theirs was not recorded
@@ -129,12 +135,12 @@ def breakdown(
     shapes = () if is_transformed else (*evidence.shapes, *evidence.filter_shapes)
     sums = [(kernel, fadd) for kernel in fused if (fadd := sums_inside(kernel, shapes))]
     added = sum(fadd for _, fadd in sums)
-    within = sum(kernel.executed - kernel.products for kernel in fused) - added
+    within = sum_executed(fused) - sum_products(fused) - added
     epilogue = 0.0 if is_transformed else within + predicted.onto
     summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
-    others_own = [kernel for kernel in own if not kernel.main]
-    transforming = tuple(one for one in others_own if one.algorithm.family in TRANSFORMED)
-    extras = tuple(one for one in others_own if one not in (*transforming, *summing))
+    helpers = [kernel for kernel in own if not kernel.main]
+    transforming = tuple(kernel for kernel in helpers if kernel.algorithm.family in TRANSFORMED)
+    extras = tuple(kernel for kernel in helpers if kernel not in (*transforming, *summing))
     return Breakdown(
         evidence.paper,
         predicted.flops,
@@ -142,14 +148,14 @@ def breakdown(
         algorithm.method,
         algorithm.family,
         products,
-        sum(kernel.products for kernel in products) - predicted.onto,
-        transforms=_executed(transforming) + (within if is_transformed else 0.0),
+        sum_products(products) - predicted.onto,
+        transforms=sum_executed(transforming) + (within if is_transformed else 0.0),
         transforming=transforming,
-        repeated=_executed(repeating),
+        repeated=sum_executed(repeating),
         repeating=repeating,
-        summed=_executed(summing) + added,
+        summed=sum_executed(summing) + added,
         summing=(*summing, *(kernel for kernel, _ in sums)),
-        extra=_executed(extras) + epilogue,
+        extra=sum_executed(extras) + epilogue,
         extras=(*extras, *(fused if epilogue else ())),
         called=predicted.called,
         onto=predicted.onto,
@@ -159,14 +165,15 @@ def breakdown(
 def _remove_repeated(
     kernels: Sequence[KernelGroup], repeating: Sequence[KernelGroup]
 ) -> list[KernelGroup]:
-    """Return the kernels without the launches that forward's kernels have in ``repeating``."""
-    own = [*kernels]
-    for kernel in repeating:
-        whole = next(one for one in own if one.key == kernel.key)
-        own.remove(whole)
-        if whole.launches > kernel.launches:
-            own.append(whole.part(whole.launches - kernel.launches))
-    return own
+    """Return the kernels without the launches that forward's kernels have in ``repeating``; those
+    with further launches come last."""
+    repeated = {kernel.key: kernel.launches for kernel in repeating}
+    more = [
+        kernel.part(kernel.launches - repeated[kernel.key])
+        for kernel in kernels
+        if kernel.launches > repeated.get(kernel.key, float("inf"))
+    ]
+    return [*(kernel for kernel in kernels if kernel.key not in repeated), *more]
 
 
 def _predict(
@@ -177,27 +184,27 @@ def _predict(
     is_gradient = evidence.row.direction != "forward"
     # next to one gradient by Fourier transforms, another's product
     is_mixed = family == "fft" and is_gradient
-    plain = [one for one in products if not is_mixed or not COMPLEX_PRODUCT.search(one.name)]
+    plain = [
+        kernel for kernel in products if not is_mixed or not COMPLEX_PRODUCT.search(kernel.name)
+    ]
     nothing = PredictedProducts(evidence.paper, (), 0.0, 0.0)
     predicted = from_grids(evidence, plain, others) or nothing
     if family in TRANSFORMED and (ruled := from_rules(evidence, products)) is not None:
         return ruled
     if family == "fft":
         is_trial = len(products) > evidence.paper_products
-        plain_part = predicted if is_mixed and not is_trial else nothing
-        flops, rules = _fourier(evidence, own, plain_part.flops, plain_part.rules)
-    elif family == "winograd" and (not predicted.rules or (is_gradient and _winograds(own) > 1)):
-        flops, rules = _winograd_in_theory(evidence, own)
+        base = predicted if is_mixed and not is_trial else nothing
+        flops, rules = _predict_fourier(evidence, own, base)
+    elif family == "winograd" and (
+        not predicted.rules or (is_gradient and _count_winograds(own) > 1)
+    ):
+        flops, rules = _predict_winograd(evidence, own)
     else:
         return predicted
     return predicted._replace(flops=flops, rules=rules)
 
 
-def _executed(kernels: Sequence[KernelGroup]) -> float:
-    return sum(kernel.executed for kernel in kernels)
-
-
-def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
+def _find_repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[KernelGroup, ...]:
     """Return forward's kernels that ran again among the gradients' own; () unless others suffice
     for the gradients.
 
@@ -211,16 +218,22 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
     if forward.forward is not None and sum(kernel.products > 0 for kernel in products) > 1:
         return ()  # trials, or another layer's kernels
     before = {kernel.key: kernel.launches for kernel in forward.kernels}
-    again = tuple(
-        kernel.part(before[kernel.key])
+    again = {
+        kernel.key: kernel.part(before[kernel.key])
         for kernel in evidence.kernels
         if kernel.launches >= before.get(kernel.key, float("inf"))
-    )
+    }
+    if not any(kernel.main for kernel in again.values()):
+        return ()
+    if any(kernel.key not in again for kernel in products):
+        return ()
     # a smaller batch than paper's: all kernels have less
     less = min(evidence.row.ratio or 1.0, 1.0) * LEAST_MULTIPLIES
-    gradients, launches = evidence.paper_products, launches_of(products)
+    gradients, launches = evidence.paper_products, count_launches(products)
     least_work = less * evidence.paper / max(gradients, 1)
-    if not any(one.main and one.algorithm.family == "attention" for one in evidence.kernels):
+    if not any(
+        kernel.main and kernel.algorithm.family == "attention" for kernel in evidence.kernels
+    ):
         # attention of several products has two in backward for each of forward; steps and calls
         # launch all of them again
         needed = round(evidence.paper / forward.paper) if forward.paper else 1
@@ -233,14 +246,12 @@ def _repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[Kerne
         or kernel.flops.lower_bound
         or kernel.products >= least_work * kernel.launches
     )
-    keys = {kernel.key for kernel in again}
-    has_all = all(kernel.key in keys for kernel in products)
     # more than the gradients need may be trials or a second backward, whose kernels forward may
     # have in common
     most = max(2 * gradients - launches, gradients + 1)
     is_partial = evidence.row.counted.lower_bound
     suffice = gradients <= others < most if is_partial else others == gradients
-    return again if any(kernel.main for kernel in again) and has_all and suffice else ()
+    return tuple(again.values()) if suffice else ()
 
 
 def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
@@ -260,13 +271,12 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
         if not predicted and is_tried and isinstance(shape, ConvShape):
             if algorithm.winograd:
                 predicted = winograd_multiplies(shape, *algorithm.winograd)
-            elif algorithm.family in ("conv", "depthwise"):
+            elif algorithm.family in DIRECT:
                 predicted = shape.macs
         if kernel.multiplies and predicted and distance(kernel.multiplies, predicted) < near:
             complete.append((kernel, predicted))
-    counted = sum(kernel.products for kernel, _ in complete)
-    rest = sum(kernel.products for kernel in evidence.product_kernels) - counted
-    is_all = rest <= counted * LEAST_MULTIPLIES / 4
+    counted = sum_products(kernel for kernel, _ in complete)
+    is_all = sum_products(evidence.product_kernels) - counted <= counted * LEAST_MULTIPLIES / 4
     return tuple(complete) if len(complete) > 1 and is_all else ()
 
 
@@ -277,7 +287,7 @@ def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
     return tiles * (m + r - 1) ** 2 * shape.in_channels * shape.out_channels / shape.groups
 
 
-def _winograd_in_theory(
+def _predict_winograd(
     evidence: RowEvidence, own: Sequence[KernelGroup]
 ) -> tuple[float, tuple[str, ...]]:
     """Return the FLOPs of F(m x m, r x r) and their rule: (m + r - 1)^2 multiplies for m^2 outputs
@@ -304,7 +314,7 @@ def _winograd_in_theory(
             if cuts:
                 share, rule = cuts[0].multiplies / shape.macs, cuts[0].rule(shape.macs)
     gradients = max(evidence.paper_products, 1)
-    part = min(_winograds(own), gradients) / gradients or 1.0
+    part = min(_count_winograds(own), gradients) / gradients or 1.0
     return evidence.paper * (1 - part + part * share), (rule,)
 
 
@@ -312,158 +322,151 @@ def _between_transforms(kernel: KernelGroup, shape: ConvShape) -> list[Tiling]:
     """Return the tilings of the product between Winograd's transforms, whichever batch ran: one
     side of its grid has the channels."""
     tile, grid = kernel.algorithm.tile, kernel.grid
-    if not (kernel.main and kernel.algorithm.family == "gemm" and tile and grid):
+    is_gemm = kernel.main and kernel.algorithm.family == "gemm"
+    if not (is_gemm and tile and grid) or grid[2] != WINOGRAD_PRODUCTS:
         return []
-    if grid[2] != WINOGRAD_PRODUCTS:
-        return []
-    sides = _sides(grid, tile, shape.out_channels)
+    sides = _find_sides(grid, tile, shape.out_channels)
     return [Tiling(winograd_product(shape), side, step=tile[2]) for side in sides]
 
 
-def _sides(grid: Grid, tile: tuple[int, int, int | None], channels: int) -> list[tuple[int, int]]:
+def _find_sides(
+    grid: Grid, tile: tuple[int, int, int | None], channels: int
+) -> list[tuple[int, int]]:
     """(along the rows, along the channels): how the tile may lie so that a side of the grid has the
     channels' blocks."""
     both = dict.fromkeys((tile[:2], tile[1::-1]))
     return [(m, n) for m, n in both if ceil(channels / n) in grid[:2]]
 
 
-def of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
-    """True when grid and count of a transformed product show other channels than the layer's,
+def is_of_another_layer(kernel: KernelGroup, shape: Shape | None) -> bool:
+    """Return True if grid and count of a transformed product show other channels than the layer's,
     whatever the batch size."""
     grid, tile, block = kernel.grid, kernel.algorithm.tile, kernel.algorithm.winograd_block
-    if (
-        grid is None
-        or not kernel.products
-        or kernel.flops.lower_bound
-        or not isinstance(shape, ConvShape)
-    ):
+    if grid is None or not kernel.products or kernel.flops.lower_bound:
+        return False
+    if not isinstance(shape, ConvShape):
         return False
     if block is not None:
-        blocks, each = (
-            grid[0] % ceil(shape.out_channels / FUSED_CHANNELS) == 0,
-            prod(block) * FUSED_CHANNELS * 16,
-        )
+        fits_grid = grid[0] % ceil(shape.out_channels / FUSED_CHANNELS) == 0
+        area = prod(block) * FUSED_CHANNELS * 16
     elif tile is not None and kernel.algorithm.family == "gemm" and grid[2] > 1:
         outputs = shape.out_channels // shape.groups
         points = {WINOGRAD_PRODUCTS, *(size * (size // 2 + 1) * shape.groups for size in (16, 32))}
-        blocks = grid[2] in points and bool(_sides(grid, tile, outputs))
-        each = tile[0] * tile[1] * (1 if grid[2] == WINOGRAD_PRODUCTS else 4)
+        fits_grid = grid[2] in points and bool(_find_sides(grid, tile, outputs))
+        area = tile[0] * tile[1] * (1 if grid[2] == WINOGRAD_PRODUCTS else 4)
     else:
         return False
-    deep, channels = kernel.multiplies / (prod(grid) * each), shape.in_channels // shape.groups
-    fits = any(distance(deep, up(channels, step)) < EXACT for step in (1, *DEPTH_STEPS))
-    return not (blocks and fits)
+    depth = kernel.multiplies / (prod(grid) * area)
+    return not (fits_grid and _find_step(depth, shape.in_channels // shape.groups))
 
 
-def _winograds(own: Sequence[KernelGroup]) -> int:
+def _find_step(counted: float, depth: int) -> int | None:
+    """Return the step to whose multiple a sum is padded, so that it is as deep as counted."""
+    steps = (step for step in (1, *DEPTH_STEPS) if distance(counted, up(depth, step)) < EXACT)
+    return next(steps, None)
+
+
+def _count_winograds(own: Sequence[KernelGroup]) -> int:
     """Return how many products run as Winograd: fused kernels, and output transforms of others."""
-    fused = sum(kernel.algorithm.family == "winograd" for kernel in own if kernel.main)
-    return fused + sum(
-        "output" in one.name.lower().partition("winograd")[2] for one in own if not one.main
+    return sum(
+        kernel.algorithm.family == "winograd"
+        if kernel.main
+        else "output" in kernel.name.lower().partition("winograd")[2]
+        for kernel in own
     )
 
 
-def _fourier(
-    evidence: RowEvidence, own: Sequence[KernelGroup], base: float, rules: tuple[str, ...]
+def _predict_fourier(
+    evidence: RowEvidence, own: Sequence[KernelGroup], plain: PredictedProducts
 ) -> tuple[float, tuple[str, ...]]:
-    """t x (t/2 + 1) complex products of 4 multiply-adds for the (t - r + 1)^2 outputs of a tile of
-    t x t points.
+    """Return the FLOPs and rules of t x (t/2 + 1) complex products of 4 multiply-adds for the
+    (t - r + 1)^2 outputs of a tile of t x t points.
 
     The gradient of the input is such a convolution with the channels exchanged; that of the filter
-    sums over the tiles. ``base``: products by other kernels as predicted, by ``rules``.
+    sums over the tiles. ``plain``: the prediction of the products by other kernels.
     """
-    size = next((found for kernel in own if (found := _FFT_TILE.search(kernel.name))), None)
-    shape = evidence.forward
-    if (
-        size is None
-        or not isinstance(shape, ConvShape)
-        or int(size[1]) < max(shape.kernel_h, shape.kernel_w)
-    ):
+    size = next((match for kernel in own if (match := _FFT_TILE.search(kernel.name))), None)
+    shape, t = evidence.forward, int(size[1]) if size else 0
+    if not isinstance(shape, ConvShape) or t < max(shape.kernel_h, shape.kernel_w):
         return evidence.paper, ()
-    t = int(size[1])
-    products = _fourier_products(evidence, shape, t)
+    products = _list_fourier_products(evidence, shape, t)
     papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
-    all_rules = [*rules]
-    for way, blocks in _transformed_by(evidence, own, products).items():
-        product = products[way]
-        base += 2 * evidence.calls * (blocks or product.macs * COMPLEX)
-        base -= evidence.paper * papers[way] / sum(papers.values())
-        tiles = product.k if way == "grad_weight" else product.m
+    flops, rules = plain.flops, list(plain.rules)
+    for direction, blocks in _find_transformed(evidence, own, products).items():
+        product = products[direction]
+        flops += 2 * evidence.calls * (blocks or product.macs * COMPLEX)
+        flops -= evidence.paper * papers[direction] / sum(papers.values())
+        tiles = product.k if direction == "grad_weight" else product.m
         rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
-        all_rules.append(f"{rule}, in complete blocks" if blocks else rule)
-    return (base, tuple(all_rules)) if len(all_rules) > len(rules) else (evidence.paper, ())
+        rules.append(f"{rule}, in complete blocks" if blocks else rule)
+    return (flops, tuple(rules)) if len(rules) > len(plain.rules) else (evidence.paper, ())
 
 
-def _fourier_products(evidence: RowEvidence, shape: ConvShape, t: int) -> Mapping[str, GemmShape]:
+def _list_fourier_products(
+    evidence: RowEvidence, shape: ConvShape, t: int
+) -> Mapping[str, GemmShape]:
     """Return direction -> the product at each point of a tile, of each group, for the
     estimated ones whose tiles are known."""
     points = shape.groups * t * (t // 2 + 1)
-
-    def tiles(height: int, width: int) -> int:
-        return (
-            shape.batch
-            * ceil(height / (t - shape.kernel_h + 1))
-            * ceil(width / (t - shape.kernel_w + 1))
-        )
-
     outputs, inputs = shape.out_channels // shape.groups, shape.in_channels // shape.groups
-    own, image = tiles(shape.out_h, shape.out_w), evidence.image
-    found = {
-        "forward": GemmShape(own, outputs, inputs, points),
-        "grad_weight": GemmShape(outputs, inputs, own, points),
+    # tiles over the outputs, and over the inputs
+    tiles, input_tiles = (
+        shape.batch
+        * ceil(height / (t - shape.kernel_h + 1))
+        * ceil(width / (t - shape.kernel_w + 1))
+        for height, width in ((shape.out_h, shape.out_w), evidence.image or (0, 0))
+    )
+    products = {
+        "forward": GemmShape(tiles, outputs, inputs, points),
+        "grad_weight": GemmShape(outputs, inputs, tiles, points),
+        "grad_input": GemmShape(input_tiles, inputs, outputs, points),
     }
-    if image is not None:
-        found["grad_input"] = GemmShape(tiles(*image), inputs, outputs, points)
-    wanted = {call.direction for call in evidence.row.calls if call.flops}
-    return {direction: product for direction, product in found.items() if direction in wanted}
+    estimated = {call.direction for call in evidence.row.calls if call.flops}
+    if evidence.image is None:
+        estimated.discard("grad_input")
+    return {direction: product for direction, product in products.items() if direction in estimated}
 
 
-def _transformed_by(
+def _find_transformed(
     evidence: RowEvidence, own: Sequence[KernelGroup], products: Mapping[str, GemmShape]
 ) -> Mapping[str, int | None]:
-    """Direction -> multiplies in whole blocks (None: not known), of the products that run as
-    Fourier transforms."""
-    kernels = [
-        kernel
-        for kernel in own
-        if kernel.main and (kernel.grid or COMPLEX_PRODUCT.search(kernel.name))
-    ]
+    """Return direction -> multiplies in complete blocks (None: not known), of the products that run
+    as Fourier transforms."""
+    complexes = [kernel for kernel in own if kernel.main and COMPLEX_PRODUCT.search(kernel.name)]
+    kernels = [kernel for kernel in own if kernel.main and (kernel.grid or kernel in complexes)]
     if evidence.row.direction == "forward":
-        filled = (
-            _fourier_blocks(kernel, product) for kernel in kernels for product in products.values()
+        multiplies = (
+            _count_in_blocks(kernel, product) for kernel in kernels for product in products.values()
         )
-        blocks = next((found for found in filled if found), None)
-        return dict.fromkeys(products, blocks)
-    found: dict[str, int | None] = {}
+        return dict.fromkeys(products, next(filter(None, multiplies), None))
+    transformed: dict[str, int | None] = {}
     for kernel in kernels:
-        left = ((way, product) for way, product in products.items() if way not in found)
         fits = {
-            way: blocks for way, product in left if (blocks := _fourier_blocks(kernel, product))
+            direction: blocks
+            for direction, product in products.items()
+            if direction not in transformed and (blocks := _count_in_blocks(kernel, product))
         }
         if len(fits) in (1, kernel.launches / evidence.calls):
-            found |= fits
-    complexes = [kernel for kernel in kernels if COMPLEX_PRODUCT.search(kernel.name)]
+            transformed |= fits
     gradients = evidence.paper_products
     if (
-        not found
+        not transformed
         and not any(kernel.grid for kernel in complexes)
-        and launches_of(complexes) == gradients * evidence.calls
+        and count_launches(complexes) == gradients * evidence.calls
     ):
         return dict.fromkeys(products if len(products) == gradients else ())
-    return found
+    return transformed
 
 
-def _fourier_blocks(kernel: KernelGroup, product: GemmShape) -> int | None:
+def _count_in_blocks(kernel: KernelGroup, product: GemmShape) -> int | None:
     """Return the multiplies of the complex products, blocks that are not filled included, if grid
     and count fit: z has the points."""
     tile, grid = kernel.algorithm.tile, kernel.grid
     if not tile or not grid or grid[2] != product.batch or not kernel.products:
         return None
-    counted = kernel.multiplies / (prod(grid) * prod(tile[:2]) * COMPLEX)
-    steps = (step for step in (1, *DEPTH_STEPS) if distance(counted, up(product.k, step)) < EXACT)
-    step = next(steps, None)
+    step = _find_step(kernel.multiplies / (prod(grid) * prod(tile[:2]) * COMPLEX), product.k)
     if step is None:
         return None
-    cuts = (Tiling(product, sides, step=step) for sides in _sides(grid, tile, product.n))
+    cuts = (Tiling(product, sides, step=step) for sides in _find_sides(grid, tile, product.n))
     multiplies = {cut.multiplies * COMPLEX for cut in cuts}
     return multiplies.pop() if len(multiplies) == 1 else None

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, log, prod
 from statistics import median
 
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.evidence import (
+    KernelGroup,
+    RowEvidence,
+    count_launches,
+)
 from perfctl.orchestrator.ledger.causes.matching import fits_grids, splits_alike
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
@@ -19,6 +22,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     RuleInput,
     Same,
 )
+from perfctl.orchestrator.statistics import group_by
 
 RECURRENT = re.compile("lstm|gru|rnn", re.IGNORECASE)
 
@@ -94,11 +98,6 @@ class WholeStep:
         """Return the factor."""
         return self.facts.times
 
-    @property
-    def launched(self) -> int:
-        """Return the factor if the launches of all products show it; 1 if the counts do."""
-        return self.facts.number if self.facts.by_launches else 1
-
     def includes(self, evidence: RowEvidence) -> bool:
         """Return whether the row has the factor."""
         return not self.facts.of_gradients or evidence.row.direction != "forward"
@@ -107,11 +106,6 @@ class WholeStep:
         """Return the cause for the complete sweep; its rows have the factor."""
         variant = f"sweep, {self.reason}"
         return Cause("whole step", None, self.facts, (), self.confidence, variant)
-
-    def row_cause(self, case: RuleInput) -> Cause | None:
-        """Return the cause for one row."""
-        implies = Implies(is_stated=self.confidence != "plausible")
-        return case.propose("whole step", self.factor, self.facts, (), implies, self.reason)
 
 
 def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
@@ -127,7 +121,7 @@ def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> i
     if recurrent or not products:
         return None
     directions = {kernel.algorithm.direction for kernel in products}
-    launches, needed = sum(kernel.launches for kernel in products), products_needed(evidence)
+    launches, needed = count_launches(products), products_needed(evidence)
     if len(directions) == 1 and None not in directions and needed > evidence.calls:
         return None  # all of one gradient
     count = round(launches / needed)
@@ -138,7 +132,7 @@ def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> i
 
 def products_needed(evidence: RowEvidence) -> int:
     """Return the estimated products of a step."""
-    return evidence.calls * max(sum(1 for call in evidence.row.calls if call.flops), 1)
+    return evidence.calls * max(sum(bool(call.flops) for call in evidence.row.calls), 1)
 
 
 def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:
@@ -210,7 +204,7 @@ def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Ca
         "extra calls",
         None if split else float(number),
         LaunchFacts(
-            launches=sum(kernel.launches for kernel in products),
+            launches=count_launches(products),
             needed=products_needed(evidence),
             launched=launched,
             number=number,
@@ -234,9 +228,7 @@ def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
     Silent    if a tenth of the rows disagree, or if N launches do 1/N of the work each.
     Fix       check the batch size, steps, gradient accumulation, and ranks.
     """
-    by_batch: dict[int, list[tuple[RuleInput, Sequence[Cause]]]] = defaultdict(list)
-    for case, causes in candidates:
-        by_batch[case.evidence.row.size].append((case, causes))
+    by_batch = group_by(candidates, lambda candidate: candidate[0].evidence.row.size)
     steps: dict[int, list[WholeStep]] = {}
     for batch, rows in by_batch.items():
         launched = _launched_steps(batch, [case.evidence for case, _ in rows])

@@ -30,6 +30,7 @@ from perfctl.orchestrator.estimate.flops.formulas import CONVOLUTIONS, LINEAR, l
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import Key
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
 from perfctl.records.run import Run
 
@@ -40,8 +41,6 @@ FP = tuple(instruction for path in PATHS.values() for instruction in path)
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
 """Families whose main kernels do the estimated multiply-adds; so may a kernel that no
 pattern fits."""
-
-_NO_COUNTS: Mapping[str, float] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -71,18 +70,16 @@ class KernelGroup:
         return self.name, self.grid
 
     def part(self, launches: float) -> KernelGroup:
-        """The same for some of its launches, which all count alike."""
+        """Return the group with some of its launches, which all count alike."""
         share = launches / self.launches
+        if share == 1:
+            return self
         counts = {name: value * share for name, value in self.counts.items()}
         flops, tensor = (
             figure if figure.value is None else replace(figure, value=figure.value * share)
             for figure in (self.flops, self.tensor)
         )
-        return (
-            self
-            if share == 1
-            else replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
-        )
+        return replace(self, launches=launches, counts=counts, flops=flops, tensor=tensor)
 
     @cached_property
     def main(self) -> bool:
@@ -174,9 +171,9 @@ class RowEvidence(LayerFacts):
         return sum(1 for call in self.row.calls if call.flops and not fused_only(call))
 
     def total(self, count: str) -> float | None:
-        """Sum of one raw count over the row's kernels; None when no kernel has it."""
-        found = [kernel.counts[count] for kernel in self.kernels if count in kernel.counts]
-        return sum(found) if found else None
+        """Return the sum of one raw count over the row's kernels; None when no kernel has it."""
+        counts = [kernel.counts[count] for kernel in self.kernels if count in kernel.counts]
+        return sum(counts) if counts else None
 
     @cached_property
     def product_kernels(self) -> tuple[KernelGroup, ...]:
@@ -210,42 +207,34 @@ class RowEvidence(LayerFacts):
     def unverified_shapes(self) -> tuple[Shape, ...]:
         """A convolution's gradient of its input is one with the channels exchanged; no measurement
         verified its grid."""
-        forward = self._convolution_with("grad_input")
-        return (forward.input_gradient,) if forward is not None and forward.same_size else ()
+        forwards = self._convolutions_with("grad_input")
+        return tuple(forward.input_gradient for forward in forwards if forward.same_size)
 
     @cached_property
     def filter_shapes(self) -> tuple[GemmShape, ...]:
         """A convolution's gradient of its filter sums over all outputs; no measurement verified its
         grid either."""
-        forward = self._convolution_with("grad_weight")
-        return () if forward is None else (forward.weight_gradient,)
+        return tuple(forward.weight_gradient for forward in self._convolutions_with("grad_weight"))
 
     @cached_property
     def works(self) -> tuple[Work, ...]:
         """What each estimated product computes, for the rules of counts/."""
-        forward = self.forward
-        if not isinstance(forward, ConvShape):
-            return tuple(Work(shape) for shape in self.shapes)
-        if self.row.direction == "forward":
-            return (Work(forward),)
-        works = []
-        if self._convolution_with("grad_input") is not None and self.image is not None:
-            height, width = self.image
+        works = [Work(shape) for shape in self.shapes]
+        for forward in self._convolutions_with("grad_input") if self.image else ():
+            height, width = self.image or (0, 0)
             shape = replace(forward.input_gradient, out_h=height, out_w=width)
             works.append(Work(shape, direction="grad_input", forward=forward))
         works += [
-            Work(weights, direction="grad_weight", forward=forward)
-            for weights in self.filter_shapes
+            Work(forward.weight_gradient, direction="grad_weight", forward=forward)
+            for forward in self._convolutions_with("grad_weight")
         ]
         return tuple(works)
 
-    def _convolution_with(self, gradient: str) -> ConvShape | None:
-        """Return the convolution of a row whose estimate has this gradient."""
-        forward = self.forward
-        if not isinstance(forward, ConvShape) or self.row.direction == "forward":
-            return None
-        is_wanted = any(call.direction == gradient and call.flops for call in self.row.calls)
-        return forward if is_wanted else None
+    def _convolutions_with(self, gradient: str) -> tuple[ConvShape, ...]:
+        """Return the convolution of a row whose estimate has this gradient; () for other rows."""
+        is_estimated = any(call.direction == gradient and call.flops for call in self.row.calls)
+        is_backward = self.row.direction != "forward" and is_estimated
+        return (self.forward,) if isinstance(self.forward, ConvShape) and is_backward else ()
 
 
 class EvidenceTable(dict[Place, RowEvidence]):
@@ -255,39 +244,40 @@ class EvidenceTable(dict[Place, RowEvidence]):
     @cached_property
     def network_order(self) -> Mapping[tuple[int, str], Sequence[RowEvidence]]:
         """(batch size, direction) -> rows in the network's order."""
-        rows: dict[tuple[int, str], list[RowEvidence]] = {}
-        for evidence in sorted(self.values(), key=lambda evidence: evidence.row.position):
-            rows.setdefault((evidence.row.size, evidence.row.direction), []).append(evidence)
-        return rows
+        rows = sorted(self.values(), key=lambda evidence: evidence.row.position)
+        return group_by(rows, lambda evidence: (evidence.row.size, evidence.row.direction))
+
+    @cached_property
+    def along_sweep(self) -> Mapping[tuple[str, str], Sequence[RowEvidence]]:
+        """(layer, direction) -> its rows with kernels, by batch size."""
+        rows = sorted(self.values(), key=lambda evidence: evidence.row.size)
+        with_kernels = (evidence for evidence in rows if evidence.kernels)
+        return group_by(with_kernels, lambda evidence: evidence.place[1:])
 
     @cached_property
     def _launches(self) -> Mapping[int, Mapping[str, int]]:
-        found: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        """Batch size -> layer -> how often it launched each of its products at least."""
+        launches: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for (batch, layer, _), evidence in self.items():
             for kernel in evidence.product_kernels:
                 times = kernel.launches / evidence.calls
-                found[batch][layer] = gcd(
-                    found[batch][layer], int(times) if times == int(times) else 1
-                )
-        return found
+                number = int(times) if times == int(times) else 1
+                launches[batch][layer] = gcd(launches[batch][layer], number)
+        return launches
 
     def launched(self, batch: int, layer: str) -> int:
-        """How often each product of the layers other than ``layer`` was launched at least; 1
-        without any."""
-        return (
-            gcd(
-                *(times for other, times in self._launches.get(batch, {}).items() if other != layer)
-            )
-            or 1
-        )
+        """Return how often each product of the layers other than ``layer`` was launched at least;
+        1 without any."""
+        launches = self._launches.get(batch, {})
+        return gcd(*(times for other, times in launches.items() if other != layer)) or 1
 
     @cached_property
     def positions(self) -> Mapping[Place, int]:
         """Index of each row in its list of ``network_order``."""
         return {
-            evidence.place: at
+            evidence.place: index
             for rows in self.network_order.values()
-            for at, evidence in enumerate(rows)
+            for index, evidence in enumerate(rows)
         }
 
 
@@ -296,57 +286,61 @@ Loose = Mapping[int, tuple[KernelGroup, ...]]
 say steps)."""
 
 
+def count_launches(kernels: Iterable[KernelGroup]) -> float:
+    """Return the launches of all these kernels per step."""
+    return sum(kernel.launches for kernel in kernels)
+
+
+def sum_products(kernels: Iterable[KernelGroup]) -> float:
+    """Return the FLOPs in multiply-adds of all these kernels."""
+    return sum(kernel.products for kernel in kernels)
+
+
+def sum_executed(kernels: Iterable[KernelGroup]) -> float:
+    """Return the FLOPs of all these kernels."""
+    return sum(kernel.executed for kernel in kernels)
+
+
 def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
-    """(evidence of each ledger row with estimated products or recomputation, kernels of no layer by
-    batch size)."""
-    found = EvidenceTable()
+    """Return the evidence of each ledger row with estimated products or recomputation, and the
+    kernels of no layer by batch size."""
+    table = EvidenceTable()
     loose = {}
-    seen = {}
+    batches = {}
     for batch in study.prepared_batches:
-        counting = batch.counting
+        counting, size = batch.counting, batch.batch or 1
         kernels = kernels_by_key(counting) if counting else {}
-        size = batch.batch or 1
         loose[size] = tuple(kernels.get(None, ()))
         ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
-        derived = isinstance(counting, DerivedRun)
-        run = counting.run if counting else None
-        narrowed = narrowed_to(run) if run and any(key is not None for key in kernels) else None
-        seen[size] = (
-            run,
-            derived,
-            kernels,
-            facts_by_layer(ops),
-            narrowed,
-            _left_out(run) if run else None,
-        )
+        narrowed = narrowed_to(counting.run) if counting and any(kernels) else None
+        batches[size] = counting, kernels, facts_by_layer(ops), narrowed
     for row in ledger.rows:
         if not row.layer or not (row.whole_paper or row.direction == "recompute"):
             continue
-        run, derived, kernels, facts, narrowed, left_out = seen[row.size]
-        profiled = narrowed is not None and inside(row.layer, narrowed)
+        counting, kernels, facts, narrowed = batches[row.size]
+        run = counting.run if counting else None
         evidence = RowEvidence(
             row,
             tuple(kernels.get((row.layer, row.direction), ())),
             run.report.environment if run else {},
             run.precision if run else None,
-            profiled,
-            left_out,
+            profiled=narrowed is not None and inside(row.layer, narrowed),
+            left_out=_describe_left_out(run) if run else None,
             ncu=(run.profiler_version or run.report.tool_version) if run else None,
             ours=run is not None and run.origin == "measured",
             mode=run.mode if run else None,
-            derived=derived,
+            derived=isinstance(counting, DerivedRun),
             **vars(facts.get(row.layer, LayerFacts())),
         )
-        found[evidence.place] = evidence
-    return found, loose
+        table[evidence.place] = evidence
+    return table, loose
 
 
-def _left_out(run: Run) -> str | None:
+def _describe_left_out(run: Run) -> str | None:
+    """Return why kernels that ran may be missing; None if none are."""
     if run.status != "ok":
-        return (
-            f"the {run.profiler} run is "
-            f"{run.status}{': ' + run.reason.rstrip('.') if run.reason else ''}"
-        )
+        reason = f": {run.reason.rstrip('.')}" if run.reason else ""
+        return f"the {run.profiler} run is {run.status}{reason}"
     filters = run.report.environment.get("ncu:left_out")
     return f"ncu excluded launches ({filters})" if filters else None
 
@@ -359,21 +353,17 @@ class _Read(NamedTuple):
 
 
 def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
-    """Kernels of each (layer, direction), launches of one name and grid together; None: of
-    no layer."""
+    """Return the kernels of each (layer, direction), launches of one name and grid together; None:
+    of no layer."""
     sms = sm_count(run.run)
     # derived counts are one object for all launches that have them in common
-    known: dict[int, _Read] = {}
-    values: dict[int, _Read] = {}
-    for launch, found in run.values.items():
-        if (read := known.get(id(found))) is None:
-            whole = (
-                found
-                if all(name.endswith(".sum") for name in found)
-                else with_counts(found, sms)[0]
-            )
-            read = known[id(found)] = _Read(whole, _raw(whole))
-        values[launch] = read
+    reads: dict[int, _Read] = {}
+    for counts in run.values.values():
+        if id(counts) not in reads:
+            has_sums_only = all(name.endswith(".sum") for name in counts)
+            sums = counts if has_sums_only else with_counts(counts, sms)[0]
+            reads[id(counts)] = _Read(sums, _name_counts(sums))
+    values = {launch: reads[id(counts)] for launch, counts in run.values.items()}
     groups: dict[Key | None, dict[tuple[str, Grid | None], list[int]]] = defaultdict(
         lambda: defaultdict(list)
     )
@@ -389,79 +379,93 @@ def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
             clusters.setdefault((kernel.name, grid), (kernel.cluster_x, kernel.cluster_y or 1))
     return {
         key: [
-            replace(_group(name, grid, launches, run, values), cluster=clusters[name, grid])
-            if (name, grid) in clusters
-            else _group(name, grid, launches, run, values)
-            for (name, grid), launches in found.items()
+            _make_group(name, grid, clusters.get((name, grid)), launches, run, values)
+            for (name, grid), launches in by_name.items()
         ]
-        for key, found in groups.items()
+        for key, by_name in groups.items()
     }
 
 
-def _group(
+def _make_group(
     name: str,
     grid: Grid | None,
+    cluster: tuple[int, int] | None,
     launches: list[int],
     run: PreparedRun,
     values: Mapping[int, _Read],
 ) -> KernelGroup:
     steps = run.steps or 1
-    flops = run.flops
-    if not any(launch in values or launch in flops for launch in launches):
-        return _uncounted(name, grid, len(launches) / steps)
+    reads = [values[launch] for launch in launches if launch in values]
+    flops = [run.flops[launch] for launch in launches if launch in run.flops]
+    if not reads and not flops:
+        return _make_uncounted(name, grid, cluster, len(launches) / steps)
     counts: dict[str, float] = {}
-    half = 2
-    if read := [values[launch] for launch in launches if launch in values]:
-        for one in read:
-            for count, value in one.raw.items():
-                counts[count] = counts.get(count, 0.0) + value / steps
-        half = half_weights(
-            read[0].values, run.run.profiler_version or run.run.report.tool_version
-        )["hfma"]
-    known = [flops[launch] for launch in launches if launch in flops]
-    total = total_of([item.total for item in known], divide_by=steps)
-    tensor = total_of([item.tensor for item in known], divide_by=steps)
+    for read in reads:
+        for count, value in read.raw.items():
+            counts[count] = counts.get(count, 0.0) + value / steps
     derived = run.derived if isinstance(run, DerivedRun) else {}
-    rules = dict.fromkeys(derived[launch].rule for launch in launches if launch in derived)
-    algorithm, per_step = recognise(name), len(launches) / steps
-    return KernelGroup(name, algorithm, grid, per_step, counts, total, tensor, half, tuple(rules))
+    version = run.run.profiler_version or run.run.report.tool_version
+    return KernelGroup(
+        name,
+        recognise(name),
+        grid,
+        len(launches) / steps,
+        counts,
+        total_of([item.total for item in flops], divide_by=steps),
+        total_of([item.tensor for item in flops], divide_by=steps),
+        half_weights(reads[0].values, version)["hfma"] if reads else 2,
+        tuple(dict.fromkeys(derived[launch].rule for launch in launches if launch in derived)),
+        cluster,
+    )
 
 
 @lru_cache(maxsize=8192)
-def _uncounted(name: str, grid: Grid | None, per_step: float) -> KernelGroup:
-    """Batch sizes of a sweep have most of these in common."""
-    nothing = total_of(())
-    return KernelGroup(name, recognise(name), grid, per_step, _NO_COUNTS, nothing, nothing)
+def _make_uncounted(
+    name: str, grid: Grid | None, cluster: tuple[int, int] | None, launches: float
+) -> KernelGroup:
+    """Return a group without counts; batch sizes of a sweep have most of these in common."""
+    return KernelGroup(
+        name,
+        recognise(name),
+        grid,
+        launches,
+        MappingProxyType({}),
+        total_of(()),
+        total_of(()),
+        cluster=cluster,
+    )
 
 
-def _raw(values: Mapping[str, float | None]) -> dict[str, float]:
-    found: dict[str, float] = {}
+def _name_counts(values: Mapping[str, float | None]) -> dict[str, float]:
+    """Return short names of counters -> their values, of those that have one."""
+    counts: dict[str, float] = {}
     for name, value in values.items():
         if value is None:
             continue
         head, _, tail = name.partition("_op_")
         if head.endswith("__sass_thread_inst_executed") and tail.endswith("_pred_on.sum"):
-            found[tail.removesuffix("_pred_on.sum")] = value
+            counts[tail.removesuffix("_pred_on.sum")] = value
         elif name.endswith("__" + PIPE_TENSOR):
-            found["pipe"] = value
+            counts["pipe"] = value
     if (operations := ops_path(values)) is not None:
-        found["ops_path"] = operations
-    return found
+        counts["ops_path"] = operations
+    return counts
 
 
 def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
-    """layer -> facts of its product in the forward pass, for layers that run exactly one,
+    """Return layer -> facts of its product in the forward pass, for layers that run exactly one,
     however often."""
-    found: dict[str, list[OpShape]] = defaultdict(list)
-    for op in ops:
-        if op.direction == "forward" and (
-            op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal")
-        ):
-            found[op.layer].append(op)
-    return {layer: _facts(op) for layer, (op, *others) in found.items() if not others}
+    products = (
+        op
+        for op in ops
+        if op.direction == "forward"
+        and (op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal"))
+    )
+    by_layer = group_by(products, lambda op: op.layer)
+    return {layer: _read_facts(op) for layer, (op, *others) in by_layer.items() if not others}
 
 
-def _facts(op: OpShape) -> LayerFacts:
+def _read_facts(op: OpShape) -> LayerFacts:
     """Return the facts of a convolution, a Linear layer, or attention with a causal mask."""
     source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
     if op.op in LINEAR:

@@ -4,7 +4,7 @@ runs again among them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 
@@ -12,7 +12,7 @@ from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.counts.kernels.short_names import spoken
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
+from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, count_launches
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
 from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, WorkFacts
 from perfctl.orchestrator.ledger.causes.rule import (
@@ -23,6 +23,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     RuleInput,
     Same,
 )
+from perfctl.orchestrator.statistics import group_by
 
 GRADIENTS = ("grad_input", "grad_weight")
 ONE_PRODUCT_FAMILIES = {"conv", "winograd", "gemm", "fft", "depthwise"}
@@ -74,10 +75,6 @@ def _gradient_kernels(case: RuleInput) -> tuple[KernelGroup, ...]:
 def _computes(kernel: KernelGroup, flops: float) -> bool:
     """Return whether each launch of the kernel executes about the FLOPs of one gradient."""
     return kernel.products > 0 and abs(log(kernel.products / kernel.launches / flops)) < CLOSE
-
-
-def _launches(kernels: Sequence[KernelGroup]) -> float:
-    return sum(kernel.launches for kernel in kernels)
 
 
 def gradient_missing(case: RuleInput) -> Cause | None:
@@ -133,7 +130,7 @@ def needless_gradient(case: RuleInput) -> Cause | None:
     named = [kernel for kernel in products if kernel.algorithm.direction == "grad_input"]
     if set(estimates) != {"grad_weight"} or not named or len(named) == len(products):
         return None
-    own = estimates["grad_weight"]
+    estimated = estimates["grad_weight"]
     batch, layer, direction = case.evidence.place
     if any(
         place[0] == batch
@@ -147,11 +144,11 @@ def needless_gradient(case: RuleInput) -> Cause | None:
     ):
         return None  # the kernel is that of another layer, which lacks it
     implies = Implies(
-        flops=Same(named[0].products, own, CLOSE),
-        launches=Same(_launches(named), 1),
-        gradients_only=named[0].products / own,
+        flops=Same(named[0].products, estimated, CLOSE),
+        launches=Same(count_launches(named), 1),
+        gradients_only=named[0].products / estimated,
     )
-    return case.propose("needless gradient", 2.0, FlopsFacts(own), named, implies)
+    return case.propose("needless gradient", 2.0, FlopsFacts(estimated), named, implies)
 
 
 def gradient_trials(case: RuleInput) -> Cause | None:
@@ -163,13 +160,11 @@ def gradient_trials(case: RuleInput) -> Cause | None:
     Silent    if cudnn.benchmark was off, or one kernel was launched twice.
     Fix       warm up outside of the profiled steps, or turn it off.
     """
-    estimates = _estimates(case)
-    by_direction: dict[str, list[KernelGroup]] = defaultdict(list)
-    for kernel in _gradient_kernels(case):
-        by_direction[kernel.algorithm.direction or ""].append(kernel)
+    estimates, products = _estimates(case), _gradient_kernels(case)
+    by_direction = group_by(products, lambda kernel: kernel.algorithm.direction or "")
     if not estimates or set(by_direction) != set(estimates):
         return None
-    runs = {direction: _launches(kernels) for direction, kernels in by_direction.items()}
+    runs = {direction: count_launches(kernels) for direction, kernels in by_direction.items()}
     repeated = [direction for direction, count in runs.items() if count > 1]
     if not repeated or any(len(by_direction[direction]) == 1 for direction in repeated):
         return None
@@ -185,7 +180,7 @@ def gradient_trials(case: RuleInput) -> Cause | None:
             weights=runs["grad_weight"] if "grad_weight" in repeated else None,
             both=len(repeated) == 2,
         ),
-        case.breakdown.products,
+        products,
         Implies(trials=True),
         "of gradients",
     )
@@ -241,7 +236,7 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
     if forward is None or not forward.paper or len(others) != 1 or "grad_input" not in estimates:
         return None
     (kernel,) = others
-    if named != set(estimates) or _launches(products) != len(estimates) + 1:
+    if named != set(estimates) or count_launches(products) != len(estimates) + 1:
         return None
     if kernel.algorithm.direction != "forward":
         return None

@@ -24,6 +24,7 @@ from perfctl.orchestrator.ledger.causes import (
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, Place, row_evidence
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
+    Implies,
     RuleInput,
     deviates,
     explained_share,
@@ -119,14 +120,14 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
     steps = call_rules.whole_steps(candidates)
     rows = {}
     for case, proposed in candidates:
-        step = [step for step in steps.get(case.evidence.row.size, ()) if case.ratio]
-        causes = confirm(case, _with_whole_steps(case, proposed, step))
+        common = steps.get(case.evidence.row.size, ()) if case.ratio else ()
+        causes = confirm(case, _with_whole_steps(case, proposed, common))
         unexplained = unexplained_share(ratio_of(case.evidence), causes)
         if causes or unexplained is not None:
             rows[case.evidence.place] = RowJudgement(causes, unexplained)
     sweep = (
         *window_rules.window_cause(window),
-        *(step.sweep_cause() for found in steps.values() for step in found),
+        *(step.sweep_cause() for common in steps.values() for step in common),
         *study_rules.times_flat(study, ledger, window),
         *window_rules.unattributed_fadds(table, loose),
         *study_rules.hand_estimates(study),
@@ -145,13 +146,12 @@ def _read_as_batch_of(window: window_rules.Window | None, table: EvidenceTable) 
     if window is None or window.batch is None or not window.places:
         return table
     return EvidenceTable(
-        (
-            place,
-            evidence.with_batch(window.batch)
+        {
+            place: evidence.with_batch(window.batch)
             if place in window.places or not evidence.kernels
-            else evidence,
-        )
-        for place, evidence in table.items()
+            else evidence
+            for place, evidence in table.items()
+        }
     )
 
 
@@ -162,17 +162,25 @@ def _with_whole_steps(
     steps = [step for step in steps if step.includes(case.evidence)]
     if not steps:
         return candidates
-    launched = prod(step.launched for step in steps)
+    launched = prod(step.facts.number for step in steps if step.facts.by_launches)
     again = (call_rules.extra_calls, call_rules.extra_gradients) if launched > 1 else ()
-    more = [cause for rule in again if (cause := rule(case, launched)) is not None]
-    own = [
-        cause
-        for cause in candidates
-        if cause.rule not in call_rules.RIVALS or cause.rule == "recomputation"
+    rivals = {*call_rules.RIVALS} - {"recomputation"}
+    proposed = [
+        *(cause for cause in candidates if cause.rule not in rivals),
+        *(rule(case, launched) for rule in again),
+        # last: if a half-filled tile fits as well, the cause of all rows stays
+        *(
+            case.propose(
+                "whole step",
+                step.factor,
+                step.facts,
+                implies=Implies(is_stated=step.confidence != "plausible"),
+                variant=step.reason,
+            )
+            for step in steps
+        ),
     ]
-    # last: if a half-filled tile fits as well, the cause of all rows stays
-    of_steps = (step.row_cause(case) for step in steps)
-    return [*own, *more, *(cause for cause in of_steps if cause is not None)]
+    return [cause for cause in proposed if cause is not None]
 
 
 def confirm(case: RuleInput, candidates: Iterable[Cause]) -> tuple[Cause, ...]:

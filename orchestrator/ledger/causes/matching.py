@@ -22,7 +22,13 @@ from perfctl.orchestrator.counts.kernels.grids import (
     tilings,
     up,
 )
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, Shape
+from perfctl.orchestrator.ledger.causes.evidence import (
+    KernelGroup,
+    RowEvidence,
+    Shape,
+    count_launches,
+    sum_products,
+)
 
 CLOSE = log(1.2)
 """Largest distance, as a logarithm, between predicted and counted multiplies of a forward
@@ -68,11 +74,6 @@ class PredictedProducts(NamedTuple):
     """FLOPs of further launches of the same products."""
     onto: float
     """FLOPs of sums onto what is in the output."""
-
-
-def launches_of(kernels: Sequence[KernelGroup]) -> float:
-    """Return the launches of all these kernels per step."""
-    return sum(kernel.launches for kernel in kernels)
 
 
 def distance(first: float, second: float) -> float:
@@ -130,14 +131,12 @@ def by_groups(kernel: KernelGroup, shape: Shape) -> Tiling | None:
         return None
     if kernel.algorithm.family != "conv":
         return None
-    tiling = Tiling(shape.product, tile[:2], step=tile[2])
+    tiling = _with_counted_step(Tiling(shape.product, tile[:2], step=tile[2]), kernel)
     if kernel.grid:
-        x, y, z = kernel.grid
-        if z != shape.groups or x * y != prod(tiling.blocks):
-            return None
-        return _with_counted_step(tiling, kernel)
-    tiling = _with_counted_step(tiling, kernel)
-    fits = kernel.multiplies and distance(kernel.multiplies, tiling.multiplies) <= EXACT
+        fits = kernel.grid[2] == shape.groups and prod(kernel.grid[:2]) == prod(tiling.blocks)
+    else:
+        counted = kernel.multiplies
+        fits = counted > 0 and distance(counted, tiling.multiplies) <= EXACT
     return tiling if fits else None
 
 
@@ -146,16 +145,16 @@ def _compiled(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     and count."""
     if not kernel.grid or not kernel.multiplies or getattr(shape, "groups", 1) != 1:
         return []
-    whole = product_of(shape)
+    gemm = product_of(shape)
     sides = (
         [side for side in INDUCTOR if side < 2 * size or side == INDUCTOR[0]]
-        for size in (whole.m, whole.n, whole.k)
+        for size in (gemm.m, gemm.n, gemm.k)
     )
-    candidates = (Tiling(whole, (m, n), step=step) for m, n, step in product(*sides))
+    candidates = (Tiling(gemm, (m, n), step=step) for m, n, step in product(*sides))
     fitting = {
         tiling.multiplies: tiling
         for tiling in candidates
-        if prod(tiling.blocks) * whole.batch == prod(kernel.grid)
+        if prod(tiling.blocks) * gemm.batch == prod(kernel.grid)
         and distance(kernel.multiplies, tiling.multiplies) < EXACT
     }
     return list(fitting.values()) if len(fitting) == 1 else []
@@ -191,7 +190,7 @@ def _scaled(kernel: KernelGroup, shape: Shape) -> Match | None:
     return min(matches, key=lambda item: item[0])[1] if matches else None
 
 
-def _matched(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> Match | None:
+def _match(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> Match | None:
     """Return what a shape asks of a kernel if its count fits that: the batch may be split over the
     launches."""
     if by_groups(kernel, shape) is None and (scaled := _scaled(kernel, shape)) is not None:
@@ -233,19 +232,15 @@ def from_grids(
     for kernel in products:
         if kernel.launches % calls or not kernel.launches or not kernel.products:
             continue
-        if kernel.launches == calls and (ruled := _ruled(kernel, open_works)) is not None:
-            work, tensor, rule = ruled
-            macs = (work.forward or work.shape).macs
-            base += (tensor - 2 * macs) * calls
-            onto += kernel.products - tensor * calls
-            rules.append(
-                f"{rule} (estimated {2 * macs:,})" + (f"; {calls} calls" if calls > 1 else "")
-            )
-            open_works.remove(work)
-            open_shapes = [shape for shape in open_shapes if shape != work.shape]
+        if kernel.launches == calls and (ruled := _find_ruled(kernel, open_works)) is not None:
+            base += (ruled.executed - ruled.estimated) * calls
+            onto += kernel.products - ruled.executed * calls
+            rules.append(ruled.rule + (f"; {calls} calls" if calls > 1 else ""))
+            open_works.remove(ruled.work)
+            open_shapes = [shape for shape in open_shapes if shape != ruled.work.shape]
             continue
         for shape in open_shapes:
-            match = _matched(kernel, shape, int(kernel.launches) // calls, near)
+            match = _match(kernel, shape, int(kernel.launches) // calls, near)
             if match is None:
                 continue
             multiplies = match.tiling.multiplies
@@ -269,21 +264,28 @@ def from_rules(evidence: RowEvidence, products: Sequence[KernelGroup]) -> Predic
     if evidence.derived or len(products) != evidence.paper_products:
         return None
     for kernel in products:
-        ruled = _ruled(kernel, open_works) or _ruled(kernel, open_works, "ffma")
+        ruled = _find_ruled(kernel, open_works) or _find_ruled(kernel, open_works, "ffma")
         if kernel.launches != evidence.calls or ruled is None:
             return None
-        work, executed, rule = ruled
-        flops += executed * kernel.launches
-        rules.append(f"{rule} (estimated {2 * (work.forward or work.shape).macs:,})")
-        open_works.remove(work)
+        flops += ruled.executed * kernel.launches
+        rules.append(ruled.rule)
+        open_works.remove(ruled.work)
     return PredictedProducts(flops, tuple(rules), 0.0, 0.0)
 
 
-def _ruled(
+class RuledProduct(NamedTuple):
+    """A product of which a rule of counts/ gives exactly what was counted; FLOPs of one launch."""
+
+    work: Work
+    executed: float
+    estimated: int
+    rule: str
+
+
+def _find_ruled(
     kernel: KernelGroup, works: Sequence[Work], path: str = "tensor"
-) -> tuple[Work, float, str] | None:
-    """Return the work of which a rule of counts/ gives exactly what was counted on tensor cores, or
-    as FFMA, those FLOPs of one launch, and the rule's arithmetic.
+) -> RuledProduct | None:
+    """Return the product whose derived FLOPs are those counted on tensor cores, or as FFMA.
 
     Tiles, clusters, channels filled up and parts of the sum are then known. All multiply-adds of
     FFMA beside tensor cores are the epilogue's.
@@ -293,9 +295,11 @@ def _ruled(
     launch = Launch(kernel.name, kernel.grid, cluster=kernel.cluster)
     for work in works if total and kernel.algorithm.tensor_core is is_tensor else ():
         derived = derive(launch, work)
-        one = None if derived is None else derived.tensor if is_tensor else derived.ffma
-        if derived and one and total and abs(one * kernel.launches / total - 1) < WHOLE:
-            return work, one if is_tensor else 2 * one, derived.rule
+        count = None if derived is None else derived.tensor if is_tensor else derived.ffma
+        if derived and count and total and abs(count * kernel.launches / total - 1) < WHOLE:
+            estimated = 2 * (work.forward or work.shape).macs
+            rule = f"{derived.rule} (estimated {estimated:,})"
+            return RuledProduct(work, count if is_tensor else 2 * count, estimated, rule)
     return None
 
 
@@ -320,13 +324,14 @@ def sums_inside(kernel: KernelGroup, shapes: Sequence[Shape]) -> float:
     """
     added = kernel.counts.get("fadd", 0) / kernel.launches
     for shape in shapes if kernel.algorithm.tile and kernel.grid and added else ():
-        cut = next(iter(tiled(kernel, shape)), None) if isinstance(shape, GemmShape) else None
-        if cut is None or cut.parts < 2:
+        fitting = tiled(kernel, shape) if isinstance(shape, GemmShape) else []
+        if not fitting or fitting[0].parts < 2:
             continue
-        own = (slices_of(kernel.name) - 1) * cut.parts * cut.values
+        cut = fitting[0]
+        slices = (slices_of(kernel.name) - 1) * cut.parts * cut.values
         outputs = cut.shape.batch * cut.shape.m * cut.shape.n
         for parts, values in product((cut.parts - 1, cut.parts), (cut.values, outputs)):
-            if abs(added - own - parts * values) <= WHOLE * added:
+            if abs(added - slices - parts * values) <= WHOLE * added:
                 return parts * values * kernel.launches
     return 0.0
 
@@ -341,7 +346,9 @@ def _grid_results(evidence: RowEvidence) -> list[bool]:
     """Return, for each pair of a product's grid and a shape with a formula, whether they agree. A
     kernel that a rule of counts/ gives exactly agrees, whatever its grid."""
     works = () if evidence.derived else evidence.works
-    ruled = [kernel for kernel in evidence.product_kernels if _ruled(kernel, works) is not None]
+    ruled = [
+        kernel for kernel in evidence.product_kernels if _find_ruled(kernel, works) is not None
+    ]
     predictions = [
         predict_tiles(kernel.algorithm, kernel.grid, shape)
         for kernel in evidence.product_kernels
@@ -386,19 +393,19 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
         return frozenset()
     named = {kernel.algorithm.tile[:2] for kernel in products if kernel.algorithm.tile}
     tiles = {pair for m, n in named for pair in ((m, n), (n, m))} or set(product(TILES, TILES))
-    whole = product_of(evidence.forward)
-    depth = evidence.paper / (whole.m * whole.n)
-    counted = sum(kernel.products for kernel in products)
+    gemm = product_of(evidence.forward)
+    depth = evidence.paper / (gemm.m * gemm.n)
+    counted = sum_products(products)
     if not depth or not counted:
         return frozenset()
     needed = evidence.calls * max(evidence.paper_products, 1)
-    areas = {counted / depth / parts for parts in (1, max(launches_of(products) / needed, 1))}
+    areas = {counted / depth / parts for parts in (1, max(count_launches(products) / needed, 1))}
     # padded to steps, too
-    areas = {area * whole.k / up(whole.k, step) for area in areas for step in (1, *DEPTH_STEPS, 64)}
+    areas = {area * gemm.k / up(gemm.k, step) for area in areas for step in (1, *DEPTH_STEPS, 64)}
     return frozenset(
         (m, n)
         for m, n in tiles
-        if any(distance(area, up(whole.m, m) * up(whole.n, n)) < EXACT for area in areas)
+        if any(distance(area, up(gemm.m, m) * up(gemm.n, n)) < EXACT for area in areas)
     )
 
 
@@ -407,38 +414,32 @@ def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: 
     grid, tile, or any usual tile."""
     for kernel in products:
         for shape in (*evidence.shapes, *evidence.unverified_shapes):
-            part = _part_of(shape, parts)
-            fits_whole, fits_part = (
-                bool(kernel.grid) and _fits_grid_and_count(kernel, one) for one in (shape, part)
+            fits, part_fits = (
+                any(
+                    not kernel.multiplies or distance(kernel.multiplies, tiling.multiplies) < CLOSE
+                    for tiling in (tiled(kernel, candidate) if kernel.grid else ())
+                )
+                for candidate in (shape, _part_of(shape, parts))
             )
-            if fits_part or (not fits_whole and _fills_alike(kernel, shape, parts)):
+            if part_fits or (not fits and _fills_alike(kernel, shape, parts)):
                 return True
     if evidence.row.direction == "forward":
         return False
     # a weight's gradient is a sum over the batch
-    sums = [
-        shape
-        for shape in (*evidence.shapes, *evidence.filter_shapes)
-        if isinstance(shape, GemmShape)
-    ]
-    if any(_needs_as_many(shape.k, parts, step) for shape in sums for step in DEPTH_STEPS):
-        return True
-    if any(
+    shapes = (*evidence.shapes, *evidence.filter_shapes)
+    sums = [shape for shape in shapes if isinstance(shape, GemmShape)]
+    lengths = [(shape.k, step) for shape in sums for step in DEPTH_STEPS]
+    if isinstance(evidence.forward, ConvShape):  # the filter's gradient, by its channels
+        lengths += [
+            (evidence.forward.out_channels, size)
+            for kernel in products
+            for size in (kernel.algorithm.tile[:2] if kernel.algorithm.tile else TILES)
+        ]
+    return any(
+        ceil(length / step) == ceil(length / parts / step) for length, step in lengths
+    ) or any(
         _fills_alike(kernel, shape, parts, of_sum=True) for kernel in products for shape in sums
-    ):
-        return True
-    # the filter's gradient, by its channels
-    forward = evidence.forward
-    return isinstance(forward, ConvShape) and any(
-        _needs_as_many(forward.out_channels, parts, size)
-        for kernel in products
-        for size in (kernel.algorithm.tile[:2] if kernel.algorithm.tile else TILES)
     )
-
-
-def _needs_as_many(length: int, parts: int, step: int) -> bool:
-    """Return whether one of ``parts`` parts of a length needs as many steps as all of it."""
-    return ceil(length / step) == ceil(length / parts / step)
 
 
 def _part_of(shape: Shape, parts: int) -> Shape:
@@ -448,28 +449,20 @@ def _part_of(shape: Shape, parts: int) -> Shape:
     return replace(shape, m=ceil(shape.m / parts))
 
 
-def _fits_grid_and_count(kernel: KernelGroup, shape: Shape) -> bool:
-    """Return whether each launch has the grid, and about the count, of the shape."""
-    return any(
-        not kernel.multiplies or distance(kernel.multiplies, tiling.multiplies) < CLOSE
-        for tiling in tiled(kernel, shape)
-    )
-
-
 def _fills_alike(kernel: KernelGroup, shape: Shape, parts: int, of_sum: bool = False) -> bool:
     """Return whether one of ``parts`` parts in complete tiles, its columns padded too, is about as
     much as the estimate of ``shape``."""
-    tile, whole = kernel.algorithm.tile, product_of(shape)
-    rows, cut = (whole.m, parts) if of_sum else (ceil(whole.m / parts), 1)
+    tile, gemm = kernel.algorithm.tile, product_of(shape)
+    rows, cut = (gemm.m, parts) if of_sum else (ceil(gemm.m / parts), 1)
     if kernel.algorithm.method in UNTILED:
-        return rows == whole.m
+        return rows == gemm.m
     steps = (tile[2],) if tile and tile[2] else (1, *DEPTH_STEPS)
-    depths = [whole.k / up(ceil(whole.k / cut), step) for step in steps]
+    depths = [gemm.k / up(ceil(gemm.k / cut), step) for step in steps]
     groups = shape.groups if isinstance(shape, ConvShape) else 1
     areas = (
-        (up(rows, m) * up(width, n), whole.m * width)
+        (up(rows, m) * up(width, n), gemm.m * width)
         for m, n in ((tile[:2], tile[1::-1]) if tile else product(TILES, WIDTHS))
-        for width in (whole.n, whole.n // groups)
+        for width in (gemm.n, gemm.n // groups)
     )
     return any(distance(area, paper * depth) < CLOSE for area, paper in areas for depth in depths)
 

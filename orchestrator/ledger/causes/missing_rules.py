@@ -3,7 +3,6 @@ kernels."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,10 +14,13 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
     Loose,
     RowEvidence,
+    count_launches,
+    sum_executed,
 )
 from perfctl.orchestrator.ledger.causes.row_rules import shared_kernel
 from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, RuleInput
 from perfctl.orchestrator.ledger.causes.tensor_rules import tensor_cores
+from perfctl.orchestrator.statistics import group_by
 
 METRICS = {
     path: f"smsp__sass_thread_inst_executed_op_{{{','.join(instructions)}}}_pred_on.sum"
@@ -156,8 +158,10 @@ def not_collected(case: RuleInput) -> Cause | None:
         kernel, more = next(iter(names))[:60], len(names) - 1
     elif 0 < counted.launches < counted.of_launches and not unread:
         variant = "for some launches"
-    elif any(kernel.flops.moves_constants for kernel in kernels) or _has_unread_products(case):
+    elif any(kernel.flops.moves_constants for kernel in kernels):
         return None
+    elif (tensor := tensor_cores(case)) is not None and tensor.variant != "executed":
+        return None  # tensor cores did the products, and their FLOPs were not counted
     else:
         figure = unread[0].flops if unread else counted
         variant, parts = "no value", figure.missing
@@ -180,12 +184,6 @@ def not_collected(case: RuleInput) -> Cause | None:
     )
 
 
-def _has_unread_products(case: RuleInput) -> bool:
-    """Return whether tensor cores did the products, and their FLOPs were not counted."""
-    tensor = tensor_cores(case)
-    return tensor is not None and tensor.variant != "executed"
-
-
 def nothing_counted(case: RuleInput) -> Cause | None:
     """Kernels ran with all their counters, and none of them executed a FLOP.
 
@@ -203,7 +201,7 @@ def nothing_counted(case: RuleInput) -> Cause | None:
         "nothing counted",
         None,
         NothingFacts(
-            sum(kernel.launches for kernel in evidence.kernels),
+            count_launches(evidence.kernels),
             evidence.paper,
             any(kernel.products for kernel in case.unattributed_kernels),
         ),
@@ -257,7 +255,7 @@ def _may_be_missing(outside: Sequence[KernelGroup], owed: float) -> bool:
     FLOPs, or not counted."""
     products = [kernel for kernel in outside if kernel.main]
     unknown = any(kernel.flops.value is None or kernel.flops.lower_bound for kernel in products)
-    executed = sum(kernel.executed for kernel in products)
+    executed = sum_executed(products)
     return bool(products) and (unknown or executed >= MISSING_SHARE_MIN * owed)
 
 
@@ -269,44 +267,52 @@ def directions_missing(table: EvidenceTable, loose: Loose) -> list[Cause]:
     Silent    if no row lacks its kernels.
     Fix       that of the rows.
     """
-    missing: dict[str, list[RowEvidence]] = defaultdict(list)
-    for evidence in table.values():
-        direction = evidence.row.direction
-        case = RuleInput(evidence, table, loose.get(evidence.row.size, ()))
-        if direction_missing(case) is not None:
-            missing["backward" if direction in BACKWARD else direction].append(evidence)
-    return [_missing(direction, rows, table, loose) for direction, rows in missing.items()]
+    missing = [
+        evidence
+        for evidence in table.values()
+        if direction_missing(RuleInput(evidence, table, loose.get(evidence.row.size, ())))
+    ]
+    by_direction = group_by(
+        missing,
+        lambda evidence: (
+            "backward" if evidence.row.direction in BACKWARD else evidence.row.direction
+        ),
+    )
+    return [
+        _join_missing(direction, rows, table, loose) for direction, rows in by_direction.items()
+    ]
 
 
-def _missing(
+def _join_missing(
     direction: str, missing: Sequence[RowEvidence], table: EvidenceTable, loose: Loose
 ) -> Cause:
     batch = max(evidence.row.size for evidence in missing)
     missing = [evidence for evidence in missing if evidence.row.size == batch]
     rows = [evidence for evidence in table.values() if evidence.row.size == batch]
     layers = tuple(dict.fromkeys(evidence.row.layer for evidence in missing))
-    backward = direction == "backward"
+    backward, left_out = direction == "backward", missing[0].left_out
     in_backward = {evidence.row.layer for evidence in rows if evidence.row.direction in BACKWARD}
-    left_out = missing[0].left_out
-    is_all = backward and set(layers) >= in_backward
     (_, first_layer) = min((evidence.row.position, evidence.row.layer) for evidence in rows)
-    is_first = backward and not is_all and layers == (first_layer,)
+    scope = "outside"
+    if backward and not left_out and in_backward.issubset(layers):
+        scope = "all"
+    elif backward and not left_out and layers == (first_layer,):
+        scope = "first"
     outside = loose.get(batch, ())
-    owed = sum(evidence.paper for evidence in missing)
+    owed, executed = sum(evidence.paper for evidence in missing), sum_executed(outside)
     state = _find_reason(missing[0], outside, owed)
     if state in ("in backward", "outside"):
-        state = "all" if is_all else "first" if is_first else "outside"
-    executed = sum(kernel.executed for kernel in outside)
+        state = scope
     facts = MissingFacts(
         left_out,
         _find_reason(missing[0], outside, missing[0].paper),
         owed,
         direction=direction.capitalize(),
-        layers=() if is_all and not left_out else layers[:LAYERS_LISTED_MAX],
-        more=len(layers) > LAYERS_LISTED_MAX and not (is_all and not left_out),
-        is_all=is_all and not left_out,
-        is_first=is_first and not left_out,
-        is_other=bool(left_out) or not (is_all or is_first),
+        layers=() if scope == "all" else layers[:LAYERS_LISTED_MAX],
+        more=len(layers) > LAYERS_LISTED_MAX and scope != "all",
+        is_all=scope == "all",
+        is_first=scope == "first",
+        is_other=scope == "outside",
         backward=backward,
         batch=batch,
         share=owed / sum(evidence.paper for evidence in rows),

@@ -11,9 +11,15 @@ from math import gcd, log
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.counts.kernels.short_names import shorten, spoken
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.ledger.causes.breakdown import breakdown, of_another_layer
+from perfctl.orchestrator.ledger.causes.breakdown import breakdown, is_of_another_layer
 from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, products_needed
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.evidence import (
+    KernelGroup,
+    RowEvidence,
+    count_launches,
+    sum_executed,
+    sum_products,
+)
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
@@ -143,30 +149,22 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     parts, several = case.breakdown, case.breakdown.several
     if not several or not parts.paper:
         return None
-    names = ", ".join(shorten(kernel.name for kernel in several).values())
-    if evidence.row.counted.lower_bound:
-        return case.propose(
-            "several algorithms",
-            None,
-            AlgorithmFacts(len(several), names),
-            several,
-            Implies(is_counted=True, trials=True),
-            "partly counted",
-        )
-    rest = sum(kernel.executed for kernel in evidence.kernels if kernel not in several)
+    is_partial = evidence.row.counted.lower_bound
+    rest = sum_executed(kernel for kernel in evidence.kernels if kernel not in several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
     # a trial runs once: the number of launches that all layers have in common is another cause
     common = gcd(
         case.table.launched(*evidence.place[:2]),
         *(round(kernel.launches) for kernel in several),
     )
-    factor = (parts.base + rest + within) / parts.paper / (common or 1)
+    names = ", ".join(shorten(kernel.name for kernel in several).values())
     return case.propose(
         "several algorithms",
-        factor,
+        None if is_partial else (parts.base + rest + within) / parts.paper / (common or 1),
         AlgorithmFacts(len(several), names),
         several,
-        Implies(trials=True),
+        Implies(is_counted=is_partial, trials=True),
+        "partly counted" if is_partial else "",
     )
 
 
@@ -235,7 +233,7 @@ def derived_tiles(case: RuleInput) -> Cause | None:
     if not evidence.derived or not evidence.paper or tile_padding(case) is not None:
         return None
     calls = sum(call.calls for call in evidence.row.calls if call.flops)
-    launched = sum(kernel.launches for kernel in kernels)
+    launched = count_launches(kernels)
     done = 2 * (evidence.total("ffma") or 0) + (evidence.total("ops_path") or 0)
     # three TF32 products for each of fp32 are another cause
     is_thrice = bool(kernels) and all(THRICE.search(kernel.name) for kernel in kernels)
@@ -254,7 +252,7 @@ def _has_estimated_count(evidence: RowEvidence) -> bool:
         kernel.algorithm.family in ("winograd", "fft") or SPARSE.search(kernel.name)
         for kernel in evidence.kernels
     )
-    launches = sum(kernel.launches for kernel in evidence.product_kernels)
+    launches = count_launches(evidence.product_kernels)
     return (
         not does_fewer
         and not evidence.left_out
@@ -318,7 +316,7 @@ def persistent(case: RuleInput) -> Cause | None:
         "persistent RNN",
         None,
         PersistentFacts(
-            sum(kernel.executed for kernel in kernels),
+            sum_executed(kernels),
             case.evidence.paper,
             executed=case.executed,
             kernel=spoken(kernels[0].name),
@@ -367,12 +365,12 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
     error = abs(log(parts.seen / parts.base))
     if not _may_transform(evidence):
         return None
-    others = any(of_another_layer(kernel, evidence.forward) for kernel in parts.products)
+    others = any(is_of_another_layer(kernel, evidence.forward) for kernel in parts.products)
     error_max = EXACT if forward and others else OTHER_LAYER_LOG_MIN
     multiplies, transforms = parts.base / parts.paper, parts.transforms / parts.paper
     runs = min((kernel.launches for kernel in parts.transforming), default=0) / evidence.calls
     # more launches of both, or a larger batch, are another cause
-    enough = sum(kernel.launches for kernel in parts.products) >= products_needed(evidence)
+    enough = count_launches(parts.products) >= products_needed(evidence)
     if (len(parts.products) == 1 if forward else enough) and error > CLOSE:
         transforms = multiplies * parts.transforms / parts.seen
     elif forward and runs > 1:
@@ -524,7 +522,7 @@ def shared_kernel(case: RuleInput) -> Cause | None:
 
 def _served_layers(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
     """Return the neighbors after ``owner`` whose estimates, added to its own, are its count."""
-    products = sum(kernel.products for kernel in owner.product_kernels)
+    products = sum_products(owner.product_kernels)
     if not owner.paper or products <= owner.paper * (1 + SAME_WORK_ERROR_MAX):
         return ()
     grids = from_grids(owner, owner.product_kernels)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import ceil, log
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
+from perfctl.orchestrator.ledger.causes.evidence import RowEvidence, sum_products
 from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
 from perfctl.orchestrator.ledger.causes.rule import (
     UNSTATED,
@@ -53,16 +53,6 @@ class SwapFacts(Facts):
     other_layer: str
 
 
-def _attention_kernel(evidence: RowEvidence, *, tiled: bool = False) -> KernelGroup | None:
-    """Return the first attention kernel of the row; ``tiled``: the first that states its tile."""
-    kernels = (
-        kernel
-        for kernel in evidence.product_kernels
-        if kernel.algorithm.family == "attention" and (kernel.algorithm.tile or not tiled)
-    )
-    return next(kernels, None)
-
-
 def causal_mask(case: RuleInput) -> Cause | None:
     """A fused attention skips the tiles that the causal mask empties.
 
@@ -71,33 +61,26 @@ def causal_mask(case: RuleInput) -> Cause | None:
     Silent    if the tiles do not fill the square.
     Fix       none; the estimate counts the complete square.
     """
-    share, kernel = _causal_share(case.evidence), _attention_kernel(case.evidence, tiled=True)
-    if share is None or case.executed is None or not deviates(share) or kernel is None:
-        return None
-    rows, columns = case.evidence.causal or (0, 0)
-    m, n = (kernel.algorithm.tile or (1, 1, None))[:2]
-    return case.propose(
-        "causal mask",
-        share,
-        MaskFacts(rows, columns, m, n),
-        (kernel,),
-        Implies(),
+    kernels = (
+        kernel
+        for kernel in case.evidence.product_kernels
+        if kernel.algorithm.family == "attention" and kernel.algorithm.tile
     )
-
-
-def _causal_share(evidence: RowEvidence) -> float | None:
-    """Return the share of the square of scores in tiles that a causal mask leaves; None without
-    a mask or a stated tile."""
-    kernel = _attention_kernel(evidence, tiled=True)
-    if evidence.causal is None or kernel is None or kernel.algorithm.tile is None:
+    kernel, square = next(kernels, None), case.evidence.causal
+    if kernel is None or square is None or case.executed is None:
         return None
-    rows, columns = evidence.causal
-    m, n, _ = kernel.algorithm.tile
-    done = sum(
-        min(ceil((min((block + 1) * m, rows) + columns - rows) / n), ceil(columns / n))
-        for block in range(ceil(rows / m))
+    (rows, columns), (m, n) = square, (kernel.algorithm.tile or (1, 1))[:2]
+    if rows % m or columns % n:
+        return None
+    tiles = sum(
+        min(ceil(((block + 1) * m + columns - rows) / n), columns // n)
+        for block in range(rows // m)
     )
-    return done * m * n / (rows * columns) if rows % m == 0 and columns % n == 0 else None
+    share = tiles * m * n / (rows * columns)
+    if not deviates(share):
+        return None
+    facts = MaskFacts(rows, columns, m, n)
+    return case.propose("causal mask", share, facts, (kernel,), Implies())
 
 
 def groups_as_dense(case: RuleInput) -> Cause | None:
@@ -186,6 +169,6 @@ def skipped_border(case: RuleInput) -> Cause | None:
     depthwise = all(kernel.algorithm.family == "depthwise" for kernel in kernels)
     if evidence.row.direction != "forward" or not kernels or not depthwise:
         return None
-    executed = sum(kernel.products for kernel in kernels) / evidence.paper
+    executed = sum_products(kernels) / evidence.paper
     implies = Implies(flops=Same(executed, share, EXACT))
     return case.propose("skipped border", share, None, kernels, implies)

@@ -22,10 +22,11 @@ from perfctl.orchestrator.estimate.sheets.slips import (
 )
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, RowEvidence
 from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, deviates
-from perfctl.orchestrator.ledger.causes.window_rules import Window, is_constant, rows_along_sweep
+from perfctl.orchestrator.ledger.causes.window_rules import Window, is_constant
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.timing import HostTime, host_times
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 MORE_WORK_RATIO_MIN = 1.5
@@ -150,12 +151,12 @@ def _has_times(run: Run) -> bool:
 
 def _name_runs(runs: Sequence[Run]) -> str:
     """Return which runs these are, by tool: "ncu at batch 16 to 256"."""
-    by_tool: dict[str, set[int]] = defaultdict(set)
-    for run in runs:
-        tool = run.profiler if run.profiler != "none" else "runs without a profiler"
-        by_tool[tool].add(run.batch_size or 0)
+    by_tool = group_by(
+        runs, lambda run: run.profiler if run.profiler != "none" else "runs without a profiler"
+    )
     names = []
-    for tool, batches in by_tool.items():
+    for tool, of_tool in by_tool.items():
+        batches = {run.batch_size or 0 for run in of_tool}
         first, last = min(batches), max(batches)
         span = f" at batch {first}" + (f" to {last}" if last > first else "")
         names.append(f"{tool}{span if first else ''}")
@@ -170,11 +171,10 @@ def less_time_for_more(parts: Sequence[Study]) -> list[Cause]:
     Silent    for another batch size or precision.
     Fix       synchronize before each clock reading, or time with a profiler.
     """
-    timings: dict[tuple[str, str, int | None], list[tuple[Study, HostTime]]] = defaultdict(list)
-    for study in parts:
-        for item in host_times(study.runs):
-            if item.macs:
-                timings[item.layer, item.direction, item.run.batch_size].append((study, item))
+    timings = group_by(
+        ((study, item) for study in parts for item in host_times(study.runs) if item.macs),
+        lambda timing: (timing[1].layer, timing[1].direction, timing[1].run.batch_size),
+    )
     causes = []
     for (layer, direction, batch), items in timings.items():
         pairs = [
@@ -278,12 +278,11 @@ def _list_times(nanoseconds: Sequence[float]) -> str:
 
 
 def _kernel_times_flat(ledger: Ledger) -> list[Cause]:
-    times: dict[int, float] = defaultdict(float)
-    work: dict[int, float] = defaultdict(float)
-    for row in ledger.rows:
-        if row.time is not None and row.whole_paper:
-            times[row.size] += row.time.median
-            work[row.size] += row.whole_paper
+    timed = group_by(
+        (row for row in ledger.rows if row.time and row.whole_paper), lambda row: row.size
+    )
+    times = {size: sum(row.time.median for row in rows if row.time) for size, rows in timed.items()}
+    work = {size: sum(row.whole_paper or 0 for row in rows) for size, rows in timed.items()}
     if not is_constant(work.values(), times.values(), SAME_TIME_RATIO_MAX):
         return []
     low, high = min(times), max(times)
@@ -353,7 +352,7 @@ def algorithm_switches(table: EvidenceTable) -> list[Cause]:
     Fix       compare batch sizes on either side by time per sample.
     """
     causes = []
-    for group in rows_along_sweep(table).values():
+    for group in table.along_sweep.values():
         for before, after in pairwise(group):
             old, new = _algorithm_of(before), _algorithm_of(after)
             if old == new or old is None or new is None:

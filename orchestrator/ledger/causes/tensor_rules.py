@@ -91,15 +91,16 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     done = sum(kernel.tensor.value or 0 for kernel in kernels)
     if plain > DONE_SHARE_MIN and done <= DONE_SHARE_MIN * evidence.paper:
         return None
-    maths = [kernel.algorithm.math for kernel in kernels]
+    maths = (kernel.algorithm.math for kernel in kernels)
     math = next((math for math in maths if math in TENSOR_MATH), None)
     convolution = "Conv" in (evidence.row.kind or "")
     allowed = evidence.environment.get("tf32_conv" if convolution else "tf32_matmul")
     may_be_tf32 = evidence.precision in ("fp32", "tf32") and allowed == "on"
     tf32 = math == "tf32" or (math is None and may_be_tf32)
     error = abs((case.ratio or 0) - 1)
+    year = re.match(r"(\d{4})\.", evidence.ncu or "")
     is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.paper
-    types = sorted({str(math) for math in _maths(_tensor_kernels(evidence))})
+    types = {kernel.algorithm.math for kernel in _tensor_kernels(evidence)} - {None}
     return case.propose(
         "TF32" if tf32 else "tensor cores",
         1.0 if done else None,
@@ -112,17 +113,13 @@ def tensor_cores(case: RuleInput) -> Cause | None:
             ffma=plain if plain > DEVIATION_MIN else None,
             pipe=evidence.total("pipe"),
             complete=error <= COMPLETE_ERROR_MAX and not evidence.row.counted.lower_bound,
-            newer_ncu=_has_tensor_operations(evidence),
-            operand=types[0] if len(types) == 1 else "",
+            newer_ncu=year is not None and int(year[1]) >= NCU_TENSOR_OPERATIONS_YEAR_MIN,
+            operand=str(*types) if len(types) == 1 else "",
         ),
         kernels,
         UNSTATED if evidence.derived and is_short else COUNTED,
         "executed" if done else "not derived" if evidence.derived else "not counted",
     )
-
-
-def _maths(kernels: tuple[KernelGroup, ...]) -> set[str]:
-    return {kernel.algorithm.math for kernel in kernels if kernel.algorithm.math is not None}
 
 
 def _tensor_kernels(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
@@ -136,11 +133,6 @@ def _tensor_kernels(evidence: RowEvidence) -> tuple[KernelGroup, ...]:
             else kernel.tensor.value > 0
         )
     )
-
-
-def _has_tensor_operations(evidence: RowEvidence) -> bool:
-    year = re.match(r"(\d{4})\.", evidence.ncu or "")
-    return year is not None and int(year[1]) >= NCU_TENSOR_OPERATIONS_YEAR_MIN
 
 
 def three_tf32(case: RuleInput) -> Cause | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.counts.derived.records import Launch, Work
@@ -133,7 +133,7 @@ def find_window(table: EvidenceTable, loose: Loose) -> Window | None:
 def _window_of_rows(table: EvidenceTable) -> Window | None:
     constant: list[RowEvidence] = []
     proving, total = [0.0, 0.0], [0.0, 0.0]  # estimates, counts
-    for group in rows_along_sweep(table).values():
+    for group in table.along_sweep.values():
         estimates = [evidence.paper for evidence in group]
         counts = [sum(evidence.total(count) or 0 for count in COUNTS) for evidence in group]
         if not any(counts):
@@ -159,19 +159,22 @@ def _window_of_rows(table: EvidenceTable) -> Window | None:
     proof = next((match for match in matches if match.batch == batch), None)
     sizes = [evidence.row.size for evidence in constant]
     evidence = proof.evidence if proof else constant[0]
+    layer, direction = evidence.row.layer, evidence.row.direction
     facts = WindowFacts(
         name=evidence.row.name,
-        layer=evidence.row.layer,
+        layer=layer,
         first=min(sizes),
         last=max(sizes),
         fits=batch,
     )
-    places = frozenset(evidence.place for evidence in constant)
-    names = tuple(kernel.name for kernel in evidence.kernels)
-    row = (evidence.row.layer, evidence.row.direction)
-    if proof is None:
-        return Window(places, batch, facts, names, row, "row")
-    return Window(places, batch, proof.added_to(facts), names, row, "row with a batch")
+    return Window(
+        frozenset(evidence.place for evidence in constant),
+        batch,
+        proof.added_to(facts) if proof else facts,
+        tuple(kernel.name for kernel in evidence.kernels),
+        (layer, direction),
+        "row with a batch" if proof else "row",
+    )
 
 
 def _may_fill_the_same_tiles(group: Sequence[RowEvidence]) -> bool:
@@ -279,15 +282,6 @@ def _window_outside(table: EvidenceTable, loose: Loose) -> Window | None:
     facts = replace(match.added_to(facts), layer=row.layer, each=match.value / match.batch)
     variant = f"kernel of {match.count}"
     return Window(frozenset(), match.batch, facts, (name,), (row.layer, row.direction), variant)
-
-
-def rows_along_sweep(table: EvidenceTable) -> Mapping[tuple[str, str], Sequence[RowEvidence]]:
-    """Return (layer, direction) -> its rows with kernels, by batch size."""
-    rows: dict[tuple[str, str], list[RowEvidence]] = defaultdict(list)
-    for evidence in sorted(table.values(), key=lambda evidence: evidence.row.size):
-        if evidence.kernels:
-            rows[evidence.row.layer, evidence.row.direction].append(evidence)
-    return rows
 
 
 def _match_layers(

@@ -195,7 +195,7 @@ def timeline_findings(runs: Sequence[PreparedRun], steps: Steps) -> Iterator[Fin
     for verdict, run in worst([prepared.run for prepared in runs]):
         at = f" ({run_label(run)})" if len(runs) > 1 else ""
         finding = Finding(
-            f"{verdict.sentence.removesuffix('.')}{at}. {verdict.todo}",
+            f"{verdict.text}{at}. {verdict.todo}",
             "utilization",
             cause=verdict.rule,
         )

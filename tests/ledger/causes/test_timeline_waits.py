@@ -3,182 +3,238 @@ and when they are not."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts, worst
-from perfctl.orchestrator.ledger.causes.timeline.records import RunVerdict
+from perfctl.orchestrator.ingest.ingest import ingest
+from perfctl.orchestrator.ledger.causes.timeline.judge import worst
+from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Copy, Kernel, OpCall
-from perfctl.records.run import Run
-from tests.make import synthetic
-
-US = 1000
+from tests.make import kineto
+from tests.make.timelines import US, find_verdict, in_a_row, kernel, make_run, verdicts_of
 
 
-def row(count: int, length: int, gap: int, **what: Any) -> list[Kernel]:
-    """``count`` kernels of ``length`` us, one after the other, ``gap`` us apart."""
-    return [
-        Kernel(
-            number,
-            "gemm",
-            start_ns=number * (length + gap) * US,
-            duration_ns=length * US,
-            device_index=0,
-            stream=7,
-            correlation=number,
-            **what,
-        )
-        for number in range(count)
-    ]
-
-
-def run_of(kernels: list[Kernel], **changes: Any) -> Run:
-    return synthetic.foreign_run(
-        1, **({"profiler": "torch", "kernels": kernels, "ranges": []} | changes)
-    )
-
-
-def said(run: Run) -> dict[str, RunVerdict]:
-    return {verdict.rule: verdict for verdict in run_verdicts(run)}
+def row(count: int, length: int, gap: int, **more: Any) -> list[Kernel]:
+    return in_a_row(*[("gemm", length)] * count, gap=gap, **more)
 
 
 def test_a_step_of_short_kernels_far_apart_is_launch_bound_by_its_gaps() -> None:
-    found = said(run_of(row(50, length=10, gap=30)))["launch bound"]
-    assert found.share == pytest.approx(49 * 30 / (50 * 10 + 49 * 30))
-    assert (
-        "1.47 ms (74.6%)" in found.sentence
-        and "49 gaps" in found.sentence
-        and "CUDA graph" in found.todo
-    )
+    verdict = find_verdict("launch bound", row(50, length=10, gap=30))
+    assert verdict is not None
+    assert verdict.share == pytest.approx(49 * 30 / (50 * 10 + 49 * 30))
+    assert "1.47 ms (74.6%)" in verdict.sentence and "49 gaps" in verdict.sentence
+    assert "CUDA graph" in verdict.todo
 
 
-def test_kernels_that_follow_each_other_from_a_queue_are_not_launch_bound() -> None:
-    assert not run_verdicts(run_of(row(50, length=3, gap=1)))
+SHORT = row(50, length=10, gap=30)
+FILL = [Copy("DtoD", 8, (item.start_ns or 0) + 10 * US, 30 * US, None, 0, 7) for item in SHORT]
 
 
-def test_a_busy_step_with_a_small_gap_after_each_kernel_is_not_launch_bound() -> None:
-    assert not run_verdicts(run_of(row(50, length=47, gap=6)))
-
-
-@pytest.mark.parametrize(("length", "fires"), [(43, False), (39, True)])
-def test_gaps_of_less_than_a_fifth_of_the_step_are_not_launch_bound(
-    length: int, fires: bool
+@pytest.mark.parametrize(
+    ("kernels", "copies", "is_bound"),
+    [
+        pytest.param(row(50, length=3, gap=1), (), False, id="kernels from a queue"),
+        pytest.param(row(50, length=47, gap=6), (), False, id="a busy step"),
+        # 49 gaps of 10 us after 50 kernels: 18.6% of the time, and 20.1%
+        pytest.param(row(50, length=43, gap=10), (), False, id="less than a fifth"),
+        pytest.param(row(50, length=39, gap=10), (), True, id="a fifth"),
+        pytest.param([item._replace(correlation=1) for item in SHORT], (), False, id="one launch"),
+        pytest.param(row(50, length=10, gap=30, graph_id=4), (), False, id="a graph"),
+        pytest.param(row(50, length=10, gap=900), (), False, id="long waits"),
+        pytest.param(row(5, length=10, gap=30), (), False, id="few kernels"),
+        pytest.param(SHORT, tuple(FILL), False, id="copies fill gaps"),
+    ],
+)
+def test_gaps_of_launches_that_are_a_fifth_of_the_step_make_it_launch_bound(
+    kernels: list[Kernel], copies: tuple[Copy, ...], is_bound: bool
 ) -> None:
-    """49 gaps of 10 us after 50 kernels: 18.6% of the time with kernels of 43 us, 20.1% with
-    kernels of 39 us."""
-    assert (49 * 10 / (50 * length + 49 * 10) >= 0.2) is fires
-    assert ("launch bound" in said(run_of(row(50, length, gap=10)))) is fires
+    assert (find_verdict("launch bound", kernels, copies=copies) is not None) is is_bound
 
 
-def test_a_step_that_a_graph_launches_is_not_launch_bound() -> None:
-    graph = [kernel._replace(correlation=1) for kernel in row(50, length=10, gap=30)]
-    assert "launch bound" not in said(run_of(graph))
-    assert "launch bound" not in said(run_of(row(50, length=10, gap=30, graph_id=4)))
+TWO = [kernel(0, 100), kernel(300, 100)]
+"""The GPU is idle from 100 to 300 us."""
+BESIDE = [*TWO, kernel(50, 240, stream=8)]
+ITEM, WAIT, STREAM = (
+    "aten::_local_scalar_dense",
+    "cudaDeviceSynchronize",
+    "cudaStreamSynchronize",
+)
+BUILT_IN = (
+    "<built-in method item>\ntorch/_tensor.py(33): item\ntrain.py(12): step\ntrain.py(40): main"
+)
+INNER = "torch/cuda/__init__.py(1108): synchronize\ntrain.py(12): step"
+AT_12 = "The main place is train.py(12): step."
 
 
-def test_long_waits_between_few_kernels_are_not_launches() -> None:
-    assert "launch bound" not in said(run_of(row(50, length=10, gap=900)))
-    assert "launch bound" not in said(run_of(row(5, length=10, gap=30)))
+def call(name: str, start: int, end: int, stack: str | None = None) -> OpCall:
+    return OpCall(name, start * US, (end - start) * US, thread=1, stack=stack)
 
 
-def test_copies_fill_gaps() -> None:
-    kernels = row(50, length=10, gap=30)
-    copies = tuple(
-        Copy("DtoD", 8, (kernel.start_ns or 0) + 10 * US, 30 * US, None, 0, 7) for kernel in kernels
-    )
-    assert "launch bound" not in said(run_of(kernels, copies=copies))
+def copy(kind: str = "DtoH", start: int = 105, length: int = 5, memory: str | None = None) -> Copy:
+    return Copy(kind, 4, start * US, length * US, None, 0, 7, memory)
 
 
-def waiting(
-    step: int | None = None, stack: str | None = None, name: str = "aten::_local_scalar_dense"
-) -> OpCall:
-    """A call of the host from 95 to 125 us."""
-    return OpCall(name, 95 * US, 30 * US, step=step, stack=stack)
+READ = call(ITEM, 95, 125)
+FROM_HOST = (call("aten::copy_", 95, 125), call(STREAM, 104, 120))
 
 
-TWO = [
-    Kernel(0, "gemm", start_ns=0, duration_ns=100 * US, device_index=0),
-    Kernel(1, "gemm", start_ns=300 * US, duration_ns=100 * US, device_index=0),
-]
-TO_HOST = (Copy("DtoH", 4, 110 * US, 5 * US, None, 0, 7),)
-STACK = "<built-in method item>\ntorch/_tensor.py(33): item\ntrain.py(12): step\ntrain.py(40): main"
+@pytest.mark.parametrize(
+    ("calls", "copies", "done", "phrases", "todo"),
+    [
+        *(
+            pytest.param(
+                [call(name, 20, 110, INNER)],
+                (),
+                100,
+                [f"{name}, 1 time, 90.0 µs", "200 µs in total, 50.0% of 400 µs", AT_12],
+                "synchronize() and similar calls from the step",
+                id=name,
+            )
+            for name in (WAIT, STREAM, "cudaEventSynchronize", "hipDeviceSynchronize")
+        ),
+        pytest.param(
+            [call(STREAM, 20, 112)],
+            [copy()],
+            110,
+            [f"{STREAM} after a copy to the host, 1 time"],
+            "read it a step later",
+            id="a stream that ended with a copy to the host",
+        ),
+        pytest.param(
+            [call(STREAM, 20, 112)],
+            [copy("HtoD")],
+            110,
+            [f"{STREAM} after a copy from the host, 1 time"],
+            "pin_memory=True",
+            id="a stream that ended with a copy from the host",
+        ),
+        pytest.param(
+            [call(WAIT, 20, 112)], [copy()], 110, [f"{WAIT}, 1 time"], "", id="it waits for all"
+        ),
+        pytest.param(
+            [call(WAIT, 20, 110), call(WAIT, 140, 170)],
+            [copy("HtoD", 150, 10)],
+            160,
+            [f"{WAIT}, 2 times"],
+            "",
+            id="two waits before one kernel lose its gap once",
+        ),
+        pytest.param(
+            [call(ITEM, 95, 125, BUILT_IN)],
+            [copy(start=110)],
+            115,
+            [f"item() ({ITEM}), 1 time, 30.0 µs", AT_12],
+            "",
+            id="item()",
+        ),
+        pytest.param(
+            [READ], [copy()], 110, ["no Python stacks"], "", id="item() in a trace without stacks"
+        ),
+        pytest.param(
+            [READ, call(STREAM, 106, 120)],
+            [copy()],
+            110,
+            [f"item() ({ITEM}), 1 time, 30.0 µs"],
+            "",
+            id="the wait inside item() is counted once",
+        ),
+        *(
+            pytest.param(
+                FROM_HOST,
+                [copy("HtoD", memory=memory)],
+                110,
+                [f"{source} (aten::copy_), 1 time"],
+                todo,
+                id=f"a copy from {memory} memory",
+            )
+            for memory, source, todo in (
+                ("pageable", "a copy from pageable memory", "from pinned memory"),
+                ("pinned", "a blocking copy from pinned memory", "already pinned"),
+                (None, "a blocking copy from the host", "from pinned memory"),
+            )
+        ),
+    ],
+)
+def test_a_wait_of_the_host_costs_the_time_from_what_it_waited_for_to_the_next_kernel(
+    calls: Any, copies: Any, done: int, phrases: list[str], todo: str
+) -> None:
+    verdict = find_verdict("host sync", TWO, copies=tuple(copies), waiting_calls=tuple(calls))
+    assert verdict is not None and verdict.share == pytest.approx((300 - done) / 400)
+    assert all(phrase in verdict.sentence for phrase in phrases)
+    assert todo in verdict.todo
 
 
-def test_item_in_a_step_costs_the_time_until_the_next_kernel_and_names_the_users_frame() -> None:
-    found = said(run_of(TWO, copies=TO_HOST, waiting_calls=(waiting(stack=STACK),)))["host sync"]
-    assert found.share == pytest.approx((300 - 115) / 400), (
-        "from the end of the copy to the next kernel"
-    )
-    assert "item() (aten::_local_scalar_dense), 1 time, 30.0 µs" in found.sentence
-    assert found.sentence.endswith("The main place is train.py(12): step.")
+@pytest.mark.parametrize(
+    ("calls", "kernels", "copies"),
+    [
+        pytest.param(call(WAIT, 120, 130), TWO, (), id="the GPU was done"),
+        pytest.param(call(WAIT, 320, 410), TWO, (), id="the end of the capture"),
+        pytest.param(call(STREAM, 20, 110), BESIDE, (), id="another kernel runs"),
+        pytest.param(
+            call(WAIT, 20, 110), [TWO[0], kernel(5000, 100)], (), id="a pause of the host"
+        ),
+        pytest.param(READ, TWO, (), id="a value on the host"),
+        pytest.param(READ, TWO, (copy(start=200),), id="a copy after the call"),
+        pytest.param(READ, BESIDE, (copy(),), id="a value while another kernel runs"),
+        pytest.param(READ, TWO[:1], (copy(),), id="the last value of a capture"),
+    ],
+)
+def test_a_wait_without_an_idle_gpu_or_a_next_kernel_costs_nothing(
+    calls: OpCall, kernels: list[Kernel], copies: tuple[Copy, ...]
+) -> None:
+    assert find_verdict("host sync", kernels, copies=copies, waiting_calls=(calls,)) is None
 
 
-def test_without_stacks_the_verdict_says_so() -> None:
-    found = said(run_of(TWO, copies=TO_HOST, waiting_calls=(waiting(),)))["host sync"]
-    assert "no Python stacks" in found.sentence
-
-
-def test_reading_a_value_that_is_on_the_host_is_no_sync() -> None:
-    assert "host sync" not in said(run_of(TWO, copies=(), waiting_calls=(waiting(),)))
-    late = (TO_HOST[0]._replace(start_ns=200 * US),)
-    assert "host sync" not in said(run_of(TWO, copies=late, waiting_calls=(waiting(),))), (
-        "the copy did not block the call"
-    )
-
-
-def test_a_wait_while_the_gpu_goes_on_working_costs_nothing() -> None:
-    beside = [
-        *TWO,
-        Kernel(2, "gemm", start_ns=50 * US, duration_ns=240 * US, device_index=0, stream=8),
+def test_a_trace_with_stacks_names_the_line_that_synchronizes(tmp_path: Path) -> None:
+    events = [
+        kineto.event("python_function", "train.py(7): step", 0, 400),
+        kineto.launch(1, 1),
+        kineto.launch(190, 2),
+        kineto.event("cuda_runtime", WAIT, 20, 95, correlation=3),
+        kineto.kernel("gemm", 10, 100, correlation=1, device=0),
+        kineto.kernel("gemm", 300, 100, correlation=2, device=0),
     ]
-    assert "host sync" not in said(run_of(beside, copies=TO_HOST, waiting_calls=(waiting(),)))
+    (tmp_path / "t.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    assert not ingest(tmp_path / "t.json", tmp_path / "s.db").failed
+    with database.reading(tmp_path / "s.db") as connection:
+        (run,) = read.load(connection, read.run_ids(connection))
+    verdict = verdicts_of(run)["host sync"]
+    assert verdict.share == pytest.approx((300 - 110) / 390)
+    assert verdict.sentence.endswith("The main place is train.py(7): step.")
 
 
-def test_the_last_value_of_a_capture_costs_nothing() -> None:
-    assert "host sync" not in said(run_of(TWO[:1], copies=TO_HOST, waiting_calls=(waiting(),)))
+def reduce(start: int, length: int, ranks: int = 8) -> tuple[Kernel, Collective]:
+    """An all-reduce with its kernel on a stream of its own."""
+    operation = Collective("all_reduce", "0", ranks, 4096, "Float", start * US, length * US, None)
+    return kernel(start, length, "ncclDevKernel_AllReduce", stream=9), operation
 
 
-def talk(start: int, length: int, ranks: int = 8) -> Collective:
-    return Collective("all_reduce", "0", ranks, 4096, "Float", start * US, length * US, None)
+@pytest.mark.parametrize(
+    ("kernels", "communication", "share"),
+    [
+        pytest.param(TWO, reduce(50, 150), (150 - 50) / 400, id="partly covered"),
+        pytest.param(TWO, reduce(10, 80), None, id="covered"),
+        pytest.param(TWO, reduce(110, 150, ranks=1), None, id="one rank"),
+        pytest.param([], reduce(0, 50), None, id="collectives only"),
+    ],
+)
+def test_communication_is_exposed_for_what_no_other_kernel_covers(
+    kernels: list[Kernel], communication: tuple[Kernel, Collective], share: float | None
+) -> None:
+    launch, operation = communication
+    rule = "exposed communication of one rank"
+    verdict = find_verdict(rule, [*kernels, launch], collectives=(operation,))
+    assert (verdict is not None) is (share is not None)
+    if verdict is not None:
+        assert verdict.share == pytest.approx(share)
+        assert "100 µs of 150 µs" in verdict.sentence and "all_reduce" in verdict.sentence
 
 
-def nccl(start: int, length: int) -> Kernel:
-    return Kernel(
-        9,
-        "ncclDevKernel_AllReduce",
-        start_ns=start * US,
-        duration_ns=length * US,
-        device_index=0,
-        stream=9,
-    )
-
-
-def test_an_all_reduce_is_exposed_for_what_no_other_kernel_covers() -> None:
-    kernels = [*TWO, nccl(50, 150)]
-    found = said(run_of(kernels, collectives=(talk(50, 150),)))["exposed communication of one rank"]
-    assert found.share == pytest.approx((150 - 50) / 400)
-    assert "100 µs of 150 µs" in found.sentence and "all_reduce" in found.sentence
-
-
-def test_a_hidden_all_reduce_one_rank_and_a_report_of_collectives_alone_are_not_exposed() -> None:
-    hidden = [*TWO, nccl(10, 80)]
-    assert "exposed communication of one rank" not in said(
-        run_of(hidden, collectives=(talk(10, 80),))
-    )
-    alone = [*TWO, nccl(110, 150)]
-    assert "exposed communication of one rank" not in said(
-        run_of(alone, collectives=(talk(110, 150, ranks=1),))
-    )
-    assert "exposed communication of one rank" not in said(
-        run_of([nccl(0, 50)], collectives=(talk(0, 50),))
-    )
-
-
-def test_nothing_is_said_under_ncu_or_of_a_failed_run_and_the_worst_run_speaks() -> None:
-    slow = row(50, length=10, gap=30)
-    assert not run_verdicts(run_of(slow, profiler="ncu")) and not run_verdicts(
-        run_of(slow, status="failed")
-    )
-    slower = run_of(row(50, length=10, gap=90))
-    assert [run for _, run in worst([run_of(slow), slower])] == [slower]
+def test_runs_under_ncu_and_failed_ones_have_no_verdict_and_the_worst_run_is_named() -> None:
+    assert not verdicts_of(make_run(SHORT, profiler="ncu"))
+    assert not verdicts_of(make_run(SHORT, status="failed"))
+    slower = make_run(row(50, length=10, gap=90))
+    assert [run for _, run in worst([make_run(SHORT), slower])] == [slower]

@@ -8,7 +8,6 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from perfctl.orchestrator.estimate.flops.engine import parts_of
@@ -24,8 +23,9 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
     milliseconds,
     timeline,
 )
-from perfctl.orchestrator.ledger.usage.intervals import end_of, start_of
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.ranks import Activity
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import WAITS, Copy, OpCall
 from perfctl.records.run import Run
 
@@ -75,7 +75,7 @@ HOST_WAIT_SHARE_MIN = 0.02
 LONGEST_NS = 1_000_000
 """After a longer time without a kernel the host did something else: it loaded data, or wrote
 a checkpoint."""
-SAID = {
+READING = {
     "aten::_local_scalar_dense": "item() (aten::_local_scalar_dense)",
     "aten::nonzero": "nonzero() (aten::nonzero)",
     "aten::copy_": "a copy to the host (aten::copy_)",
@@ -138,7 +138,7 @@ def recomputed(run: Run) -> RunVerdict | None:
     )
     return RunVerdict(
         "recomputed forward",
-        f"{text}.",
+        text,
         share,
         "the estimated FLOPs of forward and backward",
         f"{AGAIN_TODO}.",
@@ -152,11 +152,11 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
     start = min(piece.start for piece in timeline.pieces)
     end = max(piece.end for piece in timeline.pieces)
     collectives = [
-        one
-        for one in report.collectives
-        if one.start_ns is not None
-        and start <= one.start_ns < end
-        and (one.group_size is None or one.group_size > 1)
+        collective
+        for collective in report.collectives
+        if collective.start_ns is not None
+        and start <= collective.start_ns < end
+        and (collective.group_size is None or collective.group_size > 1)
     ]
     activity = Activity(timeline.kernels, (), collectives)
     share = activity.exposed_ns / timeline.length
@@ -164,19 +164,19 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
     if share < WORK_SHARE_MIN or not activity.computing:
         return None
     by_name: dict[str, int] = defaultdict(int)
-    for one in collectives:
-        by_name[one.name] += one.exposed_ns or 0
+    for collective in collectives:
+        by_name[collective.name] += collective.exposed_ns or 0
     rank = "one rank" if report.rank is None else f"rank {report.rank}"
     text = (
         f"Exposed communication ({rank}): for {percent(share)} of the "
-        f"{milliseconds(timeline.length)} of {timeline.whole}, the GPU runs only collectives "
+        f"{milliseconds(timeline.length)} of {timeline.extent}, the GPU runs only collectives "
         f"({milliseconds(activity.exposed_ns)} of {milliseconds(activity.communication.length)} "
         f"of collectives; mostly {max(by_name, key=lambda name: by_name[name])}). This includes "
         "waiting for other ranks"
     )
     return RunVerdict(
         "exposed communication of one rank",
-        f"{text}.",
+        text,
         share,
         "the time of the steps",
         f"{TALK_TODO}.",
@@ -205,7 +205,7 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
     if share < LAUNCH_GAPS_SHARE_MIN or too_few:
         return None
     text = (
-        f"Launch bound: of the {milliseconds(timeline.length)} of {timeline.whole}, "
+        f"Launch bound: of the {milliseconds(timeline.length)} of {timeline.extent}, "
         f"{milliseconds(idle)} ({percent(share)}) is idle in {len(gaps):,} gaps of "
         f"{QUEUED_NS / 1000:g} to {LAUNCH_NS / 1000:g} µs between {len(kernels):,} kernels, which "
         "suggests that each ends before the host launches the next. A CUDA graph would save at "
@@ -215,7 +215,7 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
         text += ", less where the profiler itself slowed the launches"
     return RunVerdict(
         "launch bound",
-        f"{text}.",
+        text,
         share,
         "the time of the steps",
         f"{GRAPH_TODO}.",
@@ -228,12 +228,20 @@ def _find_launch_gaps(timeline: Timeline) -> list[int]:
     """Return lengths of the gaps that are launches, in ns; what follows a copy to the host is the
     wait of ``host_sync``."""
     to_host = {end_of(copy) for copy in timeline.copies if copy.kind == "DtoH"}
-    return [
-        after[0] - before[1]
-        for piece in timeline.pieces
-        for before, after in pairwise(timeline.busy(piece))
-        if QUEUED_NS < after[0] - before[1] <= LAUNCH_NS and before[1] not in to_host
-    ]
+    gaps = []
+    for piece in timeline.pieces:
+        copies = (
+            copy
+            for copy in timeline.copies
+            if end_of(copy) > piece.start and start_of(copy) < piece.end
+        )
+        busy = Intervals.of([*piece.kernels, *copies])
+        gaps += [
+            end - start
+            for start, end in busy.find_gaps(*busy.bounds)
+            if QUEUED_NS < end - start <= LAUNCH_NS and start not in to_host
+        ]
+    return gaps
 
 
 class Sync(NamedTuple):
@@ -255,36 +263,36 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
     nothing while the GPU works. If several calls precede one kernel, the last one counts.
     """
     syncs = sorted(_find_syncs(timeline), key=lambda sync: sync.done)
-    lost = _lost(timeline, syncs)
-    idle = sum(lost.values())
+    gaps = _find_idle(timeline, syncs)
+    idle = sum(gaps.values())
     share = idle / timeline.length
     if share < HOST_WAIT_SHARE_MIN:
         return None
     most = Counter(sync.what for sync in syncs).most_common(2)
     often = " and ".join(f"{name}, {count_things(count, 'time')}" for name, count in most)
     frames: dict[str, int] = defaultdict(int)
-    for index, ns in lost.items():
-        if (frame := users_frame(syncs[index].call.stack)) is not None:
+    for index, ns in gaps.items():
+        if (frame := find_user_frame(syncs[index].call.stack)) is not None:
             frames[frame] += ns
     if frames:
-        where = f"The main place is {max(frames, key=lambda frame: frames[frame])}."
+        location = f"The main place is {max(frames, key=lambda frame: frames[frame])}"
     elif timeline.run.report.tool == "nsys":
-        where = "nsys reports have no stacks that show the place."
+        location = "nsys reports have no stacks that show the place"
     else:
-        where = "The trace has no Python stacks (with_stack=True) that show the place."
+        location = "The trace has no Python stacks (with_stack=True) that show the place"
     waited = sum(sync.call.duration_ns or 0 for sync in syncs)
     text = (
-        f"Host sync: in {timeline.whole}, the host waits for the GPU in {often}, "
+        f"Host sync: in {timeline.extent}, the host waits for the GPU in {often}, "
         f"{milliseconds(waited)} in total. The GPU is then idle until the next launch, "
         f"{milliseconds(idle)} in total, {percent(share)} of {milliseconds(timeline.length)}. "
-        f"{where}"
+        f"{location}"
     )
     todos = dict.fromkeys(sync.todo for sync in syncs if sync.what in dict(most))
     todo = f"{'. '.join(todos)}."
     return RunVerdict("host sync", text, share, "the time of the steps", todo, step_share=share)
 
 
-def _lost(timeline: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
+def _find_idle(timeline: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
     """Return index of a call, the last one before a kernel -> ns from the end of what it waited for
     to that kernel."""
     kernels = timeline.kernels
@@ -299,8 +307,9 @@ def _lost(timeline: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
     return {index: ns for index, ns in gaps.items() if ns <= LONGEST_NS}
 
 
-def users_frame(stack: str | None) -> str | None:
-    """The innermost frame that is not PyTorch's own: "train.py(12): step"; None without one."""
+def find_user_frame(stack: str | None) -> str | None:
+    """Return the innermost frame that is not PyTorch's own: "train.py(12): step"; None without
+    one."""
     for frame in (stack or "").splitlines():
         if "(" in frame and not any(part in frame for part in _NOT_THE_USERS):
             return frame.strip()
@@ -312,25 +321,21 @@ def _find_syncs(timeline: Timeline) -> Iterator[Sync]:
     outside of these calls."""
     steps = {piece.step for piece in timeline.pieces}
     calls = [
-        call
-        for call in timeline.run.report.waiting_calls
-        if call.start_ns is not None and call.duration_ns is not None and call.step in steps
+        call for call in timeline.run.report.waiting_calls if is_timed(call) and call.step in steps
     ]
-    operators = [call for call in calls if call.name in SAID]
+    operators = [call for call in calls if call.name in READING]
     reads = _find_reads(timeline, operators)
     for copy, call in reads:
-        yield Sync(call, SAID[call.name], READ_TODO, end_of(copy))
+        yield Sync(call, READING[call.name], READ_TODO, end_of(copy))
     ends = sorted([*map(end_of, timeline.kernels), *map(end_of, timeline.copies)])
     copy_at = {end_of(copy): copy for copy in timeline.copies}
     reading = {id(call) for _, call in reads}
-    by_thread: dict[int | None, list[OpCall]] = defaultdict(list)
-    for operator in sorted(operators, key=start_of):
-        by_thread[operator.thread].append(operator)
+    by_thread = group_by(sorted(operators, key=start_of), lambda call: call.thread)
     for call in calls:
         last = bisect_right(ends, end_of(call)) - 1
         if call.name not in WAITS or last < 0 or ends[last] <= start_of(call):
             continue  # the GPU had done all before: nothing to wait for
-        of_thread = by_thread[call.thread]
+        of_thread = by_thread.get(call.thread, [])
         index = bisect_right(of_thread, start_of(call), key=start_of) - 1
         is_inside = index >= 0 and end_of(call) <= end_of(of_thread[index])
         outer = of_thread[index] if is_inside else None
@@ -340,10 +345,7 @@ def _find_syncs(timeline: Timeline) -> Iterator[Sync]:
 
 def _find_reads(timeline: Timeline, operators: Iterable[OpCall]) -> list[tuple[Copy, OpCall]]:
     """Return copies to the host, each with the innermost operator around it."""
-    copies = sorted(
-        (copy for copy in timeline.copies if copy.kind == "DtoH"),
-        key=start_of,
-    )
+    copies = sorted((copy for copy in timeline.copies if copy.kind == "DtoH"), key=start_of)
     starts = [start_of(copy) for copy in copies]
     around: dict[int, OpCall] = {}
     for call in operators:
@@ -362,7 +364,7 @@ def _wait(call: OpCall, outer: OpCall | None, copy: Copy | None, done: int) -> S
     if outer is not None and outer.name == "aten::copy_":
         return Sync(outer, FROM_HOST.get(memory, FROM_HOST[None]), from_host_todo, done)
     if outer is not None:
-        return Sync(outer, SAID[outer.name], READ_TODO, done)
+        return Sync(outer, READING[outer.name], READ_TODO, done)
     what, todo = call.name, SYNC_TODO
     if call.name in _OF_STREAMS and kind == "DtoH":
         what, todo = f"{what} after a copy to the host", READ_TODO
@@ -390,8 +392,8 @@ def run_verdicts(run: Run) -> tuple[RunVerdict, ...]:
         return ()
     of_run = timeline(run)
     verdicts = [rule(of_run) for rule in TIMELINE_VERDICTS] if of_run is not None else []
-    known = [verdict for verdict in (*verdicts, recomputed(run)) if verdict is not None]
-    return tuple(sorted(known, key=lambda verdict: -verdict.share))
+    fired = [verdict for verdict in (*verdicts, recomputed(run)) if verdict is not None]
+    return tuple(sorted(fired, key=lambda verdict: -verdict.share))
 
 
 def worst(runs: Iterable[Run]) -> list[tuple[RunVerdict, Run]]:

@@ -23,7 +23,8 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
     milliseconds,
     names_by_time,
 )
-from perfctl.orchestrator.ledger.usage.intervals import end_of
+from perfctl.orchestrator.ledger.usage.intervals import end_of, start_of, sum_ns
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy, Kernel, OpCall
 from perfctl.records.run import Run
 
@@ -88,7 +89,8 @@ _NO_LINK = re.compile(
 _BLOCK = re.compile(
     r"(?<!vectorized_)(?<!unrolled_)elementwise_kernel<(?:\(int\))?(\d+), ?(?:\(int\))?(\d+)"
 )
-_TYPE = re.compile(r"BFloat16|Half|double|float")
+_TYPE_BYTES = {"BFloat16": 2, "Half": 2, "double": 8, "float": 4}
+_TYPE = re.compile("|".join(_TYPE_BYTES))
 CHAIN_TODO = (
     "Let torch.compile fuse them, or use fused operators (F.rms_norm, F.layer_norm, F.gelu, a "
     "fused optimizer)"
@@ -114,7 +116,7 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
         if _CASTS.search(name)
     )
     kernels = [kernel for kernel in timeline.kernels if kernel.name in names]
-    by_name = sum(kernel.duration_ns or 0 for kernel in kernels)
+    by_name = sum_ns(kernels)
     by_call = sum(cast.took for cast in casts)
     took, count = (by_call, len(casts)) if by_call > by_name else (by_name, len(kernels))
     share = took / timeline.kernel_ns
@@ -135,7 +137,7 @@ def cast_storm(timeline: Timeline) -> RunVerdict | None:
         )
     return RunVerdict(
         "dtype casts",
-        f"{text}.",
+        text,
         share,
         "the kernel time",
         f"{CAST_TODO}.",
@@ -154,8 +156,8 @@ class Cast(NamedTuple):
 
 
 def read_cast(call: OpCall) -> Cast | None:
-    """What a call of aten::copy_(target, source) converts; None where both have one type, or one is
-    no float type."""
+    """Return what a call of aten::copy_(target, source) converts; None if both have one type, or
+    one is no float type."""
     try:
         types, shapes = json.loads(call.dtypes or "[]"), json.loads(call.shapes or "[]")
         target, source = types[:2]
@@ -176,22 +178,22 @@ def chains(timeline: Timeline) -> RunVerdict | None:
     write and a read. The share is an upper bound: the time of a chain without its longest kernel,
     over the kernel time.
     """
-    found = list(_find_chains(timeline))
-    kernels = [kernel for chain in found for kernel in chain]
-    longest = sum(max(kernel.duration_ns or 0 for kernel in chain) for chain in found)
-    took = sum(kernel.duration_ns or 0 for kernel in kernels)
+    fused = list(_find_chains(timeline))
+    kernels = [kernel for chain in fused for kernel in chain]
+    longest = sum(max(kernel.duration_ns or 0 for kernel in chain) for chain in fused)
+    took = sum_ns(kernels)
     share = (took - longest) / timeline.kernel_ns
     if share < PASSES_SHARE_MIN:
         return None
-    passes = len(kernels) - len(found)
+    passes = len(kernels) - len(fused)
     sizes = [
         size
-        for chain in found
+        for chain in fused
         for kernel in chain[:-1]
-        if (size := least_bytes(kernel)) is not None
+        if (size := count_bytes(kernel)) is not None
     ]
     text = (
-        f"Memory-bound chains: {count_things(len(found), 'chain')} of {len(kernels):,} "
+        f"Memory-bound chains: {count_things(len(fused), 'chain')} of {len(kernels):,} "
         "elementwise and "
         f"normalization kernels take {percent(took / timeline.kernel_ns)} of the kernel time "
         f"({milliseconds(took)}). Each kernel may read the output of the previous one. Fusion "
@@ -202,7 +204,7 @@ def chains(timeline: Timeline) -> RunVerdict | None:
         text += f": at least {amount(2 * sum(sizes))}B less traffic{which}"
     return RunVerdict(
         "memory-bound chain",
-        f"{text}, and at most {percent(share)} of the kernel time.",
+        f"{text}, and at most {percent(share)} of the kernel time",
         share,
         "the kernel time",
         f"{CHAIN_TODO}.",
@@ -214,12 +216,9 @@ def chains(timeline: Timeline) -> RunVerdict | None:
 
 def _find_chains(timeline: Timeline) -> Iterator[list[Kernel]]:
     for piece in timeline.pieces:
-        streams: dict[int | None, list[Kernel]] = defaultdict(list)
-        for kernel in piece.kernels:
-            streams[kernel.stream].append(kernel)
-        for kernels in streams.values():
+        for stream, kernels in group_by(piece.kernels, lambda kernel: kernel.stream).items():
             chain: list[Kernel] = []
-            copies = [copy for copy in timeline.copies if copy.stream in (None, kernels[0].stream)]
+            copies = [copy for copy in timeline.copies if copy.stream in (None, stream)]
             for kernel in kernels:
                 if chain and not _follows(chain[-1], kernel, copies):
                     if len(chain) > 1:
@@ -238,43 +237,39 @@ def _is_link(name: str) -> bool:
 
 
 def _follows(before: Kernel, after: Kernel, copies: Sequence[Copy]) -> bool:
-    """Whether ``after`` may read what ``before`` wrote, by their sizes; where a grid says none, by
-    their times. Not if the stream waited longer than a launch takes, or copied in between."""
+    """Return whether ``after`` may read what ``before`` wrote, by their sizes; if a grid states
+    none, by their times. Not if the stream waited longer than a launch takes, or copied in
+    between."""
     if not _is_link(after.name) or (after.duration_ns or 0) < SMALL_NS:
         return False
-    end, start = end_of(before), after.start_ns or 0
-    if start - end > WAIT_NS or any(end <= (copy.start_ns or 0) < start for copy in copies):
+    end, start = end_of(before), start_of(after)
+    if start - end > WAIT_NS or any(end <= start_of(copy) < start for copy in copies):
         return False
     low, high = sorted((before.duration_ns or 1, after.duration_ns or 1))
     if high > ALIKE * low:
         return False
-    sizes = elements(before), elements(after)
+    sizes = count_elements(before), count_elements(after)
     return None in sizes or sizes[0] == sizes[1]
 
 
-def elements(kernel: Kernel) -> int | None:
-    """Most elements that the blocks of an elementwise kernel of PyTorch hold at 4 a thread (newer
-    versions: up to 16); None for other kernels."""
+def count_elements(kernel: Kernel) -> int | None:
+    """Return the most elements that the blocks of an elementwise kernel of PyTorch hold at 4 per
+    thread (newer versions: up to 16); None for other kernels."""
     if kernel.grid_x is None or "elementwise_kernel" not in kernel.name:
         return None
-    each = (
-        int(match[1]) * int(match[2])
-        if (match := _BLOCK.search(kernel.name))
-        else 4 * (kernel.block_x or 128)
-    )
-    return kernel.grid_x * (kernel.grid_y or 1) * (kernel.grid_z or 1) * each
+    match = _BLOCK.search(kernel.name)
+    of_block = int(match[1]) * int(match[2]) if match else 4 * (kernel.block_x or 128)
+    return kernel.grid_x * (kernel.grid_y or 1) * (kernel.grid_z or 1) * of_block
 
 
-def least_bytes(kernel: Kernel) -> int | None:
-    """Bytes that an elementwise kernel of PyTorch writes, at least: whole blocks but the last, in
-    the smallest type that its name has; None for other kernels."""
-    held, types = elements(kernel), _TYPE.findall(kernel.name)
-    if held is None or not types or kernel.grid_x is None:
+def count_bytes(kernel: Kernel) -> int | None:
+    """Return the bytes that an elementwise kernel of PyTorch writes, at least: all blocks but the
+    last, in the smallest type that its name has; None for other kernels."""
+    elements, types = count_elements(kernel), _TYPE.findall(kernel.name)
+    if elements is None or not types or kernel.grid_x is None:
         return None
-    each = held // (kernel.grid_x * (kernel.grid_y or 1) * (kernel.grid_z or 1))
-    return (held - each) * min(
-        {"BFloat16": 2, "Half": 2, "float": 4, "double": 8}[one] for one in types
-    )
+    of_block = elements // (kernel.grid_x * (kernel.grid_y or 1) * (kernel.grid_z or 1))
+    return (elements - of_block) * min(_TYPE_BYTES[name] for name in types)
 
 
 class TensorCores(NamedTuple):
@@ -301,7 +296,7 @@ def unused_tensor_cores(timeline: Timeline) -> RunVerdict | None:
     """
     for math in ("fp32", "fp16"):
         kernels = [kernel for kernel in timeline.kernels if _is_plain(kernel, math)]
-        took = sum(kernel.duration_ns or 0 for kernel in kernels)
+        took = sum_ns(kernels)
         if took / timeline.kernel_ns >= CUDA_CORES_SHARE_MIN:
             tensor = find_tensor_cores(timeline.run, timeline.device, math)
             if tensor is not None:
@@ -347,7 +342,7 @@ def _unused(
     todo = _HALVES_TODO if math == "fp16" else _TODO[tensor.precision]
     return RunVerdict(
         "unused tensor cores",
-        f"{text}.",
+        text,
         share,
         "the kernel time",
         f"{todo}.",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from perfctl.orchestrator.ledger.causes.rule import Confidence
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of
+from perfctl.orchestrator.ledger.usage.intervals import end_of, is_timed, start_of, sum_ns
 from perfctl.orchestrator.ledger.usage.run_usage import CAPTURE, kernel_window
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy, Kernel
 from perfctl.records.run import Run
 
@@ -19,8 +19,8 @@ class RunVerdict:
 
     rule: str
     """Name of the rule: "launch bound", "host sync"."""
-    sentence: str
-    """Subject, number and cause in full sentences."""
+    text: str
+    """Subject, number and cause in full sentences, without the last period."""
     share: float
     """The number, 0..1; ``of`` says of what."""
     of: str
@@ -29,6 +29,11 @@ class RunVerdict:
     kernels: tuple[str, ...] = ()
     step_share: float | None = None
     """Share (0..1) of the time of the steps that is at stake; None if it is unknown."""
+
+    @property
+    def sentence(self) -> str:
+        """The text with its period."""
+        return f"{self.text}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +73,14 @@ class Timeline:
 
     @property
     def kernel_ns(self) -> float:
-        """Of all kernels, added up; never 0."""
-        return sum(kernel.duration_ns or 0 for kernel in self.kernels) or 1.0
+        """Durations of all kernels, added up; never 0."""
+        return sum_ns(self.kernels) or 1.0
 
     @property
-    def whole(self) -> str:
-        """ "3 steps", "the capture": what the lengths are of."""
-        steps = [piece for piece in self.pieces if piece.step is not None]
-        return f"{len(steps)} steps" if len(steps) > 1 else "the step" if steps else "the capture"
-
-    def busy(self, piece: Piece) -> list[tuple[int, int]]:
-        """Return the intervals of the piece in which a kernel or a copy ran."""
-        copies = (
-            copy
-            for copy in self.copies
-            if end_of(copy) > piece.start and (copy.start_ns or 0) < piece.end
-        )
-        return Intervals.of([*piece.kernels, *copies]).pairs
+    def extent(self) -> str:
+        """What the lengths are of: "3 steps", "the step", "the capture"."""
+        steps = sum(piece.step is not None for piece in self.pieces)
+        return f"{steps} steps" if steps > 1 else "the step" if steps else "the capture"
 
 
 def timeline(run: Run) -> Timeline | None:
@@ -98,32 +94,27 @@ def timeline(run: Run) -> Timeline | None:
     device = max(by_device, key=lambda number: len(by_device[number]), default=None)
     if device is None:
         return None
-    kernels = sorted(by_device[device], key=lambda kernel: kernel.start_ns or 0)
+    kernels = sorted(by_device[device], key=start_of)
     is_numbered = any(kernel.step is not None for kernel in kernels)
-    by_step: dict[int | None, list[Kernel]] = defaultdict(list)
-    for kernel in kernels:
-        if kernel.step is not None or not is_numbered:
-            by_step[kernel.step].append(kernel)
+    in_steps = (kernel for kernel in kernels if kernel.step is not None or not is_numbered)
     return Timeline(
         run=run,
         device=device,
         pieces=tuple(
-            Piece(step, tuple(of_step), of_step[0].start_ns or 0, max(map(end_of, of_step)))
-            for step, of_step in by_step.items()
+            Piece(step, tuple(of_step), start_of(of_step[0]), max(map(end_of, of_step)))
+            for step, of_step in group_by(in_steps, lambda kernel: kernel.step).items()
         ),
         copies=tuple(
             copy
             for copy in run.report.copies
-            if copy.device_index in (None, device)
-            and copy.start_ns is not None
-            and copy.duration_ns is not None
+            if copy.device_index in (None, device) and is_timed(copy)
         ),
         window_ns=0 if window.words == CAPTURE else window.length,
     )
 
 
 def milliseconds(nanoseconds: float) -> str:
-    """1234567 -> "1.23 ms", 4200 -> "4.20 µs"."""
+    """Return a time as text: 1234567 -> "1.23 ms", 4200 -> "4.20 µs"."""
     sizes = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
     size, unit = next((item for item in sizes if nanoseconds >= 0.9995 * item[0]), sizes[-1])
     return f"{f'{nanoseconds / size:#.3g}'.rstrip('.')} {unit}"
@@ -131,7 +122,5 @@ def milliseconds(nanoseconds: float) -> str:
 
 def names_by_time(kernels: Iterable[Kernel]) -> tuple[str, ...]:
     """Return the names of the kernels, those with the most time first."""
-    times: dict[str, float] = defaultdict(float)
-    for kernel in kernels:
-        times[kernel.name] += kernel.duration_ns or 0
-    return tuple(sorted(times, key=lambda name: -times[name]))
+    by_name = group_by(kernels, lambda kernel: kernel.name)
+    return tuple(sorted(by_name, key=lambda name: -sum_ns(by_name[name])))

@@ -1,0 +1,192 @@
+"""What a cause implies against what was recorded, which causes the count refutes, and how causes
+write numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.ledger.causes.judge import drop_refuted_causes, unexplained_share
+from perfctl.orchestrator.ledger.causes.rule import (
+    COUNTED,
+    UNSTATED,
+    Cause,
+    Implies,
+    Same,
+    amount,
+    deviates,
+    explained_share,
+    find_confidence,
+    percent,
+    ratio_of,
+    times,
+)
+from tests.make.rows import BOTH, case, seen_with
+
+MATCHED, PLAUSIBLE = "predicted and matched", "plausible"
+ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
+
+
+@pytest.mark.parametrize(
+    ("implies", "recorded", "confidence"),
+    [
+        (Implies(), {}, MATCHED),
+        (COUNTED, {}, "observed"),
+        (COUNTED, {"derived": True}, MATCHED),
+        (UNSTATED, {}, PLAUSIBLE),
+        (Implies(flops=Same(100, 101, 0.02)), {}, MATCHED),
+        (Implies(flops=Same(100, 103, 0.02)), {}, None),
+        (Implies(flops=Same(0, 103, 0.02)), {}, None),
+        (Implies(launches=Same(2, 2)), {}, MATCHED),
+        (Implies(launches=Same(2, 1)), {}, None),
+        (Implies(is_complete=True), {}, MATCHED),
+        (Implies(is_complete=True), {"left_out": "the run is partial"}, None),
+        (Implies(trials=True), {}, MATCHED),
+        (Implies(trials=True), OFF, None),
+        (Implies(trials=False), {}, PLAUSIBLE),
+        (Implies(trials=False), OFF, MATCHED),
+        (Implies(trials=False), ON, None),
+        (Implies(batches=(32,)), {}, MATCHED),
+        (Implies(batches=(32, 64)), {}, PLAUSIBLE),
+        (Implies(batches=(32, 64)), {"seen_batch": 64}, MATCHED),
+        (Implies(batches=(32,)), {"seen_batch": 64}, None),
+    ],
+)
+def test_one_contradiction_drops_a_cause_and_one_gap_makes_it_plausible(
+    implies: Implies, recorded: dict[str, Any], confidence: str | None
+) -> None:
+    assert find_confidence(seen_with(replace(case(32), **recorded)), implies) == confidence
+
+
+@pytest.mark.parametrize(
+    ("forward", "factor", "confidence"),
+    [(1.0, 1.0, MATCHED), (1.0, 4.0, MATCHED), (0.5, 0.5, None), (0.5, 2.0, MATCHED)],
+)
+def test_a_factor_of_gradients_is_not_one_that_forward_has_too(
+    forward: float, factor: float, confidence: str | None
+) -> None:
+    given = seen_with(
+        case(32, direction="backward", calls=BOTH), case(32, counted=64_000 * forward)
+    )
+    assert find_confidence(given, Implies(gradients_only=factor)) == confidence
+
+
+@pytest.mark.parametrize(
+    ("ratio", "factors", "remaining"),
+    [
+        (1.0, (1.5,), ()),
+        (1.0, (2.0, 0.5), (2.0, 0.5)),
+        (1.23, (1.5,), ()),
+        (1.46, (0.46,), ()),
+        (3.0, (1.5, 2.0), (1.5, 2.0)),
+        (2.0, (3.9,), ()),
+        (2.0, (1.9,), (1.9,)),
+        (2.0, (2.0**1.3,), (2.0**1.3,)),  # a third beyond the ratio, in logarithms
+        (2.0, (2.0**1.4,), ()),
+        (2.0, (2.0, 1.5), (2.0,)),
+        (1.01, (1.01,), (1.01,)),
+        (0.5, (2.0,), ()),
+        (2.0, (1.0, None), (1.0, None)),
+        (0.0, (2.0,), (2.0,)),
+        (None, (2.0,), (2.0,)),
+    ],
+)
+def test_a_factor_that_does_not_bring_the_product_nearer_to_the_ratio_is_dropped(
+    ratio: float | None, factors: tuple[float | None, ...], remaining: tuple[float | None, ...]
+) -> None:
+    causes = drop_refuted_causes(ratio, [Cause("x", factor) for factor in factors])
+    assert tuple(cause.factor for cause in causes) == remaining
+
+
+@pytest.mark.parametrize(
+    ("ratio", "factor", "share"),
+    [
+        (2.0, 2.0, 1.0),
+        (4.0, 2.0, 0.5),
+        (0.25, 0.5, 0.5),
+        (2.0, 0.5, 0.0),
+        (2.0, 8.0, 0.0),
+        (1.0, 2.0, None),
+        (2.0, None, None),
+        (None, 2.0, None),
+        (0, 2.0, 0),
+        (1.004, 2.0, None),
+        (2.0, 0, 0),
+        (2.0, -1.0, 0),
+        (0.5, 0.25, 0),
+    ],
+)
+def test_the_explained_share_is_in_logarithms_between_0_and_1(
+    ratio: float | None, factor: float | None, share: float | None
+) -> None:
+    assert explained_share(ratio, factor) == (None if share is None else pytest.approx(share))
+
+
+@pytest.mark.parametrize(
+    ("ratio", "factors", "share"),
+    [
+        (4.0, (2.0, 2.0), 0.0),
+        (4.0, (2.0,), 0.5),
+        (4.0, (2.0, None), 0.5),
+        (4.0, (), 1.0),
+        (4.0, (0.5,), 1.0),
+        (1.004, (2.0,), None),
+        (None, (2.0,), None),
+        (0.0, (2.0,), 1.0),
+        (0.0, (), 1.0),
+    ],
+)
+def test_what_all_factors_together_leave_of_a_gap(
+    ratio: float | None, factors: tuple[float | None, ...], share: float | None
+) -> None:
+    left = unexplained_share(ratio, [Cause("x", factor) for factor in factors])
+    assert left == (None if share is None else pytest.approx(share))
+
+
+def test_a_lower_bound_below_the_estimate_is_no_gap() -> None:
+    lower = case(32, counted=32_000)
+    figure = replace(lower.row.counted, missing=("tensor",))
+    assert ratio_of(lower) == 0.5
+    assert ratio_of(replace(lower, row=replace(lower.row, counted=figure))) is None
+
+
+@pytest.mark.parametrize(
+    ("write", "texts"),
+    [
+        (times, {0.44444: "0.444", 1.0156: "1.016", 1.9994: "1.999", 2: "2.00", 3.5556: "3.56"}),
+        (
+            percent,
+            {
+                0: "0.0%",
+                0.0004: "< 0.1%",
+                0.0156: "1.6%",
+                0.9999: "> 99.9%",
+                1: "100.0%",
+                2: "200.0%",
+            },
+        ),
+        (
+            amount,
+            {
+                0: "0 ",
+                999: "999 ",
+                1000: "1 k",
+                -1500: "-1.5 k",
+                1_358_954_496: "1.36 G",
+                999e9: "999 G",
+                2.5e15: "2.5 P",
+            },
+        ),
+        (
+            deviates,
+            {1: False, 1.004: False, 1.006: True, 0.996: False, 0.994: True, 0: False, -2: False},
+        ),
+    ],
+)
+def test_how_causes_write_numbers_and_which_factors_deviate(
+    write: Callable[[float], Any], texts: dict[float, Any]
+) -> None:
+    assert {number: write(number) for number in texts} == texts
