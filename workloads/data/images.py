@@ -64,16 +64,24 @@ class ClassFolders(Dataset[tuple[Tensor, int]]):
         except (*_UNREADABLE, Image.DecompressionBombError):
             return self._transforms(Image.new("RGB", (WIDTH, HEIGHT))), -1 - place
 
-    def problem(self, place: int) -> str:
-        """Why an image cannot be read, in one line."""
+    def problem(self, index: int) -> str:
+        """An image that cannot be read, and why, in one line."""
         from PIL import Image
 
+        path, reason = self.paths[index], "it could not be read during the run"
         try:
-            with Image.open(self.paths[place]) as image:
+            with Image.open(path) as image:
                 image.convert("RGB")
         except (*_UNREADABLE, Image.DecompressionBombError) as error:
-            return first_line(error).replace(str(self.paths[place]), "it")
-        return "it could not be read during the run"
+            reason = first_line(error).replace(str(path), "it")
+        return f"{path.parent.name}/{path.name}: {reason}"
+
+    def sample(self, count: int, seed: int) -> ClassFolders:
+        """``count`` images drawn with ``seed``, the same for every model and batch size."""
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(self), generator=generator)[:count].tolist()
+        paths, labels = ([part[index] for index in order] for part in (self.paths, self.labels))
+        return ClassFolders(paths, labels, self._transforms)
 
 
 class Noise(Dataset[tuple[Tensor, int]]):
@@ -141,15 +149,6 @@ def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFold
             "...)"
         )
     return ClassFolders(paths, labels, transforms)
-
-
-def sample_images(dataset: ClassFolders, count: int, seed: int) -> ClassFolders:
-    """``count`` images drawn with ``seed``, the same for every model and batch size."""
-    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[
-        :count
-    ].tolist()
-    paths, labels = ([part[place] for place in order] for part in (dataset.paths, dataset.labels))
-    return ClassFolders(paths, labels, dataset._transforms)
 
 
 class Score:

@@ -8,7 +8,6 @@ nothing slows them down; a range adds a few microseconds to its layer.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import time
@@ -278,7 +277,7 @@ def dice(counts: Tensor) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record:
+def run(workload: Workload, options: Options, own: Any) -> Record:
     """Run it and write the record. Exceptions are raised again after the record was written.
 
     Raises WorkloadError (cannot run here), RuntimeError (from torch, such as out of
@@ -405,15 +404,13 @@ def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterat
     timeline.note(number, "step", *((found,) if feed is None else feed.take(found, batch[1])))
 
 
-def _variant(workload: Workload, own: argparse.Namespace, options: Options) -> str | None:
+def _variant(workload: Workload, own: Any, options: Options) -> str | None:
     """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have
     different models."""
-    parser = argparse.ArgumentParser()
-    workload.add_options(parser)
-    beside = getattr(workload, "SAME_NETWORK", ())
+    same_network = getattr(workload, "SAME_NETWORK", ())
     words = [
         f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
         for key, value in sorted(vars(own).items())
-        if key not in beside and value != parser.get_default(key)
+        if key not in same_network and value != getattr(workload.Own, key)
     ]
     return " ".join([*words, *(["compile=True"] if options.compile else [])]) or None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 from perfctl.workloads import spec
 from perfctl.workloads.interface import Workload
@@ -26,7 +26,7 @@ _NO_DOWNLOADS = {
 def as_flags(text: str) -> str:
     """``text`` with each field in backquotes as its option: `` `data_dir` `` becomes
     ``--data-dir``."""
-    return re.sub("`([a-z_]+)`", lambda found: "--" + found[1].replace("_", "-"), text)
+    return re.sub("`([a-z_]+)`", lambda match: "--" + match[1].replace("_", "-"), text)
 
 
 def find(name: str) -> Workload:
@@ -38,20 +38,20 @@ def find(name: str) -> Workload:
     return WORKLOADS[name]
 
 
-def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
-    """(common options, the workload's own arguments), checked without torch. Raises SpecError with
+def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[Options, Any]:
+    """(common options, the workload's own), checked without torch. Raises SpecError with
     one line.
 
     ``arguments``: the command line after the workload's name:
     ``["--batch", "64", "--conv2", "32,128,5,1"]``.
     """
     workload = find(name)
-    found, unknown = _parser(workload).parse_known_args(list(arguments))
+    namespace, unknown = _parser(workload).parse_known_args(list(arguments))
     if unknown:
         raise UnknownWords(name, unknown)
-    namespace = vars(found)
-    common = {field.name: namespace.pop(field.name) for field in fields(Options)}
-    options, own = Options(**common), argparse.Namespace(**namespace)
+    values = vars(namespace)
+    options = Options(**{field.name: values.pop(field.name) for field in fields(Options)})
+    own = workload.Own(**values)
     _check(options)
     return workload.check(options, own), own
 
@@ -66,7 +66,8 @@ def _parser(workload: Workload) -> spec.Parser:
     name, about = f"python -m perfctl.workloads {workload.NAME}", workload.ABOUT
     parser = spec.Parser(prog=name, description=about, add_help=False, allow_abbrev=False)
     spec.add_options(parser, Options)
-    workload.add_options(parser)
+    spec.add_options(parser, workload.Own)
+    parser.set_defaults(**getattr(workload, "DEFAULTS", {}))
     return parser
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import random
@@ -205,7 +204,7 @@ class Setup:
     memory: MemoryWatch
 
 
-def prepare(workload: Workload, options: Options, own: argparse.Namespace, record: Record) -> Setup:
+def prepare(workload: Workload, options: Options, own: Any, record: Record) -> Setup:
     """Check the machine, set seeds and switches, build the workload on its device, and fill in
     the record."""
     import numpy

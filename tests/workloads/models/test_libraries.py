@@ -129,7 +129,11 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("transformers")
 def test_an_architecture_is_its_default_config_and_says_so() -> None:
     found = find("hf:words", seq=7)
-    assert (found.shapes, found.dtypes, found.sequence) == (((7,),), ("int64",), 7)
+    assert (found.inputs.shapes, found.inputs.dtypes, found.inputs.sequence) == (
+        ((7,),),
+        ("int64",),
+        7,
+    )
     assert {tensor.device.type for tensor in found.model.parameters()} == {"meta"}
     assert "default config of the architecture 'words', not of a trained model" in found.notes[0]
     assert tuple(found.model(torch.zeros(2, 7, dtype=torch.int64, device="meta")).shape) == (
@@ -141,8 +145,8 @@ def test_an_architecture_is_its_default_config_and_says_so() -> None:
 
 @pytest.mark.usefixtures("transformers")
 def test_a_sequence_is_no_longer_than_the_positions_of_the_model() -> None:
-    assert find("hf:words").shapes == ((64,),)
-    assert find("hf:words:max_position_embeddings=4096").shapes == ((128,),)
+    assert find("hf:words").inputs.shapes == ((64,),)
+    assert find("hf:words:max_position_embeddings=4096").inputs.shapes == ((128,),)
 
 
 @pytest.mark.usefixtures("transformers")
@@ -276,7 +280,7 @@ def test_a_language_model_with_pictures_is_taken_with_text_alone_and_says_so() -
     model = _with_forward("input_ids, pixel_values", image_token_id=3, max_position_embeddings=2048)
     found = inputs.of_transformers(model, None)
     assert found is not None
-    assert found.names == ("input_ids",)
+    assert list(found.tensors) == ["input_ids"]
     assert "text alone" in found.note
 
 
@@ -305,7 +309,7 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path: Path) -> None:
     path = tmp_path / "net.py"
     path.write_text(FILE)
     shapes = {
-        name: find(f"{path}:{name}").shapes
+        name: find(f"{path}:{name}").inputs.shapes
         for name in ("mlp", "lenet", "pooled", "attention", "mixed")
     }
     assert shapes["mlp"] == ((8,),)
@@ -314,7 +318,7 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path: Path) -> None:
     )
     assert shapes["pooled"] == ((3, 224, 224),)
     assert shapes["attention"] == shapes["mixed"] == (), "a sequence's length is not in the weights"
-    assert "28 x 28 assumed" in find(f"{path}:lenet").notes[0]
+    assert "28 x 28 assumed" in find(f"{path}:lenet").inputs.note
     assert find(f"{path}:lenet").model.training, "trying sizes changes nothing of the model"
 
 
@@ -324,7 +328,7 @@ def test_timm_says_its_image_and_takes_another() -> None:
         find("timm:vit_tiny_patch16_224:depth=1"),
         find("timm:vit_tiny_patch16_224:depth=1,img_size=384"),
     )
-    assert (found.shapes, larger.shapes) == (((3, 224, 224),), ((3, 384, 384),))
+    assert (found.inputs.shapes, larger.inputs.shapes) == (((3, 224, 224),), ((3, 384, 384),))
     tokens, width = 14 * 14 + 1, 192
     block = tokens * 12 * width * width + 2 * tokens * tokens * width
     macs = 14 * 14 * 3 * 16 * 16 * width + block + width * 1000
@@ -375,8 +379,11 @@ def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path
     (tmp_path / "config.json").write_text(json.dumps(config))
     for name in (f"diffusers:{tmp_path}", str(tmp_path)):
         found = find(name)
-        assert (type(found.model).__name__, found.shapes) == ("UNet2DModel", ((3, 16, 16), ()))
-        assert "timestep int64 batch" in found.notes[-1]
+        assert (type(found.model).__name__, found.inputs.shapes) == (
+            "UNet2DModel",
+            ((3, 16, 16), ()),
+        )
+        assert "timestep int64 batch" in found.inputs.note
     with pytest.raises(ModelError, match="diffusers has no model class 'UNet2D'") as caught:
         find("diffusers:UNet2D")
     assert "UNet2DModel" in caught.value.remedy

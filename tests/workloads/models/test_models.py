@@ -17,7 +17,7 @@ def test_a_torchvision_model_is_built_without_taking_memory() -> None:
     pytest.importorskip("torchvision")
     found = find("torchvision:resnet18")
     assert {tensor.device.type for tensor in found.model.parameters()} == {"meta"}
-    assert found.shapes == ((3, 224, 224),)
+    assert found.inputs.shapes == ((3, 224, 224),)
 
 
 def test_a_torchvision_model_needs_no_prefix() -> None:
@@ -45,7 +45,7 @@ def test_a_factory_that_computes_with_tensors_still_ends_on_meta() -> None:
 
 def test_a_workload_brings_its_input_target_and_optimizer() -> None:
     found = find("mnist_cnn")
-    assert (found.shapes, found.dtypes, found.target) == (
+    assert (found.inputs.shapes, found.inputs.dtypes, found.target) == (
         ((1, 28, 28),),
         ("float32",),
         ((), "int64"),
