@@ -45,7 +45,7 @@ class Planned(nn.Module):
         self._order: list[tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = []
         for number, layer in enumerate(plan.layers):
             module = _make(layer, str(plan.settings["activation"]))
-            _place(self, layer.name, module)
+            _add_module(self, layer.name, module)
             done = tuple(source for source in dict.fromkeys(layer.of) if last[source] == number)
             self._order.append((module, layer.of, done))
 
@@ -75,7 +75,7 @@ def _make(layer: PlanLayer, activation: str) -> nn.Module:
     return make[layer.kind]()
 
 
-def _place(root: nn.Module, name: str, module: nn.Module) -> None:
+def _add_module(root: nn.Module, name: str, module: nn.Module) -> None:
     *path, last = name.split(".")
     parent = root
     for piece in path:

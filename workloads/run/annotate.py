@@ -67,7 +67,7 @@ class _Running:
         """How many of them are compiled; hooks do nothing inside these."""
         self.makers = Makers()
 
-    def around(self) -> _Layer | None:
+    def innermost(self) -> _Layer | None:
         """The innermost running module with a name; None without one, or when a node started
         inside it."""
         for item in reversed(self.open):
@@ -186,7 +186,7 @@ class Annotator:
 
     def _meet(self, module: nn.Module, running: _Running, recompute: bool) -> _Layer:
         """The layer of a module called for the first time, or of one that cannot be kept."""
-        around = running.around()
+        around = running.innermost()
         name = self._names.find(
             module, None if around is None else around.module(), roots=not recompute
         )
@@ -196,7 +196,7 @@ class Annotator:
             self._regions[name or type(module).__name__] = None
             if is_wrapper(module):
                 self._module_hooks.hide(module)
-        elif name is not None and self._names.known(module) == name:
+        elif name is not None and self._names.name_of(module) == name:
             # a replica has the name of its original
             self._layers[id(module)] = layer
         return layer
@@ -204,7 +204,7 @@ class Annotator:
     def _claim_around(self, running: _Running, outputs: Iterable[Tensor]) -> None:
         """Before torch 2.1: the nodes that the innermost running layer made up to here are
         its own."""
-        around = running.around()
+        around = running.innermost()
         if around is not None and around.name is not None and is_grad_enabled():
             inputs = set().union(*running.inputs)
             claim_between(outputs, inputs, around.name, self._names.holder, self._hooks_of)
@@ -232,7 +232,7 @@ class Annotator:
                 return
             self._close_to(running, level)
         if running.calls:
-            around = running.around()
+            around = running.innermost()
             makers.mark(None if around is None else around.name)
             return
         if HAS_NUMBERS and self._active and makers.starts and next_number() > makers.starts[0]:

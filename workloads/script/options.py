@@ -50,7 +50,7 @@ class Command:
         return Path(self.target).name or Path(self.target).absolute().name
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def argv(self) -> tuple[str, ...]:
         """The words of the command, without python and its options."""
         if self.kind == "script":
             return (self.target, *self.arguments)
@@ -59,7 +59,7 @@ class Command:
         return (self.kind, *(("launch",) if self.kind == "accelerate" else ()), *self.arguments)
 
 
-def _words(text: str) -> tuple[str, ...]:
+def read_argv(text: str) -> tuple[str, ...]:
     words = json.loads(text)  # a ValueError is what argparse reports
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ValueError
@@ -86,7 +86,7 @@ class ScriptOptions:
     optimizer or module class."""
     device: str | None = declare(None, choices=spec.DEVICES)
     """The expected device; the script decides."""
-    under: tuple[str, ...] = declare((), type=_words)
+    under: tuple[str, ...] = declare((), type=read_argv)
     """Profiler and options that every rank of a launcher starts itself under; RANK marks the names
     of its files."""
     under_rank: int | None = declare_number(0, None)
@@ -130,7 +130,7 @@ class ScriptOptions:
             *start_words(),
             *own,
             "--",
-            *self.command.words,
+            *self.command.argv,
         )
 
     def with_absolute_paths(self) -> ScriptOptions:

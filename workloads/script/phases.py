@@ -146,7 +146,7 @@ class Optimizers:
         self._active = True
         hook_step = getattr(Optimizer, "profile_hook_step", None)
         if hook_step is not None:
-            around = staticmethod(lambda step: self._around(hook_step(step)))
+            around = staticmethod(lambda step: self._wrap_step(hook_step(step)))
             self._undo.append(replace(Optimizer, "profile_hook_step", around))
         self._undo.append(call_after(Optimizer, "__init__", self._note_made))
 
@@ -155,7 +155,7 @@ class Optimizers:
         kind: Any = type(made)
         # before torch 2.0
         if not hasattr(Optimizer, "profile_hook_step") and not getattr(kind.step, "perfctl", False):
-            step = self._around(kind.step)
+            step = self._wrap_step(kind.step)
             step.perfctl = True  # type: ignore[attr-defined]
             self._undo.append(replace(kind, "step", step))
 
@@ -168,7 +168,7 @@ class Optimizers:
         """Number of live optimizers that are not stepped by another one."""
         return len(self._made) - len(self._inner)
 
-    def _around(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_step(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(inner)
         def step(*args: Any, **kwargs: Any) -> Any:
             if is_compiling() or not self._active:

@@ -55,7 +55,7 @@ class Keeper:
         self.options = options
         self.name = utf8(options.command.name)
         template = options.template()
-        given: dict[str, Any] = {"command": utf8(shlex.join(options.command.words))}
+        given: dict[str, Any] = {"command": utf8(shlex.join(options.command.argv))}
         given.update(
             (field, getattr(options, field))
             for field in ("steps", "warmup", "batch_env", "batch_size")

@@ -160,7 +160,7 @@ def run_script(arguments: Sequence[str]) -> int:
     try:
         options = parse(arguments)
         if options.command.flags:  # -u, -O, -X ... take effect only at the start of Python
-            words = (*start_words(), *options.own_words, "--", *options.command.words)
+            words = (*start_words(), *options.own_words, "--", *options.command.argv)
             os.execv(sys.executable, [sys.executable, *options.command.flags, *words])  # noqa: S606  # nosec B606
         if options.command.kind in ("torchrun", "accelerate"):
             launch(options)

@@ -58,7 +58,7 @@ class StepRecorder:
         return self._running is not None
 
     @property
-    def wanted(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no step was recorded yet."""
         return not self._kept and Recorder is not None
 
@@ -124,7 +124,7 @@ class StepRecorder:
         """Whether a shape of the measured steps is still to be recorded; called at the end of each
         later step."""
         self._waited += 1
-        return self.wanted or (
+        return self.is_empty or (
             bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST
         )
 
@@ -157,9 +157,11 @@ class StepRecorder:
             record.environment["layer_calls_of_steps"] = _ranges(steps[best]) or "none"
         others = [n for n, step in enumerate(self._measured) if step != best]
         if others:
-            record.gaps.append(Gap("layer_call", "ambiguous", self._why(best, steps[best], others)))
+            record.gaps.append(
+                Gap("layer_call", "ambiguous", self._describe_others(best, steps[best], others))
+            )
 
-    def _why(self, best: Step, own: list[int], others: list[int]) -> str:
+    def _describe_others(self, best: Step, own: list[int], others: list[int]) -> str:
         seen = "; ".join(
             f"{_ranges([n for n in others if self._measured[n] == step])}: {_in_words(step)}"
             for step in list(dict.fromkeys(self._measured[n] for n in others))[:MOST]

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from math import prod
@@ -116,51 +117,40 @@ class _Attention:
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        given = (query, key, value, attn_mask, dropout_p, is_causal)
-        if any(isinstance(item, torch.Tensor) and item.is_nested for item in given[:4]):
+        run = partial(
+            self.before,
+            dropout_p=dropout_p,
+            is_causal=is_causal,
+            scale=scale,
+            enable_gqa=enable_gqa,
+        )
+        tensors = [query, key, value, attn_mask]
+        if any(isinstance(item, torch.Tensor) and item.is_nested for item in tensors):
             self.kernels.attention["of nested tensors, as this device runs it"] += 1
-            return self.before(*given, scale=scale, enable_gqa=enable_gqa)
-        query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
+            return run(*tensors)
+        query, key, value, attn_mask = tensors = _autocast(*tensors)
         if not query.is_meta:
             self.kernels.attention["as this device runs it, because it has data"] += 1
-            return self.before(
-                query,
-                key,
-                value,
-                attn_mask,
-                dropout_p,
-                is_causal,
-                scale=scale,
-                enable_gqa=enable_gqa,
-            )
-        kernel, why = choose(
+            return run(*tensors)
+        kernel, reason = choose(
             self.kernels.gpu, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa
         )
-        said = f"{kernel} kernel{f' ({why})' if why else ''}, {type_name(query)}"
-        self.kernels.attention[f"{said}, head size {query.shape[-1]}"] += 1
+        text = f"{kernel} kernel{f' ({reason})' if reason else ''}, {type_name(query)}"
+        self.kernels.attention[f"{text}, head size {query.shape[-1]}"] += 1
         scale = query.shape[-1] ** -0.5 if scale is None else scale
-        grad = torch.is_grad_enabled() and any(item.requires_grad for item in (query, key, value))
+        if kernel == "math":
+            return run(*tensors, scale=scale)
+        grad = torch.is_grad_enabled() and any(item.requires_grad for item in tensors[:3])
         if kernel == "flash":
             size, padding = query.shape[-1], -query.shape[-1] % 8
             if padding:
                 query, key, value = (
                     torch.nn.functional.pad(item, (0, padding)) for item in (query, key, value)
                 )
-            found = aten._scaled_dot_product_flash_attention(
+            output = aten._scaled_dot_product_flash_attention(
                 query, key, value, dropout_p, is_causal, scale=scale
             )[0]
-            return found[..., :size] if padding else found
-        if kernel == "math":
-            return self.before(
-                query,
-                key,
-                value,
-                attn_mask,
-                dropout_p,
-                is_causal,
-                scale=scale,
-                enable_gqa=enable_gqa,
-            )
+            return output[..., :size] if padding else output
         mask = attn_mask
         if mask is not None and mask.dtype == torch.bool:
             mask = torch.where(

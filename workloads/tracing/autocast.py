@@ -29,6 +29,8 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
+from perfctl.workloads.tracing.gradients import tensors_in
+
 MULTIPLE = 16
 """Of rows, inputs and outputs of a layer; others are left in the type of autocast."""
 FORWARD, GRADIENT = torch.float8_e4m3fn, torch.float8_e5m2
@@ -264,7 +266,9 @@ class Autocast:
     def _widest(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         lower = self._lowered()
         types = {
-            tensor.dtype for tensor in _tensors((*args, *kwargs.values())) if self._eligible(tensor)
+            tensor.dtype
+            for tensor in tensors_in((*args, *kwargs.values()))
+            if self._eligible(tensor)
         }
         if types - {lower, torch.float32}:
             raise AutocastRefused("Unexpected floating ScalarType in at::autocast::prioritize")
@@ -278,7 +282,7 @@ class Autocast:
         )
 
     def _and_back(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._one(self._float32(op, args, kwargs), args[0].dtype, cache=False)
+        return self._cast_tensor(self._float32(op, args, kwargs), args[0].dtype, cache=False)
 
     def _refuse(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise AutocastRefused(
@@ -288,8 +292,8 @@ class Autocast:
 
     def _linear8(self, data: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor) -> Tensor:
         """The weight is cast to FP8 once a step, the input each time."""
-        rows = self._one(data, self._lowered(), cache=True).reshape(-1, data.shape[-1])
-        bias = None if bias is None else self._one(bias, self._lowered(), cache=True)
+        rows = self._cast_tensor(data, self._lowered(), cache=True).reshape(-1, data.shape[-1])
+        bias = None if bias is None else self._cast_tensor(bias, self._lowered(), cache=True)
         backward = torch.is_grad_enabled() and rows.requires_grad
         weight8, weight8_t = (
             self._weight8(weight, False),
@@ -317,7 +321,7 @@ class Autocast:
     def _cast(self, value: Any, dtype: torch.dtype, cache: bool = True) -> Any:
         """Every tensor in tuples, lists and dictionaries."""
         if isinstance(value, Tensor):
-            return self._one(value, dtype, cache)
+            return self._cast_tensor(value, dtype, cache)
         if isinstance(value, dict):
             return {name: self._cast(item, dtype, cache) for name, item in value.items()}
         return (
@@ -326,7 +330,7 @@ class Autocast:
             else value
         )
 
-    def _one(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
+    def _cast_tensor(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
         """The tensor in this type. Weights that need a gradient are cast once in a region
         (``cached_cast`` of autocast_mode.cpp)."""
         if not self._eligible(tensor) or tensor.dtype == dtype:
@@ -416,14 +420,6 @@ def _overload(space: str, name: str) -> _Op:
     packet, _, overload = name.partition(".")
     found: _Op = getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
     return found
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _tensors(value)
 
 
 @contextmanager

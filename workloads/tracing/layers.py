@@ -152,7 +152,7 @@ class Names:
         None for a module that is not registered below ``around``: its work counts for ``around``.
         ``roots``: whether a module outside of others becomes a root (not during backward).
         """
-        known = self.known(module)
+        known = self.name_of(module)
         if known is not None:
             return known
         # DataParallel: shares its hooks' dictionary with the original
@@ -168,13 +168,13 @@ class Names:
                 self._learn(module, name, f"{name}.")
             return name
 
-    def known(self, module: nn.Module) -> str | None:
+    def name_of(self, module: nn.Module) -> str | None:
         known = self._known.get(id(module))
         return known.name if known is not None and known.module() is module else None
 
     def is_part(self, module: nn.Module) -> bool:
         """Whether it has a name, and belongs to a larger model."""
-        name = self.known(module)
+        name = self.name_of(module)
         return name is not None and name not in self._roots
 
     def holder(self, parameter: torch.Tensor) -> str | None:
@@ -228,7 +228,7 @@ class Names:
                 parallel.add(f"{path}.module" if path else "module")
             inner = printable(_without_wrappers(path, parallel))
             name = below + inner if inner else own
-            if self.known(module) is not None:
+            if self.name_of(module) is not None:
                 continue
             self._known[id(module)] = _Known(
                 weakref.ref(module), name, f"{name}." if inner else below

@@ -327,7 +327,7 @@ _SHAPED: dict[str, Callable[..., Any]] = {
 }
 
 
-def _at(args: tuple[Any, ...], index: int) -> Any:
+def _argument(args: tuple[Any, ...], index: int) -> Any:
     return args[index] if len(args) > index else None
 
 
@@ -360,7 +360,7 @@ def picks_by_mask(name: str, args: tuple[Any, ...]) -> bool:
     a mask."""
     if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
         return True
-    indices = _at(args, 1) or ()
+    indices = _argument(args, 1) or ()
     return any(
         isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
         for index in indices
@@ -378,29 +378,33 @@ def _pointwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     return (("pointwise", True),)
 
 
-def _named(*names: str) -> Extractor:
+def _take_arguments(*names: str) -> Extractor:
     """An extractor of arguments with plain values, named in positional order; "" skips one."""
 
     def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-        found = (
-            (name, kwargs.get(name, _at(args, index))) for index, name in enumerate(names) if name
+        values = {
+            name: kwargs.get(name, _argument(args, index))
+            for index, name in enumerate(names)
+            if name
+        }
+        return tuple(
+            (name, _hashable(value)) for name, value in values.items() if value is not None
         )
-        return tuple((name, _hashable(value)) for name, value in found if value is not None)
 
     return extract
 
 
-_WINDOW = _named("", "", "", "stride", "padding", "dilation", "transposed", "", "groups")
-_CONVOLUTION_BACKWARD = _named(
+_WINDOW = _take_arguments("", "", "", "stride", "padding", "dilation", "transposed", "", "groups")
+_CONVOLUTION_BACKWARD = _take_arguments(
     "", "", "", "", "stride", "padding", "dilation", "transposed", "", "groups", "output_mask"
 )
-_MAX_POOL = _named("", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
-_FLASH = _named("", "", "", "dropout_p", "is_causal")
-_EFFICIENT = _named("", "", "", "", "", "dropout_p", "is_causal")
+_MAX_POOL = _take_arguments("", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+_FLASH = _take_arguments("", "", "", "dropout_p", "is_causal")
+_EFFICIENT = _take_arguments("", "", "", "", "", "dropout_p", "is_causal")
 
 
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-    return ("bias", _at(args, 2) is not None), *_WINDOW(args, kwargs)
+    return ("bias", _argument(args, 2) is not None), *_WINDOW(args, kwargs)
 
 
 ATTRIBUTES: dict[str, Extractor] = {
@@ -409,34 +413,37 @@ ATTRIBUTES: dict[str, Extractor] = {
         ("convolution _convolution convolution_overrideable", _convolution),
         ("convolution_backward convolution_backward_overrideable", _CONVOLUTION_BACKWARD),
         ("max_pool2d_with_indices max_pool3d_with_indices", _MAX_POOL),
-        ("avg_pool2d avg_pool3d", _named("", "kernel_size", "stride", "padding", "ceil_mode")),
+        (
+            "avg_pool2d avg_pool3d",
+            _take_arguments("", "kernel_size", "stride", "padding", "ceil_mode"),
+        ),
         (
             "avg_pool2d_backward avg_pool3d_backward",
-            _named("", "", "kernel_size", "stride", "padding"),
+            _take_arguments("", "", "kernel_size", "stride", "padding"),
         ),
         (
             "native_batch_norm cudnn_batch_norm miopen_batch_norm",
-            _named("", "", "", "", "", "training"),
+            _take_arguments("", "", "", "", "", "training"),
         ),
-        ("_batch_norm_with_update", _named()),
+        ("_batch_norm_with_update", _take_arguments()),
         (
             "native_batch_norm_backward",
-            _named("", "", "", "", "", "", "", "train", "eps", "output_mask"),
+            _take_arguments("", "", "", "", "", "", "", "train", "eps", "output_mask"),
         ),
-        ("native_layer_norm", _named("", "normalized_shape")),
-        ("native_group_norm", _named("", "", "", "N", "C", "HxW", "group")),
-        ("embedding_dense_backward", _named("", "", "num_weights")),
-        ("_cdist_forward", _named("", "", "p")),
-        ("_cdist_backward", _named("", "", "", "p")),
-        ("_trilinear", _named("", "", "", "expand1", "expand2", "expand3", "sumdim")),
-        ("_fft_c2c _fft_r2c _fft_c2r", _named("", "dim")),
-        ("linalg_qr", _named("", "mode")),
-        ("linalg_lstsq", _named("", "", "rcond", "driver")),
-        ("linalg_pinv", _named(*[""] * 3, "hermitian")),
+        ("native_layer_norm", _take_arguments("", "normalized_shape")),
+        ("native_group_norm", _take_arguments("", "", "", "N", "C", "HxW", "group")),
+        ("embedding_dense_backward", _take_arguments("", "", "num_weights")),
+        ("_cdist_forward", _take_arguments("", "", "p")),
+        ("_cdist_backward", _take_arguments("", "", "", "p")),
+        ("_trilinear", _take_arguments("", "", "", "expand1", "expand2", "expand3", "sumdim")),
+        ("_fft_c2c _fft_r2c _fft_c2r", _take_arguments("", "dim")),
+        ("linalg_qr", _take_arguments("", "mode")),
+        ("linalg_lstsq", _take_arguments("", "", "rcond", "driver")),
+        ("linalg_pinv", _take_arguments(*[""] * 3, "hermitian")),
         ("linalg_matrix_exp", _exponential),
-        ("_linalg_svd", _named("", "full_matrices", "compute_uv")),
-        ("_linalg_eigh", _named("", "", "compute_v")),
-        ("linalg_solve_triangular", _named("", "", "upper", "left")),
+        ("_linalg_svd", _take_arguments("", "full_matrices", "compute_uv")),
+        ("_linalg_eigh", _take_arguments("", "", "compute_v")),
+        ("linalg_solve_triangular", _take_arguments("", "", "upper", "left")),
         ("_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu", _FLASH),
         ("_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention", _EFFICIENT),
     )
@@ -445,8 +452,8 @@ ATTRIBUTES: dict[str, Extractor] = {
 """Operation -> extractor, where the formula needs more than shapes."""
 ATTRIBUTES.update(
     {
-        "torchvision.deform_conv2d": _named(*[""] * 13, "use_mask"),
-        "torchvision._deform_conv2d_backward": _named(*[""] * 14, "use_mask"),
+        "torchvision.deform_conv2d": _take_arguments(*[""] * 13, "use_mask"),
+        "torchvision._deform_conv2d_backward": _take_arguments(*[""] * 14, "use_mask"),
     }
 )
 

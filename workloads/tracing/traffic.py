@@ -3,13 +3,14 @@ values. Imports torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from perfctl.records.paper import Traffic
+from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import storage_of
 from perfctl.workloads.tracing.operations import OpPlan
 
@@ -69,7 +70,7 @@ class Watch:
         """After an operator ran in ``layer``."""
         if plan.free and plan.name != "aten.clone":
             return
-        for at, tensor in enumerate(_flat((*args, *kwargs.values()))):
+        for at, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
             storage = storage_of(tensor)
             known = self._known.get(storage._cdata) if storage is not None else None
             if known is None or storage is None or (at == 0 and plan.name in _OVERWRITES):
@@ -103,11 +104,3 @@ class Watch:
             else:
                 row[0] += size
         return tuple(Traffic(layer, *row) for layer, row in sums.items())
-
-
-def _flat(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _flat(value)

@@ -114,14 +114,14 @@ class Dispatch(TorchDispatchMode):
             recorder.note_safely(plan, args, kwargs, result)
         recorder.numbered = next_number()
         if recorder.live is not None:
-            recorder.live.see(result, *recorder.place(), plan.name)
+            recorder.live.see(result, *recorder.running_layer(), plan.name)
             from perfctl.workloads.tracing import as_cuda
 
             recorder.live.see_scratch(
-                as_cuda.scratch(plan.name, args), *recorder.place(), plan.name
+                as_cuda.scratch(plan.name, args), *recorder.running_layer(), plan.name
             )
         if recorder.watch is not None:
-            recorder.watch.see(plan, args, kwargs, result, recorder.place()[0])
+            recorder.watch.see(plan, args, kwargs, result, recorder.running_layer()[0])
         return result
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -420,7 +420,7 @@ class Recorder:
         kwargs, output = ({}, rest[0]) if raised else rest
         if len(self.places.stack) == 1:
             return
-        path = self.names.known(module)
+        path = self.names.name_of(module)
         if not raised:
             self.failed_in = None
         elif self.failed_in is None:
@@ -566,7 +566,7 @@ class Recorder:
             self._own = number
             self._nodes[number] = (name, weights)
 
-    def place(self) -> tuple[str, str]:
+    def running_layer(self) -> tuple[str, str]:
         """(layer, direction) of the running code, for the memory trace."""
         if self._optimizing:
             return "", "optimizer"
