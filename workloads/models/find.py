@@ -82,19 +82,19 @@ def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
 
     Of "mnist_cnn:conv2=32,128,5,1" the options are "--conv2=32,128,5,1": a value may have commas.
     """
-    name, colon, rest = reference.partition(":")
+    name, colon, settings = reference.partition(":")
     if name not in WORKLOADS or (
-        colon and (family_of(name) or name in ("torchvision", "families") or "=" not in rest)
+        colon and (family_of(name) or name in ("torchvision", "families") or "=" not in settings)
     ):
         return None
-    words: list[str] = []
-    for piece in filter(None, (part.strip() for part in rest.split(","))):
+    options: list[str] = []
+    for piece in filter(None, (part.strip() for part in settings.split(","))):
         key, equals, value = piece.partition("=")
-        if equals or not words:
-            words.append(f"--{key.strip().replace('_', '-')}{equals}{value.strip()}")
+        if equals or not options:
+            options.append(f"--{key.strip().replace('_', '-')}{equals}{value.strip()}")
         else:
-            words[-1] += f",{piece}"
-    return name, tuple(words)
+            options[-1] += f",{piece}"
+    return name, tuple(options)
 
 
 def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
@@ -102,9 +102,9 @@ def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
 
     workload, parser = WORKLOADS[name], Parser(add_help=False)
     parameters = [option.name for option in fields(workload.Own)]
-    for word in own:
-        parameter = word.removeprefix("--").partition("=")[0].replace("-", "_")
-        if word.startswith("--") and parameter not in parameters:
+    for option in own:
+        parameter = option.removeprefix("--").partition("=")[0].replace("-", "_")
+        if option.startswith("--") and parameter not in parameters:
             problem = f"{name} has no parameter '{parameter}'"
             raise ModelError(problem, f"It has {', '.join(parameters) or 'none'}")
     try:
@@ -163,10 +163,10 @@ def _from_torchvision(name: str, device: str) -> Source:
     return Source(build_torchvision(name, device), f"torchvision:{name}", inputs)
 
 
-def _factory(place: str, name: str) -> Callable[[], Any]:
+def _factory(path: str, name: str) -> Callable[[], Any]:
     import torch
 
-    module = load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    module = load_file(Path(path)) if path.endswith(".py") else _load_module(path)
     factory = getattr(module, name, None)
     if factory is None:
         names = [
@@ -175,19 +175,19 @@ def _factory(place: str, name: str) -> Callable[[], Any]:
             if callable(value) and not key.startswith("_")
         ][:8]
         remedy = f"It has: {', '.join(names)}" if names else "Check the name"
-        raise ModelError(f"{place} has no '{name}'", remedy)
+        raise ModelError(f"{path} has no '{name}'", remedy)
     if isinstance(factory, torch.nn.Module) or not callable(factory):
         return lambda: factory
     return factory  # type: ignore[no-any-return]
 
 
-def _load_module(place: str) -> ModuleType:
+def _load_module(name: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(place)
+        return importlib.import_module(name)
     except MODEL_ERRORS as error:
-        text = f"module {place} cannot be imported ({type(error).__name__}: {first_line(error)})"
+        text = f"module {name} cannot be imported ({type(error).__name__}: {first_line(error)})"
         raise ModelError(text, "Check the name and the environment", True) from error
 
 

@@ -76,9 +76,9 @@ class Reference(NamedTuple):
 def read_reference(text: str) -> Reference | None:
     """The parts of a library's name or of the path of a config; None for anything else. Raises
     ModelError for overrides that are none."""
-    library, colon, rest = text.partition(":")
+    library, colon, name_and_settings = text.partition(":")
     prefix = library if colon and library in LIBRARIES else ""
-    name, settings = split(rest if prefix else text)
+    name, settings = split(name_and_settings if prefix else text)
     path = Path(name)
     path = path / "config.json" if path.is_dir() else path
     config = path if path.suffix == ".json" and path.is_file() else None
@@ -168,10 +168,10 @@ def _lazy(package: Any, look: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> ModelError:
-    close = get_close_matches(name, list(known), 5, 0.5)
+def _unknown(problem: str, name: str, names: Iterable[str]) -> ModelError:
+    close = get_close_matches(name, list(names), 5, 0.5)
     return ModelError(
-        f"{what} '{name}'", f"Similar: {', '.join(close)}" if close else "Check the name"
+        f"{problem} '{name}'", f"Similar: {', '.join(close)}" if close else "Check the name"
     )
 
 
@@ -296,17 +296,19 @@ def transformers_model(
         # An encoder-decoder is in the list of decoders too, as its decoder alone.
         is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
         ordered = sorted(lists, key=lambda name: ("Seq2Seq" in name) != is_encoder_decoder)
-        known = next(
+        list_name = next(
             (name for name in ordered if type(config) in getattr(library, name)._model_mapping),
             None,
         )
-        if known is None:
-            wanted = "without a head" if headless else "that generates"
+        if list_name is None:
+            kind_of_model = "without a head" if headless else "that generates"
             raise ModelError(
-                f"{title}: transformers names no model {wanted} for it",
+                f"{title}: transformers names no model {kind_of_model} for it",
                 f"Set it: {title}:class=NAME",
             )
-        model_class = _lazy(library, lambda: getattr(library, known)._model_mapping[type(config)])
+        model_class = _lazy(
+            library, lambda: getattr(library, list_name)._model_mapping[type(config)]
+        )
     if isinstance(model_class, tuple):
         model_class = model_class[0]
     if not hasattr(model_class, "_from_config"):
@@ -370,14 +372,14 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _hf_config(
-    reference: Reference, known: Mapping[str, Any]
+    reference: Reference, architectures: Mapping[str, Any]
 ) -> tuple[Settings, str, tuple[Path, ...] | None]:
     """(The config, where it comes from, its files or None where it came over the network).
     Raises ModelError."""
     name, path = reference.name, reference.config
     if path is not None:
         return read_config(path), str(path), (path,)
-    if name in known:
+    if name in architectures:
         origin = f"the default config of the architecture '{name}', not of a trained model"
         return {"model_type": name}, origin, ()
     if not _HUB_NAME.fullmatch(name) or Path(name).is_dir() or name.endswith(".json"):
@@ -385,11 +387,13 @@ def _hf_config(
             f"hf:{name}: config.json not found",
             "Use a config.json, a folder with one, or a name on the hub",
         )
-    config, files = _hub_config(name, known)
+    config, files = _hub_config(name, architectures)
     return config, f"config.json of {name} on the hub", files
 
 
-def _hub_config(name: str, known: Iterable[str]) -> tuple[Settings, tuple[Path, ...] | None]:
+def _hub_config(
+    name: str, architectures: Iterable[str]
+) -> tuple[Settings, tuple[Path, ...] | None]:
     """config.json of a model on the hub, from the local cache (its files) or the network. No other
     file is ever loaded."""
     hub = importlib.import_module("huggingface_hub")
@@ -399,7 +403,7 @@ def _hub_config(name: str, known: Iterable[str]) -> tuple[Settings, tuple[Path, 
         return read_config(Path(cached)), (Path(cached), Path(cached).parents[2] / "refs" / "main")
     base = name.rpartition("/")[2].lower()
     near = max(
-        (kind for kind in known if re.match(rf"{re.escape(kind)}(?![a-z])", base)),
+        (kind for kind in architectures if re.match(rf"{re.escape(kind)}(?![a-z])", base)),
         key=len,
         default=None,
     )

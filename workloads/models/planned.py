@@ -51,12 +51,12 @@ class Planned(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Input: batch x channels x height x width; output: batch x classes, before softmax."""
-        kept = {-1: images}
+        outputs = {-1: images}
         for number, (module, sources, done) in enumerate(self._order):
-            kept[number] = module(*[kept[source] for source in sources])
+            outputs[number] = module(*[outputs[source] for source in sources])
             for source in done:
-                del kept[source]
-        return kept[len(self._order) - 1]
+                del outputs[source]
+        return outputs[len(self._order) - 1]
 
 
 def _make(layer: PlanLayer, activation: str) -> nn.Module:

@@ -339,9 +339,9 @@ def _measure(setup: Setup, record: Record) -> None:
     steps = options.steps if options.within is None else _steps_within(setup, options.within)
     start = setup.clock.mark()
     try:
-        with ExitStack() as around:
+        with ExitStack() as contexts:
             if options.compile:  # hooks cause a recompilation: let it happen before the window
-                around.enter_context(inner)
+                contexts.enter_context(inner)
                 _warm_on(setup, _batches(setup, options.warmup), options.warmup - 2)
                 inner = nullcontext()
             for context in (
@@ -349,7 +349,7 @@ def _measure(setup: Setup, record: Record) -> None:
                 span(ranges, f"{RANGE_PREFIX}window"),
                 inner,
             ):
-                around.enter_context(context)
+                contexts.enter_context(context)
             wait = CpuWait()
             start = setup.clock.mark()
             for number in range(steps if feed is None else feed.steps):
@@ -407,9 +407,9 @@ def _variant(workload: Workload, own: Any, options: Options) -> str | None:
     """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have
     different models."""
     same_network = getattr(workload, "SAME_NETWORK", ())
-    words = [
+    settings = [
         f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
         for key, value in sorted(vars(own).items())
         if key not in same_network and value != getattr(workload.Own, key)
     ]
-    return " ".join([*words, *(["compile=True"] if options.compile else [])]) or None
+    return " ".join([*settings, *(["compile=True"] if options.compile else [])]) or None

@@ -70,9 +70,9 @@ class MemoryWatch:
         if amount is not None:
             self.figures.append(MemoryFigure(moment, quantity, amount))
         else:
-            where = "/proc" if quantity.startswith("host") else "this version of torch"
+            source = "/proc" if quantity.startswith("host") else "this version of torch"
             self.gaps.append(
-                Gap(f"memory:{quantity}", "not_available", f"not in {where} ({moment})")
+                Gap(f"memory:{quantity}", "not_available", f"not in {source} ({moment})")
             )
 
 

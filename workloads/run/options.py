@@ -81,8 +81,8 @@ def _check(options: Options) -> None:
     if options.data != "synthetic" and options.data_dir is None:
         raise SpecError(f"`data` {options.data} needs `data_dir`{_FOLDERS.get(options.data, '')}")
     if options.download and options.data != "mnist":
-        own = f"cannot fetch your own data: omit it when `data` is {options.data}"
-        raise SpecError(f"`download` {_NO_DOWNLOADS.get(options.data, own)}")
+        advice = f"cannot fetch your own data: omit it when `data` is {options.data}"
+        raise SpecError(f"`download` {_NO_DOWNLOADS.get(options.data, advice)}")
     if options.compile and options.layer_steps is not None:
         raise SpecError(
             "`layer_steps` cannot time the layers of a compiled model: omit it or `compile`"
@@ -91,9 +91,4 @@ def _check(options: Options) -> None:
         raise SpecError(
             "`compile` needs a `warmup` of at least 3: one step records shapes, the others compile"
         )
-    if options.window == "torch" and options.trace is None:
-        raise SpecError("`window` torch needs `trace`, the file for its trace")
-    if options.trace is not None and options.window != "torch":
-        raise SpecError("`trace` is written only when `window` is torch: set that, or omit `trace`")
-    if options.trace is not None and not options.trace.name.endswith((".json", ".json.gz")):
-        raise SpecError(f"`trace` must end in .json or .json.gz, got {options.trace}")
+    spec.check_trace(options.window, options.trace)

@@ -69,15 +69,15 @@ def _paths(device: str) -> dict[str, tuple[torch.dtype, str]]:
 
 def _matmul(device: str, side: int, dtype: torch.dtype) -> float:
     """FLOP/s of a product of side x side matrices, 2 x side^3 FLOPs."""
-    left, right = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    out = torch.empty_like(left)
-    return 2 * side**3 / _seconds(device, lambda: torch.matmul(left, right, out=out))
+    first, second = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    result = torch.empty_like(first)
+    return 2 * side**3 / _seconds(device, lambda: torch.matmul(first, second, out=result))
 
 
 def _triad(device: str, elements: int) -> float:
     """Bytes/s of a = b + s c: two reads and a write of 4 bytes per element."""
-    out, left, right = (torch.ones(elements, device=device) for _ in range(3))
-    return 12 * elements / _seconds(device, lambda: torch.add(left, right, alpha=3.0, out=out))
+    result, first, second = (torch.ones(elements, device=device) for _ in range(3))
+    return 12 * elements / _seconds(device, lambda: torch.add(first, second, alpha=3.0, out=result))
 
 
 def _seconds(device: str, call: Callable[[], object]) -> float:

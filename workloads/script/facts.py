@@ -91,9 +91,9 @@ class Facts:
             record.device = run_setup.describe_device(kind)
         record.parameters = dict(self.parameters)
         record.mode = "train" if self.trained else "infer" if self.inputs else None
-        record.precision, why = self._precision(kind, record.ops)
-        if why is not None:
-            record.gaps.append(Gap("precision", "ambiguous", why))
+        record.precision, problem = self._precision(kind, record.ops)
+        if problem is not None:
+            record.gaps.append(Gap("precision", "ambiguous", problem))
         # the samples of several batches say how the batch size fits
         if all(summary.name != SAMPLES_PER_STEP for summary in record.summaries):
             self._compare_batch_size(record)
@@ -122,18 +122,18 @@ class Facts:
 
     def _precision(self, kind: str | None, ops: Sequence[OpShape]) -> tuple[str | None, str | None]:
         """(precision, why it is unknown)."""
-        seen = {
+        precisions = {
             _NAMES.get(getattr(torch, op.dtypes[0]), "other")
             for op in ops
-            if op.dtypes and op.direction == "forward" and any(word in op.op for word in _MULTIPLY)
+            if op.dtypes and op.direction == "forward" and any(name in op.op for name in _MULTIPLY)
         } or self.precisions
-        if not seen:
+        if not precisions:
             return None, "no model was called"
-        if len(seen) > 1 or not seen <= _KNOWN:
-            return None, f"the layers use {', '.join(sorted(seen))}"
-        found = next(iter(seen))
-        if found != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
-            return found, None
+        if len(precisions) > 1 or not precisions <= _KNOWN:
+            return None, f"the layers use {', '.join(sorted(precisions))}"
+        precision = next(iter(precisions))
+        if precision != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
+            return precision, None
         matmul, convolution = tf32_is_on()
         if matmul == convolution:
             return ("tf32" if matmul else "fp32"), None

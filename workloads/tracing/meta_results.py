@@ -66,17 +66,17 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     key = _key(func, args, kwargs) if kind else None
     if key is None:
         return func(*args, **kwargs)
-    again = _results.get(key)
-    if again is not None:
-        return _make_result(again, args)
+    recipe = _results.get(key)
+    if recipe is not None:
+        return _make_result(recipe, args)
     result = func(*args, **kwargs)
-    again = _fresh(result, args) if kind == FRESH else _in_place(result, args)
-    if again is not None and key == _key(func, args, kwargs):  # no argument changed its size
+    recipe = _fresh(result, args) if kind == FRESH else _in_place(result, args)
+    if recipe is not None and key == _key(func, args, kwargs):  # no argument changed its size
         if len(_results) >= KEPT:
             _results.clear()
             _shapes.clear()
             return result
-        _results[key] = again
+        _results[key] = recipe
     return result
 
 
@@ -84,8 +84,10 @@ def _kind(func: Any) -> str:
     """ "" for an operator whose result is not kept."""
     if not isinstance(func, torch._ops.OpOverload) or func.is_view or _DEPENDS & set(func.tags):
         return ""
-    given, returned = func._schema.arguments, func._schema.returns
-    aliases = [value.alias_info for value in (*given, *returned) if value.alias_info is not None]
+    arguments, returned = func._schema.arguments, func._schema.returns
+    aliases = [
+        value.alias_info for value in (*arguments, *returned) if value.alias_info is not None
+    ]
     if not aliases:
         return FRESH
     in_place = all(alias.is_write for alias in aliases) and len(returned) < 2
@@ -94,7 +96,7 @@ def _kind(func: Any) -> str:
 
 def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
     """None where an argument is not known to decide the result by its shape alone."""
-    found: list[Any] = [func, torch.get_default_dtype()]
+    parts: list[Any] = [func, torch.get_default_dtype()]
     met = False
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, torch.Tensor):
@@ -111,8 +113,8 @@ def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable |
             described = _scalar(value)
         if described is None:
             return None
-        found.append(described)
-    return (*found, *kwargs) if met else None
+        parts.append(described)
+    return (*parts, *kwargs) if met else None
 
 
 def _described(tensor: torch.Tensor) -> int | None:
@@ -154,11 +156,11 @@ def _in_place(result: Any, args: tuple[Any, ...]) -> Again | None:
     return Again((), None, index) if index is not None else None
 
 
-def _make_result(again: Again, args: tuple[Any, ...]) -> Any:
-    if not again.parts:
-        return None if again.argument is None else args[again.argument]
-    tensors = [None if like is None else _tensor(like) for like in again.parts]
-    return again.made(tensors) if again.made is not None else tensors[0]
+def _make_result(recipe: Again, args: tuple[Any, ...]) -> Any:
+    if not recipe.parts:
+        return None if recipe.argument is None else args[recipe.argument]
+    tensors = [None if like is None else _tensor(like) for like in recipe.parts]
+    return recipe.made(tensors) if recipe.made is not None else tensors[0]
 
 
 def _tensor(like: Like) -> torch.Tensor:

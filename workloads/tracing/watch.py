@@ -305,8 +305,8 @@ class Recorder:
             # path in the middle of attention, on a fused path after it. Attention is one operation,
             # so it counts as a whole.
             if output is not None or recompute:
-                given = {**dict(zip(_ATTENTION, args)), **kwargs}
-                composites.describe_attention(call, given, output)
+                arguments = {**dict(zip(_ATTENTION, args)), **kwargs}
+                composites.describe_attention(call, arguments, output)
                 self._note_cast_call(frame, call)
         return output
 
@@ -373,15 +373,15 @@ class Recorder:
         self.places.learn(name, module)
         if not composites.is_wrapper(module):  # the module inside has the same name
             self._named.append((name, module))
-        own = [
+        parameters = [
             tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self._counted
         ]
-        self._counted.update(map(id, own))
-        known = [tensor for tensor in own if not is_lazy(tensor)]
+        self._counted.update(map(id, parameters))
+        counted = [tensor for tensor in parameters if not is_lazy(tensor)]
         self._parameters[name] = self._parameters.get(name, 0) + sum(
-            tensor.numel() for tensor in known
+            tensor.numel() for tensor in counted
         )
-        storages = filter(None, map(storage_of, known))
+        storages = filter(None, map(storage_of, counted))
         self._weights.update((storage._cdata, None) for storage in storages)
 
     def enter(self, module: torch.nn.Module, args: Any) -> None:
@@ -455,11 +455,11 @@ class Recorder:
         unknown, not 0."""
         if frame.call is not None or self._region is not None:
             return
-        given = {
+        inputs = {
             id(tensor) for tensor in (*tensors_in(args), *module.parameters(), *module.buffers())
         }
         if (
-            any(id(tensor) not in given for tensor in tensors_in(output))
+            any(id(tensor) not in inputs for tensor in tensors_in(output))
             and next(module.parameters(), None) is not None
         ):
             self.miss(f"module.{type(module).__name__}", "no visible operator", frame)
@@ -467,9 +467,19 @@ class Recorder:
     def miss(self, op: str, why: str, frame: Frame | None = None) -> None:
         """Count an operation about which nothing is known but its name."""
         here, direction, _ = self.places.now() if frame is None else (frame, "forward", None)
-        again = here.recompute and direction == "forward"
+        is_repeated = here.recompute and direction == "forward"
         self._add(
-            here.layer, here.kind, op, op, direction, None, again, (), (), (), (("missed", why),)
+            here.layer,
+            here.kind,
+            op,
+            op,
+            direction,
+            None,
+            is_repeated,
+            (),
+            (),
+            (),
+            (("missed", why),),
         )
 
     def note_safely(
@@ -639,11 +649,13 @@ class Recorder:
             if isinstance(value, torch.Tensor):
                 self._remember(self._weights, value)
 
-    def _remember(self, known: dict[int, Any], tensor: torch.Tensor) -> None:
+    def _remember(self, storages: dict[int, Any], tensor: torch.Tensor) -> None:
         """Keep the tensor's storage among ``known`` while it lives."""
         storage = storage_of(tensor)
-        if storage is not None and storage._cdata not in known:
-            known[storage._cdata] = weakref.ref(storage, partial(_forget, known, storage._cdata))
+        if storage is not None and storage._cdata not in storages:
+            storages[storage._cdata] = weakref.ref(
+                storage, partial(_forget, storages, storage._cdata)
+            )
 
     def _role(self, key: int | None, name: str, weights: bool) -> tuple[str, str]:
         """(forward operator, direction) of a backward operator, from the operator that created its

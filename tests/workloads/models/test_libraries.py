@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -322,6 +323,28 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path: Path) -> None:
     assert find(f"{path}:lenet").model.training, "trying sizes changes nothing of the model"
 
 
+class Padded:
+    def warn_if_padding_and_no_attention_mask(self, tokens: Any, mask: Any) -> None:
+        raise AssertionError("it looked at the tokens")
+
+
+def test_checks_of_values_are_answered_during_a_forward_and_asked_again_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base: Any = ModuleType("transformers.modeling_utils")
+    base.PreTrainedModel = Padded
+    monkeypatch.setitem(sys.modules, "transformers.modeling_utils", base)
+    asks, data = torch.isfinite, torch.ones(2, 3, device="meta")
+    with libraries.one_sequence():
+        assert torch.isfinite(data).all()
+        assert torch.isfinite(data).shape == (2, 3)
+        assert not torch.isfinite(torch.tensor(float("inf")))
+        Padded().warn_if_padding_and_no_attention_mask(data, None)
+    assert torch.isfinite is asks
+    with pytest.raises(AssertionError):
+        Padded().warn_if_padding_and_no_attention_mask(data, None)
+
+
 def test_timm_says_its_image_and_takes_another() -> None:
     pytest.importorskip("timm", reason="perfctl[timm]")
     found, larger = (
@@ -338,33 +361,51 @@ def test_timm_says_its_image_and_takes_another() -> None:
         find("timm:vit_tini_patch16_224")
 
 
-def test_a_decoder_of_transformers_is_counted_by_hand() -> None:
-    pytest.importorskip("transformers", reason="perfctl[hf]")
-    name = (
-        "hf:gpt2:class=GPT2LMHeadModel,num_hidden_layers=2,hidden_size=64,num_attention_heads=4,"
-        "vocab_size=100"
-    )
-    counted = estimate_model(Request(name, seq=16), (2,)).batches[2]
-    tokens, width = 16, 64
+def _gpt2(tokens: int, width: int = 64) -> int:
     layer = tokens * 12 * width * width + 2 * tokens * tokens * width
-    assert counted.problem is None, "a mask that reads its positions does not stop it"
-    assert counted.forward.macs == 2 * (2 * layer + tokens * width * 100)
-    assert counted.backward.macs == 2 * counted.forward.macs
+    return 2 * layer + tokens * width * 100
 
 
-def test_a_decoder_whose_padding_mask_is_all_true_is_counted() -> None:
+def _bart(tokens: int, width: int = 32) -> int:
+    attention = 4 * tokens * width * width + 2 * tokens * tokens * width
+    return 3 * attention + 2 * (2 * tokens * width * 64)  # encoder 1, decoder 2 attentions
+
+
+def _deberta(tokens: int, width: int = 32) -> int:
+    weights = 2 * (4 * width * width + 2 * width * 64)
+    return tokens * weights + 2 * tokens * tokens * (width + width)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("name", "macs"),
+    [
+        (
+            "gpt2:class=GPT2LMHeadModel,num_hidden_layers=2,hidden_size=64,num_attention_heads=4,"
+            "vocab_size=100",
+            _gpt2,
+        ),
+        (
+            "bart:encoder_layers=1,decoder_layers=1,d_model=32,encoder_attention_heads=2,"
+            "decoder_attention_heads=2,encoder_ffn_dim=64,decoder_ffn_dim=64,vocab_size=50",
+            _bart,
+        ),
+        (
+            "deberta-v2:num_hidden_layers=2,hidden_size=32,num_attention_heads=2,"
+            "intermediate_size=64",
+            _deberta,
+        ),
+    ],
+    ids=["a mask reads its positions", "a padding mask is all true", "it looks for padding"],
+)
+def test_a_model_of_transformers_that_looks_at_values_is_counted_by_hand(
+    name: str, macs: Callable[[int], int]
+) -> None:
     pytest.importorskip("transformers", reason="perfctl[hf]")
-    small = (
-        "encoder_layers=1,decoder_layers=1,d_model=32,encoder_attention_heads=2,"
-        "decoder_attention_heads=2"
-    )
-    name = f"hf:bart:{small},encoder_ffn_dim=64,decoder_ffn_dim=64,vocab_size=50"
-    counted = estimate_model(Request(name, seq=8, mode="infer")).batches[1]
-    projections, attention, network = 4 * 8 * 32 * 32, 2 * 8 * 8 * 32, 2 * 8 * 32 * 64
-    assert counted.problem is None
-    assert counted.forward.macs == 3 * (projections + attention) + 2 * network, (
-        "encoder 1, decoder 2 attentions"
-    )
+    counted = estimate_model(Request(f"hf:{name}", seq=16), (2,)).batches[2]
+    assert (counted.problem, counted.forward.macs) == (None, 2 * macs(16))
+    if macs is _gpt2:
+        assert counted.backward.macs == 2 * counted.forward.macs
 
 
 def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path: Path) -> None:

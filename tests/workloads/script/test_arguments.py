@@ -62,7 +62,7 @@ def test_a_command_is_read_as_python_would_read_it(words, kind, target, argument
         (["python", "-m", "torch.distributed.launch", "train.py"], "torchrun"),
         (["--step-marker", "often", "--", "train.py"], "got often"),
         (["--step-marker", "backward:X", "--", "train.py"], "got backward:X"),
-        (["--window", "torch", "--", "train.py"], "need each other"),
+        (["--window", "torch", "--", "train.py"], "needs `trace`"),
         (["--steps", "0", "--", "train.py"], "'0' is not a whole number of at least 1"),
         (["--under", "nsys", "--", "train.py"], "--under"),
         (["--under", '"nsys"', "--", "train.py"], "--under"),
