@@ -161,7 +161,7 @@ def _feed(options: Options, own: Own, loaded: Weighted) -> ImageFeed:
     from perfctl.workloads.data.mnist import size
 
     dataset: Any
-    problem, notes, count = None, [], own.images or 0
+    problem, notes, count = None, [], own.images or IMAGES
     if options.data == "synthetic":
         frames = images.FRAMES if loaded.family == "video" else None
         dataset = images.Noise(count, options.seed, loaded.transforms, frames)

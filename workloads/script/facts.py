@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.profiler import profile
-from torch.nn.parameter import UninitializedParameter
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import INPUT_SHAPE, SAMPLES_PER_STEP, Gap, Summary
@@ -49,8 +48,6 @@ class Facts:
         self.precisions: set[str] = set()
         self.inputs: dict[int | None, tuple[int, ...]] = {}
         """Step (None before the window) -> shape of the first input tensor of its first model."""
-        self.parameters: dict[str, int] = {}
-        self._counted: set[int] = set()
 
     @property
     def device_kind(self) -> str | None:
@@ -74,22 +71,12 @@ class Facts:
         if shapes and (step is None or step not in self.inputs):
             self.inputs[step] = shapes[0]
 
-    def note_name(self, name: str, module: nn.Module) -> None:
-        """For Names.follow: count the parameters of each layer, each parameter once."""
-        for parameter in module.parameters(recurse=False):
-            if id(parameter) not in self._counted and not isinstance(
-                parameter, UninitializedParameter
-            ):
-                self._counted.add(id(parameter))
-                self.parameters[name] = self.parameters.get(name, 0) + parameter.numel()
-
     def fill(self, record: Record) -> None:
         """Fill in the record, with gaps for what was not observed."""
         record.environment.update(run_setup.environment())
         kind = self.device_kind
         if kind is not None:
             record.device = run_setup.describe_device(kind)
-        record.parameters = dict(self.parameters)
         record.mode = "train" if self.trained else "infer" if self.inputs else None
         record.precision, problem = self._precision(kind, record.ops)
         if problem is not None:

@@ -93,11 +93,6 @@ class Keeper:
         except WorkloadError as problem:
             say(str(problem))
 
-    def end_at_once(self, code: int) -> None:
-        """The script calls ``os._exit``, perhaps after its end; never raises."""
-        with suppress(Exception):
-            self.end(SystemExit(code))
-
     def judge(self, error: BaseException | None, lack: str) -> None:
         """Set status and reason. ``lack``: why there are too few steps; "" for enough.
 

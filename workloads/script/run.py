@@ -15,6 +15,7 @@ import runpy
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -217,7 +218,8 @@ def _watch_exit(keeper: Keeper) -> None:
 
     @functools.wraps(exit_at_once)
     def recorded(status: int) -> NoReturn:
-        keeper.end_at_once(status)
+        with suppress(Exception):  # perhaps after the end of the script
+            keeper.end(SystemExit(status))
         exit_at_once(status)
 
     os._exit = recorded

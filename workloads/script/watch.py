@@ -178,7 +178,6 @@ class ScriptWatch:
         self._options, self._keeper, self._record = options, keeper, keeper.record
         self._facts = Facts()
         self._names = Names()
-        self._names.follow(self._facts.note_name)
         self._optimizers = Optimizers(
             lambda: self._in_window(lambda phases: phases.begin("optimizer")),
             lambda: self._in_window(Phases.end),
@@ -443,6 +442,7 @@ class ScriptWatch:
         self._samples.fill(record)
         record.environment.update({"step_ends_with": self._marker.in_words(), **ranks()})
         self._facts.fill(record)
+        record.parameters = dict(self._names.parameters)
 
     def _stop(self) -> None:
         while self._undo:

@@ -21,6 +21,7 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from perfctl.workloads.tracing.composites import Call, is_recurrent, kind_of
 from perfctl.workloads.tracing.gradients import LEAF
@@ -130,6 +131,8 @@ class Names:
         self._replicated: dict[int, str] = {}
         self._roots: dict[str, object] = {}
         self._listeners: list[Listener] = []
+        self.parameters: dict[str, int] = {}
+        """Elements of each layer's own parameters; a shared parameter counts once."""
         self._lock = threading.RLock()
         if root is not None:
             name = type(root).__name__ if own is None else own
@@ -243,6 +246,9 @@ class Names:
             for key, parameter in module.named_parameters(recurse=False):
                 if self.holder(parameter) is None:
                     self._holders[id(parameter)] = weakref.ref(module), key, name
+                    if not isinstance(parameter, UninitializedParameter):
+                        count = self.parameters.get(name, 0)
+                        self.parameters[name] = count + parameter.numel()
             for listener in self._listeners:
                 listener(name, module)
 

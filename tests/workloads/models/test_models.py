@@ -48,6 +48,12 @@ def test_a_workload_brings_its_input_target_and_optimizer() -> None:
     assert found.optimizer[0] == "Adadelta"
 
 
+def test_a_workload_that_only_infers_has_an_input_and_no_optimizer() -> None:
+    pytest.importorskip("torchvision")
+    found = find("torchvision_infer:model=squeezenet1_1,weights=none")
+    assert (found.inputs.shapes, found.optimizer) == (((3, 224, 224),), None)
+
+
 @pytest.mark.parametrize(
     ("reference", "problem", "remedy"),
     [
