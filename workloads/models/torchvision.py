@@ -104,6 +104,10 @@ def check(options: Options, own: Own) -> Options:
         raise SpecError("`model` is missing: name a torchvision model, for example resnet18")
     if options.mode != "infer":
         raise SpecError(f"{NAME} does not train: `mode` must be infer, got {options.mode}")
+    if options.data == "mnist":
+        raise SpecError(
+            "torchvision models cannot use MNIST digits: `data` must be imagenet or synthetic"
+        )
     if options.data not in ("synthetic", "imagenet"):
         raise SpecError(f"{NAME}: `data` must be imagenet or synthetic, got {options.data}")
     if own.classes is not None and own.weights == "default":
