@@ -57,31 +57,35 @@ def main(arguments: Sequence[str]) -> int:
             file=sys.stderr,
         )
         return 1
-    what = (
+    title = (
         f"{workload.NAME}, {options.mode}, batch {options.batch_size}, {options.precision}, "
         f"{options.device}"
     )
     try:
         record = run(workload, options, own)
     except (RuntimeError, OSError, MemoryError, KeyboardInterrupt) as error:
-        print(f"perfctl workload: {what}: {explain(error, options)}", file=sys.stderr)
+        print(f"perfctl workload: {title}: {explain(error, options)}", file=sys.stderr)
         return 130 if isinstance(error, KeyboardInterrupt) else 1
-    _print_summary(what, record, options)
+    _print_summary(title, record, options)
     return 0
 
 
-def _print_summary(what: str, record: Record, options: Options) -> None:
+def _print_summary(title: str, record: Record, options: Options) -> None:
     times = [
         row.duration_ns
         for row in record.steps
         if row.phase == "step" and row.duration_ns is not None
     ]
     median = f"median {statistics.median(times) / 1e6:.3f} ms ({record.clock})"
-    print(f"{what}: {len(times)} measured steps, {median}")
+    print(f"{title}: {len(times)} measured steps, {median}")
     for row in record.steps:
         if row.phase == "epoch" and row.loss is not None and row.accuracy is not None:
             dice = next(
-                (one.value for one in record.summaries if one.name == f"dice:epoch:{row.number}"),
+                (
+                    summary.value
+                    for summary in record.summaries
+                    if summary.name == f"dice:epoch:{row.number}"
+                ),
                 None,
             )
             also = f", Dice {dice:.3f}" if dice is not None else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,13 +42,15 @@ class Workload(Protocol):
     NAME: str
     ABOUT: str
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        """The workload's own options (mnist_cnn: --conv2)."""
+    @property
+    def Own(self) -> type[Any]:
+        """A dataclass of the workload's own options (mnist_cnn: --conv2)."""
+        ...
 
-    def check(self, options: Options, own: argparse.Namespace) -> Options:
+    def check(self, options: Options, own: Any) -> Options:
         """The options that the workload will run with. Raises SpecError for unsupported ones."""
         ...
 
-    def build(self, options: Options, own: argparse.Namespace) -> Parts:
+    def build(self, options: Options, own: Any) -> Parts:
         """Model, loss, optimizer and data, on the CPU; the loop moves them."""
         ...

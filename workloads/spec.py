@@ -20,6 +20,9 @@ DEVICES = ("cpu", "cuda")
 DATA = ("synthetic", "mnist", "imagenet", "folder", "csv")
 ANNOTATIONS = ("nvtx", "record_function", "none")
 WINDOWS = ("cuda", "torch", "none")
+MARKERS = ("auto", "optimizer", "forward", "backward")
+"""Kinds of events that end a step of a script."""
+_MARKERS_OF_A_CLASS = ("optimizer", "forward")
 LEAST_STEPS = 5
 """Fewest measured steps under a time limit (``Options.within``)."""
 STOPPED_AFTER = "stopped_after_steps"
@@ -88,9 +91,9 @@ def writing(path: Path, what: str) -> Iterator[Path]:
             part.unlink()
 
 
-def is_python(word: str) -> bool:
+def is_python(program: str) -> bool:
     """Whether ``word`` names a Python interpreter."""
-    return _PYTHON.fullmatch(Path(word).name) is not None
+    return _PYTHON.fullmatch(Path(program).name) is not None
 
 
 def count_python_options(words: Sequence[str]) -> int:
@@ -104,6 +107,22 @@ def count_python_options(words: Sequence[str]) -> int:
             raise SpecError(f"python {words[count]} cannot be profiled: put the code into a file")
         count += 2 if words[count] in _WITH_VALUE else 1
     return min(count, len(words))
+
+
+def is_step_marker(text: str) -> bool:
+    """Whether it is one of MARKERS, or optimizer:CLASS or forward:CLASS."""
+    kind, colon, name = text.partition(":")
+    return kind in (MARKERS if not colon else _MARKERS_OF_A_CLASS) and bool(name) == bool(colon)
+
+
+def check_trace(window: str, trace: Path | None) -> None:
+    """Raise SpecError unless there is a trace file exactly if torch.profiler is to write one."""
+    if window == "torch" and trace is None:
+        raise SpecError("`window` torch needs `trace`, the file for its trace")
+    if trace is not None and window != "torch":
+        raise SpecError("`trace` is written only when `window` is torch: set that, or omit `trace`")
+    if trace is not None and not trace.name.endswith((".json", ".json.gz")):
+        raise SpecError(f"`trace` must end in .json or .json.gz, got {trace}")
 
 
 class Parser(argparse.ArgumentParser):

@@ -237,15 +237,11 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
     ToolMissing."""
     need_torch()
     from perfctl.workloads.models.decoder import facts_of, with_head
-    from perfctl.workloads.models.libraries import LIBRARIES, config_file, split
+    from perfctl.workloads.models.libraries import read_reference
 
     with without_driver_warning(), as_perfctl_error():
         reference = with_head(model)
-        library, _, rest = reference.partition(":")
-        of_library = (
-            library in LIBRARIES
-            or config_file(split(rest if library in LIBRARIES else reference)[0]) is not None
-        )
+        of_library = read_reference(reference) is not None
         traced: list[Estimate] = []
         for length in LENGTHS:
             request = (

@@ -3,9 +3,8 @@ the first."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -357,13 +356,12 @@ def estimate_memory(run: Run) -> tuple[int | None, str | None]:
 
 def own_options(run: Run) -> tuple[str, ...]:
     """Return the workload's own options as the run recorded them, as words of a command line."""
-    parser = argparse.ArgumentParser(add_help=False)
-    WORKLOADS[run.workload or ""].add_options(parser)
     words: list[str] = []
-    for name, default in vars(parser.parse_args([])).items():
-        value = run.report.environment.get(f"option:{name}")
-        if value is not None and default is not None:
-            words.append(f"--{name.replace('_', '-')}={value.strip('[]()').replace(' ', '')}")
+    for option in fields(WORKLOADS[run.workload or ""].Own):
+        value = run.report.environment.get(f"option:{option.name}")
+        if value is not None and option.default is not None:
+            flag = f"--{option.name.replace('_', '-')}"
+            words.append(f"{flag}={value.strip('[]()').replace(' ', '')}")
     return tuple(words)
 
 

@@ -222,21 +222,20 @@ class Session:
 
     def _facts(self, shapes: tuple[InputShape, ...]) -> Facts:
         source, request = self.source, self.request
-        if request.seq is not None and (shapes or source.sequence is None):
+        if request.seq is not None and (shapes or source.inputs.sequence is None):
             why = (
                 "`inputs` sets the shapes already"
                 if shapes
                 else f"{request.model} has no sequence input"
             )
             raise UsageError(f"`seq` {request.seq}: {why}", "Omit `seq`")
-        known = zip(source.shapes, source.dtypes, strict=True)
+        known = source.inputs.tensors.values()
         shapes = shapes or tuple(InputShape(sizes, 0, dtype) for sizes, dtype in known)
         if not shapes:
             remedy = "Set the shape of one sample, for example `inputs` 3x224x224"
             raise UsageError(f"{request.model}: unknown input shape", remedy)
-        notes = tuple(
-            note for note in source.notes if not (request.inputs and note.startswith("inputs: "))
-        )
+        note = "" if request.inputs else source.inputs.note
+        notes = (*source.notes, *filter(None, [note]))
         facts = Facts(source.name, shapes, notes, source.optimizer)
         self._kept.put(facts, "facts")
         return facts

@@ -503,18 +503,16 @@ def kept_traces(request: Request) -> Kept | None:
     """
     from perfctl.workloads.models import torchvision
     from perfctl.workloads.models.find import workload_of
-    from perfctl.workloads.models.libraries import LIBRARIES, config_file, split
+    from perfctl.workloads.models.libraries import read_reference
     from perfctl.workloads.models.plan import family_of
 
     model, built_in = request.model, workload_of(request.model)
     if request.device != "meta" or (built_in is not None and built_in[0] == torchvision.NAME):
         return None
-    place, _, rest = model.partition(":")
-    if built_in is not None or family_of(model) is not None or place == "torchvision":
+    if built_in is not None or family_of(model) is not None or model.startswith("torchvision:"):
         return kept_for(request)
-    config = config_file(split(rest if place in LIBRARIES else model)[0])
-    if place in LIBRARIES or config is not None:
-        return kept_for(request, files=() if config is None else (config,))
+    if (named := read_reference(model)) is not None:
+        return kept_for(request, files=tuple(filter(None, [named.config])))
     place = model.rpartition(":")[0]
     if place.endswith(".py"):
         path = Path(place)

@@ -12,7 +12,6 @@ import gc
 import resource
 import sys
 import time
-from argparse import Namespace
 
 from torchvision import models
 
@@ -38,9 +37,7 @@ def names(asked: list[str]) -> list[str]:
 
 def one(name: str) -> str:
     """Run one image; return its line of output on success. Raises RuntimeError, OSError."""
-    own = Namespace(
-        model=name, weights="none", weights_dir=None, classes=None, images=1, dataloader_workers=0
-    )
+    own = torchvision.Own(name, weights="none", images=1)
     record = loop.run(torchvision, Options(batch_size=1, mode="infer", steps=1, warmup=1), own)
     step = next(row for row in record.steps if row.phase == "inference")
     flops = sum(call.flops or 0 for call in estimate(record.ops))

@@ -102,19 +102,18 @@ class Truth:
         number = node._sequence_nr()
         if number == LEAF:
             return self.holders.get(id(node.variable))
+        return self._innermost(number)
+
+    def makers(self) -> set[str | None]:
+        """Layers that made at least one node themselves."""
+        return {
+            self._innermost(number) for span in self.spans for number in range(span[0], span[1])
+        }
+
+    def _innermost(self, number: int) -> str | None:
+        """The deepest layer in whose forward a node got this number."""
         around = [span for span in self.spans if span[0] <= number < span[1]]
         return max(around, key=lambda span: span[2])[3] if around else None
-
-    def makers(self) -> set[str]:
-        """Layers that made at least one node themselves."""
-        numbers = {number for span in self.spans for number in range(span[0], span[1])}
-        return {
-            max(
-                (span for span in self.spans if span[0] <= number < span[1]),
-                key=lambda span: span[2],
-            )[3]
-            for number in numbers
-        }
 
 
 def nodes_below(loss: Tensor) -> list[Any]:

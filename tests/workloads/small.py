@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +24,10 @@ class Small:
     def __init__(self, fail_at: int = -1, error: BaseException | None = None) -> None:
         self._fail_at, self._error = fail_at, error or RuntimeError("the layer broke\nand more")
 
-    def add_options(self, parser: argparse.ArgumentParser) -> None:
-        pass
+    class Own:
+        """It has none."""
 
-    def build(self, options: Options, own: argparse.Namespace) -> Parts:
+    def build(self, options: Options, own: Any) -> Parts:
         outer, passes = self, iter(range(10**9))
 
         class Layer(nn.Module):
@@ -53,4 +52,4 @@ def run(tmp_path: Path, workload: Any = None, **changes: Any) -> Record:
     options = Options(
         **{"batch_size": 4, "steps": 3, "warmup": 2, "record": tmp_path / "record.json"} | changes
     )
-    return loop.run(workload or Small(), options, argparse.Namespace())
+    return loop.run(workload or Small(), options, Small.Own())

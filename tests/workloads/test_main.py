@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from perfctl.workloads.__main__ import main
+from perfctl.workloads.models import mnist_cnn
+from perfctl.workloads.spec import Options
 from tests.workloads.started import PERFCTL, start
 
 
@@ -62,5 +65,8 @@ def test_help_lists_workloads_and_options(capsys: pytest.CaptureFixture[str]) ->
     assert main(["--help"]) == 0
     assert "mnist_cnn" in capsys.readouterr().out
     assert main(["mnist_cnn", "--help"]) == 0
-    assert "--conv2" in capsys.readouterr().out
+    text = capsys.readouterr().out
+    names = [field.name for owner in (Options, mnist_cnn.Own) for field in fields(owner)]
+    flags = {f"--{name.replace('_', '-')}" for name in names} - {"--batch-size"}
+    assert all(flag in text for flag in (*flags, "--batch"))
     assert main([]) == 2

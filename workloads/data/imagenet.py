@@ -51,10 +51,10 @@ class BoundedTarInfo(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> BoundedTarInfo:
-        found = super().frombuf(buf, encoding, errors)
-        if found.size < 0 or (found.type in _LONG_HEADERS and found.size > _MOST_NAME):
-            raise tarfile.ReadError(f"a member's name or attributes take {found.size:,} bytes")
-        return found
+        member = super().frombuf(buf, encoding, errors)
+        if member.size < 0 or (member.type in _LONG_HEADERS and member.size > _MOST_NAME):
+            raise tarfile.ReadError(f"a member's name or attributes take {member.size:,} bytes")
+        return member
 
 
 def members_of(archive: tarfile.TarFile) -> Iterator[tarfile.TarInfo]:
@@ -72,7 +72,7 @@ def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
     Raises tarfile.ReadError for a file over 64 MiB and for an archive that unpacks to more than 1
     GiB, and what tarfile raises for a damaged archive.
     """
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     read = 0
     with tarfile.open(path, "r|*", tarinfo=BoundedTarInfo) as archive:
         for member in members_of(archive):
@@ -84,9 +84,9 @@ def read_members(path: Path, names: Collection[str]) -> dict[str, bytes]:
                 continue
             if member.size > _MOST_MEMBER:
                 raise tarfile.ReadError(f"{name} has {member.size:,} bytes")
-            content = archive.extractfile(member)
-            found[name] = content.read() if content is not None else b""
-    return found
+            file = archive.extractfile(member)
+            contents[name] = file.read() if file is not None else b""
+    return contents
 
 
 _TRUTH, _META = "ILSVRC2012_validation_ground_truth.txt", "meta.mat"
@@ -122,8 +122,8 @@ class Sorted:
 def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
     """Compare a published file with its MD5; False when its name is none of ARCHIVES. Raises
     WorkloadError."""
-    wanted = ARCHIVES.get(path.name)
-    if wanted is None:
+    published = ARCHIVES.get(path.name)
+    if published is None:
         return False
     digest = hashlib.md5(usedforsecurity=False)
     total, done = path.stat().st_size, 0
@@ -132,8 +132,8 @@ def check_sum(path: Path, tick: Tick = lambda done, total: None) -> bool:
             digest.update(piece)
             done += len(piece)
             tick(done, total)
-    if digest.hexdigest() != wanted:
-        sums = f"its MD5 is {digest.hexdigest()}, but that of the published file is {wanted}"
+    if digest.hexdigest() != published:
+        sums = f"its MD5 is {digest.hexdigest()}, but that of the published file is {published}"
         raise WorkloadError(
             f"{path}: {sums}. Download it again, or set `no_verify` if the difference is intended"
         )
@@ -148,18 +148,20 @@ def read_devkit(path: Path, synsets: Path | None = None) -> DevKit:
     """
     kit = "name ILSVRC2012_devkit_t12.tar.gz"
     try:
-        found = read_members(path, (_TRUTH, _META))
+        contents = read_members(path, (_TRUTH, _META))
     except (*_TAR_ERRORS, OSError) as error:
-        raise WorkloadError(f"`devkit` {path} cannot be read ({_why(error)}): {kit}") from error
-    if (truth := found.get(_TRUTH)) is None:
+        problem = f"`devkit` {path} cannot be read ({_reason_of(error)})"
+        raise WorkloadError(f"{problem}: {kit}") from error
+    if (truth := contents.get(_TRUTH)) is None:
         raise WorkloadError(f"`devkit` {path} has no {_TRUTH}: {kit}")
-    where = path
+    source = path
     try:
         numbers = [int(line) for line in truth.decode("ascii").split()]
-        where = synsets or path
-        names = _from_lines(synsets) if synsets is not None else _from_meta(found.get(_META))
+        source = synsets or path
+        names = _from_lines(synsets) if synsets is not None else _from_meta(contents.get(_META))
     except (ValueError, OverflowError) as error:
-        raise WorkloadError(f"{where}: the classes cannot be read ({first_line(error)})") from error
+        problem = f"the classes cannot be read ({first_line(error)})"
+        raise WorkloadError(f"{source}: {problem}") from error
     if unknown := sorted(set(numbers) - set(names)):
         raise WorkloadError(
             f"{path}: {_TRUTH} names class {unknown[0]}, which is not in the table of classes"
@@ -216,25 +218,27 @@ def sort_archive(
     result = Sorted(total=len(kit.folders))
     for name in kit.classes:
         (out / name).mkdir(parents=True, exist_ok=True)
-    seen: set[int] = set()
+    sorted_numbers: set[int] = set()
     try:
         with tarfile.open(archive, "r|*", tarinfo=BoundedTarInfo) as members:
             for member in members_of(members):
                 number = _number(member, len(kit.folders))
-                if number is None or number in seen:
+                if number is None or number in sorted_numbers:
                     if not member.isdir():
                         result.ignored.append(member.name)
                     continue
-                seen.add(number)
+                sorted_numbers.add(number)
                 content = members.extractfile(member)
-                place = out / kit.folders[number - 1] / f"ILSVRC2012_val_{number:08d}.JPEG"
+                path = out / kit.folders[number - 1] / f"ILSVRC2012_val_{number:08d}.JPEG"
                 if content is not None:
-                    _put(content, member.size, place, result)
+                    _put(content, member.size, path, result)
                 tick(result.images, result.total)
     except _TAR_ERRORS as error:
-        cut = f"{archive} is truncated or damaged after {result.images} images ({_why(error)})"
-        more = "perfctl keeps them. Repeat the command with the complete archive"
-        raise WorkloadError(f"{cut}. {more}") from error
+        reason = f"after {result.images} images ({_reason_of(error)})"
+        raise WorkloadError(
+            f"{archive} is truncated or damaged {reason}. perfctl keeps them. Repeat the command "
+            "with the complete archive"
+        ) from error
     if not result.images:
         raise WorkloadError(
             f"{archive} contains no ILSVRC2012_val_*.JPEG. Use the archive ILSVRC2012_img_val.tar"
@@ -252,24 +256,24 @@ def sort_archive(
 
 def _number(member: tarfile.TarInfo, largest: int) -> int | None:
     """Number of a validation image; None for anything else."""
-    found = _IMAGE.fullmatch(member.name)
-    if found is None or not member.isfile() or member.size > _LARGEST_IMAGE:
+    match = _IMAGE.fullmatch(member.name)
+    if match is None or not member.isfile() or member.size > _LARGEST_IMAGE:
         return None
-    number = int(found[1])
+    number = int(match[1])
     return number if 1 <= number <= largest else None
 
 
-def _put(content: IO[bytes], size: int, place: Path, result: Sorted) -> None:
-    if place.is_file() and place.stat().st_size == size:
+def _put(content: IO[bytes], size: int, path: Path, result: Sorted) -> None:
+    if path.is_file() and path.stat().st_size == size:
         result.already += 1
         return
-    part = place.with_name(f".{place.name}.part")
+    part = path.with_name(f".{path.name}.part")
     try:
         with part.open("wb") as file:
             shutil.copyfileobj(content, file, 1 << 20)
         if part.stat().st_size != size:
-            raise EOFError(f"{place.name} is shorter than the archive states")
-        part.replace(place)
+            raise EOFError(f"{path.name} is shorter than the archive states")
+        part.replace(path)
     finally:
         part.unlink(missing_ok=True)
     result.written += 1
@@ -279,11 +283,11 @@ def strays(out: Path, kit: DevKit) -> Iterator[Path]:
     """Images below ``out`` that are not where the development kit puts them: left by
     something else."""
     for path in out.glob("*/*.JPEG"):
-        found = _IMAGE.fullmatch(path.name)
-        number = int(found[1]) if found else 0
+        match = _IMAGE.fullmatch(path.name)
+        number = int(match[1]) if match else 0
         if not 1 <= number <= len(kit.folders) or kit.folders[number - 1] != path.parent.name:
             yield path
 
 
-def _why(error: BaseException) -> str:
+def _reason_of(error: BaseException) -> str:
     return getattr(error, "strerror", None) or first_line(error)

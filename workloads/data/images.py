@@ -55,25 +55,33 @@ class ClassFolders(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return len(self.paths)
 
-    def __getitem__(self, place: int) -> tuple[Tensor, int]:
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
         from PIL import Image
 
         try:
-            with Image.open(self.paths[place]) as image:
-                return self._transforms(image.convert("RGB")), self.labels[place]
+            with Image.open(self.paths[index]) as image:
+                return self._transforms(image.convert("RGB")), self.labels[index]
         except (*_UNREADABLE, Image.DecompressionBombError):
-            return self._transforms(Image.new("RGB", (WIDTH, HEIGHT))), -1 - place
+            return self._transforms(Image.new("RGB", (WIDTH, HEIGHT))), -1 - index
 
-    def problem(self, place: int) -> str:
-        """Why an image cannot be read, in one line."""
+    def problem(self, index: int) -> str:
+        """An image that cannot be read, and why, in one line."""
         from PIL import Image
 
+        path, reason = self.paths[index], "it could not be read during the run"
         try:
-            with Image.open(self.paths[place]) as image:
+            with Image.open(path) as image:
                 image.convert("RGB")
         except (*_UNREADABLE, Image.DecompressionBombError) as error:
-            return first_line(error).replace(str(self.paths[place]), "it")
-        return "it could not be read during the run"
+            reason = first_line(error).replace(str(path), "it")
+        return f"{path.parent.name}/{path.name}: {reason}"
+
+    def sample(self, count: int, seed: int) -> ClassFolders:
+        """``count`` images drawn with ``seed``, the same for every model and batch size."""
+        generator = torch.Generator().manual_seed(seed)
+        order = torch.randperm(len(self), generator=generator)[:count].tolist()
+        paths, labels = ([part[index] for index in order] for part in (self.paths, self.labels))
+        return ClassFolders(paths, labels, self._transforms)
 
 
 class Noise(Dataset[tuple[Tensor, int]]):
@@ -89,8 +97,8 @@ class Noise(Dataset[tuple[Tensor, int]]):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, place: int) -> tuple[Tensor, int]:
-        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + place)
+    def __getitem__(self, index: int) -> tuple[Tensor, int]:
+        generator = torch.Generator().manual_seed(self._seed * 1_000_003 + index)
         pixels = torch.randint(256, self._shape, dtype=torch.uint8, generator=generator)
         return self._transforms(pixels), 0
 
@@ -104,19 +112,19 @@ def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFold
     """
     if not folder.is_dir():
         raise WorkloadError(f"`data_dir`: {folder} is not a folder")
-    there = sorted(
+    present = sorted(
         child.name
         for child in folder.iterdir()
         if child.is_dir() and not child.name.startswith(".")
     )
     file = folder / CLASS_LIST
     listed = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
-    names = [name for line in listed if (name := line.strip())] or there
-    if missing := [name for name in names if name not in set(there)]:
-        some = ", ".join(missing[:_SHOWN]) + (
-            f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        )
-        lacks = f"lacks {len(missing)} of the {len(names)} class folders in {CLASS_LIST}: {some}"
+    names = list(filter(None, map(str.strip, listed))) or present
+    if missing := [name for name in names if name not in set(present)]:
+        first = ", ".join(missing[:_SHOWN])
+        if len(missing) > _SHOWN:
+            first += f" and {len(missing) - _SHOWN} more"
+        lacks = f"lacks {len(missing)} of the {len(names)} class folders in {CLASS_LIST}: {first}"
         raise WorkloadError(
             f"{folder} {lacks}. Run perfctl prepare imagenet-val again to restore them"
         )
@@ -130,26 +138,17 @@ def read_folder(folder: Path, classes: int, transforms: Transforms) -> ClassFold
     paths: list[Path] = []
     labels: list[int] = []
     for number, name in enumerate(names):
-        found = sorted(
+        images = sorted(
             path for path in (folder / name).iterdir() if path.suffix.lower() in SUFFIXES
         )
-        paths += found
-        labels += [number] * len(found)
+        paths += images
+        labels += [number] * len(images)
     if not paths:
         raise WorkloadError(
             f"no images in the {len(names)} class folders of {folder} ({', '.join(SUFFIXES[:3])}, "
             "...)"
         )
     return ClassFolders(paths, labels, transforms)
-
-
-def sample_images(dataset: ClassFolders, count: int, seed: int) -> ClassFolders:
-    """``count`` images drawn with ``seed``, the same for every model and batch size."""
-    order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed))[
-        :count
-    ].tolist()
-    paths, labels = ([part[place] for place in order] for part in (dataset.paths, dataset.labels))
-    return ClassFolders(paths, labels, dataset._transforms)
 
 
 class Score:
@@ -178,30 +177,27 @@ class Score:
         """
         import numpy as np
 
-        known = targets >= 0
-        given, targets = answers[known].astype(np.float64), targets[known]
-        finite = np.isfinite(given).all(axis=1)
-        right = given[np.arange(len(targets)), targets][:, None]
+        readable = targets >= 0
+        answers, targets = answers[readable].astype(np.float64), targets[readable]
+        finite = np.isfinite(answers).all(axis=1)
+        right = answers[np.arange(len(targets)), targets][:, None]
         with np.errstate(invalid="ignore"):
-            equal = (given == right) & (np.arange(given.shape[1]) < targets[:, None])
-            before = ((given > right) | equal).sum(axis=1)
+            equal = (answers == right) & (np.arange(answers.shape[1]) < targets[:, None])
+            before = ((answers > right) | equal).sum(axis=1)
         first, among = int((finite & (before < 1)).sum()), int((finite & (before < TOP)).sum())
-        given, right = given[finite], right[finite]
+        answers, right = answers[finite], right[finite]
         losses = np.zeros(0)
-        if len(given):
-            largest = given.max(axis=1, keepdims=True)
-            losses = (np.log(np.exp(given - largest).sum(axis=1, keepdims=True)) + largest - right)[
-                :, 0
-            ]
+        if len(answers):
+            largest = answers.max(axis=1, keepdims=True)
+            sums = np.exp(answers - largest).sum(axis=1, keepdims=True)
+            losses = (np.log(sums) + largest - right)[:, 0]
         self.images += len(targets)
         self.first += first
         self.among += among
         self.loss += float(losses.sum())
         self.unclear += int((~finite).sum())
-        return (
-            float(losses.mean()) if len(losses) else None,
-            first / len(targets) if len(targets) else None,
-        )
+        loss = float(losses.mean()) if len(losses) else None
+        return loss, first / len(targets) if len(targets) else None
 
 
 @dataclass(slots=True)
@@ -232,8 +228,8 @@ class ImageFeed:
 
     def warm_up(self, count: int) -> Iterator[Batch]:
         """``count`` batches, repeating the first full ones; loaded in this process."""
-        made = min(count, self.steps)
-        loader = DataLoader(Subset(self.dataset, range(made * self.batch_size)), self.batch_size)
+        images = min(count, self.steps) * self.batch_size
+        loader = DataLoader(Subset(self.dataset, range(images)), self.batch_size)
         return islice(cycle(list(loader)), count)
 
     def batches(self) -> Iterator[Batch]:
@@ -244,7 +240,7 @@ class ImageFeed:
             )
         )
 
-    def take(self, outputs: Any, targets: Tensor) -> tuple[float | None, float | None]:
+    def score_batch(self, outputs: Any, targets: Tensor) -> tuple[float | None, float | None]:
         """Score one batch of outputs on the host: (mean loss, top-1) of the batch; None when
         not scored."""
         labels = targets.numpy()
@@ -270,32 +266,38 @@ class ImageFeed:
             clear = score.images - score.unclear
             among = None if self._few_classes else score.among / score.images
             values = [score.first / score.images, among, score.loss / clear if clear else None]
-        images, skipped = self.seen - len(self.skipped), len(self.skipped)
-        found = [Summary("images", images, "count"), Summary("images_skipped", skipped, "count")]
-        return found + list(map(Summary, FIGURES, values, ("ratio", "ratio", None)))
+        skipped = len(self.skipped)
+        return [
+            Summary("images", self.seen - skipped, "count"),
+            Summary("images_skipped", skipped, "count"),
+            *map(Summary, FIGURES, values, ("ratio", "ratio", None)),
+        ]
 
     def gaps(self) -> list[Gap]:
         """Why figures are missing, and which images were skipped."""
-        found = list(self.notes)
+        gaps = list(self.notes)
         if not self._scored:
-            found += [
-                Gap(name, "not_available", self.no_accuracy or "no image could be read")
-                for name in FIGURES
-            ]
+            reason = self.no_accuracy or "no image could be read"
+            gaps += [Gap(name, "not_available", reason) for name in FIGURES]
         elif self._few_classes:
-            found.append(
-                Gap(f"top{TOP}", "not_available", f"the model has only {self.classes} classes")
-            )
+            reason = f"the model has only {self.classes} classes"
+            gaps.append(Gap(f"top{TOP}", "not_available", reason))
         if self.score.unclear:
-            where = f"NaN or infinity in the outputs of {self.score.unclear} images"
-            found.append(
-                Gap("loss", "unreadable", f"{where}: wrong in top-1, excluded from the loss")
+            reason = (
+                f"NaN or infinity in the outputs of {self.score.unclear} images: wrong in top-1, "
+                "excluded from the loss"
             )
-        if self.skipped:
-            named = [self.problem(place) for place in self.skipped[:_NAMED]] if self.problem else []
-            more = len(self.skipped) - len(named)
-            what = "; ".join([*named, *([f"and {more} more"] if more else [])])
-            count = "1 image" if len(self.skipped) == 1 else f"{len(self.skipped)} images"
-            reason = f"{count} could not be read: not scored, replaced by a blank image ({what})"
-            found.append(Gap("images", "unreadable", reason))
-        return found
+            gaps.append(Gap("loss", "unreadable", reason))
+        if skipped := len(self.skipped):
+            listed = (
+                [self.problem(index) for index in self.skipped[:_NAMED]] if self.problem else []
+            )
+            if skipped > len(listed):
+                listed.append(f"and {skipped - len(listed)} more")
+            count = "1 image" if skipped == 1 else f"{skipped} images"
+            reason = (
+                f"{count} could not be read: not scored, replaced by a blank image "
+                f"({'; '.join(listed)})"
+            )
+            gaps.append(Gap("images", "unreadable", reason))
+        return gaps

@@ -74,7 +74,7 @@ def main(arguments: list[str]) -> int:
     )
     try:
         file = io.BytesIO(sys.stdin.buffer.read())
-        found = loadmat(file, variable_names=[variable], simplify_cells=True).get(variable)
+        array = loadmat(file, variable_names=[variable], simplify_cells=True).get(variable)
     except MemoryError:
         print("it claims more memory than a table of classes takes", end="")
         return _UNREADABLE
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
             end="",
         )
         return _UNREADABLE
-    rows = found if isinstance(found, list) else [found]
+    rows = array if isinstance(array, list) else [array]
     if not rows or not all(isinstance(row, dict) for row in rows):
         print(f"it has no array of structs called {variable}", end="")
         return _UNREADABLE

@@ -43,9 +43,8 @@ def load_digits(options: Options) -> tuple[Dataset[Any], Dataset[Any]]:
     """(train, test) of float32 images 1x28x28, normalised, and int64 labels 0..9. Raises
     WorkloadError."""
     if options.data == "synthetic":
-        return draw_digits(TRAIN_IMAGES, options.seed), draw_digits(
-            TEST_IMAGES, options.seed + 1_000_003
-        )
+        test = draw_digits(TEST_IMAGES, options.seed + 1_000_003)
+        return draw_digits(TRAIN_IMAGES, options.seed), test
     assert options.data_dir is not None
     return load_mnist(options.data_dir, options.download)
 
@@ -114,8 +113,8 @@ def load_mnist(folder: Path, download: bool) -> tuple[TensorDataset, TensorDatas
             MNIST(str(folder), train=train, download=download) for train in (True, False)
         )
     except (RuntimeError, OSError, ValueError, AssertionError) as error:
-        what = "cannot be downloaded" if missing else "cannot be read"
-        raise WorkloadError(f"MNIST in {raw} {what}: {first_line(error)}") from error
+        problem = "cannot be downloaded" if missing else "cannot be read"
+        raise WorkloadError(f"MNIST in {raw} {problem}: {first_line(error)}") from error
     return _as_tensors(train), _as_tensors(test)
 
 
@@ -128,12 +127,12 @@ def size(dataset: Dataset[Any]) -> int:
     return len(dataset)  # type: ignore[arg-type]
 
 
-def take(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
+def collate(dataset: Dataset[Any], indices: Tensor) -> tuple[Tensor, Tensor]:
     """One batch on the host: (samples, labels) at ``indices``."""
-    batched = isinstance(dataset, TensorDataset)
-    inputs, labels = (
-        dataset[indices] if batched else default_collate([dataset[int(index)] for index in indices])
-    )
+    if isinstance(dataset, TensorDataset):
+        inputs, labels = dataset[indices]
+    else:
+        inputs, labels = default_collate([dataset[int(index)] for index in indices])
     return inputs, labels
 
 
@@ -142,5 +141,6 @@ def fixed_batches(dataset: Dataset[Any], batch_size: int, most: int) -> list[tup
     samples = size(dataset)
     count = min(most, max(1, samples // batch_size))
     return [
-        take(dataset, (torch.arange(batch_size) + i * batch_size) % samples) for i in range(count)
+        collate(dataset, (torch.arange(batch_size) + i * batch_size) % samples)
+        for i in range(count)
     ]

@@ -25,7 +25,7 @@ def draw_shapes(count: int, side: int, seed: int) -> TensorDataset:
     gives the same images to the bit on one machine.
     """
     generator = torch.Generator().manual_seed(seed)
-    parts = [_draw(min(64, count - at), side, generator) for at in range(0, count, 64)]
+    parts = [_draw(min(64, count - start), side, generator) for start in range(0, count, 64)]
     return TensorDataset(
         torch.cat([image for image, _ in parts]), torch.cat([mask for _, mask in parts])
     )
@@ -60,12 +60,12 @@ class Masked(Dataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self._pairs)
 
-    def __getitem__(self, place: int) -> tuple[Tensor, Tensor]:
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         """(image: 3 x side x side in -1..1, mask: side x side class numbers). Raises WorkloadError
         naming the file."""
         from PIL import Image
 
-        image_file, mask_file = self._pairs[place]
+        image_file, mask_file = self._pairs[index]
         image = _open(image_file, "RGB", self._side, Image.Resampling.BILINEAR)
         mask = _open(mask_file, None, self._side, Image.Resampling.NEAREST)
         if mask.ndim != 2 or int(mask.max()) >= self._classes:
@@ -101,7 +101,7 @@ def read_masks(folder: Path, side: int, classes: int) -> tuple[Masked, Masked]:
             f"{folder}: {lonely[0]} is in only one of images and masks ({len(lonely)} such)"
         )
     pairs = [(images[name], masks[name]) for name in sorted(images)]
-    train = [pair for at, pair in enumerate(pairs) if at % TEST_SHARE]
+    train = [pair for index, pair in enumerate(pairs) if index % TEST_SHARE]
     if not train:
         raise WorkloadError(
             f"{folder} has {len(pairs)} images with masks: too few to train and test"

@@ -38,20 +38,23 @@ def write_texts(count: int, length: int, classes: int, seed: int) -> TensorDatas
     return TensorDataset(codes, labels)
 
 
-def read_texts(place: Path, length: int, classes: int) -> tuple[TensorDataset, TensorDataset]:
+def read_texts(path: Path, length: int, classes: int) -> tuple[TensorDataset, TensorDataset]:
     """(train, test) from train.csv and test.csv in a folder, or from one file, of which every fifth
     row is a test row.
 
     Needs columns "text" and "label". Labels are numbers 0, 1, ..., or words, numbered in the
     alphabetical order of the training labels. Raises WorkloadError naming file and row.
     """
-    train_file = place / "train.csv" if place.is_dir() else place
+    train_file = path / "train.csv" if path.is_dir() else path
     rows = _rows(train_file)
-    test_file = place / "test.csv"
+    test_file = path / "test.csv"
     if test_file.is_file():
         test = _rows(test_file)
     else:
-        test, rows = rows[::TEST_SHARE], [row for at, row in enumerate(rows) if at % TEST_SHARE]
+        test, rows = (
+            rows[::TEST_SHARE],
+            [row for index, row in enumerate(rows) if index % TEST_SHARE],
+        )
     if not rows or not test:
         raise WorkloadError(
             f"{train_file} has too few rows to train and test: it needs at least {TEST_SHARE}"
@@ -70,23 +73,24 @@ def _rows(file: Path) -> list[tuple[str, str]]:
                 raise WorkloadError(
                     f"{file} needs columns 'text' and 'label'; it has {reader.fieldnames or 'none'}"
                 )
-            found = [(row["text"], row["label"]) for row in reader]
+            rows = [(row["text"], row["label"]) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise WorkloadError(
             f"{file} cannot be read ({error}). Set `data_dir` to a folder with train.csv"
         ) from error
-    for at, (text, label) in enumerate(found, 2):
+    for number, (text, label) in enumerate(rows, 2):
         if not text or not label:
             raise WorkloadError(
-                f"{file}: record {at} has no {'label' if text else 'text'}. Complete or remove it"
+                f"{file}: record {number} has no {'label' if text else 'text'}. Complete or "
+                "remove it"
             )
-    return found
+    return rows
 
 
 def _numbers(labels: list[str], classes: int, file: Path) -> dict[str, int]:
-    words = sorted(set(labels))
-    counted = all(word.isdecimal() for word in words)
-    numbers = {word: int(word) if counted else at for at, word in enumerate(words)}
+    names = sorted(set(labels))
+    counted = all(name.isdecimal() for name in names)
+    numbers = {name: int(name) if counted else index for index, name in enumerate(names)}
     most = max(numbers.values())
     if most >= classes:
         few = f"the model has only {classes} outputs; set `classes` to {most + 1}"

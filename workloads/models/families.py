@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfctl.records.paper import Plan
 from perfctl.workloads.interface import Parts
 from perfctl.workloads.models.plan import plan
-from perfctl.workloads.spec import Options, SpecError, at_least
+from perfctl.workloads.spec import Options, SpecError, declare, declare_number
 
 if TYPE_CHECKING:
     import torch
@@ -24,25 +24,15 @@ SAME_NETWORK = ("samples",)
 """Own options that change the amount of data, not the model."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--model`` and ``--samples``."""
-    add = parser.add_argument_group(NAME).add_argument
-    add(
-        "--model",
-        default=MODEL,
-        metavar="SPEC",
-        help="FAMILY:NAME=VALUE,... (default: %(default)s)",
+@dataclass
+class Own:
+    model: str = declare(
+        MODEL, "FAMILY:NAME=VALUE,... (default: %(default)s)", heading=NAME, metavar="SPEC"
     )
-    add(
-        "--samples",
-        type=at_least(1),
-        default=64,
-        metavar="N",
-        help="random images, reused as needed (64)",
-    )
+    samples: int = declare_number(1, 64, "random images, reused as needed (64)")
 
 
-def check(options: Options, own: argparse.Namespace) -> Options:
+def check(options: Options, own: Own) -> Options:
     """The options, with ``own.model`` as full specification. Raises SpecError for an
     impossible model."""
     if options.data != "synthetic":
@@ -51,7 +41,7 @@ def check(options: Options, own: argparse.Namespace) -> Options:
     return options
 
 
-def build(options: Options, own: argparse.Namespace) -> Parts:
+def build(options: Options, own: Own) -> Parts:
     """Model, loss, optimizer and data on the CPU. Raises SpecError for an impossible model."""
     import torch
     from torch.nn.functional import cross_entropy

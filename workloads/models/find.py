@@ -11,30 +11,29 @@ import importlib.util
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from difflib import get_close_matches
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from perfctl.workloads.models import WORKLOADS
+from perfctl.workloads.models import WORKLOADS, families
 from perfctl.workloads.models.inputs import of_first_layer
-from perfctl.workloads.models.libraries import LIBRARIES, find_config, find_in
+from perfctl.workloads.models.libraries import LIBRARIES, find_in_library, read_reference
 from perfctl.workloads.models.plan import family_of, plan
-from perfctl.workloads.models.source import MODEL_ERRORS, ModelError, Source, build_model
-from perfctl.workloads.models.torchvision_builder import build_torchvision, torchvision_size
-from perfctl.workloads.spec import Options, Parser, SpecError, WorkloadError, first_line
+from perfctl.workloads.models.source import MODEL_ERRORS, Inputs, ModelError, Source, build_model
+from perfctl.workloads.models.torchvision import build_torchvision, torchvision_size
+from perfctl.workloads.spec import (
+    Options,
+    Parser,
+    SpecError,
+    WorkloadError,
+    add_options,
+    first_line,
+)
 
 if TYPE_CHECKING:
     import torch
-
-
-def _is_of_torchvision(name: str) -> bool:
-    with suppress(ImportError):
-        from torchvision.models import list_models
-
-        return name in list_models()
-    return False
 
 
 def find(
@@ -51,30 +50,30 @@ def find(
         return replace(_from_workload(name, device, (*own, *options)), name=reference)
     if family_of(reference) is not None:
         return _from_family(reference, device)
-    library, _, rest = reference.partition(":")
-    if library in LIBRARIES and (rest or ":" in reference):
-        return find_in(library, rest, device, seq)
-    if (configured := find_config(reference, device, seq)) is not None:
-        return configured
-    place, colon, factory = reference.rpartition(":")
-    if not colon and _is_of_torchvision(reference):
-        place, colon, factory = "torchvision", ":", reference
+    if (named := read_reference(reference)) is not None:
+        return find_in_library(named, device, seq)
+    module, colon, factory = reference.rpartition(":")
+    if module == "torchvision" or (not colon and _is_of_torchvision(reference)):
+        return _from_torchvision(factory, device)
     if not colon:
-        families = "resnet:depth=26,width=32 (or vgg, inception, mlp)"
         libraries = f"torchvision:NAME, {':NAME, '.join(LIBRARIES)}:NAME"
         remedy = (
-            f"Use one of these, {libraries}, {families}, package.module:factory or file.py:factory"
+            f"Use one of these, {libraries}, resnet:depth=26,width=32 (or vgg, inception, mlp), "
+            "package.module:factory or file.py:factory"
         )
         raise ModelError(
             f"unknown model '{reference}'; built-in models: {', '.join(WORKLOADS)}", remedy
         )
-    if place == "torchvision":
-        return _from_torchvision(factory, device)
-    model = build_model(_factory(place, factory), reference, device)
-    found = of_first_layer(model)
-    if found is None:
-        return Source(model, reference)
-    return Source(model, reference, found.shapes, found.dtypes, notes=(found.note,))
+    model = build_model(_factory(module, factory), reference, device)
+    return Source(model, reference, of_first_layer(model))
+
+
+def _is_of_torchvision(name: str) -> bool:
+    with suppress(ImportError):
+        from torchvision.models import list_models
+
+        return name in list_models()
+    return False
 
 
 def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
@@ -83,54 +82,51 @@ def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
 
     Of "mnist_cnn:conv2=32,128,5,1" the options are "--conv2=32,128,5,1": a value may have commas.
     """
-    name, colon, rest = reference.partition(":")
+    name, colon, settings = reference.partition(":")
     if name not in WORKLOADS or (
-        colon and (family_of(name) or name in ("torchvision", "families") or "=" not in rest)
+        colon and (family_of(name) or name in ("torchvision", "families") or "=" not in settings)
     ):
         return None
-    words: list[str] = []
-    for piece in filter(None, (part.strip() for part in rest.split(","))):
+    options: list[str] = []
+    for piece in filter(None, (part.strip() for part in settings.split(","))):
         key, equals, value = piece.partition("=")
-        if equals or not words:
-            words.append(f"--{key.strip().replace('_', '-')}{equals}{value.strip()}")
+        if equals or not options:
+            options.append(f"--{key.strip().replace('_', '-')}{equals}{value.strip()}")
         else:
-            words[-1] += f",{piece}"
-    return name, tuple(words)
+            options[-1] += f",{piece}"
+    return name, tuple(options)
 
 
 def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
     import torch
 
     workload, parser = WORKLOADS[name], Parser(add_help=False)
-    workload.add_options(parser)
-    settings = [action.dest for action in parser._actions]
-    for word in own:
-        option = word.removeprefix("--").partition("=")[0].replace("-", "_")
-        if word.startswith("--") and option not in settings:
-            raise ModelError(
-                f"{name} has no parameter '{option}'", f"It has {', '.join(settings) or 'none'}"
-            )
+    parameters = [option.name for option in fields(workload.Own)]
+    for option in own:
+        parameter = option.removeprefix("--").partition("=")[0].replace("-", "_")
+        if option.startswith("--") and parameter not in parameters:
+            problem = f"{name} has no parameter '{parameter}'"
+            raise ModelError(problem, f"It has {', '.join(parameters) or 'none'}")
     try:
-        given = parser.parse_args(list(own))
-        if hasattr(given, "samples"):
-            given.samples = min(given.samples, 4)  # only the shape of one is needed
-        parts = workload.build(Options(batch_size=1), given)
+        add_options(parser, workload.Own)
+        settings = workload.Own(**vars(parser.parse_args(list(own))))
+        if hasattr(settings, "samples"):
+            settings.samples = min(settings.samples, 4)  # only the shape of one is needed
+        parts = workload.build(Options(batch_size=1), settings)
     except (WorkloadError, SpecError) as error:
-        said = str(error).removeprefix("argument --")
-        raise ModelError(f"{name}: {said}", "Or use torchvision:NAME") from error
-    assert parts.optimizer is not None
-    sample = map(torch.as_tensor, parts.train_data[0])
+        problem = str(error).removeprefix("argument --")
+        raise ModelError(f"{name}: {problem}", "Or use torchvision:NAME") from error
     (shape, dtype), target = [
-        (tuple(part.shape), str(part.dtype).removeprefix("torch.")) for part in sample
+        (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+        for tensor in map(torch.as_tensor, parts.train_data[0])
     ]
-    model, optimizer = parts.model.to(device), _described(parts.optimizer)
-    return Source(model, name, (shape,), (dtype,), parts.loss, target, optimizer)
+    inputs = Inputs.by_position([shape], dtype)
+    optimizer = None if parts.optimizer is None else _describe_optimizer(parts.optimizer)
+    return Source(parts.model.to(device), name, inputs, parts.loss, target, optimizer)
 
 
 def _from_family(reference: str, device: str) -> Source:
     from torch.nn.functional import cross_entropy
-
-    from perfctl.workloads.models import families
 
     try:
         planned = plan(reference)
@@ -139,13 +135,12 @@ def _from_family(reference: str, device: str) -> Source:
             str(error), "docs/commands/bench.md lists the parameters of each family"
         ) from error
     model = build_model(lambda: families.make_model(planned), planned.spec, device)
-    optimizer = _described(families.make_optimizer(planned, model))
-    return Source(
-        model, planned.spec, (planned.given,), ("float32",), cross_entropy, ((), "int64"), optimizer
-    )
+    optimizer = _describe_optimizer(families.make_optimizer(planned, model))
+    inputs = Inputs.by_position([planned.given])
+    return Source(model, planned.spec, inputs, cross_entropy, ((), "int64"), optimizer)
 
 
-def _described(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
+def _describe_optimizer(optimizer: torch.optim.Optimizer) -> tuple[str, dict[str, Any]]:
     """Its class and settings, without torch's choice of implementation (foreach)."""
     return type(optimizer).__name__, {
         key: value for key, value in optimizer.defaults.items() if key != "foreach"
@@ -163,38 +158,36 @@ def _from_torchvision(name: str, device: str) -> Source:
         remedy = f"Similar: {', '.join(close)}" if close else "Check the name"
         raise ModelError(f"torchvision has no model '{name}'", remedy)
     size = torchvision_size(name)
-    shapes = ((size,) * (2 if name.startswith("raft") else 1)) if size else ()
-    return Source(
-        build_torchvision(name, device), f"torchvision:{name}", shapes, ("float32",) * len(shapes)
-    )
+    images = 2 if name.startswith("raft") else 1
+    inputs = Inputs.by_position((size,) * images if size else ())
+    return Source(build_torchvision(name, device), f"torchvision:{name}", inputs)
 
 
-def _factory(place: str, name: str) -> Callable[[], Any]:
+def _factory(path: str, name: str) -> Callable[[], Any]:
     import torch
 
-    module = load_file(Path(place)) if place.endswith(".py") else _load_module(place)
+    module = load_file(Path(path)) if path.endswith(".py") else _load_module(path)
     factory = getattr(module, name, None)
     if factory is None:
-        there = [
+        names = [
             key
             for key, value in vars(module).items()
             if callable(value) and not key.startswith("_")
         ][:8]
-        raise ModelError(
-            f"{place} has no '{name}'", f"It has: {', '.join(there)}" if there else "Check the name"
-        )
+        remedy = f"It has: {', '.join(names)}" if names else "Check the name"
+        raise ModelError(f"{path} has no '{name}'", remedy)
     if isinstance(factory, torch.nn.Module) or not callable(factory):
         return lambda: factory
     return factory  # type: ignore[no-any-return]
 
 
-def _load_module(place: str) -> ModuleType:
+def _load_module(name: str) -> ModuleType:
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     try:
-        return importlib.import_module(place)
+        return importlib.import_module(name)
     except MODEL_ERRORS as error:
-        text = f"module {place} cannot be imported ({type(error).__name__}: {first_line(error)})"
+        text = f"module {name} cannot be imported ({type(error).__name__}: {first_line(error)})"
         raise ModelError(text, "Check the name and the environment", True) from error
 
 

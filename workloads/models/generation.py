@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfctl.workloads.models import inputs, libraries
+from perfctl.workloads.models import libraries
 from perfctl.workloads.models.find import find
+from perfctl.workloads.models.inputs import batch_shape, of_transformers, size_in, text_config_of
 from perfctl.workloads.models.source import ModelError
 
 if TYPE_CHECKING:
@@ -85,25 +86,22 @@ class Generator:
         def zeros(shape: Sequence[int], dtype: str) -> Any:
             return torch.zeros((batch, *shape), dtype=getattr(torch, dtype), device=device)
 
-        given = {self.ids: zeros((tokens,), "int64")}
+        inputs = {self.ids: zeros((tokens,), "int64")}
         if "use_cache" in self.takes:
-            given["use_cache"] = cached
+            inputs["use_cache"] = cached
         if "logits_to_keep" in self.takes:
-            given["logits_to_keep"] = 1
+            inputs["logits_to_keep"] = 1
         if after is not None and cached and self.cache is not None:
-            given[self.cache] = self.cache_of(after)
+            inputs[self.cache] = self.cache_of(after)
         if self.encoder and after is not None:
             from transformers.modeling_outputs import BaseModelOutput
 
-            given["encoder_outputs"] = BaseModelOutput(
-                last_hidden_state=after.encoder_last_hidden_state
-            )
-        elif self.encoder:
-            given |= {
-                name: zeros(shape or (prompt,), dtype)
-                for name, (shape, dtype) in self.encoder.items()
-            }
-        return given
+            state = after.encoder_last_hidden_state
+            inputs["encoder_outputs"] = BaseModelOutput(last_hidden_state=state)
+        else:
+            for name, (shape, dtype) in self.encoder.items():
+                inputs[name] = zeros((prompt,) if shape is None else shape, dtype)
+        return inputs
 
     def cache_of(self, output: Any) -> Any:
         """The cache in what the model gave; None where there is none."""
@@ -121,97 +119,84 @@ def find_generator(
 ) -> Generator:
     """The model ``reference``, ready to generate. Raises ModelError; also for a model that takes
     no cache."""
-    library, _, rest = reference.partition(":")
-    name, settings = libraries.split(rest if library == "hf" else reference)
-    path = libraries.config_file(name)
-    if (library == "hf" and rest) or (
-        path is not None and "_class_name" not in libraries.read_config(path)
-    ):
-        return _of_transformers(name, settings, device, prompt)
+    named = libraries.read_reference(reference)
+    if named is not None and named.name and named.library == "hf":
+        return _of_transformers(named, device, prompt)
     source = find(reference, device, own)
-    takes = inspect.signature(source.model.forward).parameters
-    cache = next((word for word in CACHES if word in takes), None)
-    first = next((word for word in takes if word not in CACHES), None)
-    if cache is None or first is None:
+    parameters = inspect.signature(source.model.forward).parameters
+    cache = _find_cache(parameters)
+    ids = next((name for name in parameters if name not in CACHES), None)
+    if cache is None or ids is None:
         remedy = (
             "Use a language model: hf:llama, or a factory of a model whose forward takes "
             "past_key_values or cache"
         )
         raise ModelError(f"{reference}: its forward accepts none of {', '.join(CACHES)}", remedy)
-    _call_with_names(source.model)
-    notes = tuple(note for note in source.notes if not note.startswith("inputs: "))
+    libraries.call_by_name(source.model, dict)
+    notes = (*source.notes, _describe_logits(parameters))
     return Generator(
-        source.model,
-        reference,
-        first,
-        cache,
-        frozenset(takes),
-        (*notes, _logits(takes)),
-        files=source.files,
+        source.model, reference, ids, cache, frozenset(parameters), notes, files=source.files
     )
 
 
-def _of_transformers(
-    name: str, settings: libraries.Settings, device: str, prompt: int
-) -> Generator:
-    model, said, notes, files = libraries.transformers_model(name, settings, device, HEADS)
-    takes = inspect.signature(type(model).forward).parameters
+def _of_transformers(reference: libraries.Reference, device: str, prompt: int) -> Generator:
+    source = libraries.transformers_model(reference, device, HEADS)
+    model, title, kind = source.model, source.name, type(source.model).__name__
+    parameters = inspect.signature(type(model).forward).parameters
     config: Any = model.config
-    found = inputs.of_transformers(model, prompt)
-    names = (
-        dict(zip(found.names, zip(found.shapes, found.dtypes, strict=True), strict=True))
-        if found
-        else {}
-    )
-    ids = "decoder_input_ids" if "decoder_input_ids" in names else "input_ids"
-    if ids not in names:
-        raise ModelError(
-            f"{said}: {type(model).__name__} does not accept tokens",
-            f"Set the class: {said}:class=NAME",
-        )
-    cache = next((word for word in CACHES if word in takes), None)
+    inputs = of_transformers(model, prompt)
+    tensors = inputs.tensors if inputs is not None else {}
+    ids = "decoder_input_ids" if "decoder_input_ids" in tensors else "input_ids"
+    if ids not in tensors:
+        remedy = f"Set the class: {title}:class=NAME"
+        raise ModelError(f"{title}: {kind} does not accept tokens", remedy)
+    cache = _find_cache(parameters)
     if cache is None or config.is_encoder_decoder != (ids == "decoder_input_ids"):
-        text = f"{said}: {type(model).__name__} does not accept a KV cache"
+        text = f"{title}: {kind} does not accept a KV cache"
         raise ModelError(text, "Use a model that generates: hf:llama, hf:t5")
     encoder = {
-        word: (None if word == "input_ids" else shape, dtype)
-        for word, (shape, dtype) in names.items()
-        if word != ids
+        name: (None if name == "input_ids" else shape, dtype)
+        for name, (shape, dtype) in tensors.items()
+        if name != ids
     }
-    _call_with_names(model)
-    said_inputs = ", ".join(
-        f"{word} {dtype} {' x '.join(map(str, ('batch', *(shape or (prompt,)))))}"
-        for word, (shape, dtype) in encoder.items()
-    )
-    begins = (
-        "the decoder begins with 1 token"
-        if "input_ids" in encoder
-        else "the prompt is the decoder's"
-    )
-    more = [f"encoder: {said_inputs}, once, in prefill; {begins}"] if encoder else []
-    more.append(_logits(takes))
+    libraries.call_by_name(model, dict)
+    class_note, *notes = source.notes
+    if encoder:
+        listed = ", ".join(
+            f"{name} {dtype} {batch_shape(shape or (prompt,))}"
+            for name, (shape, dtype) in encoder.items()
+        )
+        begins = (
+            "the decoder begins with 1 token"
+            if "input_ids" in encoder
+            else "the prompt is the decoder's"
+        )
+        notes.append(f"encoder: {listed}, once, in prefill; {begins}")
     weights = sorted({str(weight.dtype).removeprefix("torch.") for weight in model.parameters()})
-    text_config = getattr(config, "text_config", None) or config
-    positions = inputs.size_in(text_config, "max_position_embeddings")
+    text_config = text_config_of(config)
     return Generator(
         model,
-        said,
+        title,
         ids,
         cache,
-        frozenset(takes),
-        (*notes[1:], *more),
+        frozenset(parameters),
+        (*notes, _describe_logits(parameters)),
         encoder,
-        positions,
+        size_in(text_config, "max_position_embeddings"),
         _latent(text_config),
-        files,
-        notes[0],
+        source.files,
+        class_note,
         f"weights: {' and '.join(weights)}, as built here; add dtype=bfloat16 after the name for "
         "another type",
     )
 
 
-def _logits(takes: Mapping[str, Any]) -> str:
-    if "logits_to_keep" in takes:
+def _find_cache(parameters: Mapping[str, Any]) -> str | None:
+    return next((name for name in CACHES if name in parameters), None)
+
+
+def _describe_logits(parameters: Mapping[str, Any]) -> str:
+    if "logits_to_keep" in parameters:
         return "logits: of the last token only, as in generate() of transformers (logits_to_keep=1)"
     return "logits: of every input token; the forward does not accept logits_to_keep"
 
@@ -226,20 +211,8 @@ def _latent(config: Any) -> tuple[int, int] | None:
         "v_head_dim",
         "num_attention_heads",
     )
-    sizes = [inputs.size_in(config, name) for name in names]
+    sizes = [size_in(config, name) for name in names]
     if None in sizes:
         return None
     rank, rope, nope, value, heads = (size or 0 for size in sizes)
     return rank + rope, heads * (nope + rope + value)
-
-
-def _call_with_names(model: torch.nn.Module) -> None:
-    """From now on, ``model({name: value})`` passes its arguments by name. The model and its layers
-    keep their types."""
-    forward = model.forward
-
-    def with_names(given: dict[str, Any]) -> Any:
-        with libraries.one_sequence():
-            return forward(**given)
-
-    model.forward = with_names

@@ -1,14 +1,13 @@
-"""The inputs that a model takes, where its library, its config or its first layer says them.
+"""The inputs that a model takes, where its library, its config or its first layer states them.
 Imports no torch at the top."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfctl.workloads.models.source import MODEL_ERRORS
+from perfctl.workloads.models.source import MODEL_ERRORS, Inputs
 
 if TYPE_CHECKING:
     import torch
@@ -21,97 +20,67 @@ speech are made for."""
 PROMPT = 77
 """Tokens of the text that a diffusion model is given: what CLIP's encoder puts out."""
 IMAGES = (224, 32, 28, 64, 96, 128, 227, 256, 299)
-"""Heights and widths tried, in this order, where only the first convolution says something of
+"""Heights and widths tried, in this order, where only the first convolution shows something of
 the image."""
 
 
-@dataclass(frozen=True, slots=True)
-class Inputs:
-    """What a model takes; shapes without the batch dimension."""
-
-    shapes: tuple[tuple[int, ...], ...]
-    dtypes: tuple[str, ...]
-    names: tuple[str, ...] = ()
-    """Parameters of ``forward`` that take them; empty: by position."""
-    sequence: int | None = None
-    """The sequence length among them; None where there is none."""
-    note: str = ""
-    """What was assumed, for the reader."""
+def _with_note(inputs: Inputs, suffix: str) -> Inputs | None:
+    """The inputs with a note that lists them; None without any."""
+    listed = (
+        f"{name} {dtype} {batch_shape(shape)}" for name, (shape, dtype) in inputs.tensors.items()
+    )
+    inputs.note = f"inputs: {', '.join(listed)}{suffix}"
+    return inputs if inputs.tensors else None
 
 
-class _Found:
-    """Inputs as they are found, one after the other."""
-
-    def __init__(self) -> None:
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.dtypes: dict[str, str] = {}
-        self.sequence: int | None = None
-
-    def take(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> None:
-        self.shapes[name], self.dtypes[name] = shape, dtype
-
-    def done(self, more: str = "") -> Inputs | None:
-        if not self.shapes:
-            return None
-        note = f"inputs: {', '.join(map(self._said, self.shapes))}{more}"
-        shapes, dtypes = tuple(self.shapes.values()), tuple(self.dtypes.values())
-        return Inputs(shapes, dtypes, tuple(self.shapes), self.sequence, note)
-
-    def _said(self, name: str) -> str:
-        return f"{name} {self.dtypes[name]} {' x '.join(('batch', *map(str, self.shapes[name])))}"
+def batch_shape(shape: Sequence[int]) -> str:
+    """Text such as "batch x 3 x 224 x 224"."""
+    return " x ".join(("batch", *map(str, shape)))
 
 
 def of_transformers(model: Any, seq: int | None) -> Inputs | None:
     """The inputs of a model of transformers, from its ``config`` and the parameters of ``forward``;
     None: not known."""
-    found, config = _Found(), model.config
-    takes = inspect.signature(type(model).forward).parameters
-    vision = getattr(config, "vision_config", None) or config
-    text = _text_config(config)
-    generates = any(
+    inputs, config = Inputs(), model.config
+    parameters = inspect.signature(type(model).forward).parameters
+    text = text_config_of(config)
+    has_image_tokens = any(
         size_in(config, name) is not None for name in ("image_token_id", "image_token_index")
     )
-    more = ""
-    if "input_ids" in takes:
-        found.sequence = seq or min(TOKENS, size_in(text, "max_position_embeddings") or TOKENS)
-        found.take("input_ids", (found.sequence,), "int64")
-        more = (
+    suffix = ""
+    if "input_ids" in parameters:
+        length = seq or min(TOKENS, size_in(text, "max_position_embeddings") or TOKENS)
+        inputs.add_sequence("input_ids", length)
+        suffix = (
             "; text alone, without images"
-            if generates and "pixel_values" in takes
+            if has_image_tokens and "pixel_values" in parameters
             else "; `seq` sets the length"
         )
-    if "pixel_values" in takes and not generates:
-        image = _image(vision)
-        if image is None:
-            return None
-        found.take("pixel_values", image)
+    if "pixel_values" in parameters and not has_image_tokens:
+        inputs.add("pixel_values", _image_shape(getattr(config, "vision_config", None) or config))
+    bins = size_in(config, "num_mel_bins")
+    positions, frames = size_in(config, "max_source_positions"), size_in(config, "max_length")
+    if "input_features" in parameters and bins and positions:
+        inputs.add("input_features", (bins, 2 * positions))
+    if "input_values" in parameters and bins and frames:
+        inputs.add("input_values", (frames, bins))
+    elif "input_values" in parameters:
+        inputs.add_sequence("input_values", seq or WAVEFORM, dtype="float32")
+        suffix = "; `seq` sets the samples"
     if (
-        "input_features" in takes
-        and size_in(config, "num_mel_bins")
-        and size_in(config, "max_source_positions")
+        inputs.tensors
+        and "decoder_input_ids" in parameters
+        and getattr(config, "is_encoder_decoder", False)
     ):
-        found.take("input_features", (config.num_mel_bins, 2 * config.max_source_positions))
-    if "input_values" in takes:
-        bins, frames = size_in(config, "num_mel_bins"), size_in(config, "max_length")
-        if bins and frames:
-            found.take("input_values", (frames, bins))
-        else:
-            found.sequence = seq or WAVEFORM
-            found.take("input_values", (found.sequence,))
-            more = "; `seq` sets the samples"
-    if not found.shapes:
-        return None
-    if "decoder_input_ids" in takes and getattr(config, "is_encoder_decoder", False):
         length = seq or min(TOKENS, size_in(text, "max_target_positions") or TOKENS)
-        found.sequence = length
-        found.take("decoder_input_ids", (length,), "int64")
-        more = "; `seq` sets the lengths"
-    return found.done(more)
+        inputs.add_sequence("decoder_input_ids", length)
+        suffix = "; `seq` sets the lengths"
+    return _with_note(inputs, suffix)
 
 
-def _text_config(config: Any) -> Any:
-    inner = getattr(config, "text_config", None)
-    return config if inner is None else inner
+def text_config_of(config: Any) -> Any:
+    """The part of a config that describes the language model."""
+    return getattr(config, "text_config", None) or config
 
 
 def size_in(config: Any, name: str) -> int | None:
@@ -120,74 +89,62 @@ def size_in(config: Any, name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
 
 
-def _image(config: Any) -> tuple[int, ...] | None:
-    size, channels = getattr(config, "image_size", None), size_in(config, "num_channels")
-    # a convolutional network: it takes images of any size, those of ImageNet by default
-    if size is None:
-        size = IMAGES[0]
-    sides = (size, size) if isinstance(size, int) else tuple(size)
+def _image_shape(config: Any) -> tuple[int, ...]:
+    # a convolutional network has no size: it takes images of any, those of ImageNet by default
+    size = getattr(config, "image_size", None) or IMAGES[0]
     frames = size_in(config, "num_frames")
-    return (*((frames,) if frames else ()), channels or 3, *sides)
+    return (*filter(None, [frames]), size_in(config, "num_channels") or 3, *_sides(size))
+
+
+def _sides(size: Any) -> tuple[int, ...]:
+    """(height, width) of a config's size, which is one number for a square."""
+    return (size, size) if isinstance(size, int) else tuple(size)
 
 
 def of_diffusers(model: Any, seq: int | None) -> Inputs | None:
     """The inputs of a model of diffusers, from its ``config`` and the parameters of ``forward``;
     None: not known."""
-    found, config = _Found(), model.config
-    takes = inspect.signature(type(model).forward).parameters
-    channels, size = config.get("in_channels"), config.get("sample_size") or 64
-    main = next((name for name in ("sample", "hidden_states", "x") if name in takes), None)
+    inputs, config = Inputs(), model.config
+    parameters = inspect.signature(type(model).forward).parameters
+    channels, size = config.get("in_channels"), config.get("sample_size")
+    sample = next((name for name in ("sample", "hidden_states", "x") if name in parameters), None)
     # positions of the patches: the pipeline makes them
-    if main is None or not channels or "img_ids" in takes:
+    if sample is None or not channels or "img_ids" in parameters:
         return None
-    sides = (size, size) if isinstance(size, int) else tuple(size)
-    found.take(main, (channels, *sides))
-    if "timestep" in takes:
-        found.take("timestep", (), "int64")
-    if "encoder_hidden_states" in takes:
-        names = ("cross_attention_dim", "joint_attention_dim", "caption_channels")
-        widths = [width for name in names if isinstance(width := config.get(name), int)]
-        if widths:
-            found.sequence = seq or PROMPT
-            width = config.get("caption_channels") or widths[0]
-            found.take("encoder_hidden_states", (found.sequence, width))
-    if "pooled_projections" in takes and config.get("pooled_projection_dim"):
-        found.take("pooled_projections", (config["pooled_projection_dim"],))
-    if "class_labels" in takes and (
+    inputs.add(sample, (channels, *_sides(size or 64)))
+    if "timestep" in parameters:
+        inputs.add("timestep", (), "int64")
+    names = ("caption_channels", "cross_attention_dim", "joint_attention_dim")
+    widths = [width for name in names if (width := config.get(name)) and isinstance(width, int)]
+    if "encoder_hidden_states" in parameters and widths:
+        inputs.add_sequence("encoder_hidden_states", seq or PROMPT, widths[0], dtype="float32")
+    if "pooled_projections" in parameters and (width := config.get("pooled_projection_dim")):
+        inputs.add("pooled_projections", (width,))
+    if "class_labels" in parameters and (
         config.get("num_class_embeds") or config.get("num_embeds_ada_norm")
     ):
-        found.take("class_labels", (), "int64")
-    needed = [
+        inputs.add("class_labels", (), "int64")
+    unknown = [
         name
-        for name, one in takes.items()
-        if one.default is inspect.Parameter.empty and name != "self"
+        for name, parameter in parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind is not parameter.VAR_KEYWORD
+        and name not in ("self", *inputs.tensors)
     ]
-    known = all(
-        name in found.shapes or takes[name].kind is inspect.Parameter.VAR_KEYWORD for name in needed
-    )
-    return (
-        found.done("" if config.get("sample_size") else "; the config has no sample_size, 64 taken")
-        if known
-        else None
-    )
+    suffix = "" if size else "; the config has no sample_size, 64 taken"
+    return None if unknown else _with_note(inputs, suffix)
 
 
 def of_waveform(channels: int | None, seq: int | None) -> Inputs:
     """A waveform of ``seq`` samples; None of channels: without that dimension."""
     samples = seq or WAVEFORM
     shape = (samples,) if channels is None else (channels, samples)
-    said = " x ".join(("batch", *map(str, shape)))
-    return Inputs(
-        (shape,),
-        ("float32",),
-        (),
-        samples,
-        f"inputs: a waveform {said} at 16 kHz; `seq` sets the samples",
-    )
+    note = f"inputs: a waveform {batch_shape(shape)} at 16 kHz; `seq` sets the samples"
+    return Inputs.by_position([shape], sequence=samples, note=note)
 
 
-def of_first_layer(model: torch.nn.Module) -> Inputs | None:
-    """The input of a model whose first layer fixes it; None where it does not.
+def of_first_layer(model: torch.nn.Module) -> Inputs:
+    """The input of a model whose first layer fixes it; empty where it does not.
 
     A network of linear layers takes the features of its first; one that begins with a 2-dimensional
     convolution takes images of its channels, of the first size in IMAGES with which a forward
@@ -196,56 +153,46 @@ def of_first_layer(model: torch.nn.Module) -> Inputs | None:
     from torch import nn
 
     layers = [
-        module
-        for module in model.modules()
+        (path, module)
+        for path, module in model.named_modules()
         if next(module.parameters(recurse=False), None) is not None
     ]
     if not layers:
-        return None
-    first, plain = layers[0], (nn.Linear, nn.BatchNorm1d, nn.LayerNorm, nn.PReLU)
-    if isinstance(first, nn.Linear) and all(isinstance(layer, plain) for layer in layers):
-        features = (first.in_features,)
-        if not _runs(model, first, features):
-            return None
-        return Inputs(
-            (features,),
-            ("float32",),
-            (),
-            None,
-            f"inputs: {first.in_features} features, by the first layer",
-        )
-    if not isinstance(first, nn.Conv2d):
-        return None
-    name = next(path for path, module in model.named_modules() if module is first)
-    for side in IMAGES:
-        shape = (first.in_channels, side, side)
-        if _runs(model, first, shape):
-            said = (
-                f"{first.in_channels} channels by {name or 'the layer'}; {side} x {side} assumed, "
-                "which works"
-            )
-            return Inputs(
-                (shape,), ("float32",), (), None, f"inputs: {said}. `inputs` sets another size"
-            )
-    return None
+        return Inputs()
+    (name, first), plain = layers[0], (nn.Linear, nn.BatchNorm1d, nn.LayerNorm, nn.PReLU)
+    if isinstance(first, nn.Linear) and all(isinstance(layer, plain) for _, layer in layers):
+        features = first.in_features
+        if _runs(model, first, (features,)):
+            note = f"inputs: {features} features, by the first layer"
+            return Inputs.by_position([(features,)], note=note)
+    if isinstance(first, nn.Conv2d):
+        for side in IMAGES:
+            shape = (first.in_channels, side, side)
+            if _runs(model, first, shape):
+                note = (
+                    f"inputs: {first.in_channels} channels by {name or 'the layer'}; "
+                    f"{side} x {side} assumed, which works. `inputs` sets another size"
+                )
+                return Inputs.by_position([shape], note=note)
+    return Inputs()
 
 
 def _runs(model: torch.nn.Module, first: torch.nn.Module, shape: Sequence[int]) -> bool:
-    """Whether a forward of two samples works, and the first layer sees them as they are. Changes
+    """Whether a forward of two samples works, and the first layer gets them as they are. Changes
     nothing of the model."""
     import torch
 
-    seen: list[tuple[int, ...]] = []
-    place = next(first.parameters()).device
-    hook = first.register_forward_pre_hook(lambda _, given: seen.append(tuple(given[0].shape)))
+    sizes: list[tuple[int, ...]] = []
+    device = next(first.parameters()).device
+    hook = first.register_forward_pre_hook(lambda _, inputs: sizes.append(tuple(inputs[0].shape)))
     modes: Mapping[torch.nn.Module, bool] = {module: module.training for module in model.modules()}
     try:
         with torch.no_grad():
-            model.eval()(torch.zeros((2, *shape), device=place))
+            model.eval()(torch.zeros((2, *shape), device=device))
     except MODEL_ERRORS:
         return False
     finally:
         hook.remove()
         for module, mode in modes.items():
             module.training = mode
-    return bool(seen) and seen[0] == (2, *shape)
+    return sizes[:1] == [(2, *shape)]

@@ -7,6 +7,7 @@ config.json, or a folder with one, takes the place of a name of transformers or 
 
 from __future__ import annotations
 
+import copy
 import importlib
 import importlib.util
 import inspect
@@ -14,14 +15,16 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from unittest.mock import patch
 
-from perfctl.workloads.models import inputs
-from perfctl.workloads.models.source import MODEL_ERRORS, ModelError, Source, build_model
+from perfctl.workloads.models.inputs import of_diffusers, of_transformers, of_waveform
+from perfctl.workloads.models.source import MODEL_ERRORS, Inputs, ModelError, Source, build_model
 from perfctl.workloads.spec import first_line
 
 if TYPE_CHECKING:
@@ -41,37 +44,53 @@ _PADDED = ("_ignore_causal_mask_sdpa", "_ignore_bidirectional_mask_sdpa")
 
 _SETTING = "Check the settings after the name; the library's documentation lists them"
 
+_OFF = "random parts off, so that every layer counts: {}"
 _RANDOM = ("layerdrop", "encoder_layerdrop", "decoder_layerdrop", "apply_spec_augment")
 """Settings that skip layers or mask inputs by chance in training."""
 
 
-def find_in(library: str, rest: str, device: str, seq: int | None) -> Source:
-    """The model ``rest`` of a library in LIBRARIES. Raises ModelError."""
-    name, settings = split(rest)
-    if not name:
+class Reference(NamedTuple):
+    """A model as a library names it, or the path of a config."""
+
+    prefix: str
+    """A key of LIBRARIES; "" for a path."""
+    name: str
+    settings: Settings
+    """Overrides of its config."""
+    config: Path | None
+    """The config.json that ``name`` is, or that is in the folder ``name``."""
+
+    @property
+    def library(self) -> str:
+        """A key of LIBRARIES; of a path, the library of its config. Raises ModelError for a config
+        that cannot be read."""
+        if self.prefix or self.config is None:
+            return self.prefix
+        return "diffusers" if "_class_name" in read_config(self.config) else "hf"
+
+    def __str__(self) -> str:
+        settings = ",".join(f"{key}={value}" for key, value in self.settings.items())
+        return f"{self.library}:{self.name}{':' if settings else ''}{settings}"
+
+
+def read_reference(text: str) -> Reference | None:
+    """The parts of a library's name or of the path of a config; None for anything else. Raises
+    ModelError for overrides that are none."""
+    library, colon, name_and_settings = text.partition(":")
+    prefix = library if colon and library in LIBRARIES else ""
+    name, settings = split(name_and_settings if prefix else text)
+    path = Path(name)
+    path = path / "config.json" if path.is_dir() else path
+    config = path if path.suffix == ".json" and path.is_file() else None
+    return Reference(prefix, name, settings, config) if prefix or config is not None else None
+
+
+def find_in_library(reference: Reference, device: str, seq: int | None) -> Source:
+    """The model that a library makes of a reference. Raises ModelError."""
+    if not reference.name:
+        library = reference.library
         raise ModelError(f"'{library}:' lacks a model name", f"Write {library}:NAME")
-    return LIBRARIES[library](name, settings, device, seq)
-
-
-def config_file(text: str) -> Path | None:
-    """The config.json that ``text`` is, or that is in the folder ``text``; None where it is no
-    such path."""
-    path = Path(text)
-    if path.is_dir() and (path / "config.json").is_file():
-        return path / "config.json"
-    return path if path.suffix == ".json" and path.is_file() else None
-
-
-def find_config(reference: str, device: str, seq: int | None) -> Source | None:
-    """The model of a local config, with overrides after it; None where ``reference`` is no path
-    of one."""
-    name, settings = split(reference)
-    path = config_file(name)
-    if path is None:
-        return None
-    return (_diffusers if "_class_name" in read_config(path) else _transformers)(
-        name, settings, device, seq
-    )
+    return LIBRARIES[reference.library](reference, device, seq)
 
 
 def split(text: str) -> tuple[str, Settings]:
@@ -106,15 +125,15 @@ def _value(text: str) -> Any:
 def read_config(path: Path) -> Settings:
     """A config.json. Raises ModelError for one that cannot be read."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         text = f"{path} cannot be read as a config ({first_line(error)})"
         raise ModelError(text, "Use a config.json of transformers or diffusers") from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise ModelError(
             f"{path} contains no config", "Use a config.json of transformers or diffusers"
         )
-    return found
+    return cast(Settings, config)
 
 
 def _import(package: str) -> Any:
@@ -149,45 +168,23 @@ def _lazy(package: Any, look: Callable[[], Any]) -> Any:
         ) from error
 
 
-def _unknown(what: str, name: str, known: Iterable[str]) -> ModelError:
-    close = get_close_matches(name, list(known), 5, 0.5)
+def _unknown(problem: str, name: str, names: Iterable[str]) -> ModelError:
+    close = get_close_matches(name, list(names), 5, 0.5)
     return ModelError(
-        f"{what} '{name}'", f"Similar: {', '.join(close)}" if close else "Check the name"
+        f"{problem} '{name}'", f"Similar: {', '.join(close)}" if close else "Check the name"
     )
 
 
-def _said(library: str, name: str, settings: Settings) -> str:
-    more = ",".join(f"{key}={value}" for key, value in settings.items())
-    return f"{library}:{name}{':' if more else ''}{more}"
-
-
-def _source(
-    model: torch.nn.Module,
-    name: str,
-    taken: inputs.Inputs | None,
-    *notes: str,
-    files: tuple[Path, ...] | None = (),
-) -> Source:
-    if taken is None:
-        return Source(model, name, notes=tuple(filter(None, notes)), files=files)
-    if taken.names:
-        _call_by_name(model, taken.names)
-    both = tuple(filter(None, (*notes, taken.note)))
-    return Source(
-        model, name, taken.shapes, taken.dtypes, notes=both, sequence=taken.sequence, files=files
-    )
-
-
-def _call_by_name(model: torch.nn.Module, names: tuple[str, ...]) -> None:
-    """From now on, ``model(*given)`` passes its inputs by these names. The model and its layers
-    keep their types."""
+def call_by_name(model: torch.nn.Module, name_inputs: Callable[..., Mapping[str, Any]]) -> None:
+    """From now on, calls of the model pass its inputs as the parameters that ``name_inputs`` says.
+    The model and its layers keep their types."""
     forward = model.forward
 
-    def by_name(*given: Any) -> Any:
+    def forward_by_name(*inputs: Any) -> Any:
         with one_sequence():
-            return forward(**dict(zip(names, given, strict=False)))
+            return forward(**name_inputs(*inputs))
 
-    model.forward = by_name
+    model.forward = forward_by_name
 
 
 @contextmanager
@@ -203,141 +200,133 @@ def one_sequence() -> Iterator[None]:
     """
     import torch
 
+    isfinite = torch.isfinite
+
+    def is_finite(value: torch.Tensor) -> Any:
+        if not value.is_meta:
+            return isfinite(value)
+        return isfinite(value.new_zeros((1,), device="cpu")).expand(value.shape)
+
+    def without_padding(function: Any, padding_mask: Any, *args: Any, **kwargs: Any) -> Any:
+        return function(None, *args, **kwargs)
+
     masks, models = (
         sys.modules.get(f"transformers.{name}") for name in ("masking_utils", "modeling_utils")
     )
-    base = getattr(models, "PreTrainedModel", None)
-    wanted: list[tuple[Any, str, Callable[[Any], Callable[..., Any]]]] = [
-        (torch, "isfinite", lambda looks: partial(_finite, looks)),
-        (base, "warn_if_padding_and_no_attention_mask", lambda warns: _no_answer),
-        (masks, "find_packed_sequence_indices", lambda looks: _no_answer),
-        *((masks, name, lambda looks: partial(_without_padding, looks)) for name in _PADDED),
+    replacements: list[tuple[Any, str, Callable[..., Any]]] = [
+        (torch, "isfinite", is_finite),
+        (
+            getattr(models, "PreTrainedModel", None),
+            "warn_if_padding_and_no_attention_mask",
+            lambda *_: None,
+        ),
+        (masks, "find_packed_sequence_indices", lambda *_: None),
+        *((masks, name, partial(without_padding, getattr(masks, name, None))) for name in _PADDED),
     ]
-    known = [
-        (owner, name, getattr(owner, name), make)
-        for owner, name, make in wanted
-        if hasattr(owner, name)
-    ]
-    for owner, name, looks, make in known:
-        setattr(owner, name, make(looks))
-    try:
+    with ExitStack() as stack:
+        for owner, name, replacement in replacements:
+            if hasattr(owner, name):
+                stack.enter_context(patch.object(owner, name, replacement))
         yield
-    finally:
-        for owner, name, looks, _ in known:
-            setattr(owner, name, looks)
 
 
-def _no_answer(*_: Any) -> None:
-    return None
-
-
-def _finite(looks: Callable[..., Any], value: torch.Tensor) -> Any:
-    """Whether each value is finite: yes, where the tensor has no values."""
-    return (
-        looks(value.new_zeros((1,), device="cpu")).expand(value.shape)
-        if value.is_meta
-        else looks(value)
-    )
-
-
-def _without_padding(looks: Callable[..., Any], padding_mask: Any, *more: Any, **named: Any) -> Any:
-    return looks(None, *more, **named)
-
-
-def _timm(name: str, settings: Settings, device: str, seq: int | None) -> Source:
+def _timm(reference: Reference, device: str, seq: int | None) -> Source:
     timm = _import("timm")
+    name, settings = reference.name, reference.settings
     if not timm.is_model(name):
         raise _unknown("timm has no model", name, timm.list_models())
-    said = _said("timm", name, settings)
     model = build_model(
-        lambda: timm.create_model(name, pretrained=False, **settings), said, device, _SETTING
+        lambda: timm.create_model(name, pretrained=False, **settings),
+        str(reference),
+        device,
+        _SETTING,
     )
-    size = tuple(timm.data.resolve_data_config(dict(settings), model=model)["input_size"])
+    channels, *sides = timm.data.resolve_data_config(dict(settings), model=model)["input_size"]
     if (side := settings.get("img_size")) is not None:
-        size = (size[0], *((side, side) if isinstance(side, int) else side))
-    size = (settings.get("in_chans", size[0]), *size[1:])
-    return _source(model, said, inputs.Inputs((size,), ("float32",)))
+        sides = (side, side) if isinstance(side, int) else side
+    shape = (settings.get("in_chans", channels), *sides)
+    return Source(model, str(reference), Inputs.by_position([shape]))
 
 
-def _transformers(name: str, settings: Settings, device: str, seq: int | None) -> Source:
-    model, said, notes, files = transformers_model(name, settings, device)
-    return _source(model, said, inputs.of_transformers(model, seq), *notes, files=files)
+def _transformers(reference: Reference, device: str, seq: int | None) -> Source:
+    source = transformers_model(reference, device)
+    return _with_inputs(source, of_transformers(source.model, seq))
+
+
+def _with_inputs(source: Source, inputs: Inputs | None) -> Source:
+    """The model with its inputs, which it takes by name from now on."""
+    if inputs is None:
+        return source
+    call_by_name(source.model, lambda *values: dict(zip(inputs.tensors, values, strict=False)))
+    return replace(source, inputs=inputs)
 
 
 def transformers_model(
-    name: str, settings: Settings, device: str, lists: tuple[str, ...] = ("AutoModel",)
-) -> tuple[torch.nn.Module, str, tuple[str, ...], tuple[Path, ...] | None]:
-    """(A model of transformers, its name as given, what was assumed, the files it is made from).
-    Raises ModelError.
+    reference: Reference, device: str, lists: tuple[str, ...] = ("AutoModel",)
+) -> Source:
+    """A model of transformers, without its inputs. The first of its notes names its class. Raises
+    ModelError.
 
     lists: where its class is looked for when neither ``class=`` nor the config names one.
     """
     library = _import("transformers")
     library.logging.set_verbosity_error()
-    said, settings = _said("hf", name, settings), dict(settings)
-    wanted = settings.pop("class", None)
-    raw, where, files = _hf_config(name, library.CONFIG_MAPPING)
+    title, settings = str(reference), dict(reference.settings)
+    class_name = settings.pop("class", None)
+    raw, origin, files = _hf_config(reference, library.CONFIG_MAPPING)
     kind = raw.get("model_type")
     if kind not in library.CONFIG_MAPPING:
-        what = (
+        problem = (
             f"its model_type '{kind}' is not in transformers {library.__version__}"
             if kind
             else "it has no model_type"
         )
         raise ModelError(
-            f"hf:{name}: {what}",
+            f"hf:{reference.name}: {problem}",
             "perfctl does not run code from the hub. Use file.py:factory for such a model",
         )
-    config = _configured(library.CONFIG_MAPPING[kind], raw, settings, said)
-    off = sorted(
-        {
-            name
-            for part in (config, getattr(config, "text_config", None))
-            for name in _switched_off(part)
-        }
-    )
-    architecture = wanted or next(iter(raw.get("architectures") or ()), None)
-    if architecture:
-        made = _lazy(library, lambda: getattr(library, architecture))
+    config = _configured(library.CONFIG_MAPPING[kind], raw, settings, title)
+    text_config = getattr(config, "text_config", None)
+    switched_off = sorted({name for part in (config, text_config) for name in _switch_off(part)})
+    class_name = class_name or next(iter(raw.get("architectures") or ()), None)
+    headless = lists == ("AutoModel",)
+    if class_name:
+        model_class = _lazy(library, lambda: getattr(library, class_name))
     else:
         # An encoder-decoder is in the list of decoders too, as its decoder alone.
-        ordered = sorted(
-            lists,
-            key=lambda at: ("Seq2Seq" in at) != bool(getattr(config, "is_encoder_decoder", False)),
+        is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
+        ordered = sorted(lists, key=lambda name: ("Seq2Seq" in name) != is_encoder_decoder)
+        list_name = next(
+            (name for name in ordered if type(config) in getattr(library, name)._model_mapping),
+            None,
         )
-        known = next(
-            (at for at in ordered if type(config) in getattr(library, at)._model_mapping), None
-        )
-        if known is None:
-            wanted_kind = "without a head" if lists == ("AutoModel",) else "that generates"
+        if list_name is None:
+            kind_of_model = "without a head" if headless else "that generates"
             raise ModelError(
-                f"{said}: transformers names no model {wanted_kind} for it",
-                f"Set it: {said}:class=NAME",
+                f"{title}: transformers names no model {kind_of_model} for it",
+                f"Set it: {title}:class=NAME",
             )
-        made = _lazy(library, lambda: getattr(library, known)._model_mapping[type(config)])
-    made = made[0] if isinstance(made, tuple) else made
-    if made is None or not hasattr(made, "_from_config"):
-        raise _unknown(
-            f"transformers {library.__version__} has no model class",
-            str(architecture),
-            dir(library),
+        model_class = _lazy(
+            library, lambda: getattr(library, list_name)._model_mapping[type(config)]
         )
-    model = build_model(lambda: made._from_config(config), said, device, _SETTING)
-    taken = (
+    if isinstance(model_class, tuple):
+        model_class = model_class[0]
+    if not hasattr(model_class, "_from_config"):
+        problem = f"transformers {library.__version__} has no model class"
+        raise _unknown(problem, str(class_name), dir(library))
+    model = build_model(lambda: model_class._from_config(config), title, device, _SETTING)
+    choice = (
         ""
-        if architecture
-        else f"{', without a head' if lists == ('AutoModel',) else ''} (class=NAME selects another)"
+        if class_name
+        else f"{', without a head' if headless else ''} (class=NAME selects another)"
     )
-    random = f"random parts off, so that every layer counts: {', '.join(off)}" if off else ""
-    return (
-        model,
-        said,
-        tuple(filter(None, (f"model: {type(model).__name__}{taken}, from {where}", random))),
-        files,
-    )
+    notes = [f"model: {type(model).__name__}{choice}, from {origin}"]
+    if switched_off:
+        notes.append(_OFF.format(", ".join(switched_off)))
+    return Source(model, title, notes=tuple(notes), files=files)
 
 
-def _switched_off(config: Any) -> Iterator[str]:
+def _switch_off(config: Any) -> Iterator[str]:
     """Set a config for one whole pass: no cache of keys and values, nothing by chance. The names of
     what was by chance."""
     if getattr(config, "use_cache", False):
@@ -348,32 +337,31 @@ def _switched_off(config: Any) -> Iterator[str]:
             yield name
 
 
-def _configured(kind: Any, raw: Settings, settings: Settings, said: str) -> Any:
+def _configured(kind: Any, raw: Settings, settings: Settings, title: str) -> Any:
     """The config with ``settings`` in it, made at once, so that what follows from them follows."""
     try:
         base = kind.from_dict(dict(raw))
         for key in settings:
-            at = base
-            for part in key.split("."):
-                if not hasattr(at, part):
-                    raise _unknown(f"{said}: the config of {kind.model_type} has no", key, vars(at))
-                at = getattr(at, part)
-        merged = json.loads(
-            json.dumps(
-                {key: value for key, value in raw.items() if key not in ("dtype", "torch_dtype")}
-            )
-        )
+            part = base
+            for name in key.split("."):
+                if not hasattr(part, name):
+                    problem = f"{title}: the config of {kind.model_type} has no"
+                    raise _unknown(problem, key, vars(part))
+                part = getattr(part, name)
+        merged = copy.deepcopy(raw)
+        for key in ("dtype", "torch_dtype"):
+            merged.pop(key, None)
         for key, value in settings.items():
             *path, last = key.split(".")
-            at = merged
-            for part in path:
-                at = at.setdefault(part, {})
-            at[last if path else getattr(base, "attribute_map", {}).get(last, last)] = value
+            part = merged
+            for name in path:
+                part = part.setdefault(name, {})
+            part[last if path else getattr(base, "attribute_map", {}).get(last, last)] = value
         return kind.from_dict(merged)
     except ModelError:
         raise
     except MODEL_ERRORS as error:
-        text = f"{said}: its config is invalid ({type(error).__name__}: {_in_one_line(error)})"
+        text = f"{title}: its config is invalid ({type(error).__name__}: {_in_one_line(error)})"
         raise ModelError(
             text, "Check that the sizes fit together, for example heads and hidden_size"
         ) from error
@@ -384,29 +372,28 @@ def _in_one_line(error: BaseException) -> str:
 
 
 def _hf_config(
-    name: str, known: Mapping[str, Any]
+    reference: Reference, architectures: Mapping[str, Any]
 ) -> tuple[Settings, str, tuple[Path, ...] | None]:
     """(The config, where it comes from, its files or None where it came over the network).
     Raises ModelError."""
-    path = config_file(name)
+    name, path = reference.name, reference.config
     if path is not None:
         return read_config(path), str(path), (path,)
-    if name in known:
-        return (
-            {"model_type": name},
-            f"the default config of the architecture '{name}', not of a trained model",
-            (),
-        )
+    if name in architectures:
+        origin = f"the default config of the architecture '{name}', not of a trained model"
+        return {"model_type": name}, origin, ()
     if not _HUB_NAME.fullmatch(name) or Path(name).is_dir() or name.endswith(".json"):
         raise ModelError(
             f"hf:{name}: config.json not found",
             "Use a config.json, a folder with one, or a name on the hub",
         )
-    found, files = _hub_config(name, known)
-    return found, f"config.json of {name} on the hub", files
+    config, files = _hub_config(name, architectures)
+    return config, f"config.json of {name} on the hub", files
 
 
-def _hub_config(name: str, known: Iterable[str]) -> tuple[Settings, tuple[Path, ...] | None]:
+def _hub_config(
+    name: str, architectures: Iterable[str]
+) -> tuple[Settings, tuple[Path, ...] | None]:
     """config.json of a model on the hub, from the local cache (its files) or the network. No other
     file is ever loaded."""
     hub = importlib.import_module("huggingface_hub")
@@ -416,7 +403,7 @@ def _hub_config(name: str, known: Iterable[str]) -> tuple[Settings, tuple[Path, 
         return read_config(Path(cached)), (Path(cached), Path(cached).parents[2] / "refs" / "main")
     base = name.rpartition("/")[2].lower()
     near = max(
-        (kind for kind in known if re.match(rf"{re.escape(kind)}(?![a-z])", base)),
+        (kind for kind in architectures if re.match(rf"{re.escape(kind)}(?![a-z])", base)),
         key=len,
         default=None,
     )
@@ -430,66 +417,59 @@ def _hub_config(name: str, known: Iterable[str]) -> tuple[Settings, tuple[Path, 
         answer = hub.utils.get_session().get(
             url, headers=headers, timeout=_SECONDS, follow_redirects=True
         )
-        found = answer.json() if answer.status_code == 200 else None
+        config = answer.json() if answer.status_code == 200 else None
     except MODEL_ERRORS as error:
         raise ModelError(
             f"hf:{name}: the hub cannot be reached ({_in_one_line(error)})", remedy
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         text = (
             f"hf:{name}: the hub has no readable config.json of that name (HTTP "
             f"{answer.status_code})"
         )
         raise ModelError(text, remedy)
-    return found, None
+    return config, None
 
 
-def _torchaudio(name: str, settings: Settings, device: str, seq: int | None) -> Source:
+def _torchaudio(reference: Reference, device: str, seq: int | None) -> Source:
     models = _import("torchaudio").models
-    factory, names = (
-        getattr(models, name, None),
-        [key for key in dir(models) if not key.startswith("_")],
-    )
-    if name not in names or not callable(factory):
+    name, settings = reference.name, reference.settings
+    factory = getattr(models, name, None)
+    if name.startswith("_") or not callable(factory):
+        names = [key for key in dir(models) if not key.startswith("_")]
         raise _unknown("torchaudio has no model", name, names)
-    said, drop, random = _said("torchaudio", name, settings), "encoder_layer_drop", ""
-    if drop in inspect.signature(factory).parameters:
-        settings, random = (
-            {**settings, drop: 0.0},
-            f"random parts off, so that every layer counts: {drop}",
-        )
-    model = build_model(lambda: factory(**settings), said, device, _SETTING)
+    notes: tuple[str, ...] = ()
+    if (drop := "encoder_layer_drop") in inspect.signature(factory).parameters:
+        settings, notes = {**settings, drop: 0.0}, (_OFF.format(drop),)
+    model = build_model(lambda: factory(**settings), str(reference), device, _SETTING)
     kind = type(model).__name__
     channels = {"Wav2Vec2Model": None, "ConvTasNet": 1, "Wav2Letter": 1, "HDemucs": 2}
-    return _source(
-        model, said, inputs.of_waveform(channels[kind], seq) if kind in channels else None, random
-    )
+    inputs = of_waveform(channels[kind], seq) if kind in channels else Inputs()
+    return Source(model, str(reference), inputs, notes=notes)
 
 
-def _diffusers(name: str, settings: Settings, device: str, seq: int | None) -> Source:
+def _diffusers(reference: Reference, device: str, seq: int | None) -> Source:
     library = _import("diffusers")
     library.utils.logging.set_verbosity_error()
-    said, path = _said("diffusers", name, settings), config_file(name)
-    raw = read_config(path) if path is not None else {}
-    wanted = str(raw.get("_class_name", "")) if path is not None else name
-    made = _lazy(library, lambda: getattr(library, wanted)) if wanted else None
-    if made is None or not hasattr(made, "from_config") or not hasattr(made, "forward"):
+    name, path = reference.name, reference.config
+    raw = {} if path is None else read_config(path)
+    if path is not None:
+        name = str(raw.get("_class_name", ""))
+    model_class: Any = _lazy(library, lambda: getattr(library, name)) if name else None
+    if not hasattr(model_class, "from_config") or not hasattr(model_class, "forward"):
         names = [key for key in dir(library) if "Model" in key or "Autoencoder" in key]
-        raise _unknown(
-            "diffusers has no model class", wanted or f"(no _class_name in {path})", names
-        )
-    where = (
-        str(path) if path is not None else f"the default config of {wanted}, not of a trained model"
-    )
-    given = {key: value for key, value in raw.items() if not key.startswith("_")} | settings
-    model = build_model(lambda: made(**given), said, device, _SETTING)
+        missing = name or f"(no _class_name in {path})"
+        raise _unknown("diffusers has no model class", missing, names)
+    settings = {key: value for key, value in raw.items() if not key.startswith("_")}
+    settings |= reference.settings
+    model = build_model(lambda: model_class(**settings), str(reference), device, _SETTING)
+    origin = path or f"the default config of {name}, not of a trained model"
     files = () if path is None else (path,)
-    return _source(
-        model, said, inputs.of_diffusers(model, seq), f"model: {wanted}, from {where}", files=files
-    )
+    source = Source(model, str(reference), notes=(f"model: {name}, from {origin}",), files=files)
+    return _with_inputs(source, of_diffusers(model, seq))
 
 
-LIBRARIES: Mapping[str, Callable[[str, Settings, str, int | None], Source]] = {
+LIBRARIES: Mapping[str, Callable[[Reference, str, int | None], Source]] = {
     "timm": _timm,
     "hf": _transformers,
     "torchaudio": _torchaudio,

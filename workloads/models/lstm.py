@@ -5,11 +5,11 @@ It has no embedding: each of the 128 ASCII characters is a one-hot vector.
 
 from __future__ import annotations
 
-import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfctl.workloads.interface import Parts
-from perfctl.workloads.spec import Options, SpecError, at_least
+from perfctl.workloads.spec import Options, SpecError, declare_number
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -26,36 +26,16 @@ CHARACTERS = 128
 HIDDEN, LAYERS, CLASSES = 256, 2, 10
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--hidden``, ``--layers``, ``--length``, ``--classes``, ``--samples``."""
-    add = parser.add_argument_group(NAME).add_argument
-    add(
-        "--hidden",
-        type=at_least(1),
-        default=HIDDEN,
-        metavar="N",
-        help="units per layer and direction (256)",
-    )
-    add(
-        "--layers",
-        type=at_least(1),
-        default=LAYERS,
-        metavar="N",
-        help="layers, each in both directions (2)",
-    )
-    text = "characters per text, by cutting or padding (100)"
-    add("--length", type=at_least(2), default=100, metavar="N", help=text)
-    add("--classes", type=at_least(2), default=CLASSES, metavar="N", help="number of classes (10)")
-    add(
-        "--samples",
-        type=at_least(4),
-        default=2000,
-        metavar="N",
-        help="synthetic texts to train on (2000)",
-    )
+@dataclass
+class Own:
+    hidden: int = declare_number(1, HIDDEN, "units per layer and direction (256)", heading=NAME)
+    layers: int = declare_number(1, LAYERS, "layers, each in both directions (2)")
+    length: int = declare_number(2, 100, "characters per text, by cutting or padding (100)")
+    classes: int = declare_number(2, CLASSES, "number of classes (10)")
+    samples: int = declare_number(4, 2000, "synthetic texts to train on (2000)")
 
 
-def check(options: Options, own: argparse.Namespace) -> Options:
+def check(options: Options, own: Own) -> Options:
     if options.data not in ("synthetic", "csv"):
         raise SpecError(
             f"{NAME} needs texts: `data` must be csv (train.csv and test.csv in `data_dir`) or "
@@ -68,7 +48,7 @@ def check(options: Options, own: argparse.Namespace) -> Options:
     return options
 
 
-def build(options: Options, own: argparse.Namespace) -> Parts:
+def build(options: Options, own: Own) -> Parts:
     """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import cross_entropy

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import argparse
 from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfctl.workloads.interface import Parts
-from perfctl.workloads.spec import Options, SpecError
+from perfctl.workloads.spec import Options, SpecError, declare
 
 if TYPE_CHECKING:
     from torch import nn
@@ -28,20 +29,51 @@ HIDDEN = 128
 CLASSES = 10
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--conv2 IN,OUT,KERNEL,STRIDE``: another second convolution."""
-    text = "shape of the second convolution (default: 32,64,3,1)"
-    add = parser.add_argument_group("mnist_cnn").add_argument
-    add("--conv2", type=_read_conv2, default=CONV2, metavar="IN,OUT,KERNEL,STRIDE", help=text)
+def pooled_width(conv2: tuple[int, int, int, int]) -> int:
+    """Width of fc1's input image; 0 or less when ``conv2`` does not fit."""
+    _, _, kernel, stride = conv2
+    width = IMAGE - CONV1[2] + 1
+    return ((width - kernel) // stride + 1) // POOL
 
 
-def check(options: Options, own: argparse.Namespace) -> Options:
+def _read_conv2(text: str) -> tuple[int, int, int, int]:
+    try:
+        into, out, kernel, stride = map(int, text.split(","))
+    except ValueError:
+        into = out = kernel = stride = 0
+    conv2 = (into, out, kernel, stride)
+    if min(conv2) < 1:
+        four = "four whole numbers of at least 1"
+        raise argparse.ArgumentTypeError(f"expected IN,OUT,KERNEL,STRIDE, {four}, got {text!r}")
+    if into != CONV1[1]:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} must begin with {CONV1[1]}, the output channels of conv1"
+        )
+    if pooled_width(conv2) < 1:
+        width = IMAGE - CONV1[2] + 1
+        sizes = f"gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"
+        raise argparse.ArgumentTypeError(f"{text!r} does not fit: conv2 {sizes}")
+    return conv2
+
+
+@dataclass
+class Own:
+    conv2: tuple[int, int, int, int] = declare(
+        CONV2,
+        "shape of the second convolution (default: 32,64,3,1)",
+        heading=NAME,
+        type=_read_conv2,
+        metavar="IN,OUT,KERNEL,STRIDE",
+    )
+
+
+def check(options: Options, own: Own) -> Options:
     if options.data not in ("synthetic", "mnist"):
         raise SpecError("mnist_cnn needs digits: `data` must be mnist or synthetic")
     return options
 
 
-def build(options: Options, own: argparse.Namespace) -> Parts:
+def build(options: Options, own: Own) -> Parts:
     """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import nll_loss
@@ -79,30 +111,3 @@ def make_model(conv2: tuple[int, int, int, int] = CONV2) -> nn.Module:
         log_softmax=nn.LogSoftmax(dim=1),
     )
     return MnistCNN(layers)
-
-
-def pooled_width(conv2: tuple[int, int, int, int]) -> int:
-    """Width of fc1's input image; 0 or less when ``conv2`` does not fit."""
-    _, _, kernel, stride = conv2
-    width = IMAGE - CONV1[2] + 1
-    return ((width - kernel) // stride + 1) // POOL
-
-
-def _read_conv2(text: str) -> tuple[int, int, int, int]:
-    try:
-        into, out, kernel, stride = map(int, text.split(","))
-    except ValueError:
-        into = out = kernel = stride = 0
-    conv2 = (into, out, kernel, stride)
-    if min(conv2) < 1:
-        four = "four whole numbers of at least 1"
-        raise argparse.ArgumentTypeError(f"expected IN,OUT,KERNEL,STRIDE, {four}, got {text!r}")
-    if into != CONV1[1]:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} must begin with {CONV1[1]}, the output channels of conv1"
-        )
-    if pooled_width(conv2) < 1:
-        width = IMAGE - CONV1[2] + 1
-        sizes = f"gets {width}x{width} from conv1 and must leave {POOL}x{POOL} for the pool"
-        raise argparse.ArgumentTypeError(f"{text!r} does not fit: conv2 {sizes}")
-    return conv2

@@ -19,15 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any
 
 from perfctl.records.paper import Plan, PlanLayer, Shape
 from perfctl.workloads.spec import SpecError
 
-Settings = Mapping[str, int | str]
+Settings = Mapping[str, Any]
+"""Every parameter of a family -> its value, a whole number or a word."""
 
 _LARGE_FROM = 128
 """Images from this width on get the large stem, where the stem is "auto"."""
-_KNOWN = {
+_PUBLISHED = {
     18: (2, 2, 2, 2),
     34: (3, 4, 6, 3),
     50: (3, 4, 6, 3),
@@ -47,15 +49,13 @@ class LayerList:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.layers: list[PlanLayer] = []
-        self.given: Shape = (
-            number(settings, "channels"),
-            number(settings, "image"),
-            number(settings, "image"),
-        )
 
     def shape(self, of: int) -> Shape:
         """The output shape of layer ``of``; -1 is the model's input."""
-        return self.given if of < 0 else self.layers[of].gives
+        if of >= 0:
+            return self.layers[of].gives
+        image = self.settings["image"]
+        return self.settings["channels"], image, image
 
     def conv(
         self, name: str, of: int, out: int, kernel: int, stride: int = 1, bias: bool = False
@@ -77,9 +77,9 @@ class LayerList:
             )
         return self._add(name, "norm", (of,), self.shape(of))
 
-    def _too_small(self, why: str, larger: str) -> SpecError:
+    def _too_small(self, reason: str, larger: str) -> SpecError:
         return SpecError(
-            f"image={self.settings['image']} is too small: {why}; use a larger {larger}"
+            f"image={self.settings['image']} is too small: {reason}; use a larger {larger}"
         )
 
     def activation(self, name: str, of: int) -> int:
@@ -94,25 +94,31 @@ class LayerList:
             raise self._too_small(f"{name} would pool {window}", "image or fewer stages")
         return self._add(name, "max_pool", (of,), (channels, size, size), kernel, stride, padding)
 
-    def mean(self, name: str, of: int) -> int:
-        return self._add(name, "mean_pool", (of,), (self.shape(of)[0], 1, 1), self.shape(of)[1])
-
-    def flatten(self, name: str, of: int) -> int:
+    def flatten(self, of: int) -> int:
         channels, height, width = self.shape(of)
-        return self._add(name, "flatten", (of,), (channels * height * width, 1, 1))
+        return self._add("flatten", "flatten", (of,), (channels * height * width, 1, 1))
 
-    def add(self, name: str, one: int, other: int) -> int:
-        return self._add(name, "add", (one, other), self.shape(one))
+    def classify(self, of: int) -> None:
+        """The mean over the image, and a linear layer."""
+        channels, height, _ = self.shape(of)
+        mean = self._add("pool", "mean_pool", (of,), (channels, 1, 1), height)
+        self.linear("fc", self.flatten(mean), self.settings["classes"])
+
+    def add(self, name: str, first: int, second: int) -> int:
+        return self._add(name, "add", (first, second), self.shape(first))
 
     def concat(self, name: str, of: tuple[int, ...]) -> int:
         _, height, width = self.shape(of[0])
-        return self._add(name, "concat", of, (sum(self.shape(one)[0] for one in of), height, width))
+        channels = sum(self.shape(number)[0] for number in of)
+        return self._add(name, "concat", of, (channels, height, width))
+
+    def conv_norm(self, name: str, of: int, out: int, kernel: int, stride: int = 1) -> int:
+        return self.norm(f"{name}.norm", self.conv(f"{name}.conv", of, out, kernel, stride))
 
     def conv_norm_activation(
         self, name: str, of: int, out: int, kernel: int, stride: int = 1
     ) -> int:
-        of = self.conv(f"{name}.conv", of, out, kernel, stride)
-        return self.activation(f"{name}.act", self.norm(f"{name}.norm", of))
+        return self.activation(f"{name}.act", self.conv_norm(name, of, out, kernel, stride))
 
     def _add(
         self,
@@ -125,161 +131,141 @@ class LayerList:
         padding: int = 0,
         bias: bool = False,
     ) -> int:
-        self.layers.append(
-            PlanLayer(name, kind, of, self.shape(of[0]), gives, kernel, stride, padding, bias)
-        )
+        takes = self.shape(of[0])
+        self.layers.append(PlanLayer(name, kind, of, takes, gives, kernel, stride, padding, bias))
         return len(self.layers) - 1
 
 
-def vgg(settings: Settings) -> tuple[PlanLayer, ...]:
+def vgg(layers: LayerList) -> None:
     """Stages of convolutions, each ending in a pool, and three linear layers (Simonyan and
     Zisserman 2014).
 
     Depths 11, 13, 16 and 19 with 5 stages are the published ones: the first two stages have two
     convolutions at most.
     """
-    layers, stages, width = (
-        LayerList(settings),
-        number(settings, "stages"),
-        number(settings, "width"),
-    )
-    counts = vgg_counts(number(settings, "depth") - 3, stages)
-    at = -1
-    for stage in range(stages):
-        out = width * min(2**stage, 8)
-        for block in range(counts[stage]):
-            name = f"stage{stage + 1}.{block}"
-            at = layers.conv(f"{name}.conv", at, out, number(settings, "kernel"), bias=True)
-            if settings["batchnorm"] == "yes":
-                at = layers.norm(f"{name}.norm", at)
-            at = layers.activation(f"{name}.act", at)
-        at = layers.pool(f"stage{stage + 1}.pool", at, 2, 2)
-    at = layers.flatten("flatten", at)
-    for block in (1, 2):
-        at = layers.activation(
-            f"act{block}", layers.linear(f"fc{block}", at, number(settings, "hidden"))
-        )
-    layers.linear("fc3", at, number(settings, "classes"))
-    return tuple(layers.layers)
-
-
-def vgg_counts(convolutions: int, stages: int) -> list[int]:
-    if convolutions < stages:
-        needed = "every stage needs a convolution, and there are three linear layers"
-        small = f"depth={convolutions + 3} is too small for stages={stages}"
-        raise SpecError(f"{small}: {needed}; use depth={stages + 3} or more")
+    settings, last = layers.settings, -1
+    stages, convolutions = settings["stages"], settings["depth"] - 3
+    reason = "every stage needs a convolution, and there are three linear layers"
+    _require_depth(settings, stages + 3, reason)
     first = min(2, stages - 1)
     counts = [min(2, convolutions // stages)] * first
-    return counts + spread(convolutions - sum(counts), stages - first)
+    counts += spread(convolutions - sum(counts), stages - first)
+    for stage, count in enumerate(counts):
+        out = settings["width"] * min(2**stage, 8)
+        for block in range(count):
+            name = f"stage{stage + 1}.{block}"
+            last = layers.conv(f"{name}.conv", last, out, settings["kernel"], bias=True)
+            if settings["batchnorm"] == "yes":
+                last = layers.norm(f"{name}.norm", last)
+            last = layers.activation(f"{name}.act", last)
+        last = layers.pool(f"stage{stage + 1}.pool", last, 2, 2)
+    _linear_layers(layers, 3, settings["hidden"], last)
 
 
-def resnet(settings: Settings) -> tuple[PlanLayer, ...]:
+def _require_depth(settings: Settings, least: int, reason: str, name: str = "depth") -> None:
+    """Raise SpecError for fewer layers (or blocks) than the stages need."""
+    if settings[name] < least:
+        small = f"{name}={settings[name]} is too small for stages={settings['stages']}"
+        raise SpecError(f"{small}: {reason}; use {name}={least} or more")
+
+
+def _linear_layers(layers: LayerList, count: int, width: int, of: int) -> None:
+    """Linear layers with an activation after each but the last, which gives the classes."""
+    of = layers.flatten(of)
+    for number in range(1, count):
+        of = layers.activation(f"act{number}", layers.linear(f"fc{number}", of, width))
+    layers.linear(f"fc{count}", of, layers.settings["classes"])
+
+
+def resnet(layers: LayerList) -> None:
     """Residual blocks (He et al. 2015); the stride of a bottleneck is in its middle convolution."""
-    layers, width, depth = LayerList(settings), number(settings, "width"), number(settings, "depth")
-    bottleneck = settings["block"] == "bottleneck" or (settings["block"] == "auto" and depth >= 50)
-    counts = resnet_counts(depth, number(settings, "stages"), bottleneck)
-    at = _stem(layers, width)
-    for stage, blocks in enumerate(counts):
-        inner = width * 2**stage
-        for block in range(blocks):
-            stride = 2 if stage > 0 and block == 0 else 1
-            at = _residual(layers, f"stage{stage + 1}.{block}", at, inner, stride, bottleneck)
-    at = layers.flatten("flatten", layers.mean("pool", at))
-    layers.linear("fc", at, number(settings, "classes"))
-    return tuple(layers.layers)
+    settings = layers.settings
+    depth, block = settings["depth"], settings["block"]
+    bottleneck = block == "bottleneck" or (block == "auto" and depth >= 50)
+    last = _stem(layers, settings["width"])
+    for stage, count in enumerate(resnet_counts(settings, bottleneck)):
+        inner = settings["width"] * 2**stage
+        for number in range(count):
+            stride = 2 if stage > 0 and number == 0 else 1
+            name = f"stage{stage + 1}.{number}"
+            last = _residual(layers, name, last, inner, stride, bottleneck)
+    layers.classify(last)
 
 
 def _residual(
     layers: LayerList, name: str, of: int, inner: int, stride: int, bottleneck: bool
 ) -> int:
-    kernel, out = number(layers.settings, "kernel"), inner * 4 if bottleneck else inner
+    kernel, out = layers.settings["kernel"], inner * 4 if bottleneck else inner
     if bottleneck:
-        at = layers.conv_norm_activation(f"{name}.1", of, inner, 1)
-        at = layers.conv_norm_activation(f"{name}.2", at, inner, kernel, stride)
-        at = layers.norm(f"{name}.3.norm", layers.conv(f"{name}.3.conv", at, out, 1))
+        last = layers.conv_norm_activation(f"{name}.1", of, inner, 1)
+        last = layers.conv_norm_activation(f"{name}.2", last, inner, kernel, stride)
+        last = layers.conv_norm(f"{name}.3", last, out, 1)
     else:
-        at = layers.conv_norm_activation(f"{name}.1", of, inner, kernel, stride)
-        at = layers.norm(f"{name}.2.norm", layers.conv(f"{name}.2.conv", at, out, kernel))
-    beside = of
+        last = layers.conv_norm_activation(f"{name}.1", of, inner, kernel, stride)
+        last = layers.conv_norm(f"{name}.2", last, out, kernel)
+    shortcut = of
     if stride > 1 or layers.shape(of)[0] != out:
-        beside = layers.norm(
-            f"{name}.down.norm", layers.conv(f"{name}.down.conv", of, out, 1, stride)
-        )
-    return layers.activation(f"{name}.act", layers.add(f"{name}.add", at, beside))
+        shortcut = layers.conv_norm(f"{name}.down", of, out, 1, stride)
+    return layers.activation(f"{name}.act", layers.add(f"{name}.add", last, shortcut))
 
 
-def resnet_counts(depth: int, stages: int, bottleneck: bool) -> list[int]:
+def resnet_counts(settings: Settings, bottleneck: bool) -> list[int]:
     """Blocks of each stage. Raises SpecError when the depth gives a fraction of a block, or too
     few blocks."""
+    depth, stages = settings["depth"], settings["stages"]
     layers, kind = (3, "bottleneck") if bottleneck else (2, "basic")
-    if (depth - 2) % layers:
-        near = max(depth - (depth - 2) % layers, 2 + layers * stages)
+    blocks, remainder = divmod(depth - 2, layers)
+    least = 2 + layers * stages
+    if remainder:
+        near = max(depth - remainder, least)
         possible = f"depth is 2 + {layers} x blocks; use depth={near} or depth={near + layers}"
         raise SpecError(
             f"depth={depth} is impossible with {kind} blocks of {layers} convolutions: {possible}"
         )
-    blocks = (depth - 2) // layers
-    if blocks < stages:
-        needed = f"{kind} blocks have {layers} convolutions and each stage needs a block"
-        small = f"depth={depth} is too small for stages={stages}"
-        raise SpecError(f"{small}: {needed}; use depth={2 + layers * stages} or more")
-    if stages == 4 and depth in _KNOWN and sum(_KNOWN[depth]) == blocks:
-        return list(_KNOWN[depth])
+    reason = f"{kind} blocks have {layers} convolutions and each stage needs a block"
+    _require_depth(settings, least, reason)
+    published = _PUBLISHED.get(depth, ())
+    if stages == len(published) and sum(published) == blocks:
+        return list(published)
     return spread(blocks, stages)
 
 
-def inception(settings: Settings) -> tuple[PlanLayer, ...]:
+def inception(layers: LayerList) -> None:
     """Modules of four parallel branches with batch normalisation (Szegedy et al. 2014; Ioffe and
     Szegedy 2015).
 
     With width 64 the first module is GoogLeNet's 3a, its 1x1 reductions rounded to 96 and 16.
     """
-    layers, stages, blocks = (
-        LayerList(settings),
-        number(settings, "stages"),
-        number(settings, "blocks"),
-    )
-    if blocks < stages:
-        needed = f"each needs a block; use blocks={stages} or more"
-        raise SpecError(f"blocks={blocks} is too small for stages={stages}: {needed}")
-    width, kernel = number(settings, "width"), number(settings, "kernel")
-    at = _stem(layers, width)
-    for stage, count in enumerate(spread(blocks, stages)):
+    settings = layers.settings
+    _require_depth(settings, settings["stages"], "each needs a block", "blocks")
+    last = _stem(layers, settings["width"])
+    for stage, count in enumerate(spread(settings["blocks"], settings["stages"])):
         if stage:
-            at = layers.pool(f"stage{stage + 1}.pool", at, 2, 2)
+            last = layers.pool(f"stage{stage + 1}.pool", last, 2, 2)
         for block in range(count):
-            at = _module(layers, f"stage{stage + 1}.{block}", at, width * 2**stage, kernel)
-    at = layers.flatten("flatten", layers.mean("pool", at))
-    layers.linear("fc", at, number(settings, "classes"))
-    return tuple(layers.layers)
+            name, width = f"stage{stage + 1}.{block}", settings["width"] * 2**stage
+            last = _inception_block(layers, name, last, width, settings["kernel"])
+    layers.classify(last)
 
 
-def _module(layers: LayerList, name: str, of: int, width: int, kernel: int) -> int:
-    one = layers.conv_norm_activation(f"{name}.b1", of, width, 1)
-    two = layers.conv_norm_activation(f"{name}.b2.1", of, width * 3 // 2, 1)
-    two = layers.conv_norm_activation(f"{name}.b2.2", two, width * 2, kernel)
-    three = layers.conv_norm_activation(f"{name}.b3.1", of, width // 4, 1)
-    three = layers.conv_norm_activation(f"{name}.b3.2", three, width // 2, kernel + 2)
-    four = layers.conv_norm_activation(
-        f"{name}.b4.2", layers.pool(f"{name}.b4.1", of, 3, 1, 1), width // 2, 1
-    )
-    return layers.concat(f"{name}.concat", (one, two, three, four))
+def _inception_block(layers: LayerList, name: str, of: int, width: int, kernel: int) -> int:
+    first = layers.conv_norm_activation(f"{name}.b1", of, width, 1)
+    second = layers.conv_norm_activation(f"{name}.b2.1", of, width * 3 // 2, 1)
+    second = layers.conv_norm_activation(f"{name}.b2.2", second, width * 2, kernel)
+    third = layers.conv_norm_activation(f"{name}.b3.1", of, width // 4, 1)
+    third = layers.conv_norm_activation(f"{name}.b3.2", third, width // 2, kernel + 2)
+    fourth = layers.pool(f"{name}.b4.1", of, 3, 1, 1)
+    fourth = layers.conv_norm_activation(f"{name}.b4.2", fourth, width // 2, 1)
+    return layers.concat(f"{name}.concat", (first, second, third, fourth))
 
 
-def mlp(settings: Settings) -> tuple[PlanLayer, ...]:
-    layers, depth = LayerList(settings), number(settings, "depth")
-    at = layers.flatten("flatten", -1)
-    for place in range(1, depth):
-        at = layers.activation(
-            f"act{place}", layers.linear(f"fc{place}", at, number(settings, "width"))
-        )
-    layers.linear(f"fc{depth}", at, number(settings, "classes"))
-    return tuple(layers.layers)
+def mlp(layers: LayerList) -> None:
+    _linear_layers(layers, layers.settings["depth"], layers.settings["width"], -1)
 
 
 def _stem(layers: LayerList, out: int) -> int:
     kind = layers.settings["stem"]
-    if kind == "large" or (kind == "auto" and number(layers.settings, "image") >= _LARGE_FROM):
+    if kind == "large" or (kind == "auto" and layers.settings["image"] >= _LARGE_FROM):
         return layers.pool("stem.pool", layers.conv_norm_activation("stem", -1, out, 7, 2), 3, 2, 1)
     return layers.conv_norm_activation("stem", -1, out, 3)
 
@@ -289,11 +275,7 @@ def spread(count: int, places: int) -> list[int]:
     return [count // places + (place >= places - count % places) for place in range(places)]
 
 
-def number(settings: Settings, name: str) -> int:
-    return int(settings[name])
-
-
-FAMILIES: Mapping[str, Callable[[Settings], tuple[PlanLayer, ...]]] = {
+FAMILIES: Mapping[str, Callable[[LayerList], None]] = {
     "vgg": vgg,
     "resnet": resnet,
     "inception": inception,
@@ -408,11 +390,12 @@ def plan(spec: str) -> Plan:
     """The plan of a specification. Raises SpecError with the parameter, its value and what
     is allowed."""
     family, settings = read_settings(spec)
+    name, layers = canonical(family, settings), LayerList(settings)
     try:
-        layers = FAMILIES[family](settings)
+        FAMILIES[family](layers)
     except SpecError as error:
-        raise SpecError(f"{canonical(family, settings)}: {error}") from None
-    return Plan(canonical(family, settings), family, settings, layers)
+        raise SpecError(f"{name}: {error}") from None
+    return Plan(name, family, settings, tuple(layers.layers))
 
 
 def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
@@ -421,34 +404,32 @@ def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
     family = family.strip()
     if family not in PARAMETERS:
         raise SpecError(f"unknown family '{family}'; known: {', '.join(PARAMETERS)}")
-    known = PARAMETERS[family]
-    given: dict[str, int | str] = {}
-    for piece in (part.strip() for part in rest.split(",")):
-        if not piece:
-            continue
+    parameters = PARAMETERS[family]
+    settings: dict[str, int | str] = {}
+    for piece in filter(None, (part.strip() for part in rest.split(","))):
         name, equals, value = (part.strip() for part in piece.partition("="))
-        if name not in known:
-            close = get_close_matches(name, known, 1)
+        if name not in parameters:
+            close = get_close_matches(name, parameters, 1)
             hint = f" (did you mean {close[0]}?)" if close else ""
-            raise SpecError(f"{family} has no parameter '{name}'{hint}; it has {', '.join(known)}")
+            listed = ", ".join(parameters)
+            raise SpecError(f"{family} has no parameter '{name}'{hint}; it has {listed}")
         if not equals:
             raise SpecError(
-                f"{family}: {name} has no value; for example {name}={known[name].default}"
+                f"{family}: {name} has no value; for example {name}={parameters[name].default}"
             )
-        if name in given:
+        if name in settings:
             raise SpecError(f"{family}: {name} is repeated")
-        given[name] = _read(family, name, value, known[name])
-    return family, {name: given.get(name, parameter.default) for name, parameter in known.items()}
+        settings[name] = _read(family, name, value, parameters[name])
+    return family, {name: parameter.default for name, parameter in parameters.items()} | settings
 
 
 def canonical(family: str, settings: Mapping[str, int | str]) -> str:
     """The specification without defaults, in the family's order: equal models have equal
     specifications."""
-    defaults = {name: parameter.default for name, parameter in PARAMETERS[family].items()}
     words = [
         f"{name}={settings[name]}"
-        for name, default in defaults.items()
-        if settings[name] != default
+        for name, parameter in PARAMETERS[family].items()
+        if settings[name] != parameter.default
     ]
     return f"{family}:{','.join(words)}" if words else family
 

@@ -45,18 +45,18 @@ class Planned(nn.Module):
         self._order: list[tuple[nn.Module, tuple[int, ...], tuple[int, ...]]] = []
         for number, layer in enumerate(plan.layers):
             module = _make(layer, str(plan.settings["activation"]))
-            _place(self, layer.name, module)
+            _add_module(self, layer.name, module)
             done = tuple(source for source in dict.fromkeys(layer.of) if last[source] == number)
             self._order.append((module, layer.of, done))
 
     def forward(self, images: Tensor) -> Tensor:
         """Input: batch x channels x height x width; output: batch x classes, before softmax."""
-        kept = {-1: images}
+        outputs = {-1: images}
         for number, (module, sources, done) in enumerate(self._order):
-            kept[number] = module(*[kept[source] for source in sources])
+            outputs[number] = module(*[outputs[source] for source in sources])
             for source in done:
-                del kept[source]
-        return kept[len(self._order) - 1]
+                del outputs[source]
+        return outputs[len(self._order) - 1]
 
 
 def _make(layer: PlanLayer, activation: str) -> nn.Module:
@@ -75,7 +75,7 @@ def _make(layer: PlanLayer, activation: str) -> nn.Module:
     return make[layer.kind]()
 
 
-def _place(root: nn.Module, name: str, module: nn.Module) -> None:
+def _add_module(root: nn.Module, name: str, module: nn.Module) -> None:
     *path, last = name.split(".")
     parent = root
     for piece in path:

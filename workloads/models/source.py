@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 from urllib.error import URLError
 
 from perfctl.workloads.spec import first_line
@@ -27,15 +28,47 @@ class ModelError(Exception):
         self.message, self.remedy, self.raised = message, remedy, raised
 
 
+@dataclass(slots=True)
+class Inputs:
+    """What a model takes. Shapes are without the batch dimension."""
+
+    tensors: dict[str, tuple[tuple[int, ...], str]] = field(default_factory=dict)
+    """Parameter of ``forward`` ("0", "1", ... by position) -> shape and dtype; empty when only the
+    user knows them."""
+    sequence: int | None = None
+    """The sequence length among them; None where there is none."""
+    note: str = ""
+    """What was assumed, for the reader."""
+
+    @classmethod
+    def by_position(
+        cls, shapes: Iterable[tuple[int, ...]], dtype: str = "float32", **facts: Any
+    ) -> Inputs:
+        return cls({str(index): (shape, dtype) for index, shape in enumerate(shapes)}, **facts)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        return tuple(shape for shape, _ in self.tensors.values())
+
+    @property
+    def dtypes(self) -> tuple[str, ...]:
+        return tuple(dtype for _, dtype in self.tensors.values())
+
+    def add(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> None:
+        self.tensors[name] = shape, dtype
+
+    def add_sequence(self, name: str, length: int, *more: int, dtype: str = "int64") -> None:
+        self.sequence = length
+        self.add(name, (length, *more), dtype)
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """A model to trace, and the known facts about its inputs."""
 
     model: torch.nn.Module
     name: str
-    shapes: tuple[tuple[int, ...], ...] = ()
-    """Shapes of the inputs without the batch dimension; empty when only the user knows them."""
-    dtypes: tuple[str, ...] = ()
+    inputs: Inputs = field(default_factory=Inputs)
     loss: Callable[[Any, Any], Any] | None = None
     """(output, target) -> loss, for a built-in workload; None: backward starts at the output."""
     target: tuple[tuple[int, ...], str] | None = None
@@ -43,9 +76,7 @@ class Source:
     optimizer: tuple[str, dict[str, Any]] | None = None
     """Class name and settings, for a built-in workload."""
     notes: tuple[str, ...] = ()
-    """What was taken where the name leaves a choice: the config, the size of the inputs."""
-    sequence: int | None = None
-    """The sequence length in ``shapes``; None where there is none."""
+    """What was assumed where the name leaves a choice: the config, parts switched off."""
     files: tuple[Path, ...] | None = ()
     """Files that a library's model was made from; None where something of it came over
     the network."""
@@ -91,21 +122,21 @@ def parameters_on_meta() -> Iterator[None]:
     stay real."""
     import torch
 
-    parameter, buffer = torch.nn.Module.register_parameter, torch.nn.Module.register_buffer
+    module = torch.nn.Module
+    register_parameter, register_buffer = module.register_parameter, module.register_buffer
 
-    def take_parameter(module: Any, name: str, value: Any) -> None:
-        parameter(module, name, value)
+    def move_parameter(owner: Any, name: str, value: Any) -> None:
+        register_parameter(owner, name, value)
         if value is not None and value.device.type != "meta":
-            made = torch.nn.Parameter(value.detach().to("meta"), requires_grad=value.requires_grad)
-            module._parameters[name] = made
+            owner._parameters[name] = torch.nn.Parameter(
+                value.detach().to("meta"), requires_grad=value.requires_grad
+            )
 
-    def take_buffer(module: Any, name: str, value: Any, persistent: bool = True) -> None:
-        buffer(module, name, value if value is None else value.to("meta"), persistent)
+    def move_buffer(owner: Any, name: str, value: Any, persistent: bool = True) -> None:
+        register_buffer(owner, name, value if value is None else value.to("meta"), persistent)
 
-    torch.nn.Module.register_parameter = take_parameter  # type: ignore[method-assign, assignment]
-    torch.nn.Module.register_buffer = take_buffer  # type: ignore[method-assign, assignment]
-    try:
+    with (
+        patch.object(module, "register_parameter", move_parameter),
+        patch.object(module, "register_buffer", move_buffer),
+    ):
         yield
-    finally:
-        torch.nn.Module.register_parameter = parameter  # type: ignore[method-assign]
-        torch.nn.Module.register_buffer = buffer  # type: ignore[method-assign]

@@ -3,7 +3,7 @@ video models."""
 
 from __future__ import annotations
 
-import argparse
+import inspect
 import os
 import socket
 from collections.abc import Iterator
@@ -13,12 +13,19 @@ from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 from zipfile import BadZipFile, ZipFile, is_zipfile
 
 from perfctl.workloads.interface import Parts
-from perfctl.workloads.models.source import ModelError
-from perfctl.workloads.models.torchvision_builder import build_torchvision
-from perfctl.workloads.spec import Options, SpecError, WorkloadError, at_least, first_line
+from perfctl.workloads.models.source import MODEL_ERRORS, ModelError, build_model
+from perfctl.workloads.spec import (
+    Options,
+    SpecError,
+    WorkloadError,
+    declare,
+    declare_number,
+    first_line,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -57,40 +64,40 @@ _UNREADABLE = (
 """What torch.load raises for damaged and hostile files, besides UnpicklingError."""
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--model`` and where its weights come from, ``--images``, ``--dataloader-workers``."""
-    add = parser.add_argument_group(NAME).add_argument
-    add(
-        "--model",
+@dataclass
+class Own:
+    model: str | None = declare(
+        None,
+        "torchvision model: resnet152, fcn_resnet50, ssd300_vgg16, r3d_18, ...",
+        heading=NAME,
         metavar="NAME",
-        help="torchvision model: resnet152, fcn_resnet50, ssd300_vgg16, r3d_18, ...",
     )
-    kinds = "published weights, random weights, or a checkpoint (default: %(default)s)"
-    add("--weights", default="default", metavar="default|none|FILE", help=kinds)
-    add(
-        "--weights-dir",
-        type=Path,
-        metavar="DIR",
-        help="folder for published weights (default: torch's cache)",
+    weights: str = declare(
+        "default",
+        "published weights, random weights, or a checkpoint (default: %(default)s)",
+        metavar="default|none|FILE",
     )
-    add(
-        "--classes",
-        type=at_least(1),
-        metavar="N",
-        help="number of output classes, if different from the published model",
+    weights_dir: Path | None = declare(
+        None, "folder for published weights (default: torch's cache)", type=Path, metavar="DIR"
     )
-    add(
-        "--images",
-        type=at_least(1),
-        metavar="N",
-        help=f"images to run, instead of --steps (default: {IMAGES})",
+    classes: int | None = declare_number(
+        1, None, "number of output classes, if different from the published model"
     )
-    loaded = "processes that load images (default: %(default)s, loaded by the computing process)"
-    add("--dataloader-workers", type=at_least(0), default=0, metavar="N", help=loaded)
-    parser.set_defaults(mode="infer", steps=_BY_IMAGES)
+    images: int | None = declare_number(
+        1, None, f"images to run, instead of --steps (default: {IMAGES})"
+    )
+    dataloader_workers: int = declare_number(
+        0,
+        0,
+        "processes that load images (default: %(default)s, loaded by the computing process)",
+    )
 
 
-def check(options: Options, own: argparse.Namespace) -> Options:
+DEFAULTS = {"mode": "infer", "steps": _BY_IMAGES}
+"""Defaults of options that all workloads share."""
+
+
+def check(options: Options, own: Own) -> Options:
     """The options, with ``steps`` from the number of images. Raises SpecError for training, other
     data, too few images."""
     if own.model is None:
@@ -119,88 +126,23 @@ def check(options: Options, own: argparse.Namespace) -> Options:
     return replace(options, steps=own.images // options.batch_size)
 
 
-def build(options: Options, own: argparse.Namespace) -> Parts:
+def build(options: Options, own: Own) -> Parts:
     """The model with its weights, and images preprocessed as for these. Raises WorkloadError."""
     from torch.nn.functional import cross_entropy
 
     if own.model is None:
         raise WorkloadError("`model` is missing: name a torchvision model, for example resnet18")
-    found = load(own.model, own.weights, own.weights_dir, own.classes)
-    feed = _feed(options, own, found)
-    facts = {"model": own.model, "family": found.family, "weights": found.weights}
-    facts["preprocessing"] = " ".join(repr(found.transforms).split())
+    loaded = load(own.model, own.weights, own.weights_dir, own.classes)
+    feed = _feed(options, own, loaded)
+    facts = {
+        "model": own.model,
+        "family": loaded.family,
+        "weights": loaded.weights,
+        "preprocessing": " ".join(repr(loaded.transforms).split()),
+    }
     return Parts(
-        found.model, cross_entropy, None, feed.dataset, feed.dataset, feed=feed, facts=facts
+        loaded.model, cross_entropy, None, feed.dataset, feed.dataset, feed=feed, facts=facts
     )
-
-
-def _feed(options: Options, own: argparse.Namespace, found: Weighted) -> ImageFeed:
-    from perfctl.records.report import Gap
-    from perfctl.workloads.data.images import ImageFeed
-    from perfctl.workloads.data.mnist import size
-
-    images, problem = _images(options, own, found)
-    notes = []
-    if options.data == "synthetic":
-        reason = (
-            "synthetic images are generated, not read and decoded: loading real ones takes a "
-            "different time"
-        )
-        notes.append(Gap("step:data", "not_available", reason))
-    if size(images) < own.images:
-        reason = (
-            f"{options.data_dir} has only {size(images)} of the {own.images} requested images; all "
-            "were used"
-        )
-        notes.append(Gap("images", "not_available", reason))
-    if size(images) < options.batch_size:
-        few = f"too few for a batch of {options.batch_size}. Use a smaller batch size"
-        raise WorkloadError(f"{options.data_dir} has {size(images)} images, {few}")
-    return ImageFeed(
-        images,
-        options.batch_size,
-        workers=own.dataloader_workers,
-        pinned=options.device == "cuda",
-        no_accuracy=_no_accuracy(options, found),
-        problem=problem,
-        notes=tuple(notes),
-        classes=found.classes,
-    )
-
-
-def _images(options: Options, own: argparse.Namespace, found: Weighted) -> tuple[Any, Any]:
-    """(data set, place of an unreadable image -> file and reason)."""
-    from perfctl.workloads.data.images import FRAMES, Noise, read_folder, sample_images
-
-    if options.data == "synthetic":
-        frames = FRAMES if found.family == "video" else None
-        return Noise(own.images, options.seed, found.transforms, frames), None
-    if found.classes is None:
-        raise WorkloadError(
-            f"{own.model} is a {found.family} model, which ImageNet classes cannot score: omit "
-            "`data`"
-        )
-    assert options.data_dir is not None
-    folder = options.data_dir
-    images = sample_images(
-        read_folder(folder, found.classes, found.transforms), own.images, options.seed
-    )
-
-    def problem(place: int) -> str:
-        return f"{images.paths[place].relative_to(folder)}: {images.problem(place)}"
-
-    return images, problem
-
-
-def _no_accuracy(options: Options, found: Weighted) -> str | None:
-    """Why accuracy is not computed; None when it is."""
-    if found.classes is None:
-        return f"perfctl scores only image classifiers; this is a {found.family} model"
-    if not found.trained:
-        return "the weights are random: the outputs mean nothing"
-    if options.data == "synthetic":
-        return "the images are random pixels: they have no class"
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +159,63 @@ class Weighted:
     """Number of classes of a classifier; None for other families."""
 
 
+def _feed(options: Options, own: Own, loaded: Weighted) -> ImageFeed:
+    from perfctl.records.report import Gap
+    from perfctl.workloads.data import images
+    from perfctl.workloads.data.mnist import size
+
+    dataset: Any
+    problem, notes, count = None, [], own.images or IMAGES
+    if options.data == "synthetic":
+        frames = images.FRAMES if loaded.family == "video" else None
+        dataset = images.Noise(count, options.seed, loaded.transforms, frames)
+        reason = (
+            "synthetic images are generated, not read and decoded: loading real ones takes a "
+            "different time"
+        )
+        notes.append(Gap("step:data", "not_available", reason))
+    elif loaded.classes is None:
+        raise WorkloadError(
+            f"{own.model} is a {loaded.family} model, which ImageNet classes cannot score: omit "
+            "`data`"
+        )
+    else:
+        assert options.data_dir is not None
+        folders = images.read_folder(options.data_dir, loaded.classes, loaded.transforms)
+        dataset = folders.sample(count, options.seed)
+        problem = dataset.problem
+    if size(dataset) < count:
+        reason = (
+            f"{options.data_dir} has only {size(dataset)} of the {count} requested images; all "
+            "were used"
+        )
+        notes.append(Gap("images", "not_available", reason))
+    if size(dataset) < options.batch_size:
+        few = f"too few for a batch of {options.batch_size}. Use a smaller batch size"
+        raise WorkloadError(f"{options.data_dir} has {size(dataset)} images, {few}")
+    return images.ImageFeed(
+        dataset,
+        options.batch_size,
+        workers=own.dataloader_workers,
+        pinned=options.device == "cuda",
+        no_accuracy=_no_accuracy(options, loaded),
+        problem=problem,
+        notes=tuple(notes),
+        classes=loaded.classes,
+    )
+
+
+def _no_accuracy(options: Options, loaded: Weighted) -> str | None:
+    """Why accuracy is not computed; None when it is."""
+    if loaded.classes is None:
+        return f"perfctl scores only image classifiers; this is a {loaded.family} model"
+    if not loaded.trained:
+        return "the weights are random: the outputs mean nothing"
+    if options.data == "synthetic":
+        return "the images are random pixels: they have no class"
+    return None
+
+
 def family_of(name: str) -> str:
     """The family of a model. Raises WorkloadError for an unknown name, with similar ones."""
     try:
@@ -224,10 +223,12 @@ def family_of(name: str) -> str:
     except ImportError as error:
         text = f"torchvision cannot be imported ({first_line(error)}): pip install 'perfctl[torch]'"
         raise WorkloadError(text) from error
-    modules = zip(
-        FAMILIES, (models, models.segmentation, models.detection, models.video), strict=True
-    )
-    names = {model: family for family, module in modules for model in models.list_models(module)}
+    modules = (models, models.segmentation, models.detection, models.video)
+    names = {
+        model: family
+        for family, module in zip(FAMILIES, modules, strict=True)
+        for model in models.list_models(module)
+    }
     if name in names:
         return names[name]
     if ":" in name or name.endswith(".json"):
@@ -249,9 +250,10 @@ def family_of(name: str) -> str:
     raise WorkloadError(f"torchvision has no model '{name}': {meant}")
 
 
-def load(name: str, asked: str, folder: Path | None = None, classes: int | None = None) -> Weighted:
-    """The model with the weights ``asked``: "default" (published), "none" (random), or a
-    checkpoint file.
+def load(
+    name: str, weights: str, folder: Path | None = None, classes: int | None = None
+) -> Weighted:
+    """The model with ``weights``: "default" (published), "none" (random), or a checkpoint file.
 
     ``folder``: for published weights; ``classes``: only with "none" and files. Raises WorkloadError
     when the weights are unavailable or do not fit.
@@ -260,22 +262,21 @@ def load(name: str, asked: str, folder: Path | None = None, classes: int | None 
     from torchvision import models
 
     published = models.get_model_weights(name).DEFAULT
-    transforms = published.transforms()
-    answers = (classes or len(published.meta["categories"])) if family == "classification" else None
-    if asked == "default":
-        model = _published(name, published, folder)
-        return Weighted(model.eval(), family, str(published), True, transforms, answers)
-    model = _like_published(name, family, classes, from_file=asked != "none")
-    if asked == "none":
-        return Weighted(model.eval(), family, "none", False, transforms, answers)
-    file = Path(asked)
-    fit(model, file, name)
-    if name == "googlenet":
-        model.aux_logits, model.aux1, model.aux2 = False, None, None  # type: ignore[assignment]
-    return Weighted(model.eval(), family, file.name, True, transforms, answers)
+    outputs = (classes or len(published.meta["categories"])) if family == "classification" else None
+    trained = weights != "none"
+    if weights == "default":
+        model, weights = _load_published(name, published, folder), str(published)
+    else:
+        model = _build_like_published(name, family, classes, from_file=trained)
+        if trained:
+            fit(model, Path(weights), name)
+            weights = Path(weights).name
+            if name == "googlenet":
+                model.aux_logits, model.aux1, model.aux2 = False, None, None  # type: ignore[assignment]
+    return Weighted(model.eval(), family, weights, trained, published.transforms(), outputs)
 
 
-def _like_published(
+def _build_like_published(
     name: str, family: str, classes: int | None, *, from_file: bool
 ) -> torch.nn.Module:
     """The model of the published weights, without downloading them."""
@@ -292,34 +293,65 @@ def _like_published(
         raise WorkloadError(error.message) from error
 
 
-def _published(name: str, published: Any, folder: Path | None) -> torch.nn.Module:
+def build_torchvision(name: str, device: str, **settings: Any) -> torch.nn.Module:
+    """A model without published weights, of the image size of these. Raises ModelError."""
+    from torchvision import models
+
+    builder = models.get_model_builder(name)
+    parameters = inspect.signature(builder).parameters
+    for key in ("weights", "weights_backbone"):
+        if key in parameters:
+            settings[key] = None
+    if "init_weights" in parameters or "googlenet" in name or "inception" in name:
+        settings["init_weights"] = False
+    if name.startswith("vit_") and (size := torchvision_size(name)):
+        settings["image_size"] = size[-1]
+    return build_model(lambda: builder(**settings), f"torchvision:{name}", device)
+
+
+def torchvision_size(name: str) -> tuple[int, ...] | None:
+    """The input shape (without batch) that the published weights' preprocessing makes of a 512 x
+    512 image."""
+    import torch
+    from torchvision import models
+
+    weights = models.get_model_weights(name).DEFAULT
+    family = weights.__class__.__module__.split(".")[-2]
+    image = torch.zeros((1, 16, 3, 512, 512) if family == "video" else (1, 3, 512, 512))
+    try:
+        ready = weights.transforms()(*((image, image) if family == "optical_flow" else (image,)))
+    except MODEL_ERRORS:
+        return None
+    first = ready[0] if isinstance(ready, (tuple, list)) else ready
+    return tuple(first.shape[1:])
+
+
+def _load_published(name: str, published: Any, folder: Path | None) -> torch.nn.Module:
     import torch
     from torchvision import models
 
     file = Path(published.url).name
-    place = _place_of(file, folder)
-    there = (place / file).is_file()
+    folder = _find_folder(file, folder)
+    exists = (folder / file).is_file()
     builder: Any = models.get_model_builder(name)
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with _checkpoints_in(place):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _checkpoints_in(folder):
             return builder(weights=published)  # type: ignore[no-any-return]
     except (OSError, RuntimeError, ValueError, EOFError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
-        why = first_line(error)
-        if there:
-            again = "Remove it and download it again, or set `weights` to none"
-            raise WorkloadError(
-                f"{name}: {place / file} cannot be read ({why}). {again}"
-            ) from error
-        put = f"Put {published.url} there, set `weights_dir`, or set `weights` to a file or none"
-        raise WorkloadError(
-            f"{name}: {file} is not in {place} and cannot be downloaded ({why}). {put}"
-        ) from error
+        problem = (
+            f"{folder / file} cannot be read ({first_line(error)}). Remove it and download it "
+            "again, or set `weights` to none"
+            if exists
+            else f"{file} is not in {folder} and cannot be downloaded ({first_line(error)}). Put "
+            f"{published.url} there, set `weights_dir`, or set `weights` to a file or none"
+        )
+        raise WorkloadError(f"{name}: {problem}") from error
 
 
-def _place_of(file: str, folder: Path | None) -> Path:
+def _find_folder(file: str, folder: Path | None) -> Path:
     """The folder that has ``file``, else the one to put it into. ``folder`` may be a cache
     of torch."""
     import torch
@@ -327,42 +359,50 @@ def _place_of(file: str, folder: Path | None) -> Path:
     if folder is None:
         return Path(torch.hub.get_dir()) / "checkpoints"
     below = (folder, folder / "checkpoints", folder / "hub" / "checkpoints")
-    return next((place for place in below if (place / file).is_file()), folder)
+    return next((path for path in below if (path / file).is_file()), folder)
 
 
 @contextmanager
-def _checkpoints_in(place: Path) -> Iterator[None]:
-    """During the block, torchvision reads and downloads published weights in ``place``, with
+def _checkpoints_in(folder: Path) -> Iterator[None]:
+    """During the block, torchvision reads and downloads published weights in ``folder``, with
     a timeout."""
     from torchvision.models import _api
 
-    given, limit = _api.load_state_dict_from_url, socket.getdefaulttimeout()
-    _api.load_state_dict_from_url = partial(given, model_dir=str(place), map_location="cpu")
+    load_state = partial(_api.load_state_dict_from_url, model_dir=str(folder), map_location="cpu")
+    timeout = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_FETCH_LIMIT_S)
     try:
-        yield
+        with patch.object(_api, "load_state_dict_from_url", load_state):
+            yield
     finally:
-        _api.load_state_dict_from_url = given
-        socket.setdefaulttimeout(limit)
+        socket.setdefaulttimeout(timeout)
 
 
 def fit(model: torch.nn.Module, file: Path, name: str) -> None:
     """Load the checkpoint's weights into the model. Raises WorkloadError with the keys that do
     not fit."""
-    state = read_checkpoint(file)
-    own = model.state_dict()
-    missing = [key for key in own if key not in state]
-    unknown = [key for key in state if key not in own]
-    different = [key for key in own if key in state and state[key].shape != own[key].shape]
-    other = [f"{key} is {_shape(state[key])}, needed {_shape(own[key])}" for key in different]
+    state, needed = read_checkpoint(file), model.state_dict()
+    missing = [key for key in needed if key not in state]
+    reshaped = [
+        f"{key} is {_describe_shape(state[key])}, needed {_describe_shape(tensor)}"
+        for key, tensor in needed.items()
+        if key in state and state[key].shape != tensor.shape
+    ]
+    problems = (
+        ("missing", missing),
+        ("unknown", [key for key in state if key not in needed]),
+        ("of another shape", reshaped),
+    )
     wrong = [
-        f"{len(keys)} {what} ({', '.join(keys[:_SHOWN])}{', ...' if len(keys) > _SHOWN else ''})"
-        for what, keys in (("missing", missing), ("unknown", unknown), ("of another shape", other))
+        f"{len(keys)} {problem} ({', '.join(keys[:_SHOWN])}{', ...' if len(keys) > _SHOWN else ''})"
+        for problem, keys in problems
         if keys
     ]
     if wrong:
         classes = (
-            ". If it has another number of classes, set `classes`" if other and not missing else ""
+            ". If it has another number of classes, set `classes`"
+            if reshaped and not missing
+            else ""
         )
         raise WorkloadError(f"{file} does not fit {name}; keys: {'; '.join(wrong)}{classes}")
     model.load_state_dict(state)
@@ -380,19 +420,19 @@ def read_checkpoint(file: Path) -> dict[str, torch.Tensor]:
         )
     _refuse_bomb(file)
     try:
-        found = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
+        state = torch.load(os.fspath(file), map_location="cpu", weights_only=True)
     except (*_UNREADABLE, UnpicklingError) as error:
-        why = first_line(error)[:200]
-        raise WorkloadError(f"{file} is not a checkpoint of tensors ({why}). {_SAVE}") from error
-    if isinstance(found, dict):
-        found = next((found[key] for key in _NESTED if isinstance(found.get(key), dict)), found)
+        reason = first_line(error)[:200]
+        raise WorkloadError(f"{file} is not a checkpoint of tensors ({reason}). {_SAVE}") from error
+    if isinstance(state, dict):
+        state = next((state[key] for key in _NESTED if isinstance(state.get(key), dict)), state)
     if not (
-        isinstance(found, dict)
-        and found
-        and all(isinstance(value, torch.Tensor) for value in found.values())
+        isinstance(state, dict)
+        and state
+        and all(isinstance(value, torch.Tensor) for value in state.values())
     ):
         raise WorkloadError(f"{file} has no state_dict. {_SAVE}")
-    return {str(key).removeprefix("module."): value for key, value in found.items()}
+    return {str(key).removeprefix("module."): value for key, value in state.items()}
 
 
 def _refuse_bomb(file: Path) -> None:
@@ -402,15 +442,15 @@ def _refuse_bomb(file: Path) -> None:
         return
     try:
         with ZipFile(file) as archive:
-            held = sum(member.file_size for member in archive.infolist())
+            unpacked = sum(member.file_size for member in archive.infolist())
     except (BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise WorkloadError(
             f"{file} is a damaged zip file ({first_line(error)[:200]}). Copy it again"
         ) from error
-    if held > file.stat().st_size:
-        sizes = f"unpacks to {held:,} bytes but has {file.stat().st_size:,}"
+    if unpacked > file.stat().st_size:
+        sizes = f"unpacks to {unpacked:,} bytes but has {file.stat().st_size:,}"
         raise WorkloadError(f"{file} {sizes}, unlike a checkpoint of torch. {_SAVE}")
 
 
-def _shape(tensor: torch.Tensor) -> str:
+def _describe_shape(tensor: torch.Tensor) -> str:
     return "x".join(map(str, tensor.shape)) or "a scalar"

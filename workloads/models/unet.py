@@ -8,10 +8,11 @@ has its image's size, and with batch normalisation, so that the 3x3 convolutions
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfctl.workloads.interface import Parts
-from perfctl.workloads.spec import Options, SpecError, at_least
+from perfctl.workloads.spec import Options, SpecError, at_least, declare, declare_number
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -31,40 +32,34 @@ WIDTH = 64
 UPSAMPLINGS = ("transposed", "bilinear")
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """``--base-width``, ``--image-size``, ``--classes``, ``--upsampling``, ``--samples``."""
-    add = parser.add_argument_group(NAME).add_argument
-    add(
-        "--base-width",
-        type=at_least(1),
-        default=WIDTH,
-        metavar="N",
-        help="channels at full resolution (default: 64)",
+def _side(text: str) -> int:
+    number, step = at_least(1)(text), 1 << LEVELS
+    if number % step:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a multiple of {step}: the image is halved {LEVELS} times"
+        )
+    return number
+
+
+@dataclass
+class Own:
+    base_width: int = declare_number(
+        1, WIDTH, "channels at full resolution (default: 64)", heading=NAME
     )
-    size = "width and height of an image, a multiple of 16 (128)"
-    add("--image-size", type=_side, default=128, metavar="N", help=size)
-    add(
-        "--classes",
-        type=at_least(2),
-        default=CLASSES,
-        metavar="N",
-        help="classes of a pixel (default: 3)",
+    image_size: int = declare(
+        128, "width and height of an image, a multiple of 16 (128)", type=_side, metavar="N"
     )
-    ways = (
+    classes: int = declare_number(2, CLASSES, "classes of a pixel (default: 3)")
+    upsampling: str = declare(
+        UPSAMPLINGS[0],
         "upsampling of the decoder: transposed convolution, or bilinear and a 1x1 convolution "
-        "(%(default)s)"
+        "(%(default)s)",
+        choices=UPSAMPLINGS,
     )
-    add("--upsampling", choices=UPSAMPLINGS, default=UPSAMPLINGS[0], help=ways)
-    add(
-        "--samples",
-        type=at_least(4),
-        default=256,
-        metavar="N",
-        help="synthetic images to train on (256)",
-    )
+    samples: int = declare_number(4, 256, "synthetic images to train on (256)")
 
 
-def check(options: Options, own: argparse.Namespace) -> Options:
+def check(options: Options, own: Own) -> Options:
     if options.data not in ("synthetic", "folder"):
         raise SpecError(
             f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or "
@@ -76,7 +71,7 @@ def check(options: Options, own: argparse.Namespace) -> Options:
     return options
 
 
-def build(options: Options, own: argparse.Namespace) -> Parts:
+def build(options: Options, own: Own) -> Parts:
     """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import cross_entropy
@@ -119,16 +114,15 @@ def make_model(
             self.head = nn.Conv2d(width, classes, 1)
 
         def forward(self, images: Tensor) -> Tensor:
-            kept = [self.enc0(images)]
+            states = [self.enc0(images)]
             for level in range(1, LEVELS + 1):
-                pooled = self.get_submodule(f"pool{level}")(kept[-1])
-                kept.append(self.get_submodule(f"enc{level}")(pooled))
-            found = kept.pop()
+                pooled = self.get_submodule(f"pool{level}")(states[-1])
+                states.append(self.get_submodule(f"enc{level}")(pooled))
+            state: Tensor = states.pop()
             for level in reversed(range(LEVELS)):
-                found = self.get_submodule(f"up{level}")(found)
-                found = self.get_submodule(f"dec{level}")(torch.cat([kept.pop(), found], dim=1))
-            answer: Tensor = self.head(found)
-            return answer
+                state = self.get_submodule(f"up{level}")(state)
+                state = self.get_submodule(f"dec{level}")(torch.cat([states.pop(), state], dim=1))
+            return self.head(state)  # type: ignore[no-any-return]
 
     return UNet()
 
@@ -136,14 +130,11 @@ def make_model(
 def _double(before: int, after: int) -> nn.Module:
     from torch import nn
 
-    return nn.Sequential(
-        nn.Conv2d(before, after, 3, padding=1, bias=False),
-        nn.BatchNorm2d(after),
-        nn.ReLU(),
-        nn.Conv2d(after, after, 3, padding=1, bias=False),
-        nn.BatchNorm2d(after),
-        nn.ReLU(),
-    )
+    def convolution(channels: int) -> tuple[nn.Module, ...]:
+        conv = nn.Conv2d(channels, after, 3, padding=1, bias=False)
+        return conv, nn.BatchNorm2d(after), nn.ReLU()
+
+    return nn.Sequential(*convolution(before), *convolution(after))
 
 
 def _doubling(before: int, after: int, upsampling: str) -> nn.Module:
@@ -156,12 +147,3 @@ def _doubling(before: int, after: int, upsampling: str) -> nn.Module:
         nn.Upsample(scale_factor=2, mode="bilinear", align_corners=False),
         nn.Conv2d(before, after, 1),
     )
-
-
-def _side(text: str) -> int:
-    number, step = at_least(1)(text), 1 << LEVELS
-    if number % step:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a multiple of {step}: the image is halved {LEVELS} times"
-        )
-    return number

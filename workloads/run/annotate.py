@@ -67,7 +67,7 @@ class _Running:
         """How many of them are compiled; hooks do nothing inside these."""
         self.makers = Makers()
 
-    def around(self) -> _Layer | None:
+    def innermost(self) -> _Layer | None:
         """The innermost running module with a name; None without one, or when a node started
         inside it."""
         for item in reversed(self.open):
@@ -78,15 +78,15 @@ class _Running:
                 return item
         return None
 
-    def level_of(self, what: object) -> int | None:
+    def level_of(self, target: object) -> int | None:
         """Index in ``open`` of a module, or of the node that a hook closes."""
         levels = range(len(self.open) - 1, -1, -1)
         items = ((level, self.open[level]) for level in levels)
         return next(
             (
                 n
-                for n, one in items
-                if (one.module() if isinstance(one, _Layer) else one[0]) is what
+                for n, item in items
+                if (item.module() if isinstance(item, _Layer) else item[0]) is target
             ),
             None,
         )
@@ -186,9 +186,9 @@ class Annotator:
 
     def _meet(self, module: nn.Module, running: _Running, recompute: bool) -> _Layer:
         """The layer of a module called for the first time, or of one that cannot be kept."""
-        around = running.around()
+        parent = running.innermost()
         name = self._names.find(
-            module, None if around is None else around.module(), roots=not recompute
+            module, None if parent is None else parent.module(), roots=not recompute
         )
         layer = _Layer(module, name, is_compiled(module))
         if layer.compiled:
@@ -196,7 +196,7 @@ class Annotator:
             self._regions[name or type(module).__name__] = None
             if is_wrapper(module):
                 self._module_hooks.hide(module)
-        elif name is not None and self._names.known(module) == name:
+        elif name is not None and self._names.name_of(module) == name:
             # a replica has the name of its original
             self._layers[id(module)] = layer
         return layer
@@ -204,10 +204,10 @@ class Annotator:
     def _claim_around(self, running: _Running, outputs: Iterable[Tensor]) -> None:
         """Before torch 2.1: the nodes that the innermost running layer made up to here are
         its own."""
-        around = running.around()
-        if around is not None and around.name is not None and is_grad_enabled():
+        layer = running.innermost()
+        if layer is not None and layer.name is not None and is_grad_enabled():
             inputs = set().union(*running.inputs)
-            claim_between(outputs, inputs, around.name, self._names.holder, self._hooks_of)
+            claim_between(outputs, inputs, layer.name, self._names.holder, self._hooks_of)
 
     def _after(self, module: nn.Module, arguments: Any, *rest: Any) -> None:
         """``rest``: (result,); before torch 2.1 (kwargs, result), or (None,) after an exception."""
@@ -232,8 +232,8 @@ class Annotator:
                 return
             self._close_to(running, level)
         if running.calls:
-            around = running.around()
-            makers.mark(None if around is None else around.name)
+            parent = running.innermost()
+            makers.mark(None if parent is None else parent.name)
             return
         if HAS_NUMBERS and self._active and makers.starts and next_number() > makers.starts[0]:
             outputs = (result,) if isinstance(result, Tensor) else tensors(result)
@@ -242,9 +242,9 @@ class Annotator:
 
     def _hooks_of(self, layer: str, direction: str) -> tuple[Hook, Hook]:
         """(prehook, hook) that open and close a layer's range around an autograd node."""
-        known = self._hooks.get((layer, direction))
-        if known is not None:
-            return known
+        hooks = self._hooks.get((layer, direction))
+        if hooks is not None:
+            return hooks
         text = f"{layer}:{direction}"
         thread, push, pop = self._thread, self._push, self._pop
 
@@ -264,10 +264,10 @@ class Annotator:
             opened = running.open
             level = len(opened) - 1
             if level < 0 or type(top := opened[level]) is not tuple or top[0] is not after:
-                found = running.level_of(after)
-                if found is None:
+                lower = running.level_of(after)
+                if lower is None:
                     return
-                level = found
+                level = lower
             first = opened[level][2]  # type: ignore[index]
             if level == len(opened) - 1:
                 opened.pop()

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Gap, Step, Summary
-from perfctl.workloads.spec import Options, WorkloadError, writing
+from perfctl.workloads.spec import WorkloadError, writing
 from perfctl.workloads.tracing.versions import range_functions
 
 _TASKS = Path("/proc/self/task")
@@ -60,36 +60,34 @@ class CpuWait:
     """
 
     def __init__(self) -> None:
-        self._turns, self._cores, self._own_s = _turns(), _cores(), time.process_time()
+        self._threads, self._cores, self._own_s = _thread_times(), _cores(), time.process_time()
 
     def summaries(self) -> list[Summary]:
         """Shares, 0..1; none where the system does not count them."""
-        own_s, cores, found = time.process_time() - self._own_s, _cores(), []
+        own_s, cores, summaries = time.process_time() - self._own_s, _cores(), []
         ran = waited = 0
-        for thread, (running, waiting) in _turns().items():
-            before = self._turns.get(thread, (0, 0))
-            ran, waited = ran + running - before[0], waited + waiting - before[1]
+        for thread, times in _thread_times().items():
+            before = self._threads.get(thread, (0, 0))
+            ran, waited = ran + times[0] - before[0], waited + times[1] - before[1]
         if ran > 0:
-            found.append(Summary(CPU_WAIT, waited / (ran + waited), "ratio"))
-        if (
-            self._cores is not None
-            and cores is not None
-            and (there := cores[1] - self._cores[1]) > 0
-        ):
-            others = (cores[0] - self._cores[0] - own_s) / there
-            found.append(Summary(CPU_OTHERS, min(max(others, 0.0), 1.0), "ratio"))
-        return found
+            summaries.append(Summary(CPU_WAIT, waited / (ran + waited), "ratio"))
+        if self._cores is not None and cores is not None:
+            busy, total = cores[0] - self._cores[0], cores[1] - self._cores[1]
+            if total > 0:
+                others = min(max((busy - own_s) / total, 0.0), 1.0)
+                summaries.append(Summary(CPU_OTHERS, others, "ratio"))
+        return summaries
 
 
-def _turns() -> dict[str, tuple[int, int]]:
+def _thread_times() -> dict[str, tuple[int, int]]:
     """Thread -> nanoseconds that it ran, and that it waited to run."""
-    found = {}
+    times = {}
     with suppress(OSError):
         for thread in _TASKS.iterdir():
             with suppress(OSError, ValueError):  # it ended meanwhile
                 ran, waited, _ = (thread / "schedstat").read_text().split()
-                found[thread.name] = int(ran), int(waited)
-    return found
+                times[thread.name] = int(ran), int(waited)
+    return times
 
 
 def _cores() -> tuple[float, float] | None:
@@ -97,12 +95,10 @@ def _cores() -> tuple[float, float] | None:
     not say."""
     with suppress(OSError, ValueError):
         name, *ticks = Path("/proc/stat").read_text().partition("\n")[0].split()
-        user, nice, system, idle, waiting, *rest = (
-            int(one) / os.sysconf("SC_CLK_TCK") for one in ticks[:8]
-        )
-        if name == "cpu":  # what a hypervisor took (the last of the rest) is busy for this system
-            busy = user + nice + system + sum(rest)
-            return busy, busy + idle + waiting
+        seconds = [int(count) / os.sysconf("SC_CLK_TCK") for count in ticks[:8]]
+        if name == "cpu":
+            # user, nice, system, idle, waiting for devices; what a hypervisor took is busy, too
+            return sum(seconds) - seconds[3] - seconds[4], sum(seconds)
     return None
 
 
@@ -176,20 +172,22 @@ class Timeline:
         return in_order(rows)
 
 
-def make_window(options: Options, all_threads: bool = False) -> AbstractContextManager[None]:
-    """The context for the measured steps. ``all_threads``: torch.profiler records every thread,
-    where it can."""
-    if options.window == "torch":
-        assert options.trace is not None
-        return _torch_window(options.trace, options.device, all_threads)
-    if options.window == "cuda" and options.device == "cuda":
+def make_window(
+    window: str, device: str, trace: Path | None, all_threads: bool = False
+) -> AbstractContextManager[None]:
+    """The context for the measured steps; ``window``: one of spec.WINDOWS. ``all_threads``:
+    torch.profiler records every thread, where it can."""
+    if window == "torch":
+        assert trace is not None
+        return _torch_window(trace, device, all_threads)
+    if window == "cuda" and device == "cuda":
         return _cuda_window()
     return nullcontext()
 
 
-def window_gaps(options: Options) -> list[Gap]:
+def window_gaps(window: str, device: str) -> list[Gap]:
     """A gap when the window does not work on this device."""
-    if options.window == "cuda" and options.device != "cuda":
+    if window == "cuda" and device != "cuda":
         reason = (
             "cudaProfilerStart needs a GPU; the NVTX range perfctl:window marks the measured steps "
             "instead"
@@ -220,14 +218,14 @@ def _torch_window(trace: Path, device: str, all_threads: bool) -> Iterator[None]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
         torch.cuda.synchronize()
-    how = _of_all_threads() if all_threads else {}
+    settings = _record_all_threads() if all_threads else {}
     # torch 1.9 and later; 1.8.1 never ends with it
     memory = hasattr(torch.profiler.profile, "add_metadata_json")
     profiler = torch.profiler.profile(
-        activities=activities, record_shapes=True, profile_memory=memory, **how
+        activities=activities, record_shapes=True, profile_memory=memory, **settings
     )
     profiler.__enter__()  # torch 1.8 has neither start nor stop
-    _everywhere.append(bool(how))
+    _everywhere.append(bool(settings))
     rank_is_known = torch.distributed.is_available() and torch.distributed.is_initialized()
     if not rank_is_known and hasattr(profiler, "add_metadata_json"):
         # HTA needs a rank; torch sets those of a distributed program.
@@ -247,16 +245,15 @@ def _torch_window(trace: Path, device: str, all_threads: bool) -> Iterator[None]
 
 def _export(profiler: torch.profiler.profile, path: Path) -> None:
     # torch itself compresses line by line, which takes three times as long
-    if path.suffix != ".gz":
+    if path.suffix == ".gz":
+        with TemporaryDirectory() as folder:
+            plain = Path(folder, "trace.json")
+            _export(profiler, plain)
+            with plain.open("rb") as trace, gzip.open(path, "wb", compresslevel=6) as packed:
+                shutil.copyfileobj(trace, packed, 1 << 20)
+    else:
         profiler.export_chrome_trace(str(path))
         _add_origins(path)
-        return
-    with TemporaryDirectory() as folder:
-        plain = Path(folder, "trace.json")
-        profiler.export_chrome_trace(str(plain))
-        _add_origins(plain)
-        with plain.open("rb") as trace, gzip.open(path, "wb", compresslevel=6) as packed:
-            shutil.copyfileobj(trace, packed, 1 << 20)
 
 
 def _add_origins(path: Path) -> None:
@@ -267,7 +264,7 @@ def _add_origins(path: Path) -> None:
             importlib.import_module("torch._inductor.profiler")._add_inductor_provenance(str(path))
 
 
-def _of_all_threads() -> dict[str, Any]:
+def _record_all_threads() -> dict[str, Any]:
     """Arguments for torch.profiler to record every thread, and to be stopped by any; empty for
     versions that cannot (2.4)."""
     try:
@@ -335,25 +332,21 @@ class RecordFunctionRanges(Backend):
             _leave(handle)
 
 
-class _Depth(threading.local):
-    ranges = 0
-
-
 class OwnRanges(Backend):
     """Passes ranges on, and closes only those that the same thread opened: another cannot
     close them."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._depth = _Depth()
+        self._open = OpenRanges()
 
     def push(self, name: str) -> None:
         self._backend.push(name)
-        self._depth.ranges += 1
+        self._open.stack.append(name)
 
     def pop(self) -> None:
-        if self._depth.ranges:
-            self._depth.ranges -= 1
+        if self._open.stack:
+            self._open.stack.pop()
             self._backend.pop()
 
 

@@ -8,7 +8,6 @@ nothing slows them down; a range adds a few microseconds to its layer.
 
 from __future__ import annotations
 
-import argparse
 import math
 import statistics
 import time
@@ -37,7 +36,7 @@ from perfctl.workloads.run.clock import (
     make_window,
     span,
 )
-from perfctl.workloads.run.record import Kept, Record
+from perfctl.workloads.run.record import Record, kept_record
 from perfctl.workloads.run.setup import Setup, autocast, prepare
 from perfctl.workloads.spec import LEAST_STEPS, Options
 from perfctl.workloads.tracing.recorder import Recorder
@@ -102,14 +101,6 @@ def infer_fully(setup: Setup, inputs: Tensor, phase: Phase = unmarked) -> Any:
     return outputs
 
 
-def finish(setup: Setup, timeline: Timeline, batch: Batch) -> None:
-    feed = setup.parts.feed
-    assert feed is not None
-    with timeline.time(feed.steps, REST):
-        outputs = infer_fully(setup, batch[0])
-    timeline.note(feed.steps, REST, *feed.take(outputs, batch[1]))
-
-
 def summarise(setup: Setup, record: Record) -> None:
     """Add summaries to the record: those of the feed, images per second, percentiles of a
     batch's time.
@@ -161,17 +152,16 @@ class TimedRanges(Backend):
         if self._open.stack:
             self._open.stack[-1][2].append((start, end))
 
-    def take(self) -> dict[str, int]:
+    def read_times(self) -> dict[str, int]:
         """Nanoseconds per range name since the last call, without inner ranges; waits for
         the device."""
         self._clock.wait()
         between = self._clock.between_ns
-        found: dict[str, int] = {}
+        times: dict[str, int] = defaultdict(int)
         for name, start, end, within in self._ended:
-            own = between(start, end) - sum(between(*ends) for ends in within)
-            found[name] = found.get(name, 0) + own
+            times[name] += between(start, end) - sum(between(*ends) for ends in within)
         self._ended.clear()
-        return {name: max(spent, 0) for name, spent in found.items()}
+        return {name: max(spent, 0) for name, spent in times.items()}
 
 
 def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[LayerTime]:
@@ -181,26 +171,26 @@ def time_layers(setup: Setup, batches: Iterator[Batch], steps: int) -> list[Laye
     An extra step comes first, in which the annotator creates its hooks.
     """
     model, ranges = setup.parts.model, TimedRanges(setup.clock)
-    seen: dict[str, list[int]] = {}
+    times: dict[str, list[int]] = defaultdict(list)
     with Annotator(ranges, model):
         step(setup, next(batches))
-        ranges.take()
+        ranges.read_times()
         for _ in range(steps):
             step(setup, next(batches))
-            for name, spent in ranges.take().items():
-                seen.setdefault(name, []).append(spent)
-    kinds, root = (
-        {path: type(module).__name__ for path, module in model.named_modules()},
-        type(model).__name__,
-    )
-    found = []
-    for name, times in seen.items():
+            for name, spent in ranges.read_times().items():
+                times[name].append(spent)
+    root = type(model).__name__
+    kinds = {path: type(module).__name__ for path, module in model.named_modules()}
+    rows = []
+    for name, spent_ns in times.items():
         layer, _, direction = name.rpartition(":")
-        kind = root if layer == root else kinds.get(layer, "")
-        layer = MODEL if layer == root and layer not in kinds else layer
-        middle = round(statistics.median(times))
-        found.append(LayerTime(layer, kind, direction, middle, min(times), max(times), len(times)))
-    return found
+        kind = kinds.get(layer, "")
+        if layer == root:
+            kind, layer = root, layer if layer in kinds else MODEL
+        median = round(statistics.median(spent_ns))
+        figures = median, min(spent_ns), max(spent_ns), len(spent_ns)
+        rows.append(LayerTime(layer, kind, direction, *figures))
+    return rows
 
 
 def run_epochs(setup: Setup, record: Record) -> None:
@@ -228,7 +218,7 @@ def _train_epoch(setup: Setup, shuffle: torch.Generator) -> Tensor:
     total = torch.zeros((), device=setup.options.device)
     setup.parts.model.train()
     for indices in torch.randperm(samples, generator=shuffle).split(setup.options.batch_size):
-        total += train_step(setup, mnist.take(dataset, indices)) * len(indices)
+        total += train_step(setup, mnist.collate(dataset, indices)) * len(indices)
     return total / samples
 
 
@@ -240,30 +230,30 @@ def evaluate(setup: Setup) -> tuple[Tensor, float, float | None]:
     """
     parts, dataset, device = setup.parts, setup.parts.test_data, setup.options.device
     samples, was_training = mnist.size(dataset), parts.model.training
-    asked, total = 0, torch.zeros((), device=device)
+    scored, total = 0, torch.zeros((), device=device)
     right = torch.zeros((), dtype=torch.int64, device=device)
     counts = torch.zeros(3, parts.overlap, dtype=torch.int64, device=device)
     parts.model.eval()
     for indices in torch.arange(samples).split(setup.options.batch_size):
-        inputs, targets = mnist.take(dataset, indices)
+        inputs, targets = mnist.collate(dataset, indices)
         targets = targets.to(device)
         outputs = infer(setup, inputs)
         total += parts.loss(outputs.float(), targets) * len(indices)
-        found = outputs.argmax(dim=1)
-        right += (found == targets).sum()
-        asked += targets.numel()
+        classes = outputs.argmax(dim=1)
+        right += (classes == targets).sum()
+        scored += targets.numel()
         if parts.overlap:
-            counts += overlaps(found, targets, parts.overlap)
+            counts += overlaps(classes, targets, parts.overlap)
     parts.model.train(was_training)
-    return total / samples, int(right) / asked, dice(counts) if parts.overlap else None
+    return total / samples, int(right) / scored, dice(counts) if parts.overlap else None
 
 
-def overlaps(found: Tensor, targets: Tensor, classes: int) -> Tensor:
+def overlaps(predicted: Tensor, targets: Tensor, classes: int) -> Tensor:
     """3 x classes: pixels of each class that are predicted correctly, predicted, and in
     the target."""
-    hits = found[found == targets]
+    hits = predicted[predicted == targets]
     return torch.stack(
-        [torch.bincount(part.flatten(), minlength=classes) for part in (hits, found, targets)]
+        [torch.bincount(part.flatten(), minlength=classes) for part in (hits, predicted, targets)]
     )
 
 
@@ -274,17 +264,17 @@ def dice(counts: Tensor) -> float | None:
     Source: L. R. Dice, Ecology 26 (1945). Pixels are summed over all images before the division.
     """
     correct, predicted, target = counts[:, 1:].tolist()
-    known = [2 * a / (b + c) for a, b, c in zip(correct, predicted, target, strict=True) if b + c]
-    return sum(known) / len(known) if known else None
+    scores = [2 * a / (b + c) for a, b, c in zip(correct, predicted, target, strict=True) if b + c]
+    return sum(scores) / len(scores) if scores else None
 
 
-def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record:
+def run(workload: Workload, options: Options, own: Any) -> Record:
     """Run it and write the record. Exceptions are raised again after the record was written.
 
     Raises WorkloadError (cannot run here), RuntimeError (from torch, such as out of
     memory), OSError.
     """
-    given = {field.name: getattr(options, field.name) for field in fields(options)} | vars(own)
+    values = {field.name: getattr(options, field.name) for field in fields(options)} | vars(own)
     record = Record(
         workload.NAME,
         options.batch_size,
@@ -292,9 +282,9 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
         options.precision,
         options.seed,
         variant=_variant(workload, own, options),
-        options=given,
+        options=values,
     )
-    with Kept(record, options):
+    with kept_record(record, options):
         setup = prepare(workload, options, own, record)
         _warm_up(setup, record)
         setup.memory.reset_peak()
@@ -302,7 +292,7 @@ def run(workload: Workload, options: Options, own: argparse.Namespace) -> Record
             try:
                 _measure(setup, record)
             finally:
-                setup.memory.take_peak()
+                setup.memory.read_peak()
                 record.environment["host_peak_covers"] = setup.memory.host_peak_covers
             if options.layer_steps is not None:
                 record.layer_times = time_layers(
@@ -341,25 +331,25 @@ def _warm_up(setup: Setup, record: Record) -> None:
 
 def _measure(setup: Setup, record: Record) -> None:
     """The measured steps. When one raises, the rows of the earlier ones are kept."""
-    options, ranges, feed, timeline = (
-        setup.options,
-        setup.ranges,
-        setup.parts.feed,
-        Timeline(setup.clock),
-    )
+    options, ranges, feed = setup.options, setup.ranges, setup.parts.feed
+    timeline = Timeline(setup.clock)
     batches = _batches(setup, options.steps) if feed is None else feed.batches()
     annotator = Annotator(ranges, setup.parts.model) if options.annotate != "none" else None
     inner: AbstractContextManager[Any] = annotator or nullcontext()
     steps = options.steps if options.within is None else _steps_within(setup, options.within)
     start = setup.clock.mark()
     try:
-        with ExitStack() as around:
+        with ExitStack() as contexts:
             if options.compile:  # hooks cause a recompilation: let it happen before the window
-                around.enter_context(inner)
+                contexts.enter_context(inner)
                 _warm_on(setup, _batches(setup, options.warmup), options.warmup - 2)
                 inner = nullcontext()
-            for context in (make_window(options), span(ranges, f"{RANGE_PREFIX}window"), inner):
-                around.enter_context(context)
+            for context in (
+                make_window(options.window, options.device, options.trace),
+                span(ranges, f"{RANGE_PREFIX}window"),
+                inner,
+            ):
+                contexts.enter_context(context)
             wait = CpuWait()
             start = setup.clock.mark()
             for number in range(steps if feed is None else feed.steps):
@@ -369,8 +359,11 @@ def _measure(setup: Setup, record: Record) -> None:
             record.summaries += wait.summaries()
         record.duration_ns = setup.clock.between_ns(start, end)
         record.gaps += annotator.gaps if annotator is not None else []
-        for rest in batches if feed is not None else ():
-            finish(setup, timeline, rest)
+        if feed is not None:
+            for images, targets in batches:
+                with timeline.time(feed.steps, REST):
+                    outputs = infer_fully(setup, images)
+                timeline.note(feed.steps, REST, *feed.score_batch(outputs, targets))
     finally:
         record.steps += timeline.rows()
         summarise(setup, record)
@@ -401,19 +394,22 @@ def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterat
     with span(setup.ranges, f"{RANGE_PREFIX}step:{number}"), timeline.time(number, "step"):
         with phase("data"):
             batch = next(batches)
-        found = step(setup, batch, phase) if feed is None else infer_fully(setup, batch[0], phase)
-    timeline.note(number, "step", *((found,) if feed is None else feed.take(found, batch[1])))
+        if feed is None:
+            scores: tuple[Any, ...] = (step(setup, batch, phase),)
+        else:
+            outputs = infer_fully(setup, batch[0], phase)
+    if feed is not None:
+        scores = feed.score_batch(outputs, batch[1])
+    timeline.note(number, "step", *scores)
 
 
-def _variant(workload: Workload, own: argparse.Namespace, options: Options) -> str | None:
+def _variant(workload: Workload, own: Any, options: Options) -> str | None:
     """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have
     different models."""
-    parser = argparse.ArgumentParser()
-    workload.add_options(parser)
-    beside = getattr(workload, "SAME_NETWORK", ())
-    words = [
+    same_network = getattr(workload, "SAME_NETWORK", ())
+    settings = [
         f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
         for key, value in sorted(vars(own).items())
-        if key not in beside and value != parser.get_default(key)
+        if key not in same_network and value != getattr(workload.Own, key)
     ]
-    return " ".join([*words, *(["compile=True"] if options.compile else [])]) or None
+    return " ".join([*settings, *(["compile=True"] if options.compile else [])]) or None

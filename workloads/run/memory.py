@@ -33,8 +33,8 @@ class MemoryWatch:
                 Gap(f"memory:{name}", "not_available", reason) for name, reason in _CPU_GAPS.items()
             ]
 
-    def take(self, moment: str) -> None:
-        """Take the current figures; ``moment``: start (no model yet), before (the first step) or
+    def read(self, moment: str) -> None:
+        """Read the current figures; ``moment``: start (no model yet), before (the first step) or
         after (all else)."""
         if self._cuda:
             torch.cuda.synchronize()
@@ -55,12 +55,12 @@ class MemoryWatch:
         self.host_peak_covers = "measured steps"
 
     def fill(self, record: Record) -> None:
-        """Take the last figures, and put all into the record."""
-        self.take("after")
+        """Read the last figures, and put all into the record."""
+        self.read("after")
         record.memory = self.figures
         record.gaps += self.gaps
 
-    def take_peak(self) -> None:
+    def read_peak(self) -> None:
         if self._cuda:
             self._add("peak", "allocated", torch.cuda.max_memory_allocated())
             self._add("peak", "reserved", torch.cuda.max_memory_reserved())
@@ -70,22 +70,22 @@ class MemoryWatch:
         if amount is not None:
             self.figures.append(MemoryFigure(moment, quantity, amount))
         else:
-            where = "/proc" if quantity.startswith("host") else "this version of torch"
+            source = "/proc" if quantity.startswith("host") else "this version of torch"
             self.gaps.append(
-                Gap(f"memory:{quantity}", "not_available", f"not in {where} ({moment})")
+                Gap(f"memory:{quantity}", "not_available", f"not in {source} ({moment})")
             )
 
 
 def in_file(path: str, pattern: str) -> str | None:
     """What the pattern's last group matches in a file of /proc; None without a match."""
     try:
-        found = re.search(pattern, Path(path).read_text(errors="replace"), re.MULTILINE)
+        match = re.search(pattern, Path(path).read_text(errors="replace"), re.MULTILINE)
     except OSError:
         return None
-    return found[found.re.groups] if found else None
+    return match[match.re.groups] if match else None
 
 
 def proc_bytes(path: str, key: str) -> int | None:
     """Bytes of a "Key:   123 kB" line in a file of /proc; None without such a line."""
-    found = in_file(path, rf"^{key}:\s*(\d+) kB$")
-    return int(found) * 1024 if found else None
+    kilobytes = in_file(path, rf"^{key}:\s*(\d+) kB$")
+    return int(kilobytes) * 1024 if kilobytes else None

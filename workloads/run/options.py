@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 from collections.abc import Sequence
 from dataclasses import fields
+from typing import Any
 
 from perfctl.workloads import spec
 from perfctl.workloads.interface import Workload
@@ -26,7 +26,7 @@ _NO_DOWNLOADS = {
 def as_flags(text: str) -> str:
     """``text`` with each field in backquotes as its option: `` `data_dir` `` becomes
     ``--data-dir``."""
-    return re.sub("`([a-z_]+)`", lambda found: "--" + found[1].replace("_", "-"), text)
+    return re.sub("`([a-z_]+)`", lambda match: "--" + match[1].replace("_", "-"), text)
 
 
 def find(name: str) -> Workload:
@@ -38,20 +38,20 @@ def find(name: str) -> Workload:
     return WORKLOADS[name]
 
 
-def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[Options, argparse.Namespace]:
-    """(common options, the workload's own arguments), checked without torch. Raises SpecError with
+def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[Options, Any]:
+    """(common options, the workload's own), checked without torch. Raises SpecError with
     one line.
 
     ``arguments``: the command line after the workload's name:
     ``["--batch", "64", "--conv2", "32,128,5,1"]``.
     """
     workload = find(name)
-    found, unknown = _parser(workload).parse_known_args(list(arguments))
+    namespace, unknown = _parser(workload).parse_known_args(list(arguments))
     if unknown:
         raise UnknownWords(name, unknown)
-    namespace = vars(found)
-    common = {field.name: namespace.pop(field.name) for field in fields(Options)}
-    options, own = Options(**common), argparse.Namespace(**namespace)
+    values = vars(namespace)
+    options = Options(**{field.name: values.pop(field.name) for field in fields(Options)})
+    own = workload.Own(**values)
     _check(options)
     return workload.check(options, own), own
 
@@ -66,7 +66,8 @@ def _parser(workload: Workload) -> spec.Parser:
     name, about = f"python -m perfctl.workloads {workload.NAME}", workload.ABOUT
     parser = spec.Parser(prog=name, description=about, add_help=False, allow_abbrev=False)
     spec.add_options(parser, Options)
-    workload.add_options(parser)
+    spec.add_options(parser, workload.Own)
+    parser.set_defaults(**getattr(workload, "DEFAULTS", {}))
     return parser
 
 
@@ -80,8 +81,8 @@ def _check(options: Options) -> None:
     if options.data != "synthetic" and options.data_dir is None:
         raise SpecError(f"`data` {options.data} needs `data_dir`{_FOLDERS.get(options.data, '')}")
     if options.download and options.data != "mnist":
-        own = f"cannot fetch your own data: omit it when `data` is {options.data}"
-        raise SpecError(f"`download` {_NO_DOWNLOADS.get(options.data, own)}")
+        advice = f"cannot fetch your own data: omit it when `data` is {options.data}"
+        raise SpecError(f"`download` {_NO_DOWNLOADS.get(options.data, advice)}")
     if options.compile and options.layer_steps is not None:
         raise SpecError(
             "`layer_steps` cannot time the layers of a compiled model: omit it or `compile`"
@@ -90,9 +91,4 @@ def _check(options: Options) -> None:
         raise SpecError(
             "`compile` needs a `warmup` of at least 3: one step records shapes, the others compile"
         )
-    if options.window == "torch" and options.trace is None:
-        raise SpecError("`window` torch needs `trace`, the file for its trace")
-    if options.trace is not None and options.window != "torch":
-        raise SpecError("`trace` is written only when `window` is torch: set that, or omit `trace`")
-    if options.trace is not None and not options.trace.name.endswith((".json", ".json.gz")):
-        raise SpecError(f"`trace` must end in .json or .json.gz, got {options.trace}")
+    spec.check_trace(options.window, options.trace)

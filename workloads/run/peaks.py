@@ -34,15 +34,15 @@ def measure(device: str) -> dict[str, Any]:
     """FLOP/s by path, bytes/s, and the device. Takes seconds. Raises WorkloadError without
     the device."""
     run_setup.require(device)
-    found = run_setup.describe_device(device)
+    described = run_setup.describe_device(device)
     sides, elements = (CUDA_SIDES, CUDA_ELEMENTS) if device == "cuda" else (CPU_SIDES, CPU_ELEMENTS)
     flops: dict[str, float] = {}
-    for path, dtype, kind in _paths(device):
-        run_setup.set_tf32(kind)
+    for path, (dtype, precision) in _paths(device).items():
+        run_setup.set_tf32(precision)
         flops[path] = max(_matmul(device, side, dtype) for side in sides)
     return {
-        "device": found.name or found.kind,
-        "kind": found.kind,
+        "device": described.name or described.kind,
+        "kind": described.kind,
         "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "threads": torch.get_num_threads() if device == "cpu" else None,
         "torch": torch.__version__,
@@ -52,33 +52,32 @@ def measure(device: str) -> dict[str, Any]:
     }
 
 
-def _paths(device: str) -> list[tuple[str, torch.dtype, str]]:
-    """(path, type, precision) that the device has."""
-    found = [("fp32", torch.float32, "fp32"), ("fp64", torch.float64, "fp32")]
-    if device != "cuda":
-        return found
-    major, _ = torch.cuda.get_device_capability()
+def _paths(device: str) -> dict[str, tuple[torch.dtype, str]]:
+    """Path -> type and precision, of those that the device has."""
+    paths = {"fp32": (torch.float32, "fp32"), "fp64": (torch.float64, "fp32")}
+    major = torch.cuda.get_device_capability()[0] if device == "cuda" else 0
     if major >= 7:
-        found.append(("tensor fp16", torch.float16, "fp16"))
+        paths["tensor fp16"] = torch.float16, "fp16"
     if major >= 8:
         # cuBLAS uses the tensor cores for fp64 there, so the other fp64 units cannot be measured
         # with it.
-        found = [item for item in found if item[0] != "fp64"]
-        found += [("tensor bf16", torch.bfloat16, "bf16"), ("tensor tf32", torch.float32, "tf32")]
-    return found
+        del paths["fp64"]
+        paths["tensor bf16"] = torch.bfloat16, "bf16"
+        paths["tensor tf32"] = torch.float32, "tf32"
+    return paths
 
 
 def _matmul(device: str, side: int, dtype: torch.dtype) -> float:
     """FLOP/s of a product of side x side matrices, 2 x side^3 FLOPs."""
-    left, right = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
-    out = torch.empty_like(left)
-    return 2 * side**3 / _seconds(device, lambda: torch.matmul(left, right, out=out))
+    first, second = (torch.randn(side, side, device=device, dtype=dtype) for _ in range(2))
+    result = torch.empty_like(first)
+    return 2 * side**3 / _seconds(device, lambda: torch.matmul(first, second, out=result))
 
 
 def _triad(device: str, elements: int) -> float:
     """Bytes/s of a = b + s c: two reads and a write of 4 bytes per element."""
-    out, left, right = (torch.ones(elements, device=device) for _ in range(3))
-    return 12 * elements / _seconds(device, lambda: torch.add(left, right, alpha=3.0, out=out))
+    result, first, second = (torch.ones(elements, device=device) for _ in range(3))
+    return 12 * elements / _seconds(device, lambda: torch.add(first, second, alpha=3.0, out=result))
 
 
 def _seconds(device: str, call: Callable[[], object]) -> float:
@@ -103,20 +102,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--threads", type=int, help="CPU threads (default: chosen by torch)")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     try:
-        if asked.threads is not None:
-            torch.set_num_threads(asked.threads)
-        found = measure(asked.device)
+        if options.threads is not None:
+            torch.set_num_threads(options.threads)
+        measured = measure(options.device)
     except (WorkloadError, RuntimeError) as error:  # torch says "out of memory" as a RuntimeError
         print(f"peaks: {as_flags(str(error).splitlines()[0])}", file=sys.stderr)
         return 1
-    if asked.json:
-        print(json.dumps(found))
+    if options.json:
+        print(json.dumps(measured))
         return 0
-    for path, value in found["flops"].items():
+    for path, value in measured["flops"].items():
         print(f"{path:<12} {value / 1e9:10.1f} GFLOP/s")
-    print(f"{'memory':<12} {found['bandwidth_bps'] / 1e9:10.1f} GB/s")
+    print(f"{'memory':<12} {measured['bandwidth_bps'] / 1e9:10.1f} GB/s")
     return 0
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -61,22 +62,19 @@ class Record:
         """Write the record as JSON to ``path``, if any; creates its folder. Raises
         WorkloadError."""
         if path is not None:
-            fields = {
-                item.name: _json_value(getattr(self, item.name))
-                for item in dataclasses.fields(self)
-            }
-            record = {"perfctl_workload_record": 1, **fields}
+            record = {"perfctl_workload_record": 1, **_json_value(self)}
             text = json.dumps(record, indent=1, allow_nan=False)
             with writing(path, "record") as part:
                 part.write_text(text + "\n")
 
     def end(self, reason: str | None) -> None:
         """Set the status; ``reason``: why it is not ok."""
-        some = any(row.phase == "step" for row in self.steps)
-        self.status, self.reason = (
-            "ok" if reason is None else "partial" if some else "failed",
-            reason,
-        )
+        if reason is None:
+            self.status = "ok"
+        else:
+            is_partial = any(row.phase == "step" for row in self.steps)
+            self.status = "partial" if is_partial else "failed"
+        self.reason = reason
 
 
 def _json_value(value: Any) -> Any:
@@ -96,22 +94,23 @@ def _json_value(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
-class Kept:
-    """Writes the record at the start, so that a killed process leaves one too, and at the end of
+@contextmanager
+def kept_record(record: Record, options: Options) -> Iterator[None]:
+    """Write the record at the start, so that a killed process leaves one too, and at the end of
     the block.
 
     Exceptions pass through. Raises WorkloadError when the record cannot be written.
     """
-
-    def __init__(self, record: Record, options: Options) -> None:
-        self._record, self._options = record, options
-
-    def __enter__(self) -> None:
-        self._record.write(self._options.record)
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._record.end(None if error is None else explain(error, self._options))
-        self._record.write(self._options.record)
+    record.write(options.record)
+    reason = None
+    try:
+        yield
+    except BaseException as error:
+        reason = explain(error, options)
+        raise
+    finally:
+        record.end(reason)
+        record.write(options.record)
 
 
 def explain(error: BaseException, options: Options) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import platform
 import random
@@ -33,14 +32,14 @@ def tf32_switches() -> tuple[Any, Any]:
 
 def set_tf32(precision: str) -> None:
     """Enable TF32 in cuDNN and cuBLAS for ``tf32``, disable it for everything else."""
-    wanted = precision == "tf32"
+    is_on = precision == "tf32"
     matmul, cudnn = tf32_switches()
     if _has_precision(matmul):
         # torch 2.9 and later, where setting allow_tf32 as well is an error.
         for switch in (matmul, cudnn.conv, cudnn.rnn):
-            switch.fp32_precision = "tf32" if wanted else "ieee"
+            switch.fp32_precision = "tf32" if is_on else "ieee"
     else:
-        matmul.allow_tf32 = cudnn.allow_tf32 = wanted
+        matmul.allow_tf32 = cudnn.allow_tf32 = is_on
 
 
 def _has_precision(matmul: Any) -> bool:
@@ -81,27 +80,25 @@ def precision_gaps(precision: str, device: Device) -> list[Gap]:
 
 def require(device: str) -> None:
     """Raise WorkloadError, with the reason, when ``device`` is cuda and there is none."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as messages:
         warnings.simplefilter("always")
         if device != "cuda" or torch.cuda.is_available():
             return
     if torch.version.cuda is None:
-        why = "this torch was built without CUDA"
-    elif said:
-        why = str(said[0].message).split(" (Triggered")[0].split(". Please")[0]
+        reason = "this torch was built without CUDA"
+    elif messages:
+        reason = str(messages[0].message).split(" (Triggered")[0].split(". Please")[0]
     else:
-        why = "torch finds no CUDA device"
+        reason = "torch finds no CUDA device"
     raise WorkloadError(
-        f"`device` cuda: {why}. Set `device` to cpu, or run it on a machine with a GPU"
+        f"`device` cuda: {reason}. Set `device` to cpu, or run it on a machine with a GPU"
     )
 
 
 def require_compiler(device: str) -> None:
     """Raise WorkloadError when torch.compile cannot work here. Does not import torch."""
-    if (
-        device == "cpu"
-        and (os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")) is None
-    ):
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++")
+    if device == "cpu" and compiler is None:
         raise WorkloadError(
             "`compile` needs a C++ compiler on a CPU, and neither g++ nor clang++ is on PATH. "
             "Install one (Debian: apt-get install g++), or omit `compile`"
@@ -163,19 +160,19 @@ def _cudnn_version() -> str | None:
     number = torch.backends.cudnn.version() if torch.version.cuda else None
     if number is None:
         return None
-    major, rest = divmod(int(number), 10000 if number >= 90000 else 1000)
-    return f"{major}.{rest // 100}.{rest % 100}"
+    major, minor = divmod(int(number), 10000 if number >= 90000 else 1000)
+    return f"{major}.{minor // 100}.{minor % 100}"
 
 
 def _cpu_name() -> str | None:
-    found = in_file("/proc/cpuinfo", r"^model name\s*:\s*(.+)$")
-    return found.strip() if found else None
+    name = in_file("/proc/cpuinfo", r"^model name\s*:\s*(.+)$")
+    return name and name.strip()
 
 
 def _cpu_model() -> str | None:
     """ "family 25, model 17, stepping 1". Virtual machines give processors of several generations
     one name."""
-    wanted = {
+    names = {
         "cpu family": "family",
         "model": "model",
         "stepping": "stepping",
@@ -183,11 +180,11 @@ def _cpu_model() -> str | None:
         "CPU part": "part",
         "CPU revision": "revision",
     }
-    found = {
-        said: in_file("/proc/cpuinfo", rf"^{key}[ \t]*:[ \t]*(\S+)$")
-        for key, said in wanted.items()
-    }
-    return ", ".join(f"{said} {number}" for said, number in found.items() if number) or None
+    numbers = (
+        (name, in_file("/proc/cpuinfo", rf"^{key}[ \t]*:[ \t]*(\S+)$"))
+        for key, name in names.items()
+    )
+    return ", ".join(f"{name} {number}" for name, number in numbers if number) or None
 
 
 def _positive(value: int | None, factor: int) -> int | None:
@@ -205,7 +202,7 @@ class Setup:
     memory: MemoryWatch
 
 
-def prepare(workload: Workload, options: Options, own: argparse.Namespace, record: Record) -> Setup:
+def prepare(workload: Workload, options: Options, own: Any, record: Record) -> Setup:
     """Check the machine, set seeds and switches, build the workload on its device, and fill in
     the record."""
     import numpy
@@ -228,27 +225,27 @@ def prepare(workload: Workload, options: Options, own: argparse.Namespace, recor
     record.environment = environment()
     record.device = describe_device(options.device)
     memory = MemoryWatch(options.device)
-    memory.take("start")
+    memory.read("start")
     parts = workload.build(options, own)
     parts.model.to(options.device).train(options.mode == "train")
     record.environment |= parts.facts
     record.parameters = count_parameters(parts.model)
     scaler, clock = make_scaler(options.precision, options.device), make_clock(options.device)
-    setup = Setup(options, parts, scaler, clock, ranges, memory)
-    setup.memory.take("before")
-    record.clock = setup.clock.kind
-    record.gaps += window_gaps(options) + precision_gaps(options.precision, record.device)
-    return setup
+    memory.read("before")
+    record.clock = clock.kind
+    record.gaps += window_gaps(options.window, options.device)
+    record.gaps += precision_gaps(options.precision, record.device)
+    return Setup(options, parts, scaler, clock, ranges, memory)
 
 
 def count_parameters(model: nn.Module) -> dict[str, int]:
     """Elements of each module's own parameters by dotted path; a shared parameter counts at its
     first module."""
-    counted: dict[str, int] = {}
-    seen: set[int] = set()
+    counts: dict[str, int] = {}
+    counted: set[int] = set()
     for path, module in model.named_modules():
         for parameter in module.parameters(recurse=False):
-            if id(parameter) not in seen:
-                seen.add(id(parameter))
-                counted[path] = counted.get(path, 0) + parameter.numel()
-    return counted
+            if id(parameter) not in counted:
+                counted.add(id(parameter))
+                counts[path] = counts.get(path, 0) + parameter.numel()
+    return counts

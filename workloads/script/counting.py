@@ -118,11 +118,11 @@ class StepMarker:
 
     def backward_ended(self) -> bool:
         if self.kind == "auto" and not self.models.frozen:
-            alone = not (self.optimizers_alive() or self.optimizers.order)
-            if alone != self._by_backward:
+            without_optimizer = not (self.optimizers_alive() or self.optimizers.order)
+            if without_optimizer != self._by_backward:
                 # earlier calls were not steps, nor were passes before there was an optimizer
                 self.steps = 0
-            self._by_backward = alone
+            self._by_backward = without_optimizer
         return self._count(self.ends_with_backward)
 
     @property
@@ -240,15 +240,15 @@ class Samples:
         if all(batches <= 1 for _, batches in self._steps):
             return
         batches = sum(each for _, each in self._steps) / len(self._steps)
-        known = [samples for samples, _ in self._steps if samples is not None]
-        samples = sum(known) / len(known) if len(known) == len(self._steps) else None
-        asked = record.batch_size
-        if samples is None or asked not in (None, samples, samples / batches):
-            seen = "an unknown number of" if samples is None else f"{samples:g}"
-            what = f"a step has {batches:g} batches with {seen} samples"
+        counts = [samples for samples, _ in self._steps if samples is not None]
+        samples = sum(counts) / len(counts) if len(counts) == len(self._steps) else None
+        requested = record.batch_size
+        if samples is None or requested not in (None, samples, samples / batches):
+            count = "an unknown number of" if samples is None else f"{samples:g}"
+            problem = f"a step has {batches:g} batches with {count} samples"
             reason = (
-                f"{what}, which does not fit the requested batch size of {asked}: samples per "
-                "second are unknown"
+                f"{problem}, which does not fit the requested batch size of {requested}: samples "
+                "per second are unknown"
             )
             record.gaps.append(Gap(SAMPLES_PER_STEP, "ambiguous", reason))
             samples = None
@@ -278,8 +278,8 @@ class _Here(threading.local):
     def __init__(self) -> None:
         self.token = _Token()
         me = threading.get_ident()
-        known = (one for one in threading.enumerate() if one.ident == me)
-        self.can_lead = any(not isinstance(one, threading._DummyThread) for one in known)
+        threads = (thread for thread in threading.enumerate() if thread.ident == me)
+        self.can_lead = any(not isinstance(thread, threading._DummyThread) for thread in threads)
         """Not autograd's own threads, in which checkpointing repeats forward work."""
 
     @property

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.profiler import profile
-from torch.nn.parameter import UninitializedParameter
 
 from perfctl.records.paper import OpShape
 from perfctl.records.report import INPUT_SHAPE, SAMPLES_PER_STEP, Gap, Summary
@@ -49,8 +48,6 @@ class Facts:
         self.precisions: set[str] = set()
         self.inputs: dict[int | None, tuple[int, ...]] = {}
         """Step (None before the window) -> shape of the first input tensor of its first model."""
-        self.parameters: dict[str, int] = {}
-        self._counted: set[int] = set()
 
     @property
     def device_kind(self) -> str | None:
@@ -74,26 +71,16 @@ class Facts:
         if shapes and (step is None or step not in self.inputs):
             self.inputs[step] = shapes[0]
 
-    def note_name(self, name: str, module: nn.Module) -> None:
-        """For Names.follow: count the parameters of each layer, each parameter once."""
-        for parameter in module.parameters(recurse=False):
-            if id(parameter) not in self._counted and not isinstance(
-                parameter, UninitializedParameter
-            ):
-                self._counted.add(id(parameter))
-                self.parameters[name] = self.parameters.get(name, 0) + parameter.numel()
-
     def fill(self, record: Record) -> None:
         """Fill in the record, with gaps for what was not observed."""
         record.environment.update(run_setup.environment())
         kind = self.device_kind
         if kind is not None:
             record.device = run_setup.describe_device(kind)
-        record.parameters = dict(self.parameters)
         record.mode = "train" if self.trained else "infer" if self.inputs else None
-        record.precision, why = self._precision(kind, record.ops)
-        if why is not None:
-            record.gaps.append(Gap("precision", "ambiguous", why))
+        record.precision, problem = self._precision(kind, record.ops)
+        if problem is not None:
+            record.gaps.append(Gap("precision", "ambiguous", problem))
         # the samples of several batches say how the batch size fits
         if all(summary.name != SAMPLES_PER_STEP for summary in record.summaries):
             self._compare_batch_size(record)
@@ -122,18 +109,18 @@ class Facts:
 
     def _precision(self, kind: str | None, ops: Sequence[OpShape]) -> tuple[str | None, str | None]:
         """(precision, why it is unknown)."""
-        seen = {
+        precisions = {
             _NAMES.get(getattr(torch, op.dtypes[0]), "other")
             for op in ops
-            if op.dtypes and op.direction == "forward" and any(word in op.op for word in _MULTIPLY)
+            if op.dtypes and op.direction == "forward" and any(name in op.op for name in _MULTIPLY)
         } or self.precisions
-        if not seen:
+        if not precisions:
             return None, "no model was called"
-        if len(seen) > 1 or not seen <= _KNOWN:
-            return None, f"the layers use {', '.join(sorted(seen))}"
-        found = next(iter(seen))
-        if found != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
-            return found, None
+        if len(precisions) > 1 or not precisions <= _KNOWN:
+            return None, f"the layers use {', '.join(sorted(precisions))}"
+        precision = next(iter(precisions))
+        if precision != "fp32" or kind != "cuda" or torch.cuda.get_device_capability()[0] < 8:
+            return precision, None
         matmul, convolution = tf32_is_on()
         if matmul == convolution:
             return ("tf32" if matmul else "fp32"), None

@@ -25,7 +25,6 @@ from perfctl.workloads.spec import (
     start_words,
 )
 
-MARKERS = ("auto", "optimizer", "forward", "backward")
 USAGE = "python -m perfctl.workloads [options] -- train.py --batch-size 64"
 
 _PATIENCE_S = 60.0
@@ -50,7 +49,7 @@ class Command:
         return Path(self.target).name or Path(self.target).absolute().name
 
     @property
-    def words(self) -> tuple[str, ...]:
+    def argv(self) -> tuple[str, ...]:
         """The words of the command, without python and its options."""
         if self.kind == "script":
             return (self.target, *self.arguments)
@@ -59,11 +58,11 @@ class Command:
         return (self.kind, *(("launch",) if self.kind == "accelerate" else ()), *self.arguments)
 
 
-def _words(text: str) -> tuple[str, ...]:
-    words = json.loads(text)  # a ValueError is what argparse reports
-    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+def read_argv(text: str) -> tuple[str, ...]:
+    argv = json.loads(text)  # a ValueError is what argparse reports
+    if not isinstance(argv, list) or not all(isinstance(argument, str) for argument in argv):
         raise ValueError
-    return tuple(words)
+    return tuple(argv)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +81,11 @@ class ScriptOptions:
     steps: int = declare_number(1, 10)
     warmup: int = declare_number(0, 3)
     step_marker: str = declare("auto")
-    """Kind of event that ends a step, one of MARKERS, with :CLASS for only events of this
+    """Kind of event that ends a step, one of spec.MARKERS, with :CLASS for only events of this
     optimizer or module class."""
     device: str | None = declare(None, choices=spec.DEVICES)
     """The expected device; the script decides."""
-    under: tuple[str, ...] = declare((), type=_words)
+    under: tuple[str, ...] = declare((), type=read_argv)
     """Profiler and options that every rank of a launcher starts itself under; RANK marks the names
     of its files."""
     under_rank: int | None = declare_number(0, None)
@@ -120,17 +119,17 @@ class ScriptOptions:
 
     def started_by_rank(self, rank: int) -> tuple[str, ...]:
         """``under`` with the rank's files, then perfctl with the other options and the command."""
-        at = self.own_words.index("--under")
-        own = (*self.own_words[:at], *self.own_words[at + 2 :])
+        index = self.own_words.index("--under")
+        options = (*self.own_words[:index], *self.own_words[index + 2 :])
         mark = f".rank{rank}" if rank else ""
         return (
-            *(word.replace(RANK, mark) for word in self.under),
+            *(argument.replace(RANK, mark) for argument in self.under),
             sys.executable,
             *self.command.flags,
             *start_words(),
-            *own,
+            *options,
             "--",
-            *self.command.words,
+            *self.command.argv,
         )
 
     def with_absolute_paths(self) -> ScriptOptions:
@@ -149,22 +148,22 @@ class ScriptOptions:
         """
         if self.variant is not None:
             return self.variant
-        value, words = str(self.batch_size), list(self.command.arguments)
+        value, arguments = str(self.batch_size), list(self.command.arguments)
         places = [
             number
-            for number, word in enumerate(words)
-            if word == value or word.endswith(f"={value}")
+            for number, argument in enumerate(arguments)
+            if argument == value or argument.endswith(f"={value}")
         ]
-        for number in [number for number in places if _says_batch(words, number)] or places:
-            words[number] = words[number][: -len(value)] + "{batch}"
-        return " ".join(words) or None
+        for number in [number for number in places if _says_batch(arguments, number)] or places:
+            arguments[number] = arguments[number][: -len(value)] + "{batch}"
+        return " ".join(arguments) or None
 
 
 def is_script(arguments: Sequence[str]) -> bool:
     """Whether there is a ``--`` without the name of a workload before it, so that a user's
     program follows."""
-    own = set(arguments[: arguments.index("--")]) if "--" in arguments else {"--help"}
-    return arguments[0].startswith("-") and not {"-h", "--help"} & own
+    flags = set(arguments[: arguments.index("--")]) if "--" in arguments else {"--help"}
+    return arguments[0].startswith("-") and not {"-h", "--help"} & flags
 
 
 def parse(arguments: Sequence[str]) -> ScriptOptions:
@@ -174,30 +173,26 @@ def parse(arguments: Sequence[str]) -> ScriptOptions:
     own = tuple(arguments[:end])
     values = vars(parser.parse_args(own))
     options = ScriptOptions(read_command(arguments[end + 1 :]), own, **values)
-    marker, trace = options.marker, options.trace
-    if marker not in MARKERS or (options.marker_class and marker not in ("optimizer", "forward")):
-        kinds = ", ".join((*MARKERS, "optimizer:CLASS", "forward:CLASS"))
+    if not spec.is_step_marker(options.step_marker):
+        kinds = ", ".join((*spec.MARKERS, "optimizer:CLASS", "forward:CLASS"))
         raise SpecError(f"`step_marker` must be one of {kinds}; got {options.step_marker}")
-    if (options.window == "torch") != (trace is not None):
-        raise SpecError("`window` torch and `trace` need each other: give both or neither")
-    if trace is not None and not trace.name.endswith((".json", ".json.gz")):
-        raise SpecError(f"`trace` must end in .json or .json.gz, got {trace}")
+    spec.check_trace(options.window, options.trace)
     return options
 
 
-def read_command(words: Sequence[str]) -> Command:
+def read_command(argv: Sequence[str]) -> Command:
     """The command in words such as ``python -u train.py``, ``-m package``, ``torchrun train.py``.
     Raises SpecError."""
     flags: tuple[str, ...] = ()
-    if words and is_python(words[0]):
-        count = spec.count_python_options(words[1:])
-        flags, words = tuple(words[1 : 1 + count]), words[1 + count :]
-    if not words:
+    if argv and is_python(argv[0]):
+        count = spec.count_python_options(argv[1:])
+        flags, argv = tuple(argv[1 : 1 + count]), argv[1 + count :]
+    if not argv:
         raise SpecError(f"no script was given after --: {USAGE}")
-    first = words[0]
+    first = argv[0]
     if first.startswith("-m"):
-        module, rest = (
-            (first[2:], words[1:]) if len(first) > 2 else (" ".join(words[1:2]), words[2:])
+        module, arguments = (
+            (first[2:], argv[1:]) if len(first) > 2 else (" ".join(argv[1:2]), argv[2:])
         )
         if not module:
             raise SpecError("no module was given after -m")
@@ -206,24 +201,24 @@ def read_command(words: Sequence[str]) -> Command:
                 "torch.distributed.launch is deprecated: start the script with torchrun"
             )
         kind = LAUNCHERS[module][0] if module in LAUNCHERS else "module"
-        return Command(kind, module if kind == "module" else "", tuple(rest), flags)
+        return Command(kind, module if kind == "module" else "", tuple(arguments), flags)
     launcher = Path(first).name
     if launcher == "torchrun":
-        return Command("torchrun", "", tuple(words[1:]), flags)
+        return Command("torchrun", "", tuple(argv[1:]), flags)
     if launcher == "accelerate":
-        if list(words[1:2]) != ["launch"]:
+        if list(argv[1:2]) != ["launch"]:
             raise SpecError("use accelerate launch train.py ...")
-        return Command("accelerate", "", tuple(words[2:]), flags)
+        return Command("accelerate", "", tuple(argv[2:]), flags)
     if not Path(first).exists():
         raise SpecError(f"script {first} does not exist (looked in {Path.cwd()})")
-    return Command("script", first, tuple(words[1:]), flags)
+    return Command("script", first, tuple(argv[1:]), flags)
 
 
-def _says_batch(words: Sequence[str], number: int) -> bool:
+def _says_batch(arguments: Sequence[str], number: int) -> bool:
     option = (
-        words[number].partition("=")[0]
-        if "=" in words[number]
-        else words[number - 1]
+        arguments[number].partition("=")[0]
+        if "=" in arguments[number]
+        else arguments[number - 1]
         if number
         else ""
     )
@@ -258,14 +253,14 @@ def launch(options: ScriptOptions) -> None:
     arguments = parser.parse_args(list(options.command.arguments))
     if arguments.training_script is None:
         raise SpecError(f"no script was given for {kind} to start")
-    words = [
+    argv = [
         *(["-m"] if arguments.module else []),
         arguments.training_script,
         *arguments.training_script_args,
     ]
     *module, arguments.training_script = start_words()
     arguments.module, arguments.no_python = bool(module), False
-    arguments.training_script_args = [*options.own_words, "--", *words]
+    arguments.training_script_args = [*options.own_words, "--", *argv]
     if kind == "torchrun":
         arguments.run_path = False
     start(arguments)
@@ -284,10 +279,10 @@ def start_under(options: ScriptOptions, rank: int) -> None:
         end = time.monotonic() + _PATIENCE_S
         while before is not None and not before.exists() and time.monotonic() < end:
             time.sleep(_PAUSE_S)
-    words = options.started_by_rank(rank)
+    argv = options.started_by_rank(rank)
     try:
-        os.execvp(words[0], words)  # noqa: S606  # nosec B606
+        os.execvp(argv[0], argv)  # noqa: S606  # nosec B606
     except OSError as error:
         raise WorkloadError(
-            f"rank {rank}: cannot start {words[0]}: {error.strerror or error}"
+            f"rank {rank}: cannot start {argv[0]}: {error.strerror or error}"
         ) from error

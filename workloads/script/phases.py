@@ -53,7 +53,7 @@ class Phases:
         if (
             start is not None
             and not is_capturing()
-            and all(name != around for around, _, _ in self._open)
+            and all(name != name_of_open for name_of_open, _, _ in self._open)
         ):
             self._spans.append((number, name, start, self._clock.mark()))
 
@@ -73,11 +73,11 @@ class Phases:
             sums[number, name] = [first, total + self._clock.between_ns(start, end)]
         return in_order(Step(*key, first, total) for key, (first, total) in sums.items())
 
-    def wrap(self, on_gpu: bool, mine: Callable[[], bool]) -> None:
+    def wrap(self, on_gpu: bool, counts_here: Callable[[], bool]) -> None:
         """Wrap torch's functions. ``mine``: whether the calling thread counts."""
         copies = [(torch.Tensor, name, "copy") for name in _COPIES] if on_gpu else []
         for owner, name, phase in (*_WRAPPED, *copies):
-            wrapped = self._wrapper(getattr(owner, name), phase, mine)
+            wrapped = self._wrapper(getattr(owner, name), phase, counts_here)
             self._undo.append(replace(owner, name, wrapped))
 
     def unwrap(self) -> None:
@@ -85,11 +85,15 @@ class Phases:
             self._undo.pop()()
 
     def _wrapper(
-        self, function: Callable[..., Any], phase: str, mine: Callable[[], bool]
+        self, function: Callable[..., Any], phase: str, counts_here: Callable[[], bool]
     ) -> Callable[..., Any]:
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            if is_compiling() or not mine() or (phase == "copy" and not _to_device(args, kwargs)):
+            if (
+                is_compiling()
+                or not counts_here()
+                or (phase == "copy" and not _to_device(args, kwargs))
+            ):
                 return function(*args, **kwargs)
             depth = len(self._open)
             self.begin(phase)
@@ -104,11 +108,15 @@ class Phases:
 
 def _to_device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether Tensor.to, cuda or copy_ with these arguments copies from the host to a GPU."""
-    first, rest = args[0], args[1:]
+    first, arguments = args[0], args[1:]
     if first.device.type == "cuda":
         # copy_
-        return bool(rest) and isinstance(rest[0], torch.Tensor) and rest[0].device.type == "cpu"
-    target = kwargs.get("device", rest[0] if rest else "cuda")
+        return (
+            bool(arguments)
+            and isinstance(arguments[0], torch.Tensor)
+            and arguments[0].device.type == "cpu"
+        )
+    target = kwargs.get("device", arguments[0] if arguments else "cuda")
     if isinstance(target, torch.Tensor):
         target = target.device
     return isinstance(target, int) or str(target).startswith("cuda")
@@ -127,11 +135,14 @@ class Optimizers:
     """
 
     def __init__(
-        self, began: Callable[[], None], left: Callable[[], None], ended: Callable[[int, str], None]
+        self,
+        on_begin: Callable[[], None],
+        on_leave: Callable[[], None],
+        on_end: Callable[[int, str], None],
     ) -> None:
         """Calls ``began`` before a step, ``left`` after it even if it raised, then ``ended`` with
         the optimizer's id and class."""
-        self._began, self._left, self._ended = began, left, ended
+        self._began, self._left, self._ended = on_begin, on_leave, on_end
         self._made: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         self._inner: weakref.WeakSet[Optimizer] = weakref.WeakSet()
         """Those stepped by another one (sharded optimizers)."""
@@ -146,16 +157,16 @@ class Optimizers:
         self._active = True
         hook_step = getattr(Optimizer, "profile_hook_step", None)
         if hook_step is not None:
-            around = staticmethod(lambda step: self._around(hook_step(step)))
-            self._undo.append(replace(Optimizer, "profile_hook_step", around))
+            wrap_step = staticmethod(lambda step: self._wrap_step(hook_step(step)))
+            self._undo.append(replace(Optimizer, "profile_hook_step", wrap_step))
         self._undo.append(call_after(Optimizer, "__init__", self._note_made))
 
-    def _note_made(self, made: Optimizer, *_: object) -> None:
-        self._made.add(made)
-        kind: Any = type(made)
+    def _note_made(self, optimizer: Optimizer, *_: object) -> None:
+        self._made.add(optimizer)
+        kind: Any = type(optimizer)
         # before torch 2.0
         if not hasattr(Optimizer, "profile_hook_step") and not getattr(kind.step, "perfctl", False):
-            step = self._around(kind.step)
+            step = self._wrap_step(kind.step)
             step.perfctl = True  # type: ignore[attr-defined]
             self._undo.append(replace(kind, "step", step))
 
@@ -168,7 +179,7 @@ class Optimizers:
         """Number of live optimizers that are not stepped by another one."""
         return len(self._made) - len(self._inner)
 
-    def _around(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+    def _wrap_step(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(inner)
         def step(*args: Any, **kwargs: Any) -> Any:
             if is_compiling() or not self._active:

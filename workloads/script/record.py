@@ -33,16 +33,16 @@ def why_fewer(name: str, options: ScriptOptions, marker: StepMarker, done: int) 
             f"{name} ended after {done} of {options.steps} measured steps. Give it more data, or "
             "reduce --steps"
         )
-    seen = f"{marker.optimizer_steps} optimizer steps and {marker.calls} calls of models"
+    events = f"{marker.optimizer_steps} optimizer steps and {marker.calls} calls of models"
     if not marker.steps and (marker.kind, marker.named) != ("auto", None):
-        asked = marker.kind if marker.named is None else f"{marker.kind}:{marker.named}"
+        requested = marker.kind if marker.named is None else f"{marker.kind}:{marker.named}"
         return (
-            f"{name}: {seen}, but --step-marker {asked} found no end of a step. Use another "
+            f"{name}: {events}, but --step-marker {requested} found no end of a step. Use another "
             "marker, or omit it"
         )
     if not marker.steps:
-        return f"{name}: {seen}, but no end of a step. Set --step-marker to what ends one"
-    few = f"{marker.steps} steps (each ends with {marker.in_words()}; {seen})"
+        return f"{name}: {events}, but no end of a step. Set --step-marker to what ends one"
+    few = f"{marker.steps} steps (each ends with {marker.in_words()}; {events})"
     return (
         f"{name} ended after {few}, before one was measured. Give it more data, or reduce --warmup"
     )
@@ -55,14 +55,14 @@ class Keeper:
         self.options = options
         self.name = utf8(options.command.name)
         template = options.template()
-        given: dict[str, Any] = {"command": utf8(shlex.join(options.command.words))}
-        given.update(
+        values: dict[str, Any] = {"command": utf8(shlex.join(options.command.argv))}
+        values.update(
             (field, getattr(options, field))
             for field in ("steps", "warmup", "batch_env", "batch_size")
         )
         variant = None if template is None else utf8(template)
         self.record = Record(
-            self.name, options.batch_size, None, None, None, variant=variant, options=given
+            self.name, options.batch_size, None, None, None, variant=variant, options=values
         )
         self._process = os.getpid()
         self._ended = False
@@ -93,23 +93,18 @@ class Keeper:
         except WorkloadError as problem:
             say(str(problem))
 
-    def end_at_once(self, code: int) -> None:
-        """The script calls ``os._exit``, perhaps after its end; never raises."""
-        with suppress(Exception):
-            self.end(SystemExit(code))
-
     def judge(self, error: BaseException | None, lack: str) -> None:
         """Set status and reason. ``lack``: why there are too few steps; "" for enough.
 
         A script that ended well after fewer measured steps than requested did not fail; a gap
         says so.
         """
-        why = _how_it_ended(self.name, error)
-        some = any(row.phase == "step" for row in self.record.steps)
-        self.record.end(why or (None if some else lack or None))
-        if lack and (why or some):
+        failure = _how_it_ended(self.name, error)
+        has_steps = any(row.phase == "step" for row in self.record.steps)
+        self.record.end(failure or (None if has_steps else lack or None))
+        if lack and (failure or has_steps):
             self.record.gaps.append(Gap("step", "not_collected", lack))
-        if lack and not why:
+        if lack and not failure:
             say(lack)
 
 
@@ -118,8 +113,8 @@ def _how_it_ended(name: str, error: BaseException | None) -> str | None:
     if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
         return None
     if isinstance(error, SystemExit):
-        said = error.code if isinstance(error.code, int) else f"1: {utf8(str(error.code))}"
-        return f"{name} ended with exit code {said}"
+        code = error.code if isinstance(error.code, int) else f"1: {utf8(str(error.code))}"
+        return f"{name} ended with exit code {code}"
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
@@ -130,10 +125,10 @@ def _how_it_ended(name: str, error: BaseException | None) -> str | None:
 def _stderr() -> tuple[int, int] | None:
     """What descriptor 2 is; None when it is closed."""
     try:
-        found = os.fstat(2)
+        status = os.fstat(2)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 _STDERR = _stderr()

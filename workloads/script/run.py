@@ -15,6 +15,7 @@ import runpy
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -46,16 +47,16 @@ def set_up(command: Command) -> None:
             sys.path[0] = os.getcwd()  # noqa: PTH109
         return
     sys.argv = [command.target, *command.arguments]
-    whole = _holds_main(command.target)
+    holds_main = _holds_main(command.target)
     # Like the interpreter, follow links of a script's folder.
     first = (
         os.path.abspath(command.target)  # noqa: PTH100
-        if whole
+        if holds_main
         else os.path.dirname(os.path.realpath(command.target))  # noqa: PTH120
     )
     if not getattr(sys.flags, "safe_path", False):  # Python 3.11 and later
         sys.path[0] = first
-    elif whole:
+    elif holds_main:
         sys.path.insert(0, first)
 
 
@@ -83,17 +84,17 @@ def without_own_frames(trace: TracebackType | None) -> TracebackType | None:
 
     Removes frames of perfctl between others (around an optimizer's step).
     """
-    own = execute.__code__.co_filename
-    while trace is not None and trace.tb_frame.f_code.co_filename != own:
+    own_file = execute.__code__.co_filename
+    while trace is not None and trace.tb_frame.f_code.co_filename != own_file:
         trace = trace.tb_next
-    while trace is not None and trace.tb_frame.f_code.co_filename == own:
+    while trace is not None and trace.tb_frame.f_code.co_filename == own_file:
         trace = trace.tb_next
-    kept = trace
-    while kept is not None and kept.tb_next is not None:
-        if str(kept.tb_next.tb_frame.f_globals.get("__name__", "")).startswith(_OWN):
-            kept.tb_next = kept.tb_next.tb_next
+    frame = trace
+    while frame is not None and frame.tb_next is not None:
+        if str(frame.tb_next.tb_frame.f_globals.get("__name__", "")).startswith(_OWN):
+            frame.tb_next = frame.tb_next.tb_next
         else:
-            kept = kept.tb_next
+            frame = frame.tb_next
     return trace
 
 
@@ -123,10 +124,10 @@ class _Finder:
     ) -> ModuleSpec | None:
         if name != self._name:
             return None
-        others = (
+        specs = (
             finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self
         )
-        spec = next((found for found in others if found is not None), None)
+        spec = next((spec_of_other for spec_of_other in specs if spec_of_other is not None), None)
         if spec is not None and spec.loader is not None:
             self._watch(spec.loader)
         return spec
@@ -160,8 +161,8 @@ def run_script(arguments: Sequence[str]) -> int:
     try:
         options = parse(arguments)
         if options.command.flags:  # -u, -O, -X ... take effect only at the start of Python
-            words = (*start_words(), *options.own_words, "--", *options.command.words)
-            os.execv(sys.executable, [sys.executable, *options.command.flags, *words])  # noqa: S606  # nosec B606
+            argv = (*start_words(), *options.own_words, "--", *options.command.argv)
+            os.execv(sys.executable, [sys.executable, *options.command.flags, *argv])  # noqa: S606  # nosec B606
         if options.command.kind in ("torchrun", "accelerate"):
             launch(options)
             return 0
@@ -187,11 +188,11 @@ def run_script(arguments: Sequence[str]) -> int:
             keeper.before_end = watch.end
         except Exception as error:  # the script runs on
             version = getattr(sys.modules["torch"], "__version__", "of unknown version")
-            why = (
+            problem = (
                 f"perfctl cannot watch a script with torch {version} ({type(error).__name__}: "
                 f"{first_line(error)})"
             )
-            keeper.before_end = lambda: why
+            keeper.before_end = lambda: problem
 
     after_import("torch", arm)
     _watch_exit(keeper)
@@ -217,7 +218,8 @@ def _watch_exit(keeper: Keeper) -> None:
 
     @functools.wraps(exit_at_once)
     def recorded(status: int) -> NoReturn:
-        keeper.end_at_once(status)
+        with suppress(Exception):  # perhaps after the end of the script
+            keeper.end(SystemExit(status))
         exit_at_once(status)
 
     os._exit = recorded

@@ -58,7 +58,7 @@ class StepRecorder:
         return self._running is not None
 
     @property
-    def wanted(self) -> bool:
+    def is_empty(self) -> bool:
         """Whether no step was recorded yet."""
         return not self._kept and Recorder is not None
 
@@ -124,7 +124,7 @@ class StepRecorder:
         """Whether a shape of the measured steps is still to be recorded; called at the end of each
         later step."""
         self._waited += 1
-        return self.wanted or (
+        return self.is_empty or (
             bool(self._missing()) and self._waited <= AFTERWARDS and len(self._kept) < MOST
         )
 
@@ -155,14 +155,18 @@ class StepRecorder:
         record.gaps += gaps
         if self._measured:
             record.environment["layer_calls_of_steps"] = _ranges(steps[best]) or "none"
-        others = [n for n, step in enumerate(self._measured) if step != best]
-        if others:
-            record.gaps.append(Gap("layer_call", "ambiguous", self._why(best, steps[best], others)))
+        other_steps = [n for n, step in enumerate(self._measured) if step != best]
+        if other_steps:
+            record.gaps.append(
+                Gap(
+                    "layer_call", "ambiguous", self._describe_others(best, steps[best], other_steps)
+                )
+            )
 
-    def _why(self, best: Step, own: list[int], others: list[int]) -> str:
-        seen = "; ".join(
-            f"{_ranges([n for n in others if self._measured[n] == step])}: {_in_words(step)}"
-            for step in list(dict.fromkeys(self._measured[n] for n in others))[:MOST]
+    def _describe_others(self, best: Step, own_steps: list[int], other_steps: list[int]) -> str:
+        listed = "; ".join(
+            f"{_ranges([n for n in other_steps if self._measured[n] == step])}: {_in_words(step)}"
+            for step in list(dict.fromkeys(self._measured[n] for n in other_steps))[:MOST]
         )
         never = (
             " (they first occurred in the measured steps, and not after them)"
@@ -170,15 +174,14 @@ class StepRecorder:
             else ""
         )
         inputs = f"with inputs {_in_words(best)}"
-        if own:
+        if own_steps:
             return (
-                f"the estimate is for measured steps {_ranges(own)} {inputs}; others had other "
-                f"inputs{never}: {seen}"
+                f"the estimate is for measured steps {_ranges(own_steps)} {inputs}; others had "
+                f"other inputs{never}: {listed}"
             )
-        more = "A larger --warmup may record one of these"
         return (
-            f"the estimate is for a step {inputs}, which no measured step had{never}: {seen}. "
-            f"{more}"
+            f"the estimate is for a step {inputs}, which no measured step had{never}: {listed}. "
+            "A larger --warmup may record one of these"
         )
 
 

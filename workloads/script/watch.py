@@ -6,11 +6,11 @@ Imports torch.
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from functools import partial, wraps
 from typing import Any
 
 import torch
@@ -38,7 +38,7 @@ from perfctl.workloads.script.options import ScriptOptions
 from perfctl.workloads.script.phases import Optimizers, Phases, call_after
 from perfctl.workloads.script.record import Keeper, say, why_fewer
 from perfctl.workloads.script.shapes import StepRecorder, shapes_in
-from perfctl.workloads.spec import STOPPED_AFTER, Options, WorkloadError, first_line
+from perfctl.workloads.spec import STOPPED_AFTER, WorkloadError, first_line
 from perfctl.workloads.tracing.composites import (
     ModuleHooks,
     Region,
@@ -63,12 +63,12 @@ class MeasuredSteps:
         self, options: ScriptOptions, ranges: Backend, names: Names, lead: Lead, device: str
     ) -> None:
         self._ranges, self._lead, self._device = OwnRanges(ranges), lead, device
-        self._all_threads = lead.is_one_of_several
-        self._options = Options(
-            options.batch_size or 1, window=options.window, trace=options.trace, device=device
+        self._make_window = partial(
+            make_window, options.window, device, options.trace, lead.is_one_of_several
         )
+        self._gaps = window_gaps(options.window, device)
         self._memory = MemoryWatch(device)
-        self._memory.take("before")
+        self._memory.read("before")
         self._clock = make_clock(device)
         self._stack = ExitStack()
         self._began: Any = None
@@ -81,7 +81,7 @@ class MeasuredSteps:
     def open(self) -> None:
         """Start measuring. Raises WorkloadError or RuntimeError when the profiler cannot
         be notified."""
-        self._stack.enter_context(make_window(self._options, all_threads=self._all_threads))
+        self._stack.enter_context(self._make_window())
         self._ranges.push(_WINDOW)
         self._stack.callback(self._ranges.pop)
         self.phases.wrap(self._device == "cuda", self._lead.leads)
@@ -125,13 +125,13 @@ class MeasuredSteps:
             record.summaries += waited
             record.clock = self._clock.kind
             record.duration_ns = self._clock.between_ns(self._began, end) if self.done else None
-            self._memory.take_peak()
+            self._memory.read_peak()
             self._memory.fill(record)
             # Peaks are not reset: the script may print them.
             record.environment["host_peak_covers"] = record.environment["device_peak_covers"] = (
                 "whole process"
             )
-            record.gaps += window_gaps(self._options)
+            record.gaps += self._gaps
             record.gaps += self.annotator.gaps if self.annotator is not None else []
 
     def _close_ranges(self) -> None:
@@ -161,7 +161,7 @@ def _spared(event: Callable[..., None]) -> Callable[..., None]:
     """An event that never fails the script: after an error of perfctl's own, the script runs
     on unwatched."""
 
-    @functools.wraps(event)
+    @wraps(event)
     def spared(watch: ScriptWatch, *args: Any) -> None:
         try:
             event(watch, *args)
@@ -178,7 +178,6 @@ class ScriptWatch:
         self._options, self._keeper, self._record = options, keeper, keeper.record
         self._facts = Facts()
         self._names = Names()
-        self._names.follow(self._facts.note_name)
         self._optimizers = Optimizers(
             lambda: self._in_window(lambda phases: phases.begin("optimizer")),
             lambda: self._in_window(Phases.end),
@@ -195,9 +194,9 @@ class ScriptWatch:
             self._before_call, self._after_call, with_kwargs=True, outermost=True
         )
         self._undo: list[Callable[[], None]] = []
+        """Ends the watching, in this order; empty before the start and after the end."""
         self._lead = Lead(self._taken_over)
         self._window: MeasuredSteps | None = None
-        self._captures: GraphCaptures | None = None
         self._measured = False
         self._filled = False
         self._broken: str | None = None
@@ -216,20 +215,25 @@ class ScriptWatch:
         prepare_for_compiled(*hooks, *(hook.__wrapped__ for hook in hooks))  # type: ignore[attr-defined]
         self._optimizers.start()
         self._hooks.install()
-        self._captures = GraphCaptures(
+        captures = GraphCaptures(
             self._options,
             self._ranges,
             self._names,
             lambda: self._window is not None or self._measured,
         )
-        self._captures.start()
+        captures.start()
         if self._options.window == "torch":
             self._others.start()
         watched = watch_backward()
         self._undo = [
+            self._recorder.stop,
+            self._optimizers.stop,
+            captures.stop,
             call_after(torch.autograd, "backward", self._backward_ended),
             watched,
             watch_compile(),
+            self._hooks.remove,
+            self._others.stop,
         ]
         os.register_at_fork(after_in_child=self._forked)
 
@@ -376,9 +380,9 @@ class ScriptWatch:
                 self._finish()
                 return
             late = self._marker.steps - self._options.warmup
-            if late >= UNRECORDED or (late >= 0 and not self._recorder.wanted):
+            if late >= UNRECORDED or (late >= 0 and not self._recorder.is_empty):
                 self._open()
-            elif self._recorder.wanted and not self._marker.calls:
+            elif self._recorder.is_empty and not self._marker.calls:
                 # a script without modules: nothing else shows the start of a step
                 self._marker.listen()
                 self._recorder.start()
@@ -438,29 +442,20 @@ class ScriptWatch:
         self._samples.fill(record)
         record.environment.update({"step_ends_with": self._marker.in_words(), **ranks()})
         self._facts.fill(record)
+        record.parameters = dict(self._names.parameters)
 
     def _stop(self) -> None:
-        undo, self._undo = self._undo, []
-        captures = [] if self._captures is None else [self._captures.stop]
-        for ends in (
-            self._recorder.stop,
-            self._optimizers.stop,
-            *captures,
-            *undo,
-            self._hooks.remove,
-            self._others.stop,
-        ):
+        while self._undo:
             with suppress(Exception):
-                ends()
+                self._undo.pop(0)()
 
     def give_up(self, error: Exception) -> None:
         """Stop watching because of an error of perfctl's own, which is no fault of the script's."""
         if self._broken is not None:
             return
-        what = f"{type(error).__name__}: {first_line(error)}"
         self._broken = (
             f"perfctl stopped watching {self._keeper.name}, which continued: internal error "
-            f"({what})"
+            f"({type(error).__name__}: {first_line(error)})"
         )
         if self._window is not None:
             with suppress(Exception):

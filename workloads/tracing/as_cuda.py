@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from inspect import signature
 from math import prod
@@ -86,10 +87,10 @@ class Kernels:
         self.attention.clear()
         self.dropouts = self.recurrent = 0
         before, dropout = functional.scaled_dot_product_attention, torch.dropout
-        functional.scaled_dot_product_attention = _Attention(self, before)
-        vf.dropout = torch.dropout = _Dropout(self, dropout)
+        functional.scaled_dot_product_attention = partial(_run_attention, self, before)
+        vf.dropout = torch.dropout = partial(_run_dropout, self, dropout)
         for mode in _GATES:
-            setattr(vf, mode, _Recurrent(self, mode, getattr(vf, mode)))
+            setattr(vf, mode, partial(_run_recurrent, self, mode, getattr(vf, mode)))
         try:
             yield
         finally:
@@ -99,84 +100,69 @@ class Kernels:
                 delattr(vf, name)
 
 
-class _Attention:
-    """scaled_dot_product_attention."""
-
-    def __init__(self, kernels: Kernels, before: Any) -> None:
-        self.kernels, self.before = kernels, before
-
-    def __call__(
-        self,
-        query: Any,
-        key: Any,
-        value: Any,
-        attn_mask: Any = None,
-        dropout_p: float = 0.0,
-        is_causal: bool = False,
-        scale: float | None = None,
-        enable_gqa: bool = False,
-    ) -> Any:
-        given = (query, key, value, attn_mask, dropout_p, is_causal)
-        if any(isinstance(item, torch.Tensor) and item.is_nested for item in given[:4]):
-            self.kernels.attention["of nested tensors, as this device runs it"] += 1
-            return self.before(*given, scale=scale, enable_gqa=enable_gqa)
-        query, key, value, attn_mask = _autocast(query, key, value, attn_mask)
-        if not query.is_meta:
-            self.kernels.attention["as this device runs it, because it has data"] += 1
-            return self.before(
-                query,
-                key,
-                value,
-                attn_mask,
-                dropout_p,
-                is_causal,
-                scale=scale,
-                enable_gqa=enable_gqa,
+def _run_attention(
+    kernels: Kernels,
+    before: Any,
+    query: Any,
+    key: Any,
+    value: Any,
+    attn_mask: Any = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Any:
+    """scaled_dot_product_attention; ``before``: torch's own."""
+    run = partial(
+        before,
+        dropout_p=dropout_p,
+        is_causal=is_causal,
+        scale=scale,
+        enable_gqa=enable_gqa,
+    )
+    tensors = [query, key, value, attn_mask]
+    if any(isinstance(item, torch.Tensor) and item.is_nested for item in tensors):
+        kernels.attention["of nested tensors, as this device runs it"] += 1
+        return run(*tensors)
+    query, key, value, attn_mask = tensors = _autocast(*tensors)
+    if not query.is_meta:
+        kernels.attention["as this device runs it, because it has data"] += 1
+        return run(*tensors)
+    kernel, reason = choose(
+        kernels.gpu, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa
+    )
+    text = f"{kernel} kernel{f' ({reason})' if reason else ''}, {type_name(query)}"
+    kernels.attention[f"{text}, head size {query.shape[-1]}"] += 1
+    scale = query.shape[-1] ** -0.5 if scale is None else scale
+    if kernel == "math":
+        return run(*tensors, scale=scale)
+    grad = torch.is_grad_enabled() and any(item.requires_grad for item in tensors[:3])
+    if kernel == "flash":
+        size, padding = query.shape[-1], -query.shape[-1] % 8
+        if padding:
+            query, key, value = (
+                torch.nn.functional.pad(item, (0, padding)) for item in (query, key, value)
             )
-        kernel, why = choose(
-            self.kernels.gpu, query, key, value, attn_mask, dropout_p, is_causal, enable_gqa
-        )
-        said = f"{kernel} kernel{f' ({why})' if why else ''}, {type_name(query)}"
-        self.kernels.attention[f"{said}, head size {query.shape[-1]}"] += 1
-        scale = query.shape[-1] ** -0.5 if scale is None else scale
-        grad = torch.is_grad_enabled() and any(item.requires_grad for item in (query, key, value))
-        if kernel == "flash":
-            size, padding = query.shape[-1], -query.shape[-1] % 8
-            if padding:
-                query, key, value = (
-                    torch.nn.functional.pad(item, (0, padding)) for item in (query, key, value)
-                )
-            found = aten._scaled_dot_product_flash_attention(
-                query, key, value, dropout_p, is_causal, scale=scale
-            )[0]
-            return found[..., :size] if padding else found
-        if kernel == "math":
-            return self.before(
-                query,
-                key,
-                value,
-                attn_mask,
-                dropout_p,
-                is_causal,
-                scale=scale,
-                enable_gqa=enable_gqa,
-            )
-        mask = attn_mask
-        if mask is not None and mask.dtype == torch.bool:
-            mask = torch.where(
-                mask.logical_not(), float("-inf"), torch.zeros((), dtype=query.dtype, device="meta")
-            )
-        if kernel == "cudnn":
-            return aten._scaled_dot_product_cudnn_attention(
-                query, key, value, mask, grad, dropout_p, is_causal, False, scale=scale
-            )[0]
-        if mask is not None:
-            if padding := -mask.shape[-1] % 8:
-                mask = torch.nn.functional.pad(mask, (0, padding))[..., : mask.shape[-1]]
-            mask = mask.expand(*query.shape[:2], query.shape[-2], key.shape[-2])
-        return aten._scaled_dot_product_efficient_attention(
-            query, key, value, mask, grad, dropout_p, is_causal, scale=scale
+        output = aten._scaled_dot_product_flash_attention(
+            query, key, value, dropout_p, is_causal, scale=scale
         )[0]
+        return output[..., :size] if padding else output
+    mask = attn_mask
+    if mask is not None and mask.dtype == torch.bool:
+        mask = torch.where(
+            mask.logical_not(), float("-inf"), torch.zeros((), dtype=query.dtype, device="meta")
+        )
+    if kernel == "cudnn":
+        return aten._scaled_dot_product_cudnn_attention(
+            query, key, value, mask, grad, dropout_p, is_causal, False, scale=scale
+        )[0]
+    if mask is not None:
+        if padding := -mask.shape[-1] % 8:
+            mask = torch.nn.functional.pad(mask, (0, padding))[..., : mask.shape[-1]]
+        mask = mask.expand(*query.shape[:2], query.shape[-2], key.shape[-2])
+    return aten._scaled_dot_product_efficient_attention(
+        query, key, value, mask, grad, dropout_p, is_causal, scale=scale
+    )[0]
 
 
 def _autocast(*tensors: Any) -> list[Any]:
@@ -214,8 +200,8 @@ def choose(
         "math": "",
     }
     if gpu.attention != "auto":
-        if why := refused[gpu.attention]:
-            return "math", f"{gpu.attention} {why}"
+        if reason := refused[gpu.attention]:
+            return "math", f"{gpu.attention} {reason}"
         return gpu.attention, "as requested"
     reasons: list[str] = []
     order = (
@@ -344,37 +330,32 @@ def scratch(name: str, args: tuple[Any, ...]) -> int:
     )
 
 
-class _Dropout:
+def _run_dropout(kernels: Kernels, before: Any, input: Any, p: float, train: bool) -> Any:
     """CUDA runs native_dropout, which keeps a mask of booleans, where the CPU keeps the noise
     as numbers."""
-
-    def __init__(self, kernels: Kernels, before: Any) -> None:
-        self.kernels, self.before = kernels, before
-
-    def __call__(self, input: Any, p: float, train: bool) -> Any:
-        if not train or not 0 < p < 1 or not input.numel() or input.is_nested:
-            return self.before(input, p, train)
-        self.kernels.dropouts += 1
-        return torch.native_dropout(input, p, True)[0]
+    if not train or not 0 < p < 1 or not input.numel() or input.is_nested:
+        return before(input, p, train)
+    kernels.dropouts += 1
+    return torch.native_dropout(input, p, True)[0]
 
 
 def on_paper(ops: tuple[OpShape, ...]) -> tuple[OpShape, ...]:
     """The operations with dropout as other devices run it: counts do not depend on whether memory
     was asked for."""
-    made: list[OpShape] = []
+    counted: list[OpShape] = []
     for op in ops:
         if op.op == "aten.native_dropout":
             shape, kind = op.inputs[0], op.dtypes[0]
-            made += [
+            counted += [
                 _as(op, "aten.bernoulli_", (shape, None), (kind, kind), False),
                 _as(op, "aten.div_", (shape, None), (kind, kind), True),
                 _as(op, "aten.mul", (shape, shape), (kind,) * 3, True),
             ]
         elif op.op == "aten.native_dropout_backward":
-            made.append(_as(op, "aten.mul", op.inputs[:2], (op.dtypes[0],) * 3, True))
+            counted.append(_as(op, "aten.mul", op.inputs[:2], (op.dtypes[0],) * 3, True))
         else:
-            made.append(op)
-    return tuple(replace(op, position=place) for place, op in enumerate(made))
+            counted.append(op)
+    return tuple(replace(op, position=index) for index, op in enumerate(counted))
 
 
 def _as(
@@ -385,7 +366,7 @@ def _as(
     pointwise: bool,
 ) -> OpShape:
     first: dict[str, object] = {"pointwise": True} if pointwise else {}
-    rest = {
+    attributes = {
         key: name if key == "functional" else value
         for key, value in op.attributes.items()
         if key != "pointwise"
@@ -396,53 +377,46 @@ def _as(
         inputs=inputs,
         outputs=op.outputs[:1],
         dtypes=dtypes,
-        attributes={**first, **rest},
+        attributes={**first, **attributes},
     )
 
 
-class _Recurrent:
+def _run_recurrent(kernels: Kernels, mode: str, before: Any, *args: Any) -> Any:
     """cuDNN's recurrent layers, for meta tensors: outputs, final states, and a reserve
     for backward."""
-
-    def __init__(self, kernels: Kernels, mode: str, before: Any) -> None:
-        self.kernels, self.mode, self.before = kernels, mode, before
-
-    def __call__(self, *args: Any) -> Any:
-        data = args[0]
-        packed = isinstance(args[3], (list, tuple))
-        if not data.is_meta:
-            return self.before(*args)
-        self.kernels.recurrent += 1
-        hidden, weights, _, layers, _, _, both = args[2:9] if packed else args[1:8]
-        states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
-        width = states[0].shape[-1] * (2 if both else 1)
-        kept = (
-            _GATES[self.mode]
-            * states[-1].shape[-1]
-            * (2 if both else 1)
-            * layers
-            * prod(data.shape[:-1])
-        )
-        return _Cudnn.apply(kept, width, len(states), *_autocast(data, *states, *weights))
+    data = args[0]
+    if not data.is_meta:
+        return before(*args)
+    kernels.recurrent += 1
+    packed = isinstance(args[3], (list, tuple))
+    hidden, weights, _, layers, _, _, both = args[2:9] if packed else args[1:8]
+    states = tuple(hidden) if isinstance(hidden, (list, tuple)) else (hidden,)
+    directions = 2 if both else 1
+    units = states[-1].shape[-1] * directions * layers * prod(data.shape[:-1])
+    width = states[0].shape[-1] * directions
+    tensors = _autocast(data, *states, *weights)
+    return _Cudnn.apply(_GATES[mode] * units, width, len(states), *tensors)
 
 
 class _Cudnn(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, kept: int, width: int, states: int, data: Any, *rest: Any) -> Any:
+    def forward(
+        ctx: Any, reserved: int, width: int, states: int, data: Any, *states_and_weights: Any
+    ) -> Any:
         output = data.new_zeros((*data.shape[:-1], width))
-        final = tuple(torch.empty_like(state) for state in rest[:states])
-        reserve = data.new_empty(kept if any(ctx.needs_input_grad) else 0)
-        ctx.save_for_backward(data, *rest, output, reserve)
+        final = tuple(torch.empty_like(state) for state in states_and_weights[:states])
+        reserve = data.new_empty(reserved if any(ctx.needs_input_grad) else 0)
+        ctx.save_for_backward(data, *states_and_weights, output, reserve)
         return output, *final
 
     @staticmethod
     def backward(ctx: Any, *grads: Any) -> Any:
         saved = ctx.saved_tensors[:-2]
-        made = (
+        gradients = (
             torch.zeros_like(item) if needed else None
             for item, needed in zip(saved, ctx.needs_input_grad[3:], strict=True)
         )
-        return None, None, None, *made
+        return None, None, None, *gradients
 
 
 def update_settings(
@@ -466,9 +440,9 @@ def update_settings(
 def fused_anywhere() -> Iterator[None]:
     """Let an optimizer be made with ``fused=True`` for meta tensors."""
     module: Any = import_module("torch.optim.optimizer")
-    known = module._get_fused_kernels_supported_devices
-    module._get_fused_kernels_supported_devices = lambda: [*known(), "meta"]
+    supported = module._get_fused_kernels_supported_devices
+    module._get_fused_kernels_supported_devices = lambda: [*supported(), "meta"]
     try:
         yield
     finally:
-        module._get_fused_kernels_supported_devices = known
+        module._get_fused_kernels_supported_devices = supported

@@ -29,6 +29,8 @@ import torch
 import torch.utils.checkpoint
 from torch import Tensor
 
+from perfctl.workloads.tracing.gradients import tensors_in
+
 MULTIPLE = 16
 """Of rows, inputs and outputs of a layer; others are left in the type of autocast."""
 FORWARD, GRADIENT = torch.float8_e4m3fn, torch.float8_e5m2
@@ -162,8 +164,8 @@ class Autocast:
 
     def __enter__(self) -> Autocast:
         with ExitStack() as stack:
-            for name, at, changed in self._patches():
-                stack.enter_context(patch.object(at, name, changed))
+            for name, owner, changed in self._patches():
+                stack.enter_context(patch.object(owner, name, changed))
             self._register(stack)
             stack.enter_context(_at_key())
             stack.callback(self._cache.clear)
@@ -192,9 +194,9 @@ class Autocast:
         )
 
     def _register(self, stack: ExitStack) -> None:
-        others = torch.library.Library("_", "IMPL", _KEY.name)
-        stack.callback(others._destroy)
-        others.fallback(torch.library.fallthrough_kernel)
+        fallthrough = torch.library.Library("_", "IMPL", _KEY.name)
+        stack.callback(fallthrough._destroy)
+        fallthrough.fallback(torch.library.fallthrough_kernel)
         kernels: tuple[tuple[str, str, _Kernel], ...] = (
             ("aten", LOWER, self._lower),
             ("aten", FLOAT32, self._float32),
@@ -236,9 +238,9 @@ class Autocast:
             return op(*args, **kwargs)
         name = op.name()  # type: ignore[attr-defined]
         if name in ("aten::softmax.int", "aten::log_softmax.int"):
-            wanted = kwargs.get("dtype") or (args[2] if len(args) > 2 else None)
+            dtype = kwargs.get("dtype") or (args[2] if len(args) > 2 else None)
             if (
-                wanted in (None, torch.float32)
+                dtype in (None, torch.float32)
                 and args[0].dtype == torch.float16
                 and self.device != "cpu"
             ):
@@ -246,17 +248,21 @@ class Autocast:
                 half_to_float = getattr(torch.ops.aten, f"_{name[6:-4]}").default
                 return half_to_float(args[0], args[1] % max(args[0].dim(), 1), True)
         if name.startswith("aten::norm."):
-            exponent, *rest = args[1:] or (2,)
+            exponent, *dimensions = args[1:] or (2,)
             typed = (
                 torch.ops.aten.norm.ScalarOpt_dim_dtype
-                if rest
+                if dimensions
                 else torch.ops.aten.norm.ScalarOpt_dtype
             )
-            last = (*rest, *([False] if len(rest) == 1 else []))
+            last = (*dimensions, *([False] if len(dimensions) == 1 else []))
             return typed(args[0], exponent, *last, dtype=torch.float32)
-        at = [argument.name for argument in op._schema.arguments].index("dtype")  # type: ignore[attr-defined]
-        if len(args) > at:
-            args = (*args[:at], torch.float32 if args[at] is None else args[at], *args[at + 1 :])
+        index = [argument.name for argument in op._schema.arguments].index("dtype")  # type: ignore[attr-defined]
+        if len(args) > index:
+            args = (
+                *args[:index],
+                torch.float32 if args[index] is None else args[index],
+                *args[index + 1 :],
+            )
         elif kwargs.get("dtype") is None:
             kwargs = {**kwargs, "dtype": torch.float32}
         return op(*args, **kwargs)
@@ -264,7 +270,9 @@ class Autocast:
     def _widest(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         lower = self._lowered()
         types = {
-            tensor.dtype for tensor in _tensors((*args, *kwargs.values())) if self._eligible(tensor)
+            tensor.dtype
+            for tensor in tensors_in((*args, *kwargs.values()))
+            if self._eligible(tensor)
         }
         if types - {lower, torch.float32}:
             raise AutocastRefused("Unexpected floating ScalarType in at::autocast::prioritize")
@@ -278,7 +286,7 @@ class Autocast:
         )
 
     def _and_back(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return self._one(self._float32(op, args, kwargs), args[0].dtype, cache=False)
+        return self._cast_tensor(self._float32(op, args, kwargs), args[0].dtype, cache=False)
 
     def _refuse(self, op: _Op, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise AutocastRefused(
@@ -288,22 +296,22 @@ class Autocast:
 
     def _linear8(self, data: Tensor, weight: Tensor, bias: Tensor | None, scale: Tensor) -> Tensor:
         """The weight is cast to FP8 once a step, the input each time."""
-        rows = self._one(data, self._lowered(), cache=True).reshape(-1, data.shape[-1])
-        bias = None if bias is None else self._one(bias, self._lowered(), cache=True)
+        rows = self._cast_tensor(data, self._lowered(), cache=True).reshape(-1, data.shape[-1])
+        bias = None if bias is None else self._cast_tensor(bias, self._lowered(), cache=True)
         backward = torch.is_grad_enabled() and rows.requires_grad
         weight8, weight8_t = (
             self._weight8(weight, False),
             self._weight8(weight, True) if backward else None,
         )
-        made: Tensor = Linear8.apply(rows, weight, bias, weight8, weight8_t, scale)
-        return made.reshape(*data.shape[:-1], weight.shape[0])
+        product: Tensor = Linear8.apply(rows, weight, bias, weight8, weight8_t, scale)
+        return product.reshape(*data.shape[:-1], weight.shape[0])
 
     def _weight8(self, weight: Tensor, turned: bool) -> Tensor:
         key = id(weight), "transposed" if turned else FORWARD
         if key not in self._cache:
             with torch.no_grad():
-                made = transposed(weight, FORWARD) if turned else weight.to(FORWARD)
-            self._cache[key] = weight, made
+                cast = transposed(weight, FORWARD) if turned else weight.to(FORWARD)
+            self._cache[key] = weight, cast
         return self._cache[key][1]
 
     def _lowered(self) -> torch.dtype:
@@ -317,7 +325,7 @@ class Autocast:
     def _cast(self, value: Any, dtype: torch.dtype, cache: bool = True) -> Any:
         """Every tensor in tuples, lists and dictionaries."""
         if isinstance(value, Tensor):
-            return self._one(value, dtype, cache)
+            return self._cast_tensor(value, dtype, cache)
         if isinstance(value, dict):
             return {name: self._cast(item, dtype, cache) for name, item in value.items()}
         return (
@@ -326,12 +334,12 @@ class Autocast:
             else value
         )
 
-    def _one(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
+    def _cast_tensor(self, tensor: Tensor, dtype: torch.dtype, cache: bool) -> Tensor:
         """The tensor in this type. Weights that need a gradient are cast once in a region
         (``cached_cast`` of autocast_mode.cpp)."""
         if not self._eligible(tensor) or tensor.dtype == dtype:
             return tensor
-        kept = (
+        cacheable = (
             cache
             and dtype == self._lowered()
             and tensor.dtype == torch.float32
@@ -341,16 +349,16 @@ class Autocast:
             and torch.is_autocast_cache_enabled()
         )
         key = id(tensor), dtype
-        if kept and key in self._cache:
+        if cacheable and key in self._cache:
             return self._cache[key][1]
         self.casting = True
         try:
-            made = tensor.to(dtype)
+            cast_tensor = tensor.to(dtype)
         finally:
             self.casting = False
-        if kept:
-            self._cache[key] = tensor, made
-        return made
+        if cacheable:
+            self._cache[key] = tensor, cast_tensor
+        return cast_tensor
 
     def _patches(self) -> Iterator[tuple[str, Any, Any]]:
         """(name, where, replacement): regions of every device are regions of CUDA, with or without
@@ -372,12 +380,12 @@ class Autocast:
             region._enabled = enabled
 
         def state(device_type: str = "cuda") -> tuple[dict[str, Any] | None, dict[str, Any]]:
-            found = {
+            settings = {
                 "enabled": self.on,
                 "dtype": self._lowered(),
                 "cache_enabled": torch.is_autocast_cache_enabled(),
             }
-            return found if torch.amp.is_autocast_available(device_type) else None, found
+            return settings if torch.amp.is_autocast_available(device_type) else None, settings
 
         def cleared() -> None:
             self._cache.clear()
@@ -414,16 +422,8 @@ def _cast_on_cuda(name: str) -> bool:
 
 def _overload(space: str, name: str) -> _Op:
     packet, _, overload = name.partition(".")
-    found: _Op = getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
-    return found
-
-
-def _tensors(values: Any) -> Iterator[Tensor]:
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif isinstance(value, (tuple, list)):
-            yield from _tensors(value)
+    operator: _Op = getattr(getattr(getattr(torch.ops, space), packet), overload or "default")
+    return operator
 
 
 @contextmanager

@@ -50,14 +50,14 @@ class Call:
     """Numbers of the backward passes (graph tasks) that reached it."""
 
     def note_operator(self, name: str) -> None:
-        if self.backend == "math" and any(word in name for word in _FUSED):
+        if self.backend == "math" and any(kernel in name for kernel in _FUSED):
             self.backend = "flash"
 
     def take_shapes(self, inputs: tuple[Any, ...], last: Any) -> None:
         """``inputs``: tensors, or None; ``last``: the output, or a tensor of its dtype."""
         self.inputs = tuple(None if tensor is None else tuple(tensor.shape) for tensor in inputs)
-        known = [tensor for tensor in (*inputs, last) if tensor is not None]
-        self.dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in known)
+        tensors = [tensor for tensor in (*inputs, last) if tensor is not None]
+        self.dtypes = tuple(str(tensor.dtype).replace("torch.", "") for tensor in tensors)
 
 
 def is_recurrent(module: torch.nn.Module) -> bool:
@@ -72,14 +72,14 @@ def describe_rnn(
 
     ``output``: None when checkpointing cut the forward short; then the input's dtype is used.
     """
-    given = args[0] if args else kwargs["input"]
+    data_or_packed = args[0] if args else kwargs["input"]
     states = args[1] if len(args) > 1 else kwargs.get("hx")
     states = () if states is None else states if isinstance(states, tuple) else (states,)
-    packed = not isinstance(given, torch.Tensor)
-    data = given.data if packed else given
+    packed = not isinstance(data_or_packed, torch.Tensor)
+    data = data_or_packed.data if packed else data_or_packed
     directions, projected = 2 if module.bidirectional else 1, getattr(module, "proj_size", 0)
     if packed:
-        first, rows = int(given.batch_sizes[0]), int(data.shape[0])
+        first, rows = int(data_or_packed.batch_sizes[0]), int(data.shape[0])
     elif data.dim() == 2:
         first, rows = 1, int(data.shape[0])
     else:
@@ -111,8 +111,8 @@ def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
 
     ``output``: None when checkpointing cut the forward short; then the query's dtype is used.
     """
-    found = [names.get(word) for word in ("query", "key", "value", "attn_mask")]
-    inputs = tuple(item if isinstance(item, torch.Tensor) else None for item in found)
+    values = [names.get(name) for name in ("query", "key", "value", "attn_mask")]
+    inputs = tuple(item if isinstance(item, torch.Tensor) else None for item in values)
     query, key, value, _ = inputs
     grad = torch.is_grad_enabled()
     call.op = "perfctl.scaled_dot_product_attention"
@@ -272,14 +272,14 @@ def watch_compile() -> Callable[[], None]:
 
     @functools.wraps(compile)
     def watched(model: Any = None, *args: Any, **kwargs: Any) -> Any:
-        made = compile(model, *args, **kwargs)
+        compiled = compile(model, *args, **kwargs)
         unchanged = (
             model is None
             or isinstance(model, type)
-            or isinstance(made, (type, nn.Module))
-            or made is model
+            or isinstance(compiled, (type, nn.Module))
+            or compiled is model
         )
-        return made if unchanged else _as_region(model, made)
+        return compiled if unchanged else _as_region(model, compiled)
 
     def undo() -> None:
         if torch.compile is watched:
@@ -289,15 +289,15 @@ def watch_compile() -> Callable[[], None]:
     return undo
 
 
-def _as_region(function: Any, made: Any) -> Any:
+def _as_region(function: Any, compiled: Any) -> Any:
     region, name = getattr(function, "__self__", None), getattr(function, "__name__", None)
     if not isinstance(region, nn.Module) or name != "_call_impl":  # else it is compiled in place
         region = type(str(name or type(function).__name__), (Region,), {})()
 
-    @functools.wraps(made)
+    @functools.wraps(compiled)
     def call(*args: Any, **kwargs: Any) -> Any:
         if is_compiling() or not INSTALLED:
-            return made(*args, **kwargs)
+            return compiled(*args, **kwargs)
         for item in _outermost_first():
             item.before(region, args)
         hooks = _outermost_first()  # some may have been installed by the others for this call
@@ -305,7 +305,7 @@ def _as_region(function: Any, made: Any) -> Any:
             item._take_away()
         rest: tuple[Any, ...] = (None,)
         try:
-            result = made(*args, **kwargs)
+            result = compiled(*args, **kwargs)
             rest = kwargs, result
             return result
         finally:

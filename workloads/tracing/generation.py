@@ -68,8 +68,8 @@ class Stepper:
 
     def _record(self, arguments: dict[str, Any]) -> StepTrace:
         generator, outputs = self.generator, []
-        given = arguments.get(generator.cache or "")
-        before = dict(cache_tensors(given))
+        cache_before = arguments.get(generator.cache or "")
+        before = dict(cache_tensors(cache_before))
         versions = {name: tensor._version for name, tensor in before.items()}
         shapes = {name: tuple(tensor.shape) for name, tensor in before.items()}
         watch = Watch()
@@ -116,7 +116,7 @@ def cache_tensors(cache: Any) -> Iterator[tuple[str, torch.Tensor]]:
     yield from _tensors(cache, "", set())
 
 
-def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(value: Any, name: str, visited: set[int]) -> Iterator[tuple[str, torch.Tensor]]:
     if isinstance(value, torch.Tensor):
         if value.numel() and value.dim() and (value.is_floating_point() or value.is_complex()):
             yield name, value
@@ -124,7 +124,7 @@ def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch
     if isinstance(value, Mapping):
         parts = [(str(key), part) for key, part in value.items()]
     elif isinstance(value, (tuple, list)):
-        parts = [(str(at), part) for at, part in enumerate(value)]
+        parts = [(str(index), part) for index, part in enumerate(value)]
     elif (
         hasattr(value, "__dict__")
         and not isinstance(value, (type, torch.nn.Module))
@@ -133,7 +133,7 @@ def _tensors(value: Any, name: str, seen: set[int]) -> Iterator[tuple[str, torch
         parts = list(vars(value).items())
     else:
         return
-    if id(value) not in seen:
-        seen.add(id(value))
+    if id(value) not in visited:
+        visited.add(id(value))
         for key, part in parts:
-            yield from _tensors(part, f"{name}.{key}" if name else key, seen)
+            yield from _tensors(part, f"{name}.{key}" if name else key, visited)

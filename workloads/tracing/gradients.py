@@ -75,8 +75,8 @@ def claim(
     starts, layers = makers.starts, makers.layers
     first = starts[0]
     waiting: list[Any] = [node for tensor in outputs if (node := tensor.grad_fn) is not None]
-    seen: set[Any] = set(waiting)
-    found: list[tuple[int, Any, dict[str, Any], Any]] = []
+    queued: set[Any] = set(waiting)
+    unclaimed: list[tuple[int, Any, dict[str, Any], Any]] = []
     for node in waiting:  # grows meanwhile
         number = node._sequence_nr()
         if number == LEAF:
@@ -84,17 +84,17 @@ def claim(
         elif number >= first:
             metadata, below = node.metadata, node.next_functions
             if _MARK not in metadata:
-                found.append((number, node, metadata, below))
+                unclaimed.append((number, node, metadata, below))
             for edge, _ in below:
-                if edge is not None and edge not in seen:
-                    seen.add(edge)
+                if edge is not None and edge not in queued:
+                    queued.add(edge)
                     waiting.append(edge)
-    found.sort(key=itemgetter(0))
-    place, last = 0, len(starts) - 1
-    for number, node, metadata, below in found:
-        while place < last and starts[place + 1] <= number:
-            place += 1
-        layer = layers[place]
+    unclaimed.sort(key=itemgetter(0))
+    index, last = 0, len(starts) - 1
+    for number, node, metadata, below in unclaimed:
+        while index < last and starts[index + 1] <= number:
+            index += 1
+        layer = layers[index]
         if layer is not None:
             direction, metadata[_MARK] = _judge(node, below)
             _listen(node, hooks(layer, direction))
@@ -113,18 +113,18 @@ def claim_between(
     For torch before 2.1, whose nodes have no numbers. Called when a layer ends, the
     innermost first.
     """
-    seen = set(inputs)
+    visited = set(inputs)
     waiting: list[Any] = [node for tensor in outputs if (node := tensor.grad_fn) is not None]
-    found: list[Any] = []
+    ordered: list[Any] = []
     while waiting:  # depth first: a node comes after all below it
         node = waiting.pop()
         if isinstance(node, tuple):
-            found.append(node[0])
-        elif node not in seen and _MARK not in node.metadata:
-            seen.add(node)
+            ordered.append(node[0])
+        elif node not in visited and _MARK not in node.metadata:
+            visited.add(node)
             waiting.append((node,))
             waiting += [edge for edge, _ in node.next_functions if edge is not None]
-    for node in found:
+    for node in ordered:
         if hasattr(node, "variable"):
             _claim_leaf(node, layer, holder, hooks)
         else:
@@ -158,15 +158,15 @@ def _judge(node: Any, below: Any) -> tuple[str, bool]:
     cast, viewed or normalised parameter still counts as one. A missing edge is an input without
     gradient: data or a number.
     """
-    some, data, absent = False, False, False
+    parameters, data, absent = False, False, False
     for edge, _ in below:
         if edge is None:
             absent = True
         elif edge.metadata.get(_MARK):
-            some = True
+            parameters = True
         else:
             data = True
-    if not some:
+    if not parameters:
         return ("backward" if node.name() == _CHECKPOINT else "grad_input"), False
     operands = _PRODUCTS.get(node.name())
     if operands is not None:

@@ -21,6 +21,7 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 from torch import nn
+from torch.nn.parameter import UninitializedParameter
 
 from perfctl.workloads.tracing.composites import Call, is_recurrent, kind_of
 from perfctl.workloads.tracing.gradients import LEAF
@@ -57,8 +58,8 @@ def called_as(module: object) -> str | None:
     if sys.version_info < (3, 11):
         parts = _parts_in_line(frame, module)
     else:
-        found = _CALLED.match(_source(frame))
-        parts = _parts(found[1]) if found is not None else []
+        match = _CALLED.match(_source(frame))
+        parts = _parts(match[1]) if match is not None else []
         code = frame.f_code
         is_local = parts[:1] and parts[0] in (
             *code.co_varnames,
@@ -82,8 +83,8 @@ def _parts_in_line(frame: FrameType, module: object) -> list[str]:
     """The name by which the running line calls ``module``. Before Python 3.11 a frame tells its
     line, but not its column."""
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno, frame.f_globals)
-    for found in _CALLED.finditer(line):
-        parts = _parts(found[1])
+    for match in _CALLED.finditer(line):
+        parts = _parts(match[1])
         scope = frame.f_locals if parts[0] in frame.f_locals else frame.f_globals
         if _resolve(scope, parts) is module:
             return parts
@@ -92,20 +93,22 @@ def _parts_in_line(frame: FrameType, module: object) -> list[str]:
 
 def _source(frame: FrameType) -> str:
     """The source line, from the start of the running call; "" without source."""
-    place = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
-    if place is None or place[0] is None or place[2] is None:
+    position = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None), None)
+    if position is None or position[0] is None or position[2] is None:
         return ""
-    line = linecache.getline(frame.f_code.co_filename, place[0], frame.f_globals)
-    return line.encode()[place[2] :].decode(errors="replace")
+    line = linecache.getline(frame.f_code.co_filename, position[0], frame.f_globals)
+    return line.encode()[position[2] :].decode(errors="replace")
 
 
 def _resolve(scope: dict[str, Any], parts: list[str]) -> object:
     """The object with a dotted global name, found without running code of the script."""
-    found: Any = scope.get(parts[0])
+    value: Any = scope.get(parts[0])
     for part in parts[1:]:
-        own = getattr(found, "__dict__", {})
-        found = own[part] if part in own else (own.get("_modules") or {}).get(part)
-    return found
+        attributes = getattr(value, "__dict__", {})
+        value = (
+            attributes[part] if part in attributes else (attributes.get("_modules") or {}).get(part)
+        )
+    return value
 
 
 class _Known(NamedTuple):
@@ -128,6 +131,8 @@ class Names:
         self._replicated: dict[int, str] = {}
         self._roots: dict[str, object] = {}
         self._listeners: list[Listener] = []
+        self.parameters: dict[str, int] = {}
+        """Elements of each layer's own parameters; a shared parameter counts once."""
         self._lock = threading.RLock()
         if root is not None:
             name = type(root).__name__ if own is None else own
@@ -137,9 +142,9 @@ class Names:
     def follow(self, listener: Listener) -> None:
         """Call ``listener(name, module)`` for every named module, now and later."""
         with self._lock:
-            for known in list(self._known.values()):
-                if (module := known.module()) is not None:
-                    listener(known.name, module)
+            for entry in list(self._known.values()):
+                if (module := entry.module()) is not None:
+                    listener(entry.name, module)
             self._listeners.append(listener)
 
     def unfollow(self, listener: Listener) -> None:
@@ -152,9 +157,9 @@ class Names:
         None for a module that is not registered below ``around``: its work counts for ``around``.
         ``roots``: whether a module outside of others becomes a root (not during backward).
         """
-        known = self.known(module)
-        if known is not None:
-            return known
+        name_before = self.name_of(module)
+        if name_before is not None:
+            return name_before
         # DataParallel: shares its hooks' dictionary with the original
         if "_is_replica" in module.__dict__:
             name = self._replicated.get(id(module.__dict__.get("_forward_hooks")))
@@ -168,26 +173,30 @@ class Names:
                 self._learn(module, name, f"{name}.")
             return name
 
-    def known(self, module: nn.Module) -> str | None:
-        known = self._known.get(id(module))
-        return known.name if known is not None and known.module() is module else None
+    def name_of(self, module: nn.Module) -> str | None:
+        entry = self._known.get(id(module))
+        return entry.name if entry is not None and entry.module() is module else None
 
     def is_part(self, module: nn.Module) -> bool:
         """Whether it has a name, and belongs to a larger model."""
-        name = self.known(module)
+        name = self.name_of(module)
         return name is not None and name not in self._roots
 
     def holder(self, parameter: torch.Tensor) -> str | None:
-        found = self._holders.get(id(parameter))
-        if found is None:
+        entry = self._holders.get(id(parameter))
+        if entry is None:
             return None
-        module = found[0]()
+        module = entry[0]()
         if module is None:
             return None
         # faster than getattr; a scripted module has no dictionary
-        own = module.__dict__.get("_parameters")
-        held = own.get(found[1]) if type(own) is dict else getattr(module, found[1], None)
-        return found[2] if held is parameter else None
+        parameters = module.__dict__.get("_parameters")
+        current = (
+            parameters.get(entry[1])
+            if type(parameters) is dict
+            else getattr(module, entry[1], None)
+        )
+        return entry[2] if current is parameter else None
 
     def _free_name(self, module: nn.Module) -> str:
         """The name in the script, else the class; numbered when another model has it.
@@ -200,14 +209,14 @@ class Names:
             type(module).__module__.startswith("torch.nn.modules.")
             and next(module.children(), None) is None
         )
-        wanted = (None if weightless and own_torch else called_as(module)) or type(
+        name_wanted = (None if weightless and own_torch else called_as(module)) or type(
             _unwrapped(module)
         ).__name__
         token: object = type(module) if weightless else object()
-        name, number = wanted, 1
+        name, number = name_wanted, 1
         while self._roots.setdefault(name, token) is not token:
             number += 1
-            name = f"{wanted}-{number}"
+            name = f"{name_wanted}-{number}"
         return name
 
     def _late_name(self, module: nn.Module, around: nn.Module) -> str | None:
@@ -228,7 +237,7 @@ class Names:
                 parallel.add(f"{path}.module" if path else "module")
             inner = printable(_without_wrappers(path, parallel))
             name = below + inner if inner else own
-            if self.known(module) is not None:
+            if self.name_of(module) is not None:
                 continue
             self._known[id(module)] = _Known(
                 weakref.ref(module), name, f"{name}." if inner else below
@@ -237,6 +246,9 @@ class Names:
             for key, parameter in module.named_parameters(recurse=False):
                 if self.holder(parameter) is None:
                     self._holders[id(parameter)] = weakref.ref(module), key, name
+                    if not isinstance(parameter, UninitializedParameter):
+                        count = self.parameters.get(name, 0)
+                        self.parameters[name] = count + parameter.numel()
             for listener in self._listeners:
                 listener(name, module)
 
@@ -258,7 +270,7 @@ def printable(path: str) -> str:
     The traces of torch 2.15 omit ranges with non-ASCII characters, drop line ends, and change
     double quotes to single.
     """
-    return re.sub(r'[^ -~]|["\\]', lambda found: f"U+{ord(found[0]):04X}", path)
+    return re.sub(r'[^ -~]|["\\]', lambda match: f"U+{ord(match[0]):04X}", path)
 
 
 def is_parallel(module: nn.Module) -> bool:
@@ -365,7 +377,7 @@ class Places:
         if node is None or self.top.recompute:
             return self.top, "forward", None
         grad = torch.is_grad_enabled()
-        again = grad and not self.task_grad.setdefault(current_task(), grad)
+        is_repeated = grad and not self.task_grad.setdefault(current_task(), grad)
         number = node._sequence_nr()
         if number == LEAF:
             layer = self.names.holder(node.variable) or ""
@@ -373,7 +385,7 @@ class Places:
         frame = self.made_by[bisect_right(self.starts, number) - 1]
         return (
             (replace(frame, recompute=True), "forward", None)
-            if again
+            if is_repeated
             else (frame, "backward", number)
         )
 

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from perfctl.workloads.tracing.gradients import tensors_in
+
 KEPT = 50_000
 """Results; then all are forgotten."""
 FRESH, IN_PLACE = "fresh", "in place"
@@ -64,17 +66,17 @@ def run(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     key = _key(func, args, kwargs) if kind else None
     if key is None:
         return func(*args, **kwargs)
-    again = _results.get(key)
-    if again is not None:
-        return _made(again, args)
+    recipe = _results.get(key)
+    if recipe is not None:
+        return _make_result(recipe, args)
     result = func(*args, **kwargs)
-    again = _fresh(result, args) if kind == FRESH else _in_place(result, args)
-    if again is not None and key == _key(func, args, kwargs):  # no argument changed its size
+    recipe = _fresh(result, args) if kind == FRESH else _in_place(result, args)
+    if recipe is not None and key == _key(func, args, kwargs):  # no argument changed its size
         if len(_results) >= KEPT:
             _results.clear()
             _shapes.clear()
             return result
-        _results[key] = again
+        _results[key] = recipe
     return result
 
 
@@ -82,17 +84,19 @@ def _kind(func: Any) -> str:
     """ "" for an operator whose result is not kept."""
     if not isinstance(func, torch._ops.OpOverload) or func.is_view or _DEPENDS & set(func.tags):
         return ""
-    given, returned = func._schema.arguments, func._schema.returns
-    aliases = [one.alias_info for one in (*given, *returned) if one.alias_info is not None]
+    arguments, returned = func._schema.arguments, func._schema.returns
+    aliases = [
+        value.alias_info for value in (*arguments, *returned) if value.alias_info is not None
+    ]
     if not aliases:
         return FRESH
     in_place = all(alias.is_write for alias in aliases) and len(returned) < 2
-    return IN_PLACE if in_place and all(one.alias_info is not None for one in returned) else ""
+    return IN_PLACE if in_place and all(value.alias_info is not None for value in returned) else ""
 
 
 def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable | None:
     """None where an argument is not known to decide the result by its shape alone."""
-    found: list[Any] = [func, torch.get_default_dtype()]
+    parts: list[Any] = [func, torch.get_default_dtype()]
     met = False
     for value in (*args, *kwargs.values()) if kwargs else args:
         if isinstance(value, torch.Tensor):
@@ -109,8 +113,8 @@ def _key(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Hashable |
             described = _scalar(value)
         if described is None:
             return None
-        found.append(described)
-    return (*found, *kwargs) if met else None
+        parts.append(described)
+    return (*parts, *kwargs) if met else None
 
 
 def _described(tensor: torch.Tensor) -> int | None:
@@ -126,47 +130,37 @@ def _scalar(value: Any) -> tuple[Any, ...] | None:
 
 
 def _fresh(result: Any, args: tuple[Any, ...]) -> Again | None:
-    parts = list(result) if type(result) in (tuple, list) else [result]
-    tensors = [one for one in parts if one is not None]
+    kind = type(result) if type(result) in (tuple, list) else None
+    parts = [result] if kind is None else list(result)
+    tensors = [part for part in parts if part is not None]
     if not tensors or not all(
-        isinstance(one, torch.Tensor) and _described(one) is not None for one in tensors
+        isinstance(tensor, torch.Tensor) and _described(tensor) is not None for tensor in tensors
     ):
         return None
-    of_args = [
-        one for value in args for one in (value if isinstance(value, (list, tuple)) else (value,))
-    ]
-    owners = [
-        one.untyped_storage()._cdata
-        for one in (*tensors, *of_args)
-        if isinstance(one, torch.Tensor)
-    ]
+    storages = [tensor.untyped_storage() for tensor in tensors]
+    owners = {storage._cdata for storage in storages}
+    shared = owners & {tensor.untyped_storage()._cdata for tensor in tensors_in(args)}
     likes = tuple(
-        None if one is None else Like(one.shape, one.stride(), one.dtype) for one in parts
+        None if part is None else Like(part.shape, part.stride(), part.dtype) for part in parts
     )
-    sizes = [one.untyped_storage().nbytes() for one in tensors]
-    own = len(set(owners[: len(tensors)])) == len(tensors) and not set(
-        owners[: len(tensors)]
-    ) & set(owners[len(tensors) :])
-    if (
-        not own
-        or [_tensor(one).untyped_storage().nbytes() for one in likes if one is not None] != sizes
-    ):
+    sizes = [_tensor(like).untyped_storage().nbytes() for like in likes if like is not None]
+    if len(owners) < len(tensors) or shared or sizes != [storage.nbytes() for storage in storages]:
         return None
-    return Again(likes, type(result) if type(result) in (tuple, list) else None)
+    return Again(likes, kind)
 
 
 def _in_place(result: Any, args: tuple[Any, ...]) -> Again | None:
     if result is None:
         return Again((), None)
-    place = next((place for place, value in enumerate(args) if value is result), None)
-    return Again((), None, place) if place is not None else None
+    index = next((index for index, value in enumerate(args) if value is result), None)
+    return Again((), None, index) if index is not None else None
 
 
-def _made(again: Again, args: tuple[Any, ...]) -> Any:
-    if not again.parts:
-        return None if again.argument is None else args[again.argument]
-    made = [None if one is None else _tensor(one) for one in again.parts]
-    return again.made(made) if again.made is not None else made[0]
+def _make_result(recipe: Again, args: tuple[Any, ...]) -> Any:
+    if not recipe.parts:
+        return None if recipe.argument is None else args[recipe.argument]
+    tensors = [None if like is None else _tensor(like) for like in recipe.parts]
+    return recipe.made(tensors) if recipe.made is not None else tensors[0]
 
 
 def _tensor(like: Like) -> torch.Tensor:

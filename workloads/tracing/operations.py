@@ -174,9 +174,9 @@ def shape_of(value: torch.Tensor) -> tuple[int, ...]:
     if value.layout is _JAGGED:
         return tuple(value.values().shape)
     sizes = _sizes(value)
-    rest = {size[1:] for size in sizes}
-    if len(rest) == 1:
-        return (sum(size[0] for size in sizes), *rest.pop())
+    inner = {size[1:] for size in sizes}
+    if len(inner) == 1:
+        return (sum(size[0] for size in sizes), *inner.pop())
     last = {size[-1] for size in sizes}
     total = sum(prod(size) for size in sizes)
     return (total // (width := last.pop()), width) if len(last) == 1 and 0 not in last else (total,)
@@ -191,11 +191,11 @@ def components(
     if (name not in _PAIRED and not backward) or not all(map(is_nested, args[: 2 + backward])):
         return [(tuple(inputs), tuple(outputs))]
     if backward:
-        known = zip(*(_sizes(value) for value in args[:3]))
-        wanted = [gradient is not None for gradient in result]
+        sizes_of_parts = zip(*(_sizes(value) for value in args[:3]))
+        has_gradient = [gradient is not None for gradient in result]
         return [
-            (sizes, tuple(size if want else None for size, want in zip(sizes[1:], wanted)))
-            for sizes in known
+            (sizes, tuple(size if want else None for size, want in zip(sizes[1:], has_gradient)))
+            for sizes in sizes_of_parts
         ]
     parts = zip(*(_sizes(value) for value in (*args[:2], result)))
     return [((left, right), (product,)) for left, right, product in parts]
@@ -213,10 +213,10 @@ def stored_values(args: tuple[Any, ...]) -> Attributes:
     stored: Attributes = (
         ("nnz", tuple(None if value is None else _stored(value) for value in tensors)),
     )
-    known = [value for value in tensors if value is not None]
-    if len(known) == 2 and all(value.dim() == 2 for value in known):
-        left, right = (value.detach().to_sparse_coo().coalesce().indices() for value in known)
-        middle = max(known[0].shape[1], 1)
+    sparse = [value for value in tensors if value is not None]
+    if len(sparse) == 2 and all(value.dim() == 2 for value in sparse):
+        left, right = (value.detach().to_sparse_coo().coalesce().indices() for value in sparse)
+        middle = max(sparse[0].shape[1], 1)
         met = torch.bincount(left[1], minlength=middle) * torch.bincount(right[0], minlength=middle)
         stored = (*stored, ("pairs", int(met.sum())))
     return stored
@@ -282,8 +282,8 @@ def _least_squares(
     """Solution, residuals, rank, singular values; of the last three the sizes are not known without
     a driver."""
     rows = right.shape[len(left.shape) - 1 :] if right.dim() == left.dim() else ()
-    rest = [left.new_empty(0, dtype=kind) for kind in (left.dtype, torch.int64, left.dtype)]
-    return left.new_empty((*left.shape[:-2], left.shape[-1], *rows)), *rest
+    trailing = [left.new_empty(0, dtype=kind) for kind in (left.dtype, torch.int64, left.dtype)]
+    return left.new_empty((*left.shape[:-2], left.shape[-1], *rows)), *trailing
 
 
 def _equal(left: torch.Tensor, right: torch.Tensor) -> bool:
@@ -327,7 +327,7 @@ _SHAPED: dict[str, Callable[..., Any]] = {
 }
 
 
-def _at(args: tuple[Any, ...], index: int) -> Any:
+def _argument(args: tuple[Any, ...], index: int) -> Any:
     return args[index] if len(args) > index else None
 
 
@@ -340,13 +340,13 @@ def _exponential(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     more. Source: Bader, Blanes, Casas, "Computing the matrix exponential with an optimized Taylor
     polynomial approximation", 2019.
     """
-    given = args[0]
-    limits = _TAYLOR.get(given.dtype.to_real())
-    if given.is_meta or limits is None:
+    matrices = args[0]
+    limits = _TAYLOR.get(matrices.dtype.to_real())
+    if matrices.is_meta or limits is None:
         return (("missed", "the number of its products depends on the values"),)
-    norms = [float(norm) for norm in torch.linalg.matrix_norm(given.detach(), 1).reshape(-1)]
+    norms = [float(norm) for norm in torch.linalg.matrix_norm(matrices.detach(), 1).reshape(-1)]
     degree = next(
-        (place for place, limit in enumerate(limits) if max(norms, default=0.0) <= limit),
+        (index for index, limit in enumerate(limits) if max(norms, default=0.0) <= limit),
         len(limits) - 1,
     )
     squarings = sum(max(0, ceil(log2(norm / limits[-1]))) for norm in norms if norm > 0)
@@ -360,7 +360,7 @@ def picks_by_mask(name: str, args: tuple[Any, ...]) -> bool:
     a mask."""
     if name not in ("aten.index", "aten.index_put", "aten.index_put_", "aten._index_put_impl_"):
         return True
-    indices = _at(args, 1) or ()
+    indices = _argument(args, 1) or ()
     return any(
         isinstance(index, torch.Tensor) and index.dtype in (torch.bool, torch.uint8)
         for index in indices
@@ -378,29 +378,33 @@ def _pointwise(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     return (("pointwise", True),)
 
 
-def _named(*names: str) -> Extractor:
+def _take_arguments(*names: str) -> Extractor:
     """An extractor of arguments with plain values, named in positional order; "" skips one."""
 
     def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-        found = (
-            (name, kwargs.get(name, _at(args, index))) for index, name in enumerate(names) if name
+        values = {
+            name: kwargs.get(name, _argument(args, index))
+            for index, name in enumerate(names)
+            if name
+        }
+        return tuple(
+            (name, _hashable(value)) for name, value in values.items() if value is not None
         )
-        return tuple((name, _hashable(value)) for name, value in found if value is not None)
 
     return extract
 
 
-_WINDOW = _named("", "", "", "stride", "padding", "dilation", "transposed", "", "groups")
-_CONVOLUTION_BACKWARD = _named(
+_WINDOW = _take_arguments("", "", "", "stride", "padding", "dilation", "transposed", "", "groups")
+_CONVOLUTION_BACKWARD = _take_arguments(
     "", "", "", "", "stride", "padding", "dilation", "transposed", "", "groups", "output_mask"
 )
-_MAX_POOL = _named("", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
-_FLASH = _named("", "", "", "dropout_p", "is_causal")
-_EFFICIENT = _named("", "", "", "", "", "dropout_p", "is_causal")
+_MAX_POOL = _take_arguments("", "kernel_size", "stride", "padding", "dilation", "ceil_mode")
+_FLASH = _take_arguments("", "", "", "dropout_p", "is_causal")
+_EFFICIENT = _take_arguments("", "", "", "", "", "dropout_p", "is_causal")
 
 
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
-    return ("bias", _at(args, 2) is not None), *_WINDOW(args, kwargs)
+    return ("bias", _argument(args, 2) is not None), *_WINDOW(args, kwargs)
 
 
 ATTRIBUTES: dict[str, Extractor] = {
@@ -409,34 +413,37 @@ ATTRIBUTES: dict[str, Extractor] = {
         ("convolution _convolution convolution_overrideable", _convolution),
         ("convolution_backward convolution_backward_overrideable", _CONVOLUTION_BACKWARD),
         ("max_pool2d_with_indices max_pool3d_with_indices", _MAX_POOL),
-        ("avg_pool2d avg_pool3d", _named("", "kernel_size", "stride", "padding", "ceil_mode")),
+        (
+            "avg_pool2d avg_pool3d",
+            _take_arguments("", "kernel_size", "stride", "padding", "ceil_mode"),
+        ),
         (
             "avg_pool2d_backward avg_pool3d_backward",
-            _named("", "", "kernel_size", "stride", "padding"),
+            _take_arguments("", "", "kernel_size", "stride", "padding"),
         ),
         (
             "native_batch_norm cudnn_batch_norm miopen_batch_norm",
-            _named("", "", "", "", "", "training"),
+            _take_arguments("", "", "", "", "", "training"),
         ),
-        ("_batch_norm_with_update", _named()),
+        ("_batch_norm_with_update", _take_arguments()),
         (
             "native_batch_norm_backward",
-            _named("", "", "", "", "", "", "", "train", "eps", "output_mask"),
+            _take_arguments("", "", "", "", "", "", "", "train", "eps", "output_mask"),
         ),
-        ("native_layer_norm", _named("", "normalized_shape")),
-        ("native_group_norm", _named("", "", "", "N", "C", "HxW", "group")),
-        ("embedding_dense_backward", _named("", "", "num_weights")),
-        ("_cdist_forward", _named("", "", "p")),
-        ("_cdist_backward", _named("", "", "", "p")),
-        ("_trilinear", _named("", "", "", "expand1", "expand2", "expand3", "sumdim")),
-        ("_fft_c2c _fft_r2c _fft_c2r", _named("", "dim")),
-        ("linalg_qr", _named("", "mode")),
-        ("linalg_lstsq", _named("", "", "rcond", "driver")),
-        ("linalg_pinv", _named(*[""] * 3, "hermitian")),
+        ("native_layer_norm", _take_arguments("", "normalized_shape")),
+        ("native_group_norm", _take_arguments("", "", "", "N", "C", "HxW", "group")),
+        ("embedding_dense_backward", _take_arguments("", "", "num_weights")),
+        ("_cdist_forward", _take_arguments("", "", "p")),
+        ("_cdist_backward", _take_arguments("", "", "", "p")),
+        ("_trilinear", _take_arguments("", "", "", "expand1", "expand2", "expand3", "sumdim")),
+        ("_fft_c2c _fft_r2c _fft_c2r", _take_arguments("", "dim")),
+        ("linalg_qr", _take_arguments("", "mode")),
+        ("linalg_lstsq", _take_arguments("", "", "rcond", "driver")),
+        ("linalg_pinv", _take_arguments(*[""] * 3, "hermitian")),
         ("linalg_matrix_exp", _exponential),
-        ("_linalg_svd", _named("", "full_matrices", "compute_uv")),
-        ("_linalg_eigh", _named("", "", "compute_v")),
-        ("linalg_solve_triangular", _named("", "", "upper", "left")),
+        ("_linalg_svd", _take_arguments("", "full_matrices", "compute_uv")),
+        ("_linalg_eigh", _take_arguments("", "", "compute_v")),
+        ("linalg_solve_triangular", _take_arguments("", "", "upper", "left")),
         ("_scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_for_cpu", _FLASH),
         ("_scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention", _EFFICIENT),
     )
@@ -445,8 +452,8 @@ ATTRIBUTES: dict[str, Extractor] = {
 """Operation -> extractor, where the formula needs more than shapes."""
 ATTRIBUTES.update(
     {
-        "torchvision.deform_conv2d": _named(*[""] * 13, "use_mask"),
-        "torchvision._deform_conv2d_backward": _named(*[""] * 14, "use_mask"),
+        "torchvision.deform_conv2d": _take_arguments(*[""] * 13, "use_mask"),
+        "torchvision._deform_conv2d_backward": _take_arguments(*[""] * 14, "use_mask"),
     }
 )
 
@@ -462,15 +469,15 @@ def op_shapes(seen: Mapping[Note, list[int]], parameters: Mapping[str, int]) -> 
     Parameters of modules that did not run count for the nearest module above that did.
     """
     ran = {note[0] for note in seen}
-    own: dict[str, int] = {}
+    parameters_of: dict[str, int] = {}
     for path, count in parameters.items():
         while path and path not in ran:
             path = path.rpartition(".")[0]
-        own[path] = own.get(path, 0) + count
-    return tuple(_op_shape(note, entry, own) for note, entry in seen.items())
+        parameters_of[path] = parameters_of.get(path, 0) + count
+    return tuple(_op_shape(note, entry, parameters_of) for note, entry in seen.items())
 
 
-def _op_shape(note: Note, entry: list[int], own: dict[str, int]) -> OpShape:
+def _op_shape(note: Note, entry: list[int], parameters_of: dict[str, int]) -> OpShape:
     layer, kind, functional, op, direction, role, recompute, inputs, outputs, types, attributes = (
         note
     )
@@ -487,7 +494,7 @@ def _op_shape(note: Note, entry: list[int], own: dict[str, int]) -> OpShape:
         outputs,
         dtypes,
         extra,
-        parameters=own.get(layer, 0) if kind else 0,
+        parameters=parameters_of.get(layer, 0) if kind else 0,
         calls=entry[1],
         position=entry[0],
     )
@@ -501,20 +508,22 @@ def modules_seen(
     modules: Iterable[tuple[str, torch.nn.Module]], outputs: Mapping[str, tuple[int, ...] | None]
 ) -> tuple[ModuleSeen, ...]:
     """A row per named module; ``outputs``: output shapes of those that ran."""
-    seen: set[int] = set()
-    found = []
+    counted: set[int] = set()
+    rows = []
     for path, module in modules:
-        own = [tensor for tensor in module.parameters(recurse=False) if id(tensor) not in seen]
-        seen.update(map(id, own))
+        parameters = [
+            tensor for tensor in module.parameters(recurse=False) if id(tensor) not in counted
+        ]
+        counted.update(map(id, parameters))
         row = ModuleSeen(
             path,
             kind_of(module),
             depth=path.count(".") + 1 if path else 0,
             output=outputs.get(path),
-            parameters=sum(tensor.numel() for tensor in own),
-            trainable=sum(tensor.numel() for tensor in own if tensor.requires_grad),
-            parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in own),
+            parameters=sum(tensor.numel() for tensor in parameters),
+            trainable=sum(tensor.numel() for tensor in parameters if tensor.requires_grad),
+            parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in parameters),
             called=path in outputs,
         )
-        found.append(row)
-    return tuple(found)
+        rows.append(row)
+    return tuple(rows)

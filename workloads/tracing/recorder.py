@@ -70,8 +70,8 @@ def without_data(model: torch.nn.Module) -> torch.nn.Module:
         empty = torch.empty_like(parameter, device="meta")
         memo[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
     memo |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in model.buffers()}
-    made = copy.deepcopy(model, memo)
-    for module in made.modules():
+    copied = copy.deepcopy(model, memo)
+    for module in copied.modules():
         if isinstance(module, torch.jit.ScriptModule):  # it copied its tensors itself
             for name, tensor in (
                 *module.named_parameters(recurse=False),
@@ -79,18 +79,18 @@ def without_data(model: torch.nn.Module) -> torch.nn.Module:
             ):
                 empty = torch.empty_like(tensor.detach(), device="meta")
                 module._c.setattr(name, empty.requires_grad_(tensor.requires_grad))
-    return made
+    return copied
 
 
 def needs_values(model: torch.nn.Module, inputs: Any) -> bool:
     """Whether something given has no form without values: sparse and strided nested tensors,
     quantized layers."""
-    held = (vars(module).values() for module in model.modules())
+    attributes = (vars(module).values() for module in model.modules())
     tensors = [
         *model.parameters(),
         *model.buffers(),
         *tensors_in(inputs),
-        *(value for group in held for value in group),
+        *(value for group in attributes for value in group),
     ]
     odd = any(
         isinstance(tensor, torch.Tensor)
@@ -330,11 +330,11 @@ def _attempt(
             and function not in _PASSED_ON
         )
         if ours and not isinstance(error, AutocastRefused):
-            place = recorder.failed_in or "the model"
+            layer = recorder.failed_in or "the model"
             return (
                 recorder,
                 (
-                    f"{place}: perfctl could not follow it ({type(error).__name__}: "
+                    f"{layer}: perfctl could not follow it ({type(error).__name__}: "
                     f"{first_line(error)})"
                 ),
             )
@@ -344,14 +344,14 @@ def _attempt(
 
 def explain(error: BaseException, path: str | None) -> str:
     """One line: the module's path, what happened, and advice when the step needs data."""
-    place = "the model" if path == "" else path or "after the model"
+    layer = "the model" if path == "" else path or "after the model"
     text = first_line(error)
     text = (text.partition(". ")[0] if len(text) > 100 else text).rstrip(". ")
     if "meta" in text.lower() and any(
-        word in text for word in ("item()", "no data", "nonzero", "tolist", "Boolean")
+        sign in text for sign in ("item()", "no data", "nonzero", "tolist", "Boolean")
     ):
         return (
-            f"{place}: needs actual data ({text}), and so does everything after it. Set `device` "
+            f"{layer}: needs actual data ({text}), and so does everything after it. Set `device` "
             "to cpu to run it"
         )
     if (
@@ -360,7 +360,7 @@ def explain(error: BaseException, path: str | None) -> str:
         or "meta" in text.lower()
     ):
         return (
-            f"{place}: an operator without a meta implementation ({text}). Set `device` to cpu to "
+            f"{layer}: an operator without a meta implementation ({text}). Set `device` to cpu to "
             "run it"
         )
-    return f"{place}: {type(error).__name__}: {text}"
+    return f"{layer}: {type(error).__name__}: {text}"

@@ -3,13 +3,14 @@ values. Imports torch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from perfctl.records.paper import Traffic
+from perfctl.workloads.tracing.gradients import tensors_in
 from perfctl.workloads.tracing.memory import storage_of
 from perfctl.workloads.tracing.operations import OpPlan
 
@@ -59,29 +60,29 @@ class Watch:
             storage = storage_of(tensor)
             if storage is None or not tensor.numel():
                 continue
-            known = self._known.get(storage._cdata)
-            if known is None:
+            entry = self._known.get(storage._cdata)
+            if entry is None:
                 self._known[storage._cdata] = _Known(tensor, tensor.numel(), cache)
-            elif known.tensor is not tensor:
-                known.values += tensor.numel()
+            elif entry.tensor is not tensor:
+                entry.values += tensor.numel()
 
     def see(self, plan: OpPlan, args: Any, kwargs: dict[str, Any], result: Any, layer: str) -> None:
         """After an operator ran in ``layer``."""
         if plan.free and plan.name != "aten.clone":
             return
-        for at, tensor in enumerate(_flat((*args, *kwargs.values()))):
+        for index, tensor in enumerate(tensors_in((*args, *kwargs.values()))):
             storage = storage_of(tensor)
-            known = self._known.get(storage._cdata) if storage is not None else None
-            if known is None or storage is None or (at == 0 and plan.name in _OVERWRITES):
+            entry = self._known.get(storage._cdata) if storage is not None else None
+            if entry is None or storage is None or (index == 0 and plan.name in _OVERWRITES):
                 continue
             values = tensor.numel()
-            if plan.name in _GATHERS and at == 0:
+            if plan.name in _GATHERS and index == 0:
                 values = result.numel()
-            elif plan.name == "aten._grouped_mm" and at == 1 and tensor.dim() == 3:
+            elif plan.name == "aten._grouped_mm" and index == 1 and tensor.dim() == 3:
                 values = values // tensor.shape[0] * min(tensor.shape[0], args[0].shape[0])
             parts = self._reads.setdefault((layer, storage._cdata), {})
             offset = int(tensor.storage_offset())
-            parts[offset] = max(parts.get(offset, 0), min(values, known.values))
+            parts[offset] = max(parts.get(offset, 0), min(values, entry.values))
             self._first.setdefault(storage._cdata, layer)
 
     def first(self, tensor: torch.Tensor) -> str | None:
@@ -94,20 +95,12 @@ class Watch:
         """A row for every layer that read something, in order."""
         sums: dict[str, list[int]] = {}
         for (layer, key), parts in self._reads.items():
-            known, row = self._known[key], sums.setdefault(layer, [0, 0, 0])
-            values = min(sum(parts.values()), known.values)
-            size = values * known.tensor.element_size()
-            if known.cache:
+            entry, row = self._known[key], sums.setdefault(layer, [0, 0, 0])
+            values = min(sum(parts.values()), entry.values)
+            size = values * entry.tensor.element_size()
+            if entry.cache:
                 row[1] += values
                 row[2] += size
             else:
                 row[0] += size
         return tuple(Traffic(layer, *row) for layer, row in sums.items())
-
-
-def _flat(values: Any) -> Iterator[torch.Tensor]:
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from _flat(value)

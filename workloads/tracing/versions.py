@@ -67,7 +67,7 @@ def watch_backward() -> Callable[[], None]:
         return lambda: None
     functions = {name: getattr(torch.autograd, name) for name in ("backward", "grad")}
 
-    def around(function: Any) -> Any:
+    def count_depth(function: Any) -> Any:
         @functools.wraps(function)
         def watched(*args: Any, **kwargs: Any) -> Any:
             _passes.depth += 1
@@ -83,7 +83,7 @@ def watch_backward() -> Callable[[], None]:
             setattr(torch.autograd, name, function)
 
     for name, function in functions.items():
-        setattr(torch.autograd, name, around(function))
+        setattr(torch.autograd, name, count_depth(function))
     return undo
 
 

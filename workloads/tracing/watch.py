@@ -114,14 +114,14 @@ class Dispatch(TorchDispatchMode):
             recorder.note_safely(plan, args, kwargs, result)
         recorder.numbered = next_number()
         if recorder.live is not None:
-            recorder.live.see(result, *recorder.place(), plan.name)
+            recorder.live.see(result, *recorder.running_layer(), plan.name)
             from perfctl.workloads.tracing import as_cuda
 
             recorder.live.see_scratch(
-                as_cuda.scratch(plan.name, args), *recorder.place(), plan.name
+                as_cuda.scratch(plan.name, args), *recorder.running_layer(), plan.name
             )
         if recorder.watch is not None:
-            recorder.watch.see(plan, args, kwargs, result, recorder.place()[0])
+            recorder.watch.see(plan, args, kwargs, result, recorder.running_layer()[0])
         return result
 
     def _higher_order(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -305,8 +305,8 @@ class Recorder:
             # path in the middle of attention, on a fused path after it. Attention is one operation,
             # so it counts as a whole.
             if output is not None or recompute:
-                given = {**dict(zip(_ATTENTION, args)), **kwargs}
-                composites.describe_attention(call, given, output)
+                arguments = {**dict(zip(_ATTENTION, args)), **kwargs}
+                composites.describe_attention(call, arguments, output)
                 self._note_cast_call(frame, call)
         return output
 
@@ -373,15 +373,15 @@ class Recorder:
         self.places.learn(name, module)
         if not composites.is_wrapper(module):  # the module inside has the same name
             self._named.append((name, module))
-        own = [
+        parameters = [
             tensor for tensor in module.parameters(recurse=False) if id(tensor) not in self._counted
         ]
-        self._counted.update(map(id, own))
-        known = [tensor for tensor in own if not is_lazy(tensor)]
+        self._counted.update(map(id, parameters))
+        counted = [tensor for tensor in parameters if not is_lazy(tensor)]
         self._parameters[name] = self._parameters.get(name, 0) + sum(
-            tensor.numel() for tensor in known
+            tensor.numel() for tensor in counted
         )
-        storages = filter(None, map(storage_of, known))
+        storages = filter(None, map(storage_of, counted))
         self._weights.update((storage._cdata, None) for storage in storages)
 
     def enter(self, module: torch.nn.Module, args: Any) -> None:
@@ -420,7 +420,7 @@ class Recorder:
         kwargs, output = ({}, rest[0]) if raised else rest
         if len(self.places.stack) == 1:
             return
-        path = self.names.known(module)
+        path = self.names.name_of(module)
         if not raised:
             self.failed_in = None
         elif self.failed_in is None:
@@ -455,11 +455,11 @@ class Recorder:
         unknown, not 0."""
         if frame.call is not None or self._region is not None:
             return
-        given = {
+        inputs = {
             id(tensor) for tensor in (*tensors_in(args), *module.parameters(), *module.buffers())
         }
         if (
-            any(id(tensor) not in given for tensor in tensors_in(output))
+            any(id(tensor) not in inputs for tensor in tensors_in(output))
             and next(module.parameters(), None) is not None
         ):
             self.miss(f"module.{type(module).__name__}", "no visible operator", frame)
@@ -467,9 +467,19 @@ class Recorder:
     def miss(self, op: str, why: str, frame: Frame | None = None) -> None:
         """Count an operation about which nothing is known but its name."""
         here, direction, _ = self.places.now() if frame is None else (frame, "forward", None)
-        again = here.recompute and direction == "forward"
+        is_repeated = here.recompute and direction == "forward"
         self._add(
-            here.layer, here.kind, op, op, direction, None, again, (), (), (), (("missed", why),)
+            here.layer,
+            here.kind,
+            op,
+            op,
+            direction,
+            None,
+            is_repeated,
+            (),
+            (),
+            (),
+            (("missed", why),),
         )
 
     def note_safely(
@@ -566,7 +576,7 @@ class Recorder:
             self._own = number
             self._nodes[number] = (name, weights)
 
-    def place(self) -> tuple[str, str]:
+    def running_layer(self) -> tuple[str, str]:
         """(layer, direction) of the running code, for the memory trace."""
         if self._optimizing:
             return "", "optimizer"
@@ -639,11 +649,13 @@ class Recorder:
             if isinstance(value, torch.Tensor):
                 self._remember(self._weights, value)
 
-    def _remember(self, known: dict[int, Any], tensor: torch.Tensor) -> None:
+    def _remember(self, storages: dict[int, Any], tensor: torch.Tensor) -> None:
         """Keep the tensor's storage among ``known`` while it lives."""
         storage = storage_of(tensor)
-        if storage is not None and storage._cdata not in known:
-            known[storage._cdata] = weakref.ref(storage, partial(_forget, known, storage._cdata))
+        if storage is not None and storage._cdata not in storages:
+            storages[storage._cdata] = weakref.ref(
+                storage, partial(_forget, storages, storage._cdata)
+            )
 
     def _role(self, key: int | None, name: str, weights: bool) -> tuple[str, str]:
         """(forward operator, direction) of a backward operator, from the operator that created its

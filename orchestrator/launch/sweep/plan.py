@@ -30,7 +30,15 @@ from perfctl.orchestrator.launch.sweep.sweep import check_batches
 from perfctl.orchestrator.options import options_of, part_of
 from perfctl.workloads.models import WORKLOADS
 from perfctl.workloads.run.options import describe, parse_arguments
-from perfctl.workloads.spec import SpecError, UnknownWords, WorkloadError, is_python, utf8
+from perfctl.workloads.spec import (
+    MARKERS,
+    SpecError,
+    UnknownWords,
+    WorkloadError,
+    is_python,
+    is_step_marker,
+    utf8,
+)
 
 DEFAULT_WORKLOAD = "mnist_cnn"
 INFERENCE = "torchvision_infer"
@@ -41,8 +49,6 @@ OWN = ("--batch", "--device", "--record", "--annotate", "--window", "--trace")
 _ALWAYS = ("steps", "warmup")
 _BUILT_IN = ("mode", "precision")
 _PROGRAM = ("batch_env", "step_marker")
-_MARKERS = ("auto", "optimizer", "forward", "backward")
-_MARKERS_OF_A_CLASS = ("optimizer", "forward")
 
 
 def plan_sweep(
@@ -131,9 +137,8 @@ def _find_program(
     if rest:
         problem = f"unknown option '{shlex.join(rest)}' before --"
         raise UsageError(problem, "Put the options of your script after its name, behind --")
-    kind, colon, name = (asked.step_marker or "auto").partition(":")
-    if kind not in _MARKERS or (colon and not (name and kind in _MARKERS_OF_A_CLASS)):
-        remedy = f"Choose {', '.join(_MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
+    if not is_step_marker(asked.step_marker or "auto"):
+        remedy = f"Choose {', '.join(MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
         raise UsageError(f"invalid value '{asked.step_marker}' for `step_marker`", remedy)
     if asked.image is not None:
         python, words = program_words(tuple(command))

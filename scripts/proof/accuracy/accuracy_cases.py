@@ -15,7 +15,7 @@ from torch import nn
 from torchvision import models
 
 from perfctl.workloads.models.source import build_model
-from perfctl.workloads.models.torchvision_builder import torchvision_size
+from perfctl.workloads.models.torchvision import torchvision_size
 
 ROUNDING = 0.0005
 """GMAC: published figures have three decimals."""

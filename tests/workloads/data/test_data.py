@@ -52,7 +52,7 @@ def test_train_and_test_digits_differ() -> None:
     train, test = mnist.load_digits(Options(batch_size=4))
     assert (mnist.size(train), mnist.size(test)) == (2048, 512)
     assert not torch.equal(
-        mnist.take(train, torch.arange(9))[0], mnist.take(test, torch.arange(9))[0]
+        mnist.collate(train, torch.arange(9))[0], mnist.collate(test, torch.arange(9))[0]
     )
 
 
@@ -60,7 +60,7 @@ def test_mnist_files_are_read_and_normalised(tmp_path: Path) -> None:
     pixels = write_mnist(tmp_path, train=12, test=5)
     train, test = mnist.load_digits(Options(batch_size=4, data="mnist", data_dir=tmp_path))
     assert (mnist.size(train), mnist.size(test)) == (12, 5)
-    images, labels = mnist.take(train, torch.tensor([11, 0]))
+    images, labels = mnist.collate(train, torch.tensor([11, 0]))
     expected = (pixels[[11, 0]].double() / 255 - 0.1307) / 0.3081
     assert torch.allclose(images[:, 0].double(), expected, atol=1e-6)
     assert labels.tolist() == [1, 0]
@@ -114,6 +114,6 @@ def test_a_data_set_without_tensors_is_put_together_sample_by_sample() -> None:
         def __len__(self) -> int:
             return 9
 
-    inputs, labels = mnist.take(Squares(), torch.tensor([2, 3]))
+    inputs, labels = mnist.collate(Squares(), torch.tensor([2, 3]))
     assert inputs.tolist() == [[2.0], [3.0]]
     assert labels.tolist() == [4, 9]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -129,7 +130,11 @@ def transformers(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("transformers")
 def test_an_architecture_is_its_default_config_and_says_so() -> None:
     found = find("hf:words", seq=7)
-    assert (found.shapes, found.dtypes, found.sequence) == (((7,),), ("int64",), 7)
+    assert (found.inputs.shapes, found.inputs.dtypes, found.inputs.sequence) == (
+        ((7,),),
+        ("int64",),
+        7,
+    )
     assert {tensor.device.type for tensor in found.model.parameters()} == {"meta"}
     assert "default config of the architecture 'words', not of a trained model" in found.notes[0]
     assert tuple(found.model(torch.zeros(2, 7, dtype=torch.int64, device="meta")).shape) == (
@@ -141,8 +146,8 @@ def test_an_architecture_is_its_default_config_and_says_so() -> None:
 
 @pytest.mark.usefixtures("transformers")
 def test_a_sequence_is_no_longer_than_the_positions_of_the_model() -> None:
-    assert find("hf:words").shapes == ((64,),)
-    assert find("hf:words:max_position_embeddings=4096").shapes == ((128,),)
+    assert find("hf:words").inputs.shapes == ((64,),)
+    assert find("hf:words:max_position_embeddings=4096").inputs.shapes == ((128,),)
 
 
 @pytest.mark.usefixtures("transformers")
@@ -276,7 +281,7 @@ def test_a_language_model_with_pictures_is_taken_with_text_alone_and_says_so() -
     model = _with_forward("input_ids, pixel_values", image_token_id=3, max_position_embeddings=2048)
     found = inputs.of_transformers(model, None)
     assert found is not None
-    assert found.names == ("input_ids",)
+    assert list(found.tensors) == ["input_ids"]
     assert "text alone" in found.note
 
 
@@ -305,7 +310,7 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path: Path) -> None:
     path = tmp_path / "net.py"
     path.write_text(FILE)
     shapes = {
-        name: find(f"{path}:{name}").shapes
+        name: find(f"{path}:{name}").inputs.shapes
         for name in ("mlp", "lenet", "pooled", "attention", "mixed")
     }
     assert shapes["mlp"] == ((8,),)
@@ -314,8 +319,30 @@ def test_the_first_layer_says_the_input_where_it_can(tmp_path: Path) -> None:
     )
     assert shapes["pooled"] == ((3, 224, 224),)
     assert shapes["attention"] == shapes["mixed"] == (), "a sequence's length is not in the weights"
-    assert "28 x 28 assumed" in find(f"{path}:lenet").notes[0]
+    assert "28 x 28 assumed" in find(f"{path}:lenet").inputs.note
     assert find(f"{path}:lenet").model.training, "trying sizes changes nothing of the model"
+
+
+class Padded:
+    def warn_if_padding_and_no_attention_mask(self, tokens: Any, mask: Any) -> None:
+        raise AssertionError("it looked at the tokens")
+
+
+def test_checks_of_values_are_answered_during_a_forward_and_asked_again_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base: Any = ModuleType("transformers.modeling_utils")
+    base.PreTrainedModel = Padded
+    monkeypatch.setitem(sys.modules, "transformers.modeling_utils", base)
+    asks, data = torch.isfinite, torch.ones(2, 3, device="meta")
+    with libraries.one_sequence():
+        assert torch.isfinite(data).all()
+        assert torch.isfinite(data).shape == (2, 3)
+        assert not torch.isfinite(torch.tensor(float("inf")))
+        Padded().warn_if_padding_and_no_attention_mask(data, None)
+    assert torch.isfinite is asks
+    with pytest.raises(AssertionError):
+        Padded().warn_if_padding_and_no_attention_mask(data, None)
 
 
 def test_timm_says_its_image_and_takes_another() -> None:
@@ -324,7 +351,7 @@ def test_timm_says_its_image_and_takes_another() -> None:
         find("timm:vit_tiny_patch16_224:depth=1"),
         find("timm:vit_tiny_patch16_224:depth=1,img_size=384"),
     )
-    assert (found.shapes, larger.shapes) == (((3, 224, 224),), ((3, 384, 384),))
+    assert (found.inputs.shapes, larger.inputs.shapes) == (((3, 224, 224),), ((3, 384, 384),))
     tokens, width = 14 * 14 + 1, 192
     block = tokens * 12 * width * width + 2 * tokens * tokens * width
     macs = 14 * 14 * 3 * 16 * 16 * width + block + width * 1000
@@ -334,33 +361,51 @@ def test_timm_says_its_image_and_takes_another() -> None:
         find("timm:vit_tini_patch16_224")
 
 
-def test_a_decoder_of_transformers_is_counted_by_hand() -> None:
-    pytest.importorskip("transformers", reason="perfctl[hf]")
-    name = (
-        "hf:gpt2:class=GPT2LMHeadModel,num_hidden_layers=2,hidden_size=64,num_attention_heads=4,"
-        "vocab_size=100"
-    )
-    counted = estimate_model(Request(name, seq=16), (2,)).batches[2]
-    tokens, width = 16, 64
+def _gpt2(tokens: int, width: int = 64) -> int:
     layer = tokens * 12 * width * width + 2 * tokens * tokens * width
-    assert counted.problem is None, "a mask that reads its positions does not stop it"
-    assert counted.forward.macs == 2 * (2 * layer + tokens * width * 100)
-    assert counted.backward.macs == 2 * counted.forward.macs
+    return 2 * layer + tokens * width * 100
 
 
-def test_a_decoder_whose_padding_mask_is_all_true_is_counted() -> None:
+def _bart(tokens: int, width: int = 32) -> int:
+    attention = 4 * tokens * width * width + 2 * tokens * tokens * width
+    return 3 * attention + 2 * (2 * tokens * width * 64)  # encoder 1, decoder 2 attentions
+
+
+def _deberta(tokens: int, width: int = 32) -> int:
+    weights = 2 * (4 * width * width + 2 * width * 64)
+    return tokens * weights + 2 * tokens * tokens * (width + width)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(
+    ("name", "macs"),
+    [
+        (
+            "gpt2:class=GPT2LMHeadModel,num_hidden_layers=2,hidden_size=64,num_attention_heads=4,"
+            "vocab_size=100",
+            _gpt2,
+        ),
+        (
+            "bart:encoder_layers=1,decoder_layers=1,d_model=32,encoder_attention_heads=2,"
+            "decoder_attention_heads=2,encoder_ffn_dim=64,decoder_ffn_dim=64,vocab_size=50",
+            _bart,
+        ),
+        (
+            "deberta-v2:num_hidden_layers=2,hidden_size=32,num_attention_heads=2,"
+            "intermediate_size=64",
+            _deberta,
+        ),
+    ],
+    ids=["a mask reads its positions", "a padding mask is all true", "it looks for padding"],
+)
+def test_a_model_of_transformers_that_looks_at_values_is_counted_by_hand(
+    name: str, macs: Callable[[int], int]
+) -> None:
     pytest.importorskip("transformers", reason="perfctl[hf]")
-    small = (
-        "encoder_layers=1,decoder_layers=1,d_model=32,encoder_attention_heads=2,"
-        "decoder_attention_heads=2"
-    )
-    name = f"hf:bart:{small},encoder_ffn_dim=64,decoder_ffn_dim=64,vocab_size=50"
-    counted = estimate_model(Request(name, seq=8, mode="infer")).batches[1]
-    projections, attention, network = 4 * 8 * 32 * 32, 2 * 8 * 8 * 32, 2 * 8 * 32 * 64
-    assert counted.problem is None
-    assert counted.forward.macs == 3 * (projections + attention) + 2 * network, (
-        "encoder 1, decoder 2 attentions"
-    )
+    counted = estimate_model(Request(f"hf:{name}", seq=16), (2,)).batches[2]
+    assert (counted.problem, counted.forward.macs) == (None, 2 * macs(16))
+    if macs is _gpt2:
+        assert counted.backward.macs == 2 * counted.forward.macs
 
 
 def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path: Path) -> None:
@@ -375,8 +420,11 @@ def test_a_model_of_diffusers_takes_a_config_and_says_what_it_was_given(tmp_path
     (tmp_path / "config.json").write_text(json.dumps(config))
     for name in (f"diffusers:{tmp_path}", str(tmp_path)):
         found = find(name)
-        assert (type(found.model).__name__, found.shapes) == ("UNet2DModel", ((3, 16, 16), ()))
-        assert "timestep int64 batch" in found.notes[-1]
+        assert (type(found.model).__name__, found.inputs.shapes) == (
+            "UNet2DModel",
+            ((3, 16, 16), ()),
+        )
+        assert "timestep int64 batch" in found.inputs.note
     with pytest.raises(ModelError, match="diffusers has no model class 'UNet2D'") as caught:
         find("diffusers:UNet2D")
     assert "UNet2DModel" in caught.value.remedy

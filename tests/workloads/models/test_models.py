@@ -13,19 +13,13 @@ from perfctl.workloads.models.find import find
 from perfctl.workloads.models.source import ModelError, build_model
 
 
-def test_a_torchvision_model_is_built_without_taking_memory() -> None:
+def test_a_torchvision_model_needs_no_prefix_and_takes_no_memory() -> None:
     pytest.importorskip("torchvision")
-    found = find("torchvision:resnet18")
+    found = find("resnet18")
+    assert found.name == find("torchvision:resnet18").name == "torchvision:resnet18"
     assert {tensor.device.type for tensor in found.model.parameters()} == {"meta"}
-    assert found.shapes == ((3, 224, 224),)
-
-
-def test_a_torchvision_model_needs_no_prefix() -> None:
-    pytest.importorskip("torchvision")
-    assert find("resnet18").name == find("torchvision:resnet18").name == "torchvision:resnet18"
+    assert found.inputs.shapes == ((3, 224, 224),)
     assert find("unet").name == "unet", "a built-in workload comes first"
-    with pytest.raises(ModelError, match="unknown model 'resnet51'"):
-        find("resnet51")
 
 
 def test_a_factory_that_computes_with_tensors_still_ends_on_meta() -> None:
@@ -45,7 +39,7 @@ def test_a_factory_that_computes_with_tensors_still_ends_on_meta() -> None:
 
 def test_a_workload_brings_its_input_target_and_optimizer() -> None:
     found = find("mnist_cnn")
-    assert (found.shapes, found.dtypes, found.target) == (
+    assert (found.inputs.shapes, found.inputs.dtypes, found.target) == (
         ((1, 28, 28),),
         ("float32",),
         ((), "int64"),
@@ -54,15 +48,27 @@ def test_a_workload_brings_its_input_target_and_optimizer() -> None:
     assert found.optimizer[0] == "Adadelta"
 
 
-def test_an_unknown_torchvision_model_names_close_ones() -> None:
+def test_a_workload_that_only_infers_has_an_input_and_no_optimizer() -> None:
     pytest.importorskip("torchvision")
-    with pytest.raises(ModelError) as caught:
-        find("torchvision:resnet19")
-    assert "resnet18" in caught.value.remedy
+    found = find("torchvision_infer:model=squeezenet1_1,weights=none")
+    assert (found.inputs.shapes, found.optimizer) == (((3, 224, 224),), None)
 
 
-def test_a_file_that_raises_says_what(tmp_path: Path) -> None:
-    path = tmp_path / "bad.py"
-    path.write_text("import nothing_of_that_name\n")
-    with pytest.raises(ModelError, match="nothing_of_that_name"):
-        find(f"{path}:net")
+@pytest.mark.parametrize(
+    ("reference", "problem", "remedy"),
+    [
+        ("resnet51", "unknown model 'resnet51'", "torchvision:NAME"),
+        ("torchvision:resnet19", "torchvision has no model 'resnet19'", "resnet18"),
+        ("bad.py:net", "nothing_of_that_name", "Run it with python"),
+        ("mnist_cnn:conv3=1", "mnist_cnn has no parameter 'conv3'", "It has conv2"),
+    ],
+)
+def test_a_model_that_cannot_be_found_says_what_and_what_to_do(
+    reference: str, problem: str, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torchvision")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "bad.py").write_text("import nothing_of_that_name\n")
+    with pytest.raises(ModelError, match=problem) as caught:
+        find(reference)
+    assert remedy in caught.value.remedy

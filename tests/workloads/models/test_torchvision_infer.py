@@ -3,7 +3,6 @@ clear line."""
 
 from __future__ import annotations
 
-from argparse import Namespace
 from collections import Counter
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from perfctl.workloads.models import torchvision
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import Options, SpecError, WorkloadError
+from perfctl.workloads.spec import Options, WorkloadError
 from tests.workloads import imagenet_shaped as shaped
 
 pytestmark = [
@@ -193,24 +192,6 @@ def test_a_model_of_each_family_runs(model: str, family: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("--batch 4", "`model` is missing"),
-        ("--batch 4 --model x --mode train", "does not train"),
-        ("--batch 4 --model x --data mnist --data-dir .", "`data` must be imagenet"),
-        ("--batch 4 --model x --data imagenet", "needs `data_dir`"),
-        ("--batch 4 --model x --images 3", "must fill a batch of 4"),
-        ("--batch 4 --model x --images 8 --steps 2", "determine each other"),
-        ("--batch 4 --model x --classes 3", "needs `weights` none"),
-        ("--batch 4 --model x --epochs 1", "`epochs` trains"),
-    ],
-)
-def test_requests_that_make_no_sense_are_refused_before_torch_loads(words: str, said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        parse_arguments("torchvision_infer", words.split())
-
-
-@pytest.mark.parametrize(
     ("words", "steps", "images"), [("", 200, 3000), ("--images 100", 6, 100), ("--steps 7", 7, 105)]
 )
 def test_images_decide_the_steps_or_the_other_way_round(
@@ -223,14 +204,7 @@ def test_images_decide_the_steps_or_the_other_way_round(
 
 
 def test_a_detection_model_is_not_given_classes_of_whole_images(tmp_path: Path) -> None:
-    own = Namespace(
-        model="ssdlite320_mobilenet_v3_large",
-        weights="none",
-        weights_dir=None,
-        classes=None,
-        images=1,
-        dataloader_workers=0,
-    )
+    own = torchvision.Own("ssdlite320_mobilenet_v3_large", weights="none", images=1)
     options = Options(batch_size=1, mode="infer", data="imagenet", data_dir=tmp_path)
     with pytest.raises(
         WorkloadError, match="is a detection model, which ImageNet classes cannot score"

@@ -14,7 +14,7 @@ from torch import nn
 from perfctl.workloads.run import annotate
 from perfctl.workloads.tracing import composites, versions
 from tests.workloads.autograd_truth import Seen
-from tests.workloads.run.test_annotate_autograd import MODELS, PLANS, Tree, check
+from tests.workloads.run.test_annotate_autograd import MODELS, PLANS, check, rooted
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization", "ignore:None of the inputs")
 
@@ -38,19 +38,7 @@ def test_each_node_runs_in_the_range_of_the_layer_that_made_it(name: str) -> Non
 @settings(max_examples=25)
 @given(plan=PLANS)
 def test_any_tree_of_modules_is_marked_as_autograd_has_it(plan: list[Any]) -> None:
-    model = Tree(plan, [nn.Linear(3, 3)])
-    last = nn.Linear(3, 3)
-
-    class Root(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.tree, self.last = model, last
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            out = self.tree(x)
-            return self.last(out["x"] if isinstance(out, dict) else out)
-
-    check(Root(), torch.rand(2, 3))
+    check(rooted(plan), torch.rand(2, 3))
 
 
 def test_a_forward_that_raised_leaves_no_range_open_and_the_calls_as_they_were() -> None:

@@ -48,6 +48,6 @@ def test_two_programs_on_one_core_wait_for_each_other() -> None:
 
 
 def test_a_process_that_did_not_run_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("perfctl.workloads.run.clock._turns", dict)
+    monkeypatch.setattr("perfctl.workloads.run.clock._thread_times", dict)
     monkeypatch.setattr("perfctl.workloads.run.clock._cores", lambda: None)
     assert CpuWait().summaries() == []

@@ -14,7 +14,6 @@ from perfctl.records.report import Device, MemoryFigure
 from perfctl.workloads.run import setup as run_setup
 from perfctl.workloads.run.clock import Timeline, make_clock, make_window
 from perfctl.workloads.run.memory import MemoryWatch
-from perfctl.workloads.spec import Options
 
 
 class Event:
@@ -72,9 +71,9 @@ def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch: pytest.Monke
     for name, answer in answers.items():
         monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
     watch = MemoryWatch("cuda")
-    watch.take("before")
+    watch.read("before")
     watch.reset_peak()
-    watch.take_peak()
+    watch.read_peak()
     expected = [
         ("before", "allocated", 11),
         ("before", "reserved", 22),
@@ -96,8 +95,8 @@ def test_the_hosts_peak_falls_back_after_a_reset() -> None:
     watch.reset_peak()
     if watch.host_peak_covers != "measured steps":
         pytest.skip("this kernel does not let a process forget its peak")
-    watch.take("after")
-    watch.take_peak()
+    watch.read("after")
+    watch.read_peak()
     figures = {row[:2]: row.bytes for row in watch.figures}
     assert figures["peak", "host_resident"] - figures["after", "host_resident"] < 32 * 2**20
 
@@ -111,7 +110,7 @@ def test_the_cuda_window_opens_and_closes_with_the_device_idle(
     monkeypatch.setattr(torch.cuda.profiler, "start", lambda: calls.append("start"))
     monkeypatch.setattr(torch.cuda.profiler, "stop", lambda: calls.append("stop"))
     try:
-        with make_window(Options(batch_size=1, device="cuda", window="cuda")):
+        with make_window("cuda", "cuda", None):
             calls.append("steps")
             if fails:
                 raise ValueError

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,8 @@ from perfctl.workloads.models.plan import plan
 from perfctl.workloads.run import loop
 from perfctl.workloads.run.clock import Clock
 from perfctl.workloads.run.loop import MODEL, TimedRanges
-from perfctl.workloads.run.options import parse_arguments
 from perfctl.workloads.run.record import Record
-from perfctl.workloads.spec import LEAST_STEPS, Options, SpecError
+from perfctl.workloads.spec import LEAST_STEPS, Options
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
 
@@ -36,7 +34,7 @@ class Counting(Clock):
 
 def run(**changes: Any) -> Record:
     options = Options(**{"batch_size": 2, "steps": 2, "warmup": 1} | changes)
-    return loop.run(families, options, argparse.Namespace(model=MODEL_SPEC, samples=4))
+    return loop.run(families, options, families.Own(model=MODEL_SPEC, samples=4))
 
 
 def test_a_range_counts_without_those_within_it_and_calls_of_one_name_add_up() -> None:
@@ -46,8 +44,8 @@ def test_a_range_counts_without_those_within_it_and_calls_of_one_name_add_up() -
         ranges.push("inner")  # 2, 4
         ranges.pop()  # 3, 5
     ranges.pop()  # 6
-    assert ranges.take() == {"inner": 2, "outer": 5 - 2}
-    assert ranges.take() == {}
+    assert ranges.read_times() == {"inner": 2, "outer": 5 - 2}
+    assert ranges.read_times() == {}
 
 
 def test_ranges_of_two_threads_do_not_nest_in_each_other() -> None:
@@ -62,7 +60,7 @@ def test_ranges_of_two_threads_do_not_nest_in_each_other() -> None:
     thread.start()
     thread.join()
     ranges.pop()
-    assert ranges.take() == {"backward": 1, "forward": 3}
+    assert ranges.read_times() == {"backward": 1, "forward": 3}
 
 
 def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(
@@ -92,20 +90,3 @@ def test_slow_steps_are_measured_a_few_times_and_fast_ones_as_often_as_asked() -
     assert [row.phase for row in slow.steps].count("step") == LEAST_STEPS
     assert [row.phase for row in fast.steps].count("step") == 7
     assert fast.layer_times == []
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--within", "soon"], "'soon' is not a number of seconds above 0"),
-        (["--within", "0"], "is not a number of seconds above 0"),
-        (["--layer-steps", "0"], "is not a whole number of at least 1"),
-        (
-            ["--layer-steps", "2", "--compile"],
-            "`layer_steps` cannot time the layers of a compiled model",
-        ),
-    ],
-)
-def test_what_makes_no_sense_is_said_before_anything_runs(words: list[str], said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        parse_arguments("families", ["--batch", "2", *words])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import gzip
 import json
@@ -81,10 +80,7 @@ def test_the_record_has_its_keys_and_rows_have_the_records_fields(
     assert not list(tmp_path.glob(".*"))
     rows = [row for row in record.steps if row.phase in ("epoch", "test")]
     assert [(row.number, row.phase) for row in rows] == [
-        (0, "epoch"),
-        (0, "test"),
-        (1, "epoch"),
-        (1, "test"),
+        (number, phase) for number in (0, 1) for phase in ("epoch", "test")
     ]
     assert all(
         row.loss is not None and row.accuracy is not None and 0 <= row.accuracy <= 1 for row in rows
@@ -133,7 +129,7 @@ def test_a_seed_gives_the_same_losses_and_another_seed_others() -> None:
 def test_the_losses_are_those_of_a_plain_training_loop(tmp_path: Path) -> None:
     record, _ = run(tmp_path, annotate="record_function", seed=5)
     torch.manual_seed(5)
-    parts = Small().build(Options(batch_size=4), argparse.Namespace())
+    parts = Small().build(Options(batch_size=4), Small.Own())
     dataset: Any = parts.train_data
     expected = []
     # two steps of warm-up, then three measured ones from the beginning
@@ -181,7 +177,7 @@ def test_only_measured_steps_lie_in_the_torch_trace(tmp_path: Path) -> None:
 
 def test_the_mean_loss_weighs_a_short_last_batch_by_its_samples(tmp_path: Path) -> None:
     class Frozen(Small):
-        def build(self, options: Options, own: argparse.Namespace) -> Parts:
+        def build(self, options: Options, own: Any) -> Parts:
             parts = super().build(options, own)
             parts.optimizer.param_groups[0]["lr"] = 0.0
             return parts
@@ -205,7 +201,7 @@ def test_drawn_digits_can_be_learnt() -> None:
 
 def test_a_process_that_is_killed_leaves_a_failed_record(tmp_path: Path) -> None:
     class Looks(Small):
-        def build(self, options: Options, own: argparse.Namespace) -> Parts:
+        def build(self, options: Options, own: Any) -> Parts:
             self.found = json.loads((tmp_path / "record.json").read_text())
             return super().build(options, own)
 
@@ -217,7 +213,7 @@ def test_a_process_that_is_killed_leaves_a_failed_record(tmp_path: Path) -> None
 
 def test_a_loss_that_is_no_number_is_null_with_a_gap(tmp_path: Path) -> None:
     class Diverges(Small):
-        def build(self, options: Options, own: argparse.Namespace) -> Parts:
+        def build(self, options: Options, own: Any) -> Parts:
             parts = super().build(options, own)
             return dataclasses.replace(parts, loss=lambda out, target: out.sum() * float("nan"))
 
@@ -229,10 +225,8 @@ def test_a_loss_that_is_no_number_is_null_with_a_gap(tmp_path: Path) -> None:
 def test_a_cpu_run_says_why_it_has_no_device_memory_and_no_window(tmp_path: Path) -> None:
     record, _ = run(tmp_path, window="cuda")
     memory = {f"memory:{name}" for name in ("allocated", "reserved", "device_free", "device_total")}
-    assert ({gap.quantity for gap in record.gaps}, record.status) == (
-        {"window:cuda", *memory},
-        "ok",
-    )
+    assert {gap.quantity for gap in record.gaps} == {"window:cuda", *memory}
+    assert record.status == "ok"
     found = {(row.moment, row.quantity) for row in record.memory}
     assert {
         ("before", "host_resident"),
@@ -245,9 +239,9 @@ def test_memory_is_read_before_loading_after_loading_and_after_the_last_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
-    take, build, epochs = MemoryWatch.take, Small.build, loop.run_epochs
+    read, build, epochs = MemoryWatch.read, Small.build, loop.run_epochs
     monkeypatch.setattr(
-        MemoryWatch, "take", lambda self, moment: (happened.append(moment), take(self, moment))[1]
+        MemoryWatch, "read", lambda self, moment: (happened.append(moment), read(self, moment))[1]
     )
     monkeypatch.setattr(Small, "build", lambda *given: (happened.append("build"), build(*given))[1])
     monkeypatch.setattr(

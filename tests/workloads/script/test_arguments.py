@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.workloads.script.counting import PATIENCE, StepMarker
-from perfctl.workloads.script.options import is_script, parse, read_command
+from perfctl.workloads.script.options import Command, is_script, parse, read_command
 from perfctl.workloads.spec import SpecError
 
 
@@ -46,12 +46,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_a_command_is_read_as_python_would_read_it(words, kind, target, arguments, flags):
     command = read_command(words)
-    assert (command.kind, command.target, command.arguments, command.flags) == (
-        kind,
-        target,
-        arguments,
-        flags,
-    )
+    assert command == Command(kind, target, arguments, flags)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +62,7 @@ def test_a_command_is_read_as_python_would_read_it(words, kind, target, argument
         (["python", "-m", "torch.distributed.launch", "train.py"], "torchrun"),
         (["--step-marker", "often", "--", "train.py"], "got often"),
         (["--step-marker", "backward:X", "--", "train.py"], "got backward:X"),
-        (["--window", "torch", "--", "train.py"], "need each other"),
+        (["--window", "torch", "--", "train.py"], "needs `trace`"),
         (["--steps", "0", "--", "train.py"], "'0' is not a whole number of at least 1"),
         (["--under", "nsys", "--", "train.py"], "--under"),
         (["--under", '"nsys"', "--", "train.py"], "--under"),
@@ -115,18 +110,8 @@ def test_each_rank_has_files_of_its_own_and_the_first_the_plain_names():
 def test_a_rank_starts_itself_under_its_profiler_with_files_of_its_own():
     own = ["--record", "r.json", "--under", '["nsys", "--output=a b/report{rank}"]', "--steps", "2"]
     options = parse([*own, "--", "train.py", "{rank}"])
-    inner = (
-        sys.executable,
-        "-m",
-        "perfctl.workloads",
-        "--record",
-        "r.json",
-        "--steps",
-        "2",
-        "--",
-        "train.py",
-        "{rank}",
-    )
+    words = "-m perfctl.workloads --record r.json --steps 2 -- train.py {rank}"
+    inner = (sys.executable, *words.split())
     assert options.started_by_rank(0) == ("nsys", "--output=a b/report", *inner)
     assert options.started_by_rank(1) == ("nsys", "--output=a b/report.rank1", *inner)
 

@@ -4,13 +4,15 @@ so, and is not disturbed."""
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-from tests.forked import PERFCTL, Forks
+from tests.forked import Forks
 from tests.workloads import started
+from tests.workloads.script.ran import Ran, run_both
 
 torch = pytest.importorskip("torch")
 
@@ -105,65 +107,29 @@ SCRIPT_OF = {
     ),
 }
 OPTIONS = {
-    "backward marks": ("--step-marker", "backward"),
-    "profiles itself": ("--window", "torch", "--trace", "itself.json"),
-    "was profiling": ("--window", "torch", "--trace", "was.json"),
-    "no warm-up": ("--warmup", "0"),
-    "another optimizer": ("--step-marker", "optimizer:Adam"),
+    "backward marks": "--step-marker backward",
+    "profiles itself": "--window torch --trace itself.json",
+    "was profiling": "--window torch --trace was.json",
+    "no warm-up": "--warmup 0",
+    "another optimizer": "--step-marker optimizer:Adam",
 }
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-    record: dict[str, Any]
-    alone: tuple[int, str]
-
-
-class Scripts:
-    """Runs a script when its record is first asked for, by itself and under perfctl."""
-
-    def __init__(self, folder: Path, forks: Forks) -> None:
-        self._folder = folder
-        self._forks = forks
-        self._ended: dict[str, Ended] = {}
-
-    def __getitem__(self, name: str) -> Ended:
-        if name not in self._ended:
-            self._ended[name] = self._run(name)
-        return self._ended[name]
-
-    def _run(self, name: str) -> Ended:
-        script, record = self._folder / f"{name}.py", self._folder / f"{name}.json"
-        script.write_text(BEGIN + SCRIPT_OF[name])
-        words = ("--batch", "6", "--annotate", "record_function", "--steps", "2", "--warmup", "2")
-        words = (*words, *OPTIONS.get(name, ()), "--record", record.name, "--", script.name)
-        done = self._forks.run(self._folder, *PERFCTL, *words)
-        alone = self._forks.run(self._folder, script.name)
-        return Ended(*done, json.loads(record.read_text()), (alone.returncode, alone.stdout))
-
-
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Scripts:
-    return Scripts(tmp_path_factory.mktemp("edges"), forks)
+def ended(tmp_path_factory: pytest.TempPathFactory, forks: Forks) -> Callable[[str], Ran]:
+    folder = tmp_path_factory.mktemp("edges")
 
+    @cache
+    def ended(name: str) -> Ran:
+        options = f"--steps 2 {OPTIONS.get(name, '')}"
+        return run_both(forks, folder / f"{name}.py", BEGIN + SCRIPT_OF[name], options)
 
-def steps(run: Ended) -> list[int]:
-    return [row["number"] for row in run.record["steps"] if row["phase"] == "step"]
-
-
-def gaps(run: Ended) -> dict[str, str]:
-    return {
-        gap["quantity"]: gap["reason"]
-        for gap in run.record["gaps"]
-        if not gap["quantity"].startswith("memory")
-    }
+    return ended
 
 
 @pytest.mark.parametrize("name", SCRIPT_OF)
 def test_it_prints_and_ends_as_it_would_by_itself(ended, name):
-    assert (ended[name].code, ended[name].out) == ended[name].alone, ended[name].err
+    assert (ended(name).code, ended(name).out) == ended(name).alone, ended(name).err
 
 
 @pytest.mark.parametrize(
@@ -212,8 +178,8 @@ def test_it_prints_and_ends_as_it_would_by_itself(ended, name):
     ],
 )
 def test_the_record_says_how_far_it_came(ended, name, status, numbers, reason):
-    run = ended[name]
-    assert (run.record["status"], steps(run)) == (status, numbers)
+    run = ended(name)
+    assert (run.record["status"], run.steps) == (status, numbers)
     assert (
         run.record["reason"] is None if reason is None else run.record["reason"].startswith(reason)
     )
@@ -221,40 +187,42 @@ def test_the_record_says_how_far_it_came(ended, name, status, numbers, reason):
 
 
 def test_fewer_steps_than_requested_are_said_and_are_no_failure(ended):
-    assert gaps(ended["few steps"])["step"].startswith(
-        "few steps.py ended after 1 of 2 measured steps. Give it more data"
+    assert (
+        ended("few steps")
+        .gaps["step"]
+        .startswith("few steps.py ended after 1 of 2 measured steps. Give it more data")
     )
-    assert "perfctl: few steps.py ended after 1 of 2 measured steps" in ended["few steps"].err
+    assert "perfctl: few steps.py ended after 1 of 2 measured steps" in ended("few steps").err
     said = "profiles itself.py: the script runs torch.profiler itself, and two cannot run at once"
-    assert gaps(ended["profiles itself"])["step"].startswith(said)
+    assert ended("profiles itself").gaps["step"].startswith(said)
 
 
 def test_mode_and_marker_are_what_was_seen(ended):
-    assert (ended["infers"].record["mode"], ended["trains"].record["mode"]) == ("infer", "train")
-    assert ended["never steps"].record["mode"] is None
-    assert "batch_size" not in gaps(ended["trains"])
+    assert (ended("infers").record["mode"], ended("trains").record["mode"]) == ("infer", "train")
+    assert ended("never steps").record["mode"] is None
+    assert "batch_size" not in ended("trains").gaps
     names = ("infers", "trains", "backward marks")
-    said = [ended[name].record["environment"]["step_ends_with"] for name in names]
+    said = [ended(name).record["environment"]["step_ends_with"] for name in names]
     assert said == ["an outermost call of the model", "the optimizer's step", "a backward pass"]
 
 
 def test_precision_is_what_the_layers_computed_in(ended):
-    assert ended["trains"].record["precision"] == "fp32"
-    assert ended["half"].record["precision"] == "bf16"
-    assert ended["mixed"].record["precision"] is None
-    assert "fp32" in gaps(ended["mixed"])["precision"]
-    assert "fp64" in gaps(ended["mixed"])["precision"]
+    assert ended("trains").record["precision"] == "fp32"
+    assert ended("half").record["precision"] == "bf16"
+    assert ended("mixed").record["precision"] is None
+    assert "fp32" in ended("mixed").gaps["precision"]
+    assert "fp64" in ended("mixed").gaps["precision"]
 
 
 def test_compiled_functions_and_modules_are_regions_that_a_note_names(ended):
-    reasons = [gap for gap in ended["compiles"].record["gaps"] if gap["quantity"] == "layer ranges"]
+    reasons = [gap for gap in ended("compiles").record["gaps"] if gap["quantity"] == "layer ranges"]
     assert {gap["scope"] for gap in reasons} == {"loss_of", "second"}
 
 
 def test_shapes_are_of_one_whole_step(ended):
     for name in ("trains", "infers", "no warm-up"):
         forward = [
-            op for op in ended[name].record["ops"] if op["direction"] == "forward" and op["layer"]
+            op for op in ended(name).record["ops"] if op["direction"] == "forward" and op["layer"]
         ]
         assert [op["layer"] for op in forward] == ["model.0", "model.1", "model.2"]
         assert {op["calls"] for op in forward} == {1}
@@ -305,11 +273,6 @@ def test_a_script_that_stops_after_its_steps_exits_normally(
     line = "perfctl: stops.py stopped after 5 steps; --to-end runs on"
     assert (line in done.stderr.splitlines()) == stopped
     content = json.loads(record.read_text())
-    assert (
-        content["status"],
-        len([row for row in content["steps"] if row["phase"] == "step"]),
-    ) == (
-        "ok",
-        3,
-    )
+    assert content["status"] == "ok"
+    assert [row["number"] for row in content["steps"] if row["phase"] == "step"] == [0, 1, 2]
     assert content["environment"].get("stopped_after_steps") == ("5" if stopped else None)

@@ -70,9 +70,9 @@ def test_a_program_without_parameters_that_uses_a_gpu_is_measured_on_it(
     tmp_path: Path, forks: Forks, name: str
 ) -> None:
     (tmp_path / "known.py").write_text(BEGIN + SCRIPTS[name])
-    words = ("--batch", "8", "--annotate", "none", "--window", "cuda", "--steps", "1")
-    words = (*words, "--warmup", "1", *MARKERS[name], "--record", "record.json", "--", "known.py")
-    code, out, err = forks.run(tmp_path, *PERFCTL, *words)
+    words = "--batch 8 --annotate none --window cuda --steps 1 --warmup 1 --record record.json"
+    argv = (*PERFCTL, *words.split(), *MARKERS[name], "--", "known.py")
+    code, out, err = forks.run(tmp_path, *argv)
     assert code == 0, err
     lines = out.splitlines()
     assert lines.count("start") == lines.count("stop") == 1

@@ -9,11 +9,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from perfctl.workloads.run.clock import Backend, Clock  # noqa: E402
+from perfctl.workloads.run.clock import Clock  # noqa: E402
 from perfctl.workloads.script import phases  # noqa: E402
 from perfctl.workloads.script.graphs import GraphCaptures  # noqa: E402
 from perfctl.workloads.script.options import Command, ScriptOptions  # noqa: E402
 from perfctl.workloads.tracing.layers import Names  # noqa: E402
+from tests.workloads.autograd_truth import Seen  # noqa: E402
 
 
 class Graph:
@@ -30,19 +31,6 @@ class Graph:
         return "ended"
 
 
-class Kept(Backend):
-    """Ranges in the order in which they were opened and closed."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def push(self, name: str) -> None:
-        self.said.append(name)
-
-    def pop(self) -> None:
-        self.said.append("/")
-
-
 class Watched:
     def __init__(
         self, monkeypatch: pytest.MonkeyPatch, *, window: str = "cuda", annotate: str = "nvtx"
@@ -50,7 +38,7 @@ class Watched:
         monkeypatch.setattr(torch.cuda, "CUDAGraph", type("CUDAGraph", (Graph,), dict(vars(Graph))))
         self.started: list[int] = []
         monkeypatch.setattr(torch.cuda.profiler, "start", lambda: self.started.append(1))
-        self.ranges, self.is_open = Kept(), False
+        self.ranges, self.is_open = Seen(), False
         options = ScriptOptions(
             Command("script", "train.py", ()), (), window=window, annotate=annotate
         )
@@ -74,17 +62,17 @@ def test_a_capture_has_the_ranges_of_its_layers_and_nothing_else_has(
 ) -> None:
     watched = Watched(monkeypatch)
     watched.call()
-    assert watched.ranges.said == []
+    assert watched.ranges.events == []
     for _ in range(2):
         assert watched.graph.capture_begin(pool=3) == "begun 3"
         watched.call()
         assert watched.graph.capture_end() == "ended"
-    opened = [name for name in watched.ranges.said if name != "/"]
+    opened = [event for event in watched.ranges.events if event[0] == ">"]
     assert opened[: len(opened) // 2] == opened[len(opened) // 2 :], "both captures alike"
     assert [name.rpartition(".")[2] for name in opened[1:3]] == ["0:forward", "1:forward"]
-    assert watched.ranges.said.count("/") == len(opened)
+    assert watched.ranges.open == []
     watched.call()
-    assert len([name for name in watched.ranges.said if name != "/"]) == len(opened)
+    assert [event for event in watched.ranges.events if event[0] == ">"] == opened
     assert watched.started == [1], "nsys records from the first capture on"
 
 
@@ -93,10 +81,9 @@ def test_gradients_that_are_captured_have_ranges_too(monkeypatch: pytest.MonkeyP
     watched.graph.capture_begin()
     watched.model(torch.ones(2, 4)).sum().backward()
     watched.graph.capture_end()
-    assert any(
-        name.partition(":")[2] in ("backward", "grad_weight") for name in watched.ranges.said
-    )
-    assert watched.ranges.said.count("/") * 2 == len(watched.ranges.said)
+    directions = {name.partition(":")[2] for name in watched.ranges.count()}
+    assert directions & {"backward", "grad_weight"}
+    assert watched.ranges.open == []
 
 
 @pytest.mark.parametrize(("window", "session"), [("none", "7"), ("torch", "7"), ("cuda", None)])
@@ -119,7 +106,7 @@ def test_a_capture_that_cannot_begin_leaves_no_hooks(monkeypatch: pytest.MonkeyP
     with pytest.raises(RuntimeError, match="cannot be captured"):
         watched.graph.capture_begin()
     watched.call()
-    assert watched.ranges.said == []
+    assert watched.ranges.events == []
 
 
 def test_a_capture_in_the_window_has_the_window_s_own_ranges(
@@ -130,7 +117,7 @@ def test_a_capture_in_the_window_has_the_window_s_own_ranges(
     watched.graph.capture_begin()
     watched.call()
     watched.graph.capture_end()
-    assert (watched.ranges.said, watched.started) == ([], [])
+    assert (watched.ranges.events, watched.started) == ([], [])
 
 
 def test_afterwards_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -146,7 +133,7 @@ def test_afterwards_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_phase_that_is_captured_has_a_range_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """An event that is recorded during the capture is a node of the graph: its time cannot be
     asked for."""
-    ranges = Kept()
+    ranges = Seen()
     watched = phases.Phases(ranges, Clock())
     watched.begin("forward")
     monkeypatch.setattr(phases, "is_capturing", lambda: True)
@@ -154,5 +141,6 @@ def test_a_phase_that_is_captured_has_a_range_and_no_time(monkeypatch: pytest.Mo
     watched.end()
     monkeypatch.setattr(phases, "is_capturing", lambda: False)
     watched.end()
-    assert ranges.said == ["perfctl:phase:forward", "perfctl:phase:backward", "/", "/"]
+    forward, backward = "perfctl:phase:forward", "perfctl:phase:backward"
+    assert ranges.events == [f">{forward}", f">{backward}", f"<{backward}", f"<{forward}"]
     assert [row.phase for row in watched.rows()] == ["forward"]

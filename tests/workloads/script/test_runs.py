@@ -57,18 +57,10 @@ def under_nsys(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
     """Started as a sweep starts it: no agent stays behind, and nsys that could not start has
     another try."""
     nsys = (
-        "nsys",
-        "profile",
-        "--trace=nvtx,osrt",
-        "--sample=none",
-        "--cpuctxsw=none",
-        "--capture-range=nvtx",
-        f"--nvtx-capture={WINDOW}",
-        "--capture-range-end=stop",
-        "--wait=primary",
-        "--output=report",
+        "nsys profile --trace=nvtx,osrt --sample=none --cpuctxsw=none --capture-range=nvtx "
+        f"--nvtx-capture={WINDOW} --capture-range-end=stop --wait=primary --output=report"
     )
-    argv = (*nsys, sys.executable, *OWN, "--annotate", "nvtx", "--", *words(name))
+    argv = (*nsys.split(), sys.executable, *OWN, "--annotate", "nvtx", "--", *words(name))
     for _ in range(3):
         outcome = run(folder, *argv, environment={"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"})
         said = outcome.stderr.read_text()
@@ -76,15 +68,8 @@ def under_nsys(folder: Path, name: str) -> subprocess.CompletedProcess[str]:
             break
         clear()
     assert outcome.exit_code is not None
-    start(
-        folder,
-        "nsys",
-        "export",
-        "--type=sqlite",
-        "--quiet=true",
-        "--output=report.sqlite",
-        "report.nsys-rep",
-    )
+    export = "nsys export --type=sqlite --quiet=true --output=report.sqlite report.nsys-rep"
+    start(folder, *export.split())
     return subprocess.CompletedProcess(argv, outcome.exit_code, outcome.stdout.read_text(), said)
 
 

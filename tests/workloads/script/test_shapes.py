@@ -66,17 +66,9 @@ def test_the_layers_are_those_of_most_measured_steps_and_the_others_are_named(
     tmp_path, forks: Forks, case: str, recorded: set[int], steps: str, reasons: list[str]
 ) -> None:
     (tmp_path / "script.py").write_text(SCRIPT)
-    options = (
-        "--steps",
-        str(STEPS),
-        "--warmup",
-        str(WARMUP),
-        "--annotate",
-        "record_function",
-        "--record",
-        "r.json",
-    )
-    done = forks.run(tmp_path, *PERFCTL, *options, "--", "script.py", *map(str, SIZES[case]))
+    options = f"--steps {STEPS} --warmup {WARMUP} --annotate record_function --record r.json --"
+    argv = (*PERFCTL, *options.split(), "script.py", *map(str, SIZES[case]))
+    done = forks.run(tmp_path, *argv)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "r.json").read_text())
     ops = [op for op in found["ops"] if op["op"] == "aten.addmm" and op["direction"] == "forward"]

@@ -3,15 +3,14 @@ never disturbed."""
 
 from __future__ import annotations
 
-import json
 import threading
-from typing import Any, NamedTuple
 
 import pytest
 
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
 from perfctl.workloads.script.counting import IDLE_AFTER, Lead
-from tests.forked import PERFCTL, Forks
+from tests.forked import Forks
+from tests.workloads.script.ran import Ran, run_both
 
 torch = pytest.importorskip("torch")
 
@@ -69,39 +68,16 @@ SCRIPT_OF = {
 }
 
 
-class Ended(NamedTuple):
-    code: int
-    out: str
-    err: str
-    record: dict[str, Any]
-    alone: tuple[int, str]
-
-    @property
-    def steps(self) -> int:
-        return sum(row["phase"] == "step" for row in self.record["steps"])
-
-    def gap(self, quantity: str) -> str:
-        return next(gap["reason"] for gap in self.record["gaps"] if gap["quantity"] == quantity)
-
-
 @pytest.fixture(scope="module", params=SCRIPT_OF)
 def named(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, forks: Forks
-) -> tuple[str, Ended]:
-    folder = tmp_path_factory.mktemp("threads")
-    (folder / "script.py").write_text(BEGIN + SCRIPT_OF[request.param])
-    words = (
-        "--batch 6 --annotate record_function --steps 3 --warmup 2 --window torch --trace t.json "
-        "--record r.json"
-    )
-    done = forks.run(folder, *PERFCTL, *words.split(), "--", "script.py")
-    alone = forks.run(folder, "script.py")
-    return request.param, Ended(
-        *done, json.loads((folder / "r.json").read_text()), (alone.returncode, alone.stdout)
-    )
+) -> tuple[str, Ran]:
+    script = tmp_path_factory.mktemp("threads") / "script.py"
+    options = "--steps 3 --window torch --trace t.json"
+    return request.param, run_both(forks, script, BEGIN + SCRIPT_OF[request.param], options)
 
 
-def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[str, Ended]) -> None:
+def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[str, Ran]) -> None:
     name, run = named
     assert (run.code, run.out) == run.alone, run.err
     assert "Traceback" not in run.err
@@ -111,7 +87,7 @@ def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[s
         assert run.record["reason"] == f"perfctl stopped watching {said}"
         return
     assert run.record["status"] == ("partial" if name.endswith("3") else "ok"), run.record["reason"]
-    assert run.steps == 3
+    assert run.steps == [0, 1, 2]
     assert run.record["mode"] == (
         "train"
         if run.record["environment"]["step_ends_with"] == "the optimizer's step"
@@ -121,7 +97,7 @@ def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[s
         assert run.record["reason"] == "script.py ended with exit code 3"
 
 
-def test_what_other_threads_did_meanwhile_is_said(named: tuple[str, Ended]) -> None:
+def test_what_other_threads_did_meanwhile_is_said(named: tuple[str, Ran]) -> None:
     name, run = named
     stated = {
         row["name"]: row["value"]
@@ -129,13 +105,13 @@ def test_what_other_threads_did_meanwhile_is_said(named: tuple[str, Ended]) -> N
         if row["name"] not in (CPU_WAIT, CPU_OTHERS)
     }
     if name == "a pool":
-        assert "models were also called in other threads" in run.gap("layer_call")
+        assert "models were also called in other threads" in run.gaps["layer_call"]
         # the two threads wait for each other before each call: a step of one has one or two calls
         # of the other
         assert 6 < stated["samples_per_step"] <= 3 * 6
         assert stated["samples_per_step"] == 6 * stated["batches_per_step"]
     elif name == "replicas":
-        assert "another thread runs its forward (as in DataParallel)" in run.gap("layer shapes")
+        assert "another thread runs its forward (as in DataParallel)" in run.gaps["layer shapes"]
         assert stated == {}
     else:
         assert stated == {}

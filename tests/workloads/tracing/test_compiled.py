@@ -71,15 +71,15 @@ def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps() ->
     with Annotator(seen, names=names):
         [torch.compile(model, backend="eager")][0](torch.ones(1, 2))  # a call without a name
     assert list(seen.count()) == ["Sequential:forward"]
-    assert names.known(model[0]) == "Sequential.0"
+    assert names.name_of(model[0]) == "Sequential.0"
 
 
 def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own() -> None:
     parallel = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
     holds, names = Made(lambda self, x: x, parallel=parallel, module=nn.Linear(2, 2)), Names()
     root = names.find(holds, None)
-    assert names.known(holds.parallel.module[0]) == f"{root}.parallel.0"
-    assert names.known(holds.module) == f"{root}.module"
+    assert names.name_of(holds.parallel.module[0]) == f"{root}.parallel.0"
+    assert names.name_of(holds.module) == f"{root}.module"
 
 
 def test_a_name_that_profilers_would_change_is_written_so_that_none_does() -> None:
@@ -88,7 +88,7 @@ def test_a_name_that_profilers_would_change_is_written_so_that_none_does() -> No
         Names(),
     )
     root = names.find(odd, None)
-    assert [names.known(module) for module in odd.values()] == [
+    assert [names.name_of(module) for module in odd.values()] == [
         f"{root}.grU+00F6U+00DFe U+0022xU+0022U+000A",
         f"{root}.c:d@[e]",
     ]
