@@ -20,7 +20,7 @@ from perfctl.orchestrator.launch.images.run import PYTHON, Image
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.base import Tool
-from perfctl.orchestrator.launch.profilers.nsys import Nsys, knows_graph_nodes
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.replay import RECORDERS
 from perfctl.orchestrator.launch.sweep.request import Profiler
 
@@ -125,7 +125,10 @@ def _why(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
 def main(name: str, device: str) -> None:
     """Print what this image lacks for the profiler ``name``."""
     missing = lacking(RECORDERS[name](), device)
-    answer = {"missing": [asdict(tool) for tool in missing], "graph_nodes": knows_graph_nodes()}
+    answer = {
+        "missing": [asdict(tool) for tool in missing],
+        "graph_nodes": nsys.knows("--cuda-graph-trace"),
+    }
     print(json.dumps(answer | {"in": str(run.inside())}))
 
 

@@ -20,7 +20,8 @@ from perfctl.orchestrator.launch.images.run import PYTHON, image
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import places
 from perfctl.orchestrator.launch.profilers.ncu import STEPS, Ncu
-from perfctl.orchestrator.launch.profilers.replay import RECORDERS, Recorder, Replay
+from perfctl.orchestrator.launch.profilers.outcome import ToolProfiler
+from perfctl.orchestrator.launch.profilers.replay import RECORDERS, Replay
 from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
@@ -304,7 +305,7 @@ def _check_files(weights: str, data_dir: Path | None) -> None:
 
 def profiler_named(
     name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
-) -> Recorder:
+) -> ToolProfiler:
     """Return a profiler by its name, which is one of ``known``. Raises UsageError for another."""
     if name not in known:
         raise UsageError(f"invalid value '{name}' for `profiler`", f"Choose {', '.join(known)}")

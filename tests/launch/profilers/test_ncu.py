@@ -409,7 +409,8 @@ def test_the_expression_for_inner_layers_finds_them_and_not_their_neighbours(
 @pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
 def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
     layers = ("conv2", "a[0]", "x@y,z", "m/n*+", "b\\c", "[q]", "é", "a b", "$x", "(y|z)")
-    options = [word for layer in layers for word in ncu.range_options((layer,))]
+    ranges = [name for layer in layers for name in ncu.includes(layer)]
+    options = ncu.repeat_option("--nvtx-include", ranges)
     argv = ["ncu", "--nvtx", *options, "--metrics", "smsp__inst_executed.sum", "true"]
     said = subprocess.run(
         argv,

@@ -65,7 +65,8 @@ class Judging(Exporting):
     """One whose verdict is that of perfctl's own profilers."""
 
     def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        return outcome.verdict_of(request, outcomes[0], None, "")
+        failure = outcome.program_failure(request, outcomes[0])
+        return Verdict("failed", failure) if failure else Verdict("ok", None)
 
 
 def asked(
