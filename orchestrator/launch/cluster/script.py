@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from typing import Any
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site
 from perfctl.orchestrator.launch.images import run
+from perfctl.version import __version__
 
 SLOW_WRITERS = ("nsys", "ncu", "dlprof")
 """Profilers that need minutes to write a large report."""
@@ -99,16 +102,32 @@ class _AsIs(str):
     """Text that is already shell code."""
 
 
-def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """Return the text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees
-    (folders to bind into an image). Raises UsageError for values that a job script cannot contain,
-    and for a template that fails to render."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What job scripts must know beside their plan and the site."""
+
+    device: str = "cpu"
+    """cuda or cpu, which the nodes have."""
+    folders: tuple[Path, ...] = ()
+    """Folders that tasks in an image must see."""
+    outputs: tuple[Path, Path] | None = None
+    """Store and page that the gather job of sweeps and ingests writes; None for other arrays."""
+    version: str = __version__
+    cwd: Path = field(default_factory=Path.cwd)
+    python: str = sys.executable
+    """Interpreter that runs perfctl outside of images."""
+
+
+def array_script(plan: Plan, site: Site, setting: Setting) -> str:
+    """Return the text of array.sbatch. Raises UsageError for values that a job script cannot
+    contain, and for a template that fails to render."""
     tools = [task.arguments[0] for task in plan.tasks]
     stop_before = seconds_to_stop_before(site.stop_before, site.time, tools)
-    site_lines, unset = _site_directives(site, str(facts["device"]))
+    site_lines, unset = _site_directives(site, setting.device)
     job_lines = _array_directives(plan, site, stop_before)
+    start = _start(site, plan, setting.cwd, setting.folders, setting.device == "cuda", '"$TMPDIR"')
     context = {
-        **_shared(plan, site, facts),
+        **_shared(plan, site, setting),
         **_calls(plan, grace(stop_before)),
         "modules": _lines("`module`", site.module),
         "tasks": plan.tasks,
@@ -120,29 +139,21 @@ def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
         "after": _lines("`after`", site.after),
         "dcgm_pause": bool(site.dcgm_pause),
         "stop_before": stop_before,
-        "start": _start(
-            site,
-            plan,
-            facts,
-            facts["sees"],
-            gpu=facts["device"] == "cuda",
-            tmpdir='"$TMPDIR"',
-            srun=site.srun,
-        ),
+        "start": _AsIs(f"{'srun_step ' if site.srun else ''}{start}"),
     }
     return render_template(site.template, "slurm.sh.j2", context)
 
 
-def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """Return the text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store
-    and page of sweeps and ingests."""
-    gather, sees = _wrapped(("slurm", "gather", str(plan.folder))), facts.get("sees", ())
-    if "store" in facts:
-        into = ("--store", str(facts["store"]), "--page", str(facts["page"]))
-        gather = _AsIs(f"{gather} \\\n    {_wrapped(into)}")
-        sees = (facts["store"].parent, facts["page"].parent)
+def gather_script(plan: Plan, site: Site, setting: Setting) -> str:
+    """Return the text of gather.sbatch. Raises UsageError like ``array_script``."""
+    gather, folders = _wrapped(("slurm", "gather", str(plan.folder))), setting.folders
+    if setting.outputs is not None:
+        store, page = setting.outputs
+        options = _wrapped(("--store", str(store), "--page", str(page)))
+        gather = _AsIs(f"{gather} \\\n    {options}")
+        folders = (store.parent, page.parent)
     context = {
-        **_shared(plan, site, facts),
+        **_shared(plan, site, setting),
         "modules": _lines("`module`", _gather_modules(site)),
         "directives": [
             *_job_options("gather-", plan, "gather.log"),
@@ -158,30 +169,30 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
         ],
         "gather": gather,
         "finish": _wrapped(plan.finish),
-        "start": _start(site, plan, facts, sees, gpu=False, tmpdir='"${TMPDIR:-/tmp}"'),
+        "start": _start(site, plan, setting.cwd, folders, False, '"${TMPDIR:-/tmp}"'),
     }
     return render_template(site.gather_template, "slurm_gather.sh.j2", context)
 
 
-def functions(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """Return the text of job.sh, the shell functions of both scripts. ``facts`` as for
-    ``array_script``."""
-    return render_template(None, "job_functions.sh.j2", _shared(plan, site, facts))
+def functions(plan: Plan, site: Site, setting: Setting) -> str:
+    """Return the text of job.sh, the shell functions of both scripts."""
+    return render_template(None, "job_functions.sh.j2", _shared(plan, site, setting))
 
 
-def ingest_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of array.sbatch of an array of ingests. ``facts`` and errors as for
-    ``array_script``, plus options (words)."""
+def ingest_script(plan: Plan, site: Site, setting: Setting, options: Sequence[str]) -> str:
+    """Return the text of array.sbatch of an array of ingests. ``options``: words of each. Raises
+    UsageError like ``array_script``."""
+    job_lines = _array_directives(plan, site, 60)
     context = {
-        **_shared(plan, site, facts),
+        **_shared(plan, site, setting),
         "modules": _lines("`module`", site.module),
         "tasks": plan.tasks,
         "directives": [
-            *(one for one in _array_directives(plan, site, 60) if not one.startswith("--signal")),
+            *(line for line in job_lines if not line.startswith("--signal")),
             *_site_directives(site, "cpu")[0],
         ],
         "before": _lines("`before`", site.before),
-        "options": facts["options"],
+        "options": options,
     }
     return render_template(None, "slurm_ingest.sh.j2", context)
 
@@ -194,21 +205,23 @@ def _gather_modules(site: Site) -> tuple[str, ...]:
     return tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
 
 
-def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
-    folder, cwd = plan.folder, Path(facts["cwd"])
+def _shared(plan: Plan, site: Site, setting: Setting) -> dict[str, Any]:
+    folder, cwd = plan.folder, setting.cwd
+    # Of an image python3, as for everything else there: perfctl itself need not be on its PATH.
+    python = setting.python if site.image is None else run.PYTHON
     return {
-        "version": _AsIs(facts["version"]),
+        "version": _AsIs(setting.version),
         "workload": plan.workload,
         "command": plan.command,
         "title": _title(plan, site),
-        "gathers": _gathers(plan, facts),
+        "gathers": _gathers(plan, setting),
         "folder": one_line("the folder", str(folder)),
         "shown": shlex.quote(
             str(folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder)
         ),
         "functions": str(plan.functions),
         "cwd": one_line("the working folder", str(cwd)),
-        "perfctl": facts["perfctl"],
+        "perfctl": shlex.split(site.perfctl) if site.perfctl else [python, "-m", "perfctl"],
         "module_purge": site.module_purge is not False,
         "srun": bool(site.srun),
         "image": site.image,
@@ -223,20 +236,18 @@ def _title(plan: Plan, site: Site) -> str:
     inside = f", in {Path(site.image).name}" if site.image else ""
     if len(runs) < count:
         return f"{plan.workload} in {count} {'part' if count == 1 else 'parts'}{inside}"
-    profilers = " and ".join(dict.fromkeys(one.profiler for one in runs))
-    batches = ", ".join(map(str, dict.fromkeys(one.batch_size for one in runs)))
+    profilers = " and ".join(dict.fromkeys(run.profiler for run in runs))
+    batches = ", ".join(map(str, dict.fromkeys(run.batch_size for run in runs)))
     return f"{profilers} on {plan.workload} at batch {batches}{inside}"
 
 
-def _gathers(plan: Plan, facts: Mapping[str, Any]) -> str:
+def _gathers(plan: Plan, setting: Setting) -> str:
     """Return what the gather job does, in one line."""
-    if "store" not in facts:
+    if setting.outputs is None:
         ends = f", and ends with perfctl {shlex.join(plan.finish)}" if plan.finish else ""
         return f"gather.sbatch names what is missing{ends}"
-    return (
-        f"gather.sbatch brings all runs into {facts['store']} and {facts['page']}; so does perfctl "
-        "slurm gather"
-    )
+    store, page = setting.outputs
+    return f"gather.sbatch brings all runs into {store} and {page}; so does perfctl slurm gather"
 
 
 def _wrapped(words: Iterable[str], indent: int = 4) -> _AsIs:
@@ -261,15 +272,13 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
             for task in plan.tasks
         ]
         return {"choices": choices, "sweeps": False, "several": {}, "call": '"${arguments[@]}"'}
-    calls = {
-        one.profiler: _sweep_call(task.arguments, grace_s)
-        for one, task in zip(runs, plan.tasks, strict=True)
-    }
+    pairs = list(zip(runs, plan.tasks, strict=True))
+    calls = {run.profiler: _sweep_call(task.arguments, grace_s) for run, task in pairs}
     is_one = len(calls) == 1
     choices = [
-        f"{task.number}) {'' if is_one else f'profiler={shlex.quote(one.profiler)} '}"
-        f"batch={one.batch_size} ;;"
-        for one, task in zip(runs, plan.tasks, strict=True)
+        f"{task.number}) {'' if is_one else f'profiler={shlex.quote(run.profiler)} '}"
+        f"batch={run.batch_size} ;;"
+        for run, task in pairs
     ]
     several = {} if is_one else calls
     return {
@@ -360,25 +369,16 @@ def _options(**values: object) -> list[str]:
 
 
 def _start(
-    site: Site,
-    plan: Plan,
-    facts: Mapping[str, Any],
-    sees: Iterable[Path],
-    *,
-    gpu: bool,
-    tmpdir: str,
-    srun: bool | None = None,
+    site: Site, plan: Plan, cwd: Path, folders: Iterable[Path], has_gpu: bool, tmpdir: str
 ) -> _AsIs:
-    """Return the words before perfctl on a node: a job step, and the container that perfctl and the
-    profiler run in."""
-    step = "srun_step " if srun else ""
+    """Return the words before perfctl on a node: the container that perfctl and the profiler run
+    in."""
     if site.image is None:
-        return _AsIs(step)
-    cwd = Path(facts["cwd"])
-    folders = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in sees)))
+        return _AsIs("")
+    own = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in folders)))
     lines = [
-        f'{step}"$container" exec' + (" --nv" if gpu else "") + " --cleanenv",
-        *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*folders, *(site.bind or ())))),
+        f'"$container" exec{" --nv" if has_gpu else ""} --cleanenv',
+        *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*own, *(site.bind or ())))),
         f"--bind {tmpdir} --pwd {shlex.quote(str(cwd))}",
         '"$image"',
         "",

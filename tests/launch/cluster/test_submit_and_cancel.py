@@ -13,7 +13,7 @@ from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
 from perfctl.orchestrator.launch.cluster.status import TaskState
-from tests.launch.cluster.test_slurm_script import FACTS, plan
+from tests.launch.cluster.test_slurm_script import SETTING, plan
 
 
 @pytest.fixture
@@ -45,8 +45,8 @@ def rendered(folder: Path, template: str | None = None) -> Plan:
     made = plan(folder / "slurm-x")
     made.folder.mkdir()
     site = Site(template=template)
-    made.array.write_text(array_script(made, site, FACTS))
-    made.gather.write_text(gather_script(made, site, FACTS))
+    made.array.write_text(array_script(made, site, SETTING))
+    made.gather.write_text(gather_script(made, site, SETTING))
     made.write()
     return made
 
