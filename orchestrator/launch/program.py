@@ -43,7 +43,7 @@ class Program:
     batch_env: str | None = None
     """Environment variable that is also set to the batch size."""
 
-    def at(self, batch_size: int) -> tuple[str, ...]:
+    def words_at(self, batch_size: int) -> tuple[str, ...]:
         """The words at one batch size."""
         return tuple(word.replace(BATCH, str(batch_size)) for word in self.words)
 

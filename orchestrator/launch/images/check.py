@@ -94,10 +94,10 @@ def _run(image: Image, words: tuple[str, ...]) -> str:
         ) from error
     if code == 0 and out:
         return out[-1]
-    raise ToolMissing(*_why(image, code, lines))
+    raise ToolMissing(*_explain_failure(image, code, lines))
 
 
-def _why(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
+def _explain_failure(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
     """(message, remedy) from the lines of the runtime's or Python's stderr."""
     said = next(
         (line for line in lines if line.startswith("FATAL:")),

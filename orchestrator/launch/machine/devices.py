@@ -149,7 +149,7 @@ def _listed(path: Path) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """A GPU with the cores near it, or a set of cores. One run at a time uses it."""
 
     label: str
@@ -188,7 +188,7 @@ def kind_of(text: str) -> str:
     return kind
 
 
-def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
+def places(text: str, root: Path = Path("/")) -> tuple[Placement, ...]:
     """The places that ``text`` names. Raises UsageError when this machine lacks one of them. GPU
     numbers index CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of nvidia-smi."""
     pieces = tuple(piece.strip() for piece in text.split(","))
@@ -200,7 +200,7 @@ def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
     # as nvidia-smi; CUDA would number GPUs by speed
     order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     return tuple(
-        Place(
+        Placement(
             f"GPU {piece}",
             {VISIBLE: entry, "CUDA_DEVICE_ORDER": order},
             near,
@@ -211,17 +211,17 @@ def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
     )
 
 
-def first_gpu() -> Place | None:
+def first_gpu() -> Placement | None:
     """The GPU that a program uses by default; None when nvidia-smi lists none."""
     gpus, visible = list_gpus(), visible_entries(os.environ.get(VISIBLE))
     if not gpus or visible == ():
         return None
     entry = visible[0] if visible else gpus[0].number
-    return Place(f"GPU {entry}", {}, None, (_lock_name(entry, gpus),))
+    return Placement(f"GPU {entry}", {}, None, (_lock_name(entry, gpus),))
 
 
 @contextmanager
-def hold(reserved: Iterable[Place], folder: Path | None = None) -> Iterator[None]:
+def hold(reserved: Iterable[Placement], folder: Path | None = None) -> Iterator[None]:
     """Lock these places. Raises UsageError when another perfctl holds one of them: of any user for
     a GPU, of this user for cores. The kernel releases the locks when the process ends, however
     it ends."""
@@ -282,9 +282,9 @@ def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
     return folder
 
 
-def _core_sets(pieces: tuple[str, ...]) -> tuple[Place, ...]:
+def _core_sets(pieces: tuple[str, ...]) -> tuple[Placement, ...]:
     allowed = os.sched_getaffinity(0)
-    made: list[Place] = []
+    made: list[Placement] = []
     used: set[int] = set()
     for piece in pieces:
         cores = read_cores(piece.removeprefix("cpu:").replace("+", ","))
@@ -299,7 +299,7 @@ def _core_sets(pieces: tuple[str, ...]) -> tuple[Place, ...]:
             )
         used |= cores
         locks = tuple(f"core-{core}" for core in sorted(cores))
-        made.append(Place(f"cores {format_cores(cores)}", {}, cores, locks, len(pieces) - 1))
+        made.append(Placement(f"cores {format_cores(cores)}", {}, cores, locks, len(pieces) - 1))
     return tuple(made)
 
 

@@ -151,12 +151,12 @@ def program_failure(
     is_unnamed = reason is None and request.interpreter not in message
     if is_unnamed and message.startswith("Executable not found in "):
         message = f"{message} ({request.interpreter})"  # nsys 2023
-    ending = (exit_codes or {}).get(code or 0)
-    if request.program is not None and reason and not ending and (code or 0) <= 128:
+    by_tool = (exit_codes or {}).get(code or 0)
+    if request.program is not None and reason and not by_tool and (code or 0) <= 128:
         # names the script and how it ended
         return f"{sentence(reason)} See {outcome.stderr.name}"
     detail = f": {message}" if message else " without a message"
-    failure = sentence(f"the program {ending or _describe_ending(code)}{detail}")
+    failure = sentence(f"the program {by_tool or _describe_ending(code)}{detail}")
     return f"{failure} See {outcome.stderr.name}"
 
 

@@ -45,7 +45,7 @@ class Budget:
         self._began = self.clock()
 
     @property
-    def left(self) -> float | None:
+    def remaining_s(self) -> float | None:
         """Seconds left; None without a limit."""
         return None if self.seconds is None else self.seconds - (self.clock() - self._began)
 
@@ -65,7 +65,7 @@ class Budget:
 
     def allows(self, flops: float) -> bool:
         """Whether a point is expected to end within the budget."""
-        return self.left is None or self.left > (self.expected(flops) or 0.0)
+        return self.remaining_s is None or self.remaining_s > (self.expected(flops) or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ def run(
             break
         request = replace(request_of(point), again=(point.model, point.batch) in again)
         # a slow point cannot exceed the budget; loading torch alone takes seconds
-        if budget.left is not None:
-            most = max(budget.left, 20.0)
+        if budget.remaining_s is not None:
+            most = max(budget.remaining_s, 20.0)
             request = replace(request, timeout=min(most, request.timeout or most))
         result = sweeps.run(request, listener)[0]
         results.append((point, result))

@@ -152,7 +152,7 @@ def _find_program(
     return program
 
 
-def _word(field: str) -> str:
+def _flag(field: str) -> str:
     """The option of ``python -m perfctl.workloads`` for a field."""
     return f"--{field.replace('_', '-')}"
 
@@ -161,7 +161,7 @@ def _workload_arguments(
     asked: SweepOptions, device: str, program: Program | None
 ) -> tuple[str, ...]:
     names = (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN))
-    words = as_words({"--device": device, **{_word(name): getattr(asked, name) for name in names}})
+    words = as_words({"--device": device, **{_flag(name): getattr(asked, name) for name in names}})
     if program and program.variant:
         words += (f"--variant={program.variant}",)  # one word, for it may begin with a dash
     return words
@@ -203,7 +203,7 @@ def _unknown(workload: str, words: Sequence[str]) -> UsageError:
             problem_text, "Put your own script after --: -- python train.py --batch-size {batch}"
         )
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))
-    options = {_word(option.name): f"`{option.name}`" for option in options_of(SweepOptions)}
+    options = {_flag(option.name): f"`{option.name}`" for option in options_of(SweepOptions)}
     options |= {word: word for word in own}
     near = [
         options[name]

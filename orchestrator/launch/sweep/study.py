@@ -268,7 +268,7 @@ def _fill(text: str, values: Mapping[str, Any]) -> str:
         raise UsageError(f"'{text}': {error} is neither an option nor a variable") from error
 
 
-def _words(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+def _split_options(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words of options, without those whose value is not given."""
     words: list[str] = []
     for piece in re.split(r"\s+(?=--)", text.strip()):
@@ -309,7 +309,7 @@ def _sweep(
             filled = _fill(value, values) if isinstance(value, str) else value
             sweep_options[name] = int(filled) if name in ("steps", "warmup") else filled
     device, _, also = str(sweep_options.get("device") or "auto").partition(":")
-    arguments = () if has_program else _words(entry.get("arguments", ""), values)
+    arguments = () if has_program else _split_options(entry.get("arguments", ""), values)
     if also == "compile":
         arguments = (*arguments, "--compile")
     elif also or entry.get("device"):

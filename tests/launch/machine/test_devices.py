@@ -16,7 +16,12 @@ import pytest
 
 from perfctl.orchestrator.errors import Interrupted, UsageError
 from perfctl.orchestrator.launch.machine import devices, tools
-from perfctl.orchestrator.launch.machine.devices import Place, format_cores, read_cores, split_cores
+from perfctl.orchestrator.launch.machine.devices import (
+    Placement,
+    format_cores,
+    read_cores,
+    split_cores,
+)
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import parallel, sweep
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult
@@ -128,11 +133,11 @@ def test_core_lists_are_read_and_written_the_same() -> None:
 def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(
     tmp_path: Path,
 ) -> None:
-    place = Place("GPU 0", locks=("gpu-0",))
+    place = Placement("GPU 0", locks=("gpu-0",))
     program = (
         "import sys, time; from pathlib import Path; from "
-        "perfctl.orchestrator.launch.machine.devices import Place, hold\n"
-        f"with hold([Place('GPU 0', locks=('gpu-0',))], Path({str(tmp_path)!r})):\n"
+        "perfctl.orchestrator.launch.machine.devices import Placement, hold\n"
+        f"with hold([Placement('GPU 0', locks=('gpu-0',))], Path({str(tmp_path)!r})):\n"
         "    print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
@@ -148,7 +153,7 @@ def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(
 
 
 PLACES = tuple(
-    Place(f"place {number}", {"CUDA_VISIBLE_DEVICES": str(number)}, frozenset({core}), beside=1)
+    Placement(f"place {number}", {"CUDA_VISIBLE_DEVICES": str(number)}, frozenset({core}), beside=1)
     for number, core in enumerate((*ALLOWED, *ALLOWED)[:2])
 )
 
@@ -219,7 +224,7 @@ def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
 
 
 def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path: Path) -> None:
-    def work(item: int, place: Place, post: parallel.Post) -> int:
+    def work(item: int, place: Placement, post: parallel.Post) -> int:
         def fail() -> None:
             raise ValueError("the store is full")
 
@@ -227,5 +232,5 @@ def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path: Path) -
         return item
 
     with pytest.raises(ValueError, match="the store is full"):
-        parallel.run((1, 2, 3), (Place("a"), Place("b")), work)
+        parallel.run((1, 2, 3), (Placement("a"), Placement("b")), work)
     assert run._asked == []
