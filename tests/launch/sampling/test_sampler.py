@@ -24,8 +24,8 @@ from perfctl.orchestrator.launch.sampling.sampler import (
     NvmlMissing,
     Sampling,
     SmiLog,
-    command,
-    words,
+    describe_reasons,
+    smi_command,
 )
 from tests.launch.fake_nvml import FakeNvml
 from tests.launch.programs import wait_until
@@ -96,7 +96,7 @@ def test_nvml_gives_every_quantity_in_base_units() -> None:
         3 * MIB,
         0.8,
     )
-    assert (words(0), words(0x1), words(0x8000 | 0x40)) == ("none", "idle", "hw_thermal+0x8000")
+    assert tuple(map(describe_reasons, (0, 1, 0x8040))) == ("none", "idle", "hw_thermal+0x8000")
 
 
 def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero() -> None:
@@ -258,7 +258,7 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
 
 
 def test_the_command_of_nvidia_smi() -> None:
-    assert command("/usr/bin/nvidia-smi", 0.05, "2") == (
+    assert smi_command("/usr/bin/nvidia-smi", 0.05, "2") == (
         "/usr/bin/nvidia-smi",
         (
             "--query-gpu=timestamp,index,name,utilization.gpu,memory.used,memory.total,power.draw,"
