@@ -26,6 +26,14 @@ time.sleep(float(sys.argv[1]))
 """Ignores every polite signal, and leaves a daemon: double fork, own session, no descriptors."""
 
 
+def write_program(path: Path, lines: str, shell: str = "/bin/bash") -> Path:
+    """Write an executable of these shell lines, and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{shell}\n{lines}\n")
+    path.chmod(0o755)
+    return path
+
+
 def run(folder: Path, *argv: str, processes=None, environment=None, **options) -> Outcome:
     command = Command(
         argv, "profile", {**(environment or {}), **(processes.environment if processes else {})}

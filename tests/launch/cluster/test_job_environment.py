@@ -17,6 +17,7 @@ from perfctl.orchestrator.launch.cluster.script import (
     seconds_to_stop_before,
 )
 from tests.launch.cluster.test_slurm_script import SETTING, directives, plan, run, script
+from tests.launch.programs import write_program
 
 CUDA = (
     *("gcc/12", "cuda/12.4", "devel/CUDA/12.1", "cudnn/9", "nvhpc/24.5", "apptainer"),
@@ -26,11 +27,6 @@ CUDA = (
 
 def modules(text: str) -> list[str]:
     return [line.split()[2] for line in text.splitlines() if line.startswith("module load")]
-
-
-def program(path: Path, lines: str) -> None:
-    path.write_text(f"#!/bin/bash\n{lines}\n")
-    path.chmod(0o755)
 
 
 def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for_no_gpu() -> None:
@@ -76,7 +72,9 @@ def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell
 
 def test_srun_gives_the_step_the_cores_of_the_job(tmp_path: Path) -> None:
     """Since Slurm 22.05 srun no longer takes them over: the profiler would run on one core."""
-    program(tmp_path / "srun", 'echo "srun $*"; while [[ $1 == --* ]]; do shift; done; exec "$@"')
+    write_program(
+        tmp_path / "srun", 'echo "srun $*"; while [[ $1 == --* ]]; do shift; done; exec "$@"'
+    )
     path = script(tmp_path, "true", srun=True, cpus=8)
     for variables, cores in (
         ({"SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "64"}, 8),
@@ -93,7 +91,7 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
     """The stand-in drops the environment as --cleanenv does, and gives what is set for images."""
     scratch = tmp_path / "scratch space"
     scratch.mkdir()
-    program(
+    write_program(
         tmp_path / "apptainer",
         'printf "%s\\n" "$@" >"$SHOWN/words"; env | sed -n "s/^APPTAINERENV_//p" | sort '
         '>"$SHOWN/inside"; env | grep "^[A-Z]*_BIND=" >"$SHOWN/bound"',

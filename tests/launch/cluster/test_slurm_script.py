@@ -30,6 +30,7 @@ from perfctl.orchestrator.launch.cluster.script import (
     functions,
     gather_script,
 )
+from tests.launch.programs import write_program
 
 HOME = Path("/home/ada/study")
 OUTPUTS = (Path("perfctl.db"), Path("perfctl-report.html"))
@@ -257,8 +258,7 @@ def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path)
     assert (tmp_path / "task-0.state").read_text().endswith("ended with exit code 143\n")
 
 
-SRUN = """#!/bin/bash
-trap 'kill -KILL "$step"; exit 137' TERM  # as srun 22.05 does
+SRUN = """trap 'kill -KILL "$step"; exit 137' TERM  # as srun 22.05 does
 while [[ $1 == --* ]]; do shift; done
 "$@" & step=$!
 wait "$step"
@@ -270,8 +270,7 @@ wait "$step"
 def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_run(
     tmp_path: Path, number: str, srun: bool
 ) -> None:
-    (tmp_path / "srun").write_text(SRUN)
-    (tmp_path / "srun").chmod(0o755)
+    write_program(tmp_path / "srun", SRUN)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     waits = 'trap "echo told; exit 143" TERM; touch ready; while :; do sleep 0.05; done'
     path = script(tmp_path, f"bash -c '{waits}' x", "cuda", after=("echo resumed",), srun=srun)

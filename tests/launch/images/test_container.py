@@ -25,6 +25,7 @@ from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, reject_placement
 from perfctl.orchestrator.launch.sweep.plan import program_words
+from tests.launch.programs import write_program
 from tests.launch.small_profiler import asked
 
 SIF = Image("/images/x.sif", "apptainer", ("/data:/mnt:ro",), gpu=True)
@@ -36,10 +37,8 @@ def runtimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
 
     def put(*names: str) -> None:
         folder = tmp_path / "path"
-        folder.mkdir(exist_ok=True)
         for name in names:
-            (folder / name).write_text("#!/bin/sh\necho version 3.9\n")
-            (folder / name).chmod(0o755)
+            write_program(folder / name, "echo version 3.9")
         monkeypatch.setenv("PATH", str(folder))
 
     return put
@@ -313,28 +312,9 @@ def test_render_writes_the_definition_once_and_says_how_to_build_it(
     assert "has no extra" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--bind", "/tmp"], "need an image"),
-        (["--image", "nope.sif"], "does not exist"),
-        (["--devices", "0,1", "--device", "cpu"], "do not agree"),
-        (["--devices", "cpu:0", "--no-store"], "exclude each other"),
-        (["--devices", "x"], "expected GPU numbers"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_in_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    said: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(["torch", "-b", "4", *words]) == 2
-    err = capsys.readouterr().err
-    assert said in err and len(err.splitlines()) == 1
+def test_an_image_that_is_not_there_and_one_for_an_estimate_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"`image`: .*nope.sif does not exist"):
+        image(str(tmp_path / "nope.sif"))
     with pytest.raises(UsageError, match="does not accept `devices`, `image`"):
         reject_placement(SweepOptions(bind=("/data",)), "an estimate")
     reject_placement(SweepOptions(), "an estimate")
-    assert list(tmp_path.iterdir()) == []

@@ -25,6 +25,7 @@ from perfctl.orchestrator.launch.machine.devices import (
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import parallel, sweep
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult
+from tests.launch.programs import write_program
 from tests.launch.small_profiler import WRITES, asked
 
 ALLOWED = sorted(os.sched_getaffinity(0))
@@ -39,11 +40,8 @@ SAYS_WHERE = (
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four pretend GPUs, two near cores 0-3 and 8-11 each other's hardware threads, two near the
     rest; a pretend /sys."""
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
     lines = "".join(f"{n}, GPU-{n * 11}abc, 00000000:{n}5:00.0\\n" for n in range(4))
-    program.write_text(f"#!/bin/sh\nprintf '{lines}'\n")
-    program.chmod(0o755)
+    program = write_program(tmp_path / "bin" / "nvidia-smi", f"printf '{lines}'")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.delenv(devices.VISIBLE, raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
@@ -69,11 +67,8 @@ def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it
     assert {place.environment["CUDA_DEVICE_ORDER"] for place in made} == {"PCI_BUS_ID"}
     # GPUs 0 and 1 share 4 physical cores of two threads: two physical cores each; GPU 2 has its
     # four to itself.
-    assert [format_cores(place.cores or ()) for place in made] == [
-        "0-1,8-9",
-        "2-3,10-11",
-        "4-7,12-15",
-    ]
+    cores = [format_cores(place.cores or ()) for place in made]
+    assert cores == ["0-1,8-9", "2-3,10-11", "4-7,12-15"]
     assert made[0].facts() == {"place": "GPU 0", "cores": "0-1,8-9", "runs_beside": "2"}
     with pytest.raises(UsageError, match="GPU 4 does not exist; there are 4"):
         devices.places("0,4", gpus)
@@ -170,12 +165,8 @@ def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order
         threads.add(threading.current_thread())
 
     results = sweep.run(request, Listener(finished=finished))
-    assert [(result.batch_size, result.status) for result in results] == [
-        (16, "ok"),
-        (32, "ok"),
-        (64, "ok"),
-    ]
-    assert sorted(told) == [(16, "ok"), (32, "ok"), (64, "ok")]
+    assert [(result.batch_size, result.status) for result in results] == sorted(told)
+    assert sorted(told) == [(batch, "ok") for batch in (16, 32, 64)]
     assert threads == {threading.main_thread()}
     for batch in (16, 32, 64):
         folder = request.folder / f"b{batch}"

@@ -246,13 +246,6 @@ def test_a_cpu_has_nothing_to_count(make_request):
         Ncu().commands(make_request("cpu"))
 
 
-def test_what_is_missing_is_named_one_by_one(monkeypatch):
-    monkeypatch.setattr(tools, "find", lambda program: None)
-    monkeypatch.setattr(tools, "has_gpu_driver", lambda: False)
-    monkeypatch.setattr(tools, "has_package", lambda name: False)
-    assert [tool.name for tool in Ncu().missing()] == ["ncu", "an NVIDIA driver", "torch"]
-
-
 NO_KERNELS = "==WARNING== No kernels were profiled.\n"
 RETURNED = "==ERROR== The application returned an error code (3).\n"
 

@@ -17,6 +17,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.program import Program
+from tests.launch.programs import write_program
 
 
 def make_database(path: Path, *tables: str) -> None:
@@ -279,9 +280,7 @@ def importer(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
     program.touch()
     if script:
         host = folder / "nsight-systems/host-linux-x64"
-        host.mkdir(parents=True)
-        (host / "QdstrmImporter").write_text(f"#!/bin/sh\n{script}\n")
-        (host / "QdstrmImporter").chmod(0o755)
+        write_program(host / "QdstrmImporter", script)
         (program.parent.parent / "host-linux-x64").symlink_to("../../nsight-systems/host-linux-x64")
     (folder / "bin").mkdir()
     (folder / "bin" / "nsys").symlink_to(program)
@@ -409,14 +408,6 @@ def test_no_report_is_failed_with_the_cause_that_was_left_or_said(
     if left:
         (request.paths.part / left).write_bytes(b"x")
     assert_judged(request, (make_outcome(**said),), "failed", *says)
-
-
-def test_it_says_how_to_get_nsys_and_what_works_without(monkeypatch):
-    monkeypatch.setattr(tools, "find", lambda program: None)
-    monkeypatch.setattr(tools, "has_package", lambda name: True)
-    (tool,) = Nsys().missing()
-    assert tool.name == "nsys"
-    assert "perfctl torch" in tool.instead
 
 
 def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_path, make_request):

@@ -9,7 +9,6 @@ import os
 
 import pytest
 
-from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
@@ -101,11 +100,6 @@ def test_the_time_limit_is_the_reason_when_it_was_reached(make_request, make_out
         verdict.reason
         == "the time limit was reached after 7 s. Allow more time, or run fewer steps"
     )
-
-
-def test_it_needs_torch_alone(monkeypatch):
-    monkeypatch.setattr(tools, "has_package", lambda name: name != "torch")
-    assert [tool.name for tool in TorchProfiler().missing()] == ["torch"]
 
 
 def test_the_workload_runs_alone(make_request):

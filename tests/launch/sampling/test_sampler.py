@@ -28,7 +28,7 @@ from perfctl.orchestrator.launch.sampling.sampler import (
     smi_command,
 )
 from tests.launch.fake_nvml import FakeNvml
-from tests.launch.programs import wait_until
+from tests.launch.programs import wait_until, write_program
 
 MIB = 2**20
 FULL = {
@@ -214,17 +214,15 @@ def test_readings_of_gpus_stand_beside_those_of_the_host(
 def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
-        "#!/bin/bash\n"
+    write_program(
+        tmp_path / "nvidia-smi",
         'echo "timestamp, index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], '
         'power.draw [W], temperature.gpu, clocks.current.sm [MHz], clocks.current.memory [MHz]"\n'
         "for i in 0 1 2 3 4 5 6 7 8 9; do\n"
         'echo "2024/11/23 12:23:2$i.500, 3, NVIDIA A40, 80 %, 100 MiB, 2000 MiB, 99.50 W, 50, 1200 '
         'MHz, 7250 MHz"\n'
-        "sleep 0.1; done; exec sleep 60\n"
+        "sleep 0.1; done; exec sleep 60",
     )
-    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def missing(visible: str | None) -> Nvml:
