@@ -75,7 +75,7 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
     and has the module to run. ``prefix``: words before the interpreter, for one inside an image,
     which must have this ``version`` of perfctl."""
     module = program.name if program.words[0] == "-m" else ""
-    python = program.python
+    python, remedy = program.python, f"Put another interpreter before {program.name}"
     interpreter = _ask(python, program.flags, module, prefix)
     if prefix and interpreter.perfctl != version:
         raise ToolMissing(
@@ -87,7 +87,7 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
         raise ToolMissing(
             f"{python} is Python {_dotted(interpreter.python)}: layers are marked in Python "
             f"{_dotted(OLDEST_PYTHON)} and later",
-            f"Put another interpreter before {program.name}",
+            remedy,
         )
     if interpreter.torch is None:
         raise ToolMissing(
@@ -99,7 +99,7 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
         raise ToolMissing(
             f"{python} has torch {interpreter.torch}: layers are marked in torch "
             f"{_dotted(OLDEST_TORCH)} and later",
-            f"Put another interpreter before {program.name}",
+            remedy,
         )
     if not interpreter.module:
         raise UsageError(

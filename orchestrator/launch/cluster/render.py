@@ -73,8 +73,8 @@ def render_sweeps(
         sweep_task(number, SweepRuns(*pair, repeat=first.repeat), commands[pair[0]].words(pair[1]))
         for number, pair in enumerate(pairs)
     )
-    workload, out = first.workload, first.out.absolute()
-    folder = out / f"slurm-{file_name(workload)}-{_digest(out, pairs)}"
+    workload, runs_folder = first.workload, first.out.absolute()
+    folder = runs_folder / f"slurm-{file_name(workload)}-{_digest(runs_folder, pairs)}"
     plan = Plan(folder, workload, tasks, first.command_line, first.host)
     setting = script.Setting(device, tuple(folders), outputs)
     parents = tuple(path.parent for path in outputs)
@@ -113,9 +113,9 @@ def render_parts(
     return Rendered(plan, _texts(plan, site, setting), (out,))
 
 
-def _digest(out: Path, tasks: object) -> str:
+def _digest(folder: Path, tasks: object) -> str:
     """Return what tells arrays of different tasks apart."""
-    return hashlib.sha256(f"{out}\n{tasks}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return hashlib.sha256(f"{folder}\n{tasks}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
 def _texts(plan: Plan, site: Site, setting: script.Setting) -> dict[Path, str]:

@@ -75,21 +75,23 @@ def minutes(text: str) -> int:
     return days * 1440 + hours * 60 + mins + (seconds > 0)
 
 
-def seconds_to_stop_before(asked: int | None, time: str | None, profilers: Iterable[str]) -> int:
+def seconds_to_stop_before(
+    stop_before: int | None, time: str | None, profilers: Iterable[str]
+) -> int:
     """Return the seconds before the time limit ``time`` at which the profiler is asked to stop; by
     default what the slowest of ``profilers`` needs to write, and at most a quarter of the limit.
 
-    Raises UsageError when ``asked`` is not shorter than the limit: the scheduler would stop each
-    task at its start.
+    Raises UsageError if ``stop_before`` is not shorter than the limit: the scheduler would stop
+    each task at its start.
     """
     limit = None if time is None or not re.match(r"\d", time) else minutes(time) * 60
-    if asked is None:
+    if stop_before is None:
         usual = STOP_BEFORE_S if set(profilers) & set(SLOW_WRITERS) else STOP_BEFORE_QUICK_S
         return usual if limit is None else max(min(usual, limit // 4), _SHORTEST_S)
-    if limit is not None and asked >= limit:
-        said = f"`stop_before`: {asked} s is not shorter than the time limit of {limit} s"
-        raise UsageError(said, "Use a longer `time`, or a smaller `stop_before`")
-    return asked
+    if limit is not None and stop_before >= limit:
+        problem = f"`stop_before`: {stop_before} s is not shorter than the time limit of {limit} s"
+        raise UsageError(problem, "Use a longer `time`, or a smaller `stop_before`")
+    return stop_before
 
 
 def grace(stop_before_s: int) -> int:
@@ -292,10 +294,10 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
 def _sweep_call(arguments: Sequence[str], grace_s: int) -> list[str]:
     """Return the lines of a task's call, with $batch for its batch size, and what only its job
     script knows."""
-    at = arguments.index("--batches")
-    program = arguments[at + 3 :]  # after the batch size and --no-store
+    index = arguments.index("--batches")
+    program = arguments[index + 3 :]  # after the batch size and --no-store
     return [
-        _wrapped(arguments[:at]),
+        _wrapped(arguments[:index]),
         f'--batches "$batch" --no-store --scratch "$TMPDIR" --grace {grace_s}',
         *([_wrapped(program)] if program else []),
     ]
@@ -306,10 +308,10 @@ def _explained(lines: Iterable[str], width: int = 34, **values: object) -> list[
     than #.)"""
     explained = []
     for line in lines:
-        why = _WHY.get(line.partition("=")[0].removeprefix("--").replace("-", "_"))
+        comment = _WHY.get(line.partition("=")[0].removeprefix("--").replace("-", "_"))
         if line.startswith("--gres=") and line != "--gres=gpu:1":
-            why = "GPUs of one task"
-        explained.append(f"{line:<{width}}  # {why.format_map(values)}" if why else line)
+            comment = "GPUs of one task"
+        explained.append(f"{line:<{width}}  # {comment.format_map(values)}" if comment else line)
     return explained
 
 
@@ -327,8 +329,8 @@ def _site_directives(site: Site, device: str) -> tuple[list[str], list[str]]:
         cpus_per_task=site.cpus,
     )
     own = [line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)]
-    named = {line.partition("=")[0] for line in (*set_lines, *own)}
-    unset = [line for line in _options(**_EXAMPLES) if line.partition("=")[0] not in named]
+    names = {line.partition("=")[0] for line in (*set_lines, *own)}
+    unset = [line for line in _options(**_EXAMPLES) if line.partition("=")[0] not in names]
     flags = [
         *(("--exclusive",) if site.exclusive else ()),
         *(("--disable-dcgm",) if site.disable_dcgm else ()),
@@ -350,8 +352,8 @@ def _job_options(kind: str, plan: Plan, log: str, **array: str) -> list[str]:
     """The output's path is absolute, because jobs may start anywhere; % is doubled, because sbatch
     expands it."""
     output = str(plan.folder).replace("%", "%%") + f"/{log}"
-    named = _options(job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output)
-    return [*named, "--open-mode=append", "--requeue"]
+    options = _options(job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output)
+    return [*options, "--open-mode=append", "--requeue"]
 
 
 def _options(**values: object) -> list[str]:
@@ -362,8 +364,8 @@ def _options(**values: object) -> list[str]:
             continue
         text = one_line(f"`{name}`", str(value))
         if "\\" in text:  # sbatch 22.05 drops it, quoted or not
-            said = f"`{name}`: sbatch cannot read a backslash, but {text} contains one"
-            raise UsageError(said, "Choose another name")
+            problem = f"`{name}`: sbatch cannot read a backslash, but {text} contains one"
+            raise UsageError(problem, "Choose another name")
         lines.append(f"--{name.replace('_', '-')}={shlex.quote(text)}")
     return lines
 
@@ -386,10 +388,10 @@ def _start(
     return _AsIs(" \\\n    ".join(lines))
 
 
-def one_line(what: str, text: str, remedy: str = "Choose another name") -> str:
+def one_line(name: str, text: str, remedy: str = "Choose another name") -> str:
     """Return ``text``. Raises UsageError if it has a line break or another control character."""
     if _CONTROL.search(text):
-        raise UsageError(f"{what} contains a line break or control character: {text!r}", remedy)
+        raise UsageError(f"{name} contains a line break or control character: {text!r}", remedy)
     return text
 
 
@@ -397,9 +399,9 @@ def _lines(field: str, lines: Iterable[str] | None) -> list[str]:
     return [one_line(field, line) for line in lines or ()]
 
 
-def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> str:
-    """Return the rendered template ``own``, or perfctl's template ``name``. Raises UsageError if it
-    cannot be rendered."""
+def render_template(path: str | None, name: str, context: Mapping[str, Any]) -> str:
+    """Return the rendered template ``path``, or perfctl's template ``name``. Raises UsageError if
+    it cannot be rendered."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateError
 
     environment = Environment(  # noqa: S701  shell, not HTML: see the docstring above  # nosec B701
@@ -416,15 +418,15 @@ def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> s
         "asis": _AsIs,
     }
     try:
-        source = Path(own).read_text(encoding="utf-8") if own else _source(name)
+        source = Path(path).read_text(encoding="utf-8") if path else _source(name)
         return environment.from_string(source).render(context)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{own}: cannot be read ({error})", "Use another `template`") from error
+        raise UsageError(f"{path}: cannot be read ({error})", "Use another `template`") from error
     except TemplateError as error:
         line = getattr(error, "lineno", None)
-        place = f"{own or name}{f', line {line}' if line else ''}"
+        location = f"{path or name}{f', line {line}' if line else ''}"
         raise UsageError(
-            f"{place}: {error}", f"Compare perfctl's own template, templates/{name}"
+            f"{location}: {error}", f"Compare perfctl's own template, templates/{name}"
         ) from error
 
 

@@ -86,27 +86,27 @@ class Choice:
     """False when ncu should have been asked and did not answer: the portable list stands in."""
 
 
-def check_metrics(asked: str) -> None:
-    """Raises UsageError unless ``asked`` is a set or a list of well-formed names."""
-    if not all(re.fullmatch(r"[A-Za-z0-9_.:]+", name) for name in asked.split(",")):
+def check_metrics(metrics: str) -> None:
+    """Raises UsageError unless ``metrics`` is a set or a list of well-formed names."""
+    if not all(re.fullmatch(r"[A-Za-z0-9_.:]+", name) for name in metrics.split(",")):
         remedy = (
             f"Use {' or '.join(SETS)}, or names printed by ncu --query-metrics, separated by commas"
         )
-        raise UsageError(f"`metrics`: {asked!r} is not a list of metric names", remedy)
+        raise UsageError(f"`metrics`: {metrics!r} is not a list of metric names", remedy)
 
 
-def choose(asked: str, visible: str | None = None, within: tuple[str, ...] = ()) -> Choice:
-    """The counters for ``asked``: a set's name, or names separated by commas. Raises UsageError
+def choose(metrics: str, visible: str | None = None, within: tuple[str, ...] = ()) -> Choice:
+    """The counters for ``metrics``: a set's name, or names separated by commas. Raises UsageError
     like ``check_metrics``.
 
     ``visible``: the program's CUDA_VISIBLE_DEVICES, None where it is not set; ``within``: the words
     that run a command in the image where ncu will run.
     """
-    check_metrics(asked)
-    if asked == "fadd":
+    check_metrics(metrics)
+    if metrics == "fadd":
         return Choice((FADD,), "--metrics fadd selected only the counter of the MNIST study")
-    if asked != "flops":
-        return Choice(tuple(asked.split(",")), "set by the user")
+    if metrics != "flops":
+        return Choice(tuple(metrics.split(",")), "set by the user")
     entries = devices.visible_entries(visible)
     return _flops_of(entries[0] if entries else None, within)
 
@@ -149,12 +149,12 @@ def flops(metrics: frozenset[str]) -> tuple[str, ...]:
     )
     available = {f"{name}.sum" for name in metrics}
     tensor = [TENSOR] if TENSOR in available or not pipes else [f"{name}.sum" for name in pipes]
-    others = (*packed, *_tensor_paths(metrics), *memory, _CONSTANT_MOVES)
+    optional = (*packed, *_tensor_paths(metrics), *memory, _CONSTANT_MOVES)
     return (
         *(name for name in CORE if name in _ALWAYS | available),
         *tensor,
         *(name for name in TRAFFIC if name in available),
-        *(f"{name}.sum" for name in others if f"{name}.sum" in available),
+        *(f"{name}.sum" for name in optional if f"{name}.sum" in available),
     )
 
 

@@ -130,25 +130,23 @@ _FILTERS = (
 """Options of ncu that leave launches out of its report."""
 
 
-def kernel_filter(asked: str | None) -> str:
-    """The value of --kernel-name: every kernel but those of COMMUNICATION, and of the rest those
-    ``asked`` for, by name or by ``regex:EXPRESSION``. ncu reads Perl expressions and searches in
-    the name (2022.3 to 2024.1).
-    Raises UsageError for the name of a communication kernel."""
+def kernel_filter(kernel_name: str | None) -> str:
+    """Return the value of --kernel-name: every kernel but those of COMMUNICATION, and of the others
+    the ones with ``kernel_name`` (a name, or ``regex:EXPRESSION``). ncu reads Perl expressions and
+    searches in the name (2022.3 to 2024.1). Raises UsageError for the name of a communication
+    kernel."""
     without = f"(?!.*(?i:{COMMUNICATION}))"
-    if asked is None:
+    if kernel_name is None:
         return f"{_REGEX}^{without}"
-    if asked.startswith(_REGEX):
-        return f"{_REGEX}^{without}(?=.*(?:{asked.removeprefix(_REGEX)}))"
-    if re.search(COMMUNICATION, asked, re.IGNORECASE):
-        problem = (
-            f"`kernel_name`: {asked} waits for other GPUs, so its replay on one GPU would never end"
-        )
+    if kernel_name.startswith(_REGEX):
+        return f"{_REGEX}^{without}(?=.*(?:{kernel_name.removeprefix(_REGEX)}))"
+    if re.search(COMMUNICATION, kernel_name, re.IGNORECASE):
         raise UsageError(
-            problem,
+            f"`kernel_name`: {kernel_name} waits for other GPUs, so its replay on one GPU would "
+            "never end",
             "Time it with perfctl nsys, or use `replay_mode` range to measure the capture range",
         )
-    return asked
+    return kernel_name
 
 
 def find_filters(argv: Sequence[str]) -> tuple[str, ...]:
@@ -190,11 +188,11 @@ def includes(layer: str) -> tuple[str, ...]:
     much. Raises UsageError like ``check_ranges``.
     """
     check_ranges(layer)
-    own = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)
+    exact = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)
     pattern = re.sub(
-        r"[^A-Za-z0-9_-]+", lambda found: "[.]" if found.group() == "." else ".+", layer
+        r"[^A-Za-z0-9_-]+", lambda match: "[.]" if match.group() == "." else ".+", layer
     )
-    return (*own, f"{_REGEX}(.+[.])?{pattern}([.].+)?:({'|'.join(DIRECTIONS)})/")
+    return (*exact, f"{_REGEX}(.+[.])?{pattern}([.].+)?:({'|'.join(DIRECTIONS)})/")
 
 
 def escaped(name: str) -> str:
@@ -351,14 +349,14 @@ class Ncu(ToolProfiler):
         check_metrics(self.metrics)
         for layer in self.layers:
             check_ranges(layer)
-        words = {
+        choices_of = {
             "clock_control": ("base", "none", "boost"),
             "cache_control": ("all", "none"),
             "replay_mode": REPLAY_MODES,
             "graph_profiling": (None, "node", "graph"),
             "launches": ("all", "distinct"),
         }
-        for field, choices in words.items():
+        for field, choices in choices_of.items():
             if (value := getattr(self, field)) not in choices:
                 raise UsageError(
                     f"`{field}` must be {' or '.join(filter(None, choices))}, got {value}"
@@ -444,9 +442,14 @@ class Ncu(ToolProfiler):
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
         table = as_table(report, request.paths.report(".csv"))
         python = request.interpreter if request.annotator is None else sys.executable
-        others = (python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
+        rank_tables = (
+            python,
+            "-m",
+            "perfctl.orchestrator.launch.profilers.rank_tables",
+            str(report),
+        )
         # Other locales group digits, ambiguously on the raw page (2022.3).
-        exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
+        exported = (table, rank_tables) if request.has_ranks and self.all_ranks else (table,)
         first = Command(
             argv,
             "profile",
@@ -532,5 +535,7 @@ def _error(outcome: Outcome) -> str | None:
         for log in (outcome.stdout, outcome.stderr)
         for line in evidence.find_lines(log, rb"==ERROR== ")
     ]
-    words = (line.partition("==ERROR== ")[2] for line in lines)
-    return next((line for line in words if "application returned an error code" not in line), None)
+    messages = (line.partition("==ERROR== ")[2] for line in lines)
+    return next(
+        (line for line in messages if "application returned an error code" not in line), None
+    )

@@ -150,12 +150,12 @@ def _is_nsys(process: Path) -> bool:
     """Whether it is an nsys that records, or may: not a zombie, and not one that only reads
     a report."""
     try:
-        name, stat, words = (
+        name, stat, argv = (
             (process / file).read_text(errors="replace") for file in ("comm", "stat", "cmdline")
         )
     except OSError:
         return False
-    reads = not {"stats", "export", "analyze", "--version"}.isdisjoint(words.split("\0")[1:2])
+    reads = not {"stats", "export", "analyze", "--version"}.isdisjoint(argv.split("\0")[1:2])
     return name.startswith("nsys") and stat.rpartition(")")[2].split()[0] != "Z" and not reads
 
 

@@ -265,8 +265,8 @@ class SmiLog:
     def _copy(self) -> None:
         assert self._process.stdout is not None
         # kept if perfctl is killed
-        with self._process.stdout as said, self._path.open("wb", buffering=0) as file:
-            for number, line in enumerate(said):
+        with self._process.stdout as output, self._path.open("wb", buffering=0) as file:
+            for number, line in enumerate(output):
                 if number == 1:  # the first is the header
                     self.first_ns = time.monotonic_ns()
                 file.write(line)
@@ -438,13 +438,13 @@ def _rounds(
     count, rows, cost, flushed = 0, 0, 0.0, time.monotonic()
     due = time.monotonic() + every_s
     while not ended.wait(max(due - time.monotonic(), 0.0)):
-        before, at = time.thread_time(), time.monotonic_ns()
+        before, at_ns = time.thread_time(), time.monotonic_ns()
         host = load.read()
         if host is not None:
-            writer.writerow((at, *[""] * len(GpuReading._fields), f"{host[0]:.4f}", host[1]))
+            writer.writerow((at_ns, *[""] * len(GpuReading._fields), f"{host[0]:.4f}", host[1]))
             rows += 1
         for reading in gpus.read(load.pids) if gpus is not None else ():
-            writer.writerow((at, *("" if value is None else value for value in reading), "", ""))
+            writer.writerow((at_ns, *("" if value is None else value for value in reading), "", ""))
             rows += 1
         count += 1
         now = time.monotonic()

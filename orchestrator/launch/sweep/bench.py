@@ -92,7 +92,7 @@ def run(
     Raises UsageError when another perfctl measures the same point, Interrupted after a signal.
     """
     results: list[tuple[Point, RunResult]] = []
-    left: list[Point] = []
+    unmeasured: list[Point] = []
     waiting: list[Point] = []
     for point in points:
         request = request_of(point)
@@ -108,7 +108,7 @@ def run(
             waiting.append(point)
     for index, point in enumerate(waiting):
         if not budget.allows(point.flops):
-            left += waiting[index:]
+            unmeasured += waiting[index:]
             break
         request = replace(request_of(point), again=(point.model, point.batch) in again)
         # a slow point cannot exceed the budget; loading torch alone takes seconds
@@ -119,9 +119,9 @@ def run(
         results.append((point, result))
         if result.duration_ns is not None and result.status == "ok":
             budget.learn(point.flops, result.duration_ns / 1e9)
-        elif [(made.status, made.reason) for _, made in results[-_HOPELESS:]] == [
+        elif [(earlier.status, earlier.reason) for _, earlier in results[-_HOPELESS:]] == [
             ("failed", result.reason)
         ] * _HOPELESS:
-            left += waiting[index + 1 :]
+            unmeasured += waiting[index + 1 :]
             break
-    return Done(tuple(results), tuple(left))
+    return Done(tuple(results), tuple(unmeasured))

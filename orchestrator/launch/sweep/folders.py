@@ -175,9 +175,9 @@ def lock_sweep(folder: Path, batch: int | None = None) -> Iterator[None]:
     Raises UsageError when another perfctl holds it. Different batch sizes can be locked at the
     same time."""
 
-    def busy(what: str) -> UsageError:
+    def busy(work: str) -> UsageError:
         return UsageError(
-            f"another perfctl is running {what} in {folder}",
+            f"another perfctl is running {work} in {folder}",
             "Wait until it ends, or choose another folder for `out`",
         )
 

@@ -48,17 +48,17 @@ def run(
     errors: list[BaseException] = []
     calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
-    def serve(place: Placement) -> None:
+    def serve(placement: Placement) -> None:
         """Work on the next item until none is left, or a signal or an error stops everything."""
-        if place.cores:
-            os.sched_setaffinity(0, place.cores)  # of this thread alone, and of what it starts
+        if placement.cores:
+            os.sched_setaffinity(0, placement.cores)  # of this thread alone, and of what it starts
         while not signals:
             try:
                 number, item = waiting.popleft()
             except IndexError:
                 return
             try:
-                results[number] = work(item, place, calls.put)
+                results[number] = work(item, placement, calls.put)
             except BaseException as error:  # raised again below, in the calling thread
                 errors.append(error)
                 signals.append(signal.SIGTERM)
