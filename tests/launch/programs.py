@@ -34,6 +34,12 @@ def write_program(path: Path, lines: str, shell: str = "/bin/bash") -> Path:
     return path
 
 
+def workload_words(part: Path, annotate: str, window: str) -> tuple[str, ...]:
+    """The command of the workload in a run of ``make_request``."""
+    words = f"/opt/python -m perfctl.workloads mnist_cnn --batch 16 --record {part}/workload.json"
+    return (*words.split(), "--annotate", annotate, "--window", window, "--steps", "2")
+
+
 def run(folder: Path, *argv: str, processes=None, environment=None, **options) -> Outcome:
     command = Command(
         argv, "profile", {**(environment or {}), **(processes.environment if processes else {})}

@@ -188,7 +188,7 @@ def cancel(plan: Plan) -> Cancelled:
     stopping = [
         job
         for job in jobs
-        if job.state == "RUNNING" and job.task in tasks and _profiles(plan, tasks[job.task])
+        if job.state == "RUNNING" and job.task in tasks and is_profiling(plan, tasks[job.task])
     ]
     others_jobs = [job for job in jobs if job not in stopping]
     if others_jobs:
@@ -199,10 +199,10 @@ def cancel(plan: Plan) -> Cancelled:
     return Cancelled(plan.folder, len(others_jobs) - gathers, len(stopping), gathers)
 
 
-def _profiles(plan: Plan, task: Task) -> bool:
+def is_profiling(plan: Plan, task: Task) -> bool:
     """Return whether its profiler was started, and not asked to stop yet."""
-    events = _events(plan, task)
-    return bool(_stages(plan, task)) and bool(events) and "started on" in events[-1]
+    last_event = "".join(_events(plan, task)[-1:])
+    return bool(_stages(plan, task)) and "started on" in last_event
 
 
 def _stages(plan: Plan, task: Task) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from perfctl.orchestrator.errors import sentence
 from perfctl.orchestrator.launch.machine import tools
@@ -104,12 +104,11 @@ def has_all_steps(request: SweepRequest) -> bool:
     records = [read_json(path) or {} for path in files]
     if request.program is None:
         return [record.get("status") for record in records] == ["ok"]
-    return bool(records) and all(map(_has_steps, records))
-
-
-def _has_steps(record: Mapping[str, Any]) -> bool:
-    done = sum(row.get("phase") == "step" for row in record.get("steps", ()))
-    return bool(done >= record.get("options", {}).get("steps", 1))
+    return bool(records) and all(
+        sum(row.get("phase") == "step" for row in record.get("steps", ()))
+        >= record.get("options", {}).get("steps", 1)
+        for record in records
+    )
 
 
 def program_failure(

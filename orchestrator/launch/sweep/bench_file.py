@@ -189,7 +189,10 @@ def design(bench: Bench) -> Design:
     points: list[Point] = []
     skipped: dict[str, Skipped] = {}
     done: set[str] = set()
-    for spec in _specs(bench):
+    # one network of each family in turn, so that a bench that stops early has some of each
+    columns = (_of_family(family, values, bench) for family, values in bench.families.items())
+    specs = (spec for row in zip_longest(*columns) for spec in row if spec is not None)
+    for spec in specs:
         try:
             planned = plan(spec)
         except SpecError as error:
@@ -223,12 +226,6 @@ def share(points: tuple[Point, ...], number: int, parts: int) -> tuple[Point, ..
     models = list(dict.fromkeys(point.model for point in points))
     chosen = set(models[number - 1 :: parts])
     return tuple(point for point in points if point.model in chosen)
-
-
-def _specs(bench: Bench) -> Iterator[str]:
-    """One network of each family in turn, so that a bench that stops early has some of each."""
-    each = (_of_family(family, values, bench) for family, values in bench.families.items())
-    yield from (spec for specs in zip_longest(*each) for spec in specs if spec is not None)
 
 
 def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Iterator[str]:

@@ -11,6 +11,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+from tests.launch.programs import workload_words
 
 
 def test_simple_mode(make_request):
@@ -25,20 +26,7 @@ def test_simple_mode(make_request):
         f"--output_path={part}/report.dlprof",
         "--force=true",
         "--nsys_opts=--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none",
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "nvtx",
-        "--window",
-        "none",
-        "--steps",
-        "2",
+        *workload_words(part, "nvtx", "none"),
     )
 
 

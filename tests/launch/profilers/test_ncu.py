@@ -17,6 +17,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import ncu, rank_tables
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.program import Program
+from tests.launch.programs import workload_words
 
 TABLE = '"ID","Process ID","Process Name"\n"","",""\n"0","7","python"\n'
 REPORT = b"NVR\0rest"
@@ -44,20 +45,7 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
         "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
         "--kernel-name",
         ncu.kernel_filter(None),
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "nvtx",
-        "--window",
-        "cuda",
-        "--steps",
-        "2",
+        *workload_words(part, "nvtx", "cuda"),
     )
     assert table.argv == (
         "ncu",

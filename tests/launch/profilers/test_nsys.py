@@ -17,7 +17,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.program import Program
-from tests.launch.programs import write_program
+from tests.launch.programs import workload_words, write_program
 
 
 def make_database(path: Path, *tables: str) -> None:
@@ -45,20 +45,7 @@ def test_on_a_gpu_it_records_the_profiler_window(make_request):
         "--force-overwrite=true",
         "--session-new=perfctl-%q{PERFCTL_RUN_ID}",
         f"--output={part}/report",
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "nvtx",
-        "--window",
-        "cuda",
-        "--steps",
-        "2",
+        *workload_words(part, "nvtx", "cuda"),
     )
     assert (profile.stage, dict(profile.environment), profile.needs) == ("profile", {}, None)
     assert export.argv == (
@@ -90,20 +77,7 @@ def test_on_a_cpu_it_records_the_range_around_the_measured_steps(make_request):
         "--force-overwrite=true",
         "--session-new=perfctl-%q{PERFCTL_RUN_ID}",
         f"--output={part}/report",
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "nvtx",
-        "--window",
-        "none",
-        "--steps",
-        "2",
+        *workload_words(part, "nvtx", "none"),
     )
     assert dict(profile.environment) == {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 

@@ -12,6 +12,7 @@ import pytest
 from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
+from tests.launch.programs import workload_words
 
 
 def test_the_workload_profiles_itself(make_request):
@@ -19,20 +20,7 @@ def test_the_workload_profiles_itself(make_request):
     part = request.paths.part
     (profile,) = TorchProfiler().commands(request)
     assert profile.argv == (
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "record_function",
-        "--window",
-        "torch",
-        "--steps",
-        "2",
+        *workload_words(part, "record_function", "torch"),
         "--trace",
         f"{part}/report.pt.trace.json.gz",
     )
@@ -104,23 +92,9 @@ def test_the_time_limit_is_the_reason_when_it_was_reached(make_request, make_out
 
 def test_the_workload_runs_alone(make_request):
     request = make_request("cpu")
+    part = request.paths.part
     (only,) = NoProfiler().commands(request)
-    assert only.argv == (
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{request.paths.part}/workload.json",
-        "--annotate",
-        "none",
-        "--window",
-        "none",
-        "--steps",
-        "2",
-    )
+    assert only.argv == (*workload_words(part, "none", "none"),)
     assert NoProfiler().artifact(request.paths) == request.paths.workload_record
 
 
