@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch.catalog import check_tools
 from perfctl.orchestrator.launch.images import check as images_check
@@ -294,22 +293,17 @@ def test_a_checkout_is_copied_without_its_tests(tmp_path: Path) -> None:
         definition.parts(tmp_path)
 
 
-def test_render_writes_the_definition_once_and_says_how_to_build_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_extra_that_perfctl_lacks_is_refused_and_the_command_builds_the_image(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert (
-        run(["image", "render", "--base", "python:3.11", "--extra", "torch,ncu", "--out", "my.def"])
-        == 0
+    out = tmp_path / "my.def"
+    assert definition.write(Definition("python:3.11", ("torch",)), out)[-2:] == (
+        str(tmp_path / "my.sif"),
+        str(out),
     )
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "Wrote my.def"
-    assert said[1].startswith("Next: ") and said[1].endswith(" my.sif my.def")
-    assert "/source[torch,ncu]'" in (tmp_path / "my.def").read_text()
-    assert run(["image", "render", "--out", "my.def"]) == 2
-    assert "already exists" in capsys.readouterr().err
-    assert run(["image", "render", "--out", "x.def", "--extra", "torch,moon"]) == 2
-    assert "has no extra" in capsys.readouterr().err
+    assert "/source[torch]'" in out.read_text()
+    with pytest.raises(UsageError, match="has no extra 'moon'"):
+        definition.write(Definition(extras=("torch", "moon")), tmp_path / "x.def")
 
 
 def test_an_image_that_is_not_there_and_one_for_an_estimate_are_refused(tmp_path: Path) -> None:

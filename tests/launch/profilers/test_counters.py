@@ -99,10 +99,6 @@ def test_blackwell_has_its_tensor_pipe_in_parts_and_instructions_of_tensor_memor
     )
 
 
-def test_the_portable_list_is_whole():
-    assert len(set(PORTABLE)) == 3 * 3 + 1 + 3
-
-
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A node with a V100, an A100 in two MIG instances, and a Blackwell that its ncu does not know

@@ -70,10 +70,8 @@ def test_tables_are_ok_and_none_or_those_of_an_earlier_run_are_not(make_request,
     table.parent.mkdir()
     table.touch()
     verdict = DLProf().judge(request, (make_outcome(0, stdout="[DLProf] no nsys found\n"),))
-    assert (verdict.status, "it printed: [DLProf] no nsys found" in verdict.reason) == (
-        "failed",
-        True,
-    )
+    is_quoted = "it printed: [DLProf] no nsys found" in verdict.reason
+    assert (verdict.status, is_quoted) == ("failed", True)
     table.write_text("Summary Report\n")
     assert DLProf().judge(request, (make_outcome(),)) == Verdict("ok", None)
     assert DLProf().judge(request, (make_outcome(3, stderr="boom\n"),)).status == "partial"

@@ -90,10 +90,8 @@ def test_of_a_launcher_rank_0_starts_its_own_ncu_and_the_others_run_as_usual(mak
         "16",
     )
     assert table.argv[:3] == ("ncu", "--import", f"{part}/report.ncu-rep")
-    assert (profile.facts["ncu:ranks"], profile.facts["ncu:not_replayed"]) == (
-        "0",
-        ncu.COMMUNICATION,
-    )
+    facts = (profile.facts["ncu:ranks"], profile.facts["ncu:not_replayed"])
+    assert facts == ("0", ncu.COMMUNICATION)
 
 
 def test_every_rank_may_be_counted_and_then_gets_its_own_table(make_request):
@@ -325,21 +323,22 @@ def test_its_failures_read_as_cause_and_remedy(
     assert remedy in verdict.reason
 
 
-def test_a_damaged_report_is_said_to_be_damaged(make_request, make_outcome):
+@pytest.mark.parametrize(
+    ("options", "report", "reason"),
+    [
+        ({}, b"junk", "report.ncu-rep is damaged"),
+        ({"layers": ("convX",)}, None, "ncu profiled no kernels in the selected layers (convX)"),
+        ({"kernel_name": "gemm"}, None, "ncu profiled no kernels: none in the measured steps"),
+    ],
+)
+def test_without_a_message_of_ncu_the_request_explains_a_missing_report(
+    make_request, make_outcome, options, report, reason
+):
     request = make_request("cuda")
-    request.paths.report(".ncu-rep").write_bytes(b"junk")
-    verdict = Ncu().judge(request, (make_outcome(0, stdout="bye\n"),))
-    assert (verdict.status, verdict.reason.startswith("report.ncu-rep is damaged")) == (
-        "failed",
-        True,
-    )
-
-
-def test_a_layer_that_launched_nothing_is_named(make_request, make_outcome):
-    verdict = Ncu(layers=("convX",)).judge(
-        make_request("cuda"), (make_outcome(0, stdout=NO_KERNELS),)
-    )
-    assert (verdict.status, "(convX)" in verdict.reason) == ("failed", True)
+    if report is not None:
+        request.paths.report(".ncu-rep").write_bytes(report)
+    verdict = Ncu(**options).judge(request, (make_outcome(0, stdout=NO_KERNELS),))
+    assert (verdict.status, verdict.reason.startswith(reason)) == ("failed", True)
 
 
 def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_inside(make_request):
