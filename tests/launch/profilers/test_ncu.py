@@ -17,7 +17,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import ncu, rank_tables
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.program import Program
-from tests.launch.programs import workload_words
+from tests.launch.programs import assert_verdict, workload_words
 
 TABLE = '"ID","Process ID","Process Name"\n"","",""\n"0","7","python"\n'
 REPORT = b"NVR\0rest"
@@ -273,8 +273,7 @@ def test_a_report_is_judged_with_its_table_and_what_the_program_and_ncu_said(
     request.paths.report(".ncu-rep").write_bytes(REPORT)
     request.paths.report(".csv").write_text(table)
     verdict = Ncu().judge(request, (make_outcome(**first), make_outcome(**export)))
-    assert verdict.status == status
-    assert verdict.reason is None if reason is None else verdict.reason.startswith(reason)
+    assert_verdict(verdict, status, *((reason,) if reason else ()))
     best = ".csv" if table == TABLE else ".ncu-rep"
     assert Ncu().artifact(request.paths) == request.paths.report(best), (
         "without a table the report itself"
@@ -319,8 +318,7 @@ def test_its_failures_read_as_cause_and_remedy(
     verdict = Ncu().judge(
         make_request("cuda"), (make_outcome(exit_code, stdout=f"loss 0.1\n{said}\n"),)
     )
-    assert (verdict.status, verdict.reason.startswith(reason)) == ("failed", True), verdict.reason
-    assert remedy in verdict.reason
+    assert_verdict(verdict, "failed", reason, remedy)
 
 
 @pytest.mark.parametrize(
@@ -338,7 +336,7 @@ def test_without_a_message_of_ncu_the_request_explains_a_missing_report(
     if report is not None:
         request.paths.report(".ncu-rep").write_bytes(report)
     verdict = Ncu(**options).judge(request, (make_outcome(0, stdout=NO_KERNELS),))
-    assert (verdict.status, verdict.reason.startswith(reason)) == ("failed", True)
+    assert_verdict(verdict, "failed", reason)
 
 
 def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_inside(make_request):

@@ -17,7 +17,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.program import Program
-from tests.launch.programs import workload_words, write_program
+from tests.launch.programs import assert_verdict, workload_words, write_program
 
 
 def make_database(path: Path, *tables: str) -> None:
@@ -221,19 +221,9 @@ def test_a_database_is_judged_by_its_tables_and_how_the_program_ended(
     request = make_request(device)
     make_database(request.paths.report(".sqlite"), *tables)
     request.paths.report(".nsys-rep").write_bytes(b"x")
-    assert_judged(request, (make_outcome(**first), make_outcome(**export)), status, *says)
-
-
-def assert_judged(request, outcomes, status: str, *says: str) -> None:
-    """The verdict has this status, and a reason that begins with the first of ``says`` and holds
-    the others."""
-    verdict = Nsys().judge(request, outcomes)
-    assert verdict.status == status, verdict.reason
-    if not says:
-        assert verdict.reason is None
-    else:
-        assert verdict.reason.startswith(says[0])
-        assert all(word in verdict.reason for word in says)
+    assert_verdict(
+        Nsys().judge(request, (make_outcome(**first), make_outcome(**export))), status, *says
+    )
 
 
 LOADER = (
@@ -299,7 +289,9 @@ def test_the_reason_for_a_failed_import_is_what_the_importer_says_when_it_is_sta
     request = make_request("cuda")
     (request.paths.part / "report.qdstrm").write_bytes(b"x")
     outcome = make_outcome(stderr=NOT_STARTED)
-    assert_judged(request, (outcome,), "failed", "nsys recorded", f"did not start: {words}. On")
+    assert_verdict(
+        Nsys().judge(request, (outcome,)), "failed", "nsys recorded", f"did not start: {words}. On"
+    )
 
 
 @pytest.mark.parametrize("content", [None, b"", b"ERROR: no such report", b"SQLite format 3\0"])
@@ -311,7 +303,12 @@ def test_a_database_that_is_cut_off_or_something_else_is_no_report(
     make_database(database, "NVTX_EVENTS", KERNELS)
     database.write_bytes(database.read_bytes()[:-512] if content is None else content)
     wrong = "is truncated" if content is None else "is not an SQLite database"
-    assert_judged(request, (make_outcome(), make_outcome()), "failed", "the export failed", wrong)
+    assert_verdict(
+        Nsys().judge(request, (make_outcome(), make_outcome())),
+        "failed",
+        "the export failed",
+        wrong,
+    )
 
 
 @pytest.mark.parametrize(
@@ -381,7 +378,7 @@ def test_no_report_is_failed_with_the_cause_that_was_left_or_said(
     request = make_request(device)
     if left:
         (request.paths.part / left).write_bytes(b"x")
-    assert_judged(request, (make_outcome(**said),), "failed", *says)
+    assert_verdict(Nsys().judge(request, (make_outcome(**said),)), "failed", *says)
 
 
 def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_path, make_request):

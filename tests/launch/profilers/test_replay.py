@@ -15,6 +15,7 @@ from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from tests.launch.programs import assert_verdict
 
 
 @pytest.fixture
@@ -115,7 +116,7 @@ def test_a_recording_without_its_report_or_whose_record_names_no_file_beside_it_
 ):
     (edit(recording, artifact=name) / "report.pt.trace.json.gz").unlink()
     verdict = run(recording, make_request())
-    assert (verdict.status, "the recording is incomplete" in verdict.reason) == ("failed", True)
+    assert_verdict(verdict, "failed", "", "the recording is incomplete")
 
 
 def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):

@@ -12,7 +12,7 @@ import pytest
 from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
-from tests.launch.programs import workload_words
+from tests.launch.programs import assert_verdict, workload_words
 
 
 def test_the_workload_profiles_itself(make_request):
@@ -50,8 +50,8 @@ def test_a_trace_must_be_whole_and_of_this_run(make_request, make_outcome, conte
     if content == "old":
         os.utime(trace, (1, 1))
     verdict = TorchProfiler().judge(request, (make_outcome(),))
-    assert verdict == Verdict("ok", None) if reason is None else reason in verdict.reason
-    assert verdict.status == ("ok" if reason is None else "failed")
+    status = "ok" if reason is None else "failed"
+    assert_verdict(verdict, status, *(() if reason is None else ("", reason)))
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,4 @@ def test_a_run_is_worth_what_its_record_says(make_request, make_outcome, record,
             json.dumps({"status": record, "reason": "out of images"})
         )
     verdict = NoProfiler().judge(request, (make_outcome(code),))
-    assert verdict.status == status
-    assert (verdict.reason is None) == (status == "ok")
+    assert_verdict(verdict, status, *(() if status == "ok" else ("",)))
