@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,9 +22,10 @@ from perfctl.orchestrator.launch.images.run import Image, Inside, image, inside
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, reject_placement
-from perfctl.orchestrator.launch.sweep.plan import program_words
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
 from tests.launch.programs import write_program
 from tests.launch.small_profiler import asked
 
@@ -306,9 +308,22 @@ def test_an_extra_that_perfctl_lacks_is_refused_and_the_command_builds_the_image
         definition.write(Definition(extras=("torch", "moon")), tmp_path / "x.def")
 
 
-def test_an_image_that_is_not_there_and_one_for_an_estimate_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"`image`: .*nope.sif does not exist"):
-        image(str(tmp_path / "nope.sif"))
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"bind": ("/tmp",)}, "need an image"),
+        ({"image": "nope.sif"}, "`image`: nope.sif does not exist"),
+        ({"devices": "0,1", "device": "cpu"}, "do not agree"),
+        ({"devices": "cpu:0", "no_store": True}, "exclude each other"),
+        ({"devices": "x"}, "expected GPU numbers"),
+    ],
+)
+def test_placements_that_make_no_sense_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        plan_sweep(TorchProfiler(), SweepOptions((4,), **options))
+
+
+def test_an_estimate_takes_no_placement() -> None:
     with pytest.raises(UsageError, match="does not accept `devices`, `image`"):
         reject_placement(SweepOptions(bind=("/data",)), "an estimate")
     reject_placement(SweepOptions(), "an estimate")
