@@ -22,7 +22,7 @@ from perfctl.orchestrator.commands.declare import (
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
-from perfctl.orchestrator.launch.profilers.replay import Recorder
+from perfctl.orchestrator.launch.profilers.outcome import ToolProfiler
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import (
     MEASURE,
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 Stored = TypeVar("Stored", bound=StoredSweep)
 Asked = TypeVar("Asked", bound="ProfileOptions")
 
-SWEEPS: dict[str, type[Recorder]] = {
+SWEEPS: dict[str, type[ToolProfiler]] = {
     "nsys": Nsys,
     "ncu": Ncu,
     "torch": TorchProfiler,

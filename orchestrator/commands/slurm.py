@@ -172,8 +172,7 @@ def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
     words = {name: _task_words(name, asked, request) for name, request in sweeps.items()}
     store = asked.store_path
     page = asked.page or store.with_name("perfctl-report.html")
-    paths = {"store": store, "page": page}
-    rendered = render.render_sweeps(sweeps, words, site, device, paths)
+    rendered = render.render_sweeps(sweeps, words, site, device, (store, page))
     return finish_scripts(rendered, site, events, force=asked.force, is_written=not asked.dry_run)
 
 
@@ -202,14 +201,14 @@ def _plan_task_sweep(
     return plan_sweep(part_of(asked, SWEEPS[name]), options, asked.arguments, program)
 
 
-def _task_words(name: str, asked: RenderOptions, request: SweepRequest) -> render.Words:
+def _task_words(name: str, asked: RenderOptions, request: SweepRequest) -> render.TaskCommand:
     """Return the command line of a task, made from what was asked."""
     sweep_name = f"--sweep-name={request.name}"
     swept = [field for field in options_of(SweepOptions) if field.name not in OF_ARRAY]
     if name == "replay":
         shared = [field for field in swept if field.name in ("out", "timeout")]
         words = ("replay", str(asked.recording), *words_of(asked, shared), sweep_name)
-        return render.Words(words, ())
+        return render.TaskCommand(words, ())
     of_site = {field.name for field in options_of(Site)}
     names = {field.name for field in options_of(RenderOptions)} - of_site
     profiler: Any = SWEEPS[name]
@@ -217,7 +216,7 @@ def _task_words(name: str, asked: RenderOptions, request: SweepRequest) -> rende
     workload = [] if asked.workload is None else [f"--workload={asked.workload}"]
     first = (name, f"--device={request.device}", *workload)
     words = (*first, *words_of(asked, fields), sweep_name, *asked.arguments)
-    return render.Words(words, tuple(asked.program or ()))
+    return render.TaskCommand(words, tuple(asked.program or ()))
 
 
 def finish_scripts(

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 import sqlite3
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -29,7 +27,6 @@ from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
 from perfctl.orchestrator.store import database, merge
 from perfctl.orchestrator.store.write import SweepFacts, now
-from perfctl.version import __version__
 
 _RECORD = "ingest.json"
 _VERSION = 1
@@ -92,19 +89,11 @@ def render(
         for number, part in enumerate(parts)
     )
     plan = Plan(folder, f"{len(files)} reports", numbered, command, host)
-    own = [sys.executable, "-m", "perfctl"]
-    facts = {
-        "version": __version__,
-        "cwd": Path.cwd(),
-        "device": "cpu",
-        "options": tuple(options),
-        "store": store.absolute(),
-        "page": store.absolute().with_name("perfctl-report.html"),
-        "perfctl": shlex.split(site.perfctl) if site.perfctl else own,
-    }
+    outputs = (store.absolute(), store.absolute().with_name("perfctl-report.html"))
+    setting = script.Setting(outputs=outputs)
     texts = {
-        plan.array: script.ingest_script(plan, site, facts),
-        plan.gather: script.gather_script(plan, site, facts),
+        plan.array: script.ingest_script(plan, site, setting, options),
+        plan.gather: script.gather_script(plan, site, setting),
     }
     folder.mkdir(parents=True)
     for path, text in texts.items():

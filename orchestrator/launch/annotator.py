@@ -78,11 +78,11 @@ def write(path: Path, version: str) -> None:
 def sources(version: str) -> dict[str, str]:
     """Path in the file -> source text."""
     packages = {module.rpartition(".")[0] for module in MODULES} | {"perfctl"}
-    found = {f"{name.replace('.', '/')}/__init__.py": "" for name in sorted(packages)}
-    found["perfctl/__init__.py"] = f'__version__ = "{version}"\n'
-    found["__main__.py"] = _MAIN
+    texts = {f"{name.replace('.', '/')}/__init__.py": "" for name in sorted(packages)}
+    texts["perfctl/__init__.py"] = f'__version__ = "{version}"\n'
+    texts["__main__.py"] = _MAIN
     for module in MODULES:
         package, _, name = module.rpartition(".")
         text = files(package).joinpath(f"{name}.py").read_text(encoding="utf-8")
-        found[f"{module.replace('.', '/')}.py"] = _SLOTS.sub("", text)
-    return found
+        texts[f"{module.replace('.', '/')}.py"] = _SLOTS.sub("", text)
+    return texts

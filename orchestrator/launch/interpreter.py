@@ -8,14 +8,15 @@ image must have perfctl.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
 import sys
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
+
+import msgspec
 
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch.annotator import OLDEST_PYTHON, OLDEST_TORCH
@@ -47,13 +48,12 @@ print(json.dumps({
 """Run with -c: reports what an interpreter has; imports perfctl if asked to, and nothing else."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Said:
+class _Interpreter(msgspec.Struct, frozen=True):
     python: tuple[int, ...]
     torch: str | None
     """Its version; "" when unknown, None without torch."""
     module: bool
-    """Whether the module to run was found."""
+    """Whether the interpreter finds the module to run."""
     perfctl: str | None
     """Its version, if asked for."""
 
@@ -75,32 +75,33 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
     and has the module to run. ``prefix``: words before the interpreter, for one inside an image,
     which must have this ``version`` of perfctl."""
     module = program.name if program.words[0] == "-m" else ""
-    python = program.python
-    said = _ask(python, program.flags, module, prefix)
-    if prefix and said.perfctl != version:
+    python, remedy = program.python, f"Put another interpreter before {program.name}"
+    interpreter = _ask(python, program.flags, module, prefix)
+    if prefix and interpreter.perfctl != version:
         raise ToolMissing(
-            f"{python} has perfctl {said.perfctl}, but this is {version}: the versions must match",
+            f"{python} has perfctl {interpreter.perfctl}, but this is {version}: the versions must "
+            "match",
             f"Install it there: {python} -m pip install perfctl=={version}",
         )
-    if said.python < OLDEST_PYTHON:
+    if interpreter.python < OLDEST_PYTHON:
         raise ToolMissing(
-            f"{python} is Python {_dotted(said.python)}: layers are marked in Python "
+            f"{python} is Python {_dotted(interpreter.python)}: layers are marked in Python "
             f"{_dotted(OLDEST_PYTHON)} and later",
-            f"Put another interpreter before {program.name}",
+            remedy,
         )
-    if said.torch is None:
+    if interpreter.torch is None:
         raise ToolMissing(
             f"{python} has no torch, which perfctl needs to mark layers",
             f"Install it there, or put another interpreter before {program.name}",
         )
-    numbers = re.match(r"(\d+)\.(\d+)", said.torch)
+    numbers = re.match(r"(\d+)\.(\d+)", interpreter.torch)
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:
         raise ToolMissing(
-            f"{python} has torch {said.torch}: layers are marked in torch {_dotted(OLDEST_TORCH)} "
-            "and later",
-            f"Put another interpreter before {program.name}",
+            f"{python} has torch {interpreter.torch}: layers are marked in torch "
+            f"{_dotted(OLDEST_TORCH)} and later",
+            remedy,
         )
-    if not said.module:
+    if not interpreter.module:
         raise UsageError(
             f"{python} finds no module {program.name}", "Check the name and the working directory"
         )
@@ -111,20 +112,22 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 
 @cache
-def _ask(python: str, flags: tuple[str, ...], module: str, prefix: tuple[str, ...] = ()) -> _Said:
+def _ask(
+    python: str, flags: tuple[str, ...], module: str, prefix: tuple[str, ...] = ()
+) -> _Interpreter:
     words = (*prefix, python, *flags, "-c", _PROBE, module, *(("perfctl",) if prefix else ()))
     try:
         code, out, lines = tools.run(words, 60.0)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolMissing(f"{python} does not run: {error}", "Use another interpreter") from error
-    with suppress(ValueError, IndexError, TypeError, KeyError):
+    with suppress(IndexError, msgspec.MsgspecError):
         if code == 0:
-            found = json.loads(out[-1])
-            return _Said(tuple(found["python"]), found["torch"], found["module"], found["perfctl"])
-    why = lines[-1] if lines else f"exit code {code}"
+            return msgspec.json.decode(out[-1], type=_Interpreter)
+    reason = lines[-1] if lines else f"exit code {code}"
     if prefix:
         raise ToolMissing(
-            f"{python} cannot import perfctl, which must run inside the profiled process ({why})",
+            f"{python} cannot import perfctl, which must run inside the profiled process "
+            f"({reason})",
             f"Install it there: {python} -m pip install perfctl",
         )
-    raise ToolMissing(f"{python} does not run as Python does ({why})", "Use another interpreter")
+    raise ToolMissing(f"{python} does not run as Python does ({reason})", "Use another interpreter")

@@ -43,7 +43,7 @@ class Program:
     batch_env: str | None = None
     """Environment variable that is also set to the batch size."""
 
-    def at(self, batch_size: int) -> tuple[str, ...]:
+    def words_at(self, batch_size: int) -> tuple[str, ...]:
         """The words at one batch size."""
         return tuple(word.replace(BATCH, str(batch_size)) for word in self.words)
 
@@ -135,14 +135,14 @@ def resolve(python: str) -> str:
     Links between folders are not followed: they lead out of a virtual environment. Raises
     UsageError without it.
     """
-    found = shutil.which(python)
-    if found is None:
+    executable = shutil.which(python)
+    if executable is None:
         if python == "python":  # Debian and many images have python3 only
             return sys.executable
         raise UsageError(
             f"interpreter {python} does not exist", f"perfctl's own is {sys.executable}"
         )
-    path = Path(os.path.abspath(found))  # noqa: PTH100 - resolve() would follow links
+    path = Path(os.path.abspath(executable))  # noqa: PTH100 - resolve() would follow links
     return (
         sys.executable
         if path.parent.resolve() == Path(sys.executable).parent.resolve()

@@ -22,7 +22,7 @@ from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from tests.launch import image_root
 from tests.launch import slurm_cluster as slurm
-from tests.launch.programs import wait_until
+from tests.launch.programs import wait_until, write_program
 
 TOKEN = "PERFCTL_TEST_TOKEN"
 DRIVER = """
@@ -173,10 +173,7 @@ def make_program(tmp_path: Path) -> Callable[[str], str]:
     interpreter."""
 
     def make(lines: str) -> str:
-        path = tmp_path / "program.sh"
-        path.write_text(f"#!/bin/bash\n{lines}\n")
-        path.chmod(0o755)
-        return str(path)
+        return str(write_program(tmp_path / "program.sh", lines))
 
     return make
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from perfctl.orchestrator.launch.process import run as process_run
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Verdict
 
 STUBBORN_DAEMON = """
 import os, signal, sys, time
@@ -24,6 +24,28 @@ print("ready", flush=True)
 time.sleep(float(sys.argv[1]))
 """
 """Ignores every polite signal, and leaves a daemon: double fork, own session, no descriptors."""
+
+
+def write_program(path: Path, lines: str, shell: str = "/bin/bash") -> Path:
+    """Write an executable of these shell lines, and its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{shell}\n{lines}\n")
+    path.chmod(0o755)
+    return path
+
+
+def workload_words(part: Path, annotate: str, window: str) -> tuple[str, ...]:
+    """The command of the workload in a run of ``make_request``."""
+    words = f"/opt/python -m perfctl.workloads mnist_cnn --batch 16 --record {part}/workload.json"
+    return (*words.split(), "--annotate", annotate, "--window", window, "--steps", "2")
+
+
+def assert_verdict(verdict: Verdict, status: str, *reasons: str) -> None:
+    """It has this status, and a reason that begins with the first of these and holds the others."""
+    reason = verdict.reason or ""
+    assert verdict.status == status, reason
+    assert reason.startswith(reasons[0]) if reasons else verdict.reason is None, reason
+    assert all(text in reason for text in reasons), reason
 
 
 def run(folder: Path, *argv: str, processes=None, environment=None, **options) -> Outcome:

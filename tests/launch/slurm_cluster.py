@@ -64,9 +64,10 @@ class Cluster:
     def perfctl(self, cwd: Path, *words: object, code: int = 0) -> str:
         return self.call(sys.executable, "-m", "perfctl", *map(str, words), cwd=cwd, code=code)
 
-    def render(self, cwd: Path, *words: object) -> Plan:
+    def render(self, cwd: Path, line: str, *words: object) -> Plan:
+        """Render what follows perfctl slurm render: the words of a line, and words as they are."""
         cwd.mkdir(parents=True, exist_ok=True)
-        self.perfctl(cwd, "slurm", "render", *words)
+        self.perfctl(cwd, "slurm", "render", *line.split(), *words)
         return read_plan(next(cwd.glob("perfctl-runs/slurm-*")))
 
     def stop_controller(self) -> None:

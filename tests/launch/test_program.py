@@ -63,7 +63,15 @@ def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone
     program = read(
         "train.py", "--batch-size", "{batch}", "bs={batch}", "{x}", "{}", "a{batch}b{batch}"
     )
-    assert program.at(16) == ("train.py", "--batch-size", "16", "bs=16", "{x}", "{}", "a16b16")
+    assert program.words_at(16) == (
+        "train.py",
+        "--batch-size",
+        "16",
+        "bs=16",
+        "{x}",
+        "{}",
+        "a16b16",
+    )
 
 
 def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_own_after_it(
@@ -107,7 +115,7 @@ def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="`batch_env`, or use one batch size") as caught:
         read(*words)
     assert "\n" not in str(caught.value)
-    assert read(*words, batches=(16,)).at(16) == words
+    assert read(*words, batches=(16,)).words_at(16) == words
     assert read(*words, env="BATCH").batch_env == "BATCH"
 
 

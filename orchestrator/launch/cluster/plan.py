@@ -301,11 +301,11 @@ def _setting(path: Path, key: str, value: Any) -> Any:
     hints = {field.name: field.hint for field in options_of(Site)}
     hint = hints.get(key.replace("-", "_"))
     if hint is None:
-        known = ", ".join(name.replace("_", "-") for name in hints)
-        raise UsageError(f"{path}: unknown key '{key}' in [slurm]", f"Known: {known}")
+        keys = ", ".join(name.replace("_", "-") for name in hints)
+        raise UsageError(f"{path}: unknown key '{key}' in [slurm]", f"Known: {keys}")
     try:
-        words = [value] if hint == Texts and isinstance(value, str) else value
-        setting = msgspec.convert(words, hint)
+        typed = [value] if hint == Texts and isinstance(value, str) else value
+        setting = msgspec.convert(typed, hint)
     except msgspec.ValidationError:
         setting = None
     if setting is None or (hint == Number and setting < 1):

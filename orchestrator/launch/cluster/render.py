@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import platform
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,18 +17,17 @@ from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.study import StudyParts
-from perfctl.version import __version__
 
 
 @dataclass(frozen=True, slots=True)
-class Words:
+class TaskCommand:
     """The command line of one profiler, without the batch size."""
 
     options: tuple[str, ...]
     program: tuple[str, ...]
     """The words after --; empty for a built-in workload."""
 
-    def at(self, batch_size: int) -> tuple[str, ...]:
+    def words(self, batch_size: int) -> tuple[str, ...]:
         """The words after perfctl that run one batch size into its own folder, without a store."""
         program = ("--", *self.program) if self.program else ()
         return (*self.options, "--batches", str(batch_size), "--no-store", *program)
@@ -50,22 +47,22 @@ class Rendered:
 
 def render_sweeps(
     sweeps: Mapping[str, SweepRequest],
-    commands: Mapping[str, Words],
+    commands: Mapping[str, TaskCommand],
     site: Site,
     device: str,
-    paths: Mapping[str, Path],
+    outputs: tuple[Path, Path],
 ) -> Rendered:
     """Return the job scripts of sweeps: each batch size of each profiler is a task.
 
     ``sweeps``, ``commands``: profiler -> its sweep, and the command line of a task without batch
-    size; ``device``: cuda or cpu, which the nodes have; ``paths``: store and page. Raises
+    size; ``device``: cuda or cpu, which the nodes have; ``outputs``: store and page. Raises
     UsageError.
     """
     requests = tuple(sweeps.values())
     # What an image must see of the nodes beside the working folder and the sweeps: a script's
     # folder, a recording.
-    sees = [folder for request in requests for folder in request.other_folders]
-    sees += [
+    folders = [folder for request in requests for folder in request.other_folders]
+    folders += [
         request.profiler.folder for request in requests if isinstance(request.profiler, Replay)
     ]
     first = requests[0]
@@ -73,14 +70,15 @@ def render_sweeps(
         (name, batch, request.name) for name, request in sweeps.items() for batch in request.batches
     ]
     tasks = tuple(
-        sweep_task(number, SweepRuns(*pair, repeat=first.repeat), commands[pair[0]].at(pair[1]))
+        sweep_task(number, SweepRuns(*pair, repeat=first.repeat), commands[pair[0]].words(pair[1]))
         for number, pair in enumerate(pairs)
     )
-    workload, out = first.workload, first.out.absolute()
-    folder = out / f"slurm-{file_name(workload)}-{_digest(out, pairs)}"
+    workload, runs_folder = first.workload, first.out.absolute()
+    folder = runs_folder / f"slurm-{file_name(workload)}-{_digest(runs_folder, pairs)}"
     plan = Plan(folder, workload, tasks, first.command_line, first.host)
-    folders = tuple(path.parent for path in paths.values())
-    return Rendered(plan, _texts(plan, site, device, sees, paths), folders, requests)
+    setting = script.Setting(device, tuple(folders), outputs)
+    parents = tuple(path.parent for path in outputs)
+    return Rendered(plan, _texts(plan, site, setting), parents, requests)
 
 
 def render_parts(
@@ -111,33 +109,22 @@ def render_parts(
     tasks = tuple(Task(number, *part) for number, part in enumerate(study.parts))
     folder = out / f"slurm-{file_name(name)}-{_digest(out, [task.arguments for task in tasks])}"
     plan = Plan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
-    return Rendered(plan, _texts(plan, site, study.device, (out, *sees), {}), (out,))
+    setting = script.Setting(study.device, (out, *sees))
+    return Rendered(plan, _texts(plan, site, setting), (out,))
 
 
-def _digest(out: Path, tasks: object) -> str:
+def _digest(folder: Path, tasks: object) -> str:
     """Return what tells arrays of different tasks apart."""
-    return hashlib.sha256(f"{out}\n{tasks}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return hashlib.sha256(f"{folder}\n{tasks}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def _texts(
-    plan: Plan, site: Site, device: str, sees: Sequence[Path], paths: Mapping[str, Path]
-) -> dict[Path, str]:
-    # Of an image python3, as for everything else there: perfctl itself need not be on its PATH.
-    own = ["python3" if site.image is not None else sys.executable, "-m", "perfctl"]
-    facts = {
-        "version": __version__,
-        "cwd": Path.cwd(),
-        "device": device,
-        "sees": sees,
-        "perfctl": shlex.split(site.perfctl) if site.perfctl else own,
-        **paths,
-    }
+def _texts(plan: Plan, site: Site, setting: script.Setting) -> dict[Path, str]:
     if site.image and "://" not in site.image:  # submit looks whether it is there
         site = replace(site, image=str(Path(site.image).absolute()))
     return {
-        plan.array: script.array_script(plan, site, facts),
-        plan.gather: script.gather_script(plan, site, facts),
-        plan.functions: script.functions(plan, site, facts),
+        plan.array: script.array_script(plan, site, setting),
+        plan.gather: script.gather_script(plan, site, setting),
+        plan.functions: script.functions(plan, site, setting),
     }
 
 

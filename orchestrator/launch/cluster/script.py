@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from typing import Any
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site
 from perfctl.orchestrator.launch.images import run
+from perfctl.version import __version__
 
 SLOW_WRITERS = ("nsys", "ncu", "dlprof")
 """Profilers that need minutes to write a large report."""
@@ -72,21 +75,23 @@ def minutes(text: str) -> int:
     return days * 1440 + hours * 60 + mins + (seconds > 0)
 
 
-def seconds_to_stop_before(asked: int | None, time: str | None, profilers: Iterable[str]) -> int:
+def seconds_to_stop_before(
+    stop_before: int | None, time: str | None, profilers: Iterable[str]
+) -> int:
     """Return the seconds before the time limit ``time`` at which the profiler is asked to stop; by
     default what the slowest of ``profilers`` needs to write, and at most a quarter of the limit.
 
-    Raises UsageError when ``asked`` is not shorter than the limit: the scheduler would stop each
-    task at its start.
+    Raises UsageError if ``stop_before`` is not shorter than the limit: the scheduler would stop
+    each task at its start.
     """
     limit = None if time is None or not re.match(r"\d", time) else minutes(time) * 60
-    if asked is None:
+    if stop_before is None:
         usual = STOP_BEFORE_S if set(profilers) & set(SLOW_WRITERS) else STOP_BEFORE_QUICK_S
         return usual if limit is None else max(min(usual, limit // 4), _SHORTEST_S)
-    if limit is not None and asked >= limit:
-        said = f"`stop_before`: {asked} s is not shorter than the time limit of {limit} s"
-        raise UsageError(said, "Use a longer `time`, or a smaller `stop_before`")
-    return asked
+    if limit is not None and stop_before >= limit:
+        problem = f"`stop_before`: {stop_before} s is not shorter than the time limit of {limit} s"
+        raise UsageError(problem, "Use a longer `time`, or a smaller `stop_before`")
+    return stop_before
 
 
 def grace(stop_before_s: int) -> int:
@@ -99,16 +104,32 @@ class _AsIs(str):
     """Text that is already shell code."""
 
 
-def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """Return the text of array.sbatch. ``facts``: version, cwd, perfctl (words), device, sees
-    (folders to bind into an image). Raises UsageError for values that a job script cannot contain,
-    and for a template that fails to render."""
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What job scripts must know beside their plan and the site."""
+
+    device: str = "cpu"
+    """cuda or cpu, which the nodes have."""
+    folders: tuple[Path, ...] = ()
+    """Folders that tasks in an image must see."""
+    outputs: tuple[Path, Path] | None = None
+    """Store and page that the gather job of sweeps and ingests writes; None for other arrays."""
+    version: str = __version__
+    cwd: Path = field(default_factory=Path.cwd)
+    python: str = sys.executable
+    """Interpreter that runs perfctl outside of images."""
+
+
+def array_script(plan: Plan, site: Site, setting: Setting) -> str:
+    """Return the text of array.sbatch. Raises UsageError for values that a job script cannot
+    contain, and for a template that fails to render."""
     tools = [task.arguments[0] for task in plan.tasks]
     stop_before = seconds_to_stop_before(site.stop_before, site.time, tools)
-    site_lines, unset = _site_directives(site, str(facts["device"]))
+    site_lines, unset = _site_directives(site, setting.device)
     job_lines = _array_directives(plan, site, stop_before)
+    start = _start(site, plan, setting.cwd, setting.folders, setting.device == "cuda", '"$TMPDIR"')
     context = {
-        **_shared(plan, site, facts),
+        **_shared(plan, site, setting),
         **_calls(plan, grace(stop_before)),
         "modules": _lines("`module`", site.module),
         "tasks": plan.tasks,
@@ -120,29 +141,21 @@ def array_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
         "after": _lines("`after`", site.after),
         "dcgm_pause": bool(site.dcgm_pause),
         "stop_before": stop_before,
-        "start": _start(
-            site,
-            plan,
-            facts,
-            facts["sees"],
-            gpu=facts["device"] == "cuda",
-            tmpdir='"$TMPDIR"',
-            srun=site.srun,
-        ),
+        "start": _AsIs(f"{'srun_step ' if site.srun else ''}{start}"),
     }
     return render_template(site.template, "slurm.sh.j2", context)
 
 
-def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """Return the text of gather.sbatch. ``facts`` and errors as for ``array_script``, plus store
-    and page of sweeps and ingests."""
-    gather, sees = _wrapped(("slurm", "gather", str(plan.folder))), facts.get("sees", ())
-    if "store" in facts:
-        into = ("--store", str(facts["store"]), "--page", str(facts["page"]))
-        gather = _AsIs(f"{gather} \\\n    {_wrapped(into)}")
-        sees = (facts["store"].parent, facts["page"].parent)
+def gather_script(plan: Plan, site: Site, setting: Setting) -> str:
+    """Return the text of gather.sbatch. Raises UsageError like ``array_script``."""
+    gather, folders = _wrapped(("slurm", "gather", str(plan.folder))), setting.folders
+    if setting.outputs is not None:
+        store, page = setting.outputs
+        options = _wrapped(("--store", str(store), "--page", str(page)))
+        gather = _AsIs(f"{gather} \\\n    {options}")
+        folders = (store.parent, page.parent)
     context = {
-        **_shared(plan, site, facts),
+        **_shared(plan, site, setting),
         "modules": _lines("`module`", _gather_modules(site)),
         "directives": [
             *_job_options("gather-", plan, "gather.log"),
@@ -158,30 +171,30 @@ def gather_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
         ],
         "gather": gather,
         "finish": _wrapped(plan.finish),
-        "start": _start(site, plan, facts, sees, gpu=False, tmpdir='"${TMPDIR:-/tmp}"'),
+        "start": _start(site, plan, setting.cwd, folders, False, '"${TMPDIR:-/tmp}"'),
     }
     return render_template(site.gather_template, "slurm_gather.sh.j2", context)
 
 
-def functions(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """Return the text of job.sh, the shell functions of both scripts. ``facts`` as for
-    ``array_script``."""
-    return render_template(None, "job_functions.sh.j2", _shared(plan, site, facts))
+def functions(plan: Plan, site: Site, setting: Setting) -> str:
+    """Return the text of job.sh, the shell functions of both scripts."""
+    return render_template(None, "job_functions.sh.j2", _shared(plan, site, setting))
 
 
-def ingest_script(plan: Plan, site: Site, facts: Mapping[str, Any]) -> str:
-    """The text of array.sbatch of an array of ingests. ``facts`` and errors as for
-    ``array_script``, plus options (words)."""
+def ingest_script(plan: Plan, site: Site, setting: Setting, options: Sequence[str]) -> str:
+    """Return the text of array.sbatch of an array of ingests. ``options``: words of each. Raises
+    UsageError like ``array_script``."""
+    job_lines = _array_directives(plan, site, 60)
     context = {
-        **_shared(plan, site, facts),
+        **_shared(plan, site, setting),
         "modules": _lines("`module`", site.module),
         "tasks": plan.tasks,
         "directives": [
-            *(one for one in _array_directives(plan, site, 60) if not one.startswith("--signal")),
+            *(line for line in job_lines if not line.startswith("--signal")),
             *_site_directives(site, "cpu")[0],
         ],
         "before": _lines("`before`", site.before),
-        "options": facts["options"],
+        "options": options,
     }
     return render_template(None, "slurm_ingest.sh.j2", context)
 
@@ -194,21 +207,23 @@ def _gather_modules(site: Site) -> tuple[str, ...]:
     return tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
 
 
-def _shared(plan: Plan, site: Site, facts: Mapping[str, Any]) -> dict[str, Any]:
-    folder, cwd = plan.folder, Path(facts["cwd"])
+def _shared(plan: Plan, site: Site, setting: Setting) -> dict[str, Any]:
+    folder, cwd = plan.folder, setting.cwd
+    # Of an image python3, as for everything else there: perfctl itself need not be on its PATH.
+    python = setting.python if site.image is None else run.PYTHON
     return {
-        "version": _AsIs(facts["version"]),
+        "version": _AsIs(setting.version),
         "workload": plan.workload,
         "command": plan.command,
         "title": _title(plan, site),
-        "gathers": _gathers(plan, facts),
+        "gathers": _gathers(plan, setting),
         "folder": one_line("the folder", str(folder)),
         "shown": shlex.quote(
             str(folder.relative_to(cwd) if folder.is_relative_to(cwd) else folder)
         ),
         "functions": str(plan.functions),
         "cwd": one_line("the working folder", str(cwd)),
-        "perfctl": facts["perfctl"],
+        "perfctl": shlex.split(site.perfctl) if site.perfctl else [python, "-m", "perfctl"],
         "module_purge": site.module_purge is not False,
         "srun": bool(site.srun),
         "image": site.image,
@@ -223,20 +238,18 @@ def _title(plan: Plan, site: Site) -> str:
     inside = f", in {Path(site.image).name}" if site.image else ""
     if len(runs) < count:
         return f"{plan.workload} in {count} {'part' if count == 1 else 'parts'}{inside}"
-    profilers = " and ".join(dict.fromkeys(one.profiler for one in runs))
-    batches = ", ".join(map(str, dict.fromkeys(one.batch_size for one in runs)))
+    profilers = " and ".join(dict.fromkeys(run.profiler for run in runs))
+    batches = ", ".join(map(str, dict.fromkeys(run.batch_size for run in runs)))
     return f"{profilers} on {plan.workload} at batch {batches}{inside}"
 
 
-def _gathers(plan: Plan, facts: Mapping[str, Any]) -> str:
+def _gathers(plan: Plan, setting: Setting) -> str:
     """Return what the gather job does, in one line."""
-    if "store" not in facts:
+    if setting.outputs is None:
         ends = f", and ends with perfctl {shlex.join(plan.finish)}" if plan.finish else ""
         return f"gather.sbatch names what is missing{ends}"
-    return (
-        f"gather.sbatch brings all runs into {facts['store']} and {facts['page']}; so does perfctl "
-        "slurm gather"
-    )
+    store, page = setting.outputs
+    return f"gather.sbatch brings all runs into {store} and {page}; so does perfctl slurm gather"
 
 
 def _wrapped(words: Iterable[str], indent: int = 4) -> _AsIs:
@@ -261,15 +274,13 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
             for task in plan.tasks
         ]
         return {"choices": choices, "sweeps": False, "several": {}, "call": '"${arguments[@]}"'}
-    calls = {
-        one.profiler: _sweep_call(task.arguments, grace_s)
-        for one, task in zip(runs, plan.tasks, strict=True)
-    }
+    pairs = list(zip(runs, plan.tasks, strict=True))
+    calls = {run.profiler: _sweep_call(task.arguments, grace_s) for run, task in pairs}
     is_one = len(calls) == 1
     choices = [
-        f"{task.number}) {'' if is_one else f'profiler={shlex.quote(one.profiler)} '}"
-        f"batch={one.batch_size} ;;"
-        for one, task in zip(runs, plan.tasks, strict=True)
+        f"{task.number}) {'' if is_one else f'profiler={shlex.quote(run.profiler)} '}"
+        f"batch={run.batch_size} ;;"
+        for run, task in pairs
     ]
     several = {} if is_one else calls
     return {
@@ -283,10 +294,10 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
 def _sweep_call(arguments: Sequence[str], grace_s: int) -> list[str]:
     """Return the lines of a task's call, with $batch for its batch size, and what only its job
     script knows."""
-    at = arguments.index("--batches")
-    program = arguments[at + 3 :]  # after the batch size and --no-store
+    index = arguments.index("--batches")
+    program = arguments[index + 3 :]  # after the batch size and --no-store
     return [
-        _wrapped(arguments[:at]),
+        _wrapped(arguments[:index]),
         f'--batches "$batch" --no-store --scratch "$TMPDIR" --grace {grace_s}',
         *([_wrapped(program)] if program else []),
     ]
@@ -297,10 +308,10 @@ def _explained(lines: Iterable[str], width: int = 34, **values: object) -> list[
     than #.)"""
     explained = []
     for line in lines:
-        why = _WHY.get(line.partition("=")[0].removeprefix("--").replace("-", "_"))
+        comment = _WHY.get(line.partition("=")[0].removeprefix("--").replace("-", "_"))
         if line.startswith("--gres=") and line != "--gres=gpu:1":
-            why = "GPUs of one task"
-        explained.append(f"{line:<{width}}  # {why.format_map(values)}" if why else line)
+            comment = "GPUs of one task"
+        explained.append(f"{line:<{width}}  # {comment.format_map(values)}" if comment else line)
     return explained
 
 
@@ -318,8 +329,8 @@ def _site_directives(site: Site, device: str) -> tuple[list[str], list[str]]:
         cpus_per_task=site.cpus,
     )
     own = [line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)]
-    named = {line.partition("=")[0] for line in (*set_lines, *own)}
-    unset = [line for line in _options(**_EXAMPLES) if line.partition("=")[0] not in named]
+    names = {line.partition("=")[0] for line in (*set_lines, *own)}
+    unset = [line for line in _options(**_EXAMPLES) if line.partition("=")[0] not in names]
     flags = [
         *(("--exclusive",) if site.exclusive else ()),
         *(("--disable-dcgm",) if site.disable_dcgm else ()),
@@ -341,8 +352,8 @@ def _job_options(kind: str, plan: Plan, log: str, **array: str) -> list[str]:
     """The output's path is absolute, because jobs may start anywhere; % is doubled, because sbatch
     expands it."""
     output = str(plan.folder).replace("%", "%%") + f"/{log}"
-    named = _options(job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output)
-    return [*named, "--open-mode=append", "--requeue"]
+    options = _options(job_name=f"perfctl-{kind}{plan.folder.name}", **array, output=output)
+    return [*options, "--open-mode=append", "--requeue"]
 
 
 def _options(**values: object) -> list[str]:
@@ -353,32 +364,23 @@ def _options(**values: object) -> list[str]:
             continue
         text = one_line(f"`{name}`", str(value))
         if "\\" in text:  # sbatch 22.05 drops it, quoted or not
-            said = f"`{name}`: sbatch cannot read a backslash, but {text} contains one"
-            raise UsageError(said, "Choose another name")
+            problem = f"`{name}`: sbatch cannot read a backslash, but {text} contains one"
+            raise UsageError(problem, "Choose another name")
         lines.append(f"--{name.replace('_', '-')}={shlex.quote(text)}")
     return lines
 
 
 def _start(
-    site: Site,
-    plan: Plan,
-    facts: Mapping[str, Any],
-    sees: Iterable[Path],
-    *,
-    gpu: bool,
-    tmpdir: str,
-    srun: bool | None = None,
+    site: Site, plan: Plan, cwd: Path, folders: Iterable[Path], has_gpu: bool, tmpdir: str
 ) -> _AsIs:
-    """Return the words before perfctl on a node: a job step, and the container that perfctl and the
-    profiler run in."""
-    step = "srun_step " if srun else ""
+    """Return the words before perfctl on a node: the container that perfctl and the profiler run
+    in."""
     if site.image is None:
-        return _AsIs(step)
-    cwd = Path(facts["cwd"])
-    folders = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in sees)))
+        return _AsIs("")
+    own = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in folders)))
     lines = [
-        f'{step}"$container" exec' + (" --nv" if gpu else "") + " --cleanenv",
-        *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*folders, *(site.bind or ())))),
+        f'"$container" exec{" --nv" if has_gpu else ""} --cleanenv',
+        *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*own, *(site.bind or ())))),
         f"--bind {tmpdir} --pwd {shlex.quote(str(cwd))}",
         '"$image"',
         "",
@@ -386,10 +388,10 @@ def _start(
     return _AsIs(" \\\n    ".join(lines))
 
 
-def one_line(what: str, text: str, remedy: str = "Choose another name") -> str:
+def one_line(name: str, text: str, remedy: str = "Choose another name") -> str:
     """Return ``text``. Raises UsageError if it has a line break or another control character."""
     if _CONTROL.search(text):
-        raise UsageError(f"{what} contains a line break or control character: {text!r}", remedy)
+        raise UsageError(f"{name} contains a line break or control character: {text!r}", remedy)
     return text
 
 
@@ -397,9 +399,9 @@ def _lines(field: str, lines: Iterable[str] | None) -> list[str]:
     return [one_line(field, line) for line in lines or ()]
 
 
-def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> str:
-    """Return the rendered template ``own``, or perfctl's template ``name``. Raises UsageError if it
-    cannot be rendered."""
+def render_template(path: str | None, name: str, context: Mapping[str, Any]) -> str:
+    """Return the rendered template ``path``, or perfctl's template ``name``. Raises UsageError if
+    it cannot be rendered."""
     from jinja2 import Environment, FunctionLoader, StrictUndefined, TemplateError
 
     environment = Environment(  # noqa: S701  shell, not HTML: see the docstring above  # nosec B701
@@ -416,15 +418,15 @@ def render_template(own: str | None, name: str, context: Mapping[str, Any]) -> s
         "asis": _AsIs,
     }
     try:
-        source = Path(own).read_text(encoding="utf-8") if own else _source(name)
+        source = Path(path).read_text(encoding="utf-8") if path else _source(name)
         return environment.from_string(source).render(context)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{own}: cannot be read ({error})", "Use another `template`") from error
+        raise UsageError(f"{path}: cannot be read ({error})", "Use another `template`") from error
     except TemplateError as error:
         line = getattr(error, "lineno", None)
-        place = f"{own or name}{f', line {line}' if line else ''}"
+        location = f"{path or name}{f', line {line}' if line else ''}"
         raise UsageError(
-            f"{place}: {error}", f"Compare perfctl's own template, templates/{name}"
+            f"{location}: {error}", f"Compare perfctl's own template, templates/{name}"
         ) from error
 
 

@@ -116,8 +116,8 @@ def submit(plan: Plan, tasks: Sequence[int] | None = None) -> Submitted:
     if waiting := sorted({job.task for job in queued(plan) if job.task in numbers}):
         remedy = f"perfctl slurm cancel {shlex.quote(str(plan.folder))} removes it"
         raise UsageError(f"already in the queue: task {', '.join(map(str, waiting))}", remedy)
-    some = () if tasks is None else (f"--array={','.join(map(str, numbers))}{limit}",)
-    array = _sbatch(*some, str(plan.array.absolute()))
+    selection = () if tasks is None else (f"--array={','.join(map(str, numbers))}{limit}",)
+    array = _sbatch(*selection, str(plan.array.absolute()))
     try:
         gather = _sbatch(f"--dependency=afterany:{array}", str(plan.gather.absolute()))
     except PerfctlError as error:
@@ -188,21 +188,21 @@ def cancel(plan: Plan) -> Cancelled:
     stopping = [
         job
         for job in jobs
-        if job.state == "RUNNING" and job.task in tasks and _profiles(plan, tasks[job.task])
+        if job.state == "RUNNING" and job.task in tasks and is_profiling(plan, tasks[job.task])
     ]
-    rest = [job for job in jobs if job not in stopping]
-    if rest:
-        _ask("scancel", *dict.fromkeys(job.name for job in rest))
+    others_jobs = [job for job in jobs if job not in stopping]
+    if others_jobs:
+        _ask("scancel", *dict.fromkeys(job.name for job in others_jobs))
     if stopping:
         _ask("scancel", "--batch", "--signal=USR1", *(job.name for job in stopping))
-    gathers = sum(job.task is None for job in rest)
-    return Cancelled(plan.folder, len(rest) - gathers, len(stopping), gathers)
+    gathers = sum(job.task is None for job in others_jobs)
+    return Cancelled(plan.folder, len(others_jobs) - gathers, len(stopping), gathers)
 
 
-def _profiles(plan: Plan, task: Task) -> bool:
+def is_profiling(plan: Plan, task: Task) -> bool:
     """Return whether its profiler was started, and not asked to stop yet."""
-    events = _events(plan, task)
-    return bool(_stages(plan, task)) and bool(events) and "started on" in events[-1]
+    last_event = "".join(_events(plan, task)[-1:])
+    return bool(_stages(plan, task)) and "started on" in last_event
 
 
 def _stages(plan: Plan, task: Task) -> list[str]:
@@ -322,19 +322,23 @@ def _gather_state(plan: Plan, jobs: Sequence[Queued] | None) -> str | None:
 
 
 def _state(plan: Plan, task: Task, jobs: Sequence[Queued] | None) -> TaskState:
-    own = [job for job in jobs or () if job.task == task.number]
+    own_jobs = [job for job in jobs or () if job.task == task.number]
     runs, events = _runs(plan, task), _events(plan, task)
     if _is_complete(plan, task, runs, events):
         reason = None
-        if own:
-            queue = own[0].state.lower()
+        if own_jobs:
+            queue = own_jobs[0].state.lower()
             reason = f"its job is still in the queue ({queue}) and will skip complete runs"
         return TaskState(task, COMPLETE, reason)
-    if job := next((job for job in own if not job.waits), None):
+    if job := next((job for job in own_jobs if not job.waits), None):
         stage = next(reversed(_stages(plan, task)), "starting")
         return TaskState(task, RUNNING, f"{stage}, {job.used} on {job.nodes or 'a node'}")
-    if own:
-        reason = own[0].reason if own[0].reason not in ("None", "") else own[0].state.lower()
+    if own_jobs:
+        reason = (
+            own_jobs[0].reason
+            if own_jobs[0].reason not in ("None", "")
+            else own_jobs[0].state.lower()
+        )
         starts = sum("started on" in event for event in events)
         before = f", after {starts} earlier {'start' if starts == 1 else 'starts'}" * bool(starts)
         return TaskState(task, WAITING, reason + before)

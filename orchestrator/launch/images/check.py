@@ -20,7 +20,7 @@ from perfctl.orchestrator.launch.images.run import PYTHON, Image
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.base import Tool
-from perfctl.orchestrator.launch.profilers.nsys import Nsys, knows_graph_nodes
+from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.replay import RECORDERS
 from perfctl.orchestrator.launch.sweep.request import Profiler
 
@@ -37,16 +37,16 @@ def check(image: Image, profiler: Profiler, device: str, version: str) -> Profil
     Raises ToolMissing when the image does not start, has no perfctl of this ``version``, or lacks
     a tool."""
     name = Path(image.path).name
-    found = _run(image, ("-c", "import perfctl; print(perfctl.__version__)"))
-    if found != version:
+    image_version = _run(image, ("-c", "import perfctl; print(perfctl.__version__)"))
+    if image_version != version:
         raise ToolMissing(
-            f"{name} has perfctl {found}, but this is {version}: the versions must match",
+            f"{name} has perfctl {image_version}, but this is {version}: the versions must match",
             f"Install perfctl {version} in the image (perfctl image render writes a definition)",
         )
-    said = json.loads(_run(image, ("-m", __name__, profiler.name, device)))
-    refuse(tuple(Tool(**tool) for tool in said["missing"]), f"in the image {name}")
+    answer = json.loads(_run(image, ("-m", __name__, profiler.name, device)))
+    refuse(tuple(Tool(**tool) for tool in answer["missing"]), f"in the image {name}")
     if isinstance(profiler, Nsys) and profiler.graph_nodes is None:
-        return replace(profiler, graph_nodes=said["graph_nodes"])
+        return replace(profiler, graph_nodes=answer["graph_nodes"])
     return profiler
 
 
@@ -56,8 +56,8 @@ def refuse(missing: tuple[Tool, ...], location: str) -> None:
     if not missing:
         return
     first = missing[0]
-    others = "".join(f"; {tool.name} is missing too ({tool.install})" for tool in missing[1:])
-    remedy = f"To get it: {first.install}{others}. Without it: {first.instead}"
+    more_tools = "".join(f"; {tool.name} is missing too ({tool.install})" for tool in missing[1:])
+    remedy = f"To get it: {first.install}{more_tools}. Without it: {first.instead}"
     raise ToolMissing(
         f"{first.name} is not {'installed ' if first != LIBCUDA else ''}{location}: {first.why}",
         remedy,
@@ -67,12 +67,12 @@ def refuse(missing: tuple[Tool, ...], location: str) -> None:
 def lacking(profiler: Profiler, device: str) -> tuple[Tool, ...]:
     """What ``profiler`` needs and this container lacks: tools, nsys's importer, the
     driver's library."""
-    found = list(profiler.missing())
+    missing = list(profiler.missing())
     if profiler.name == "nsys" and tools.find("nsys") and nsys.state() is False:
-        found.append(nsys.IMPORTER)
+        missing.append(nsys.IMPORTER)
     if device == "cuda" and not has_libcuda():
-        found.append(LIBCUDA)
-    return tuple(found)
+        missing.append(LIBCUDA)
+    return tuple(missing)
 
 
 def has_libcuda() -> bool:
@@ -94,30 +94,30 @@ def _run(image: Image, words: tuple[str, ...]) -> str:
         ) from error
     if code == 0 and out:
         return out[-1]
-    raise ToolMissing(*_why(image, code, lines))
+    raise ToolMissing(*_explain_failure(image, code, lines))
 
 
-def _why(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
+def _explain_failure(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
     """(message, remedy) from the lines of the runtime's or Python's stderr."""
-    said = next(
+    message = next(
         (line for line in lines if line.startswith("FATAL:")),
         lines[-1] if lines else f"exit code {code}",
     )
     name = Path(image.path).name
-    if "No module named 'perfctl." in said and Path("perfctl").is_dir():
+    if "No module named 'perfctl." in message and Path("perfctl").is_dir():
         return (
             "the folder perfctl in the working directory hides the image's perfctl",
             "Start perfctl in another directory",
         )
-    if "No module named 'perfctl" in said:
+    if "No module named 'perfctl" in message:
         return (
             f"{name} has no perfctl, which must run inside the profiled process",
             "Install it in the image: perfctl image render writes a definition that does",
         )
-    if f'"{PYTHON}": executable file not found' in said:
+    if f'"{PYTHON}": executable file not found' in message:
         return f"{name} has no {PYTHON}", "Install Python 3.11 or newer in the image"
     return (
-        f"{name} does not run: {said.removeprefix('FATAL:').strip()}",
+        f"{name} does not run: {message.removeprefix('FATAL:').strip()}",
         f"Try {image.runtime} exec {image.path} true",
     )
 
@@ -125,8 +125,11 @@ def _why(image: Image, code: int, lines: list[str]) -> tuple[str, str]:
 def main(name: str, device: str) -> None:
     """Print what this image lacks for the profiler ``name``."""
     missing = lacking(RECORDERS[name](), device)
-    answer = {"missing": [asdict(tool) for tool in missing], "graph_nodes": knows_graph_nodes()}
-    print(json.dumps(answer | {"in": str(run.inside())}))
+    facts = {
+        "missing": [asdict(tool) for tool in missing],
+        "graph_nodes": nsys.knows("--cuda-graph-trace"),
+    }
+    print(json.dumps(facts | {"in": str(run.inside())}))
 
 
 if __name__ == "__main__":

@@ -140,11 +140,11 @@ def read_base(base: str) -> tuple[str, str]:
     """(Bootstrap, From) of a base image: a path is a local image, a bare name one from
     Docker Hub."""
     example = "Use docker://NAME:TAG, NAME:TAG, FILE.sif or FOLDER"
-    scheme, separator, rest = base.partition("://")
+    scheme, separator, address = base.partition("://")
     if separator:
-        if not scheme or not rest:
+        if not scheme or not address:
             raise UsageError(f"`base`: '{base}' is not an image", example)
-        return scheme, rest
+        return scheme, address
     if Path(base).exists():
         return "localimage", str(Path(base).absolute())
     if base.endswith((".sif", ".img")) or base.startswith(("/", ".", "~")) or not base:
@@ -155,10 +155,10 @@ def read_base(base: str) -> tuple[str, str]:
 def check_extras(extras: Iterable[str]) -> None:
     """Raises UsageError for an extra that perfctl lacks, or that is for its developers."""
     every = metadata.metadata("perfctl").get_all("Provides-Extra") or ()
-    known = [name for name in every if name not in ("test", "dev", "fuzz")]
-    if unknown := [extra for extra in extras if extra not in known]:
+    extras_known = [name for name in every if name not in ("test", "dev", "fuzz")]
+    if unknown := [extra for extra in extras if extra not in extras_known]:
         raise UsageError(
-            f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(known)}"
+            f"`extra`: perfctl has no extra '{unknown[0]}'", f"Known: {', '.join(extras_known)}"
         )
 
 
@@ -177,11 +177,11 @@ def own_source() -> Path | None:
     path = Path(unquote(urlsplit(url).path))
     if url.startswith("file:") and path.exists():
         return path
-    said = (
+    problem = (
         f"`source`: this perfctl was installed from {url or 'an unknown place'}, which no longer "
         "exists on this machine"
     )
-    raise UsageError(said, "Name a wheel or a checkout of perfctl")
+    raise UsageError(problem, "Name a wheel or a checkout of perfctl")
 
 
 def _files(asked: Definition, extras: str, version: str) -> tuple[list[tuple[Path, str]], str]:
@@ -209,11 +209,11 @@ def parts(source: Path) -> list[Path]:
     try:
         project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
         folders = sorted(set(project["tool"]["setuptools"]["package-dir"].values()))
-        named = [str(project["project"]["readme"]), *project["project"]["license-files"]]
+        files = [str(project["project"]["readme"]), *project["project"]["license-files"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        said = f"`source`: {source} is not a wheel, sdist or checkout of perfctl"
-        raise UsageError(said, "Name one of these, or omit `source`") from error
-    names = ["pyproject.toml", *named, *folders]
+        problem = f"`source`: {source} is not a wheel, sdist or checkout of perfctl"
+        raise UsageError(problem, "Name one of these, or omit `source`") from error
+    names = ["pyproject.toml", *files, *folders]
     return [(source / name).absolute() for name in names if (source / name).exists()]
 
 

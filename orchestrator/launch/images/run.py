@@ -132,12 +132,12 @@ def image(
     return Image(path, find_runtime(runtime), tuple(_checked(bind) for bind in binds), gpu)
 
 
-def find_runtime(asked: str | None = None) -> str:
-    """``asked``, or the first of RUNTIMES on PATH. Raises ToolMissing when there is none."""
-    if found := next(filter(tools.find, (asked,) if asked else RUNTIMES), None):
-        return found
+def find_runtime(name: str | None = None) -> str:
+    """Return ``name``, or the first of RUNTIMES on PATH. Raises ToolMissing if there is none."""
+    if runtime := next(filter(tools.find, (name,) if name else RUNTIMES), None):
+        return runtime
     raise ToolMissing(
-        f"{asked or ' or '.join(RUNTIMES)} is not installed, and perfctl needs it to run images",
+        f"{name or ' or '.join(RUNTIMES)} is not installed, and perfctl needs it to run images",
         "Install Apptainer (Debian 12: scripts/setup/apptainer_install.sh), or omit `image`",
     )
 
@@ -171,10 +171,10 @@ def passed_on() -> dict[str, str]:
 
 def scratch_folders() -> list[Path]:
     """The site's scratch folders (SCRATCH) that exist here and that --bind can express."""
-    named = (Path(value) for name in SCRATCH if (value := os.environ.get(name)))
+    paths = (Path(value) for name in SCRATCH if (value := os.environ.get(name)))
     return [
         path
-        for path in named
+        for path in paths
         if path.is_absolute() and path.is_dir() and not set(str(path)) & set(":,")
     ]
 
@@ -222,27 +222,27 @@ def _name(path: str) -> str:
 def own_binds(folders: Iterable[Path]) -> list[str]:
     """Values for --bind that give ``folders`` the same paths inside; a folder inside another needs
     no bind. / is never bound. Raises UsageError for a path that --bind cannot express."""
-    kept: list[Path] = []
+    outermost: list[Path] = []
     for folder in sorted({folder.absolute() for folder in folders} - {Path("/")}):
-        if not any(folder.is_relative_to(other) for other in kept):
-            kept.append(folder)
-    if bad := next((folder for folder in kept if set(str(folder)) & set(":,")), None):
+        if not any(folder.is_relative_to(other) for other in outermost):
+            outermost.append(folder)
+    if bad := next((folder for folder in outermost if set(str(folder)) & set(":,")), None):
         raise UsageError(
             f"{bad} cannot be bound into an image: its path contains ':' or ','",
             "Use another folder",
         )
-    return list(map(str, kept))
+    return list(map(str, outermost))
 
 
 def _checked(bind: str) -> str:
     """The bind with an absolute source. Raises UsageError unless it is FROM[:TO[:ro|rw]] and
     FROM exists."""
-    source, _, rest = bind.partition(":")
-    target, _, mode = rest.partition(":")
+    source, _, options = bind.partition(":")
+    target, _, mode = options.partition(":")
     if (
         not source
         or "," in bind
-        or (rest and not target.startswith("/"))
+        or (options and not target.startswith("/"))
         or mode not in ("", "ro", "rw")
     ):
         example = "For example /data, /data:/mnt or /data:/mnt:ro"

@@ -43,8 +43,11 @@ class Gpu(NamedTuple):
 
 def list_gpus() -> tuple[Gpu, ...]:
     """The GPUs of this machine, in the order of nvidia-smi; none without a driver."""
-    rows = [row for row in _rows("index,uuid,pci.bus_id") if len(row) == 3 and row[0].isdecimal()]
-    return tuple(Gpu(row[0], row[1], row[2][-12:].lower()) for row in rows)
+    return tuple(
+        Gpu(number, uuid, bus[-12:].lower())
+        for number, uuid, bus in query_gpus("index", "uuid", "pci.bus_id")
+        if number.isdecimal()
+    )
 
 
 def visible_entries(value: str | None) -> tuple[str, ...] | None:
@@ -73,36 +76,39 @@ def capability(entry: str | None) -> tuple[str | None, str]:
     another order than nvidia-smi and they differ.
     """
     gpus = list_gpus()
-    found = {row[0]: row[1] for row in _rows("index,compute_cap") if len(row) == 2}
+    capabilities = {row[0]: row[1] for row in query_gpus("index", "compute_cap")}
     gpu = find_gpu(entry if entry is not None else "0", gpus)
-    if gpu is None or gpu.number not in found:
+    if gpu is None or gpu.number not in capabilities:
         return None, f"GPU {entry or '0'}"
     by_number = entry is None or entry.isdecimal()
     if (
         by_number
         and os.environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
-        and len(set(found.values())) > 1
+        and len(set(capabilities.values())) > 1
     ):
         return None, f"GPU {gpu.number} (CUDA numbers unlike GPUs by speed, not as nvidia-smi does)"
-    return found[gpu.number], f"GPU {entry if entry is not None else gpu.number}"
+    return capabilities[gpu.number], f"GPU {entry if entry is not None else gpu.number}"
 
 
-def _rows(fields: str) -> list[list[str]]:
-    said = tools.ask("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader")
-    return [[cell.strip() for cell in line.split(",")] for line in said.splitlines()]
+def query_gpus(*fields: str) -> list[list[str]]:
+    """Return what nvidia-smi prints for these fields, a row for each GPU."""
+    query = f"--query-gpu={','.join(fields)}"
+    lines = tools.ask("nvidia-smi", query, "--format=csv,noheader").splitlines()
+    rows = ([cell.strip() for cell in line.split(",")] for line in lines)
+    return [row for row in rows if len(row) == len(fields)]
 
 
 def _parents() -> dict[str, str]:
     """UUID of each MIG instance -> UUID of its GPU, from ``nvidia-smi --list-gpus``."""
-    found: dict[str, str] = {}
+    parents: dict[str, str] = {}
     parent = ""
     for line in tools.ask("nvidia-smi", "--list-gpus").splitlines():
-        named = re.search(r"\(UUID: ([^)]+)\)", line)
-        if named and line.startswith("GPU "):
-            parent = named[1]
-        elif named:
-            found[named[1]] = parent
-    return found
+        uuid = re.search(r"\(UUID: ([^)]+)\)", line)
+        if uuid and line.startswith("GPU "):
+            parent = uuid[1]
+        elif uuid:
+            parents[uuid[1]] = parent
+    return parents
 
 
 def read_cores(text: str) -> frozenset[int]:
@@ -149,7 +155,7 @@ def _listed(path: Path) -> frozenset[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Placement:
     """A GPU with the cores near it, or a set of cores. One run at a time uses it."""
 
     label: str
@@ -188,7 +194,7 @@ def kind_of(text: str) -> str:
     return kind
 
 
-def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
+def places(text: str, root: Path = Path("/")) -> tuple[Placement, ...]:
     """The places that ``text`` names. Raises UsageError when this machine lacks one of them. GPU
     numbers index CUDA_VISIBLE_DEVICES where it is set; otherwise they are those of nvidia-smi."""
     pieces = tuple(piece.strip() for piece in text.split(","))
@@ -200,7 +206,7 @@ def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
     # as nvidia-smi; CUDA would number GPUs by speed
     order = os.environ.get("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     return tuple(
-        Place(
+        Placement(
             f"GPU {piece}",
             {VISIBLE: entry, "CUDA_DEVICE_ORDER": order},
             near,
@@ -211,29 +217,29 @@ def places(text: str, root: Path = Path("/")) -> tuple[Place, ...]:
     )
 
 
-def first_gpu() -> Place | None:
+def first_gpu() -> Placement | None:
     """The GPU that a program uses by default; None when nvidia-smi lists none."""
     gpus, visible = list_gpus(), visible_entries(os.environ.get(VISIBLE))
     if not gpus or visible == ():
         return None
     entry = visible[0] if visible else gpus[0].number
-    return Place(f"GPU {entry}", {}, None, (_lock_name(entry, gpus),))
+    return Placement(f"GPU {entry}", {}, None, (_lock_name(entry, gpus),))
 
 
 @contextmanager
-def hold(reserved: Iterable[Place], folder: Path | None = None) -> Iterator[None]:
+def hold(reserved: Iterable[Placement], folder: Path | None = None) -> Iterator[None]:
     """Lock these places. Raises UsageError when another perfctl holds one of them: of any user for
     a GPU, of this user for cores. The kernel releases the locks when the process ends, however
     it ends."""
-    with ExitStack() as held:
-        for place in reserved:
-            for name in place.locks:
-                where = (
+    with ExitStack() as locks:
+        for placement in reserved:
+            for name in placement.locks:
+                lock_folder = (
                     folder or (shared_folder() if name.startswith(_GPU) else None) or _lock_folder()
                 )
-                refuse = partial(_in_use, place.label)
-                handle = held.enter_context(
-                    folders.locked(where / f"{name}.lock", fcntl.LOCK_EX, refuse, _LOCK_MODE)
+                refuse = partial(_in_use, placement.label)
+                handle = locks.enter_context(
+                    folders.locked(lock_folder / f"{name}.lock", fcntl.LOCK_EX, refuse, _LOCK_MODE)
                 )
                 with suppress(OSError):  # another user's file, which may only be locked
                     os.fchmod(handle, _LOCK_MODE)  # whatever the umask
@@ -244,9 +250,9 @@ def hold(reserved: Iterable[Place], folder: Path | None = None) -> Iterator[None
 
 def _in_use(label: str, handle: int) -> UsageError:
     owner = os.read(handle, 20).decode(errors="replace").strip()
-    said = f" (process {owner})" if owner.isdecimal() else ""
+    process = f" (process {owner})" if owner.isdecimal() else ""
     return UsageError(
-        f"{label} is in use by another perfctl{said}; two runs on one device would distort each "
+        f"{label} is in use by another perfctl{process}; two runs on one device would distort each "
         "other's times",
         "Wait until it ends, or choose other `devices`",
     )
@@ -260,9 +266,9 @@ def shared_folder(folder: Path | None = None) -> Path | None:
         folder.mkdir(mode=0o700)
         folder.chmod(0o1777)  # sticky: nobody removes another's lock
     with suppress(OSError):
-        found = folder.lstat()
-        open_to_all = found.st_mode & stat.S_IWOTH and found.st_mode & stat.S_ISVTX
-        if stat.S_ISDIR(found.st_mode) and open_to_all:
+        facts = folder.lstat()
+        open_to_all = facts.st_mode & stat.S_IWOTH and facts.st_mode & stat.S_ISVTX
+        if stat.S_ISDIR(facts.st_mode) and open_to_all:
             return folder
     return None
 
@@ -273,34 +279,36 @@ def _lock_folder(root: Path = Path("/tmp")) -> Path:  # noqa: S108  # nosec B108
     folder = Path(root if root.is_dir() else tempfile.gettempdir(), f"perfctl-{os.getuid()}")
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    found = folder.lstat()
-    why = "perfctl stores its device locks there"
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-        raise UsageError(f"{folder} belongs to another user", f"Remove it: {why}")
-    if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(f"{folder} is writable by other users", f"chmod 700 {folder}: {why}")
+    facts = folder.lstat()
+    purpose = "perfctl stores its device locks there"
+    if not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.getuid():
+        raise UsageError(f"{folder} belongs to another user", f"Remove it: {purpose}")
+    if facts.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(f"{folder} is writable by other users", f"chmod 700 {folder}: {purpose}")
     return folder
 
 
-def _core_sets(pieces: tuple[str, ...]) -> tuple[Place, ...]:
+def _core_sets(pieces: tuple[str, ...]) -> tuple[Placement, ...]:
     allowed = os.sched_getaffinity(0)
-    made: list[Place] = []
+    placements: list[Placement] = []
     used: set[int] = set()
     for piece in pieces:
         cores = read_cores(piece.removeprefix("cpu:").replace("+", ","))
         if not cores:
             raise UsageError(f"`devices`: {piece} names no core", _EXAMPLE)
         if missing := cores - allowed:
-            said = f"`devices`: this process may not use core {min(missing)} of {piece}"
-            raise UsageError(said, f"It may use {format_cores(allowed)}")
+            problem = f"`devices`: this process may not use core {min(missing)} of {piece}"
+            raise UsageError(problem, f"It may use {format_cores(allowed)}")
         if twice := cores & used:
             raise UsageError(
                 f"`devices`: core {min(twice)} appears in two sets", "Each run needs separate cores"
             )
         used |= cores
         locks = tuple(f"core-{core}" for core in sorted(cores))
-        made.append(Place(f"cores {format_cores(cores)}", {}, cores, locks, len(pieces) - 1))
-    return tuple(made)
+        placements.append(
+            Placement(f"cores {format_cores(cores)}", {}, cores, locks, len(pieces) - 1)
+        )
+    return tuple(placements)
 
 
 def _entry(number: int, visible: tuple[str, ...] | None, gpus: tuple[Gpu, ...]) -> str:
@@ -337,7 +345,7 @@ def _near(gpus: list[Gpu | None], root: Path) -> list[frozenset[int] | None]:
     ]
     result: list[frozenset[int] | None] = [None] * len(gpus)
     for cores in {group for group in near if group}:
-        at = [number for number, other in enumerate(near) if other == cores]
-        for number, part in zip(at, split_cores(cores, len(at), root), strict=True):
+        sharing = [number for number, other in enumerate(near) if other == cores]
+        for number, part in zip(sharing, split_cores(cores, len(sharing), root), strict=True):
             result[number] = part
     return result

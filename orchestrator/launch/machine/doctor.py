@@ -9,7 +9,7 @@ import re
 import shutil
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -63,9 +63,6 @@ _SAMPLING = (
     "kernel.perf_event_paranoid=2"
 )
 
-_Answers = tuple[tuple[bool, str, str | None, str | None], ...]
-"""(whether it holds, state, value, detail): the first that holds counts."""
-
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -100,25 +97,17 @@ def host_facts() -> dict[str, str]:
 
 
 def _gpu() -> Iterator[Finding]:
-    query = "--query-gpu=index,name,compute_cap,memory.total,driver_version"
-    answer = tools.ask("nvidia-smi", query, "--format=csv,noheader")
-    for line in answer.splitlines():
-        index, *rest = (cell.strip() for cell in line.split(","))
-        if len(rest) == 4:
-            name, capability, memory, driver = rest
-            yield Finding(
-                f"GPU {index}",
-                OK,
-                name,
-                f"compute capability {capability}, {memory}, driver {driver}",
-            )
-    if not answer and tools.has_gpu_driver():
+    rows = devices.query_gpus("index", "name", "compute_cap", "memory.total", "driver_version")
+    for index, name, capability, memory, driver in rows:
+        detail = f"compute capability {capability}, {memory}, driver {driver}"
+        yield Finding(f"GPU {index}", OK, name, detail)
+    if not rows and tools.has_gpu_driver():
         detail = (
             "a driver is loaded, but nvidia-smi does not run: start containers with --nv or --gpus "
             "all"
         )
         yield Finding("GPU", WARNING, None, detail)
-    elif not answer:
+    elif not rows:
         yield Finding("GPU", MISSING, None, "no NVIDIA driver")
 
 
@@ -164,15 +153,13 @@ def _program(name: str, install: str) -> Finding:
 
 
 def _permissions() -> Iterator[Finding]:
-    allowed, root = _counters_for_all(), os.geteuid() == 0
+    allowed = _counters_for_all()
     if allowed is None:
         yield Finding("GPU counters", MISSING, None, "no NVIDIA driver")
-    elif allowed:
-        yield Finding("GPU counters", OK, "for all")
+    elif allowed or os.geteuid() == 0:
+        yield Finding("GPU counters", OK, "for all" if allowed else "for root")
     else:
-        yield Finding(
-            "GPU counters", OK if root else WARNING, "for root", None if root else _COUNTERS
-        )
+        yield Finding("GPU counters", WARNING, "for root", _COUNTERS)
     if allowed is not None:  # Debian's ncu 2022.3 makes device files without a driver
         yield from _device_files()
         # can users of one GPU see one another's runs?
@@ -238,13 +225,8 @@ def _packages() -> Iterator[Finding]:
     else:
         yield Finding("torch", OK, version, "CUDA build")
     for module, distribution, use in _OPTIONAL_PACKAGES:
-        there = tools.has_package(module)
-        yield Finding(
-            distribution,
-            OK if there else MISSING,
-            _package_version(distribution),
-            None if there else use,
-        )
+        state, hint = (OK, None) if tools.has_package(module) else (MISSING, use)
+        yield Finding(distribution, state, _package_version(distribution), hint)
 
 
 def _torch_has_cuda() -> bool:
@@ -267,12 +249,12 @@ def _surroundings() -> Iterator[Finding]:
     little = "little space: the reports of a sweep can take several GiB; put them on another disk"
     detail = little if free < 5 * 2**30 else None
     yield Finding("free disk", WARNING if detail else OK, f"{free / 2**30:.1f} GiB", detail)
-    if around := run.inside():
+    if container := run.inside():
         detail = "install the profiler inside the container, because it sees nothing from outside"
-        yield Finding("container", OK, str(around), detail)
+        yield Finding("container", OK, str(container), detail)
         if tools.has_gpu_driver() and not images_check.has_libcuda():
-            why = f"{images_check.LIBCUDA.why}: {images_check.LIBCUDA.install}"
-            yield Finding(images_check.LIBCUDA.name, MISSING, None, why)
+            reason = f"{images_check.LIBCUDA.why}: {images_check.LIBCUDA.install}"
+            yield Finding(images_check.LIBCUDA.name, MISSING, None, reason)
 
 
 def _what_works(states: dict[str, str]) -> Iterator[Finding]:
@@ -283,62 +265,47 @@ def _what_works(states: dict[str, str]) -> Iterator[Finding]:
             yield Finding(name, MISSING, None, f"needs PyTorch: {tools.TORCH.install}")
     else:
         yield Finding("perfctl torch", OK, "CPU and GPU" if gpu else "CPU only")
-        for name, answers in (
-            ("perfctl nsys", _nsys_works(states, gpu)),
-            ("perfctl ncu", _ncu_works(states, gpu)),
-        ):
-            yield next(
-                Finding(name, state, value, detail)
-                for holds, state, value, detail in answers
-                if holds
-            )
+        yield check_nsys(states, gpu)
+        yield check_ncu(states, gpu)
         works = gpu and states["dlprof"] == OK
-        yield Finding(
-            "perfctl dlprof",
-            OK if works else MISSING,
-            None,
-            None if works else "use perfctl nsys instead",
-        )
+        detail = None if works else "use perfctl nsys instead"
+        yield Finding("perfctl dlprof", OK if works else MISSING, None, detail)
     yield Finding("perfctl replay", OK, "and ingest, ledger, report, compare, estimate, predict")
 
 
-def _nsys_works(states: dict[str, str], gpu: bool) -> _Answers:
-    no_nvtx = "no GPU, and this torch has no NVTX ranges; use perfctl torch instead"
-    return (
-        (states["nsys"] == MISSING, MISSING, None, f"{NSYS.install}; or use perfctl torch instead"),
-        (
-            states.get("nsys importer") == MISSING,
-            MISSING,
-            None,
-            "its importer is missing or does not start; use perfctl torch instead",
-        ),
-        (
-            states.get("nsys importer") == WARNING,
-            WARNING,
-            "kernels and layers" if gpu else "CPU ranges only",
-            "if its importer works (see nsys importer)",
-        ),
-        (gpu, OK, "kernels and layers", None),
-        (states["torch"] == WARNING, MISSING, None, no_nvtx),
-        (True, OK, "CPU ranges only", "no GPU"),
-    )
+def check_nsys(states: Mapping[str, str], has_gpu: bool) -> Finding:
+    """Return what nsys can do on a machine with these findings."""
+    importer = states.get("nsys importer")
+    scope = "kernels and layers" if has_gpu else "CPU ranges only"
+    lack = None
+    if states["nsys"] == MISSING:
+        lack = f"{NSYS.install}; or use perfctl torch instead"
+    elif importer == MISSING:
+        lack = "its importer is missing or does not start; use perfctl torch instead"
+    elif importer != WARNING and not has_gpu and states["torch"] == WARNING:
+        lack = "no GPU, and this torch has no NVTX ranges; use perfctl torch instead"
+    if lack is not None:
+        return Finding("perfctl nsys", MISSING, None, lack)
+    if importer == WARNING:
+        detail = "if its importer works (see nsys importer)"
+        return Finding("perfctl nsys", WARNING, scope, detail)
+    return Finding("perfctl nsys", OK, scope, None if has_gpu else "no GPU")
 
 
-def _ncu_works(states: dict[str, str], gpu: bool) -> _Answers:
-    no_gpu = "needs an NVIDIA GPU"
-    forbidden = "no permission to read the counters (see GPU counters); use perfctl nsys instead"
-    return (
-        (not gpu, MISSING, None, no_gpu),
-        (
-            states["ncu"] == MISSING,
-            MISSING,
-            None,
-            "install Nsight Compute; no other tool counts executed FLOPs",
-        ),
-        (states.get("GPU counters") == WARNING, MISSING, None, forbidden),
-        (states.get("DCGM") == WARNING, WARNING, None, "DCGM may hold the counters (see DCGM)"),
-        (True, OK, "counters of every kernel", None),
-    )
+def check_ncu(states: Mapping[str, str], has_gpu: bool) -> Finding:
+    """Return what ncu can do on a machine with these findings."""
+    lack = None
+    if not has_gpu:
+        lack = "needs an NVIDIA GPU"
+    elif states["ncu"] == MISSING:
+        lack = "install Nsight Compute; no other tool counts executed FLOPs"
+    elif states.get("GPU counters") == WARNING:
+        lack = "no permission to read the counters (see GPU counters); use perfctl nsys instead"
+    if lack is not None:
+        return Finding("perfctl ncu", MISSING, None, lack)
+    if states.get("DCGM") == WARNING:
+        return Finding("perfctl ncu", WARNING, None, "DCGM may hold the counters (see DCGM)")
+    return Finding("perfctl ncu", OK, "counters of every kernel")
 
 
 def _runs(program: str) -> bool:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.launch.machine import tools
@@ -31,18 +33,14 @@ def measure(device: str, *, threads: int | None = None) -> dict[str, Any]:
         code, out, err = tools.run(
             argv if threads is None else [*argv, "--threads", str(threads)], 300.0
         )
-        found = json.loads("\n".join(out)) if code == 0 else None
+        if code == 0:
+            return msgspec.json.decode("\n".join(out), type=dict[str, Any])
     except subprocess.TimeoutExpired as error:
         raise PerfctlError("measuring the peaks took longer than 300 s", remedy) from error
-    except ValueError as error:
+    except msgspec.MsgspecError as error:
         raise PerfctlError("measuring the peaks printed no result", remedy) from error
-    if code != 0:
-        raise PerfctlError(
-            f"measuring the peaks failed: {err[-1] if err else f'exit code {code}'}", remedy
-        )
-    if not isinstance(found, dict):
-        raise PerfctlError("measuring the peaks printed no result", remedy)
-    return found
+    reason = err[-1] if err else f"exit code {code}"
+    raise PerfctlError(f"measuring the peaks failed: {reason}", remedy)
 
 
 def measured_on_devices(
@@ -54,10 +52,10 @@ def measured_on_devices(
     Raises PerfctlError if the file is damaged, or if the runs are of a GPU that is not here.
     """
     records = records_beside(store)
-    whole = [record for record in records if ASKED not in record]  # peaks of the whole machine
+    of_machine = [record for record in records if ASKED not in record]  # peaks of the whole machine
     names = {run.device.name or run.device.kind for run in runs if run.device}
-    if any(record.get("device") in names for record in whole):
-        return whole
+    if any(record.get("device") in names for record in of_machine):
+        return of_machine
     on_gpu = any(run.device is not None and run.device.kind == "gpu" for run in runs)
     if on_gpu and resolve_device("auto") != "cuda":
         raise PerfctlError(
@@ -67,7 +65,7 @@ def measured_on_devices(
     note("measuring peaks, about 20 s")
     record = measure("cuda" if on_gpu else "cpu")
     _add(file_beside(store), records, record, note)
-    return [*whole, record]
+    return [*of_machine, record]
 
 
 def measured_on_cpu(
@@ -105,12 +103,11 @@ def records_beside(store: Path) -> list[dict[str, Any]]:
         return []
     remedy = "Delete the file to measure again"
     try:
-        records = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        return msgspec.json.decode(file.read_bytes(), type=list[dict[str, Any]])
+    except msgspec.ValidationError as error:
+        raise PerfctlError(f"{file}: perfctl did not write this file", remedy) from error
+    except (msgspec.DecodeError, RecursionError) as error:
         raise PerfctlError(f"{file}: incomplete file ({error})", remedy) from error
-    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
-        raise PerfctlError(f"{file}: perfctl did not write this file", remedy)
-    return records
 
 
 def _add(
@@ -118,6 +115,6 @@ def _add(
 ) -> None:
     """Write the records; the new one replaces an old one of the same device and threads."""
     key = (record.get("device"), record.get(ASKED))
-    others = [old for old in records if (old.get("device"), old.get(ASKED)) != key]
-    write_text(file, json.dumps([*others, record], indent=1) + "\n")
+    other_records = [old for old in records if (old.get("device"), old.get(ASKED)) != key]
+    write_text(file, json.dumps([*other_records, record], indent=1) + "\n")
     note(f"Wrote {file}: delete it to measure again")

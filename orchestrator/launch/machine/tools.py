@@ -30,8 +30,8 @@ def find(program: str) -> str | None:
 def version(program: str) -> str | None:
     """The first version number in the output of ``PROGRAM --version``; None when it does
     not run."""
-    found = _VERSION.search(ask(program, "--version").replace("(R)", ""))
-    return found.group() if found else None
+    match = _VERSION.search(ask(program, "--version").replace("(R)", ""))
+    return match.group() if match else None
 
 
 def ask(program: str, *arguments: str) -> str:
@@ -71,8 +71,8 @@ def run(
         check=False,
         env=environment,
     )
-    said = (stream.decode(errors="replace").split("\n") for stream in (done.stdout, done.stderr))
-    out, err = ([text for line in lines if (text := line.strip())] for lines in said)
+    texts = (stream.decode(errors="replace").split("\n") for stream in (done.stdout, done.stderr))
+    out, err = ([text for line in lines if (text := line.strip())] for lines in texts)
     return done.returncode, out, err
 
 

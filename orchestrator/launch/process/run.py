@@ -101,7 +101,7 @@ def run(
         try:
             tell_watchdog(child.pid)
             stuck = _stuck(stall, Movement(places, samples), (stdout, stderr))
-            with sampler.beside(sampling, mark, child.pid):
+            with sampler.sample_run(sampling, mark, child.pid):
                 end = _wait(child, signals, timeout_s, tell_watchdog, stuck)
             ended = child.returncode
             duration_ns = time.monotonic_ns() - started

@@ -1,7 +1,7 @@
 """What all profilers share: commands to start, how they ended, verdicts, and options to pass on.
 
-A new profiler is one class that fits ``sweep.request.Profiler``, a line in RECORDERS of ``replay``,
-and a command of the CLI.
+A new profiler is one subclass of ``outcome.ToolProfiler``, a line in RECORDERS of ``replay``, and a
+command of the CLI.
 
 Options that a user passes on to a profiler (``--tool-args``) are checked for what perfctl itself
 needs. An option that perfctl sets too, but does not need, is the user's to change: perfctl then
@@ -50,18 +50,19 @@ ToolArgs = Annotated[
 ]
 
 
-def check(tool: str, words: tuple[str, ...], needed: Mapping[str, str]) -> None:
-    """Raises UsageError for an option that perfctl needs for itself. ``needed``: option, long or
-    short -> why."""
+def check_tool_args(
+    tool: str, words: tuple[str, ...], reserved: Mapping[str, tuple[str, ...]]
+) -> None:
+    """Raise UsageError for an option that perfctl needs for itself. ``reserved``: reason -> its
+    options, long and short."""
     for word in words:
         name = word.partition("=")[0]
-        option = next((known for known in needed if _means(name, known)), None)
-        if option is not None:
-            which = f"{word} ({option})" if option != name else word
-            raise UsageError(
-                f"`tool_args`: perfctl does not pass {which} to {tool}: {needed[option]}",
-                "Omit it",
-            )
+        for reason, options in reserved.items():
+            option = next((option for option in options if _means(name, option)), None)
+            if option is not None:
+                typed = f"{word} ({option})" if option != name else word
+                problem = f"`tool_args`: perfctl does not pass {typed} to {tool}: {reason}"
+                raise UsageError(problem, "Omit it")
     if words and not words[0].startswith("-"):
         problem = (
             f"`tool_args`: {words[0]!r} is not an option; {tool} would treat it as the program"
@@ -79,21 +80,21 @@ def _means(name: str, option: str) -> bool:
     return len(name) > 2 and name.startswith(option) and not name.startswith("--")
 
 
-def without(
-    own: tuple[str, ...], words: tuple[str, ...], pairs: Mapping[str, str] | None = None
+def merge_options(
+    defaults: tuple[str, ...], extra: tuple[str, ...], long_names: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """perfctl's ``own`` options, less those that the user's ``words`` set. ``pairs``: short name ->
-    long name."""
-    said = {word.partition("=")[0] for word in words if word.startswith("-")}
-    said |= {long for short, long in (pairs or {}).items() if short in said}
-    kept: list[str] = []
-    skipping = False
-    for word in own:
+    """Return perfctl's options, less those that the user's ``extra`` sets, and then ``extra``.
+    ``long_names``: short name -> long name."""
+    typed = {word.partition("=")[0] for word in extra}
+    typed |= {long_names[name] for name in typed & long_names.keys()}
+    merged: list[str] = []
+    is_replaced = False
+    for word in defaults:
         if word.startswith("-"):
-            skipping = word.partition("=")[0] in said
-        if not skipping:
-            kept.append(word)
-    return tuple(kept)
+            is_replaced = word.partition("=")[0] in typed
+        if not is_replaced:
+            merged.append(word)
+    return (*merged, *extra)
 
 
 @dataclass(frozen=True, slots=True)

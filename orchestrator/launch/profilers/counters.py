@@ -86,27 +86,27 @@ class Choice:
     """False when ncu should have been asked and did not answer: the portable list stands in."""
 
 
-def check_metrics(asked: str) -> None:
-    """Raises UsageError unless ``asked`` is a set or a list of well-formed names."""
-    if not all(re.fullmatch(r"[A-Za-z0-9_.:]+", name) for name in asked.split(",")):
+def check_metrics(metrics: str) -> None:
+    """Raises UsageError unless ``metrics`` is a set or a list of well-formed names."""
+    if not all(re.fullmatch(r"[A-Za-z0-9_.:]+", name) for name in metrics.split(",")):
         remedy = (
             f"Use {' or '.join(SETS)}, or names printed by ncu --query-metrics, separated by commas"
         )
-        raise UsageError(f"`metrics`: {asked!r} is not a list of metric names", remedy)
+        raise UsageError(f"`metrics`: {metrics!r} is not a list of metric names", remedy)
 
 
-def choose(asked: str, visible: str | None = None, within: tuple[str, ...] = ()) -> Choice:
-    """The counters for ``asked``: a set's name, or names separated by commas. Raises UsageError
+def choose(metrics: str, visible: str | None = None, within: tuple[str, ...] = ()) -> Choice:
+    """The counters for ``metrics``: a set's name, or names separated by commas. Raises UsageError
     like ``check_metrics``.
 
     ``visible``: the program's CUDA_VISIBLE_DEVICES, None where it is not set; ``within``: the words
     that run a command in the image where ncu will run.
     """
-    check_metrics(asked)
-    if asked == "fadd":
+    check_metrics(metrics)
+    if metrics == "fadd":
         return Choice((FADD,), "--metrics fadd selected only the counter of the MNIST study")
-    if asked != "flops":
-        return Choice(tuple(asked.split(",")), "set by the user")
+    if metrics != "flops":
+        return Choice(tuple(metrics.split(",")), "set by the user")
     entries = devices.visible_entries(visible)
     return _flops_of(entries[0] if entries else None, within)
 
@@ -122,20 +122,16 @@ def _flops_of(entry: str | None, within: tuple[str, ...]) -> Choice:
     )
     failures = []
     location = " in the image" if within else ""
-    if chip is not None:
-        metrics, why = query(("--chips", chip), within)
+    questions = [("--chips", chip, f"chip {chip}", None)] if chip else []
+    for option, value, target, device in (
+        *questions,
+        ("--devices", "0", "the device itself", entry),
+    ):
+        metrics, problem = query((option, value), within, device)
         if metrics:
-            return Choice(
-                flops(metrics), f"those that ncu{location} lists for chip {chip} ({subject})"
-            )
-        failures.append(f"ncu --query-metrics --chips {chip}: {why}")
-    if chip is None or failures:
-        metrics, why = query(("--devices", "0"), within, entry)
-        if metrics:
-            return Choice(
-                flops(metrics), f"those that ncu{location} lists for the device itself ({subject})"
-            )
-        failures.append(f"ncu --query-metrics --devices 0: {why}")
+            reason = f"those that ncu{location} lists for {target} ({subject})"
+            return Choice(flops(metrics), reason)
+        failures.append(f"ncu --query-metrics {option} {value}: {problem}")
     problems = "; ".join(failures)
     return Choice(
         PORTABLE,
@@ -144,29 +140,32 @@ def _flops_of(entry: str | None, within: tuple[str, ...]) -> Choice:
     )
 
 
-def flops(known: frozenset[str]) -> tuple[str, ...]:
-    """The counters that give FLOPs, of those that a chip has. FADD, FMUL, FFMA and the tensor path
-    are always among them."""
-    paths = [*_tensor_paths(known), *sorted(filter(_TENSOR_MEMORY.fullmatch, known))]
-    packed = sorted(filter(_PACKED.fullmatch, known))
-    pipes = [f"{name}.sum" for name in sorted(filter(_SUBPIPES.fullmatch, known))]
-    tensor = [TENSOR] if TENSOR.removesuffix(".sum") in known or not pipes else pipes
-    candidates = (*CORE, *TRAFFIC, *(f"{name}.sum" for name in (*packed, *paths, _CONSTANT_MOVES)))
-    names = [name for name in candidates if name in _ALWAYS or name.removesuffix(".sum") in known]
-    return (*names[: (count := sum(name in CORE for name in names))], *tensor, *names[count:])
+def flops(metrics: frozenset[str]) -> tuple[str, ...]:
+    """Return the counters that give FLOPs, of those that a chip has. FADD, FMUL, FFMA and the
+    tensor path are always among them."""
+    packed, memory, pipes = (
+        sorted(filter(pattern.fullmatch, metrics))
+        for pattern in (_PACKED, _TENSOR_MEMORY, _SUBPIPES)
+    )
+    available = {f"{name}.sum" for name in metrics}
+    tensor = [TENSOR] if TENSOR in available or not pipes else [f"{name}.sum" for name in pipes]
+    optional = (*packed, *_tensor_paths(metrics), *memory, _CONSTANT_MOVES)
+    return (
+        *(name for name in CORE if name in _ALWAYS | available),
+        *tensor,
+        *(name for name in TRAFFIC if name in available),
+        *(f"{name}.sum" for name in optional if f"{name}.sum" in available),
+    )
 
 
-def _tensor_paths(known: frozenset[str]) -> list[str]:
-    """Each type once: its names with ``_dst_`` if it has any, its sparsity parts if it has no
-    total (fp8)."""
-    paths = {
-        name for name in filter(_TENSOR_PATH.fullmatch, known) if not name.endswith("_realtime")
-    }
-    totals = [
-        name for name in paths if (bare := _SPARSITY.sub("", name)) == name or bare not in paths
-    ]
+def _tensor_paths(metrics: frozenset[str]) -> list[str]:
+    """Return each type once: its names with ``_dst_`` if it has any, its sparsity parts if it has
+    no total (fp8)."""
+    names = filter(_TENSOR_PATH.fullmatch, metrics)
+    paths = {name for name in names if not name.endswith("_realtime")}
+    totals = [name for name in paths if _SPARSITY.sub("", name) not in paths - {name}]
     return sorted(
-        name for name in totals if not any(other.startswith(f"{name}_dst_") for other in totals)
+        name for name in totals if not any(path.startswith(f"{name}_dst_") for path in totals)
     )
 
 
@@ -176,8 +175,8 @@ def query(
     """(base names of the counters, why there are none). ``words``: of which chip or device;
     ``entry``: the GPU that is to be device 0."""
     argv = (*within, "ncu", "--query-metrics", *words)
-    own = {} if entry is None else {devices.VISIBLE: entry}
-    environment = {**os.environ, **(image_environment(own) if within else own)}
+    variables = {} if entry is None else {devices.VISIBLE: entry}
+    environment = {**os.environ, **(image_environment(variables) if within else variables)}
     if not within and tools.find("ncu") is None:
         return frozenset(), "ncu is not installed here"
     try:
@@ -186,14 +185,10 @@ def query(
         return frozenset(), f"no response within {QUERY_S:.0f} s"
     except (OSError, subprocess.SubprocessError) as error:
         return frozenset(), str(error)
+    messages = [line for line in (*out, *err) if not line.startswith("Use --help")]
+    message = (*messages, f"exit code {code}, no output")[0].removeprefix("==ERROR== ").strip()
     metrics = read_metrics("\n".join(out))
-    if metrics:
-        return metrics, ""
-    message = next(
-        (line for line in (*out, *err) if not line.startswith("Use --help")),
-        f"exit code {code}, no output",
-    )
-    return frozenset(), message.removeprefix("==ERROR== ").strip()
+    return metrics, "" if metrics else message
 
 
 def read_metrics(text: str) -> frozenset[str]:

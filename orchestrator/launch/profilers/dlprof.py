@@ -10,7 +10,8 @@ from typing import Annotated, ClassVar
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import base, outcome
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool
+from perfctl.orchestrator.launch.profilers.outcome import Problem, ToolProfiler
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.options import Option
@@ -39,24 +40,24 @@ DEFAULT_REPORTS = {
 }
 
 
-_NEEDED = {
-    **dict.fromkeys(
-        ("--output_path", "--out_base_name", "--force", "-f"),
-        "perfctl sets the names of the tables and reads them",
+RESERVED = {
+    "perfctl sets the names of the tables and reads them": (
+        *("--output_path", "--out_base_name", "--force", "-f"),
     ),
-    **dict.fromkeys(("--formats", "--reports"), "perfctl reads CSV and chooses the tables"),
-    **dict.fromkeys(("--mode", "-m"), "perfctl has an option for it"),
-    "--nsys_opts": "perfctl sets it",
-    **dict.fromkeys(("--help", "-h", "--version"), "it prints information and measures nothing"),
+    "perfctl reads CSV and chooses the tables": ("--formats", "--reports"),
+    "perfctl has an option for it": ("--mode", "-m"),
+    "perfctl sets it": ("--nsys_opts",),
+    "it prints information and measures nothing": ("--help", "-h", "--version"),
 }
-"""Option of dlprof -> why ``extra`` cannot have it."""
+"""Reason -> options of dlprof that ``extra`` cannot have."""
 
 
 @dataclass(frozen=True)
-class DLProf:
+class DLProf(ToolProfiler):
     """DLProf: utilization, tensor core use, time by operation."""
 
     name: ClassVar[str] = "dlprof"
+    partial_note: ClassVar[str] = "The tables cover the run up to then"
     dlprof_mode: Annotated[
         str,
         Option(
@@ -82,7 +83,7 @@ class DLProf:
                 f"DLProf has no report {', '.join(unknown)}",
                 f"Choose {', '.join(REPORTS)}",
             )
-        base.check("dlprof", self.extra, _NEEDED)
+        base.check_tool_args("dlprof", self.extra, RESERVED)
 
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)
@@ -112,24 +113,19 @@ class DLProf:
         """A folder of CSV files, ``dlprof_summary.csv`` among them."""
         return paths.report(".dlprof")
 
-    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        problem = self.artifact_problem(request, outcomes)
-        return outcome.verdict_of(
-            request, outcomes[0], problem, "The tables cover the run up to then"
-        )
-
-    def artifact_problem(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
-        """Why the tables cannot be read, with a remedy; None when they can."""
+    def artifact_problem(
+        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
+    ) -> Problem | None:
         folder = self.artifact(request.paths)
         tables = [path for path in folder.glob("*.csv") if path.stat().st_size]
         if not tables:
             message = outcome.last_words(outcomes[0]) or "nothing"
-            return (
+            return Problem(
                 f"DLProf left no tables in {folder.name}; it printed: {message}. See "
                 f"{outcomes[0].stdout.name}"
             )
         if all(outcome.is_older_than_run(path, request.paths) for path in tables):
-            return (
+            return Problem(
                 f"the tables in {folder.name} are older than this run. Remove the folder and run "
                 "again"
             )

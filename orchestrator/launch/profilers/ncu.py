@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -19,8 +19,9 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.profilers import base, counters
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool
 from perfctl.orchestrator.launch.profilers.counters import check_metrics
+from perfctl.orchestrator.launch.profilers.outcome import Problem, ToolProfiler
 from perfctl.orchestrator.launch.sweep.folders import LAUNCHES, RunPaths, read_json
 from perfctl.orchestrator.launch.sweep.request import SweepRequest, as_words
 from perfctl.orchestrator.options import Option
@@ -65,12 +66,6 @@ DRIVER = Tool(
     "perfctl torch --device cpu times layers, and estimates of FLOPs need no device",
 )
 
-_SIGNAL_CODES = {
-    11: "crashed (segmentation fault)",
-    9: "was killed (SIGKILL), usually because memory ran out or the run was stopped",
-}
-"""ncu 2022.3 exits with the bare number of the signal that ended the program."""
-
 _CAUSES = {
     rb"ERR_NVGPUCTRPERM": (
         "the driver lets only administrators read GPU counters (ERR_NVGPUCTRPERM). Ask for the "
@@ -97,48 +92,32 @@ STEPS = 1
 FIRST_PASS = "first-pass"  # noqa: S105  # nosec B105
 """Folder in a sweep's folder with what the plain step of each batch size launched."""
 
-_NEEDED = {
-    **dict.fromkeys(
-        ("--export", "-o", "--force-overwrite", "-f"),
-        "perfctl sets the name of the report and reads it",
+RESERVED = {
+    "perfctl sets the name of the report and reads it": (
+        *("--export", "-o", "--force-overwrite", "-f"),
     ),
-    **dict.fromkeys(("--import", "-i", "--open-in-ui"), "it reads a report instead of writing one"),
-    **dict.fromkeys(("--log-file", "--quiet"), "perfctl reads ncu's messages to explain errors"),
-    **dict.fromkeys(("--csv", "--page"), "perfctl exports the table itself, from the report"),
-    "--metrics": "perfctl must know the counters; it has an option of that name",
-    **dict.fromkeys(
-        ("--kernel-name", "-k"),
-        "perfctl has an option of that name, which leaves communication kernels out",
+    "it reads a report instead of writing one": ("--import", "-i", "--open-in-ui"),
+    "perfctl reads ncu's messages to explain errors": ("--log-file", "--quiet"),
+    "perfctl exports the table itself, from the report": ("--csv", "--page"),
+    "perfctl must know the counters; it has an option of that name": ("--metrics",),
+    "perfctl has an option of that name, which leaves communication kernels out": (
+        *("--kernel-name", "-k"),
     ),
-    "--kernel-name-base": "perfctl leaves communication kernels out by their function names",
-    "--replay-mode": "perfctl has an option of that name, and reads the report accordingly",
-    **dict.fromkeys(
-        ("--profile-from-start", "--disable-profiler-start-stop"),
-        "the measured steps call cudaProfilerStart",
+    "perfctl leaves communication kernels out by their function names": ("--kernel-name-base",),
+    "perfctl has an option of that name, and reads the report accordingly": ("--replay-mode",),
+    "the measured steps call cudaProfilerStart": (
+        *("--profile-from-start", "--disable-profiler-start-stop"),
     ),
-    **dict.fromkeys(
-        ("--mode", "--kill", "--config-file", "--config-file-path"),
-        "perfctl starts and ends the program",
+    "perfctl starts and ends the program": (
+        *("--mode", "--kill", "--config-file", "--config-file-path"),
     ),
-    **dict.fromkeys(
-        (
-            "--query-metrics",
-            "--query-metrics-mode",
-            "--list-metrics",
-            "--list-sets",
-            "--list-sections",
-            "--list-chips",
-            "--list-rules",
-            "--help",
-            "-h",
-            "--version",
-            "-v",
-        ),
-        "it prints information and counts nothing",
+    "it prints information and counts nothing": (
+        *("--query-metrics", "--query-metrics-mode", "--list-metrics", "--list-sets"),
+        *("--list-sections", "--list-chips", "--list-rules", "--help", "-h", "--version", "-v"),
     ),
 }
-"""Option of ncu -> why ``extra`` cannot have it."""
-_SHORT = {"-c": "--launch-count", "-s": "--launch-skip", "-k": "--kernel-name"}
+"""Reason -> options of ncu that ``extra`` cannot have."""
+_LONG_NAMES = {"-c": "--launch-count", "-s": "--launch-skip", "-k": "--kernel-name"}
 _FILTERS = (
     "--launch-skip",
     "--launch-skip-before-match",
@@ -151,25 +130,23 @@ _FILTERS = (
 """Options of ncu that leave launches out of its report."""
 
 
-def kernel_filter(asked: str | None) -> str:
-    """The value of --kernel-name: every kernel but those of COMMUNICATION, and of the rest those
-    ``asked`` for, by name or by ``regex:EXPRESSION``. ncu reads Perl expressions and searches in
-    the name (2022.3 to 2024.1).
-    Raises UsageError for the name of a communication kernel."""
+def kernel_filter(kernel_name: str | None) -> str:
+    """Return the value of --kernel-name: every kernel but those of COMMUNICATION, and of the others
+    the ones with ``kernel_name`` (a name, or ``regex:EXPRESSION``). ncu reads Perl expressions and
+    searches in the name (2022.3 to 2024.1). Raises UsageError for the name of a communication
+    kernel."""
     without = f"(?!.*(?i:{COMMUNICATION}))"
-    if asked is None:
+    if kernel_name is None:
         return f"{_REGEX}^{without}"
-    if asked.startswith(_REGEX):
-        return f"{_REGEX}^{without}(?=.*(?:{asked.removeprefix(_REGEX)}))"
-    if re.search(COMMUNICATION, asked, re.IGNORECASE):
-        problem = (
-            f"`kernel_name`: {asked} waits for other GPUs, so its replay on one GPU would never end"
-        )
+    if kernel_name.startswith(_REGEX):
+        return f"{_REGEX}^{without}(?=.*(?:{kernel_name.removeprefix(_REGEX)}))"
+    if re.search(COMMUNICATION, kernel_name, re.IGNORECASE):
         raise UsageError(
-            problem,
+            f"`kernel_name`: {kernel_name} waits for other GPUs, so its replay on one GPU would "
+            "never end",
             "Time it with perfctl nsys, or use `replay_mode` range to measure the capture range",
         )
-    return asked
+    return kernel_name
 
 
 def find_filters(argv: Sequence[str]) -> tuple[str, ...]:
@@ -179,7 +156,7 @@ def find_filters(argv: Sequence[str]) -> tuple[str, ...]:
     used: dict[str, None] = {}
     for index, word in enumerate(of_ncu):
         option, is_joined, value = word.partition("=")
-        option = _SHORT.get(option, option)
+        option = _LONG_NAMES.get(option, option)
         if option == "--kernel-name" and not is_joined:
             value = "".join(of_ncu[index + 1 : index + 2])
         is_own = value.startswith(f"{_REGEX}^(?!.*(?i:nccl") and "(?=" not in value
@@ -211,11 +188,11 @@ def includes(layer: str) -> tuple[str, ...]:
     much. Raises UsageError like ``check_ranges``.
     """
     check_ranges(layer)
-    own = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)
+    exact = tuple(f"{escaped(layer)}:{direction}/" for direction in DIRECTIONS)
     pattern = re.sub(
-        r"[^A-Za-z0-9_-]+", lambda found: "[.]" if found.group() == "." else ".+", layer
+        r"[^A-Za-z0-9_-]+", lambda match: "[.]" if match.group() == "." else ".+", layer
     )
-    return (*own, f"{_REGEX}(.+[.])?{pattern}([.].+)?:({'|'.join(DIRECTIONS)})/")
+    return (*exact, f"{_REGEX}(.+[.])?{pattern}([.].+)?:({'|'.join(DIRECTIONS)})/")
 
 
 def escaped(name: str) -> str:
@@ -223,22 +200,16 @@ def escaped(name: str) -> str:
     return re.sub(r"[@,\[\]/*+\\]", r"\\\g<0>", name)
 
 
-def range_options(layers: tuple[str, ...]) -> tuple[str, ...]:
-    """One ``--nvtx-include`` per expression; nothing without layers."""
-    return tuple(
-        word
-        for layer in layers
-        for expression in includes(layer)
-        for word in ("--nvtx-include", expression)
-    )
+def repeat_option(option: str, values: Iterable[str]) -> tuple[str, ...]:
+    """Return the option before each of the values."""
+    return tuple(word for value in values for word in (option, value))
 
 
-def left_out(path: Path) -> tuple[str, ...]:
-    """Options that leave out the layers that repeat another, from the file of the first pass. Only
+def find_twins(path: Path) -> list[str]:
+    """Return the ranges of layers that repeat another, from the file of the first pass. Only
     launches whose innermost range it is: a layer's range encloses those of the layers inside it."""
     twins = (read_json(path) or {}).get("twins") or ()
-    names = (f"{escaped(f'{row[0]}:{row[1]}')}]" for row in twins)
-    return tuple(word for name in names for word in ("--nvtx-exclude", name))
+    return [f"{escaped(f'{row[0]}:{row[1]}')}]" for row in twins]
 
 
 def all_ranks(text: str) -> bool:
@@ -249,10 +220,16 @@ def all_ranks(text: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Ncu:
+class Ncu(ToolProfiler):
     """Nsight Compute: what every kernel executed, by hardware counters."""
 
     name: ClassVar[str] = "ncu"
+    partial_note: ClassVar[str] = "The profiler report has the kernels up to then"
+    # ncu 2022.3 exits with the bare number of the signal that ended the program
+    exit_codes: ClassVar[Mapping[int, str]] = {
+        11: "crashed (segmentation fault)",
+        9: "was killed (SIGKILL), usually because memory ran out or the run was stopped",
+    }
     metrics: Annotated[
         str,
         Option(
@@ -372,14 +349,14 @@ class Ncu:
         check_metrics(self.metrics)
         for layer in self.layers:
             check_ranges(layer)
-        words = {
+        choices_of = {
             "clock_control": ("base", "none", "boost"),
             "cache_control": ("all", "none"),
             "replay_mode": REPLAY_MODES,
             "graph_profiling": (None, "node", "graph"),
             "launches": ("all", "distinct"),
         }
-        for field, choices in words.items():
+        for field, choices in choices_of.items():
             if (value := getattr(self, field)) not in choices:
                 raise UsageError(
                     f"`{field}` must be {' or '.join(filter(None, choices))}, got {value}"
@@ -410,7 +387,7 @@ class Ncu:
                 "dram__bytes_read.sum,sm__inst_executed_pipe_tensor.sum"
             )
             raise UsageError(problem, remedy)
-        base.check("ncu", self.extra, _NEEDED)
+        base.check_tool_args("ncu", self.extra, RESERVED)
 
     def missing(self) -> tuple[Tool, ...]:
         lacking = () if tools.find("ncu") else (TOOL,)
@@ -443,18 +420,19 @@ class Ncu:
             "--graph-profiling": self.graph_profiling,
             "--set": self.section_set,
         }
-        own = (
+        ranges = [expression for layer in self.layers for expression in includes(layer)]
+        defaults = (
             "--force-overwrite",
             "--export",
             str(report.with_name(name)).replace("%", "%%"),
             "--nvtx",
             *as_words(modes),
-            *range_options(self.layers),
-            *(left_out(plan) if plan else ()),
+            *repeat_option("--nvtx-include", ranges),
+            *repeat_option("--nvtx-exclude", find_twins(plan) if plan else ()),
             *as_words(limits),
-            *(word for section in self.section for word in ("--section", section)),
+            *repeat_option("--section", self.section),
         )
-        profile = ("ncu", *base.without(own, self.extra, _SHORT), *self.extra)
+        profile = ("ncu", *base.merge_options(defaults, self.extra, _LONG_NAMES))
         ranks = None if self.all_ranks else 0
         argv = request.workload_command(
             annotate="nvtx", window="cuda", under=profile, only_rank=ranks
@@ -464,9 +442,14 @@ class Ncu:
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
         table = as_table(report, request.paths.report(".csv"))
         python = request.interpreter if request.annotator is None else sys.executable
-        others = (python, "-m", "perfctl.orchestrator.launch.profilers.rank_tables", str(report))
+        rank_tables = (
+            python,
+            "-m",
+            "perfctl.orchestrator.launch.profilers.rank_tables",
+            str(report),
+        )
         # Other locales group digits, ambiguously on the raw page (2022.3).
-        exported = (table, others) if request.has_ranks and self.all_ranks else (table,)
+        exported = (table, rank_tables) if request.has_ranks and self.all_ranks else (table,)
         first = Command(
             argv,
             "profile",
@@ -482,73 +465,66 @@ class Ncu:
         table, report = paths.report(".csv"), paths.report(".ncu-rep")
         return report if report.exists() and not _is_table(table) else table
 
-    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        first = outcomes[0]
-        program = evidence.program_failure(request, first, tool_codes=_SIGNAL_CODES)
-        if problem := self.artifact_problem(request, outcomes):
-            return Verdict("failed", _cause(first) or program or problem)
-        if program is not None:
-            return Verdict("partial", f"{program}. The profiler report has the kernels up to then")
+    def gap(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
         if not _is_table(request.paths.report(".csv")):
             message = next(filter(None, map(evidence.last_words, outcomes[1:])), None)
             detail = f": {message}" if message else ""
-            why = (
+            return (
                 "the profiler report is complete, but this ncu could not export it as "
                 f"CSV{detail}. perfctl reads it with NVIDIA's reader (pip install 'perfctl[ncu]')"
             )
-            return Verdict("partial", why)
-        if error := _error(first):
-            return Verdict("partial", f"ncu reported an error and continued: {error}")
-        return Verdict("ok", None)
+        error = _error(outcomes[0])
+        return f"ncu reported an error and continued: {error}" if error else None
 
-    def artifact_problem(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
-        """Why the report cannot be read, with a remedy; None when it can."""
+    def artifact_problem(
+        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
+    ) -> Problem | None:
         report, table = request.paths.report(".ncu-rep"), request.paths.report(".csv")
-        fresh = report.exists() and not evidence.is_older_than_run(report, request.paths)
-        if fresh and evidence.starts_with(report, b"NVR\0"):
+        has_report = report.exists()
+        artifact = report if has_report else table
+        is_readable = _is_report(report) if has_report else _is_table(table)
+        if is_readable and not evidence.is_older_than_run(artifact, request.paths):
             return None
-        if (
-            not report.exists()
-            and _is_table(table)
-            and not evidence.is_older_than_run(table, request.paths)
-        ):
-            return None
-        if report.exists():
-            return f"{report.name} is damaged or older than this run. Remove it and run again"
+        if cause := _cause(outcomes[0]):
+            return Problem(cause, is_of_tool=True)
+        if has_report:
+            return Problem(
+                f"{report.name} is damaged or older than this run. Remove it and run again"
+            )
         if self.kernel_name is not None:
-            none = (
+            return Problem(
                 "ncu profiled no kernels: none in the measured steps matches `kernel_name` "
                 f"{self.kernel_name}"
             )
-        elif self.layers:
-            none = (
+        if self.layers:
+            return Problem(
                 f"ncu profiled no kernels in the selected layers ({', '.join(self.layers)}). For "
                 "the names of all layers, run perfctl nsys or perfctl torch, then perfctl show RUN"
             )
-        else:
-            none = (
-                "ncu profiled no kernels: none was launched between cudaProfilerStart and "
-                "cudaProfilerStop. Check the driver with perfctl doctor"
-            )
-        return _cause(outcomes[0]) or none
+        return Problem(
+            "ncu profiled no kernels: none was launched between cudaProfilerStart and "
+            "cudaProfilerStop. Check the driver with perfctl doctor"
+        )
+
+
+def _is_report(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"NVR\0"
 
 
 def _is_table(path: Path) -> bool:
-    """Whether it has the header of the raw page; ncu's log file may hold an error
-    message instead."""
-    if not path.exists():
-        return False
-    with path.open("rb") as file:
-        return any(line.startswith(b'"ID","Process ID"') for line in file)
+    """Return whether it has the header of the raw page; ncu's log file may hold an error message
+    instead."""
+    return bool(evidence.find_lines(path, rb'^"ID","Process ID"', 1))
 
 
 def _cause(outcome: Outcome) -> str | None:
     """Why ncu left no report, according to its output; None when it printed nothing."""
-    cause_of_output = next(
-        (cause for pattern, cause in _CAUSES.items() if evidence.says(outcome, pattern)), None
-    )
+    for pattern, cause in _CAUSES.items():
+        if evidence.says(outcome, pattern):
+            return cause
     error = _error(outcome)
-    return cause_of_output or (f"ncu printed: {error}" if error else None)
+    return f"ncu printed: {error}" if error else None
 
 
 def _error(outcome: Outcome) -> str | None:
@@ -559,5 +535,7 @@ def _error(outcome: Outcome) -> str | None:
         for log in (outcome.stdout, outcome.stderr)
         for line in evidence.find_lines(log, rb"==ERROR== ")
     ]
-    words = (line.partition("==ERROR== ")[2] for line in lines)
-    return next((line for line in words if "application returned an error code" not in line), None)
+    messages = (line.partition("==ERROR== ")[2] for line in lines)
+    return next(
+        (line for line in messages if "application returned an error code" not in line), None
+    )

@@ -16,7 +16,8 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import watchdog
 from perfctl.orchestrator.launch.profilers import base
 from perfctl.orchestrator.launch.profilers import outcome as evidence
-from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool
+from perfctl.orchestrator.launch.profilers.outcome import Problem, ToolProfiler
 from perfctl.orchestrator.launch.sweep.folders import RunPaths
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.options import Option
@@ -58,43 +59,23 @@ TOOL = Tool(
     "perfctl torch times layers and kernels with PyTorch only",
 )
 
-_NEEDED = {
-    **dict.fromkeys(
-        ("--output", "-o", "--force-overwrite", "-f"),
-        "perfctl sets the name of the report and reads it",
+RESERVED = {
+    "perfctl sets the name of the report and reads it": (
+        *("--output", "-o", "--force-overwrite", "-f"),
     ),
-    "--export": "perfctl exports the report itself, as SQLite",
-    **dict.fromkeys(
-        ("--session", "--session-new"), "perfctl finds nsys's processes by the name of the session"
+    "perfctl exports the report itself, as SQLite": ("--export",),
+    "perfctl finds nsys's processes by the name of the session": ("--session", "--session-new"),
+    "it marks the measured steps": (
+        *("--capture-range", "-c", "--capture-range-end", "--nvtx-capture", "-p"),
     ),
-    **dict.fromkeys(
-        ("--capture-range", "-c", "--capture-range-end", "--nvtx-capture", "-p"),
-        "it marks the measured steps",
+    "perfctl records only the measured steps": (
+        *("--duration", "-d", "--delay", "-y", "--start-later", "-Y", "--stop-on-exit", "-x"),
+        "--kill",
     ),
-    **dict.fromkeys(
-        (
-            "--duration",
-            "-d",
-            "--delay",
-            "-y",
-            "--start-later",
-            "-Y",
-            "--stop-on-exit",
-            "-x",
-            "--kill",
-        ),
-        "perfctl records only the measured steps",
-    ),
-    **dict.fromkeys(
-        ("--command-file", "--run-as", "--help", "-h"), "perfctl must know the options of nsys"
-    ),
+    "perfctl must know the options of nsys": ("--command-file", "--run-as", "--help", "-h"),
 }
-"""Option of ``nsys profile`` -> why ``extra`` cannot have it."""
-_SHORT = {"-t": "--trace", "-s": "--sample", "-w": "--show-output"}
-
-_EXPORT = "the export failed"
-_AGENT = "nsys could not start its agent"
-"""The exit code then says nothing of the program, which never started."""
+"""Reason -> options of ``nsys profile`` that ``extra`` cannot have."""
+_LONG_NAMES = {"-t": "--trace", "-s": "--sample", "-w": "--show-output"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +108,8 @@ def find_importer() -> Path | None:
     """
     path = tools.find("nsys")
     folders = Path(path).resolve().parents[:3] if path is not None else ()
-    places = (place for folder in folders for place in folder.glob("host-linux*/QdstrmImporter"))
-    return next(places, None)
+    paths = (file for folder in folders for file in folder.glob("host-linux*/QdstrmImporter"))
+    return next(paths, None)
 
 
 def check_importer() -> Importer | None:
@@ -140,12 +121,12 @@ def check_importer() -> Importer | None:
         code, out, lines = tools.run((str(path), "--version"), IMPORTER_TIMEOUT_MAX_S)
     except (OSError, subprocess.SubprocessError) as error:
         return Importer(None, str(error))
-    found = re.search(r"\d+(?:[.]\d+)+", " ".join(out))
     if code == 0:
-        return Importer(found.group() if found else "of unknown version")
+        version = re.search(r"\d+(?:[.]\d+)+", " ".join(out))
+        return Importer(version.group() if version else "of unknown version")
     # the loader's line names the program with its whole path
-    said = next(iter((*lines, *out)), f"it ended with exit code {code}")
-    return Importer(None, said.removeprefix(f"{path}: "))
+    message = next(iter((*lines, *out)), f"it ended with exit code {code}")
+    return Importer(None, message.removeprefix(f"{path}: "))
 
 
 def clear(folder: Path = FOLDER, processes: Path = Path("/proc")) -> str | None:
@@ -169,17 +150,17 @@ def _is_nsys(process: Path) -> bool:
     """Whether it is an nsys that records, or may: not a zombie, and not one that only reads
     a report."""
     try:
-        name, stat, words = (
+        name, stat, argv = (
             (process / file).read_text(errors="replace") for file in ("comm", "stat", "cmdline")
         )
     except OSError:
         return False
-    reads = not {"stats", "export", "analyze", "--version"}.isdisjoint(words.split("\0")[1:2])
+    reads = not {"stats", "export", "analyze", "--version"}.isdisjoint(argv.split("\0")[1:2])
     return name.startswith("nsys") and stat.rpartition(")")[2].split()[0] != "Z" and not reads
 
 
 @dataclass(frozen=True)
-class Nsys:
+class Nsys(ToolProfiler):
     """Nsight Systems: time of every range, kernel and copy."""
 
     name: ClassVar[str] = "nsys"
@@ -220,7 +201,7 @@ class Nsys:
             raise UsageError(
                 f"`cuda_graph_trace` must be graph or node, got {self.cuda_graph_trace}"
             )
-        base.check("nsys", self.extra, _NEEDED)
+        base.check_tool_args("nsys", self.extra, RESERVED)
 
     def missing(self) -> tuple[Tool, ...]:
         return tools.missing(TOOL)
@@ -236,19 +217,16 @@ class Nsys:
                 "Choose another folder for `out`",
             )
         on_gpu = request.device == "cuda"
-        gpu_metrics: tuple[str, ...] = ()
-        if self.gpu_metrics_devices is not None:
-            # the name had no plural before 2024 (2022.4, 2023.4)
-            is_new = knows("--gpu-metrics-devices", request.within)
-            name = "--gpu-metrics-devices" if is_new else "--gpu-metrics-device"
-            gpu_metrics = (f"{name}={self.gpu_metrics_devices}",)
+        metrics = self.gpu_metrics_devices
+        # the name had no plural before 2024 (2022.4, 2023.4)
+        is_new = metrics is not None and knows("--gpu-metrics-devices", request.within)
         mark = RANK if request.has_ranks else ""
-        own = (
+        defaults = (
             f"--trace={self.trace or ('cuda,nvtx,cudnn,cublas' if on_gpu else 'nvtx,osrt')}",
             "--sample=none",  # with CPU sampling nsys 2022.4 hangs in virtual machines
             "--cpuctxsw=none",
-            *self._capture(on_gpu, request.within),
-            *gpu_metrics,
+            *self._capture_options(on_gpu, request.within),
+            *([f"--gpu-metrics-device{'s' * is_new}={metrics}"] if metrics is not None else ()),
             *(("--stats=true",) if self.stats else ()),
             "--wait=primary",
             "--force-overwrite=true",
@@ -256,90 +234,77 @@ class Nsys:
             f"--output={str(paths.report('')).replace('%', '%%')}{mark}",
             *(("--export=sqlite",) if mark else ()),  # the number of ranks is not known
         )
-        profile = ("nsys", "profile", *base.without(own, self.extra, _SHORT), *self.extra)
+        profile = ("nsys", "profile", *base.merge_options(defaults, self.extra, _LONG_NAMES))
         argv = request.workload_command(
             annotate="nvtx", window="cuda" if on_gpu else "none", under=profile
         )
-        report, database = paths.report(".nsys-rep"), paths.report(".sqlite")
-        export = (
-            "nsys",
-            "export",
-            "--type=sqlite",
-            "--force-overwrite=true",
-            "--quiet=true",
-            f"--output={database}",
-            str(report),
-        )
+        report = paths.report(".nsys-rep")
+        options = ("--type=sqlite", "--force-overwrite=true", "--quiet=true")
+        export = ("nsys", "export", *options, f"--output={self.artifact(paths)}", str(report))
         # 0: unregistered NVTX strings can start the recording too.
         environment = {} if on_gpu or self.whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
         run = Command(argv, "profile", environment, retry_on=BUSY, clear=clear)
         return run, Command(export, "export", needs=report)
 
-    def _capture(self, on_gpu: bool, within: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """The options that limit the recording. The default end, stop-shutdown, would kill
+    def _capture_options(self, on_gpu: bool, within: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the options that limit the recording. The default end, stop-shutdown, would kill
         the program."""
-        nodes: tuple[str, ...] = ()
-        if self.cuda_graph_trace is not None:
-            nodes = (f"--cuda-graph-trace={self.cuda_graph_trace}",)
-        elif on_gpu and (
-            knows("--cuda-graph-trace", within) if self.graph_nodes is None else self.graph_nodes
-        ):
-            nodes = ("--cuda-graph-trace=node",)
+        unit = self.cuda_graph_trace
+        if unit is None and on_gpu:
+            is_known = self.graph_nodes
+            has_nodes = knows("--cuda-graph-trace", within) if is_known is None else is_known
+            unit = "node" if has_nodes else None
+        graphs = () if unit is None else (f"--cuda-graph-trace={unit}",)
         if self.whole:
-            return nodes
-        if on_gpu:
-            return (*nodes, "--capture-range=cudaProfilerApi", "--capture-range-end=stop")
-        return (
-            *nodes,
-            "--capture-range=nvtx",
-            f"--nvtx-capture={WINDOW}",
-            "--capture-range-end=stop",
-        )
+            return graphs
+        by_range = ("--capture-range=nvtx", f"--nvtx-capture={WINDOW}")
+        start = ("--capture-range=cudaProfilerApi",) if on_gpu else by_range
+        return (*graphs, *start, "--capture-range-end=stop")
 
     def artifact(self, paths: RunPaths) -> Path:
         return paths.report(".sqlite")
 
-    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        program = evidence.program_failure(request, outcomes[0])
-        if problem := self.artifact_problem(request, outcomes):
-            is_nsys = problem.startswith((_EXPORT, _AGENT))
-            return Verdict("failed", program if program and not is_nsys else problem)
-        if program is not None:
-            return Verdict("partial", f"{program}. The profiler report covers the run up to then")
-        lack = _nothing_recorded(self.artifact(request.paths), request.device)
-        return Verdict("partial", lack) if lack else Verdict("ok", None)
+    def gap(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+        """Return what the recording lacks, with a remedy; nsys omits the tables of what it did not
+        record."""
+        try:
+            tables = evidence.sqlite_tables(self.artifact(request.paths))
+        except sqlite3.DatabaseError:
+            return None
+        if request.device == "cuda" and "CUPTI_ACTIVITY_KIND_KERNEL" not in tables:
+            return (
+                "nsys recorded no GPU kernels. Check the driver with perfctl doctor, and that nsys "
+                "runs inside the container"
+            )
+        if "NVTX_EVENTS" not in tables:
+            return (
+                "nsys recorded no NVTX ranges, so layers are unknown. Use a CUDA build of torch, "
+                "which has torch.cuda.nvtx"
+            )
+        return None
 
-    def artifact_problem(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
-        """Why the database cannot be read, with a remedy; None when it can."""
+    def artifact_problem(
+        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
+    ) -> Problem | None:
         database, report = self.artifact(request.paths), request.paths.report(".nsys-rep")
         if database.exists() and not evidence.is_older_than_run(database, request.paths):
-            wrong = evidence.sqlite_problem(database)
-            return (
-                f"{_EXPORT}: {database.name} {wrong}. {_export_remedy(outcomes)}" if wrong else None
-            )
-        if report.exists():
-            return (
-                f"{_EXPORT}: nsys wrote {report.name}, but no database. {_export_remedy(outcomes)}"
-            )
-        return _no_report(request, outcomes[0])
+            damage = evidence.sqlite_problem(database)
+            if damage is None:
+                return None
+            state = f"{database.name} {damage}"
+        elif report.exists():
+            state = f"nsys wrote {report.name}, but no database"
+        else:
+            return _explain_no_report(request, outcomes[0])
+        return Problem(f"the export failed: {state}. {_export_remedy(outcomes)}", is_of_tool=True)
 
 
 def knows(option: str, within: tuple[str, ...] = ()) -> bool:
-    """Whether the nsys that will run has an option of ``profile`` (no list of versions is
+    """Return whether the nsys that will run has an option of ``profile`` (no list of versions is
     published). True where none answers. ``within``: words that run a command inside the image."""
-    if not within and tools.find("nsys") is None:
-        return True
-    help_text = (
-        tools.output(*within, "nsys", "profile", "--help")
-        if within
-        else tools.ask("nsys", "profile", "--help")
-    )
+    nsys = "nsys" if within else tools.find("nsys") or "nsys"
+    help_text = tools.output(*within, nsys, "profile", "--help")
     return not help_text or re.search(rf"{option}\b(?!-)", help_text) is not None
-
-
-def knows_graph_nodes() -> bool:
-    """Whether the installed nsys can record the kernels inside CUDA graphs."""
-    return knows("--cuda-graph-trace")
 
 
 def _explain_no_import(request: SweepRequest, outcome: Outcome) -> str:
@@ -358,46 +323,46 @@ def _explain_no_import(request: SweepRequest, outcome: Outcome) -> str:
     )
 
 
-def _no_report(request: SweepRequest, outcome: Outcome) -> str:
+def _explain_no_report(request: SweepRequest, outcome: Outcome) -> Problem:
     part = request.paths.part
     if any(part.glob("*.qdstrm")) or any(request.paths.scratch.glob("*.qdstrm")):
-        if evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):
-            # The importer's own message comes last in a nested one, after classes and source files.
-            texts = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
-            why = (
-                texts[0].partition("Value:")[2].strip(' "').rstrip(".")
-                if texts
-                else "no reason given"
-            )
-            return (
-                f"nsys recorded, but its importer failed and left only a .qdstrm: {why}. Import it "
-                "with the same nsys on a machine with a complete /proc and /sys: perfctl ingest "
-                "report.qdstrm"
-            )
-        return _explain_no_import(request, outcome)
+        if not evidence.find_lines(outcome.stderr, rb"^Import Failed", 1):
+            return Problem(_explain_no_import(request, outcome))
+        # The importer's own message comes last in a nested one, after classes and source files.
+        texts = evidence.find_lines(outcome.stderr, rb'Type: ErrorText\s+Value: "', 1)
+        reason = (*texts, "Value: no reason given")[0].partition("Value:")[2]
+        reason = reason.strip(' "').rstrip(".")
+        return Problem(
+            "nsys recorded, but its importer failed and left only a .qdstrm: "
+            f"{reason}. Import it with the same nsys on a machine with a "
+            "complete /proc and /sys: perfctl ingest report.qdstrm"
+        )
     if request.paths.report(".qdrep").exists():
-        return (
+        return Problem(
             "this nsys writes .qdrep, the format of 2021.3 and older. Install Nsight Systems "
             "2021.4 or newer"
         )
     dropped = evidence.find_lines(outcome.stdout, rb"^\s+/[^\r\n]*\.(?:nsys-rep|qdrep)$")
     if dropped:
-        return (
+        return Problem(
             f"nsys could not write to {part} and left its report in {dropped[0]}. Make the folder "
             "writable"
         )
     if evidence.says(outcome, rb"Agent launcher failed"):
-        return (
+        # the exit code says nothing of the program, which never started
+        return Problem(
             "nsys could not start its agent. Run again; nsys sessions list shows other sessions. "
-            f"When no nsys is running, remove the lock of one that was killed: rm {FOLDER}/NSys-*"
+            f"When no nsys is running, remove the lock of one that was killed: rm {FOLDER}/NSys-*",
+            is_of_tool=True,
         )
     if outcome.exit_code == 0:
-        return (
+        return Problem(
             "nsys recorded no measured step. On a CPU it depends on torch.cuda.nvtx, which only "
             "CUDA builds of torch have. perfctl torch needs neither"
         )
     message = evidence.last_words(outcome) or "no message"
-    return f"nsys ended with exit code {outcome.exit_code} and left no profiler report: {message}"
+    ending = f"nsys ended with exit code {outcome.exit_code}"
+    return Problem(f"{ending} and left no profiler report: {message}")
 
 
 def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
@@ -415,23 +380,3 @@ def _export_remedy(outcomes: tuple[Outcome, ...]) -> str:
         if message
         else "Run nsys export --type sqlite on it to see the reason"
     )
-
-
-def _nothing_recorded(database: Path, device: str) -> str | None:
-    """What the recording lacks, with a remedy; None for nothing. nsys omits the tables of what it
-    did not record."""
-    try:
-        names = evidence.sqlite_tables(database)
-    except sqlite3.DatabaseError:
-        return None
-    if device == "cuda" and "CUPTI_ACTIVITY_KIND_KERNEL" not in names:
-        return (
-            "nsys recorded no GPU kernels. Check the driver with perfctl doctor, and that nsys "
-            "runs inside the container"
-        )
-    if "NVTX_EVENTS" not in names:
-        return (
-            "nsys recorded no NVTX ranges, so layers are unknown. Use a CUDA build of torch, which "
-            "has torch.cuda.nvtx"
-        )
-    return None

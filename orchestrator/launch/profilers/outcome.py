@@ -8,14 +8,17 @@ import re
 import signal
 import sqlite3
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import ClassVar
 
 from perfctl.orchestrator.errors import sentence
+from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.run import STARTED
-from perfctl.orchestrator.launch.profilers.base import Outcome, Verdict
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
@@ -101,19 +104,18 @@ def has_all_steps(request: SweepRequest) -> bool:
     records = [read_json(path) or {} for path in files]
     if request.program is None:
         return [record.get("status") for record in records] == ["ok"]
-    return bool(records) and all(map(_has_steps, records))
-
-
-def _has_steps(record: Mapping[str, Any]) -> bool:
-    done = sum(row.get("phase") == "step" for row in record.get("steps", ()))
-    return bool(done >= record.get("options", {}).get("steps", 1))
+    return bool(records) and all(
+        sum(row.get("phase") == "step" for row in record.get("steps", ()))
+        >= record.get("options", {}).get("steps", 1)
+        for record in records
+    )
 
 
 def program_failure(
-    request: SweepRequest, outcome: Outcome, *, tool_codes: dict[int, str] | None = None
+    request: SweepRequest, outcome: Outcome, exit_codes: Mapping[int, str] | None = None
 ) -> str | None:
-    """Why the profiled program failed, in one sentence; None when it succeeded. ``tool_codes``:
-    exit codes to which the profiler gives another meaning (ncu returns bare signal numbers)."""
+    """Return why the profiled program failed, in one sentence; None if it succeeded.
+    ``exit_codes``: see ``ToolProfiler``."""
     code = outcome.exit_code
     was_ended = code is None or 128 < code <= 128 + signal.SIGRTMAX  # by perfctl, or by a signal
     if was_ended and has_all_steps(request):
@@ -131,41 +133,33 @@ def program_failure(
             f"(`stall`).{ending} ncu cannot replay a kernel that waits for other ranks. Exclude it "
             "by name, or count with one rank"
         )
-    record = read_json(request.paths.workload_record)
-    status = record.get("status") if record else None
-    recorded = (
-        None
-        if record is None or status in (None, "ok")
-        else _printable(str(record.get("reason") or status))
-    )
-    if outcome.exit_code == 0 and recorded is None:
+    record = read_json(request.paths.workload_record) or {}
+    status = record.get("status") or "ok"
+    reason = None if status == "ok" else _printable(str(record.get("reason") or status))
+    if code == 0 and reason is None:
         if request.program is None or request.paths.workload_record.exists():
             return None
         return (
             f"{request.workload} exited with code 0 but left no perfctl record: it called "
             "os._exit, or replaced itself with another program"
         )
-    message = recorded or last_line(outcome.stderr)
-    if _OUT_OF_MEMORY.search(tail(outcome.stderr) if recorded is None else recorded):
+    message = reason or last_line(outcome.stderr) or ""
+    if _OUT_OF_MEMORY.search(reason or tail(outcome.stderr)):
         size = request.batch_size
         return f"out of memory at batch size {size} ({message}). Use a smaller batch size"
-    if (
-        message
-        and recorded is None
-        and message.startswith("Executable not found in ")
-        and request.interpreter not in message
-    ):  # nsys 2023
-        message = f"{message} ({request.interpreter})"
-    by_tool = (tool_codes or {}).get(outcome.exit_code or 0)
-    if request.program is not None and recorded and not by_tool and (outcome.exit_code or 0) <= 128:
+    is_unnamed = reason is None and request.interpreter not in message
+    if is_unnamed and message.startswith("Executable not found in "):
+        message = f"{message} ({request.interpreter})"  # nsys 2023
+    by_tool = (exit_codes or {}).get(code or 0)
+    if request.program is not None and reason and not by_tool and (code or 0) <= 128:
         # names the script and how it ended
-        return f"{sentence(recorded)} See {outcome.stderr.name}"
-    what = by_tool or _ending(outcome.exit_code)
+        return f"{sentence(reason)} See {outcome.stderr.name}"
     detail = f": {message}" if message else " without a message"
-    return f"{sentence(f'the program {what}{detail}')} See {outcome.stderr.name}"
+    failure = sentence(f"the program {by_tool or _describe_ending(code)}{detail}")
+    return f"{failure} See {outcome.stderr.name}"
 
 
-def _ending(exit_code: int | None) -> str:
+def _describe_ending(exit_code: int | None) -> str:
     if exit_code == 0:
         return "reported a failure"
     if exit_code is None:
@@ -223,16 +217,55 @@ def gzip_problem(path: Path) -> str | None:
     return None
 
 
-def starts_with(path: Path, magic: bytes) -> bool:
-    """Whether the file starts with ``magic``."""
-    with path.open("rb") as file:
-        return file.read(len(magic)) == magic
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why the report of a run cannot be read."""
+
+    text: str
+    """Cause and remedy."""
+    is_of_tool: bool = False
+    """The profiler failed, whatever happened to the program."""
 
 
-def verdict_of(request: SweepRequest, outcome: Outcome, artifact: str | None, left: str) -> Verdict:
-    """The verdict on a run. ``artifact``: what is wrong with it, None for nothing; ``left``: what
-    the artifact of a failed program still holds."""
-    program = program_failure(request, outcome)
-    if artifact is not None:
-        return Verdict("failed", program or artifact)
-    return Verdict("ok", None) if program is None else Verdict("partial", f"{program}. {left}")
+class ToolProfiler(ABC):
+    """A profiler that runs a program. Fields of its class are its options."""
+
+    name: ClassVar[str]
+    """The value of ``run.profiler``."""
+    partial_note: ClassVar[str] = "The profiler report covers the run up to then"
+    """What the report of a program that failed still holds."""
+    exit_codes: ClassVar[Mapping[int, str]] = {}
+    """Exit codes to which the profiler gives another meaning: ncu returns bare signal numbers."""
+
+    def missing(self) -> tuple[Tool, ...]:
+        """Return the tools that this profiler needs and this machine lacks."""
+        return tools.missing()
+
+    @abstractmethod
+    def commands(self, request: SweepRequest) -> tuple[Command, ...]:
+        """Return what to start for one run, in order. Raises UsageError."""
+
+    @abstractmethod
+    def artifact(self, paths: RunPaths) -> Path:
+        """Return the file or folder that the parsers read."""
+
+    @abstractmethod
+    def artifact_problem(
+        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
+    ) -> Problem | None:
+        """Return why the report cannot be read; None if it can."""
+
+    def gap(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
+        """Return what the report of a program that ended well lacks; None for nothing."""
+        return None
+
+    def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
+        """Return the verdict from exit codes, logs and the report together."""
+        failure = program_failure(request, outcomes[0], self.exit_codes)
+        if problem := self.artifact_problem(request, outcomes):
+            is_tools = problem.is_of_tool or failure is None
+            return Verdict("failed", problem.text if is_tools else failure)
+        if failure is not None:
+            return Verdict("partial", f"{failure}. {self.partial_note}")
+        gap = self.gap(request, outcomes)
+        return Verdict("partial", gap) if gap else Verdict("ok", None)

@@ -4,28 +4,21 @@ as any run."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import (
-    Command,
-    Outcome,
-    Tool,
-    Verdict,
-)
+from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.profilers.outcome import ToolProfiler
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
 from perfctl.orchestrator.launch.sweep.folders import RECORD_NAME, RunPaths, attempts, read_json
-from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
-Recorder = Nsys | Ncu | DLProf | TorchProfiler | NoProfiler
-RECORDERS: dict[str, type[Recorder]] = {
+RECORDERS: dict[str, type[ToolProfiler]] = {
     "nsys": Nsys,
     "ncu": Ncu,
     "dlprof": DLProf,
@@ -34,20 +27,6 @@ RECORDERS: dict[str, type[Recorder]] = {
 }
 """Name of each profiler that runs a program -> its class, whose fields are its options."""
 _COPY = "perfctl.orchestrator.launch.profilers.replay_copy"
-
-
-class _Recorded(Profiler, Protocol):
-    """A profiler that can check a report without the outcome of a run."""
-
-    def artifact_problem(
-        self, request: SweepRequest, outcomes: tuple[Outcome, ...]
-    ) -> str | None: ...
-
-
-REPLAYED: dict[str, Callable[..., _Recorded]] = {
-    name: cast("Any", make) for name, make in RECORDERS.items() if hasattr(make, "artifact_problem")
-}
-"""Name of each profiler whose sweeps can be replayed -> its class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +39,7 @@ class Replay:
     def name(self) -> str:
         """The recorded profiler's name. Raises UsageError when ``folder`` is not a recording."""
         name = self._recorded_value("profiler")
-        if name not in REPLAYED:
+        if name is None or name not in RECORDERS or name == "none":
             remedy = "Use the folder that holds sweep.json and b16, b32 and so on"
             raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
         return name
@@ -99,16 +78,15 @@ class Replay:
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
         """Raises UsageError when ``folder`` is not a recording. A missing batch size fails when
         it runs."""
-        assert self.name in REPLAYED
+        assert self.name
         first = self.folder.absolute() / f"b{request.batch_size}"
         repeat = first.with_name(request.paths.folder.name)
         source = repeat if repeat.is_dir() else first
-        return (
-            Command((sys.executable, "-m", _COPY, str(source), str(request.paths.part)), "replay"),
-        )
+        argv = (sys.executable, "-m", _COPY, str(source), str(request.paths.part))
+        return (Command(argv, "replay"),)
 
     def artifact(self, paths: RunPaths) -> Path:
-        usual = REPLAYED[self.name]().artifact(paths)
+        usual = RECORDERS[self.name]().artifact(paths)
         return usual if usual.exists() else self._renamed_artifact(paths) or usual
 
     def _renamed_artifact(self, paths: RunPaths) -> Path | None:
@@ -125,7 +103,7 @@ class Replay:
             sizes = ", ".join(map(str, self.batches())) or "nothing"
             message = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
             return Verdict("failed", f"{message}. Recorded: {sizes}")
-        profiler = REPLAYED[self.name]()
+        profiler = RECORDERS[self.name]()
         recorded = read_json(request.paths.part / RECORD_NAME) or {}
         reason = f"as recorded: {recorded['reason']}" if recorded.get("reason") else None
         problem = profiler.artifact_problem(request, outcomes)
@@ -133,8 +111,6 @@ class Replay:
             profiler.artifact(request.paths).exists()
             or self._renamed_artifact(request.paths) is None
         ):
-            return Verdict("failed", reason or f"the recording is incomplete: {problem}")
-        status = recorded.get("status", "ok")
-        return (
-            Verdict(str(status), reason) if status in ("partial", "failed") else Verdict("ok", None)
-        )
+            return Verdict("failed", reason or f"the recording is incomplete: {problem.text}")
+        status = recorded.get("status")
+        return Verdict(status, reason) if status in ("partial", "failed") else Verdict("ok", None)

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import csv
 import os
-import re
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
@@ -133,11 +132,11 @@ class Nvml:
         with_processes = self._turn % PROCESSES_EVERY == 0
         self._turn += 1
         return [
-            self._read(place, gpu, pids if with_processes else None)
-            for place, gpu in enumerate(self._handles)
+            self._read(index, gpu, pids if with_processes else None)
+            for index, gpu in enumerate(self._handles)
         ]
 
-    def _read(self, place: int, handle: Any, pids: Collection[int] | None) -> GpuReading:
+    def _read(self, index: int, handle: Any, pids: Collection[int] | None) -> GpuReading:
         nvml = self._library
         # renamed in nvidia-ml-py 12.535
         newer = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
@@ -148,7 +147,7 @@ class Nvml:
             "power_w": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000,
             "sm_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, _SM) * 1_000_000,
             "memory_clock_hz": lambda: nvml.nvmlDeviceGetClockInfo(handle, _MEMORY) * 1_000_000,
-            "throttle_reasons": lambda: words(
+            "throttle_reasons": lambda: describe_reasons(
                 (newer or nvml.nvmlDeviceGetCurrentClocksThrottleReasons)(handle)
             ),
             "temperature_c": lambda: nvml.nvmlDeviceGetTemperature(handle, _CHIP),
@@ -156,11 +155,11 @@ class Nvml:
         answers = {quantity: self._ask(quantity, call) for quantity, call in questions.items()}
         memory = answers.pop("memory_used_bytes")
         return GpuReading(
-            device_index=place,
+            device_index=index,
             memory_used_bytes=None if memory is None else int(memory.used),
             memory_total_bytes=None if memory is None else int(memory.total),
             process_memory_bytes=None if pids is None else self._memory_of(handle, pids),
-            process_utilisation=None if pids is None else self._utilisation_of(place, handle, pids),
+            process_utilisation=None if pids is None else self._utilisation_of(index, handle, pids),
             **answers,
         )
 
@@ -171,26 +170,25 @@ class Nvml:
         listed = self._ask(
             quantity, lambda: self._library.nvmlDeviceGetComputeRunningProcesses(handle)
         )
-        own = [one.usedGpuMemory for one in listed or () if one.pid in pids]
-        if listed and not own:
+        used = [process.usedGpuMemory for process in listed or () if process.pid in pids]
+        if listed and not used:
             self.problems.setdefault(
                 quantity, "the driver lists no process of the run under an id that is known here"
             )
-        return sum(own) if own and None not in own else None
+        return sum(used) if used and None not in used else None
 
-    def _utilisation_of(self, place: int, handle: Any, pids: Collection[int]) -> float | None:
+    def _utilisation_of(self, index: int, handle: Any, pids: Collection[int]) -> float | None:
         try:
-            listed = self._library.nvmlDeviceGetProcessUtilization(handle, self._seen[place])
+            listed = self._library.nvmlDeviceGetProcessUtilization(handle, self._seen[index])
         except self._library.NVMLError as error:
             # no process used the GPU since: not a problem
             if "not found" not in str(error).lower():
                 self.problems.setdefault("process_utilisation", str(error))
             return None
-        self._seen[place] = max([self._seen[place], *(one.timeStamp for one in listed)])
-        newest = {
-            one.pid: one for one in sorted(listed, key=lambda one: one.timeStamp) if one.pid in pids
-        }
-        return min(sum(one.smUtil for one in newest.values()) / 100, 1.0) if newest else None
+        samples = sorted(listed, key=lambda sample: sample.timeStamp)
+        self._seen[index] = max([self._seen[index], *(sample.timeStamp for sample in samples)])
+        newest = {sample.pid: sample.smUtil for sample in samples if sample.pid in pids}
+        return min(sum(newest.values()) / 100, 1.0) if newest else None
 
     def _ask(self, quantity: str, call: Callable[[], Any]) -> Any:
         try:
@@ -204,45 +202,35 @@ class Nvml:
         every = list(map(nvml.nvmlDeviceGetHandleByIndex, range(nvml.nvmlDeviceGetCount())))
         if visible is None:
             return every
-        uuids = map(nvml.nvmlDeviceGetUUID, every)
-        names = [uuid.decode() if isinstance(uuid, bytes) else uuid for uuid in uuids]
-        found = []
-        for entry in filter(None, (piece.strip() for piece in visible.split(","))):
-            place = _place(entry, names)
-            if place is not None:
-                found.append(every[place])
+        handles = {str(number): handle for number, handle in enumerate(every)}
+        for handle in every:
+            uuid = nvml.nvmlDeviceGetUUID(handle)
+            handles[uuid.decode() if isinstance(uuid, bytes) else uuid] = handle
+        chosen = []
+        for entry in filter(None, map(str.strip, visible.split(","))):
+            uuids = [uuid for uuid in handles if uuid.startswith(entry) and not uuid.isdecimal()]
+            if entry in handles or uuids:
+                chosen.append(handles[entry if entry in handles else uuids[0]])
             elif entry.startswith("MIG-"):
-                found.append(nvml.nvmlDeviceGetHandleByUUID(entry))
+                chosen.append(nvml.nvmlDeviceGetHandleByUUID(entry))
             else:
                 break  # as in CUDA: entries after an invalid one are ignored
-        return found
+        return chosen
 
 
-def words(bits: int) -> str:
-    """Names of the reasons joined by "+"; "none" for 0; unnamed bits as a number."""
+def describe_reasons(bits: int) -> str:
+    """Return the names of the reasons joined by "+"; "none" for 0; unnamed bits as a number."""
     names = [name for bit, name in REASONS.items() if bits & bit]
-    if rest := bits & ~sum(REASONS):
-        names.append(f"{rest:#x}")
+    if unnamed := bits & ~sum(REASONS):
+        names.append(f"{unnamed:#x}")
     return "+".join(names) or "none"
 
 
-def _place(entry: str, names: Sequence[str]) -> int | None:
-    if entry.isdecimal():
-        return int(entry) if int(entry) < len(names) else None
-    return next((place for place, name in enumerate(names) if name.startswith(entry)), None)
-
-
-def command(program: str, every_s: float, visible: str | None) -> tuple[str, ...]:
-    """The argument list; ``visible`` is the value of CUDA_VISIBLE_DEVICES."""
-    chosen = ("-i", visible) if visible else ()
-    milliseconds = round(max(every_s, NVML_INTERVAL_MIN_S) * 1000)
-    return (
-        program,
-        f"--query-gpu={','.join(FIELDS)}",
-        "--format=csv",
-        f"--loop-ms={milliseconds}",
-        *chosen,
-    )
+def smi_command(program: str, every_s: float, visible: str | None) -> tuple[str, ...]:
+    """Return the argument list; ``visible`` is the value of CUDA_VISIBLE_DEVICES."""
+    interval = f"--loop-ms={round(max(every_s, NVML_INTERVAL_MIN_S) * 1000)}"
+    selection = ("-i", visible) if visible else ()
+    return (program, f"--query-gpu={','.join(FIELDS)}", "--format=csv", interval, *selection)
 
 
 class SmiLog:
@@ -255,7 +243,7 @@ class SmiLog:
         self._path = path
         with watchdog_client.starting() as own:
             self._process = subprocess.Popen(
-                command(program, every_s, visible),
+                smi_command(program, every_s, visible),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -277,8 +265,8 @@ class SmiLog:
     def _copy(self) -> None:
         assert self._process.stdout is not None
         # kept if perfctl is killed
-        with self._process.stdout as said, self._path.open("wb", buffering=0) as file:
-            for number, line in enumerate(said):
+        with self._process.stdout as output, self._path.open("wb", buffering=0) as file:
+            for number, line in enumerate(output):
                 if number == 1:  # the first is the header
                     self.first_ns = time.monotonic_ns()
                 file.write(line)
@@ -385,13 +373,12 @@ def interval(text: str) -> float | None:
     lower = text.strip().lower()
     if lower == "off":
         return None
-    found = re.fullmatch(r"(.*?)(m?)s", lower)
+    number, scale = (lower[:-2], 1e-3) if lower.endswith("ms") else (lower[:-1], 1.0)
     try:
-        seconds = float(found[1]) * (1e-3 if found[2] else 1.0) if found else None
-    except ValueError:
-        seconds = None
-    if seconds is None:
-        raise UsageError(f"`sample`: expected a time or off, got '{text}'", "For example 50ms")
+        seconds = float(number if lower.endswith("s") else "") * scale
+    except ValueError as error:
+        problem = f"`sample`: expected a time or off, got '{text}'"
+        raise UsageError(problem, "For example 50ms") from error
     if not SHORTEST_S <= seconds <= LONGEST_S:
         raise UsageError(
             f"`sample` must be between 5ms and 3600s, got {text}", "For example 50ms, or off"
@@ -400,18 +387,18 @@ def interval(text: str) -> float | None:
 
 
 @contextmanager
-def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
+def sample_run(sampling: Sampling | None, mark: str, first: int) -> Iterator[None]:
     """Sample during the block. ``first``: id of the run's first process; ``mark``: the mark of all
     its processes. Problems are noted in the file and never affect the run."""
-    if wanted is None:
+    if sampling is None:
         yield
         return
-    ended, path = threading.Event(), wanted.folder / FILE
+    ended, path = threading.Event(), sampling.folder / FILE
 
     def work() -> None:
         # OSError: a full disk or a removed folder harms no run
         with suppress(OSError), path.open("w", newline="", encoding="utf-8") as file:
-            _sample(wanted, HostLoad(mark, first), ended, file)
+            _sample(sampling, HostLoad(mark, first), ended, file)
 
     thread = threading.Thread(target=work, name="perfctl-sampler", daemon=True)
     thread.start()
@@ -422,12 +409,12 @@ def beside(wanted: Sampling | None, mark: str, first: int) -> Iterator[None]:
         thread.join(5.0)
 
 
-def _sample(wanted: Sampling, load: HostLoad, ended: threading.Event, file: IO[str]) -> None:
-    reader, source = _source(wanted)
+def _sample(sampling: Sampling, load: HostLoad, ended: threading.Event, file: IO[str]) -> None:
+    reader, source = _source(sampling)
     gpus, log = (None, reader) if isinstance(reader, SmiLog) else (reader, None)
     try:
-        file.write(f"{FORMAT}\n# gpu: {source}\n# every_s: {wanted.every_s:g}\n")
-        count, rows = _rounds(wanted.every_s, load, gpus, ended, file)
+        file.write(f"{FORMAT}\n# gpu: {source}\n# every_s: {sampling.every_s:g}\n")
+        count, rows = _rounds(sampling.every_s, load, gpus, ended, file)
     finally:
         if reader is not None:
             reader.close()
@@ -451,13 +438,13 @@ def _rounds(
     count, rows, cost, flushed = 0, 0, 0.0, time.monotonic()
     due = time.monotonic() + every_s
     while not ended.wait(max(due - time.monotonic(), 0.0)):
-        before, at = time.thread_time(), time.monotonic_ns()
+        before, at_ns = time.thread_time(), time.monotonic_ns()
         host = load.read()
         if host is not None:
-            writer.writerow((at, *[""] * len(GpuReading._fields), f"{host[0]:.4f}", host[1]))
+            writer.writerow((at_ns, *[""] * len(GpuReading._fields), f"{host[0]:.4f}", host[1]))
             rows += 1
         for reading in gpus.read(load.pids) if gpus is not None else ():
-            writer.writerow((at, *("" if value is None else value for value in reading), "", ""))
+            writer.writerow((at_ns, *("" if value is None else value for value in reading), "", ""))
             rows += 1
         count += 1
         now = time.monotonic()
@@ -470,17 +457,17 @@ def _rounds(
     return count, rows
 
 
-def _source(wanted: Sampling) -> tuple[Nvml | SmiLog | None, str]:
+def _source(sampling: Sampling) -> tuple[Nvml | SmiLog | None, str]:
     """(what reads the GPUs, its description)."""
-    if not wanted.gpu:
+    if not sampling.gpu:
         return None, "none, the run used no GPU"
     try:
-        gpus = Nvml(wanted.visible)
+        gpus = Nvml(sampling.visible)
     except NvmlMissing as error:
         program = tools.find("nvidia-smi")
         if program is None:
             return None, f"none, {error}, and there is no nvidia-smi"
         return SmiLog(
-            wanted.folder / SMI_FILE, wanted.every_s, wanted.visible, program
+            sampling.folder / SMI_FILE, sampling.every_s, sampling.visible, program
         ), f"nvidia-smi, {error}"
     return gpus, gpus.name

@@ -45,7 +45,7 @@ class Budget:
         self._began = self.clock()
 
     @property
-    def left(self) -> float | None:
+    def remaining_s(self) -> float | None:
         """Seconds left; None without a limit."""
         return None if self.seconds is None else self.seconds - (self.clock() - self._began)
 
@@ -65,7 +65,7 @@ class Budget:
 
     def allows(self, flops: float) -> bool:
         """Whether a point is expected to end within the budget."""
-        return self.left is None or self.left > (self.expected(flops) or 0.0)
+        return self.remaining_s is None or self.remaining_s > (self.expected(flops) or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def run(
     Raises UsageError when another perfctl measures the same point, Interrupted after a signal.
     """
     results: list[tuple[Point, RunResult]] = []
-    left: list[Point] = []
+    unmeasured: list[Point] = []
     waiting: list[Point] = []
     for point in points:
         request = request_of(point)
@@ -108,20 +108,20 @@ def run(
             waiting.append(point)
     for index, point in enumerate(waiting):
         if not budget.allows(point.flops):
-            left += waiting[index:]
+            unmeasured += waiting[index:]
             break
         request = replace(request_of(point), again=(point.model, point.batch) in again)
         # a slow point cannot exceed the budget; loading torch alone takes seconds
-        if budget.left is not None:
-            most = max(budget.left, 20.0)
+        if budget.remaining_s is not None:
+            most = max(budget.remaining_s, 20.0)
             request = replace(request, timeout=min(most, request.timeout or most))
         result = sweeps.run(request, listener)[0]
         results.append((point, result))
         if result.duration_ns is not None and result.status == "ok":
             budget.learn(point.flops, result.duration_ns / 1e9)
-        elif [(made.status, made.reason) for _, made in results[-_HOPELESS:]] == [
+        elif [(earlier.status, earlier.reason) for _, earlier in results[-_HOPELESS:]] == [
             ("failed", result.reason)
         ] * _HOPELESS:
-            left += waiting[index + 1 :]
+            unmeasured += waiting[index + 1 :]
             break
-    return Done(tuple(results), tuple(left))
+    return Done(tuple(results), tuple(unmeasured))

@@ -189,7 +189,10 @@ def design(bench: Bench) -> Design:
     points: list[Point] = []
     skipped: dict[str, Skipped] = {}
     done: set[str] = set()
-    for spec in _specs(bench):
+    # one network of each family in turn, so that a bench that stops early has some of each
+    columns = (_of_family(family, values, bench) for family, values in bench.families.items())
+    specs = (spec for row in zip_longest(*columns) for spec in row if spec is not None)
+    for spec in specs:
         try:
             planned = plan(spec)
         except SpecError as error:
@@ -205,8 +208,10 @@ def design(bench: Bench) -> Design:
                 points.append(Point(planned.spec, planned.family, batch, flops))
             else:
                 name = f"{planned.spec}, batch {batch}"
-                why = f"{name}: a step is {size:.3g} GFLOP, but gflops allows {least:g} to {most:g}"
-                skipped[name] = Skipped(name, why)
+                reason = (
+                    f"{name}: a step is {size:.3g} GFLOP, but gflops allows {least:g} to {most:g}"
+                )
+                skipped[name] = Skipped(name, reason)
     if not points:
         first = next(iter(skipped.values())).reason
         raise UsageError(
@@ -215,18 +220,12 @@ def design(bench: Bench) -> Design:
     return Design(tuple(points), tuple(skipped.values()))
 
 
-def share(points: tuple[Point, ...], number: int, of: int) -> tuple[Point, ...]:
-    """Part ``number`` (from 1) of ``of``. Networks stay whole and are dealt in turn, so each part
-    has some of each family."""
+def share(points: tuple[Point, ...], number: int, parts: int) -> tuple[Point, ...]:
+    """Return part ``number`` (from 1) of ``parts``. Networks stay whole and are dealt in turn, so
+    each part has some of each family."""
     models = list(dict.fromkeys(point.model for point in points))
-    mine = set(models[number - 1 :: of])
-    return tuple(point for point in points if point.model in mine)
-
-
-def _specs(bench: Bench) -> Iterator[str]:
-    """One network of each family in turn, so that a bench that stops early has some of each."""
-    each = (_of_family(family, values, bench) for family, values in bench.families.items())
-    yield from (spec for together in zip_longest(*each) for spec in together if spec is not None)
+    chosen = set(models[number - 1 :: parts])
+    return tuple(point for point in points if point.model in chosen)
 
 
 def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Iterator[str]:
@@ -239,8 +238,8 @@ def _of_family(family: str, values: Mapping[str, Values], bench: Bench) -> Itera
     else:
         chosen = zip(*_latin(family, values, bench), strict=True) if values else iter([()])
     for row in chosen:
-        words = ",".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
-        yield f"{family}:{words}"
+        settings = ",".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
+        yield f"{family}:{settings}"
 
 
 def _latin(family: str, values: Mapping[str, Values], bench: Bench) -> list[list[int | str]]:

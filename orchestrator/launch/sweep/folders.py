@@ -14,24 +14,40 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count, takewhile
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
 
 from perfctl.orchestrator.errors import UsageError
 
-RUN_RECORD_VERSION = 1
 LAUNCHES = "launches.json"
 """File of the first pass in the folder of a run: what the plain step launched."""
 RECORD_NAME = "recorded-run.json"
 """New name of the recorded run.json, because the sweep writes its own."""
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(
-        ("profiler", "status", "origin", "workload", "reason", "started_at", "artifact", "variant"),
-        str,
-    ),
-    **dict.fromkeys(("batch_size", "exit_code", "duration_ns", "artifact_bytes"), int),
-    "commands": list,
-}
-"""Types of the record's fields, each of which may be missing."""
+Text = str | None
+Number = Annotated[int, Meta(ge=1 - 2**63, le=2**63 - 1)] | None
+FileName = Annotated[str, Meta(pattern=r"^(?!\.\.?$)[^/\0]+$")] | None
+"""Name of a file in the run's folder."""
+
+
+class RunRecord(msgspec.Struct):
+    """The fields of run.json that perfctl reads; each of them may be missing."""
+
+    perfctl_run: Literal[1]
+    profiler: Text = None
+    status: Text = None
+    origin: Text = None
+    workload: Text = None
+    reason: Text = None
+    started_at: Text = None
+    variant: Text = None
+    artifact: FileName = None
+    batch_size: Number = None
+    exit_code: Number = None
+    duration_ns: Number = None
+    artifact_bytes: Number = None
+    commands: list[list[str]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,27 +123,11 @@ def read_run_record(folder: Path) -> dict[str, Any] | None:
     """run.json of a run's folder; None when it is missing, incomplete, or has fields of a
     wrong type."""
     record = read_json(folder / "run.json") or {}
-    if record.get("perfctl_run") != RUN_RECORD_VERSION:
+    try:
+        msgspec.convert(record, RunRecord)
+    except msgspec.ValidationError:
         return None
-    for name, kind in _TYPES.items():
-        value = record.get(name)
-        if value is not None and not isinstance(value, kind):
-            return None
-        if isinstance(value, int) and abs(value) >= 2**63:
-            return None
-    return record if _is_inside(record) else None
-
-
-def _is_inside(record: dict[str, Any]) -> bool:
-    """Whether the report is in the run's folder and every command is a list of words."""
-    name = record.get("artifact")
-    commands = record.get("commands") or []
-    words = all(
-        isinstance(argv, list) and all(isinstance(word, str) for word in argv) for argv in commands
-    )
-    return words and (
-        name is None or (Path(name).name == name and name not in ("", "..") and "\0" not in name)
-    )
+    return record
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -170,14 +170,14 @@ def _no_link(path: str, flags: int, mode: int = 0o666) -> int:
 
 
 @contextmanager
-def alone(folder: Path, batch: int | None = None) -> Iterator[None]:
+def lock_sweep(folder: Path, batch: int | None = None) -> Iterator[None]:
     """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends.
     Raises UsageError when another perfctl holds it. Different batch sizes can be locked at the
     same time."""
 
-    def busy(what: str) -> UsageError:
+    def busy(work: str) -> UsageError:
         return UsageError(
-            f"another perfctl is running {what} in {folder}",
+            f"another perfctl is running {work} in {folder}",
             "Wait until it ends, or choose another folder for `out`",
         )
 

@@ -209,20 +209,21 @@ class SweepOptions(StoredSweep):
     ] = None
 
 
-def reject_placement(options: SweepOptions, what: str) -> None:
-    """Raise UsageError if GPUs, cores or an image were asked for, where ``what`` has none."""
+def reject_placement(options: SweepOptions, command: str) -> None:
+    """Raise UsageError if GPUs, cores or an image were asked for, where ``command`` has none."""
     if options.devices or options.image or options.bind or options.container_runtime:
         raise UsageError(
-            f"{what} does not accept `devices`, `image`, `bind` or `container_runtime`", "Omit them"
+            f"{command} does not accept `devices`, `image`, `bind` or `container_runtime`",
+            "Omit them",
         )
 
 
-def resolve_device(asked: str) -> str:
+def resolve_device(device: str) -> str:
     """Return cpu or cuda; ``auto`` looks for an NVIDIA GPU without loading anything. Raises
     UsageError for another word."""
-    if asked == "auto":
+    if device == "auto":
         gpus = Path("/proc/driver/nvidia/gpus")
         return "cuda" if gpus.is_dir() and any(gpus.iterdir()) else "cpu"
-    if asked not in ("cpu", "cuda"):
-        raise UsageError(f"invalid value '{asked}' for `device`", "Choose cpu, cuda or auto")
-    return asked
+    if device not in ("cpu", "cuda"):
+        raise UsageError(f"invalid value '{device}' for `device`", "Choose cpu, cuda or auto")
+    return device

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from perfctl.orchestrator.errors import Interrupted
-from perfctl.orchestrator.launch.machine.devices import Place
+from perfctl.orchestrator.launch.machine.devices import Placement
 from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
 
@@ -37,8 +37,8 @@ _RUN = re.compile(r"b(\d+)(?:\.(\d+|part))?\Z")
 
 def run(
     items: tuple[Item, ...],
-    places: tuple[Place, ...],
-    work: Callable[[Item, Place, Post], Result],
+    places: tuple[Placement, ...],
+    work: Callable[[Item, Placement, Post], Result],
 ) -> list[Result]:
     """Return the results of ``work`` on every item, in the items' order. The first error stops
     everything and is raised when all threads have ended; a signal does the same, as
@@ -48,17 +48,17 @@ def run(
     errors: list[BaseException] = []
     calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
-    def serve(place: Place) -> None:
+    def serve(placement: Placement) -> None:
         """Work on the next item until none is left, or a signal or an error stops everything."""
-        if place.cores:
-            os.sched_setaffinity(0, place.cores)  # of this thread alone, and of what it starts
+        if placement.cores:
+            os.sched_setaffinity(0, placement.cores)  # of this thread alone, and of what it starts
         while not signals:
             try:
                 number, item = waiting.popleft()
             except IndexError:
                 return
             try:
-                results[number] = work(item, place, calls.put)
+                results[number] = work(item, placement, calls.put)
             except BaseException as error:  # raised again below, in the calling thread
                 errors.append(error)
                 signals.append(signal.SIGTERM)
@@ -128,15 +128,13 @@ def sweeps(folder: Path) -> list[SweepState]:
         for parent in (folder, folder / "perfctl-runs")
         if parent.is_dir() and not parent.is_symlink()
     ]
-    folders = [path for parent in parents for path in parent.iterdir() if not path.is_symlink()]
-    dated_folders = [
-        (record.stat().st_mtime_ns, path)
+    folders = (path for parent in parents for path in parent.iterdir() if not path.is_symlink())
+    dates = {
+        path: record.stat().st_mtime_ns
         for path in folders
         if (record := path / "sweep.json").is_file()
-    ]
-    return [
-        _sweep(path) for _, path in sorted(dated_folders, key=lambda item: (-item[0], item[1].name))
-    ]
+    }
+    return [_sweep(path) for path in sorted(dates, key=lambda path: (-dates[path], path.name))]
 
 
 def _sweep(folder: Path) -> SweepState:
@@ -144,31 +142,26 @@ def _sweep(folder: Path) -> SweepState:
     command, host = (
         text if isinstance(text := record.get(key), str) else None for key in ("command", "host")
     )
-    is_held = _held(folder)
-    runs = [run for path in folder.iterdir() if (run := _run(path, is_held)) is not None]
+    is_locked = _is_locked(folder)
+    runs = [run for path in folder.iterdir() if (run := _run(path, is_locked)) is not None]
     runs.sort(key=lambda run: (run.batch_size, run.attempt))
-    return SweepState(
-        folder.name,
-        command,
-        host,
-        is_held or any(run.status == "running" for run in runs),
-        tuple(runs),
-    )
+    is_running = is_locked or any(run.status == "running" for run in runs)
+    return SweepState(folder.name, command, host, is_running, tuple(runs))
 
 
-def _run(place: Path, held: bool) -> RunState | None:
-    name = _RUN.match(place.name)
-    if name is None or place.is_symlink() or not place.is_dir():
+def _run(folder: Path, is_locked: bool) -> RunState | None:
+    name = _RUN.match(folder.name)
+    if name is None or folder.is_symlink() or not folder.is_dir():
         return None
-    record = read_run_record(place) or {}
+    record = read_run_record(folder) or {}
     if name[2] == "part":
-        status = "running" if held or _fresh(place) else "interrupted"
+        status = "running" if is_locked or _is_fresh(folder) else "interrupted"
         return RunState(int(name[1]), "", status, record.get("reason"), None, None)
     facts = [record.get(key) for key in ("reason", "started_at", "duration_ns")]
     return RunState(int(name[1]), name[2] or "", record.get("status") or "interrupted", *facts)
 
 
-def _fresh(folder: Path) -> bool:
+def _is_fresh(folder: Path) -> bool:
     try:
         newest = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
     except OSError:  # the run was completed and renamed meanwhile
@@ -176,7 +169,7 @@ def _fresh(folder: Path) -> bool:
     return time.time() - newest < FRESH_S
 
 
-def _held(folder: Path) -> bool:
+def _is_locked(folder: Path) -> bool:
     """Whether a process of this machine holds a lock of the sweep. Read from /proc: taking the lock
     would stop others."""
     try:

@@ -20,7 +20,8 @@ from perfctl.orchestrator.launch.images.run import PYTHON, image
 from perfctl.orchestrator.launch.machine import devices
 from perfctl.orchestrator.launch.machine.devices import places
 from perfctl.orchestrator.launch.profilers.ncu import STEPS, Ncu
-from perfctl.orchestrator.launch.profilers.replay import RECORDERS, Recorder, Replay
+from perfctl.orchestrator.launch.profilers.outcome import ToolProfiler
+from perfctl.orchestrator.launch.profilers.replay import RECORDERS, Replay
 from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
@@ -141,9 +142,9 @@ def _find_program(
         remedy = f"Choose {', '.join(MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
         raise UsageError(f"invalid value '{asked.step_marker}' for `step_marker`", remedy)
     if asked.image is not None:
-        python, words = program_words(tuple(command))
+        python, arguments = program_words(tuple(command))
         inside = read_program(
-            (sys.executable, *words) if python else command, asked.batch_env, asked.batches
+            (sys.executable, *arguments) if python else command, asked.batch_env, asked.batches
         )
         return replace(inside, python=python or PYTHON)
     typed = read_program(command, asked.batch_env, asked.batches)
@@ -156,32 +157,34 @@ def _find_program(
     return program
 
 
-def _word(field: str) -> str:
+def _flag(field: str) -> str:
     """The option of ``python -m perfctl.workloads`` for a field."""
     return f"--{field.replace('_', '-')}"
 
 
 def _workload_arguments(
-    asked: SweepOptions, device: str, program: Program | None
+    options: SweepOptions, device: str, program: Program | None
 ) -> tuple[str, ...]:
     names = (*_ALWAYS, *(_PROGRAM if program else _BUILT_IN))
-    words = as_words({"--device": device, **{_word(name): getattr(asked, name) for name in names}})
+    arguments = as_words(
+        {"--device": device, **{_flag(name): getattr(options, name) for name in names}}
+    )
     if program and program.variant:
-        words += (f"--variant={program.variant}",)  # one word, for it may begin with a dash
-    return words
+        arguments += (f"--variant={program.variant}",)  # one word, for it may begin with a dash
+    return arguments
 
 
-def _check_workload(name: str, arguments: Sequence[str], rest: Sequence[str]) -> None:
+def _check_workload(name: str, arguments: Sequence[str], arguments_typed: Sequence[str]) -> None:
     """Ask the workload whether it knows these options; those that perfctl sets for each run cannot
-    be among ``rest``."""
-    for word in (word.partition("=")[0] for word in rest):
-        if word in OWN:
+    be among ``arguments_typed``."""
+    for option in (option.partition("=")[0] for option in arguments_typed):
+        if option in OWN:
             instead = (
                 "Set batch sizes with `batches`"
-                if word == "--batch"
+                if option == "--batch"
                 else "perfctl sets it for each run"
             )
-            raise UsageError(f"perfctl does not pass {word} to the workload", instead)
+            raise UsageError(f"perfctl does not pass {option} to the workload", instead)
     with workload_errors(name):
         parse_arguments(name, ["--batch", "1", *arguments])
 
@@ -207,7 +210,7 @@ def _unknown(workload: str, words: Sequence[str]) -> UsageError:
             problem_text, "Put your own script after --: -- python train.py --batch-size {batch}"
         )
     own = re.findall(r"--[a-z][a-z-]*", describe(workload))
-    options = {_word(option.name): f"`{option.name}`" for option in options_of(SweepOptions)}
+    options = {_flag(option.name): f"`{option.name}`" for option in options_of(SweepOptions)}
     options |= {word: word for word in own}
     near = [
         options[name]
@@ -221,28 +224,30 @@ def _unknown(workload: str, words: Sequence[str]) -> UsageError:
     return UsageError(problem_text, meant + lists)
 
 
-def _find_device(asked: SweepOptions) -> str:
-    if asked.devices is None:
-        return resolve_device(asked.device)
-    kind = devices.kind_of(asked.devices)
-    if asked.device not in ("auto", kind):
-        named = "sets of cores" if kind == "cpu" else "GPUs"
-        problem = f"`device` {asked.device} and `devices` {asked.devices} ({named}) do not agree"
+def _find_device(options: SweepOptions) -> str:
+    if options.devices is None:
+        return resolve_device(options.device)
+    kind = devices.kind_of(options.devices)
+    if options.device not in ("auto", kind):
+        kinds = "sets of cores" if kind == "cpu" else "GPUs"
+        problem = (
+            f"`device` {options.device} and `devices` {options.devices} ({kinds}) do not agree"
+        )
         raise UsageError(problem, "Omit one of them")
     return kind
 
 
-def _check_options(asked: SweepOptions) -> None:
-    if asked.image is None and (asked.bind or asked.container_runtime):
+def _check_options(options: SweepOptions) -> None:
+    if options.image is None and (options.bind or options.container_runtime):
         raise UsageError(
             "`bind` and `container_runtime` need an image", "Set the image with `image`"
         )
-    if asked.devices is not None and asked.no_store:
+    if options.devices is not None and options.no_store:
         raise UsageError(
             "`devices` and `no_store` exclude each other, because a task has one device",
             "Omit one of them",
         )
-    name = asked.sweep_name
+    name = options.sweep_name
     if name is not None and (name != file_name(name) or not name):
         raise UsageError(
             f"`sweep_name`: invalid folder name '{name}'",
@@ -309,7 +314,7 @@ def _check_files(weights: str, data_dir: Path | None) -> None:
 
 def profiler_named(
     name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
-) -> Recorder:
+) -> ToolProfiler:
     """Return a profiler by its name, which is one of ``known``. Raises UsageError for another."""
     if name not in known:
         raise UsageError(f"invalid value '{name}' for `profiler`", f"Choose {', '.join(known)}")

@@ -17,7 +17,7 @@ from perfctl.orchestrator.launch import annotator
 from perfctl.orchestrator.launch.images import run as images_run
 from perfctl.orchestrator.launch.images.run import Image
 from perfctl.orchestrator.launch.machine import devices, tools
-from perfctl.orchestrator.launch.machine.devices import Place
+from perfctl.orchestrator.launch.machine.devices import Placement
 from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
 from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program
@@ -109,7 +109,7 @@ class SweepRequest(SweepOptions):
     """The user's program to run instead of a built-in workload."""
     container: Image | None = None
     """The image to run in; None for none."""
-    places: tuple[Place, ...] = ()
+    places: tuple[Placement, ...] = ()
     """One run at a time on each of these; empty for one run after the other, without placement."""
     attempt: int = 1
     """Number of the run at its batch size."""
@@ -252,7 +252,7 @@ class SweepRequest(SweepOptions):
             *self.workload_arguments,
             *as_words(later),
             *(("--stop",) if self.stops_early else ()),
-            *(("--", *program.at(self.batch_size)) if program else ()),
+            *(("--", *program.words_at(self.batch_size)) if program else ()),
         )
 
     def commands(self) -> tuple[Command, ...]:
@@ -290,7 +290,7 @@ class SweepRequest(SweepOptions):
         visible = command.environment.get(devices.VISIBLE, self.visible)
         return Sampling(seconds, self.paths.part, self.device == "cuda", visible)
 
-    def reserved(self) -> tuple[Place, ...]:
+    def reserved(self) -> tuple[Placement, ...]:
         """The places to lock during the sweep: those requested, or the GPU that programs use
         by default."""
         if self.places or self.device != "cuda" or self.origin != "measured":

@@ -41,7 +41,7 @@ _LIMIT_S = 300.0
 """For git to write the files of a revision."""
 
 
-class Kept(NamedTuple):
+class Stores(NamedTuple):
     """Stores of the two sides."""
 
     a: Path
@@ -58,7 +58,7 @@ class _Side(NamedTuple):
 
 def run_on_revisions(
     rev: str, words: Sequence[str], *, repeat: int = REPEAT, messages: Events = SILENT
-) -> Kept:
+) -> Stores:
     """Measure a revision of the repository (A) and its files here (B), as they are; return where
     the runs are kept.
 
@@ -90,7 +90,7 @@ def run_on_revisions(
                 messages.note(f"{side.name}, run {turn + 1} of {repeat}")
                 _run(side, kept, words, again=turn > 0)
     a, b = (kept / f"{side.name}.db" for side in sides)
-    return Kept(a, b)
+    return Stores(a, b)
 
 
 def _check(words: Sequence[str], repeat: int) -> None:

@@ -84,8 +84,12 @@ class StudyRequest:
             if resolve_device("auto") != "cuda":
                 forms.append("quick_without_gpu")
             for form in forms:
-                quick = self.study.content.get(form, {})
-                values |= {name: _read(self.study, name, value) for name, value in quick.items()}
+                for name, value in self.study.content.get(form, {}).items():
+                    field = self.study.options.get(name) or _SWEPT.get(name)
+                    parse = field.option.parse if field is not None else None
+                    if parse is not None and isinstance(value, str):
+                        value = parse(value)
+                    values[name] = value
         return values | dict(self.typed)
 
     @property
@@ -134,9 +138,8 @@ def read_study(name: str) -> Study:
         _check_keys(f"{name}: sweeps", sweep, _SWEEP_KEYS, ("label", "profiler"))
     for chapter in content.get("chapters", ()):
         _check_keys(f"{name}: chapters", chapter, {"key", "title", "text", "show"}, ("show",))
-    options = {
-        key: _field(name, key, declared) for key, declared in content.get("options", {}).items()
-    }
+    declarations = content.get("options", {}).items()
+    options = {key: _field(name, key, declared) for key, declared in declarations}
     return Study(name, content, options)
 
 
@@ -183,13 +186,6 @@ def _field(where: str, name: str, declared: Mapping[str, Any]) -> Field:
     if kind not in _KINDS:
         raise UsageError(f"{where}: option {name}: kind '{kind}' is not known")
     return Field(name, _KINDS[kind], default, option)
-
-
-def _read(study: Study, name: str, value: Any) -> Any:
-    """Return a value of the quick form as the option's own."""
-    field = study.options.get(name) or _SWEPT.get(name)
-    parse = field.option.parse if field is not None else None
-    return parse(value) if parse is not None and isinstance(value, str) else value
 
 
 def check_request(request: StudyRequest) -> None:
@@ -268,7 +264,7 @@ def _fill(text: str, values: Mapping[str, Any]) -> str:
         raise UsageError(f"'{text}': {error} is neither an option nor a variable") from error
 
 
-def _words(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
+def _split_options(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words of options, without those whose value is not given."""
     words: list[str] = []
     for piece in re.split(r"\s+(?=--)", text.strip()):
@@ -309,7 +305,7 @@ def _sweep(
             filled = _fill(value, values) if isinstance(value, str) else value
             sweep_options[name] = int(filled) if name in ("steps", "warmup") else filled
     device, _, also = str(sweep_options.get("device") or "auto").partition(":")
-    arguments = () if has_program else _words(entry.get("arguments", ""), values)
+    arguments = () if has_program else _split_options(entry.get("arguments", ""), values)
     if also == "compile":
         arguments = (*arguments, "--compile")
     elif also or entry.get("device"):
@@ -385,12 +381,10 @@ def _typed(request: StudyRequest, options: Sequence[str]) -> Iterator[str]:
     """Yield what was typed for these options."""
     for name in options:
         field, value = request.study.options[name], request.typed[name]
-        names = (word for word in field.option.names if word.startswith("--"))
-        option = next(names, f"--{name.replace('_', '-')}")
-        several = isinstance(value, tuple) and field.option.parse is None
-        for one in value if several else (value,):
-            yield option
+        is_repeated = isinstance(value, tuple) and field.option.parse is None
+        for part in value if is_repeated else (value,):
+            yield field.flag
             if field.option.parse is read_seconds:
-                yield f"{one:g}s"
+                yield f"{part:g}s"
             else:
-                yield ",".join(map(str, one)) if isinstance(one, tuple) else str(one)
+                yield ",".join(map(str, part)) if isinstance(part, tuple) else str(part)

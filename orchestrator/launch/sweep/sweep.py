@@ -16,16 +16,15 @@ from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import devices
-from perfctl.orchestrator.launch.machine.devices import Place
+from perfctl.orchestrator.launch.machine.devices import Placement
 from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Verdict
 from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.launch.sweep.folders import (
-    RUN_RECORD_VERSION,
-    alone,
     attempts,
     is_whole,
+    lock_sweep,
     put_in_place,
     read_json,
     size,
@@ -104,7 +103,7 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
         if request.no_store:
             join(request)
         else:
-            locks.enter_context(alone(request.folder))
+            locks.enter_context(lock_sweep(request.folder))
             write_json(request.folder / "sweep.json", _sweep_record(request))
         for repeat in range(1, request.repeat + 1):
             failed = {result.batch_size for result in results if result.status != "ok"}
@@ -121,7 +120,7 @@ def _run_side_by_side(
 ) -> list[RunResult]:
     """One batch size per place at a time; the listener is called from this thread only."""
 
-    def work(batch: int, place: Place, post: parallel.Post) -> RunResult:
+    def work(batch: int, place: Placement, post: parallel.Post) -> RunResult:
         posting = Listener(
             started=lambda batch, stage: post(
                 partial(listener.started, batch, f"{stage} on {place.label}")
@@ -152,7 +151,7 @@ def join(request: SweepRequest) -> None:
 
 def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
     """``repeat``: number of the run wanted, from 1; those before it exist already."""
-    with alone(request.folder, batch) if request.no_store else nullcontext():
+    with lock_sweep(request.folder, batch) if request.no_store else nullcontext():
         complete = list(takewhile(is_whole, attempts(request.folder.absolute(), batch)))
         paths = request.for_run(batch, len(complete) + 1).paths
         if is_whole(paths.part):  # cut off after its last byte, before it was renamed
@@ -274,7 +273,7 @@ def _write_record(
     write_json(
         request.paths.part / "run.json",
         {
-            "perfctl_run": RUN_RECORD_VERSION,
+            "perfctl_run": 1,
             "profiler": request.profiler.name,
             "origin": request.origin,
             "workload": request.workload,

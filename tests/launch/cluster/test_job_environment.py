@@ -3,7 +3,6 @@ the gather job's own needs."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -17,26 +16,17 @@ from perfctl.orchestrator.launch.cluster.script import (
     minutes,
     seconds_to_stop_before,
 )
-from tests.launch.cluster.test_slurm_script import FACTS, directives, plan, script
+from tests.launch.cluster.test_slurm_script import SETTING, directives, plan, run, script
+from tests.launch.programs import write_program
 
 CUDA = (
-    "gcc/12",
-    "cuda/12.4",
-    "devel/CUDA/12.1",
-    "cudnn/9",
-    "nvhpc/24.5",
-    "apptainer",
+    *("gcc/12", "cuda/12.4", "devel/CUDA/12.1", "cudnn/9", "nvhpc/24.5", "apptainer"),
     "PyTorch/2.6-CUDA-12.4",
 )
 
 
 def modules(text: str) -> list[str]:
     return [line.split()[2] for line in text.splitlines() if line.startswith("module load")]
-
-
-def program(path: Path, lines: str) -> None:
-    path.write_text(f"#!/bin/bash\n{lines}\n")
-    path.chmod(0o755)
 
 
 def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for_no_gpu() -> None:
@@ -51,11 +41,11 @@ def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for
         gather_cpus=2,
         exclusive=True,
     )
-    asked = directives(gather_script(plan(), own, FACTS))
+    asked = directives(gather_script(plan(), own, SETTING))
     assert {"--partition=serial", "--time=00:20:00", "--mem=8G", "--cpus-per-task=2"} < set(asked)
     assert not any(line.startswith(("--gres", "--exclusive", "--array")) for line in asked)
     plain = directives(
-        gather_script(plan(), Site(partition="gpu", time="02:00:00", mem="64G", cpus=16), FACTS)
+        gather_script(plan(), Site(partition="gpu", time="02:00:00", mem="64G", cpus=16), SETTING)
     )
     assert {"--partition=gpu", "--time=02:00:00"} < set(plain), "what it has no word of its own for"
     assert not any(line.startswith(("--mem", "--cpus")) for line in plain)
@@ -63,41 +53,36 @@ def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for
 
 def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to() -> None:
     site = Site(module=CUDA)
-    assert modules(array_script(plan(), site, FACTS)) == list(CUDA)
-    assert modules(gather_script(plan(), site, FACTS)) == [
-        "gcc/12",
-        "apptainer",
-        "PyTorch/2.6-CUDA-12.4",
-    ]
-    assert modules(
-        gather_script(plan(), Site(module=CUDA, gather_module=("cuda/12.4",)), FACTS)
-    ) == ["cuda/12.4"]
+    assert modules(array_script(plan(), site, SETTING)) == list(CUDA)
+    without = ["gcc/12", "apptainer", "PyTorch/2.6-CUDA-12.4"]
+    assert modules(gather_script(plan(), site, SETTING)) == without
+    stated = Site(module=CUDA, gather_module=("cuda/12.4",))
+    assert modules(gather_script(plan(), stated, SETTING)) == ["cuda/12.4"]
 
 
 def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone() -> None:
     site = Site(module=("gcc/12",))
-    for text in (array_script(plan(), site, FACTS), gather_script(plan(), site, FACTS)):
+    for text in (array_script(plan(), site, SETTING), gather_script(plan(), site, SETTING)):
         purges = [line for line in text.splitlines() if line.startswith("module")]
         assert purges[0].startswith("module purge ||")
         assert text.startswith("#!/bin/bash -l\n")
     for without in (Site(), Site(module=("x",), module_purge=False)):
-        assert "module purge" not in array_script(plan(), without, FACTS)
+        assert "module purge" not in array_script(plan(), without, SETTING)
 
 
 def test_srun_gives_the_step_the_cores_of_the_job(tmp_path: Path) -> None:
     """Since Slurm 22.05 srun no longer takes them over: the profiler would run on one core."""
-    program(tmp_path / "srun", 'echo "srun $*"; while [[ $1 == --* ]]; do shift; done; exec "$@"')
-    path = script(tmp_path, Site(srun=True, cpus=8), device="cpu", perfctl=["true"])
+    write_program(
+        tmp_path / "srun", 'echo "srun $*"; while [[ $1 == --* ]]; do shift; done; exec "$@"'
+    )
+    path = script(tmp_path, "true", srun=True, cpus=8)
     for variables, cores in (
         ({"SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "64"}, 8),
         ({"SLURM_CPUS_ON_NODE": "64"}, 64),
         ({}, 1),
     ):
-        environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", **variables}
-        done = subprocess.run(
-            ["bash", path, "0"], capture_output=True, text=True, check=True, env=environment
-        )
-        assert f"srun --ntasks=1 --nodes=1 --cpus-per-task={cores} bash" in done.stdout
+        printed = run(path, "0", PATH=f"{tmp_path}:/usr/bin:/bin", **variables)
+        assert f"srun --ntasks=1 --nodes=1 --cpus-per-task={cores} bash" in printed
 
 
 def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_what_the_user_sets_for_it(
@@ -106,12 +91,12 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
     """The stand-in drops the environment as --cleanenv does, and gives what is set for images."""
     scratch = tmp_path / "scratch space"
     scratch.mkdir()
-    program(
+    write_program(
         tmp_path / "apptainer",
         'printf "%s\\n" "$@" >"$SHOWN/words"; env | sed -n "s/^APPTAINERENV_//p" | sort '
         '>"$SHOWN/inside"; env | grep "^[A-Z]*_BIND=" >"$SHOWN/bound"',
     )
-    path = script(tmp_path, Site(image="x.sif"), perfctl=["perfctl"])
+    path = script(tmp_path, "perfctl", "cuda", image="x.sif")
     environment = {
         "PATH": f"{tmp_path}:/usr/bin:/bin",
         "SHOWN": str(tmp_path),
@@ -129,7 +114,7 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
         "APPTAINERENV_OMP_NUM_THREADS": "2",
         "APPTAINERENV_DATA": "a b",
     }
-    subprocess.run(["bash", path, "0"], check=True, env=environment, stdout=subprocess.DEVNULL)
+    run(path, "0", **environment)
     inside = dict(line.split("=", 1) for line in (tmp_path / "inside").read_text().splitlines())
     own = Path(inside.pop("TMPDIR"))
     assert own.name.startswith("perfctl-")
@@ -186,11 +171,5 @@ def test_time_limits_are_read_as_slurm_writes_them(time: str, expected: int) -> 
 
 
 def test_without_an_array_index_nothing_runs(tmp_path: Path) -> None:
-    path = script(tmp_path, Site(), perfctl=["touch", "began"], device="cpu")
-    environment = {"PATH": "/usr/bin:/bin"}
-    done = subprocess.run(
-        ["bash", path], check=False, cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert done.returncode != 0
-    assert "no array index" in done.stderr
+    assert "no array index" in run(script(tmp_path, "touch began"), "", code=1)
     assert not list(tmp_path.glob("task-*")) and not (tmp_path / "began").exists()

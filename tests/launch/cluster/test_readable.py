@@ -11,23 +11,25 @@ from pathlib import Path
 
 import pytest
 
-import perfctl
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, read_plan, sweep_task
-from perfctl.orchestrator.launch.cluster.render import Words
+from perfctl.orchestrator.launch.cluster.render import TaskCommand
 from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
-from tests.launch.cluster.test_slurm_script import FACTS, HOME, directives, plan, script
+from perfctl.version import __version__
+from tests.launch.cluster.test_slurm_script import HOME, SETTING, directives, plan, run, script
 
-IN_IMAGE = {**FACTS, "version": perfctl.__version__, "perfctl": ["python3", "-m", "perfctl"]}
+CURRENT = replace(SETTING, version=__version__)
 BATCHES = (16, 32, 64, 128, 256)
-NCU = Words(("ncu", "--device=cuda", "--sweep-name=ncu-mnist_cnn-bb962cfc"), ())
+NCU = TaskCommand(("ncu", "--device=cuda", "--sweep-name=ncu-mnist_cnn-bb962cfc"), ())
 
 
 def ncu_plan() -> Plan:
     """perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"""
     runs = [SweepRuns("ncu", batch, "ncu-mnist_cnn-bb962cfc") for batch in BATCHES]
-    tasks = tuple(sweep_task(at, one, NCU.at(one.batch_size)) for at, one in enumerate(runs))
+    tasks = tuple(
+        sweep_task(number, run, NCU.words(run.batch_size)) for number, run in enumerate(runs)
+    )
     command = "perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"
     return Plan(
         HOME / "perfctl-runs" / "slurm-mnist_cnn-26e5246c", "mnist_cnn", tasks, command, "login1"
@@ -38,10 +40,10 @@ def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_e
     golden: Callable[[str, str], None],
 ) -> None:
     site = Site(image="/home/ada/study/perfctl.sif")
-    text = array_script(ncu_plan(), site, IN_IMAGE)
+    text = array_script(ncu_plan(), site, CURRENT)
     golden("scripts/jobs/array.sbatch", text)
-    golden("scripts/jobs/gather.sbatch", gather_script(ncu_plan(), site, IN_IMAGE))
-    golden("scripts/jobs/job.sh", functions(ncu_plan(), site, IN_IMAGE))
+    golden("scripts/jobs/gather.sbatch", gather_script(ncu_plan(), site, CURRENT))
+    golden("scripts/jobs/job.sh", functions(ncu_plan(), site, CURRENT))
     for number, batch in enumerate(BATCHES):
         assert f"    {number}) batch={batch} ;;\n" in text
     call = text[text.index('run "$container"') :]
@@ -57,7 +59,7 @@ def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(
     asked: dict[str, object],
 ) -> None:
     site = replace(Site(), **asked)  # type: ignore[arg-type]
-    text = array_script(ncu_plan(), site, FACTS)
+    text = array_script(ncu_plan(), site, SETTING)
     on = {line.partition("=")[0] for line in directives(text)}
     off = {
         line.split()[1].partition("=")[0]
@@ -70,13 +72,9 @@ def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(
 
 
 def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
-    shows = ["bash", "-c", 'printf "%s\\n" "$@" >said', "x"]
-    path = script(tmp_path, Site(), perfctl=shows, device="cpu")
+    path = script(tmp_path, """bash -c 'printf "%s\\n" "$@" >said' x""")
     for task in plan(tmp_path).tasks:
-        environment = {"PATH": "/usr/bin:/bin"}
-        subprocess.run(
-            ["bash", path, str(task.number)], check=True, stdout=subprocess.DEVNULL, env=environment
-        )
+        run(path, str(task.number))
         said = (tmp_path / "said").read_text().splitlines()
         at = said.index("--scratch")
         assert said[at + 2 : at + 4] == ["--grace", "225"]
@@ -84,15 +82,11 @@ def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
 
 
 def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path: Path) -> None:
-    path = script(
-        tmp_path, Site(image="x.sif", before=("PATH=$PWD/bin",)), device="cpu", perfctl=["perfctl"]
-    )
+    path = script(tmp_path, "perfctl", image="x.sif", before=("PATH=$PWD/bin",))
     (tmp_path / "bin").mkdir()
     for name in ("date", "tee", "rm"):
         (tmp_path / "bin" / name).symlink_to(f"/bin/{name}")
-    done = subprocess.run(["bash", path, "0"], capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    (line,) = done.stderr.splitlines()
+    (line,) = run(path, "0", code=1).splitlines()
     assert line.endswith("has neither apptainer nor singularity on its PATH: load its module")
     assert "ended with exit code 1" in (tmp_path / "task-0.state").read_text()
 
@@ -102,7 +96,7 @@ def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(
     tmp_path: Path, edited: str
 ) -> None:
     made, image = plan(tmp_path), tmp_path / "my images" / "perfctl.sif"
-    text = array_script(made, Site(image=str(image)), IN_IMAGE)
+    text = array_script(made, Site(image=str(image)), SETTING)
     made.array.write_text(text)
     with pytest.raises(
         UsageError, match=r"needs the image .*/my images/perfctl\.sif, which does not exist"
@@ -130,7 +124,7 @@ def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None
 def test_both_scripts_need_job_sh_alone(tmp_path: Path) -> None:
     """What array.sbatch and gather.sbatch call is in it."""
     for site in (Site(image="x.sif", srun=True), Site()):
-        (tmp_path / "job.sh").write_text(functions(plan(), site, FACTS))
+        (tmp_path / "job.sh").write_text(functions(plan(), site, SETTING))
         listed = subprocess.run(
             ["bash", "-c", 'source "$1"; declare -F', "x", tmp_path / "job.sh"],
             capture_output=True,

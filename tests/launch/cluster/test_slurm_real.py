@@ -28,6 +28,7 @@ NSYS_BUSY = (
 )
 
 RECORDED = ROOT / "tests" / "data" / "recorded-cpu"
+REPLAY = f"replay --recording {RECORDED / 'torch'} --gres gpu:1"
 
 
 def batch_of(state: status.TaskState) -> int:
@@ -78,27 +79,8 @@ def endless(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Plan:
     folder = tmp_path_factory.mktemp("limit")
     (folder / "endless.py").write_text(ENDLESS, encoding="utf-8")
     runs = folder / "runs"
-    plan = cluster.render(
-        folder,
-        "nsys",
-        "--batches",
-        "2",
-        "--steps",
-        "1000000",
-        "--device",
-        "cpu",
-        "--gres",
-        "gpu:1",
-        "--time",
-        "2",
-        "--stop-before",
-        "70",
-        "--",
-        "python",
-        "endless.py",
-        runs,
-        "{batch}",
-    )
+    line = "nsys --batches 2 --steps 1000000 --device cpu --gres gpu:1 --time 2 --stop-before 70"
+    plan = cluster.render(folder, f"{line} -- python endless.py", runs, "{batch}")
     cluster.perfctl(folder, "slurm", "submit", plan.folder)
     wait_until(lambda: runs.exists() or ended(plan), "the steps of the endless program")
     return plan
@@ -109,22 +91,8 @@ def four(cluster: Cluster, endless: Plan, tmp_path_factory: pytest.TempPathFacto
     """Two batch sizes of mnist_cnn under two profilers, submitted before the other tests, beside
     which they run."""
     folder = tmp_path_factory.mktemp("four")
-    plan = cluster.render(
-        folder,
-        "torch,nsys",
-        "--batches",
-        "2,4",
-        "--steps",
-        "1",
-        "--warmup",
-        "1",
-        "--device",
-        "cpu",
-        "--gres",
-        "gpu:1",
-        "--array-limit",
-        "3",
-    )
+    line = "torch,nsys --batches 2,4 --steps 1 --warmup 1 --device cpu --gres gpu:1"
+    plan = cluster.render(folder, f"{line} --array-limit 3")
     cluster.perfctl(folder, "slurm", "submit", plan.folder)
     return plan
 
@@ -133,19 +101,9 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
     cluster: Cluster, endless: Plan, four: Plan, tmp_path: Path
 ) -> None:
     cwd = tmp_path / "a b 'c' $d 100%"  # tasks must not mind
-    plan = cluster.render(
-        cwd,
-        "replay",
-        "--recording",
-        RECORDED / "torch",
-        "--batches",
-        "16,32,64,128",
-        "--gres",
-        "gpu:1",
-        "--sbatch=--hold",
-        "--before",
-        'while [[ -e "$folder/hold-$batch" ]]; do sleep 0.1; done',
-    )
+    wait = 'while [[ -e "$folder/hold-$batch" ]]; do sleep 0.1; done'
+    line = f"{REPLAY} --batches 16,32,64,128 --sbatch=--hold --before"
+    plan = cluster.render(cwd, line, wait)
     hold = plan.folder / "hold-32"
     hold.touch()
     cluster.perfctl(cwd, "slurm", "submit", plan.folder)
@@ -183,12 +141,8 @@ def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
     assert states(plan) == {16: "complete", 32: "complete", 64: "failed", 128: "missing"}, said(
         plan, 32
     )
-    expected = [
-        ("torch", 16, "ok"),
-        ("torch", 32, "ok"),
-        ("torch", 64, "failed"),
-        ("torch", 128, "failed"),
-    ]
+    results = {16: "ok", 32: "ok", 64: "failed", 128: "failed"}
+    expected = [("torch", batch, result) for batch, result in results.items()]
     assert rows(cwd / "perfctl.db") == expected
     page = (cwd / "perfctl-report.html").read_text(encoding="utf-8")
     assert "this batch size was not recorded" in page
@@ -219,18 +173,8 @@ def _start_now(cluster: Cluster, job: str) -> bool:
 def test_a_cancelled_array_leaves_the_queue_with_its_gather_job_and_keeps_what_was_whole(
     cluster: Cluster, tmp_path: Path
 ) -> None:
-    plan = cluster.render(
-        tmp_path,
-        "replay",
-        "--recording",
-        RECORDED / "torch",
-        "--batches",
-        "16,32",
-        "--gres",
-        "gpu:1",
-        "--before",
-        "[[ $batch = 16 ]] || sleep 100",
-    )
+    line = f"{REPLAY} --batches 16,32 --before"
+    plan = cluster.render(tmp_path, line, "[[ $batch = 16 ]] || sleep 100")
     cluster.perfctl(tmp_path, "slurm", "submit", plan.folder)
     wait_until(lambda: states(plan) == {16: "complete", 32: "running"}, "the first one")
     cluster.perfctl(tmp_path, "slurm", "cancel", plan.folder)
@@ -301,22 +245,8 @@ def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_th
     the job."""
     program = tmp_path / "profiles.sh"
     program.write_text(PROFILES)
-    plan = cluster.render(
-        tmp_path,
-        "replay",
-        "--recording",
-        RECORDED / "torch",
-        "--batches",
-        "16",
-        "--gres",
-        "gpu:1",
-        "--cpus",
-        "2",
-        "--srun",
-        "--exclusive",
-        "--perfctl",
-        f"bash {program}",
-    )
+    line = f"{REPLAY} --batches 16 --cpus 2 --srun --exclusive --perfctl"
+    plan = cluster.render(tmp_path, line, f"bash {program}")
     cluster.perfctl(tmp_path, "slurm", "submit", plan.folder)
     wait_until(lambda: (tmp_path / "profiling").exists(), "the profiler")
     wait_until(lambda: said(plan, 16).startswith("profile"), "its stage in the log")
@@ -325,9 +255,8 @@ def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_th
     wait_until(lambda: ended(plan), "the queue to be empty")
     assert (tmp_path / "told").read_text() == "with its helper\n"
     assert (tmp_path / "cores").read_text() == "cpu=2\n"
-    assert [line.partition(" ")[2] for line in plan.state(plan.tasks[0]).read_text().splitlines()][
-        1:
-    ] == [
+    events = plan.state(plan.tasks[0]).read_text().splitlines()[1:]
+    assert [event.partition(" ")[2] for event in events] == [
         "told to stop",
         "ended with exit code 143",
     ]

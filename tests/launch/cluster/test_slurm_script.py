@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,18 @@ from perfctl.orchestrator.launch.cluster.plan import (
     sweep_task,
     with_defaults,
 )
-from perfctl.orchestrator.launch.cluster.render import Words
-from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
+from perfctl.orchestrator.launch.cluster.render import TaskCommand
+from perfctl.orchestrator.launch.cluster.script import (
+    Setting,
+    array_script,
+    functions,
+    gather_script,
+)
+from tests.launch.programs import write_program
 
 HOME = Path("/home/ada/study")
-FACTS = {
-    "version": "1.2.3",
-    "cwd": HOME,
-    "device": "cuda",
-    "sees": (),
-    "store": Path("perfctl.db"),
-    "page": Path("perfctl-report.html"),
-    "perfctl": ["/home/ada/venv/bin/python", "-m", "perfctl"],
-}
+OUTPUTS = (Path("perfctl.db"), Path("perfctl-report.html"))
+SETTING = Setting("cuda", (), OUTPUTS, "1.2.3", HOME, "/home/ada/venv/bin/python")
 SITES = {
     "plain": Site(partition="gpu", time="00:30:00"),
     "container": Site(
@@ -62,12 +62,12 @@ SITES = {
         sbatch=("--mail-type=END", "#SBATCH --licenses=x"),
     ),
 }
-WORDS = {
-    "nsys": Words(
+COMMANDS = {
+    "nsys": TaskCommand(
         ("nsys", "--device=cuda", "--sweep-name=nsys-train.py-1a2b3c4d"),
         ("python", "train.py", "{batch}"),
     ),
-    "ncu": Words(
+    "ncu": TaskCommand(
         ("ncu", "--device=cuda", "--layer=conv2", "--sweep-name=ncu-train.py-5e6f7a8b"), ()
     ),
 }
@@ -81,31 +81,45 @@ RUNS = (
 def plan(
     folder: Path = HOME / "perfctl-runs" / "slurm-train.py-9c0d1e2f",
     command: str = "perfctl slurm render",
-    words: Mapping[str, Words] = WORDS,
+    commands: Mapping[str, TaskCommand] = COMMANDS,
 ) -> Plan:
-    ran = [runs for runs in RUNS if runs.profiler in words]
+    runs = [run for run in RUNS if run.profiler in commands]
     tasks = tuple(
-        sweep_task(at, runs, words[runs.profiler].at(runs.batch_size))
-        for at, runs in enumerate(ran)
+        sweep_task(number, run, commands[run.profiler].words(run.batch_size))
+        for number, run in enumerate(runs)
     )
     return Plan(folder, "train.py", tasks, command, "login1")
 
 
-def script(folder: Path, site: Site = Site(), **facts: Any) -> Path:  # noqa: B008 - frozen
+def script(folder: Path, perfctl: str, device: str = "cpu", **site: Any) -> Path:
     """The script of an array whose folder this is, to run with a task's number; job.sh is that of
-    the last one."""
-    made, known = plan(folder), {**FACTS, "cwd": folder, **facts}
+    the last one. ``perfctl``: shell words of its stand-in."""
+    made, of_site = plan(folder), Site(perfctl=perfctl, **site)
+    setting = replace(SETTING, cwd=folder, device=device)
     path = folder / f"array-{len(list(folder.glob('array-*')))}.sbatch"
-    path.write_text(array_script(made, site, known))
-    made.functions.write_text(functions(made, site, known))
+    path.write_text(array_script(made, of_site, setting))
+    made.functions.write_text(functions(made, of_site, setting))
     return path
+
+
+def run(path: Path, task: str, code: int = 0, **environment: str) -> str:
+    """Run a task as a node does, and return what it printed."""
+    variables = {"PATH": "/usr/bin:/bin", **environment}
+    done = subprocess.run(
+        ["bash", path, *task.split()], capture_output=True, text=True, check=False, env=variables
+    )
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout if code == 0 else done.stderr
 
 
 def check_shell(folder: Path, site: Site) -> None:
     """All three files pass bash -n, and shellcheck, where it is installed."""
     made = plan()
-    texts = {"array": array_script(made, site, FACTS), "gather": gather_script(made, site, FACTS)}
-    texts["job"] = functions(made, site, FACTS)
+    texts = {
+        "array": array_script(made, site, SETTING),
+        "gather": gather_script(made, site, SETTING),
+        "job": functions(made, site, SETTING),
+    }
     for name, text in texts.items():
         (folder / f"{name}.sh").write_text(text)
         subprocess.run(["bash", "-n", folder / f"{name}.sh"], check=True)
@@ -134,10 +148,9 @@ def directives(text: str) -> list[str]:
 def test_scripts_of_a_site_are_the_golden_ones(
     golden: Callable[[str, str], None], style: str
 ) -> None:
-    facts = {**FACTS, "perfctl": ["python3", "-m", "perfctl"]} if SITES[style].image else FACTS
-    golden(f"slurm-{style}-array.sbatch", array_script(plan(), SITES[style], facts))
-    golden(f"slurm-{style}-gather.sbatch", gather_script(plan(), SITES[style], facts))
-    golden(f"slurm-{style}-job.sh", functions(plan(), SITES[style], facts))
+    golden(f"slurm-{style}-array.sbatch", array_script(plan(), SITES[style], SETTING))
+    golden(f"slurm-{style}-gather.sbatch", gather_script(plan(), SITES[style], SETTING))
+    golden(f"slurm-{style}-job.sh", functions(plan(), SITES[style], SETTING))
 
 
 @pytest.mark.parametrize("style", SITES)
@@ -149,59 +162,41 @@ def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_othe
     None
 ):
     for site in (Site(), Site(exclusive=True)):
-        assert "--gres=gpu:1" in directives(array_script(plan(), site, FACTS))
-    assert "--exclusive" in directives(array_script(plan(), Site(exclusive=True), FACTS))
+        assert "--gres=gpu:1" in directives(array_script(plan(), site, SETTING))
+    assert "--exclusive" in directives(array_script(plan(), Site(exclusive=True), SETTING))
     for site, device in ((Site(sbatch=("--gpus-per-task=1",)), "cuda"), (Site(), "cpu")):
-        text = array_script(plan(), site, {**FACTS, "device": device})
+        text = array_script(plan(), site, replace(SETTING, device=device))
         assert not any(line.startswith("--gres") for line in directives(text))
 
 
 def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie() -> None:
-    own = {
-        "sees": (Path("/home/ada/code"),),
-        "store": Path("/project/all.db"),
-        "page": Path("out/page.html"),
-    }
-    facts = {**FACTS, **own}
+    folders, outputs = (Path("/home/ada/code"),), (Path("/project/all.db"), Path("out/page.html"))
+    setting = replace(SETTING, folders=folders, outputs=outputs)
     site = Site(image="perfctl.sif", bind=("/data:/data:ro",))
-    array, gather = array_script(plan(), site, facts), gather_script(plan(), site, facts)
-    both = ["--bind /home/ada/study", "--bind /data:/data:ro", "--pwd /home/ada/study"]
-    binds = [re.findall(r"--(?:bind|pwd) /\S+", text) for text in (array, gather)]
-    assert [set(one) for one in binds] == [
+    texts = array_script(plan(), site, setting), gather_script(plan(), site, setting)
+    both = {"--bind /home/ada/study", "--bind /data:/data:ro", "--pwd /home/ada/study"}
+    assert [set(re.findall(r"--(?:bind|pwd) /\S+", text)) for text in texts] == [
         {"--bind /home/ada/code", *both},
         {"--bind /project", *both},
     ]
     with pytest.raises(UsageError, match="cannot be bound into an image"):
-        array_script(plan(), site, {**facts, "cwd": "/home/a:b"})
+        array_script(plan(), site, replace(setting, cwd=Path("/home/a:b")))
 
 
 def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: Path) -> None:
-    hostile = [
-        "a b",
-        "it's",
-        '"$(touch pwned)"',
-        "`touch pwned`",
-        "$HOME",
-        "; touch pwned",
-        "{{ 1 }}",
-        "-n",
-        "*",
-    ]
+    hostile = ["a b", "it's", '"$(touch pwned)"', "`touch pwned`", "$HOME", "; touch pwned"]
+    hostile += ["{{ 1 }}", "-n", "*"]
     folder = tmp_path / "it's a $(touch pwned) `x` 100%"
     folder.mkdir()
     echo = tmp_path / "say.py"
     echo.write_text("import json, sys; print(json.dumps(sys.argv[1:]))")
-    facts = {**FACTS, "cwd": folder, "perfctl": ["python3", str(echo)], "device": "cpu"}
-    words = {"nsys": Words(("nsys", *hostile), ("run", *hostile))}
-    made = plan(folder, "x\nrm -rf /", words)
-    made.array.write_text(array_script(made, Site(), facts))
-    made.functions.write_text(functions(made, Site(), facts))
-    path = made.array
-    done = subprocess.run(
-        ["bash", path, "1"], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
-    said = next(line for line in done.stdout.splitlines() if line.startswith("["))
-    got = json.loads(said)
+    site, setting = Site(perfctl=f"python3 {echo}"), replace(SETTING, cwd=folder, device="cpu")
+    commands = {"nsys": TaskCommand(("nsys", *hostile), ("run", *hostile))}
+    made = plan(folder, "x\nrm -rf /", commands)
+    made.array.write_text(array_script(made, site, setting))
+    made.functions.write_text(functions(made, site, setting))
+    printed = run(made.array, "1").splitlines()
+    got = json.loads(next(line for line in printed if line.startswith("[")))
     at = got.index("--scratch") + 1
     assert got[:at] == ["nsys", *hostile, "--batches", "32", "--no-store", "--scratch"]
     assert got[at + 1 :] == ["--grace", "225", "--", "run", *hostile]
@@ -210,12 +205,11 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: P
 
 
 def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path: Path) -> None:
-    shows = ["bash", "-c", 'echo "TMPDIR=$TMPDIR"; ls -ld "$TMPDIR"', "x"]
-    path = script(tmp_path, Site(after=("echo after >after.txt",)), perfctl=shows)
-    done = subprocess.run(["bash", path, "0"], capture_output=True, text=True, check=True)
-    folder = Path(re.findall(r"TMPDIR=(.+)", done.stdout)[0])
+    shows = """bash -c 'echo "TMPDIR=$TMPDIR"; ls -ld "$TMPDIR"' x"""
+    printed = run(script(tmp_path, shows, "cuda", after=("echo after >after.txt",)), "0")
+    folder = Path(re.findall(r"TMPDIR=(.+)", printed)[0])
     assert folder.parent == Path("/tmp")
-    assert "drwx------" in done.stdout
+    assert "drwx------" in printed
     assert not folder.exists()
     assert (tmp_path / "after.txt").read_text() == "after\n"
 
@@ -223,21 +217,15 @@ def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path: Path) -> N
 def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_that_node(
     tmp_path: Path,
 ) -> None:
-    site, node = Site(), tmp_path / "node"
+    node = tmp_path / "node"
     node.mkdir()
     environment = {"PATH": "/usr/bin:/bin", "SLURM_TMPDIR": str(node)}
-    waits = script(
-        tmp_path, site, device="cpu", perfctl=["bash", "-c", "echo $$ >pid; exec sleep 30", "x"]
-    )
-    following = script(
-        tmp_path, site, device="cpu", perfctl=["bash", "-c", 'echo "$TMPDIR" >next', "x"]
-    )
+    waits = script(tmp_path, "bash -c 'echo $$ >pid; exec sleep 30' x")
+    following = script(tmp_path, """bash -c 'echo "$TMPDIR" >next' x""")
     with subprocess.Popen(["bash", waits, "0"], stdout=subprocess.DEVNULL, env=environment) as job:
         wait_for(tmp_path / "pid", job)
         (held,) = node.iterdir()
-        subprocess.run(
-            ["bash", following, "1"], check=True, stdout=subprocess.DEVNULL, env=environment
-        )
+        run(following, "1", SLURM_TMPDIR=str(node))
         assert list(node.iterdir()) == [held], "that of a task which runs stays, the own one goes"
         job.kill()
         job.wait()
@@ -246,7 +234,7 @@ def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_tha
         while _alive(process):
             time.sleep(0.01)
     assert list(node.iterdir()) == [held], "nobody was left to take it along"
-    subprocess.run(["bash", following, "1"], check=True, stdout=subprocess.DEVNULL, env=environment)
+    run(following, "1", SLURM_TMPDIR=str(node))
     assert list(node.iterdir()) == []
     assert (tmp_path / "next").read_text().startswith(f"{node}/perfctl-")
 
@@ -260,23 +248,17 @@ def _alive(process: int) -> bool:
 
 
 def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path) -> None:
-    site = Site(before=("touch ready; while :; do sleep 0.05; done",))
-    path = script(tmp_path, site, device="cpu", perfctl=["touch", "began"])
+    waits = "touch ready; while :; do sleep 0.05; done"
+    path = script(tmp_path, "touch began", before=(waits,))
     with subprocess.Popen(["bash", path, "0"], stdout=subprocess.DEVNULL) as job:
         wait_for(tmp_path / "ready", job)
         job.terminate()
         assert job.wait(timeout=600.0) == 143
     assert not (tmp_path / "began").exists()
-    assert (
-        (tmp_path / "task-0.state")
-        .read_text()
-        .splitlines()[-1]
-        .endswith("ended with exit code 143")
-    )
+    assert (tmp_path / "task-0.state").read_text().endswith("ended with exit code 143\n")
 
 
-SRUN = """#!/bin/bash
-trap 'kill -KILL "$step"; exit 137' TERM  # as srun 22.05 does
+SRUN = """trap 'kill -KILL "$step"; exit 137' TERM  # as srun 22.05 does
 while [[ $1 == --* ]]; do shift; done
 "$@" & step=$!
 wait "$step"
@@ -288,13 +270,10 @@ wait "$step"
 def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_run(
     tmp_path: Path, number: str, srun: bool
 ) -> None:
-    (tmp_path / "srun").write_text(SRUN)
-    (tmp_path / "srun").chmod(0o755)
+    write_program(tmp_path / "srun", SRUN)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     waits = 'trap "echo told; exit 143" TERM; touch ready; while :; do sleep 0.05; done'
-    path = script(
-        tmp_path, Site(after=("echo resumed",), srun=srun), perfctl=["bash", "-c", waits, "x"]
-    )
+    path = script(tmp_path, f"bash -c '{waits}' x", "cuda", after=("echo resumed",), srun=srun)
     with subprocess.Popen(
         ["bash", path, "0"], stdout=subprocess.PIPE, text=True, env=environment
     ) as job:
@@ -318,7 +297,7 @@ def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_ru
 )
 def test_what_cannot_stand_in_a_job_script_is_refused(site: Site, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        array_script(plan(), site, FACTS)
+        array_script(plan(), site, SETTING)
 
 
 def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(
@@ -329,12 +308,13 @@ def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(
         "#!/bin/bash\n{% for line in directives %}#SBATCH {{ line | asis }}\n"
         "{% endfor %}echo {{ cwd }}\n"
     )
-    text = array_script(plan(), Site(template=str(own), partition="x"), {**FACTS, "cwd": "a b"})
+    site = Site(template=str(own), partition="x")
+    text = array_script(plan(), site, replace(SETTING, cwd=Path("a b")))
     assert text.endswith("echo 'a b'\n")
     assert "--partition=x" in directives(text)
     own.write_text("{{ no_such_name }}")
     with pytest.raises(UsageError, match="no_such_name"):
-        array_script(plan(), Site(template=str(own)), FACTS)
+        array_script(plan(), site, SETTING)
 
 
 def config(folder: Path, text: str) -> Path:
@@ -385,6 +365,7 @@ def test_a_mistake_in_perfctl_toml_is_one_line(tmp_path: Path, text: str, said: 
 
 def test_every_line_of_options_is_read_by_a_shell_as_it_was_meant() -> None:
     site = Site(constraint="a b'c", sbatch=("--comment='x y'",))
-    lines: list[Any] = [shlex.split(line) for line in directives(array_script(plan(), site, FACTS))]
+    text = array_script(plan(), site, SETTING)
+    lines: list[Any] = [shlex.split(line) for line in directives(text)]
     assert ["--constraint=a b'c"] in lines
     assert ["--comment=x y"] in lines

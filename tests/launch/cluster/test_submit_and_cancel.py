@@ -13,7 +13,8 @@ from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.cluster.script import array_script, gather_script
 from perfctl.orchestrator.launch.cluster.status import TaskState
-from tests.launch.cluster.test_slurm_script import FACTS, plan
+from tests.launch.cluster.test_slurm_script import SETTING, plan
+from tests.launch.programs import write_program
 
 
 @pytest.fixture
@@ -21,16 +22,11 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     """Put stand-ins on PATH; ``slurm()`` gives the lines that sbatch and scancel got,
     ``slurm(*lines)`` fills the queue."""
     folder, asked, queue = tmp_path / "bin", tmp_path / "asked", tmp_path / "queue"
-    folder.mkdir()
     for path in (asked, queue):
         path.touch()
-    for name, lines in (
-        ("squeue", f"cat '{queue}'"),
-        ("sbatch", f"echo sbatch \"$@\" >>'{asked}'; echo 7"),
-        ("scancel", f"echo scancel \"$@\" >>'{asked}'"),
-    ):
-        (folder / name).write_text(f"#!/bin/sh\n{lines}\n")
-        (folder / name).chmod(0o755)
+    write_program(folder / "squeue", f"cat '{queue}'")
+    write_program(folder / "sbatch", f"echo sbatch \"$@\" >>'{asked}'; echo 7")
+    write_program(folder / "scancel", f"echo scancel \"$@\" >>'{asked}'")
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
 
     def tell(*lines: str) -> list[str]:
@@ -45,8 +41,8 @@ def rendered(folder: Path, template: str | None = None) -> Plan:
     made = plan(folder / "slurm-x")
     made.folder.mkdir()
     site = Site(template=template)
-    made.array.write_text(array_script(made, site, FACTS))
-    made.gather.write_text(gather_script(made, site, FACTS))
+    made.array.write_text(array_script(made, site, SETTING))
+    made.gather.write_text(gather_script(made, site, SETTING))
     made.write()
     return made
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch.catalog import check_tools
 from perfctl.orchestrator.launch.images import check as images_check
@@ -22,9 +22,11 @@ from perfctl.orchestrator.launch.images.run import Image, Inside, image, inside
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, reject_placement
-from perfctl.orchestrator.launch.sweep.plan import program_words
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
+from tests.launch.programs import write_program
 from tests.launch.small_profiler import asked
 
 SIF = Image("/images/x.sif", "apptainer", ("/data:/mnt:ro",), gpu=True)
@@ -36,10 +38,8 @@ def runtimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
 
     def put(*names: str) -> None:
         folder = tmp_path / "path"
-        folder.mkdir(exist_ok=True)
         for name in names:
-            (folder / name).write_text("#!/bin/sh\necho version 3.9\n")
-            (folder / name).chmod(0o755)
+            write_program(folder / name, "echo version 3.9")
         monkeypatch.setenv("PATH", str(folder))
 
     return put
@@ -295,46 +295,35 @@ def test_a_checkout_is_copied_without_its_tests(tmp_path: Path) -> None:
         definition.parts(tmp_path)
 
 
-def test_render_writes_the_definition_once_and_says_how_to_build_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_extra_that_perfctl_lacks_is_refused_and_the_command_builds_the_image(
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert (
-        run(["image", "render", "--base", "python:3.11", "--extra", "torch,ncu", "--out", "my.def"])
-        == 0
+    out = tmp_path / "my.def"
+    assert definition.write(Definition("python:3.11", ("torch",)), out)[-2:] == (
+        str(tmp_path / "my.sif"),
+        str(out),
     )
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "Wrote my.def"
-    assert said[1].startswith("Next: ") and said[1].endswith(" my.sif my.def")
-    assert "/source[torch,ncu]'" in (tmp_path / "my.def").read_text()
-    assert run(["image", "render", "--out", "my.def"]) == 2
-    assert "already exists" in capsys.readouterr().err
-    assert run(["image", "render", "--out", "x.def", "--extra", "torch,moon"]) == 2
-    assert "has no extra" in capsys.readouterr().err
+    assert "/source[torch]'" in out.read_text()
+    with pytest.raises(UsageError, match="has no extra 'moon'"):
+        definition.write(Definition(extras=("torch", "moon")), tmp_path / "x.def")
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("options", "problem"),
     [
-        (["--bind", "/tmp"], "need an image"),
-        (["--image", "nope.sif"], "does not exist"),
-        (["--devices", "0,1", "--device", "cpu"], "do not agree"),
-        (["--devices", "cpu:0", "--no-store"], "exclude each other"),
-        (["--devices", "x"], "expected GPU numbers"),
+        ({"bind": ("/tmp",)}, "need an image"),
+        ({"image": "nope.sif"}, "`image`: nope.sif does not exist"),
+        ({"devices": "0,1", "device": "cpu"}, "do not agree"),
+        ({"devices": "cpu:0", "no_store": True}, "exclude each other"),
+        ({"devices": "x"}, "expected GPU numbers"),
     ],
 )
-def test_options_that_make_no_sense_are_refused_in_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    words: list[str],
-    said: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert run(["torch", "-b", "4", *words]) == 2
-    err = capsys.readouterr().err
-    assert said in err and len(err.splitlines()) == 1
+def test_placements_that_make_no_sense_are_refused(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem):
+        plan_sweep(TorchProfiler(), SweepOptions((4,), **options))
+
+
+def test_an_estimate_takes_no_placement() -> None:
     with pytest.raises(UsageError, match="does not accept `devices`, `image`"):
         reject_placement(SweepOptions(bind=("/data",)), "an estimate")
     reject_placement(SweepOptions(), "an estimate")
-    assert list(tmp_path.iterdir()) == []

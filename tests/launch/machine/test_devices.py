@@ -16,10 +16,16 @@ import pytest
 
 from perfctl.orchestrator.errors import Interrupted, UsageError
 from perfctl.orchestrator.launch.machine import devices, tools
-from perfctl.orchestrator.launch.machine.devices import Place, format_cores, read_cores, split_cores
+from perfctl.orchestrator.launch.machine.devices import (
+    Placement,
+    format_cores,
+    read_cores,
+    split_cores,
+)
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import parallel, sweep
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult
+from tests.launch.programs import write_program
 from tests.launch.small_profiler import WRITES, asked
 
 ALLOWED = sorted(os.sched_getaffinity(0))
@@ -34,11 +40,8 @@ SAYS_WHERE = (
 def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Four pretend GPUs, two near cores 0-3 and 8-11 each other's hardware threads, two near the
     rest; a pretend /sys."""
-    program = tmp_path / "bin" / "nvidia-smi"
-    program.parent.mkdir()
     lines = "".join(f"{n}, GPU-{n * 11}abc, 00000000:{n}5:00.0\\n" for n in range(4))
-    program.write_text(f"#!/bin/sh\nprintf '{lines}'\n")
-    program.chmod(0o755)
+    program = write_program(tmp_path / "bin" / "nvidia-smi", f"printf '{lines}'")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.delenv(devices.VISIBLE, raising=False)
     monkeypatch.delenv("CUDA_DEVICE_ORDER", raising=False)
@@ -64,11 +67,8 @@ def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it
     assert {place.environment["CUDA_DEVICE_ORDER"] for place in made} == {"PCI_BUS_ID"}
     # GPUs 0 and 1 share 4 physical cores of two threads: two physical cores each; GPU 2 has its
     # four to itself.
-    assert [format_cores(place.cores or ()) for place in made] == [
-        "0-1,8-9",
-        "2-3,10-11",
-        "4-7,12-15",
-    ]
+    cores = [format_cores(place.cores or ()) for place in made]
+    assert cores == ["0-1,8-9", "2-3,10-11", "4-7,12-15"]
     assert made[0].facts() == {"place": "GPU 0", "cores": "0-1,8-9", "runs_beside": "2"}
     with pytest.raises(UsageError, match="GPU 4 does not exist; there are 4"):
         devices.places("0,4", gpus)
@@ -128,11 +128,11 @@ def test_core_lists_are_read_and_written_the_same() -> None:
 def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(
     tmp_path: Path,
 ) -> None:
-    place = Place("GPU 0", locks=("gpu-0",))
+    place = Placement("GPU 0", locks=("gpu-0",))
     program = (
         "import sys, time; from pathlib import Path; from "
-        "perfctl.orchestrator.launch.machine.devices import Place, hold\n"
-        f"with hold([Place('GPU 0', locks=('gpu-0',))], Path({str(tmp_path)!r})):\n"
+        "perfctl.orchestrator.launch.machine.devices import Placement, hold\n"
+        f"with hold([Placement('GPU 0', locks=('gpu-0',))], Path({str(tmp_path)!r})):\n"
         "    print('held', flush=True); time.sleep(600)"
     )
     with subprocess.Popen(
@@ -148,7 +148,7 @@ def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(
 
 
 PLACES = tuple(
-    Place(f"place {number}", {"CUDA_VISIBLE_DEVICES": str(number)}, frozenset({core}), beside=1)
+    Placement(f"place {number}", {"CUDA_VISIBLE_DEVICES": str(number)}, frozenset({core}), beside=1)
     for number, core in enumerate((*ALLOWED, *ALLOWED)[:2])
 )
 
@@ -165,12 +165,8 @@ def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order
         threads.add(threading.current_thread())
 
     results = sweep.run(request, Listener(finished=finished))
-    assert [(result.batch_size, result.status) for result in results] == [
-        (16, "ok"),
-        (32, "ok"),
-        (64, "ok"),
-    ]
-    assert sorted(told) == [(16, "ok"), (32, "ok"), (64, "ok")]
+    assert [(result.batch_size, result.status) for result in results] == sorted(told)
+    assert sorted(told) == [(batch, "ok") for batch in (16, 32, 64)]
     assert threads == {threading.main_thread()}
     for batch in (16, 32, 64):
         folder = request.folder / f"b{batch}"
@@ -219,7 +215,7 @@ def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
 
 
 def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path: Path) -> None:
-    def work(item: int, place: Place, post: parallel.Post) -> int:
+    def work(item: int, place: Placement, post: parallel.Post) -> int:
         def fail() -> None:
             raise ValueError("the store is full")
 
@@ -227,5 +223,5 @@ def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path: Path) -
         return item
 
     with pytest.raises(ValueError, match="the store is full"):
-        parallel.run((1, 2, 3), (Place("a"), Place("b")), work)
+        parallel.run((1, 2, 3), (Placement("a"), Placement("b")), work)
     assert run._asked == []

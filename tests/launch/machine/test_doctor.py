@@ -91,4 +91,4 @@ def test_an_importer_is_ok_only_where_it_starts(
     assert (found.state, found.value) == (state, value)
     assert detail in (found.detail or "")
     states = {"nsys": OK, "nsys importer": found.state, "torch": OK}
-    assert next(answer[1] for answer in doctor._nsys_works(states, gpu=True) if answer[0]) == works
+    assert doctor.check_nsys(states, has_gpu=True).state == works

@@ -16,7 +16,7 @@ from perfctl.orchestrator import files
 from perfctl.orchestrator.commands.scrub import scrub
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import devices
-from perfctl.orchestrator.launch.machine.devices import Place
+from perfctl.orchestrator.launch.machine.devices import Placement
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.sweep import folders
 
@@ -68,13 +68,13 @@ def test_locks_are_never_taken_and_records_never_written_through_a_link(
     (tmp_path / "gpu-0.lock").symlink_to(victim)
     with (
         pytest.raises(OSError, match="symbolic links"),
-        devices.hold([Place("GPU 0", locks=("gpu-0",))], tmp_path),
+        devices.hold([Placement("GPU 0", locks=("gpu-0",))], tmp_path),
     ):
         pass
     for name in (".lock", ".b16.lock"):
         (tmp_path / name).unlink(missing_ok=True)
         (tmp_path / name).symlink_to(victim)
-        with pytest.raises(OSError, match="symbolic links"), folders.alone(tmp_path, 16):
+        with pytest.raises(OSError, match="symbolic links"), folders.lock_sweep(tmp_path, 16):
             pass
         (tmp_path / name).unlink()
     (tmp_path / f"run.json.{platform.node()}.{os.getpid()}.tmp").symlink_to(victim)
@@ -158,7 +158,7 @@ def test_all_users_lock_a_gpu_in_one_folder_and_cores_in_their_own(
     before = os.umask(0o077)
     try:
         with devices.hold(
-            [Place("GPU 0", locks=("gpu-GPU-0abc",)), Place("cores 1", locks=("core-1",))]
+            [Placement("GPU 0", locks=("gpu-GPU-0abc",)), Placement("cores 1", locks=("core-1",))]
         ):
             assert [path.name for path in shared.iterdir()] == ["gpu-GPU-0abc.lock"]
             assert [path.name for path in own.iterdir()] == ["core-1.lock"]
@@ -178,7 +178,7 @@ def test_two_users_of_one_gpu_meet_at_its_lock(
         if parent.stat().st_mode & 0o777 == 0o700:  # of pytest, and of each of its workers
             parent.chmod(0o755)
     monkeypatch.setattr(devices, "SHARED", tmp_path / "gpus")
-    place = Place("GPU 0", locks=("gpu-0",))
+    place = Placement("GPU 0", locks=("gpu-0",))
     with devices.hold([place]):
         (tmp_path / "gpus" / "gpu-0.lock").chmod(0o644)
         assert as_nobody(place) == f"GPU 0 is in use by another perfctl (process {os.getpid()})"
@@ -203,7 +203,7 @@ def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def as_nobody(place: Place) -> str:
+def as_nobody(place: Placement) -> str:
     """What another user gets who wants the place, in a process of its own."""
     read, write = os.pipe()
     child = os.fork()

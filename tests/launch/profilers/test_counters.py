@@ -20,6 +20,7 @@ from perfctl.orchestrator.launch.profilers.counters import (
     read_metrics,
 )
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from tests.launch.programs import write_program
 
 PATH = "sm__ops_path_tensor_"
 QUERY = """Chip gx100
@@ -98,27 +99,19 @@ def test_blackwell_has_its_tensor_pipe_in_parts_and_instructions_of_tensor_memor
     )
 
 
-def test_the_portable_list_is_whole():
-    assert len(set(PORTABLE)) == 3 * 3 + 1 + 3
-
-
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A node with a V100, an A100 in two MIG instances, and a Blackwell that its ncu does not know
     by the chip's name."""
     folder = tmp_path / "bin"
-    folder.mkdir()
     chips = "index,compute_cap) printf '0, 7.0\\n1, 8.0\\n2, 10.3\\n';;"
     cards = "".join(f"{n}, GPU-{n}{n}-aa, 00000000:{n}5:00.0\\n" for n in range(3))
     listed = "GPU 1: NVIDIA A100 (UUID: GPU-11-aa)\\n  MIG 3g.20gb Device 0: (UUID: MIG-77-bb)\\n"
-    smi = (
-        f"#!/bin/sh\ncase $1 in --query-gpu={chips}\n--list-gpus) printf '{listed}';;\n"
-        f"*) printf '{cards}';; esac\n"
+    write_program(
+        folder / "nvidia-smi",
+        f"case $1 in --query-gpu={chips}\n--list-gpus) printf '{listed}';;\n*) printf '{cards}';; esac",
     )
-    for name, text in (("nvidia-smi", smi), ("ncu", NCU)):
-        program = folder / name
-        program.write_text(text)
-        program.chmod(0o755)
+    write_program(folder / "ncu", NCU)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     tools.output.cache_clear()
@@ -128,8 +121,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     counters._flops_of.cache_clear()
 
 
-NCU = """#!/bin/sh
-[ "$1" = --query-metrics ] || exit 9
+NCU = """[ "$1" = --query-metrics ] || exit 9
 case "$2 $3" in
 "--chips gv100") echo "sm__inst_executed_pipe_tensor Counter inst of V100";;
 "--chips ga100") echo "sm__ops_path_tensor_src_tf32_dst_fp32 Counter of A100";;
@@ -140,40 +132,24 @@ esac
 
 
 @pytest.mark.parametrize(
-    ("visible", "has", "reason"),
+    ("visible", "has", "target", "capability"),
     [
-        (
-            None,
-            "pipe_tensor.sum",
-            "those that ncu lists for chip gv100 (GPU 0, compute capability 7.0)",
-        ),
-        (
-            "1,0",
-            "src_tf32_dst_fp32.sum",
-            "those that ncu lists for chip ga100 (GPU 1, compute capability 8.0)",
-        ),
-        (
-            "GPU-11",
-            "src_tf32_dst_fp32.sum",
-            "those that ncu lists for chip ga100 (GPU GPU-11, compute capability 8.0)",
-        ),
-        (
-            "MIG-77-bb",
-            "src_tf32_dst_fp32.sum",
-            "those that ncu lists for chip ga100 (GPU MIG-77-bb, compute capability 8.0)",
-        ),
-        ("MIG-GPU-11-aa/1/0", "src_tf32_dst_fp32.sum", "chip ga100"),
-        (
-            "2",
-            "subpipe_hmma.sum",
-            "those that ncu lists for the device itself (GPU 2, compute capability 10.3)",
-        ),
+        (None, "pipe_tensor.sum", "chip gv100", "7.0"),
+        ("1,0", "src_tf32_dst_fp32.sum", "chip ga100", "8.0"),
+        ("GPU-11", "src_tf32_dst_fp32.sum", "chip ga100", "8.0"),
+        ("MIG-77-bb", "src_tf32_dst_fp32.sum", "chip ga100", "8.0"),
+        ("MIG-GPU-11-aa/1/0", "src_tf32_dst_fp32.sum", "chip ga100", "8.0"),
+        ("2", "subpipe_hmma.sum", "the device itself", "10.3"),
     ],
 )
-def test_the_counters_are_those_of_the_gpu_that_the_program_sees(machine, visible, has, reason):
-    found = choose("flops", visible)
+def test_the_counters_are_those_of_the_gpu_that_the_program_sees(
+    machine, visible, has, target, capability
+):
+    found, gpu = choose("flops", visible), (visible or "0").partition(",")[0]
     assert found.queried
-    assert reason in found.reason
+    assert found.reason == (
+        f"those that ncu lists for {target} (GPU {gpu}, compute capability {capability})"
+    )
     assert any(name.endswith(has) for name in found.names)
     assert set(CORE[:3]) <= set(found.names)
 
@@ -196,19 +172,18 @@ def test_a_query_that_fails_is_said_and_the_portable_list_stands_in(machine):
 
 
 def test_a_query_that_takes_too_long_is_said(machine, monkeypatch):
-    (machine / "ncu").write_text("#!/bin/sh\nexec sleep 60\n")
+    write_program(machine / "ncu", "exec sleep 60")
     monkeypatch.setattr(counters, "QUERY_S", 0.2)
     assert query(("--chips", "ga100")) == (frozenset(), "no response within 0 s")
     assert "no response within 0 s" in choose("flops", "1").reason
 
 
 def test_in_an_image_the_ncu_of_the_image_is_asked(machine, tmp_path):
-    runtime = tmp_path / "apptainer"
-    runtime.write_text(
-        '#!/bin/sh\nshift 2\necho "$@" >&2\n[ "$3 $4" = "--chips ga100" ] && '
-        'echo "sm__ops_path_tensor_src_bf16_dst_fp32 Counter of the image"\n'
+    runtime = write_program(
+        tmp_path / "apptainer",
+        'shift 2\necho "$@" >&2\n[ "$3 $4" = "--chips ga100" ] && '
+        'echo "sm__ops_path_tensor_src_bf16_dst_fp32 Counter of the image"',
     )
-    runtime.chmod(0o755)
     (machine / "ncu").unlink()
     found = choose("flops", "1", (str(runtime), "exec", "x.sif"))
     assert (

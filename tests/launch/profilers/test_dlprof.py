@@ -11,6 +11,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
+from tests.launch.programs import assert_verdict, workload_words
 
 
 def test_simple_mode(make_request):
@@ -25,20 +26,7 @@ def test_simple_mode(make_request):
         f"--output_path={part}/report.dlprof",
         "--force=true",
         "--nsys_opts=--trace=cuda,nvtx,cudnn,cublas --sample=none --cpuctxsw=none",
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "nvtx",
-        "--window",
-        "none",
-        "--steps",
-        "2",
+        *workload_words(part, "nvtx", "none"),
     )
 
 
@@ -82,14 +70,11 @@ def test_tables_are_ok_and_none_or_those_of_an_earlier_run_are_not(make_request,
     table.parent.mkdir()
     table.touch()
     verdict = DLProf().judge(request, (make_outcome(0, stdout="[DLProf] no nsys found\n"),))
-    assert (verdict.status, "it printed: [DLProf] no nsys found" in verdict.reason) == (
-        "failed",
-        True,
-    )
+    assert_verdict(verdict, "failed", "", "it printed: [DLProf] no nsys found")
     table.write_text("Summary Report\n")
     assert DLProf().judge(request, (make_outcome(),)) == Verdict("ok", None)
     assert DLProf().judge(request, (make_outcome(3, stderr="boom\n"),)).status == "partial"
     os.utime(table, (1, 1))
     (request.paths.scratch / STARTED).touch()
     verdict = DLProf().judge(request, (make_outcome(),))
-    assert (verdict.status, "older than this run" in verdict.reason) == ("failed", True)
+    assert_verdict(verdict, "failed", "", "older than this run")

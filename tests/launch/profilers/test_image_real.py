@@ -81,19 +81,9 @@ def test_nsys_runs_inside_the_image_with_the_program(image: Path, tmp_path: Path
         pytest.skip("Debian's nsys is not installed here (scripts/setup/install_nsight_debian.sh)")
     binds, variables = torch_from_here()
     variables["APPTAINERENV_PREPEND_PATH"] = str(Path(found).resolve().parent)
-    words = (
-        "-b",
-        "2",
-        "--steps",
-        "1",
-        "--warmup",
-        "1",
-        "--device",
-        "cpu",
-        "--bind",
-        "/usr/lib/nsight-systems",
-    )
-    done = perfctl(tmp_path, "nsys", "--image", str(image), *binds, *words, **variables)
+    steps = ("--steps", "1", "--warmup", "1", "--device", "cpu")
+    words = ("nsys", "-b", "2", *steps, "--bind", "/usr/lib/nsight-systems", "--image", str(image))
+    done = perfctl(tmp_path, *words, *binds, **variables)
     assert done.returncode == 0, done.stderr
     folder = next(tmp_path.glob("perfctl-runs/nsys-*/b2"))
     profile = json.loads((folder / "run.json").read_text())["commands"][0]
@@ -110,30 +100,9 @@ def test_an_array_of_slurm_runs_perfctl_and_gathers_inside_the_image(
     (tmp_path / "programs" / "train.py").write_text(TRAIN)
     inside = cluster.having(variables)
     home, store = tmp_path / "a b", tmp_path / "stores" / "all.db"
-    plan = inside.render(
-        home,
-        "torch",
-        "--image",
-        image,
-        *binds,
-        "-b",
-        "2,4",
-        "--steps",
-        "2",
-        "--warmup",
-        "1",
-        "--device",
-        "cpu",
-        "--gres",
-        "gpu:1",
-        "--srun",
-        "--store",
-        store,
-        "--",
-        "python",
-        "../programs/train.py",
-        "{batch}",
-    )
+    line = "torch -b 2,4 --steps 2 --warmup 1 --device cpu --gres gpu:1 --srun"
+    script = ("--", "python", "../programs/train.py", "{batch}")
+    plan = inside.render(home, line, "--image", image, *binds, "--store", store, *script)
     inside.perfctl(home, "slurm", "submit", plan.folder)
     wait_until(lambda: ended(plan), "two tasks and their gather job")
     assert rows(store) == [("torch", 2, "ok"), ("torch", 4, "ok")], (

@@ -25,6 +25,20 @@ def test_each_profiler_is_listed_under_its_own_name():
     assert names == list(RECORDERS) == ["nsys", "ncu", "dlprof", "torch", "none"]
 
 
+@pytest.mark.parametrize(
+    ("profiler", "missing"),
+    [
+        ("nsys", ["nsys", "torch"]),
+        ("ncu", ["ncu", "an NVIDIA driver", "torch"]),
+        ("dlprof", ["dlprof", "torch"]),
+        ("torch", ["torch"]),
+        ("none", ["torch"]),
+    ],
+)
+def test_what_is_missing_is_named_one_by_one(bare_machine, profiler, missing):
+    assert [tool.name for tool in RECORDERS[profiler]().missing()] == missing
+
+
 def test_a_missing_tool_says_what_why_how_and_what_else(monkeypatch):
     monkeypatch.setattr(tools, "find", lambda program: None)
     monkeypatch.setattr(tools, "has_package", lambda name: False)

@@ -17,6 +17,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import ncu, rank_tables
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.program import Program
+from tests.launch.programs import assert_verdict, workload_words
 
 TABLE = '"ID","Process ID","Process Name"\n"","",""\n"0","7","python"\n'
 REPORT = b"NVR\0rest"
@@ -44,20 +45,7 @@ def test_one_run_keeps_the_report_and_prints_it_as_csv(make_request):
         "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
         "--kernel-name",
         ncu.kernel_filter(None),
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "nvtx",
-        "--window",
-        "cuda",
-        "--steps",
-        "2",
+        *workload_words(part, "nvtx", "cuda"),
     )
     assert table.argv == (
         "ncu",
@@ -102,10 +90,8 @@ def test_of_a_launcher_rank_0_starts_its_own_ncu_and_the_others_run_as_usual(mak
         "16",
     )
     assert table.argv[:3] == ("ncu", "--import", f"{part}/report.ncu-rep")
-    assert (profile.facts["ncu:ranks"], profile.facts["ncu:not_replayed"]) == (
-        "0",
-        ncu.COMMUNICATION,
-    )
+    facts = (profile.facts["ncu:ranks"], profile.facts["ncu:not_replayed"])
+    assert facts == ("0", ncu.COMMUNICATION)
 
 
 def test_every_rank_may_be_counted_and_then_gets_its_own_table(make_request):
@@ -246,13 +232,6 @@ def test_a_cpu_has_nothing_to_count(make_request):
         Ncu().commands(make_request("cpu"))
 
 
-def test_what_is_missing_is_named_one_by_one(monkeypatch):
-    monkeypatch.setattr(tools, "find", lambda program: None)
-    monkeypatch.setattr(tools, "has_gpu_driver", lambda: False)
-    monkeypatch.setattr(tools, "has_package", lambda name: False)
-    assert [tool.name for tool in Ncu().missing()] == ["ncu", "an NVIDIA driver", "torch"]
-
-
 NO_KERNELS = "==WARNING== No kernels were profiled.\n"
 RETURNED = "==ERROR== The application returned an error code (3).\n"
 
@@ -294,8 +273,7 @@ def test_a_report_is_judged_with_its_table_and_what_the_program_and_ncu_said(
     request.paths.report(".ncu-rep").write_bytes(REPORT)
     request.paths.report(".csv").write_text(table)
     verdict = Ncu().judge(request, (make_outcome(**first), make_outcome(**export)))
-    assert verdict.status == status
-    assert verdict.reason is None if reason is None else verdict.reason.startswith(reason)
+    assert_verdict(verdict, status, *((reason,) if reason else ()))
     best = ".csv" if table == TABLE else ".ncu-rep"
     assert Ncu().artifact(request.paths) == request.paths.report(best), (
         "without a table the report itself"
@@ -340,25 +318,25 @@ def test_its_failures_read_as_cause_and_remedy(
     verdict = Ncu().judge(
         make_request("cuda"), (make_outcome(exit_code, stdout=f"loss 0.1\n{said}\n"),)
     )
-    assert (verdict.status, verdict.reason.startswith(reason)) == ("failed", True), verdict.reason
-    assert remedy in verdict.reason
+    assert_verdict(verdict, "failed", reason, remedy)
 
 
-def test_a_damaged_report_is_said_to_be_damaged(make_request, make_outcome):
+@pytest.mark.parametrize(
+    ("options", "report", "reason"),
+    [
+        ({}, b"junk", "report.ncu-rep is damaged"),
+        ({"layers": ("convX",)}, None, "ncu profiled no kernels in the selected layers (convX)"),
+        ({"kernel_name": "gemm"}, None, "ncu profiled no kernels: none in the measured steps"),
+    ],
+)
+def test_without_a_message_of_ncu_the_request_explains_a_missing_report(
+    make_request, make_outcome, options, report, reason
+):
     request = make_request("cuda")
-    request.paths.report(".ncu-rep").write_bytes(b"junk")
-    verdict = Ncu().judge(request, (make_outcome(0, stdout="bye\n"),))
-    assert (verdict.status, verdict.reason.startswith("report.ncu-rep is damaged")) == (
-        "failed",
-        True,
-    )
-
-
-def test_a_layer_that_launched_nothing_is_named(make_request, make_outcome):
-    verdict = Ncu(layers=("convX",)).judge(
-        make_request("cuda"), (make_outcome(0, stdout=NO_KERNELS),)
-    )
-    assert (verdict.status, "(convX)" in verdict.reason) == ("failed", True)
+    if report is not None:
+        request.paths.report(".ncu-rep").write_bytes(report)
+    verdict = Ncu(**options).judge(request, (make_outcome(0, stdout=NO_KERNELS),))
+    assert_verdict(verdict, "failed", reason)
 
 
 def test_a_layer_narrows_ncu_to_the_ranges_of_its_directions_and_of_the_layers_inside(make_request):
@@ -409,7 +387,8 @@ def test_the_expression_for_inner_layers_finds_them_and_not_their_neighbours(
 @pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
 def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
     layers = ("conv2", "a[0]", "x@y,z", "m/n*+", "b\\c", "[q]", "é", "a b", "$x", "(y|z)")
-    options = [word for layer in layers for word in ncu.range_options((layer,))]
+    ranges = [name for layer in layers for name in ncu.includes(layer)]
+    options = ncu.repeat_option("--nvtx-include", ranges)
     argv = ["ncu", "--nvtx", *options, "--metrics", "smsp__inst_executed.sum", "true"]
     said = subprocess.run(
         argv,

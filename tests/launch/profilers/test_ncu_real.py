@@ -11,6 +11,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process import run
 from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from tests.launch.programs import assert_verdict
 
 pytestmark = pytest.mark.skipif(tools.find("ncu") is None, reason="ncu is not installed")
 
@@ -32,7 +33,7 @@ def test_no_report_means_failed_whatever_the_exit_code(
     outcome = processes.run(Ncu(metrics="fadd").commands(request)[0], request)
     assert exit_code in (None, outcome.exit_code)
     verdict = Ncu().judge(request, (outcome,))
-    assert (verdict.status, verdict.reason.startswith(reason)) == ("failed", True), verdict.reason
+    assert_verdict(verdict, "failed", reason)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -75,5 +76,5 @@ def test_a_report_of_a_newer_ncu_is_kept_for_another_reader(
     if outcome.exit_code == 0:
         pytest.skip("this ncu is new enough to read it")
     verdict = Ncu().judge(request, (make_outcome(), outcome))
-    assert (verdict.status, "could not export it as CSV" in verdict.reason) == ("partial", True)
+    assert_verdict(verdict, "partial", "", "could not export it as CSV")
     assert Ncu().artifact(request.paths) == request.paths.report(".ncu-rep")

@@ -17,6 +17,7 @@ from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import nsys
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.program import Program
+from tests.launch.programs import assert_verdict, workload_words, write_program
 
 
 def make_database(path: Path, *tables: str) -> None:
@@ -44,20 +45,7 @@ def test_on_a_gpu_it_records_the_profiler_window(make_request):
         "--force-overwrite=true",
         "--session-new=perfctl-%q{PERFCTL_RUN_ID}",
         f"--output={part}/report",
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "nvtx",
-        "--window",
-        "cuda",
-        "--steps",
-        "2",
+        *workload_words(part, "nvtx", "cuda"),
     )
     assert (profile.stage, dict(profile.environment), profile.needs) == ("profile", {}, None)
     assert export.argv == (
@@ -89,20 +77,7 @@ def test_on_a_cpu_it_records_the_range_around_the_measured_steps(make_request):
         "--force-overwrite=true",
         "--session-new=perfctl-%q{PERFCTL_RUN_ID}",
         f"--output={part}/report",
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "nvtx",
-        "--window",
-        "none",
-        "--steps",
-        "2",
+        *workload_words(part, "nvtx", "none"),
     )
     assert dict(profile.environment) == {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
 
@@ -246,19 +221,9 @@ def test_a_database_is_judged_by_its_tables_and_how_the_program_ended(
     request = make_request(device)
     make_database(request.paths.report(".sqlite"), *tables)
     request.paths.report(".nsys-rep").write_bytes(b"x")
-    assert_judged(request, (make_outcome(**first), make_outcome(**export)), status, *says)
-
-
-def assert_judged(request, outcomes, status: str, *says: str) -> None:
-    """The verdict has this status, and a reason that begins with the first of ``says`` and holds
-    the others."""
-    verdict = Nsys().judge(request, outcomes)
-    assert verdict.status == status, verdict.reason
-    if not says:
-        assert verdict.reason is None
-    else:
-        assert verdict.reason.startswith(says[0])
-        assert all(word in verdict.reason for word in says)
+    assert_verdict(
+        Nsys().judge(request, (make_outcome(**first), make_outcome(**export))), status, *says
+    )
 
 
 LOADER = (
@@ -279,9 +244,7 @@ def importer(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
     program.touch()
     if script:
         host = folder / "nsight-systems/host-linux-x64"
-        host.mkdir(parents=True)
-        (host / "QdstrmImporter").write_text(f"#!/bin/sh\n{script}\n")
-        (host / "QdstrmImporter").chmod(0o755)
+        write_program(host / "QdstrmImporter", script)
         (program.parent.parent / "host-linux-x64").symlink_to("../../nsight-systems/host-linux-x64")
     (folder / "bin").mkdir()
     (folder / "bin" / "nsys").symlink_to(program)
@@ -326,7 +289,9 @@ def test_the_reason_for_a_failed_import_is_what_the_importer_says_when_it_is_sta
     request = make_request("cuda")
     (request.paths.part / "report.qdstrm").write_bytes(b"x")
     outcome = make_outcome(stderr=NOT_STARTED)
-    assert_judged(request, (outcome,), "failed", "nsys recorded", f"did not start: {words}. On")
+    assert_verdict(
+        Nsys().judge(request, (outcome,)), "failed", "nsys recorded", f"did not start: {words}. On"
+    )
 
 
 @pytest.mark.parametrize("content", [None, b"", b"ERROR: no such report", b"SQLite format 3\0"])
@@ -338,7 +303,12 @@ def test_a_database_that_is_cut_off_or_something_else_is_no_report(
     make_database(database, "NVTX_EVENTS", KERNELS)
     database.write_bytes(database.read_bytes()[:-512] if content is None else content)
     wrong = "is truncated" if content is None else "is not an SQLite database"
-    assert_judged(request, (make_outcome(), make_outcome()), "failed", "the export failed", wrong)
+    assert_verdict(
+        Nsys().judge(request, (make_outcome(), make_outcome())),
+        "failed",
+        "the export failed",
+        wrong,
+    )
 
 
 @pytest.mark.parametrize(
@@ -408,15 +378,7 @@ def test_no_report_is_failed_with_the_cause_that_was_left_or_said(
     request = make_request(device)
     if left:
         (request.paths.part / left).write_bytes(b"x")
-    assert_judged(request, (make_outcome(**said),), "failed", *says)
-
-
-def test_it_says_how_to_get_nsys_and_what_works_without(monkeypatch):
-    monkeypatch.setattr(tools, "find", lambda program: None)
-    monkeypatch.setattr(tools, "has_package", lambda name: True)
-    (tool,) = Nsys().missing()
-    assert tool.name == "nsys"
-    assert "perfctl torch" in tool.instead
+    assert_verdict(Nsys().judge(request, (make_outcome(**said),)), "failed", *says)
 
 
 def test_a_folder_that_nsys_cannot_write_to_is_refused_before_anything_runs(tmp_path, make_request):

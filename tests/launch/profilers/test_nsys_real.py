@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers.base import Outcome
+from perfctl.orchestrator.launch.profilers.base import Outcome, Verdict
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
+from tests.launch.programs import assert_verdict
 
 pytestmark = [
     pytest.mark.skipif(tools.find("nsys") is None, reason="nsys is not installed"),
@@ -56,7 +57,7 @@ def test_only_the_window_is_recorded(tmp_path, make_request, make_program, proce
     request = make_request(python=make_program(f"exec {sys.executable} {tmp_path}/ranges.py"))
     outcomes = run(Nsys(), request, processes)
     verdict = Nsys().judge(request, outcomes)
-    assert (verdict.status, verdict.reason) == ("ok", None), outcomes[0].stderr.read_text()
+    assert verdict == Verdict("ok", None), outcomes[0].stderr.read_text()
     assert range_names(request.paths.report(".sqlite")) == ["perfctl:window", "fc1:forward"]
 
 
@@ -82,14 +83,13 @@ def test_a_failing_program_is_told_and_so_is_nothing_recorded(
     outcomes = run(Nsys(whole=whole), request, processes)
     assert outcomes[0].exit_code == exit_code
     verdict = Nsys().judge(request, outcomes)
-    assert (verdict.status, verdict.reason.startswith(reason)) == (status, True), verdict.reason
+    assert_verdict(verdict, status, reason)
 
 
 def test_a_missing_program_is_failed(make_request, processes):
     request = make_request(python="/no/such/python")
     verdict = Nsys().judge(request, run(Nsys(whole=True), request, processes))
-    assert verdict.status == "failed"
-    assert "/no/such/python" in verdict.reason
+    assert_verdict(verdict, "failed", "", "/no/such/python")
 
 
 def test_a_damaged_report_fails_in_the_export(make_request, make_program, processes):
@@ -99,7 +99,7 @@ def test_a_damaged_report_fails_in_the_export(make_request, make_program, proces
     report = request.paths.report(".nsys-rep")
     report.write_bytes(report.read_bytes()[:2000])
     verdict = Nsys().judge(request, (first, processes.run(export, request)))
-    assert (verdict.status, verdict.reason.startswith("the export failed")) == ("failed", True)
+    assert_verdict(verdict, "failed", "the export failed")
 
 
 def test_a_report_that_nsys_could_not_put_in_place_is_failed(make_request, make_program, processes):
@@ -120,8 +120,7 @@ def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(
     assert processes.alive() == []
     assert request.paths.report(".nsys-rep").exists()
     verdict = Nsys().judge(request, outcomes)
-    assert verdict.status == "partial"
-    assert verdict.reason.startswith("the time limit was reached after 3 s. Allow")
+    assert_verdict(verdict, "partial", "the time limit was reached after 3 s. Allow")
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

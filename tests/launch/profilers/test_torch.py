@@ -9,10 +9,10 @@ import os
 
 import pytest
 
-from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.process.run import STARTED
 from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
+from tests.launch.programs import assert_verdict, workload_words
 
 
 def test_the_workload_profiles_itself(make_request):
@@ -20,20 +20,7 @@ def test_the_workload_profiles_itself(make_request):
     part = request.paths.part
     (profile,) = TorchProfiler().commands(request)
     assert profile.argv == (
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{part}/workload.json",
-        "--annotate",
-        "record_function",
-        "--window",
-        "torch",
-        "--steps",
-        "2",
+        *workload_words(part, "record_function", "torch"),
         "--trace",
         f"{part}/report.pt.trace.json.gz",
     )
@@ -63,8 +50,8 @@ def test_a_trace_must_be_whole_and_of_this_run(make_request, make_outcome, conte
     if content == "old":
         os.utime(trace, (1, 1))
     verdict = TorchProfiler().judge(request, (make_outcome(),))
-    assert verdict == Verdict("ok", None) if reason is None else reason in verdict.reason
-    assert verdict.status == ("ok" if reason is None else "failed")
+    status = "ok" if reason is None else "failed"
+    assert_verdict(verdict, status, *(() if reason is None else ("", reason)))
 
 
 @pytest.mark.parametrize(
@@ -103,30 +90,11 @@ def test_the_time_limit_is_the_reason_when_it_was_reached(make_request, make_out
     )
 
 
-def test_it_needs_torch_alone(monkeypatch):
-    monkeypatch.setattr(tools, "has_package", lambda name: name != "torch")
-    assert [tool.name for tool in TorchProfiler().missing()] == ["torch"]
-
-
 def test_the_workload_runs_alone(make_request):
     request = make_request("cpu")
+    part = request.paths.part
     (only,) = NoProfiler().commands(request)
-    assert only.argv == (
-        "/opt/python",
-        "-m",
-        "perfctl.workloads",
-        "mnist_cnn",
-        "--batch",
-        "16",
-        "--record",
-        f"{request.paths.part}/workload.json",
-        "--annotate",
-        "none",
-        "--window",
-        "none",
-        "--steps",
-        "2",
-    )
+    assert only.argv == (*workload_words(part, "none", "none"),)
     assert NoProfiler().artifact(request.paths) == request.paths.workload_record
 
 
@@ -147,5 +115,4 @@ def test_a_run_is_worth_what_its_record_says(make_request, make_outcome, record,
             json.dumps({"status": record, "reason": "out of images"})
         )
     verdict = NoProfiler().judge(request, (make_outcome(code),))
-    assert verdict.status == status
-    assert (verdict.reason is None) == (status == "ok")
+    assert_verdict(verdict, status, *(() if status == "ok" else ("",)))

@@ -24,11 +24,11 @@ from perfctl.orchestrator.launch.sampling.sampler import (
     NvmlMissing,
     Sampling,
     SmiLog,
-    command,
-    words,
+    describe_reasons,
+    smi_command,
 )
 from tests.launch.fake_nvml import FakeNvml
-from tests.launch.programs import wait_until
+from tests.launch.programs import wait_until, write_program
 
 MIB = 2**20
 FULL = {
@@ -96,7 +96,7 @@ def test_nvml_gives_every_quantity_in_base_units() -> None:
         3 * MIB,
         0.8,
     )
-    assert (words(0), words(0x1), words(0x8000 | 0x40)) == ("none", "idle", "hw_thermal+0x8000")
+    assert tuple(map(describe_reasons, (0, 1, 0x8040))) == ("none", "idle", "hw_thermal+0x8000")
 
 
 def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero() -> None:
@@ -214,17 +214,15 @@ def test_readings_of_gpus_stand_beside_those_of_the_host(
 def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
-        "#!/bin/bash\n"
+    write_program(
+        tmp_path / "nvidia-smi",
         'echo "timestamp, index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], '
         'power.draw [W], temperature.gpu, clocks.current.sm [MHz], clocks.current.memory [MHz]"\n'
         "for i in 0 1 2 3 4 5 6 7 8 9; do\n"
         'echo "2024/11/23 12:23:2$i.500, 3, NVIDIA A40, 80 %, 100 MiB, 2000 MiB, 99.50 W, 50, 1200 '
         'MHz, 7250 MHz"\n'
-        "sleep 0.1; done; exec sleep 60\n"
+        "sleep 0.1; done; exec sleep 60",
     )
-    program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
 
     def missing(visible: str | None) -> Nvml:
@@ -258,7 +256,7 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
 
 
 def test_the_command_of_nvidia_smi() -> None:
-    assert command("/usr/bin/nvidia-smi", 0.05, "2") == (
+    assert smi_command("/usr/bin/nvidia-smi", 0.05, "2") == (
         "/usr/bin/nvidia-smi",
         (
             "--query-gpu=timestamp,index,name,utilization.gpu,memory.used,memory.total,power.draw,"

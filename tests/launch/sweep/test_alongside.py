@@ -65,7 +65,8 @@ class Judging(Exporting):
     """One whose verdict is that of perfctl's own profilers."""
 
     def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
-        return outcome.verdict_of(request, outcomes[0], None, "")
+        failure = outcome.program_failure(request, outcomes[0])
+        return Verdict("failed", failure) if failure else Verdict("ok", None)
 
 
 def asked(
@@ -167,13 +168,16 @@ def test_a_run_cut_off_between_its_last_byte_and_its_name_is_whole(tmp_path: Pat
 def test_one_batch_size_is_locked_and_the_others_are_free(tmp_path: Path) -> None:
     request = asked(tmp_path, batches=(32,))
     request.folder.mkdir(parents=True)
-    with folders.alone(request.folder, 16):
+    with folders.lock_sweep(request.folder, 16):
         assert [result.status for result in sweep.run(request, Listener())] == ["ok"]
         with pytest.raises(UsageError, match="running batch size 16"):
             sweep.run(asked(tmp_path), Listener())
-        with pytest.raises(UsageError, match="running the sweep"), folders.alone(request.folder):
+        with (
+            pytest.raises(UsageError, match="running the sweep"),
+            folders.lock_sweep(request.folder),
+        ):
             pass
-    with folders.alone(request.folder), pytest.raises(UsageError, match="running the sweep"):
+    with folders.lock_sweep(request.folder), pytest.raises(UsageError, match="running the sweep"):
         sweep.run(asked(tmp_path), Listener())
 
 

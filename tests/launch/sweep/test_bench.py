@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep import bench
 from perfctl.orchestrator.launch.sweep.bench import Budget, Point
@@ -19,21 +21,23 @@ class Clock:
         return self.now
 
 
-def test_time_is_expected_along_the_line_through_what_was_measured() -> None:
+@pytest.mark.parametrize(
+    ("measured", "flops", "seconds"),
+    [
+        pytest.param((), 1e9, None, id="nothing was measured"),
+        pytest.param(((1e9, 5.0),), 8e9, 5.0, id="one point: its time"),
+        pytest.param(((1e9, 5.0), (3e9, 9.0)), 2e9, 7.0, id="between two: on their line"),
+        pytest.param(((1e9, 5.0), (3e9, 9.0)), 4e9, 11.0, id="beyond them: on their line"),
+        pytest.param(((1e9, 5.0), (2e9, 10.0)), 0.0, 5.0, id="never less than the fastest"),
+    ],
+)
+def test_time_is_expected_along_the_line_through_what_was_measured(
+    measured: tuple[tuple[float, float], ...], flops: float, seconds: float | None
+) -> None:
     budget = Budget(100.0, Clock())
-    assert budget.expected(1e9) is None
-    budget.learn(1e9, 5.0)
-    assert budget.expected(8e9) == 5.0
-    budget.learn(3e9, 9.0)
-    assert budget.expected(2e9) == 7.0
-    assert budget.expected(4e9) == 11.0
-
-
-def test_less_work_is_never_expected_to_take_less_than_the_fastest_point() -> None:
-    budget = Budget(100.0, Clock())
-    budget.learn(1e9, 5.0)
-    budget.learn(2e9, 10.0)
-    assert budget.expected(0.0) == 5.0
+    for point in measured:
+        budget.learn(*point)
+    assert budget.expected(flops) == seconds
 
 
 def test_a_point_is_measured_while_it_is_expected_to_end_in_time() -> None:
@@ -41,13 +45,8 @@ def test_a_point_is_measured_while_it_is_expected_to_end_in_time() -> None:
     budget = Budget(12.0, clock)
     assert budget.allows(1e9)
     budget.learn(1e9, 5.0)
-    clock.now = 6.0
-    assert budget.allows(1e9)
-    clock.now = 7.0
-    assert not budget.allows(1e9)
-
-
-def test_without_a_budget_everything_is_measured_and_with_none_of_it_nothing() -> None:
+    for clock.now, is_allowed in ((6.0, True), (7.0, False)):
+        assert budget.allows(1e9) == is_allowed
     assert Budget(None, Clock()).allows(1e20)
     assert not Budget(0.0, Clock()).allows(1.0)
 

@@ -36,24 +36,15 @@ def code(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_clean_commit_is_named_with_its_time(code: Path) -> None:
-    said = read_revision(code, code / "train.py")
-    assert said == {
-        "commit": git(code, "rev-parse", "HEAD"),
-        "commit_time": MOMENT,
-        "uncommitted_changes": "no",
-    }
-
-
-def test_a_changed_file_is_said(code: Path) -> None:
+def test_a_commit_is_named_with_its_time_and_whether_the_script_is_the_committed_one(
+    code: Path,
+) -> None:
+    facts = {"commit": git(code, "rev-parse", "HEAD"), "commit_time": MOMENT}
+    (code / "untracked.py").write_text("print(3)\n")
+    for script, changes in (("train.py", "no"), ("untracked.py", "yes")):
+        assert read_revision(code, code / script) == facts | {"uncommitted_changes": changes}
     (code / "train.py").write_text("print(2)\n")
-    assert read_revision(code, code / "train.py")["uncommitted_changes"] == "yes"
-
-
-def test_a_script_that_git_does_not_track_is_a_change(code: Path) -> None:
-    (code / "other.py").write_text("print(3)\n")
-    assert read_revision(code, code / "other.py")["uncommitted_changes"] == "yes"
-    assert read_revision(code, code / "train.py")["uncommitted_changes"] == "no"
+    assert read_revision(code, code / "train.py") == facts | {"uncommitted_changes": "yes"}
 
 
 def test_a_folder_without_repository_or_commit_has_no_commit(tmp_path: Path) -> None:
