@@ -89,7 +89,7 @@ def read_export(path: Path) -> Report:
         kernels = work.launched[KERNEL]
         copies = {table: work.launched[table].around.layer for table in (MEMCPY, MEMSET)}
         operators = _read_operators(ranges, kernels)
-        api_calls = calls.api_calls(database, work.api, ranges)
+        api_calls = calls.api_calls(database, ranges)
         copied = sum(map(len, copies.values()))
         threads = work.threads | nsys_kernels.find_different(ranges.spans.thread)
         return Report(

@@ -7,7 +7,6 @@ call lies inside the range on the range's own thread.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ import numpy as np
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
-from perfctl.parsers.nsys.columns import NULL, check_known, read_whole
+from perfctl.parsers.nsys.columns import NULL, check_known, read_columns
 from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS
 from perfctl.records.bulk import Columns
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
 
 MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
+_IS_RANGE = f"eventType IN ({', '.join(map(str, KINDS))})"
 PROCESS_BITS = ~0xFFFFFF
 """globalTid is (host, process, thread): without the low 24 bits it is the globalPid of kernels."""
 CHUNK = 8192
@@ -117,18 +117,15 @@ class RangeTable:
 
 def load(database: Database) -> RangeTable:
     """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
-    wanted = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
-    columns = read_whole(database, NVTX, *wanted)
-    rows = np.flatnonzero(np.isin(columns[2], list(KINDS)))
+    columns = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
+    start, end, kind, *others = read_columns(database, NVTX, *columns, where=_IS_RANGE)
     name, names = _read_texts(database)
-    if len(name) != len(rows):  # its rows are not the same when they are read in another way
-        raise sqlite3.DatabaseError(f"table {NVTX} has {len(rows)} rows and {len(name)} texts")
-    start, end, kind = (column[rows] for column in columns[:3])
     check_known(NVTX, start)
+    check_known(NVTX, kind)
     end = np.where(kind == MARK, start, np.where(end == NULL, NEVER, end))
     order = np.lexsort((np.negative(end), start))
     start, end, kind, name = (column[order] for column in (start, end, kind, name))
-    thread, domain, end_thread = (column[rows[order]] for column in columns[3:])
+    thread, domain, end_thread = (column[order] for column in others)
     is_elsewhere = (end_thread != NULL) & (end_thread != thread)
     process = np.where(thread == NULL, NOBODY, thread & PROCESS_BITS)
     thread = np.where(thread == NULL, NOBODY, thread)
@@ -169,8 +166,7 @@ def _read_texts(database: Database) -> tuple[Integers, list[str]]:
         return np.empty(0, np.int64), []
     codes: defaultdict[bytes, int] = defaultdict()
     codes.default_factory = codes.__len__
-    kinds = ", ".join(map(str, KINDS))
-    query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE eventType IN ({kinds})"
+    query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE {_IS_RANGE} ORDER BY rowid"
     with database.undecoded() as connection:  # each text is decoded once, below
         texts = chain.from_iterable(connection.execute(query))
         name = np.fromiter(map(codes.__getitem__, texts), np.int64)

@@ -73,7 +73,6 @@ def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
     tmp_path: Path, seed: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "SLICE", size)
-    monkeypatch.setattr(nsys_columns, "SLICE_ROWS", size)
     monkeypatch.setattr(nsys_columns, "ROWS_TOGETHER", size + 1)
     builder, expected = made_up(Random(seed), 1)
     assert [
