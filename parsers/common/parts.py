@@ -82,8 +82,8 @@ def _cut(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_Piece]:
     """Each piece as a file of the same name, in UTF-8; it is there until the next is asked for."""
     from perfctl.parsers.common.lines import BLOCK, open_text
 
-    with open_text(path) as source:
-        line, text = 1, source.read(BLOCK)
+    with open_text(path) as read:
+        line, text = 1, read(BLOCK)
         for number, end in enumerate([*starts, None]):
             place = folder / str(number) / path.name
             place.parent.mkdir(parents=True)
@@ -93,7 +93,7 @@ def _cut(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_Piece]:
                     at = len(text) if end is None else _after_lines(text, end - line)
                     piece.write(text[:at])
                     line += text.count("\n", 0, at)
-                    text = text[at:] or source.read(BLOCK)
+                    text = text[at:] or read(BLOCK)
             yield _Piece(place, first, max(first, line - 1))
             shutil.rmtree(place.parent, ignore_errors=True)
 

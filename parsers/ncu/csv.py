@@ -78,8 +78,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu."""
     log, builder = Log(), ReportBuilder(path)
-    with readable(path, "ncu"), open_text(path) as file:
-        lines = Lines(file, log)
+    with readable(path, "ncu"), open_text(path) as read:
+        lines = Lines(read, log)
         first = skip_to_header(lines, log)
         if first is None:
             raise ReportError(path, "ncu", *why_no_csv(log))
@@ -119,8 +119,8 @@ def _find_starts(path: Path) -> list[int]:
     """Return the lines at which outputs of ncu after the first begin: with its first message, else
     with the header."""
     log, starts, connected, is_below = Log(), list[int](), 0, False
-    with open_text(path) as file:
-        for number, line in enumerate(Lines(file, log), 1):
+    with open_text(path) as read:
+        for number, line in enumerate(Lines(read, log), 1):
             if HEADER.search(line):
                 starts += [connected or number + log.cut_rows] if is_below else []
                 connected, is_below = 0, True

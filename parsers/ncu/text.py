@@ -69,8 +69,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no launch and no summary of ncu."""
     log, builder = Log(), ReportBuilder(path)
-    with readable(path, "ncu"), open_text(path) as file:
-        reader = _Reader(builder, Lines(file, log), log)
+    with readable(path, "ncu"), open_text(path) as read:
+        reader = _Reader(builder, Lines(read, log), log)
         reader.read()
     if reader.starts:
         raise several(path, "ncu", reader.starts)

@@ -268,8 +268,8 @@ class Source:
 def read_events(path: Path, trouble: Trouble) -> Iterator[Event]:
     """Yield tables and notes in the order of the file; a list is a row of the table that started
     last. Raises OSError."""
-    with open_text(path) as file:
-        yield from scan(Source(Lines(file, trouble.log), trouble.log), path.name, trouble)
+    with open_text(path) as read:
+        yield from scan(Source(Lines(read, trouble.log), trouble.log), path.name, trouble)
 
 
 def scan(source: Source, file_name: str, trouble: Trouble) -> Iterator[Event]:

@@ -84,13 +84,13 @@ def test_a_line_that_is_too_long_is_dropped_and_counted(monkeypatch: pytest.Monk
     for block in range(1, 9):
         monkeypatch.setattr(text_lines, "BLOCK", block)
         log = Log()
-        assert list(Lines(io.StringIO(text), log)) == ["1234567\n", "short\n", "last"]
+        assert list(Lines(io.StringIO(text).read, log)) == ["1234567\n", "short\n", "last"]
         assert log.cut_rows == 2
-        assert list(Lines(io.StringIO("1234567"), log)) == ["1234567"]
-        assert list(Lines(io.StringIO("12345678"), log)) == []
+        assert list(Lines(io.StringIO("1234567").read, log)) == ["1234567"]
+        assert list(Lines(io.StringIO("12345678").read, log)) == []
         assert log.cut_rows == 3
-        assert list(Lines(io.StringIO("1\n" + "x" * 30 + "\n"), log)) == ["1\n"]
-        assert list(Lines(io.StringIO(""), log)) == []
+        assert list(Lines(io.StringIO("1\n" + "x" * 30 + "\n").read, log)) == ["1\n"]
+        assert list(Lines(io.StringIO("").read, log)) == []
         assert log.cut_rows == 4
 
 
@@ -98,7 +98,7 @@ def test_a_line_that_is_too_long_is_dropped_and_counted(monkeypatch: pytest.Monk
 def test_lines_are_those_of_the_file_however_it_is_read(text: str, block: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_lines, "BLOCK", block)
-        assert list(Lines(io.StringIO(text, newline="\n"), Log())) == list(
+        assert list(Lines(io.StringIO(text, newline="\n").read, Log())) == list(
             io.StringIO(text, newline="\n")
         )
 
@@ -114,7 +114,7 @@ def test_lines_with_one_beginning_are_taken_together_and_no_other_is(
     found = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(text_lines, "BLOCK", block)
-        source = Lines(io.StringIO(text, newline="\n"), Log())
+        source = Lines(io.StringIO(text, newline="\n").read, Log())
         for line in source:
             found.append(line)
             found += [f"a,{rest}\n" for rest in source.run("a,")]
@@ -123,7 +123,7 @@ def test_lines_with_one_beginning_are_taken_together_and_no_other_is(
 
 
 def test_a_run_ends_at_the_first_line_that_begins_otherwise() -> None:
-    source = Lines(io.StringIO("a,1\na,2\na,\nb\na,3\na,4"), Log())
+    source = Lines(io.StringIO("a,1\na,2\na,\nb\na,3\na,4").read, Log())
     assert (next(source), source.run("a,")) == ("a,1\n", ["2", ""])
     assert (source.run("a,"), next(source)) == ([], "b\n")
     assert source.run("a,") == ["3"], "the last has no end, and may be cut off"
@@ -164,11 +164,11 @@ def test_a_file_is_opened_in_its_encoding_and_keeps_its_line_ends(tmp_path: Path
     path = tmp_path / "r.csv"
     for encoding in ("utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
         path.write_bytes("first\r\nsecond\n".encode(encoding))
-        with open_text(path) as file:
-            assert list(Lines(file, Log())) == ["first\r\n", "second\n"], encoding
+        with open_text(path) as read:
+            assert list(Lines(read, Log())) == ["first\r\n", "second\n"], encoding
     path.write_bytes(b"k\xff\n")
-    with open_text(path) as file:
-        assert file.read(100) == "k\ufffd\n"
+    with open_text(path) as read:
+        assert read(100) == "k\ufffd\n"
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "blocks.txt"
     path.write_bytes(head + b"".join(parts))
-    with open_text(path) as file:
-        found = list(iter(lambda: file.read(block), ""))
-        assert file.read(block) == "", "at the end it stays there"
+    with open_text(path) as read:
+        found = list(iter(lambda: read(block), ""))
+        assert read(block) == "", "at the end it stays there"
     with path.open(
         encoding=encoding_of(path.read_bytes()), errors="replace", newline="\n"
     ) as whole:
