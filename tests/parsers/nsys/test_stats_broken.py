@@ -82,12 +82,6 @@ def test_a_file_without_a_table_is_an_error(tmp_path: Path, text: str) -> None:
         stats.parse(path)
 
 
-def test_a_line_with_a_nul_byte_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "stats.csv"
-    path.write_text(processing("gpukernsum") + csv_table(SUM, ROWS).replace("relu", "re\0u"))
-    assert "1 line holds NUL bytes" in str(stats.parse(path).gaps)
-
-
 def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
     path = tmp_path / "stats.csv"
     with path.open("w") as file:
