@@ -139,30 +139,6 @@ def test_a_summary_page_gives_figures_and_says_that_it_has_no_launches(reports: 
 
 
 @pytest.mark.parametrize(
-    ("name", "reason", "remedy"),
-    [
-        ("permission.log", "ERR_NVGPUCTRPERM", "NVreg_RestrictProfilingToAdminUsers=0"),
-        ("no_kernels.log", "no kernels were profiled", "--target-processes all"),
-        ("child_process.log", "child process", "--target-processes all"),
-        ("dcgm.log", "driver resource was unavailable", "dcgmi profile --pause"),
-        ("lock.log", "lock file", "TMPDIR"),
-        ("application_failed.log", "exit code 3", "without ncu"),
-        ("report_elsewhere.log", "out/run.ncu-rep", "Read that report"),
-        ("pivoted.csv", "another program made", "ncu itself"),
-    ],
-)
-def test_a_log_without_csv_is_recognised_and_says_why_and_what_to_do(
-    name: str, reason: str, remedy: str
-) -> None:
-    path = DATA / "ncu-logs" / name
-    assert ncu_csv.sniff(path, path.read_bytes())
-    with pytest.raises(ReportError) as caught:
-        ncu_csv.parse(path)
-    assert reason in caught.value.reason
-    assert remedy in caught.value.remedy
-
-
-@pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("csv_long/gardenia_profile_old.csv", "ERR_NVGPUCTRPERM"),
