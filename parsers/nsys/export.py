@@ -7,6 +7,7 @@ by SQL. ``parse`` itself finds the range and layer of each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,9 @@ from perfctl.parsers.nsys.tables import (
     opened,
 )
 from perfctl.parsers.operators import Operators
+from perfctl.records.bulk import Columns
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Copy, Report, Sample, Summary
+from perfctl.records.report import Copy, Range, Report, Sample, Summary
 
 if TYPE_CHECKING:
     from perfctl.parsers.nsys.kernels import Indices
@@ -92,6 +94,8 @@ def read_export(path: Path) -> Report:
         api_calls = calls.api_calls(database, ranges)
         copied = sum(map(len, copies.values()))
         threads = work.threads | nsys_kernels.find_different(ranges.spans.thread)
+        gpu_times = work.gpu.times(is_known=database.filled(RUNTIME))
+        has_metrics = database.filled(GPU_METRICS) and database.filled(METRIC_NAMES)
         return Report(
             tool=TOOL,
             path=path,
@@ -103,9 +107,9 @@ def read_export(path: Path) -> Report:
             environment={**machine.environment(database), **operators.environment},
             kernels=nsys_kernels.read_kernels(path, database, kernels, ranges),
             copies=_read_copies(path, copies, ranges),
-            ranges=ranges.records(work.gpu.times(is_known=database.filled(RUNTIME))),
-            samples=_read_samples(path) if _has_metrics(database) else (),
-            summaries=tuple(_summarize(database)),
+            ranges=Columns(Range, partial(ranges.read_columns, gpu_times)),
+            samples=_read_samples(path) if has_metrics else (),
+            summaries=tuple(_summarize(database, has_metrics=has_metrics)),
             api_calls=api_calls,
             threads=machine.threads(database, threads),
             ops=operators.ops,
@@ -125,20 +129,16 @@ def read_export(path: Path) -> Report:
         )
 
 
-def _has_metrics(database: Database) -> bool:
-    return database.filled(GPU_METRICS) and database.filled(METRIC_NAMES)
-
-
 def _read_samples(path: Path) -> Iterator[Sample]:
     with opened(path) as database:
         for at, busy, hertz, gpu in database.connection.execute(SAMPLES):
             yield Sample(at, busy, None, None, None, None, hertz, gpu)
 
 
-def _summarize(database: Database) -> Iterator[Summary]:
+def _summarize(database: Database, *, has_metrics: bool) -> Iterator[Summary]:
     """Yield means of the GPU's metrics, and counts of events that have no rows of their own."""
     query = database.connection.execute
-    rows = query(MEANS).fetchall() if _has_metrics(database) else []
+    rows = query(MEANS).fetchall() if has_metrics else []
     several = len({gpu for gpu, *_ in rows}) > 1
     for gpu, metric, mean, highest in rows:
         name, _, unit = metric.rstrip("]").partition(" [")
@@ -148,13 +148,11 @@ def _summarize(database: Database) -> Iterator[Summary]:
         yield Summary(f"{place} metric: {name}, highest", highest, unit)
     for table, name in COUNTED.items():
         if database.filled(table):
-            count = database.count(table)
             if database.has(table, "numberOfPageFaults"):
                 (faults,) = query(f"SELECT sum(numberOfPageFaults) FROM {table}").fetchone()
                 yield Summary(name, faults, None)
-                yield Summary(f"{name}, groups", count, None)
-            else:
-                yield Summary(name, count, None)
+                name += ", groups"
+            yield Summary(name, database.count(table), None)
     if database.filled(GRAPH):
         launches, time = query(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
         yield Summary("CUDA graphs: launches recorded as one unit", launches, None)
@@ -167,8 +165,7 @@ def _read_operators(ranges: RangeTable, kernels: Launched) -> Operators:
         launchers = innermost[innermost != NOBODY].tolist() if len(innermost) else None
         return ranges.operators.collect(launchers)
     has_layers = any(label.layer for label in ranges.labels)
-    gap = None if has_layers else nsys_operators.without_sizes(ranges.names)
-    return Operators(gaps=() if gap is None else (gap,))
+    return Operators(gaps=() if has_layers else nsys_operators.find_missing_sizes(ranges.names))
 
 
 def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) -> Iterator[Copy]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from perfctl.parsers.attribution import NOBODY
+from perfctl.parsers.attribution import NEVER, NOBODY
 from perfctl.parsers.common.doubts import newer, not_understood, others, words
 from perfctl.parsers.common.sqlite import Database, check
 from perfctl.parsers.nsys import calls, tables
@@ -106,7 +106,7 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
             "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
         )
         yield Gap("range", "not_collected", f"{reason} (nsys profile --trace=nvtx,...)")
-    if unended := ranges.unended():
+    if unended := int((ranges.spans.end == NEVER).sum()):
         reason = f"{unended} of {len(ranges.kind)} ranges never ended in the capture"
         yield Gap("range:duration", "not_available", reason)
     if count:

@@ -11,7 +11,7 @@ capture, and from there to the innermost range around that node's creation on it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -88,10 +88,6 @@ class Around(NamedTuple):
     innermost: Indices
     layer: Indices
     step: Indices
-
-    def at(self, rows: Integers) -> Around:
-        """Return the entries of these rows; NOBODY stays NOBODY."""
-        return Around(*(np.append(values, np.int32(NOBODY))[rows] for values in self))
 
 
 class Launched(NamedTuple):
@@ -233,7 +229,8 @@ def _find_launches(
     if known.only_process is not None:  # then it can only be that one
         process = np.where(process == NULL, known.only_process, process)
     call = known.calls.find(process, work.correlation)
-    around, captured = known.around.at(call), np.zeros(len(call), bool)
+    around = Around(*(np.append(values, np.int32(NOBODY))[call] for values in known.around))
+    captured = np.zeros(len(call), bool)
     gpu.add(around.innermost, call, known.spans, work.start, work.length)
     if created is not None:
         layer = np.append(created.layers, NOBODY)[created.nodes.find(process, work.node)]
@@ -256,11 +253,10 @@ def _find_created(database: Database, ranges: RangeTable) -> _Created | None:
     names = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
     if not database.has(NODES, *names[:3]) or not database.filled(NODES):
         return None
-    columns = read_columns(database, NODES, *names)
-    stated = np.logical_and.reduce([column != NULL for column in columns[:3]])
+    events = read_columns(database, NODES, *names)
+    events = events[:, (events[:3] != NULL).all(axis=0)]
     # of several events of a node, the first is its creation
-    order = np.flatnonzero(stated)[np.argsort(columns[0][stated], kind="stable")]
-    begins, threads, ids, copied = (column[order] for column in columns)
+    begins, threads, ids, copied = events[:, np.argsort(events[0], kind="stable")]
     copied = np.where(copied == NULL, 0, copied)
     processes = threads & PROCESS_BITS
     nodes = Calls(processes, ids)
@@ -298,16 +294,16 @@ def _find_graphs(
     np.add.at(times, group, length)
     for at in np.argsort(first, kind="stable").tolist():
         row = first[at]
-        mine, some = int(kernels[at]), int(matched[at])
+        count, captured = int(kernels[at]), int(matched[at])
         yield GraphLaunch(
             int(correlation[row]),
             None if steps[row] == NOBODY else int(steps[row]),
-            mine,
+            count,
             None if untimed[at] else int(times[at]),
-            CREATION if some else None,
-            some,
-            "node" if some else None,
-            some / mine if some else None,
+            CREATION if captured else None,
+            captured,
+            "node" if captured else None,
+            captured / count if captured else None,
         )
 
 
@@ -319,24 +315,26 @@ def read_kernels(
     if not count:
         return ()
     records = Columns(Kernel, partial(_read_chunks, path, launched, ranges))
-    first, last = database.ends(KERNEL)
+    # two queries: for min and max in one SQLite would scan every row
+    (first,), (last,) = database.connection.execute(
+        f"SELECT min(rowid) FROM {KERNEL} UNION ALL SELECT max(rowid) FROM {KERNEL}"
+    )
     names = _read_names(database)
     # where rows were deleted, a row's position does not follow from its id
     if last - first + 1 != count or names is None:
         return records
     layers = {}
     used = np.flatnonzero(np.bincount(launched.around.layer + 1)[1:])
+    sources = ["range"] if launched.captured is None else ["range", "capture"]
     for index in np.unique(ranges.name[used]).tolist():
         label = ranges.labels[index]
-        layers[index] = (label.layer, label.direction, "range")
-        if launched.captured is not None:
-            captured = (label.layer, label.direction, "capture")
-            layers[index + len(ranges.labels)] = captured
+        for at, source in enumerate(sources):
+            layers[index + at * len(ranges.labels)] = (label.layer, label.direction, source)
     return SqlKernels(
         path,
         KERNEL,
         first,
-        _find_fields(database, is_checked=False),
+        _find_fields(database),
         NAMES[0],
         names,
         partial(_find_stretches, first, launched, ranges),
@@ -359,18 +357,14 @@ def _read_names(database: Database) -> dict[int, tuple[str, str | None]] | None:
     return {number: (strings[number] or NO_NAME, strings[short]) for number, short in pairs}
 
 
-def _find_fields(database: Database, *, is_checked: bool) -> dict[str, str]:
-    """Return field of Kernel -> its SQL, of those that this version's table has. ``is_checked``:
-    values that are no integers are NULL; a store looks for them itself."""
-
-    def sql_of(column: str) -> str:
-        return integer(column) if is_checked else column
-
-    fields = {}
-    for field, column in COLUMNS.items():
-        if database.has(KERNEL, column):
-            sql = sql_of(column)
-            fields[field] = f"nullif({sql}, 0)" if field in OFTEN_ZERO else sql
+def _find_fields(database: Database, sql_of: Callable[[str], str] = str) -> dict[str, str]:
+    """Return field of Kernel -> its SQL, of those that this version's table has. ``sql_of``: of a
+    column; a store itself looks for values that are no integers."""
+    fields = {
+        field: f"nullif({sql_of(column)}, 0)" if field in OFTEN_ZERO else sql_of(column)
+        for field, column in COLUMNS.items()
+        if database.has(KERNEL, column)
+    }
     if database.has(KERNEL, "start", "end"):
         fields["duration_ns"] = f"{sql_of('end')} - {sql_of('start')}"
     if database.has(KERNEL, "globalPid"):
@@ -405,7 +399,7 @@ def _read_chunks(
     sources = objects(["range" if layer is not None else None for layer in layers])
     with opened(path) as database:
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
-        known = _find_fields(database, is_checked=True)
+        known = _find_fields(database, integer)
         names = [integer(name) if database.has(KERNEL, name) else "NULL" for name in NAMES]
         first_field = Kernel._fields.index("device_index")
         fields = [known.get(field, "NULL") for field in Kernel._fields[first_field:]]

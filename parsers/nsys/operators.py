@@ -162,10 +162,8 @@ def has_shapes(text: str) -> bool:
     return any(sign in text for sign in _SHAPES)
 
 
-def without_sizes(texts: Iterable[str]) -> Gap | None:
-    """Return why no operator is known, where operators are among the ranges without their
-    shapes."""
-    if not any(text.partition(",")[0] in READERS for text in texts):
-        return None
+def find_missing_sizes(texts: Iterable[str]) -> tuple[Gap, ...]:
+    """Return a gap if operators are among the ranges without their shapes."""
     reason = "the operators' ranges have no shapes. Use emit_nvtx(record_shapes=True)"
-    return Gap("op_shape", "not_collected", reason)
+    gap = Gap("op_shape", "not_collected", reason)
+    return (gap,) if any(text.partition(",")[0] in READERS for text in texts) else ()

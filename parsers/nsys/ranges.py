@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -22,9 +21,7 @@ from perfctl.parsers.nsys import operators as nsys_operators
 from perfctl.parsers.nsys.columns import NULL, check_known, read_columns
 from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS
-from perfctl.records.bulk import Columns
 from perfctl.records.ranges import RangeName, read_range_name
-from perfctl.records.report import Range
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -72,18 +69,9 @@ class RangeTable:
         steps = [NOBODY if label.step is None else label.step for label in self.labels]
         return np.append(np.array(steps, np.int64)[self.name], NOBODY)
 
-    def unended(self) -> int:
-        """Count the ranges that never ended."""
-        return int((self.spans.end == NEVER).sum())
-
-    def records(self, gpu: Times | None = None) -> Columns[Range]:
-        """One Range a range, numbered from 0 in this order; a parent comes before its children.
-        ``gpu``: GPU time and span of each."""
-        return Columns(
-            Range, partial(self._columns, gpu or ([None] * len(self.kind), [None] * len(self.kind)))
-        )
-
-    def _columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
+    def read_columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
+        """Yield the columns of one Range per range, numbered from 0 in this order; a parent comes
+        before its children. ``gpu``: GPU time and span of each."""
         parent, depth = self.attribution.tree()
         step_range, phase_range = self.attribution.of_ranges()
         layers, directions = self.label_of("layer"), self.label_of("direction")
@@ -97,7 +85,7 @@ class RangeTable:
             yield (
                 range(part.start, part.stop),
                 names[self.name[part]].tolist(),
-                self._domains(spans.process[part], self.domain[part]),
+                self._name_domains(spans.process[part], self.domain[part]),
                 spans.start[part].tolist(),
                 blanked(length[part], never[part]),
                 blanked(thread & ~PROCESS_BITS, thread == NOBODY),
@@ -108,7 +96,7 @@ class RangeTable:
                 *(column[part] for column in gpu),
             )
 
-    def _domains(self, process: Integers, domain: Integers) -> list[str | None]:
+    def _name_domains(self, process: Integers, domain: Integers) -> list[str | None]:
         if not domain.any():
             return [None] * len(domain)
         pairs = zip(process.tolist(), domain.tolist(), strict=True)
@@ -133,19 +121,19 @@ def load(database: Database) -> RangeTable:
     labels = list(map(read_range_name, names))
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
 
-    def attribution() -> Attribution:
+    def attribute() -> Attribution:
         marks = (
             np.array([getattr(label, field) is not None for label in labels], bool)[name]
             for field in ("layer", "step", "phase")
         )
         return Attribution(spans, on_stack, *marks)
 
-    found, operators = attribution(), None
+    attribution, operators = attribute(), None
     if not any(label.layer for label in labels) and any(map(nsys_operators.has_shapes, names)):
-        parents, _ = found.tree()
+        parents, _ = attribution.tree()
         operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
-        name = _relabelled(name, names, labels, operators.labels)
-        found = attribution()
+        name = _relabel(name, names, labels, operators.labels)
+        attribution = attribute()
     return RangeTable(
         spans,
         kind,
@@ -153,8 +141,8 @@ def load(database: Database) -> RangeTable:
         name,
         names,
         labels,
-        _domains(database),
-        found,
+        _read_domains(database),
+        attribution,
         (kind == START_END) & ~is_elsewhere,
         operators,
     )
@@ -173,19 +161,18 @@ def _read_texts(database: Database) -> tuple[Integers, list[str]]:
     return name, [text.decode("utf-8", "replace") for text in codes]
 
 
-def _relabelled(
+def _relabel(
     name: Integers, names: list[str], labels: list[RangeName], rows: Mapping[int, RangeName]
 ) -> Integers:
-    """The ranges' names, after one more for each text and row was added to ``names``
+    """Return the ranges' names, after one more for each text and row was added to ``names``
     and ``labels``."""
-    changed, numbers = name.copy(), {}
+    changed, numbers = name.copy(), dict[object, int]()
     for index, label in rows.items():
-        key = (int(name[index]), label)
-        if key not in numbers:
-            numbers[key] = len(names)
-            names.append(names[key[0]])
+        text = int(name[index])
+        changed[index] = number = numbers.setdefault((text, label), len(names))
+        if number == len(names):
+            names.append(names[text])
             labels.append(label)
-        changed[index] = numbers[key]
     return changed
 
 
@@ -196,7 +183,7 @@ def _text(database: Database) -> str:
     return f"CAST(coalesce({database.column(NVTX, 'text')}, {registered}, '') AS TEXT)"
 
 
-def _domains(database: Database) -> dict[tuple[int, int], str]:
+def _read_domains(database: Database) -> dict[tuple[int, int], str]:
     if not database.has(NVTX, "domainId", "globalTid"):
         return {}
     rows = database.connection.execute(
