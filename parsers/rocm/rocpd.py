@@ -121,9 +121,11 @@ def parse(path: Path) -> Report:
     with opened(path, ROCPROFV3, AGAIN) as database:
         parts = _find_parts(database)
 
-        def read_later(table: str, read: Callable[[Tables, int], Iterator[Any]]) -> Rows:
+        def read_later(
+            table: str, read: Callable[[Tables, int], Iterator[Any]]
+        ) -> Rows | tuple[()]:
             has_some = any(part.count(table) for part in parts)
-            return Rows(partial(_read_rows, path, read), has_some=has_some)
+            return Rows(partial(_read_rows, path, read)) if has_some else ()
 
         tags = dict(row for part in parts for row in part.read("rocpd_metadata"))
         schema = str(tags.get("schema_version") or "")
