@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -45,15 +44,6 @@ def test_text_is_recognised_also_behind_a_long_log(tmp_path: Path) -> None:
     assert parser.name == "ncu console text"
 
 
-def test_the_innermost_of_many_ranges_counts(tmp_path: Path) -> None:
-    stack = "".join(f"        <{n},l{n}:forward>\n" for n in range(1000))
-    lines = new_text([Launch("k(int)", sections=[SOL])]).splitlines(keepends=True)
-    lines.insert(2, f"    NVTX Push/Pop Stack for Thread 42:\n     <default domain>\n{stack}")
-    report = read(tmp_path, "".join(lines))
-    assert [kernel.layer for kernel in report.kernels] == ["l999"]
-    assert [counter.value for counter in report.counters] == [203_620, 88.93]
-
-
 @pytest.mark.parametrize(
     ("text", "is_ncu"),
     [
@@ -77,12 +67,6 @@ def test_console_text_is_told_by_a_section_with_its_table_or_rule_or_by_a_wide_r
     path = tmp_path / "ncu.txt"
     path.write_text(text)
     assert ncu_text.sniff(path, text.encode()) is is_ncu
-
-
-@pytest.mark.parametrize("name", ["ncu-ragged", "ncu-wide", "ncu-nvtx"])
-def test_csv_is_not_taken_for_text(name: str) -> None:
-    for path in sorted((DATA / name).iterdir()):
-        assert not ncu_text.sniff(path, path.read_bytes())
 
 
 # Damage
@@ -120,20 +104,6 @@ def test_a_cut_anywhere_gives_right_rows_or_an_error(tmp_path: Path, layout: str
 def test_a_file_without_a_launch_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(ReportError):
         read(tmp_path, text)
-
-
-def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
-    path = tmp_path / "ncu.txt"
-    with path.open("w") as file:
-        for _ in range(60):
-            file.write("  x, Context 1" * 75_000)
-        file.write("\n" + new_text([Launch("k(int)", sections=[SOL])]))
-    tracemalloc.start()
-    values = [counter.value for counter in ncu_text.parse(path).counters]
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert values == [203_620, 88.93]
-    assert peak < 64 * 2**20
 
 
 TEXT = new_text([Launch("k(int)", sections=[SOL, COUNTS], rules=["INF words"])]).encode()
