@@ -3,7 +3,6 @@ refused."""
 
 from __future__ import annotations
 
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -82,43 +81,11 @@ def test_what_was_not_traced_is_told_from_what_did_not_happen(
         assert gap_found.state == "not_collected"
 
 
-def database(path: Path, page: int) -> bytes:
-    connection = sqlite3.connect(path)
-    connection.execute(f"PRAGMA page_size = {page}")
-    connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT)")
-    connection.commit()
-    connection.close()
-    return path.read_bytes()
-
-
-@pytest.mark.parametrize("page", [512, 4096, 65536])
-def test_a_database_is_cut_off_from_the_first_missing_byte_on(page: int, tmp_path: Path) -> None:
-    path = tmp_path / "r.sqlite"
-    whole = database(path, page)
-    assert len(whole) == 2 * page
-    check_whole(path, "nsys", "Copy it again")
-    path.write_bytes(whole + b"\0")
-    check_whole(path, "nsys", "Copy it again")
-    path.write_bytes(whole[:-1])
-    with pytest.raises(
-        ReportError, match=f"truncated: only {2 * page - 1:,} of {2 * page:,} bytes exist"
-    ):
-        check_whole(path, "nsys", "Copy it again")
-    path.write_bytes(whole[:99])
-    with pytest.raises(ReportError, match="truncated: only 99 of"):
-        check_whole(path, "nsys", "Copy it again")
-    stale = bytearray(whole[:-1])
-    stale[95] ^= 1  # the page count was written by a program that does not keep it
-    path.write_bytes(stale)
-    check_whole(path, "nsys", "Copy it again")
-
-
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
 def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_not(
     ending: str, tmp_path: Path
 ) -> None:
-    path = tmp_path / "r.sqlite"
-    database(path, 512)
+    path = NsysBuilder().write(tmp_path / "r.sqlite")
     log = tmp_path / f"r.sqlite{ending}"
     for content in (b"", b"\0rest"):
         log.write_bytes(content)

@@ -52,9 +52,8 @@ def test_tables_known_by_name_or_by_their_beginning_are_passed_over_in_silence(t
 
 
 def test_tables_of_no_list_are_named_where_they_hold_a_row() -> None:
-    assert said("NEW_ENUM_", "-EMPTY_EVENTS", "OSRT_API", "TILES") == [
-        ("warning", f"{FIRST}tables NEW_ENUM_, TILES")
-    ]
+    tables = ("NEW_ENUM_", "-EMPTY_EVENTS", "OSRT_API", "TILES", '"odd""-\'name"')
+    assert said(*tables) == [("warning", f"{FIRST}tables NEW_ENUM_, TILES, odd\"-'name")]
     assert said("-NEW_EVENTS", "-TILES") == []
 
 
