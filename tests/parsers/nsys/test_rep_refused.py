@@ -61,6 +61,8 @@ NEWER = (
         ),
         ("printf '%0400d' 1; exit 1", "nsys could not export it: " + 300 * "0", DAMAGED),
         ("exit 3", "nsys could not export it (exit code 3)", DAMAGED),
+        # it left a database
+        ("echo x > $5; echo no magic; exit 1", "nsys could not export it: no magic", DAMAGED),
         ("exit 0", "nsys could not export it (exit code 0)", DAMAGED),
         (
             "echo ProtobufParseException; exit 1",
