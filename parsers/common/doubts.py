@@ -38,9 +38,13 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + left_out
 
 
-def others(names: Iterable[str], *known: Collection[str]) -> list[str]:
+def others(names: Iterable[str], *lists: Collection[str]) -> list[str]:
     """Return the names in none of the lists, without blank names."""
-    return [name for name in names if name.strip() and not any(name in some for some in known)]
+    return [
+        name
+        for name in names
+        if name.strip() and not any(name in names_known for names_known in lists)
+    ]
 
 
 def words(text: str) -> frozenset[str]:

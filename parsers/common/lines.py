@@ -168,14 +168,14 @@ class Lines:
     def run(self, start: str) -> list[str]:
         """What follows ``start`` in the lines straight ahead that begin with it, without the "\n";
         they are taken. [] also where the next line is not read yet."""
-        rests: list[str] = []
+        endings: list[str] = []
         for line in islice(self._lines, self._at, len(self._lines) - 1):
-            rest = line.removeprefix(start)  # a third of the time of startswith and a slice
-            if len(rest) == len(line):
+            ending = line.removeprefix(start)  # a third of the time of startswith and a slice
+            if len(ending) == len(line):
                 break
-            rests.append(rest)
-        self._at += len(rests)
-        return rests
+            endings.append(ending)
+        self._at += len(endings)
+        return endings
 
     def _read_block(self) -> bool:
         """Read the next lines; False at the end of the file."""
@@ -186,8 +186,8 @@ class Lines:
         # with its "\n", or what will follow
         if len(self._lines[0]) >= LINE_LIMIT:
             self._log.cut_rows += 1
-            while len(self._lines) == 1 and (rest := self._read(BLOCK)):
-                self._lines = rest.split("\n")
+            while len(self._lines) == 1 and (following := self._read(BLOCK)):
+                self._lines = following.split("\n")
             self._lines[0] = ""
             self._at = min(1, len(self._lines) - 1)
         return bool(text)
@@ -233,8 +233,8 @@ class ToolText:
         """What was left out."""
         notes = []
         if count := self._stray_count:
-            shown = "; ".join(f"'{line}'" for line in self._strays)
-            text = f"{count} of {max(self.line, count)} lines are not samples, such as {shown}"
+            examples = "; ".join(f"'{line}'" for line in self._strays)
+            text = f"{count} of {max(self.line, count)} lines are not samples, such as {examples}"
             notes.append(Diagnostic("info", "perfctl", text))
         if count := self._log.cut_rows:
             text = f"{count} lines longer than 4 million characters were skipped"

@@ -112,9 +112,12 @@ class Database:
     def select(self, table: str, columns: Iterable[str]) -> str:
         """Return a query of a table, with NULL in the place of a missing column, and without a row
         in the place of a missing table."""
-        known = self.tables.get(table, frozenset())
-        wanted = [f'"{name}"' if name in known else f'NULL AS "{name}"' for name in columns]
-        return f"SELECT {', '.join(wanted)} {f'FROM {quoted(table)}' if known else 'WHERE FALSE'}"
+        columns_of_table = self.tables.get(table, frozenset())
+        selected = [
+            f'"{name}"' if name in columns_of_table else f'NULL AS "{name}"' for name in columns
+        ]
+        source = f"FROM {quoted(table)}" if columns_of_table else "WHERE FALSE"
+        return f"SELECT {', '.join(selected)} {source}"
 
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
         """Return all rows of a small table in its order."""

@@ -131,8 +131,8 @@ def read_export(path: Path) -> Report:
 
 def _read_samples(path: Path) -> Iterator[Sample]:
     with opened(path) as database:
-        for at, busy, hertz, gpu in database.connection.execute(SAMPLES):
-            yield Sample(at, busy, None, None, None, None, hertz, gpu)
+        for moment, busy, hertz, gpu in database.connection.execute(SAMPLES):
+            yield Sample(moment, busy, None, None, None, None, hertz, gpu)
 
 
 def _summarize(database: Database, *, has_metrics: bool) -> Iterator[Summary]:
@@ -142,10 +142,10 @@ def _summarize(database: Database, *, has_metrics: bool) -> Iterator[Summary]:
     several = len({gpu for gpu, *_ in rows}) > 1
     for gpu, metric, mean, highest in rows:
         name, _, unit = metric.rstrip("]").partition(" [")
-        place = f"GPU {gpu}" if several else "GPU"
+        device = f"GPU {gpu}" if several else "GPU"
         unit = "%" if unit.endswith("%") else unit or None
-        yield Summary(f"{place} metric: {name}, mean", mean, unit)
-        yield Summary(f"{place} metric: {name}, highest", highest, unit)
+        yield Summary(f"{device} metric: {name}, mean", mean, unit)
+        yield Summary(f"{device} metric: {name}, highest", highest, unit)
     for table, name in COUNTED.items():
         if database.filled(table):
             if database.has(table, "numberOfPageFaults"):
@@ -172,9 +172,9 @@ def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) 
     """Yield copies, then memsets. ``layers``: for each row of a table, the range of its layer."""
     names = ranges.label_of("layer")
     with opened(path) as database:
-        words: dict[object, str] = {"memset": "memset", **COPY_KINDS}
+        kind_names: dict[object, str] = {"memset": "memset", **COPY_KINDS}
         for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):  # since 3.0.0
-            words[number] = COPY_LABELS.get(str(label), str(label))
+            kind_names[number] = COPY_LABELS.get(str(label), str(label))
         # numbered in this order before 3.0.0, too
         labels = database.rows("ENUM_CUDA_MEM_KIND", "id", "label") or enumerate(MEMORY_KINDS)
         kinds = {number: MEMORY_KINDS.get(str(label).lower()) for number, label in labels}
@@ -182,27 +182,46 @@ def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) 
             if table not in database.tables:
                 continue
             target = "dstKind" if table == MEMCPY else "memKind"
-            wanted = ("start", "end", "bytes", "srcKind", target, "srcDeviceId", "dstDeviceId")
-            start, end, *others = (
+            names_of_columns = (
+                "start",
+                "end",
+                "bytes",
+                "srcKind",
+                target,
+                "srcDeviceId",
+                "dstDeviceId",
+            )
+            start, end, *more_columns = (
                 integer(name) if database.has(table, name) else "NULL"
-                for name in (*wanted, "deviceId", "streamId")
+                for name in (*names_of_columns, "deviceId", "streamId")
             )
             kind = "copyKind" if database.has(table, "copyKind") else "'memset'"
-            columns = ", ".join([kind, start, f"{end} - {start}", *others])
+            columns = ", ".join([kind, start, f"{end} - {start}", *more_columns])
             rows = database.connection.execute(f"SELECT {columns} FROM {table} NOT INDEXED")
             for row, layer in zip(rows, names[layers[table]].tolist(), strict=True):
-                code, begin, length, size, of, to, source, destination, device, stream = row
+                (
+                    code,
+                    begin,
+                    length,
+                    size,
+                    source_kind,
+                    target_kind,
+                    source,
+                    destination,
+                    device,
+                    stream,
+                ) = row
                 is_peer = None not in (source, destination) and source != destination
                 other_end = destination if device == source else source
                 yield Copy(
-                    words.get(code, str(code)),
+                    kind_names.get(code, str(code)),
                     size,
                     begin,
                     length,
                     layer,
                     device,
                     stream,
-                    kinds.get(of),
-                    kinds.get(to),
+                    kinds.get(source_kind),
+                    kinds.get(target_kind),
                     other_end if is_peer else None,
                 )

@@ -159,8 +159,8 @@ def attribute(database: Database, ranges: RangeTable) -> Attributed:
         for table in (KERNEL, MEMCPY, MEMSET, GRAPH)
     }
     gpu = GpuTime(ranges)
-    wanted = Ids(np.concatenate([rows.correlation for rows in work.values()]))
-    calls = _read_calls(database, wanted, ranges, gpu.keeps_calls)
+    correlations = Ids(np.concatenate([rows.correlation for rows in work.values()]))
+    calls = _read_calls(database, correlations, ranges, gpu.keeps_calls)
     launched = {table: _find_launches(rows, calls, gpu, created) for table, rows in work.items()}
     if created is not None:
         kernels = launched[KERNEL]
@@ -186,15 +186,15 @@ def _read_work(database: Database, table: str, *, has_nodes: bool) -> _Work:
 
 def _read_calls(
     database: Database,
-    wanted: Ids,
+    correlations: Ids,
     ranges: RangeTable,
     keeps_spans: bool,
 ) -> _LaunchCalls:
-    """Read all calls of the CUDA API, and keep those that launched ``wanted`` work; none if they
-    were not traced."""
+    """Read all calls of the CUDA API, and keep those that launched the work with these ids; none if
+    they were not traced."""
     threads, callers = set[int](), set[int]()
     number, index = np.empty(0, np.int64), np.empty(0, np.int32)
-    kept: list[list[Any]] = [[number, number, index, index, index, *[number] * (3 * keeps_spans)]]
+    pieces: list[list[Any]] = [[number, number, index, index, index, *[number] * (3 * keeps_spans)]]
     names = ("correlationId", "globalTid", "start", "end")
     is_traced = database.has(RUNTIME, *names[:3])
     for correlation, thread, start, end in (
@@ -204,15 +204,18 @@ def _read_calls(
         stated = (correlation != NULL) & (thread != NULL)
         check_known(RUNTIME, start[stated])
         callers |= find_different((thread & PROCESS_BITS)[stated])
-        rows = np.flatnonzero(stated & (wanted.first_equal(correlation) != NOBODY))
+        rows = np.flatnonzero(stated & (correlations.first_equal(correlation) != NOBODY))
         caller, begins = thread[rows], start[rows]
         ends = np.where(end[rows] == NULL, begins, end[rows])
         calls = Spans(caller & PROCESS_BITS, caller, begins, ends)
-        found = ranges.attribution.of_calls(calls)
-        indices = (column.astype(np.int32) for column in (found.innermost, found.layer, found.step))
+        ranges_around = ranges.attribution.of_calls(calls)
+        indices = (
+            column.astype(np.int32)
+            for column in (ranges_around.innermost, ranges_around.layer, ranges_around.step)
+        )
         spans = (caller, begins, ends) if keeps_spans else ()
-        kept.append([calls.process, correlation[rows], *indices, *spans])
-    process, ids, innermost, layer, step, *spans_of = map(np.concatenate, zip(*kept, strict=True))
+        pieces.append([calls.process, correlation[rows], *indices, *spans])
+    process, ids, innermost, layer, step, *spans_of = map(np.concatenate, zip(*pieces, strict=True))
     return _LaunchCalls(
         Calls(process, ids),
         Around(innermost, layer, step),
@@ -223,15 +226,15 @@ def _read_calls(
 
 
 def _find_launches(
-    work: _Work, known: _LaunchCalls, gpu: GpuTime, created: _Created | None
+    work: _Work, calls: _LaunchCalls, gpu: GpuTime, created: _Created | None
 ) -> Launched:
     process = work.process
-    if known.only_process is not None:  # then it can only be that one
-        process = np.where(process == NULL, known.only_process, process)
-    call = known.calls.find(process, work.correlation)
-    around = Around(*(np.append(values, np.int32(NOBODY))[call] for values in known.around))
+    if calls.only_process is not None:  # then it can only be that one
+        process = np.where(process == NULL, calls.only_process, process)
+    call = calls.calls.find(process, work.correlation)
+    around = Around(*(np.append(values, np.int32(NOBODY))[call] for values in calls.around))
     captured = np.zeros(len(call), bool)
-    gpu.add(around.innermost, call, known.spans, work.start, work.length)
+    gpu.add(around.innermost, call, calls.spans, work.start, work.length)
     if created is not None:
         layer = np.append(created.layers, NOBODY)[created.nodes.find(process, work.node)]
         captured = layer != NOBODY
@@ -292,14 +295,14 @@ def _find_graphs(
     steps = ranges.step_numbers()[around.step[rows]]
     times = np.zeros(len(first), np.int64)
     np.add.at(times, group, length)
-    for at in np.argsort(first, kind="stable").tolist():
-        row = first[at]
-        count, captured = int(kernels[at]), int(matched[at])
+    for index in np.argsort(first, kind="stable").tolist():
+        row = first[index]
+        count, captured = int(kernels[index]), int(matched[index])
         yield GraphLaunch(
             int(correlation[row]),
             None if steps[row] == NOBODY else int(steps[row]),
             count,
-            None if untimed[at] else int(times[at]),
+            None if untimed[index] else int(times[index]),
             CREATION if captured else None,
             captured,
             "node" if captured else None,
@@ -328,8 +331,8 @@ def read_kernels(
     sources = ["range"] if launched.captured is None else ["range", "capture"]
     for index in np.unique(ranges.name[used]).tolist():
         label = ranges.labels[index]
-        for at, source in enumerate(sources):
-            layers[index + at * len(ranges.labels)] = (label.layer, label.direction, source)
+        for number, source in enumerate(sources):
+            layers[index + number * len(ranges.labels)] = (label.layer, label.direction, source)
     return SqlKernels(
         path,
         KERNEL,
@@ -399,10 +402,10 @@ def _read_chunks(
     sources = objects(["range" if layer is not None else None for layer in layers])
     with opened(path) as database:
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
-        known = _find_fields(database, integer)
+        known_fields = _find_fields(database, integer)
         names = [integer(name) if database.has(KERNEL, name) else "NULL" for name in NAMES]
         first_field = Kernel._fields.index("device_index")
-        fields = [known.get(field, "NULL") for field in Kernel._fields[first_field:]]
+        fields = [known_fields.get(field, "NULL") for field in Kernel._fields[first_field:]]
         query = f"SELECT {', '.join([*names, *fields])} FROM {KERNEL} NOT INDEXED"
         cursor, first = database.connection.execute(query), 0
         while rows := cursor.fetchmany(CHUNK):

@@ -202,10 +202,10 @@ def objects(values: Sequence[object]) -> Objects:
 
 def blanked(values: npt.NDArray[Any], blank: Flags) -> list[int | None]:
     """The values as Python integers, None where ``blank``."""
-    out: list[int | None] = values.tolist()
+    numbers: list[int | None] = values.tolist()
     for index in np.flatnonzero(blank).tolist():
-        out[index] = None
-    return out
+        numbers[index] = None
+    return numbers
 
 
 class GpuTime:
@@ -247,15 +247,15 @@ class GpuTime:
         if self._nest is not None and calls is not None:
             spans = calls.take(call)
             places = self._nest.places(spans.thread, spans.start)
-            levels = (self._numbers[found] for found in self._nest.around(places, spans.end))
+            levels = (self._numbers[numbers] for numbers in self._nest.around(places, spans.end))
         for level in levels:
-            at = np.where(length < 0, NOBODY, level)
-            self._join(at, length, start, start + length)
+            index = np.where(length < 0, NOBODY, level)
+            self._join(index, length, start, start + length)
 
-    def _join(self, at: Integers, total: Integers, first: Integers, last: Integers) -> None:
-        np.add.at(self._sum, at, total)
-        np.minimum.at(self._first, at, first)
-        np.maximum.at(self._last, at, last)
+    def _join(self, index: Integers, total: Integers, first: Integers, last: Integers) -> None:
+        np.add.at(self._sum, index, total)
+        np.minimum.at(self._first, index, first)
+        np.maximum.at(self._last, index, last)
 
     def times(self, is_known: bool) -> Times:
         """(time of its operations added up, from the first start to the last end) of every range.

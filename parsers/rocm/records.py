@@ -67,8 +67,8 @@ _SERIAL = Diagnostic(
 
 def _read_time(value: object) -> int | Decimal | None:
     """Return a time in ns; some versions write a fraction, which a float would lose."""
-    whole = read_integer(value)
-    return read_exact(value) if whole is None else whole
+    integer = read_integer(value)
+    return read_exact(value) if integer is None else integer
 
 
 AGENT = Column("Agent_Id", "", "agent", lambda agent: agent)
@@ -299,8 +299,8 @@ class Recording:
     ) -> None:
         """Add calls of a category such as HIP_RUNTIME_API_EXT to the sums of their function."""
         lower = category.lower()
-        known = (api for api in API_DOMAINS if lower.startswith(api.removesuffix("_api")))
-        sums = self.calls.setdefault((next(known, lower), name), [0, 0])
+        apis = (api for api in API_DOMAINS if lower.startswith(api.removesuffix("_api")))
+        sums = self.calls.setdefault((next(apis, lower), name), [0, 0])
         sums[0] += calls
         sums[1] += round(duration_ns or 0)
 

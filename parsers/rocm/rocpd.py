@@ -243,7 +243,7 @@ def _find_left_out(database: Database, parts: list[Tables]) -> Iterator[Gap]:
 
 
 def _find_unknown_tables(database: Database, parts: list[Tables]) -> tuple[Diagnostic, ...]:
-    known = {"sqlite_sequence", "sqlite_stat1"}
-    known |= {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)}
-    unknown = sorted(database.tables.keys() - known)
+    known_tables = {"sqlite_sequence", "sqlite_stat1"}
+    known_tables |= {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)}
+    unknown = sorted(database.tables.keys() - known_tables)
     return not_understood({"tables": [name for name in unknown if database.holds(name)]})
