@@ -73,7 +73,9 @@ def parse(path: Path) -> Report:
         raise
     keeper = _Keeper(folder)
     kind = "stream" if _is_stream(path) else "report"
-    records = {name: _hold(getattr(report, name), keeper, path) for name in _READ_LATER}
+    records: dict[str, Any] = {
+        name: _hold(getattr(report, name), keeper, path) for name in _READ_LATER
+    }
     return replace(report, path=path, form=f"nsys {kind}, exported: {report.form}", **records)
 
 

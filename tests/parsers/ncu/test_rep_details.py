@@ -1,19 +1,23 @@
-"""What a report file holds besides metrics: sections, values by instance, instructions. By a
-stand-in and by real files."""
+"""Values of a report file, its sections, values by instance, and instructions. By a stand-in and by
+real files."""
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import sys
 from collections import Counter as Tally
 from collections import defaultdict
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from perfctl import parsers
 from perfctl.parsers.ncu import rep, rep_worker
-from tests.make.ncu_package import Action
+from tests.make.ncu_package import Action, Results
 
 PC = 2**40
 """Address of the first instruction."""
@@ -168,3 +172,47 @@ def test_a_report_without_values_by_instruction_says_so_and_one_whose_are_not_as
         "not_collected",
         "the report has values of 21 instructions; run perfctl ingest --source --again to store them",
     )
+
+
+def records(report: Results | None, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    package = ModuleType("ncu_report")
+    package.__dict__["load_report"] = lambda path: report
+    monkeypatch.setitem(sys.modules, "ncu_report", package)
+    out = io.StringIO()
+    assert rep_worker.main(["report.ncu-rep"], out) == 0
+    return [json.loads(line) for line in out.getvalue().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (7, 7),
+        (2**64 - 1, 2**64 - 1),
+        (None, None),
+        (7.0, 7),
+        (-2.0, -2),
+        (0.5, 0.5),
+        (2.0**53 - 1, 2**53 - 1),  # whole as long as it is exact
+        (2.0**53, 2.0**53),
+        (-(2.0**53), -(2.0**53)),
+        (float("nan"), None),
+        (float("inf"), None),
+        ("A100", "A100"),
+        ("", None),
+    ],
+)
+def test_a_value_is_a_number_a_text_or_nothing(
+    value: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = {"x": ("inst", value), "bad\udcff": ("inst", 1)}
+    (record,) = records(Results([[{"metrics": metrics}]]), monkeypatch)
+    assert record["metrics"] == [["x", "inst", expected, None], ["bad\ufffd", "", None, None]]
+    assert type(record["metrics"][0][2]) is type(expected)
+    assert (record["name"], record["short"], record["ranges"]) == ("k", None, [])
+
+
+def test_what_the_package_refuses_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = {"metrics": {"x": ("inst", 1)}}
+    report = Results([None, [result, None, {**result, "workload": 2}], []])
+    assert [record["single"] for record in records(report, monkeypatch)] == [True, False]
+    assert records(None, monkeypatch) == []
