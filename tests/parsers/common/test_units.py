@@ -204,27 +204,6 @@ def test_what_no_style_prints_is_no_number(text: str) -> None:
     assert read_value(text, POINT) is None
 
 
-@pytest.mark.parametrize(
-    ("number", "scale", "expected"),
-    [
-        (Decimal("5e-1"), 1000, 500),
-        (Decimal("1e-3"), 10, 0.01),
-        (Decimal("-15e-1"), 1, -1.5),
-        (Decimal("-20e-1"), 1, -2),
-        (2**63 - 1, 1, 2**63 - 1),
-        (2**63, 1, float(2**63)),
-        (2**62, 2, float(2**63)),
-        (1 - 2**63, 1, 1 - 2**63),
-        (-(2**63), 1, -float(2**63)),
-    ],
-)
-def test_base_units_are_whole_up_to_64_bits(
-    number: Decimal | int, scale: int, expected: float
-) -> None:
-    assert to_base(number, scale) == expected
-    assert type(to_base(number, scale)) is type(expected)
-
-
 def test_cells_beyond_the_longest_and_the_20000th_number_say_nothing() -> None:
     assert style_of("0." + "5" * 62) is POINT
     assert style_of("0." + "5" * 63) is UNDECIDED

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers.attribution import NOBODY
 from perfctl.parsers.nsys import ranges as nsys_ranges
-from perfctl.parsers.nsys.ranges import load
-from perfctl.parsers.nsys.tables import opened
 from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
 
 PUSH_POP, START_END, MARK = 59, 60, 34
@@ -42,26 +39,6 @@ def test_a_thread_is_the_low_24_bits_of_its_global_number(thread: int, tmp_path:
     builder.range("other", 10, 50, pid=8, thread=thread)
     ranges = read(builder, tmp_path).ranges
     assert [(r.thread, r.depth, r.parent) for r in ranges] == [(thread, 0, None)] * 2
-
-
-def test_fields_of_names_follow_the_ranges_in_time_and_nobody_has_none(tmp_path: Path) -> None:
-    builder = NsysBuilder()
-    builder.range("b:backward", 50, 60)
-    builder.range("a:forward", 0, 10)
-    builder.range("a:forward", 20, 30)
-    builder.range("perfctl:step:5", 70, 80)
-    builder.range("perfctl:phase:data", 90, 95)
-    with opened(builder.write(tmp_path / "r.sqlite")) as database:
-        found = load(database)
-    assert (found.names[:2], found.name.tolist()) == (["b:backward", "a:forward"], [1, 1, 0, 2, 3])
-    said = {field: found.label_of(field) for field in ("layer", "direction", "step", "phase")}
-    assert {field: values.tolist() for field, values in said.items()} == {
-        "layer": ["a", "a", "b", *[None] * 3],
-        "direction": ["forward", "forward", "backward", *[None] * 3],
-        "step": [*[None] * 3, 5, None, None],
-        "phase": [*[None] * 4, "data", None],
-    }
-    assert {values[NOBODY] for values in said.values()} == {None}
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
