@@ -211,3 +211,13 @@ def test_sums_of_one_name_are_unknown_with_an_unknown_one_and_beyond_64_bits() -
 )
 def test_a_device_is_read_from_its_text_or_its_number(text: str, index: int | None) -> None:
     assert stats.read_device(stats.Printed(PLAIN, POINT), text) == index
+
+
+def test_a_start_end_range_of_a_trace_has_no_depth_and_a_range_without_a_start_is_left_out() -> (
+    None
+):
+    times = {"start_ns": 6, "duration_ns": None}
+    row = {"name": "x", **times, "thread": 7, "depth": 0, "kind": "StartEnd"}
+    rows = [{**row, "id": "12", "parent": "11"}, {**row, "start_ns": None}]
+    (found,) = stats.read_ranges(iter(rows))
+    assert (found.kind, found.depth, found.parent) == ("start_end", None, None)
