@@ -172,9 +172,3 @@ def test_what_a_table_lacks_is_a_gap_with_its_reason(
 )
 def test_what_is_rounded_or_not_understood_is_a_note(case: str, text: str) -> None:
     assert text in [note.text for note in parse(CASES / case).diagnostics]
-
-
-def test_the_launches_of_further_processes_are_pointed_out() -> None:
-    begin = "the launches of further processes begin at line 7 and"
-    notes = parse(CASES / "text-launches/processes.txt").diagnostics
-    assert any(note.text.startswith(begin) for note in notes)
