@@ -57,6 +57,8 @@ _DIRECTION = re.compile(
     "(?:MEMORY_COPY_|Copy)?(?P<source>HOST|DEVICE|Host|Device)_?(?:TO_|To|2)(?P<target>HOST|"
     "DEVICE|Host|Device)"
 )
+AGENT = Column("Agent_Id", "", "agent", lambda agent: agent)
+"""An agent as the form names it: "Agent 3", a handle, or the number of a row."""
 _SERIAL = Diagnostic(
     "info",
     "perfctl",
@@ -71,8 +73,6 @@ def _read_time(value: object) -> int | Decimal | None:
     return read_exact(value) if integer is None else integer
 
 
-AGENT = Column("Agent_Id", "", "agent", lambda agent: agent)
-"""An agent as the form names it: "Agent 3", a handle, or the number of a row."""
 TIMES = (
     Column("Start_Timestamp", "ns", "start", _read_time, also=("start_timestamp", "start")),
     Column("End_Timestamp", "ns", "end", _read_time, also=("end_timestamp", "end")),
