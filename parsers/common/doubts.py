@@ -27,22 +27,24 @@ def not_understood(
 ) -> tuple[Diagnostic, ...]:
     """Return one warning that names everything in ``found``, or nothing. ``found``: kind
     ("columns") -> names in order."""
-    parts = []
-    for what, names in found.items():
-        if distinct := list(dict.fromkeys(names)):
-            shown = ", ".join(map(_shown, distinct[:SHOWN]))
-            more = f" and {len(distinct) - SHOWN} more" if len(distinct) > SHOWN else ""
-            parts.append(f"{what} {shown}{more}")
-    return (
-        (Diagnostic("warning", SOURCE, f"not understood and {effect}: {'; '.join(parts)}"),)
-        if parts
-        else ()
-    )
+    distinct = {kind: list(map(_show_name, dict.fromkeys(names))) for kind, names in found.items()}
+    parts = [f"{kind} {_list_names(names)}" for kind, names in distinct.items() if names]
+    text = f"not understood and {effect}: {'; '.join(parts)}"
+    return (Diagnostic("warning", SOURCE, text),) if parts else ()
 
 
-def others(names: Iterable[str], *known: Collection[str]) -> list[str]:
+def _list_names(names: Sequence[str]) -> str:
+    left_out = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + left_out
+
+
+def others(names: Iterable[str], *lists: Collection[str]) -> list[str]:
     """Return the names in none of the lists, without blank names."""
-    return [name for name in names if name.strip() and not any(name in some for some in known)]
+    return [
+        name
+        for name in names
+        if name.strip() and not any(name in names_known for names_known in lists)
+    ]
 
 
 def words(text: str) -> frozenset[str]:
@@ -53,24 +55,17 @@ def words(text: str) -> frozenset[str]:
 def newer(what: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]:
     """One note when ``version`` is newer than the newest that was tested; as many parts count as
     ``newest`` has."""
-    found, tested = _parts(version or ""), _parts(newest)
-    if found[: len(tested)] <= tested:
+    stated, tested = (
+        list(map(int, re.findall(r"\d{1,9}", text or ""))) for text in (version, newest)
+    )
+    if stated[: len(tested)] <= tested:
         return ()
     newer_than = f"is newer than the newest tested version ({newest})"
-    return (
-        Diagnostic(
-            "info",
-            SOURCE,
-            f"{what} {_shown(version or '')} {newer_than}: perfctl read all known parts",
-        ),
-    )
+    text = f"{what} {_show_name(version or '')} {newer_than}: perfctl read all known parts"
+    return (Diagnostic("info", SOURCE, text),)
 
 
-def _parts(version: str) -> list[int]:
-    return [int(part) for part in re.findall(r"\d{1,9}", version)]
-
-
-def _shown(name: str) -> str:
+def _show_name(name: str) -> str:
     text = " ".join("".join(c if c.isprintable() else " " for c in name[: _LONGEST + 1]).split())
     return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
 
@@ -118,16 +113,13 @@ def several(path: Path, tool: str, starts: Sequence[int]) -> Joined:
 def joined(what: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
     """Return a warning where parts that may be separate runs were read as one; they begin
     at ``lines``."""
-    if not lines:
-        return ()
-    shown = ", ".join(map(str, lines[:_LINES_SHOWN])) + (
-        ", ..." if len(lines) > _LINES_SHOWN else ""
-    )
+    dots = ["..."] if len(lines) > _LINES_SHOWN else []
+    shown = ", ".join([*map(str, lines[:_LINES_SHOWN]), *dots])
     text = (
         f"{what} begin at line {shown} and were read as one run. If they are separate runs, split "
         "the file there"
     )
-    return (Diagnostic("warning", SOURCE, text),)
+    return (Diagnostic("warning", SOURCE, text),) if lines else ()
 
 
 def numbering(
@@ -137,21 +129,12 @@ def numbering(
     a note if most are missing, because a filter chose the others then. ``first``: the number that
     a complete report begins with; None if that may be any."""
     distinct = sorted(set(numbers))
-    if not distinct:
+    known = distinct if first is None else [min([first, *distinct]) - 1, *distinct]
+    lost = [range(before + 1, after) for before, after in pairwise(known) if after - before > 1]
+    if not distinct or not lost:
         return ()
-    before = distinct[0] - 1 if first is None else min(first, distinct[0]) - 1
-    lost = [
-        (earlier + 1, later - 1)
-        for earlier, later in pairwise([before, *distinct])
-        if later - earlier > 1
-    ]
-    if not lost:
-        return ()
-    total = sum(end - start + 1 for start, end in lost)
-    stretches = [str(start) if start == end else f"{start} to {end}" for start, end in lost]
-    shown = ", ".join(stretches[:SHOWN])
-    more = f" and {len(stretches) - SHOWN} more" if len(stretches) > SHOWN else ""
-    is_one = len(stretches) == 1 and " " not in shown
-    text = f"{what} {shown}{more} {'is' if is_one else 'are'} missing"
+    total = sum(map(len, lost))
+    stretches = [f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in lost]
+    text = f"{what} {_list_names(stretches)} {'are' if total > 1 else 'is'} missing"
     text += f" ({total:,} in all): {why}" if len(lost) > 1 else f": {why}"
     return (Diagnostic("warning" if total < len(distinct) else "info", SOURCE, text),)

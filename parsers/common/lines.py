@@ -8,13 +8,12 @@ import codecs
 import io
 import re
 from collections import Counter as Tally
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Protocol
 
 from perfctl.parsers.common.pasted import Unwrap, wrapping_of
 from perfctl.records.errors import ReportError
@@ -37,6 +36,8 @@ LINES = 1_000_000
 eleven days."""
 _KEPT = 5
 _SHOWN = 160
+Read = Callable[[int], str]
+"""Returns some so many characters more, or fewer; "" at the end."""
 
 
 @dataclass(slots=True)
@@ -116,50 +117,37 @@ def has_cr_ends(text: str) -> bool:
 
 
 @contextmanager
-def open_text(path: Path) -> Iterator[Readable]:
-    """The file as text, without what was put around its lines (``pasted``); bytes that do not
-    decode become U+FFFD. Lines end at "\n" and keep a "\r"
-    before it; where its beginning has "\r" alone, that becomes "\n"."""
+def open_text(path: Path) -> Iterator[Read]:
+    """Open the file as text, without what was put around its lines (``pasted``); bytes that do not
+    decode become U+FFFD. Lines end at "\n" and keep a "\r" before it; if its beginning has "\r"
+    alone, that becomes "\n". Python's text files decode 8 KB at a time, which takes twice as
+    long."""
     with path.open("rb", buffering=0) as file:
         head = file.read(HEAD_BYTES)
         encoding = encoding_of(head)
         file.seek(0)
-        text = head.decode(encoding, "replace")
-        decoded = _Decoded(file, encoding, has_cr=has_cr_ends(text))
-        if steps := wrapping_of(text):
-            whole = "".join(iter(partial(decoded.read, BLOCK), ""))
-            yield io.StringIO(unwrap(whole, steps), newline="")
+        beginning = head.decode(encoding, "replace")
+        has_cr = has_cr_ends(beginning)
+        decoder = codecs.getincrementaldecoder(encoding)("replace")
+
+        def read(size: int) -> str:
+            while data := file.read(size):
+                if text := decoder.decode(data):  # else these bytes hold no whole character
+                    return text.replace("\r", "\n") if has_cr else text
+            return decoder.decode(b"", final=True)
+
+        if steps := wrapping_of(beginning):
+            text = "".join(iter(partial(read, BLOCK), ""))
+            yield io.StringIO(unwrap(text, steps), newline="").read
         else:
-            yield decoded
-
-
-class Readable(Protocol):
-    """A text that is read from beginning to end."""
-
-    def read(self, size: int, /) -> str:
-        """Some ``size`` characters more, or fewer; "" at the end."""
-
-
-class _Decoded:
-    """Python's text files decode 8 KB at a time, which takes twice as long."""
-
-    def __init__(self, file: BinaryIO, encoding: str, *, has_cr: bool) -> None:
-        self._file, self._has_cr = file, has_cr
-        self._decoder = codecs.getincrementaldecoder(encoding)("replace")
-
-    def read(self, size: int, /) -> str:
-        """The text of ``size`` bytes more, of further ones where these hold no whole character."""
-        while data := self._file.read(size):
-            if text := self._decoder.decode(data):
-                return text.replace("\r", "\n") if self._has_cr else text
-        return self._decoder.decode(b"", final=True)
+            yield read
 
 
 class Lines:
     """The lines of a file; one longer than LINE_LIMIT is dropped and counted, never held whole."""
 
-    def __init__(self, file: Readable, log: Log) -> None:
-        self._file, self._log = file, log
+    def __init__(self, read: Read, log: Log) -> None:
+        self._read, self._log = read, log
         self._lines: list[str] = [""]
         """What was read last, without the "\n"; the last may go on in what is not read yet."""
         self._at = 0
@@ -168,50 +156,41 @@ class Lines:
         return self
 
     def __next__(self) -> str:
-        at = self._at
-        while at == len(self._lines) - 1:
-            if not self._read():
-                return self._rest()
-            at = self._at
-        self._at = at + 1
-        return self._lines[at] + "\n"
+        while self._at == len(self._lines) - 1:
+            if not self._read_block():
+                line, self._lines[-1] = self._lines[-1], ""
+                if not line:
+                    raise StopIteration
+                return line
+        self._at += 1
+        return self._lines[self._at - 1] + "\n"
 
     def run(self, start: str) -> list[str]:
         """What follows ``start`` in the lines straight ahead that begin with it, without the "\n";
         they are taken. [] also where the next line is not read yet."""
-        rests: list[str] = []
+        endings: list[str] = []
         for line in islice(self._lines, self._at, len(self._lines) - 1):
-            rest = line.removeprefix(start)  # a third of the time of startswith and a slice
-            if len(rest) == len(line):
+            ending = line.removeprefix(start)  # a third of the time of startswith and a slice
+            if len(ending) == len(line):
                 break
-            rests.append(rest)
-        self._at += len(rests)
-        return rests
+            endings.append(ending)
+        self._at += len(endings)
+        return endings
 
-    def _rest(self) -> str:
-        line, self._lines[-1] = self._lines[-1], ""
-        if not line:
-            raise StopIteration
-        return line
-
-    def _read(self) -> bool:
-        left, more = self._lines[-1], self._file.read(BLOCK)
-        if "\0" in more:
-            self._log.null_lines += sum("\0" in line for line in more.split("\n"))
-        self._lines, self._at = (left + more).split("\n"), 0
-        is_whole = len(self._lines) > 1
-        if len(self._lines[0]) + is_whole > LINE_LIMIT or (
-            not is_whole and len(left) + len(more) >= LINE_LIMIT
-        ):
+    def _read_block(self) -> bool:
+        """Read the next lines; False at the end of the file."""
+        text = self._read(BLOCK)
+        if "\0" in text:
+            self._log.null_lines += sum("\0" in line for line in text.split("\n"))
+        self._lines, self._at = (self._lines[-1] + text).split("\n"), 0
+        # with its "\n", or what will follow
+        if len(self._lines[0]) >= LINE_LIMIT:
             self._log.cut_rows += 1
-            self._skip_line()
-        return bool(more)
-
-    def _skip_line(self) -> None:
-        while len(self._lines) == 1 and (more := self._file.read(BLOCK)):
-            self._lines = more.split("\n")
-        self._lines[0] = ""
-        self._at = 1 if len(self._lines) > 1 else 0
+            while len(self._lines) == 1 and (following := self._read(BLOCK)):
+                self._lines = following.split("\n")
+            self._lines[0] = ""
+            self._at = min(1, len(self._lines) - 1)
+        return bool(text)
 
 
 class ToolText:
@@ -229,8 +208,8 @@ class ToolText:
 
     def __iter__(self) -> Iterator[str]:
         """Lines without their ends; blank lines too. Lines with NUL bytes are strays."""
-        with open_text(self.path) as file:
-            for number, line in enumerate(Lines(file, self._log), 1):
+        with open_text(self.path) as read:
+            for number, line in enumerate(Lines(read, self._log), 1):
                 self.line, self.ends_whole = number, line.endswith("\n")
                 line = line.rstrip("\r\n")
                 if number > LINES:
@@ -252,20 +231,15 @@ class ToolText:
 
     def diagnostics(self) -> list[Diagnostic]:
         """What was left out."""
-        found = []
+        notes = []
         if count := self._stray_count:
-            shown = "; ".join(f"'{line}'" for line in self._strays)
-            found.append(
-                Diagnostic(
-                    "info",
-                    "perfctl",
-                    f"{count} of {max(self.line, count)} lines are not samples, such as {shown}",
-                )
-            )
+            examples = "; ".join(f"'{line}'" for line in self._strays)
+            text = f"{count} of {max(self.line, count)} lines are not samples, such as {examples}"
+            notes.append(Diagnostic("info", "perfctl", text))
         if count := self._log.cut_rows:
             text = f"{count} lines longer than 4 million characters were skipped"
-            found.append(Diagnostic("warning", "perfctl", text))
-        return found
+            notes.append(Diagnostic("warning", "perfctl", text))
+        return notes
 
 
 @lru_cache(maxsize=2)

@@ -68,6 +68,8 @@ _STAMP = re.compile(
     r"(?: ?(?P<half>[AaPp][Mm]))?(?: *(?P<zone>Z|[+-]\d{2}:?\d{2}|[A-Z]{3,5}))?"
     r"(?P<year> +\d{4})?\Z"
 )
+_OWN_FORM = re.compile(r"(\d{4}/\d\d/\d\d \d\d:\d\d:)([0-5]\d)\.(\d{3})", re.ASCII)
+"""nvidia-smi's own form."""
 _EPOCH_STAMP = re.compile(r"([1-4]\d{9})(?:(\d{3}|\d{6}|\d{9})|\.(\d{1,9}))?")
 """Seconds since 1970, of 2001 to 2128, as ``date +%s`` prints them; milliseconds to nanoseconds."""
 _YEAR_LAST = re.compile(r"\d{1,2}[-/]\d{1,2}[-/]\d{4}[T ]")
@@ -294,9 +296,7 @@ def read_integer(value: object) -> int | None:
 def read_real(value: object) -> int | float | None:
     """Return a number, an int if it is whole; None for anything else."""
     number = read_exact(value)
-    if number is None:
-        return None
-    return int(number) if number == number.to_integral_value() else float(number)
+    return None if number is None else to_base(number)
 
 
 @lru_cache(maxsize=65536)
@@ -327,16 +327,11 @@ class Stamp(NamedTuple):
 def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
     """One timestamp; None when it is none. ``day_first`` decides "03-11-2026"
     (:func:`day_is_first`)."""
-    if (
-        len(text) == 23
-        and text[4] == text[7] == "/"
-        and text[17:19].isdigit()
-        and text[20:].isdigit()
-    ):
-        # nvidia-smi's own form, in a loop: sixty readings and more share the minute
-        minute = _of_minute(text[:17])
-        if minute is not None and text[19] == "." and text.isascii() and text[17] < "6":
-            return Stamp(minute + int(text[17:19]) * 10**9 + int(text[20:]) * 10**6, zoned=False)
+    if own_form := _OWN_FORM.fullmatch(text):
+        # sixty readings and more share the minute
+        minute = _read_minute(own_form[1])
+        if minute is not None:
+            return Stamp(minute + int(own_form[2]) * 10**9 + int(own_form[3]) * 10**6, zoned=False)
     text = text.strip()
     if epoch := _EPOCH_STAMP.fullmatch(text):
         whole, fraction = int(epoch[1]), (epoch[2] or epoch[3] or "").ljust(9, "0")
@@ -362,8 +357,8 @@ def is_stamp(text: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def _of_minute(text: str) -> int | None:
-    """Nanoseconds at the beginning of "2023/06/22 18:56:"; None when that is no minute."""
+def _read_minute(text: str) -> int | None:
+    """Return the nanoseconds at the beginning of "2023/06/22 18:56:", or None if it is none."""
     stamp = read_stamp(text + "00")
     return stamp.ns if stamp else None
 
@@ -375,21 +370,16 @@ def day_is_first(texts: Iterable[str]) -> bool | None:
     decision: False."""
     distinct = dict.fromkeys(text.strip() for text in texts if len(text) <= _LONGEST)
     texts = list(filter(_YEAR_LAST.match, distinct))
-    if not texts:
-        return False
     spans: dict[bool, tuple[bool, int]] = {}
+    both: list[list[int]] = []
     for day_first in (False, True):
-        stamps = [
-            stamp.ns for stamp in (read_stamp(text, day_first=day_first) for text in texts) if stamp
-        ]
-        if len(stamps) == len(texts):
-            spans[day_first] = (stamps != sorted(stamps), max(stamps) - min(stamps))
+        stamps = [read_stamp(text, day_first=day_first) for text in texts]
+        times = [stamp.ns for stamp in stamps if stamp]
+        both.append(times)
+        if texts and len(times) == len(texts):
+            spans[day_first] = (times != sorted(times), max(times) - min(times))
     if len(spans) == 2 and spans[False] == spans[True]:
-        return (
-            False
-            if all(read_stamp(text) == read_stamp(text, day_first=True) for text in texts)
-            else None
-        )
+        return False if both[0] == both[1] else None
     return min(spans, key=spans.__getitem__, default=False)
 
 
@@ -404,9 +394,6 @@ def _offset(zone: str | None) -> timezone | None:
         return timezone(timedelta(hours=_HOURS[zone]))
     if not zone or zone[0] not in "+-":
         return None
-    minutes = int(zone[1:3]) * 60 + int(zone[-2:])
-    return (
-        timezone(timedelta(minutes=-minutes if zone[0] == "-" else minutes))
-        if minutes < 24 * 60
-        else None
-    )
+    offset = timedelta(hours=int(zone[1:3]), minutes=int(zone[-2:]))
+    is_offset = offset < timedelta(days=1)
+    return timezone(-offset if zone[0] == "-" else offset) if is_offset else None

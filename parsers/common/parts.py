@@ -46,21 +46,25 @@ def of_file(path: Path, joined: Joined, parse: Callable[[Path], Report]) -> Iter
     Raises OSError."""
     from perfctl.records.report import Diagnostic
 
-    seen: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     with tempfile.TemporaryDirectory(prefix="perfctl-parts-") as folder:
         for number, piece in enumerate(_cut(path, joined.starts, Path(folder)), 1):
-            place = f"lines {piece.first:,} to {piece.last:,}"
+            lines = f"lines {piece.first:,} to {piece.last:,}"
             try:
-                found = parse(piece.path)
+                report_of_part = parse(piece.path)
             except ReportError as error:
-                reason = f"{place}: {error.reason}"
+                reason = f"{lines}: {error.reason}"
                 yield Part(number, None, error=ReportError(path, error.tool, reason, error.remedy))
                 continue
-            if (times := _times(found)) and (twin := seen.setdefault(times, number)) != number:
+            if (times := _times(report_of_part)) and (
+                twin := numbers.setdefault(times, number)
+            ) != number:
                 yield Part(number, None, twin=twin)
                 continue
-            note = Diagnostic("info", "perfctl", f"run {number} of those in this file: {place}")
-            report = replace(found, path=path, diagnostics=(*found.diagnostics, note))
+            note = Diagnostic("info", "perfctl", f"run {number} of those in this file: {lines}")
+            report = replace(
+                report_of_part, path=path, diagnostics=(*report_of_part.diagnostics, note)
+            )
             yield Part(number, report)
 
 
@@ -70,7 +74,7 @@ def _times(report: Report) -> str:
     kernels, samples = list(report.kernels), list(report.samples)
     operations = list(report.operations)
     has_times = any(kernel.duration_ns for kernel in kernels) or any(
-        one.cpu_ns or one.device_ns for one in operations
+        operation.cpu_ns or operation.device_ns for operation in operations
     )
     has_times |= any(figure.unit == "ns" and figure.value for figure in report.summaries)
     has_times |= any(sample.at_ns > _A_DATE for sample in samples)
@@ -82,27 +86,27 @@ def _cut(path: Path, starts: Sequence[int], folder: Path) -> Iterator[_Piece]:
     """Each piece as a file of the same name, in UTF-8; it is there until the next is asked for."""
     from perfctl.parsers.common.lines import BLOCK, open_text
 
-    with open_text(path) as source:
-        line, text = 1, source.read(BLOCK)
+    with open_text(path) as read:
+        line, text = 1, read(BLOCK)
         for number, end in enumerate([*starts, None]):
-            place = folder / str(number) / path.name
-            place.parent.mkdir(parents=True)
+            path_of_piece = folder / str(number) / path.name
+            path_of_piece.parent.mkdir(parents=True)
             first = line
-            with place.open("w", encoding="utf-8", errors="replace", newline="") as piece:
+            with path_of_piece.open("w", encoding="utf-8", errors="replace", newline="") as piece:
                 while text and (end is None or line < end):
-                    at = len(text) if end is None else _after_lines(text, end - line)
-                    piece.write(text[:at])
-                    line += text.count("\n", 0, at)
-                    text = text[at:] or source.read(BLOCK)
-            yield _Piece(place, first, max(first, line - 1))
-            shutil.rmtree(place.parent, ignore_errors=True)
+                    cut = len(text) if end is None else _after_lines(text, end - line)
+                    piece.write(text[:cut])
+                    line += text.count("\n", 0, cut)
+                    text = text[cut:] or read(BLOCK)
+            yield _Piece(path_of_piece, first, max(first, line - 1))
+            shutil.rmtree(path_of_piece.parent, ignore_errors=True)
 
 
 def _after_lines(text: str, count: int) -> int:
     """Position after so many line ends; the length of the text where it has fewer."""
-    at = 0
+    position = 0
     for _ in range(count):
-        at = text.find("\n", at) + 1
-        if not at:
+        position = text.find("\n", position) + 1
+        if not position:
             return len(text)
-    return at
+    return position

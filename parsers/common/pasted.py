@@ -49,28 +49,28 @@ def wrapping_of(head: str) -> tuple[Unwrap, ...]:
     steps: list[Unwrap] = []
     text = head
 
-    def take(step: Unwrap) -> None:
+    def add_step(step: Unwrap) -> None:
         nonlocal text
         steps.append(step)
         text = step(text)
 
     if _NOTEBOOK.match(text):
-        take(_read_outputs)
+        add_step(_read_outputs)
     if "\x1b" in text:
-        take(_drop_colours)
+        add_step(_drop_colours)
     if not steps and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
         return ()
     for _ in range(_LAYERS):
         prefix = next((prefix for prefix in _PREFIXES if _is_before_lines(prefix, text)), None)
         if prefix is None:
             break
-        take(lambda whole, prefix=prefix: _drop_prefix(prefix, whole))  # type: ignore[misc]
+        add_step(lambda full_text, prefix=prefix: _drop_prefix(prefix, full_text))  # type: ignore[misc]
     if _FENCE.search(text):
-        take(lambda whole: _FENCE.sub("", whole))
+        add_step(lambda full_text: _FENCE.sub("", full_text))
     if depth := _indentation(text):
-        take(lambda whole: re.sub(rf"(?m)^ {{{depth}}}", "", whole))
+        add_step(lambda full_text: re.sub(rf"(?m)^ {{{depth}}}", "", full_text))
     if _has_semicolons(text):
-        take(_as_commas)
+        add_step(_as_commas)
     return tuple(steps)
 
 

@@ -71,13 +71,11 @@ or label. 11 to 13 are nsys's own, for what the driver of unified memory moves."
 class Database:
     """A read-only connection and the tables and columns it has."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
-        """``path``: the file, where it may also be read page by page."""
+    def __init__(self, connection: sqlite3.Connection) -> None:
         # real exports hold strings that are not UTF-8 (nsys 2021.3, a property of the host)
         self._decode = partial(str, encoding="utf-8", errors="replace")
         connection.text_factory = self._decode
         self.connection = connection
-        self.path = path
         columns = defaultdict[str, set[str]](set)
         for table, column in connection.execute(_COLUMNS):
             columns[table].add(column)
@@ -114,9 +112,12 @@ class Database:
     def select(self, table: str, columns: Iterable[str]) -> str:
         """Return a query of a table, with NULL in the place of a missing column, and without a row
         in the place of a missing table."""
-        known = self.tables.get(table, frozenset())
-        wanted = [f'"{name}"' if name in known else f'NULL AS "{name}"' for name in columns]
-        return f"SELECT {', '.join(wanted)} {f'FROM {quoted(table)}' if known else 'WHERE FALSE'}"
+        columns_of_table = self.tables.get(table, frozenset())
+        selected = [
+            f'"{name}"' if name in columns_of_table else f'NULL AS "{name}"' for name in columns
+        ]
+        source = f"FROM {quoted(table)}" if columns_of_table else "WHERE FALSE"
+        return f"SELECT {', '.join(selected)} {source}"
 
     def rows(self, table: str, *columns: str) -> list[tuple[object, ...]]:
         """Return all rows of a small table in its order."""
@@ -134,15 +135,6 @@ class Database:
             yield self.connection
         finally:
             self.connection.text_factory = self._decode
-
-    def ends(self, table: str) -> tuple[Any, Any]:
-        """Return the first and last rowid; None without rows. Two queries: for min and max in one
-        SQLite would scan every row."""
-        query = f"SELECT {{}}(rowid) FROM {quoted(table)}"
-        first, last = (
-            self.connection.execute(query.format(end)).fetchone()[0] for end in ("min", "max")
-        )
-        return first, last
 
 
 class Tables:
@@ -181,14 +173,21 @@ def has_tables(path: Path, head: bytes, *names: str) -> bool:
     with them. A damaged one is recognised by the table definitions in its first bytes."""
     if not is_sqlite(head):
         return False
+    tables = list_tables(path)
+    if tables is None:
+        return all(re.search(rf"TABLE\W+{name}".encode(), head) for name in names)
+    return all(any(table.startswith(name) for table in tables) for name in names)
+
+
+def list_tables(path: Path) -> list[str] | None:
+    """Return the names of a database's tables; None if it is damaged."""
     try:
         with closing(connect(path)) as connection:
             query = "SELECT name FROM sqlite_master WHERE type = 'table'"
-            found = [str(name) for (name,) in connection.execute(query)]
+            return [str(name) for (name,) in connection.execute(query)]
     except (sqlite3.Error, OSError, UnicodeError):
         # a message about a damaged schema need not be UTF-8
-        return all(re.search(rf"TABLE\W+{name}".encode(), head) for name in names)
-    return all(any(table.startswith(name) for table in found) for name in names)
+        return None
 
 
 @contextmanager
@@ -200,7 +199,7 @@ def opened(path: Path, tool: str, remedy: str) -> Iterator[Database]:
         check_whole(path, tool, remedy)
     try:
         with closing(connect(path)) as connection:
-            yield Database(connection, path)
+            yield Database(connection)
     except (sqlite3.Error, UnicodeError, OverflowError) as error:
         # a message about a damaged schema need not be UTF-8
         reason = f"the database is damaged or truncated ({' '.join(str(error).split())[:200]})"
@@ -215,15 +214,15 @@ def connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(address, uri=True, check_same_thread=False)
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST)
     connection.execute("PRAGMA trusted_schema = OFF")
-    connection.set_authorizer(_no_view)
+    connection.set_authorizer(_deny_views)
     return connection
 
 
-def _no_view(
-    action: int, one: str | None, other: str | None, schema: str | None, within: str | None
+def _deny_views(
+    action: int, first: str | None, second: str | None, schema: str | None, view: str | None
 ) -> int:
-    """Nothing is read through a view or a trigger, which is a program and may have no end."""
-    return sqlite3.SQLITE_OK if within is None else sqlite3.SQLITE_DENY
+    """Read nothing through a view or a trigger, which is a program and may have no end."""
+    return sqlite3.SQLITE_OK if view is None else sqlite3.SQLITE_DENY
 
 
 def check_whole(path: Path, tool: str, remedy: str) -> None:
@@ -231,9 +230,8 @@ def check_whole(path: Path, tool: str, remedy: str) -> None:
     writes. SQLite itself notices a missing end only when it happens to read there."""
     with path.open("rb") as file:
         head = file.read(HEADER_BYTES)
-    size, whole = path.stat().st_size, stated_bytes(head)
-    if len(head) < HEADER_BYTES or size < whole:
-        needed = max(whole, HEADER_BYTES)
+    size, needed = path.stat().st_size, max(stated_bytes(head), HEADER_BYTES)
+    if size < needed:
         reason = f"the database is truncated: only {size:,} of {needed:,} bytes exist"
         raise ReportError(path, tool, reason, remedy)
     for ending in ("-wal", "-journal"):

@@ -44,20 +44,20 @@ class Table:
     """The declared columns in the header of one file."""
 
     def __init__(self, columns: Iterable[Column], header: Sequence[str]) -> None:
-        places = {name.strip(): place for place, name in reversed(list(enumerate(header)))}
+        indices = {name.strip(): index for index, name in reversed(list(enumerate(header)))}
         self._readers: list[tuple[str, int, Callable[[Any], Any]]] = []
         self._absent: dict[str, None] = {}
         for column in columns:
             field = column.field or column.name
-            known = [places[name] for name in (column.name, *column.also) if name in places]
-            if known:
-                self._readers.append((field, known[0], column.read))
+            matches = [indices[name] for name in (column.name, *column.also) if name in indices]
+            if matches:
+                self._readers.append((field, matches[0], column.read))
             else:
                 self._absent[field] = None
 
     def read(self, row: Sequence[Any]) -> dict[str, Any]:
         """Return field -> value; None for missing columns, and for cells that cannot be read."""
-        values: dict[str, Any] = {field: read(row[place]) for field, place, read in self._readers}
+        values: dict[str, Any] = {field: read(row[index]) for field, index, read in self._readers}
         return values | self._absent if self._absent else values
 
 
@@ -117,12 +117,12 @@ def read_object(columns: Iterable[Column], record: Mapping[str, Any]) -> dict[st
     inside it; the first name that leads to a readable value counts."""
     values: dict[str, Any] = {}
     for column in columns:
-        found = None
+        value_read = None
         for name in (column.name, *column.also):
             value: Any = record
             for key in name.split("."):
                 value = value.get(key) if isinstance(value, dict) else None
-            if (found := column.read(value)) is not None:
+            if (value_read := column.read(value)) is not None:
                 break
-        values[column.field or column.name] = found
+        values[column.field or column.name] = value_read
     return values

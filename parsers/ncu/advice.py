@@ -24,8 +24,8 @@ IRuleResult.rule_message in ncu_report). ncu 2022.3 itself leaves some of them a
 def plain(text: str) -> str:
     """Return a rule's text in one line, its links as ncu prints them."""
     text = " ".join(text.split())
-    for link, shown in _LINKS if "@" in text else ():
-        text = link.sub(shown, text)
+    for link, replacement in _LINKS if "@" in text else ():
+        text = link.sub(replacement, text)
     return text[:TEXT_MAX]
 
 

@@ -165,12 +165,12 @@ class ReportBuilder:
         facts = self._find_facts(names)
         kernels = list(map(self._kernel, count(), facts))
         devices: dict[int, Device] = {}
-        for kernel, known in zip(kernels, facts, strict=True):
-            at = kernel.device_index or 0
-            if at not in devices:
-                device = device_of(at, known, driver_version)
+        for kernel, launch_facts in zip(kernels, facts, strict=True):
+            index = kernel.device_index or 0
+            if index not in devices:
+                device = device_of(index, launch_facts, driver_version)
                 if device.name or device.compute_capability:
-                    devices[at] = device
+                    devices[index] = device
         add_steps(kernels)
         diagnostics = log_diagnostics(log)
         rounded = [metric for metric, unit in units.items() if unit.scale != 1]
@@ -185,7 +185,7 @@ class ReportBuilder:
             tool="ncu",
             path=self.path,
             form=form,
-            devices=tuple(devices[at] for at in sorted(devices)),
+            devices=tuple(devices[index] for index in sorted(devices)),
             kernels=kernels,
             counters=() if self.is_summary else counters,
             summaries=tuple(
@@ -206,11 +206,11 @@ class ReportBuilder:
         for value in self._values if self._is_printed else ():
             evidence.add(str(value))
         self._style = evidence.decide()
-        for at, value in enumerate(self._values):
+        for index, value in enumerate(self._values):
             number, state = self._read_number(value)
             self._numbers.append(number)
             if state:
-                self._states[at] = state
+                self._states[index] = state
 
     def _read_number(self, value: Value) -> tuple[int | float | None, str | None]:
         """Return the number of a value, or None and the state of the gap where one was expected."""
@@ -230,9 +230,9 @@ class ReportBuilder:
             return None, "not_available"
         return None, None if value.strip("0123456789.,+-") else "unreadable"
 
-    def _scale(self, metric: int, at: int) -> int | float | None:
+    def _scale(self, metric: int, index: int) -> int | float | None:
         """Return the number of a metric's value in base units."""
-        scale, value, number = self._scales[metric], self._values[at], self._numbers[at]
+        scale, value, number = self._scales[metric], self._values[index], self._numbers[index]
         if scale == 1 or number is None:
             return number
         if isinstance(value, float):
@@ -258,19 +258,21 @@ class ReportBuilder:
     def _find_facts(self, names: Sequence[Metric]) -> list[Facts]:
         """Return for each launch its metrics that are facts or count FLOPs; of one that is in
         several sections the first value."""
-        wanted = {at: name for at, (name, unit, _) in enumerate(names) if is_fact(name, unit)}
+        names_of_facts = {
+            index: name for index, (name, unit, _) in enumerate(names) if is_fact(name, unit)
+        }
         facts = [launch.identity.copy() for launch in self.launches]
         for launch, metric, value in zip(*self._cells, strict=True):
-            if metric in wanted and wanted[metric] not in facts[launch]:
+            if metric in names_of_facts and names_of_facts[metric] not in facts[launch]:
                 number: Value = self._scale(metric, value)
                 if number is None and value not in self._states:
                     number = self._values[value]
-                facts[launch][wanted[metric]] = number
+                facts[launch][names_of_facts[metric]] = number
         return facts
 
     def _kernel(self, number: int, facts: Facts) -> Kernel:
         launch = self.launches[number]
-        place = place_of(launch.push_pop, launch.start_end)
+        location = place_of(launch.push_pop, launch.start_end)
         is_counted = any(
             counts_flops(name) and isinstance(value, int | float) for name, value in facts.items()
         )
@@ -278,8 +280,8 @@ class ReportBuilder:
             number,
             launch.name,
             launch.short_name,
-            *place,
-            layer_source=None if place.layer is None else "range",
+            *location,
+            layer_source=None if location.layer is None else "range",
             source="counted" if is_counted else None,
             **kernel_fields(facts),  # type: ignore[arg-type]
         )
@@ -321,8 +323,8 @@ class ReportBuilder:
             yield Gap("counter", "not_collected", reason)
         cells = Tally(metrics)
         by_section: Tally[tuple[str, str | None]] = Tally()
-        for at, (name, _, section) in enumerate(self._metrics):
-            by_section[name, section] += cells[at]  # "Kbyte" in one launch, "Mbyte" in another
+        for index, (name, _, section) in enumerate(self._metrics):
+            by_section[name, section] += cells[index]  # "Kbyte" in one launch, "Mbyte" in another
         lacking = [name for (name, _), number in by_section.items() if number == holders - 1]
         if lacking and holders >= LAUNCHES_MIN:
             reason = (
@@ -349,8 +351,8 @@ class ReportBuilder:
         names = {name for name, *_ in self._metrics}
         gridless = dict.fromkeys(
             launch.name
-            for launch, known in zip(self.launches, facts, strict=True)
-            if 0 in map(known.get, ("grid_x", "launch__grid_dim_x"))
+            for launch, launch_facts in zip(self.launches, facts, strict=True)
+            if 0 in map(launch_facts.get, ("grid_x", "launch__grid_dim_x"))
         )
         for name in gridless:
             reason = "ncu gives the grid (0, 0, 0): this launch failed"

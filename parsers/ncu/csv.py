@@ -78,8 +78,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no table of ncu."""
     log, builder = Log(), ReportBuilder(path)
-    with readable(path, "ncu"), open_text(path) as file:
-        lines = Lines(file, log)
+    with readable(path, "ncu"), open_text(path) as read:
+        lines = Lines(read, log)
         first = skip_to_header(lines, log)
         if first is None:
             raise ReportError(path, "ncu", *why_no_csv(log))
@@ -119,8 +119,8 @@ def _find_starts(path: Path) -> list[int]:
     """Return the lines at which outputs of ncu after the first begin: with its first message, else
     with the header."""
     log, starts, connected, is_below = Log(), list[int](), 0, False
-    with open_text(path) as file:
-        for number, line in enumerate(Lines(file, log), 1):
+    with open_text(path) as read:
+        for number, line in enumerate(Lines(read, log), 1):
             if HEADER.search(line):
                 starts += [connected or number + log.cut_rows] if is_below else []
                 connected, is_below = 0, True
@@ -135,7 +135,7 @@ class Columns(dict[str, int]):
     def __init__(self, cells: list[str]) -> None:
         kinds = {cell: kind for cell in cells for kind in _KINDS_OF_RANGES if kind in cell}
         self.header = [kinds.get(cell, cell) for cell in cells]
-        super().__init__({name: at for at, name in reversed(list(enumerate(self.header)))})
+        super().__init__({name: index for index, name in reversed(list(enumerate(self.header)))})
         self.ids: set[int] = set()
         """IDs of the launches so far."""
         self.unknown = others(self.header, _KNOWN)
@@ -144,21 +144,21 @@ class Columns(dict[str, int]):
         point."""
         self.form = "long"
         needed: Collection[str] = (*_NEEDED, *_METRIC)
-        whole: Collection[str] = (*_NEEDED, *_VARYING)
+        needed_in_rows: Collection[str] = (*_NEEDED, *_VARYING)
         if _SUMMARY.issubset(self):
-            self.form, needed, whole = "summary", (), self
+            self.form, needed, needed_in_rows = "summary", (), self
         elif self.keys().isdisjoint(("Metric Name", "Metric Value")):
-            self.form, needed, whole = "wide", _NEEDED, self
+            self.form, needed, needed_in_rows = "wide", _NEEDED, self
             metrics = [
                 name for name in self.unknown if " " not in name and ("_" in name or "." in name)
             ]
             self.unknown = others(self.unknown, metrics)
-            self.metrics = [at for at, name in enumerate(self.header) if name in metrics]
+            self.metrics = [index for index, name in enumerate(self.header) if name in metrics]
         self.missing = ", ".join(name for name in needed if name not in self)
         """Columns, in words, without which no row can be read; "" when there are all."""
         if self.form == "wide" and not self.missing and not self.metrics:
             self.missing = "with metrics"
-        self.last = max((self[name] for name in whole), default=-1)
+        self.last = max((self[name] for name in needed_in_rows), default=-1)
         """The last column that a whole row has."""
 
     def __missing__(self, name: str) -> int:
@@ -290,14 +290,14 @@ class _LongPage:
             self._take_row(row)
             while not rows.pending and (rests := rows.lines.run(self._start)):
                 if not self._take_known(rests):
-                    for rest in rests:
-                        if whole := rows.feed(f"{self._start}{rest}\n"):
-                            self._take_row(whole)
+                    for ending in rests:
+                        if row_text := rows.feed(f"{self._start}{ending}\n"):
+                            self._take_row(row_text)
 
     def _take_known(self, rests: list[str]) -> bool:
         """Take in rows of the launch, without ``_start``; False if one is not of a metric seen
         before, or does not end with a value in quotes."""
-        pieces = [rest.rpartition('","') for rest in rests]
+        pieces = [ending.rpartition('","') for ending in rests]
         metrics = [self._known.get(before, -1) for before, _, _ in pieces]
         ends = [end.partition('"') for _, _, end in pieces]
         if -1 in metrics or not _ROW_ENDS.issuperset([quote + after for _, quote, after in ends]):
@@ -351,10 +351,10 @@ def _read_wide(builder: ReportBuilder, rows: Rows) -> None:
         if not metrics:
             rows.log.has_no_units = is_launch
             units = [""] * len(cells) if is_launch else cells
-            for at in columns.metrics:
-                metrics.append(builder.number_metric(columns.header[at], units[at], None))
+            for index in columns.metrics:
+                metrics.append(builder.number_metric(columns.header[index], units[index], None))
         elif not is_launch:
             rows.log.cut_rows += 1
         if is_launch:
             launch = builder.add_launch(columns.launch(cells))
-            builder.add_values(launch, metrics, [cells[at] for at in columns.metrics])
+            builder.add_values(launch, metrics, [cells[index] for index in columns.metrics])

@@ -110,7 +110,7 @@ def read_identity(cells: Mapping[str, str]) -> Facts:
         if name == "capability":
             facts[name] = text
         elif len(sizes) == 3 and all(map(is_whole, sizes)):
-            facts |= {f"{name}_{axis}": int(sizes[at]) for at, axis in enumerate("xyz")}
+            facts |= {f"{name}_{axis}": int(sizes[index]) for index, axis in enumerate("xyz")}
         elif is_whole(text):
             facts[name] = int(text)
     return facts
@@ -193,27 +193,31 @@ def range_names(cell: str) -> tuple[str, ...]:
 def read_place(names: tuple[str, ...]) -> Place:
     """Return layer and step of the innermost perfctl ranges among ``names`` (outermost first). In
     the optimizer phase there is no layer, only the direction."""
-    place, phase = Place(), None
+    location, phase = Place(), None
     for name in names:
-        found = read_range_name(name)
-        if found.layer is not None:
-            place = place._replace(layer=found.layer, direction=found.direction)
-        if found.step is not None:
-            place = place._replace(step=found.step)
-        phase = found.phase or phase
-    if place.layer is None and phase == "optimizer":
-        place = place._replace(direction=phase)
-    return place
+        label = read_range_name(name)
+        if label.layer is not None:
+            location = location._replace(layer=label.layer, direction=label.direction)
+        if label.step is not None:
+            location = location._replace(step=label.step)
+        phase = label.phase or phase
+    if location.layer is None and phase == "optimizer":
+        location = location._replace(direction=phase)
+    return location
 
 
 @lru_cache(maxsize=4096)
 def place_of(push_pop: tuple[str, ...], start_end: tuple[str, ...]) -> Place:
     """Return layer, direction and step of a launch within these ranges. Start/end ranges do not
     nest, so they count only if no push/pop range names a layer, and all of them name the same."""
-    place = read_place(push_pop)
+    location = read_place(push_pop)
     unnested = {read_place((name,))[:2] for name in start_end}
     layers = [layer for layer in unnested if layer[0] is not None]
-    return Place(*layers[0], place.step) if place.layer is None and len(layers) == 1 else place
+    return (
+        Place(*layers[0], location.step)
+        if location.layer is None and len(layers) == 1
+        else location
+    )
 
 
 def add_steps(kernels: list[Kernel]) -> None:

@@ -107,7 +107,7 @@ def _add_block(header: _Message, shape: Outline) -> int:
     if 0 < (seconds := session.numbers.get(2, 0)) < _CREATED_MAX:
         shape.created_at = datetime.fromtimestamp(seconds, UTC).isoformat()
     for provider in map(_read_fields, session.texts[8]):
-        name, version = (provider.text(at).decode("utf-8", "replace") for at in (1, 2))
+        name, version = (provider.text(field).decode("utf-8", "replace") for field in (1, 2))
         shape.versions[name] = version
         if name.startswith("Nsight Compute") and shape.tool_version is None:
             shape.tool_version = version.split(" ", 1)[0]
@@ -122,30 +122,30 @@ def _add_block(header: _Message, shape: Outline) -> int:
 def _read_fields(message: bytes) -> _Message:
     """Return the fields of a message. Raises ValueError where it is none."""
     fields = _Message({}, defaultdict(list))
-    at = 0
-    while at < len(message):
-        tag, at = _read_varint(message, at)
+    offset = 0
+    while offset < len(message):
+        tag, offset = _read_varint(message, offset)
         field, kind = tag >> 3, tag & 7
         if kind == 0:
-            fields.numbers[field], at = _read_varint(message, at)
+            fields.numbers[field], offset = _read_varint(message, offset)
         elif kind == 2:
-            length, at = _read_varint(message, at)
-            fields.texts[field].append(message[at : at + length])
-            at += length
+            length, offset = _read_varint(message, offset)
+            fields.texts[field].append(message[offset : offset + length])
+            offset += length
         else:
-            at += {1: 8, 5: 4}.get(kind, len(message))  # there is no other wire type
-    if at > len(message):
+            offset += {1: 8, 5: 4}.get(kind, len(message))  # there is no other wire type
+    if offset > len(message):
         raise ValueError("field is longer than its message")
     return fields
 
 
-def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
     """Return the number at this position, and the position behind it."""
     value = 0
-    for count, byte in enumerate(message[at : at + 10]):
+    for count, byte in enumerate(message[offset : offset + 10]):
         value |= (byte & 127) << 7 * count
         if byte < 128:
-            return value, at + count + 1
+            return value, offset + count + 1
     raise ValueError("number is truncated or too long")
 
 

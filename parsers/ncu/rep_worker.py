@@ -36,13 +36,13 @@ _SCOPES = {1: "local", 2: "global"}
 """SpeedupType of the package."""
 
 
-def main(arguments: list[str], out: TextIO) -> int:
+def main(arguments: list[str], output: TextIO) -> int:
     """Write the results of the report to ``out``; 0 also when there are none."""
     for action in _actions(arguments[0]):
         record = _record(action, with_source="source" in arguments[1:])
         line = json.dumps(record, ensure_ascii=False) + "\n"
         # the package makes lone surrogates of bytes that are no UTF-8
-        out.write(line.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
+        output.write(line.encode("utf-8", "surrogateescape").decode("utf-8", "replace"))
     return 0
 
 
@@ -60,14 +60,18 @@ def _actions(path: str) -> Iterator[Any]:
 
 def _record(action: Any, *, with_source: bool) -> dict[str, object]:
     # the package itself gives names with lone surrogates in damaged files, and refuses them
-    found = {
+    metrics_by_name = {
         name: action.metric_by_name(name) if name.isascii() else None
         for name in action.metric_names()
     }
-    by_address = {name: _read_instances(found[name]) for name in _OF_ADDRESS if name in found}
+    by_address = {
+        name: _read_instances(metrics_by_name[name])
+        for name in _OF_ADDRESS
+        if name in metrics_by_name
+    }
     addresses = sorted(set().union(*by_address.values()))
     sections = _read_sections(action)
-    metrics, series = _read_metrics(found, sections, by_address.get(_EXECUTED, {}))
+    metrics, series = _read_metrics(metrics_by_name, sections, by_address.get(_EXECUTED, {}))
     state = action.nvtx_state()
     return {
         "name": action.name(action.NameBase_DEMANGLED),
@@ -82,7 +86,9 @@ def _record(action: Any, *, with_source: bool) -> dict[str, object]:
         "rules": list(_read_rules(action)),
         "series": series,
         "addresses": len(addresses),
-        "source": list(_read_source(action, found, by_address, addresses)) if with_source else [],
+        "source": list(_read_source(action, metrics_by_name, by_address, addresses))
+        if with_source
+        else [],
     }
 
 
@@ -103,8 +109,8 @@ def _read_sections(action: Any) -> dict[str, str]:
 
 def _read_rules(action: Any) -> Iterator[tuple[str, str | None, str, Value, str | None]]:
     """Yield results of rules. None with a package that does not know rules."""
-    known = hasattr(action, "rule_results_as_dicts")
-    for result in action.rule_results_as_dicts() if known else ():
+    has_rules = hasattr(action, "rule_results_as_dicts")
+    for result in action.rule_results_as_dicts() if has_rules else ():
         message, speedup = (result.get(key) or {} for key in ("rule_message", "speedup_estimation"))
         kind, scope = _KINDS.get(message.get("type", 0)), _SCOPES.get(speedup.get("type", 0))
         share = _plain(speedup.get("speedup"))
@@ -112,27 +118,30 @@ def _read_rules(action: Any) -> Iterator[tuple[str, str | None, str, Value, str 
 
 
 def _read_metrics(
-    found: Mapping[str, Any], sections: Mapping[str, str], of_code: Collection[Any]
+    metrics_by_name: Mapping[str, Any], sections: Mapping[str, str], addresses: Collection[Any]
 ) -> tuple[list[Metric], list[str]]:
     """Return the metrics, behind them their values by opcode, slice or pass as metrics of their
-    own, and the names of metrics of which there are more (curves, series of samples). ``of_code``:
-    addresses of instructions."""
+    own, and the names of metrics of which there are more (curves, series of samples).
+    ``addresses``: of instructions."""
     metrics: list[Metric] = []
     few: list[Metric] = []
     series = []
-    for name, metric in found.items():
+    for name, metric in metrics_by_name.items():
         section, unit = sections.get(name), metric.unit() if metric is not None else ""
         value = metric.value() if metric is not None and metric.has_value() else None
         metrics.append((name, unit, _plain(value), section))
         values = _read_instances(metric)
         first = next(iter(values), None)
         is_named = isinstance(first, str)
-        if first is None or first in of_code or (len(values) == 1 and not is_named):
+        if first is None or first in addresses or (len(values) == 1 and not is_named):
             continue
         if len(values) > (OPCODES if is_named else FEW) or (not is_named and first >= _ADDRESS):
             series.append(name)
         else:
-            few += ((f"{name}[{at}]", unit, _plain(values[at]), section) for at in values)
+            few += (
+                (f"{name}[{instance}]", unit, _plain(values[instance]), section)
+                for instance in values
+            )
     return metrics + few, series
 
 
@@ -141,12 +150,12 @@ def _read_instances(metric: Any) -> dict[Any, Any]:
     if metric is None or not metric.num_instances() or not metric.has_correlation_ids():
         return {}
     ids = metric.correlation_ids()
-    return {ids.value(at): metric.value(at) for at in range(metric.num_instances())}
+    return {ids.value(index): metric.value(index) for index in range(metric.num_instances())}
 
 
 def _read_source(
     action: Any,
-    found: Mapping[str, Any],
+    metrics_by_name: Mapping[str, Any],
     by_address: dict[str, dict[Any, Any]],
     addresses: list[int],
 ) -> Iterator[tuple[object, ...]]:
@@ -157,19 +166,21 @@ def _read_source(
     counts = [by_address.get(name) for name in _OF_ADDRESS]
     reasons = {
         name.removeprefix(_STALLED): _read_instances(metric)
-        for name, metric in found.items()
+        for name, metric in metrics_by_name.items()
         if name.startswith(_STALLED) and not name.endswith(("_not_issued", "_selected"))
     }
-    for at in addresses:
-        source = action.source_info(at)
-        opcode = _PREDICATE.match(action.sass_by_pc(at))
-        stalled = {reason: samples[at] for reason, samples in reasons.items() if samples.get(at)}
+    for address in addresses:
+        source = action.source_info(address)
+        opcode = _PREDICATE.match(action.sass_by_pc(address))
+        stalled = {
+            reason: samples[address] for reason, samples in reasons.items() if samples.get(address)
+        }
         yield (
-            at - addresses[0],
+            address - addresses[0],
             opcode and opcode[1],
             (source and source.file_name()) or None,
             (source and source.line()) or None,
-            *(_plain(values.get(at, 0)) if values else None for values in counts),
+            *(_plain(values.get(address, 0)) if values else None for values in counts),
             max(stalled, key=lambda reason: stalled[reason]) if stalled else None,
         )
 

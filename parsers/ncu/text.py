@@ -52,8 +52,8 @@ _COLUMNS, _ADVICE_COLUMNS = 3, 2
 
 def spans_of(line: str) -> Spans:
     """Columns (from, to) of a ruler; empty for any other line."""
-    found = re.finditer("-+", line) if _RULER.fullmatch(line) else ()
-    return tuple(match.span() for match in found)
+    rulers = re.finditer("-+", line) if _RULER.fullmatch(line) else ()
+    return tuple(match.span() for match in rulers)
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -69,8 +69,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it holds no launch and no summary of ncu."""
     log, builder = Log(), ReportBuilder(path)
-    with readable(path, "ncu"), open_text(path) as file:
-        reader = _Reader(builder, Lines(file, log), log)
+    with readable(path, "ncu"), open_text(path) as read:
+        reader = _Reader(builder, Lines(read, log), log)
         reader.read()
     if reader.starts:
         raise several(path, "ncu", reader.starts)
@@ -168,8 +168,8 @@ class _Reader:
         texts = [text.strip()]
         while _RULE_MORE.match(self._line):
             texts.append(self._take_line().strip())
-        words = split_speedup(" ".join(texts))
-        self._builder.add_rule(Advice(self._launch, self._section or "", kind, *words))
+        advice = split_speedup(" ".join(texts))
+        self._builder.add_rule(Advice(self._launch, self._section or "", kind, *advice))
 
     def _read_ranges(self, *, is_nested: bool) -> None:
         """Read the NVTX ranges around the launch: push/pop ranges if they nest, else start/end."""
@@ -177,10 +177,10 @@ class _Reader:
         while _OF_STACK.match(self._line) and not _SECTION.match(self._line):
             if match := _RANGE.fullmatch(self._take_line()):
                 names.append(match[1])
-        launches, found = self._builder.launches, tuple(names)
+        launches, ranges = self._builder.launches, tuple(names)
         launch = launches[self._launch]
         launches[self._launch] = (
-            launch._replace(push_pop=found) if is_nested else launch._replace(start_end=found)
+            launch._replace(push_pop=ranges) if is_nested else launch._replace(start_end=ranges)
         )
 
     def _read_table(self, spans: Spans, ruler: str, *, ends_blank: bool) -> None:

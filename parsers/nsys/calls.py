@@ -4,10 +4,11 @@ mpi_event_sum, ...)."""
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,6 @@ from perfctl.parsers.nsys.ranges import MARK, PROCESS_BITS, RangeTable, blanked
 from perfctl.parsers.nsys.tables import OSRT, RUNTIME, STRINGS, SYNC, Strings, opened
 from perfctl.records.bulk import Columns
 from perfctl.records.report import WAITS, ApiCall, OpCall
-
-if TYPE_CHECKING:
-    from perfctl.parsers.attribution import Flags, Integers
 
 NO_NAME = "(no name)"
 OSRT_CALL = 27
@@ -43,80 +41,36 @@ SYNCS = {
     4: "context synchronize",
 }
 """CUpti_ActivitySynchronizationType; exports since 3.0.0 have ENUM_CUPTI_SYNC_TYPE."""
-NAMES_TOGETHER_MAX = 1 << 16
-"""Numbers of names that lie so near to each other are places in an array; others are sorted."""
 _OF_NCCL = re.compile(r"nccl[A-Z]")
 _VERSION = re.compile(r"_v.{4}$", re.DOTALL)
 """Of a CUDA function ("cudaLaunchKernel_v7000"): nsys stats cuts it off."""
 
 
-class Sum(NamedTuple):
-    """Calls of one function."""
-
-    calls: int = 0
-    total: int = 0
-    shortest: int = NEVER
-    """NEVER if no call has an end."""
-    longest: int = -NEVER
-
-    def plus(self, other: Sum) -> Sum:
-        """Return both together."""
-        shortest, longest = min(self.shortest, other.shortest), max(self.longest, other.longest)
-        return Sum(self.calls + other.calls, self.total + other.total, shortest, longest)
-
-    def as_call(self, domain: str, name: str) -> ApiCall:
-        """Return the record."""
-        extremes = (None, None) if self.shortest == NEVER else (self.shortest, self.longest)
-        return ApiCall(domain, name, self.calls, self.total, *extremes)
-
-
-class Sums(dict[int, Sum]):
-    """Calls by number of their name; NULL is the number of those without one."""
-
-    def add(self, name: Integers, length: Integers, known: Flags) -> None:
-        """Add some calls: numbers of their names, how long each took, and where that is known."""
-        if not len(name):
-            return
-        first, last = int(name.min()), int(name.max())
-        if last - first < NAMES_TOGETHER_MAX:
-            numbers, group = np.arange(first, last + 1), name - first
-        else:
-            numbers, group = np.unique(name, return_inverse=True)
-        calls, total = np.bincount(group), np.zeros(len(numbers), np.int64)
-        shortest, longest = np.full(len(numbers), NEVER), np.full(len(numbers), -NEVER)
-        group, length = group[known], length[known]
-        np.add.at(total, group, length)
-        np.minimum.at(shortest, group, length)
-        np.maximum.at(longest, group, length)
-        columns = (column.tolist() for column in (numbers, calls, total, shortest, longest))
-        for number, count, *times in zip(*columns, strict=True):
-            if count:
-                self[number] = self.get(number, Sum()).plus(Sum(count, *times))
-
-
-def api_calls(database: Database, cuda: Sums, ranges: RangeTable) -> list[ApiCall]:
+def api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
     """Return the calls of all domains; in each, what took longest first, as ``nsys stats`` prints
     them."""
     strings = Strings(database, NO_NAME)
-    strings[NULL] = NO_NAME
-    name_of = strings.__getitem__
-    names = {number: _VERSION.sub("", strings[number] or NO_NAME) for number in cuda}
-    found = [some.as_call("cuda", names[number]) for number, some in cuda.items()]
-    found.sort(key=_rank)
+
+    def name_function(number: object) -> str:
+        return _VERSION.sub("", strings[number] or NO_NAME)
+
+    is_traced = database.has(RUNTIME, "correlationId", "globalTid")
+    traced = {RUNTIME: "nameId"} if is_traced else {}
+    calls = _sum_table(database, "cuda", traced, name_function)
     is_call = f"eventClass = {OSRT_CALL}" if database.has(OSRT, "eventClass") else "TRUE"
-    found += _sum_table(database, "osrt", {OSRT: "nameId"}, name_of, is_call)
-    found += _of_ranges(ranges)
+    calls += _sum_table(database, "osrt", {OSRT: "nameId"}, strings.__getitem__, is_call)
+    calls += _sum_ranges(ranges)
     for table, domain in OF_LIBRARIES.items():
-        found += _sum_table(database, domain, {table: "nameId"}, name_of)
+        calls += _sum_table(database, domain, {table: "nameId"}, strings.__getitem__)
     named = {table: "nameId" if database.has(table, "nameId") else "textId" for table in OF_MPI}
-    found += _sum_table(database, "mpi", named, name_of)
+    calls += _sum_table(database, "mpi", named, strings.__getitem__)
     rows = database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
     labels: dict[object, str] = {**SYNCS} | {number: str(label).lower() for number, label in rows}
 
     def name_kind(number: object) -> str:
         return labels.get(number, f"type {number}")
 
-    return [*found, *_sum_table(database, "sync", {SYNC: "syncType"}, name_kind)]
+    return [*calls, *_sum_table(database, "sync", {SYNC: "syncType"}, name_kind)]
 
 
 def _sum_table(
@@ -129,10 +83,11 @@ def _sum_table(
     """Sum the calls in these tables by name, longest first. ``tables``: table -> its column of
     numbers of names."""
     rows = " UNION ALL ".join(
-        f"SELECT {integer(name)} AS name, {integer('end')} - {integer('start')} AS length "
+        f"SELECT {integer(database.column(table, name))} AS name, "
+        f"{integer(database.column(table, 'end'))} - {integer('start')} AS length "
         f"FROM {table} WHERE {where}"
         for table, name in tables.items()
-        if database.has(table, name, "start", "end")
+        if database.has(table, "start")
     )
     if not rows:
         return []
@@ -141,8 +96,8 @@ def _sum_table(
         f"FROM ({rows}) GROUP BY name"
     )
     sums = database.connection.execute(query)
-    found = [ApiCall(domain, name_of(name) or NO_NAME, *some) for name, *some in sums]
-    return sorted(found, key=_rank)
+    calls = [ApiCall(domain, name_of(name) or NO_NAME, *figures) for name, *figures in sums]
+    return sorted(calls, key=_rank)
 
 
 def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall] | tuple[()]:
@@ -156,10 +111,10 @@ def waits(path: Path, database: Database, ranges: RangeTable) -> Columns[OpCall]
     ):
         return ()
     query = f"SELECT id, value FROM {STRINGS} WHERE value GLOB 'cu*Synchronize*'"
-    found = {
+    functions = {
         number: _VERSION.sub("", str(text)) for number, text in database.connection.execute(query)
     }
-    names = {number: name for number, name in found.items() if name in WAITS}
+    names = {number: name for number, name in functions.items() if name in WAITS}
     return Columns(OpCall, partial(_read_waits, path, names, ranges)) if names else ()
 
 
@@ -167,23 +122,21 @@ def _read_waits(
     path: Path, names: dict[int, str], ranges: RangeTable
 ) -> Iterator[Sequence[Sequence[Any]]]:
     numbers = ranges.step_numbers()
+    is_wait = f"nameId IN ({', '.join(map(str, names))})"
+    columns = ("nameId", "start", "end", "globalTid")
     with opened(path) as database:
-        pieces = read_pieces(database, RUNTIME, "nameId", "start", "end", "globalTid")
-        for name, start, end, thread in pieces:
-            rows = np.flatnonzero((start != NULL) & (end >= start) & np.isin(name, list(names)))
-            if not len(rows):
-                continue
-            begins, threads = start[rows], thread[rows]
-            moments = Spans(threads & PROCESS_BITS, threads, begins, begins)
+        for piece in read_pieces(database, RUNTIME, *columns, where=is_wait):
+            name, start, end, thread = piece[:, (piece[1] != NULL) & (piece[2] >= piece[1])]
+            moments = Spans(thread & PROCESS_BITS, thread, start, start)
             steps = numbers[ranges.attribution.of_calls(moments).step]
-            nothing = [None] * len(rows)
+            nothing = [None] * len(name)
             yield (
-                [names[number] for number in name[rows].tolist()],
-                begins.tolist(),
-                (end[rows] - begins).tolist(),
+                [names[number] for number in name.tolist()],
+                start.tolist(),
+                (end - start).tolist(),
                 *(nothing,) * 5,
                 blanked(steps, steps == NOBODY),
-                blanked(threads & ~PROCESS_BITS, threads == NULL),
+                blanked(thread & ~PROCESS_BITS, thread == NULL),
                 nothing,
             )
 
@@ -192,7 +145,7 @@ def _rank(call: ApiCall) -> tuple[int, str]:
     return -(call.total_ns or 0), call.name
 
 
-def _of_ranges(ranges: RangeTable) -> list[ApiCall]:
+def _sum_ranges(ranges: RangeTable) -> list[ApiCall]:
     """Sum ranges by domain, name and style, and once more those of libraries that annotate their
     own calls. A range that never ended lasts until the last NVTX event, as ``nsys stats`` has
     it."""
@@ -206,24 +159,29 @@ def _of_ranges(ranges: RangeTable) -> list[ApiCall]:
     columns = (ranges.name[chosen], ranges.kind[chosen], ranges.domain[chosen], spans.process)
     group = np.zeros(len(chosen), np.int64)
     for column in columns if columns[2].any() else columns[:2]:
-        values, number = np.unique(column, return_inverse=True)
-        _, group = np.unique(group * len(values) + number, return_inverse=True)
-    by_group = Sums()
-    by_group.add(group, length, np.ones(len(group), bool))
-    _, rows = np.unique(group, return_index=True)
+        values, index = np.unique(column, return_inverse=True)
+        numbers = group * len(values) + index
+        _, rows, group = np.unique(numbers, return_index=True, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    starts = np.searchsorted(group[order], np.arange(len(rows)))
+    figures = [np.diff(np.append(starts, len(order)))]
+    figures += [ufunc.reduceat(length[order], starts) for ufunc in (np.add, np.minimum, np.maximum)]
     keys = zip(*(column[rows].tolist() for column in columns), strict=True)
-    sums: dict[tuple[str | None, str, int], Sum] = {}
-    for (name, kind, domain, process), found in zip(keys, by_group.values(), strict=True):
-        of = ranges.domains.get((process, domain), "") if domain else None
-        place = of, ranges.names[name], kind
-        sums[place] = sums.get(place, Sum()).plus(found)
-    calls, libraries = [], []
-    for (of, name, _), found in sums.items():
-        calls.append(found.as_call("nvtx", f"{of}:{name}" if of else name))
-        library = NVTX_LIBRARIES.get((of or "").lower())
-        if of == "" and _OF_NCCL.match(name):  # NCCL's own domain may have no name
-            library = "nccl"
-        if library:
-            libraries.append(found.as_call(library, name))
-    libraries.sort(key=lambda call: (call.domain, *_rank(call)))
-    return [*sorted(calls, key=_rank), *libraries]
+    sums: defaultdict[tuple[str | None, str, int], list[Sequence[int]]] = defaultdict(list)
+    for (name, kind, number, process), *group_figures in zip(
+        keys, *(column.tolist() for column in figures), strict=True
+    ):
+        library = ranges.domains.get((process, number), "") if number else None
+        sums[library, ranges.names[name], kind].append(group_figures)
+    calls, of_libraries = [], []
+    for (library, name, _), groups in sums.items():
+        counts, totals, shortest, longest = zip(*groups, strict=True)
+        total = sum(counts), sum(totals), min(shortest), max(longest)
+        calls.append(ApiCall("nvtx", f"{library}:{name}" if library else name, *total))
+        domain = NVTX_LIBRARIES.get((library or "").lower())
+        if library == "" and _OF_NCCL.match(name):  # NCCL's own domain may have no name
+            domain = "nccl"
+        if domain:
+            of_libraries.append(ApiCall(domain, name, *total))
+    of_libraries.sort(key=lambda call: (call.domain, *_rank(call)))
+    return [*sorted(calls, key=_rank), *of_libraries]

@@ -7,6 +7,7 @@ by SQL. ``parse`` itself finds the range and layer of each.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,8 +34,9 @@ from perfctl.parsers.nsys.tables import (
     opened,
 )
 from perfctl.parsers.operators import Operators
+from perfctl.records.bulk import Columns
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Copy, Report, Sample, Summary
+from perfctl.records.report import Copy, Range, Report, Sample, Summary
 
 if TYPE_CHECKING:
     from perfctl.parsers.nsys.kernels import Indices
@@ -89,9 +91,11 @@ def read_export(path: Path) -> Report:
         kernels = work.launched[KERNEL]
         copies = {table: work.launched[table].around.layer for table in (MEMCPY, MEMSET)}
         operators = _read_operators(ranges, kernels)
-        api_calls = calls.api_calls(database, work.api, ranges)
+        api_calls = calls.api_calls(database, ranges)
         copied = sum(map(len, copies.values()))
         threads = work.threads | nsys_kernels.find_different(ranges.spans.thread)
+        gpu_times = work.gpu.times(is_known=database.filled(RUNTIME))
+        has_metrics = database.filled(GPU_METRICS) and database.filled(METRIC_NAMES)
         return Report(
             tool=TOOL,
             path=path,
@@ -103,9 +107,9 @@ def read_export(path: Path) -> Report:
             environment={**machine.environment(database), **operators.environment},
             kernels=nsys_kernels.read_kernels(path, database, kernels, ranges),
             copies=_read_copies(path, copies, ranges),
-            ranges=ranges.records(work.gpu.times(is_known=database.filled(RUNTIME))),
-            samples=_read_samples(path) if _has_metrics(database) else (),
-            summaries=tuple(_summarize(database)),
+            ranges=Columns(Range, partial(ranges.read_columns, gpu_times)),
+            samples=_read_samples(path) if has_metrics else (),
+            summaries=tuple(_summarize(database, has_metrics=has_metrics)),
             api_calls=api_calls,
             threads=machine.threads(database, threads),
             ops=operators.ops,
@@ -125,36 +129,30 @@ def read_export(path: Path) -> Report:
         )
 
 
-def _has_metrics(database: Database) -> bool:
-    return database.filled(GPU_METRICS) and database.filled(METRIC_NAMES)
-
-
 def _read_samples(path: Path) -> Iterator[Sample]:
     with opened(path) as database:
-        for at, busy, hertz, gpu in database.connection.execute(SAMPLES):
-            yield Sample(at, busy, None, None, None, None, hertz, gpu)
+        for moment, busy, hertz, gpu in database.connection.execute(SAMPLES):
+            yield Sample(moment, busy, None, None, None, None, hertz, gpu)
 
 
-def _summarize(database: Database) -> Iterator[Summary]:
+def _summarize(database: Database, *, has_metrics: bool) -> Iterator[Summary]:
     """Yield means of the GPU's metrics, and counts of events that have no rows of their own."""
     query = database.connection.execute
-    rows = query(MEANS).fetchall() if _has_metrics(database) else []
+    rows = query(MEANS).fetchall() if has_metrics else []
     several = len({gpu for gpu, *_ in rows}) > 1
     for gpu, metric, mean, highest in rows:
         name, _, unit = metric.rstrip("]").partition(" [")
-        place = f"GPU {gpu}" if several else "GPU"
+        device = f"GPU {gpu}" if several else "GPU"
         unit = "%" if unit.endswith("%") else unit or None
-        yield Summary(f"{place} metric: {name}, mean", mean, unit)
-        yield Summary(f"{place} metric: {name}, highest", highest, unit)
+        yield Summary(f"{device} metric: {name}, mean", mean, unit)
+        yield Summary(f"{device} metric: {name}, highest", highest, unit)
     for table, name in COUNTED.items():
         if database.filled(table):
-            count = database.count(table)
             if database.has(table, "numberOfPageFaults"):
                 (faults,) = query(f"SELECT sum(numberOfPageFaults) FROM {table}").fetchone()
                 yield Summary(name, faults, None)
-                yield Summary(f"{name}, groups", count, None)
-            else:
-                yield Summary(name, count, None)
+                name += ", groups"
+            yield Summary(name, database.count(table), None)
     if database.filled(GRAPH):
         launches, time = query(f"SELECT count(*), sum(end - start) FROM {GRAPH}").fetchone()
         yield Summary("CUDA graphs: launches recorded as one unit", launches, None)
@@ -167,17 +165,16 @@ def _read_operators(ranges: RangeTable, kernels: Launched) -> Operators:
         launchers = innermost[innermost != NOBODY].tolist() if len(innermost) else None
         return ranges.operators.collect(launchers)
     has_layers = any(label.layer for label in ranges.labels)
-    gap = None if has_layers else nsys_operators.without_sizes(ranges.names)
-    return Operators(gaps=() if gap is None else (gap,))
+    return Operators(gaps=() if has_layers else nsys_operators.find_missing_sizes(ranges.names))
 
 
 def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) -> Iterator[Copy]:
     """Yield copies, then memsets. ``layers``: for each row of a table, the range of its layer."""
     names = ranges.label_of("layer")
     with opened(path) as database:
-        words: dict[object, str] = {"memset": "memset", **COPY_KINDS}
+        kind_names: dict[object, str] = {"memset": "memset", **COPY_KINDS}
         for number, label in database.rows("ENUM_CUDA_MEMCPY_OPER", "id", "label"):  # since 3.0.0
-            words[number] = COPY_LABELS.get(str(label), str(label))
+            kind_names[number] = COPY_LABELS.get(str(label), str(label))
         # numbered in this order before 3.0.0, too
         labels = database.rows("ENUM_CUDA_MEM_KIND", "id", "label") or enumerate(MEMORY_KINDS)
         kinds = {number: MEMORY_KINDS.get(str(label).lower()) for number, label in labels}
@@ -185,27 +182,46 @@ def _read_copies(path: Path, layers: Mapping[str, Indices], ranges: RangeTable) 
             if table not in database.tables:
                 continue
             target = "dstKind" if table == MEMCPY else "memKind"
-            wanted = ("start", "end", "bytes", "srcKind", target, "srcDeviceId", "dstDeviceId")
-            start, end, *others = (
+            names_of_columns = (
+                "start",
+                "end",
+                "bytes",
+                "srcKind",
+                target,
+                "srcDeviceId",
+                "dstDeviceId",
+            )
+            start, end, *more_columns = (
                 integer(name) if database.has(table, name) else "NULL"
-                for name in (*wanted, "deviceId", "streamId")
+                for name in (*names_of_columns, "deviceId", "streamId")
             )
             kind = "copyKind" if database.has(table, "copyKind") else "'memset'"
-            columns = ", ".join([kind, start, f"{end} - {start}", *others])
+            columns = ", ".join([kind, start, f"{end} - {start}", *more_columns])
             rows = database.connection.execute(f"SELECT {columns} FROM {table} NOT INDEXED")
             for row, layer in zip(rows, names[layers[table]].tolist(), strict=True):
-                code, begin, length, size, of, to, source, destination, device, stream = row
+                (
+                    code,
+                    begin,
+                    length,
+                    size,
+                    source_kind,
+                    target_kind,
+                    source,
+                    destination,
+                    device,
+                    stream,
+                ) = row
                 is_peer = None not in (source, destination) and source != destination
                 other_end = destination if device == source else source
                 yield Copy(
-                    words.get(code, str(code)),
+                    kind_names.get(code, str(code)),
                     size,
                     begin,
                     length,
                     layer,
                     device,
                     stream,
-                    kinds.get(of),
-                    kinds.get(to),
+                    kinds.get(source_kind),
+                    kinds.get(target_kind),
                     other_end if is_peer else None,
                 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from perfctl.parsers.attribution import NOBODY
+from perfctl.parsers.attribution import NEVER, NOBODY
 from perfctl.parsers.common.doubts import newer, not_understood, others, words
 from perfctl.parsers.common.sqlite import Database, check
 from perfctl.parsers.nsys import calls, tables
@@ -106,7 +106,7 @@ def find_gaps(database: Database, ranges: RangeTable, kernels: Launched) -> Iter
             "no NVTX range was recorded: the program has no annotations, or NVTX was not traced"
         )
         yield Gap("range", "not_collected", f"{reason} (nsys profile --trace=nvtx,...)")
-    if unended := ranges.unended():
+    if unended := int((ranges.spans.end == NEVER).sum()):
         reason = f"{unended} of {len(ranges.kind)} ranges never ended in the capture"
         yield Gap("range:duration", "not_available", reason)
     if count:
@@ -129,14 +129,16 @@ def find_lost_work(
     that the report does not have."""
     count = len(kernels.around.innermost) - kernels.unlaunched
     launches = sum(
-        one.calls or 0 for one in calls if one.domain == "cuda" and _LAUNCH.match(one.name)
+        call.calls or 0 for call in calls if call.domain == "cuda" and _LAUNCH.match(call.name)
     )
     if count and launches > count and not has_graphs:
         which = f"{launches - count:,} of {launches:,} launch calls"
         reason = f"{which} have no kernel in the report: it ended after the capture, or was lost"
         yield Gap("kernel", "not_available", reason)
         return
-    moved = sum(one.calls or 0 for one in calls if one.domain == "cuda" and _COPY.match(one.name))
+    moved = sum(
+        call.calls or 0 for call in calls if call.domain == "cuda" and _COPY.match(call.name)
+    )
     if launches == count and 0 < copies < moved and not has_graphs:
         reason = (
             f"{moved - copies:,} of {moved:,} calls that copy or set memory have no matching "
@@ -250,8 +252,8 @@ def find_unknown(database: Database) -> tuple[Diagnostic, ...]:
     ]
     columns = [
         f"{table}.{column}"
-        for table, known in COLUMNS.items()
-        for column in others(sorted(database.tables.get(table, ())), known)
+        for table, names in COLUMNS.items()
+        for column in others(sorted(database.tables.get(table, ())), names)
         if database.holds(table, column)
     ]
     version, schema = versions(database)

@@ -11,7 +11,7 @@ capture, and from there to the innermost range around that node's creation on it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,8 +20,7 @@ import numpy as np
 
 from perfctl.parsers.attribution import NOBODY, Calls, Ids, Spans
 from perfctl.parsers.common.sqlite import Database, integer
-from perfctl.parsers.nsys.calls import Sums
-from perfctl.parsers.nsys.columns import NULL, check_known, join_pieces, read_pieces, read_whole
+from perfctl.parsers.nsys.columns import NULL, check_known, read_columns, read_pieces
 from perfctl.parsers.nsys.ranges import PROCESS_BITS, GpuTime, RangeTable, blanked, objects
 from perfctl.parsers.nsys.tables import (
     GRAPH,
@@ -74,8 +73,6 @@ COLUMNS = {
 """Field of Kernel -> its column."""
 OFTEN_ZERO = {"graph_id", "graph_node_id", "cluster_x", "cluster_y", "cluster_z"}
 """Fields for which nsys writes 0 where it means "no graph" and "no cluster"."""
-MOST_NAMES = 1 << 24
-"""More strings than an export has."""
 CREATION = "creation of its nodes"
 """``GraphLaunch.capture`` where the report has the creation of a graph's nodes."""
 _PROCESS = "(globalPid >> 24) & 0xFFFFFF"
@@ -92,10 +89,6 @@ class Around(NamedTuple):
     layer: Indices
     step: Indices
 
-    def at(self, rows: Integers) -> Around:
-        """Return the entries of these rows; NOBODY stays NOBODY."""
-        return Around(*(np.append(values, np.int32(NOBODY))[rows] for values in self))
-
 
 class Launched(NamedTuple):
     """Launches of one table of GPU work."""
@@ -103,9 +96,6 @@ class Launched(NamedTuple):
     around: Around
     unlaunched: int
     """Rows that no launch call in the report belongs to."""
-    names: Mapping[int, tuple[str, str | None]] | None
-    """Of kernels: number in the table -> name and short name, as all real exports have them; None
-    if a name has no number, or more than one short name."""
     captured: Flags | None
     """Rows whose layer is that in which the node of their graph was captured; None if there
     are none."""
@@ -117,8 +107,6 @@ class Attributed(NamedTuple):
 
     launched: dict[str, Launched]
     """Table -> its rows, in their order."""
-    api: Sums
-    """The calls themselves, by number of their name."""
     gpu: GpuTime
     """What all of it took, by range."""
     threads: set[int]
@@ -135,8 +123,6 @@ class _Work(NamedTuple):
     """Negative if start or end is not known."""
     node: Integers
     """Of a CUDA graph; empty if the report has no creation of one."""
-    names: Mapping[int, tuple[str, str | None]] | None
-    """As in ``Launched``."""
 
 
 class _LaunchCalls(NamedTuple):
@@ -148,8 +134,6 @@ class _LaunchCalls(NamedTuple):
     """The process that made all calls of the report, if it is a single one."""
     spans: Spans | None
     """Of the calls; None if no one needs them."""
-    api: Sums
-    """All calls, by number of their name."""
     threads: set[int]
     """Threads that made them."""
 
@@ -175,102 +159,89 @@ def attribute(database: Database, ranges: RangeTable) -> Attributed:
         for table in (KERNEL, MEMCPY, MEMSET, GRAPH)
     }
     gpu = GpuTime(ranges)
-    wanted = Ids(np.concatenate([some.correlation for some in work.values()]))
-    calls = _read_calls(database, wanted, ranges, gpu.keeps_calls)
-    launched = {table: _find_launches(some, calls, gpu, created) for table, some in work.items()}
+    correlations = Ids(np.concatenate([rows.correlation for rows in work.values()]))
+    calls = _read_calls(database, correlations, ranges, gpu.keeps_calls)
+    launched = {table: _find_launches(rows, calls, gpu, created) for table, rows in work.items()}
     if created is not None:
         kernels = launched[KERNEL]
         graphs = _find_graphs(work[KERNEL], kernels.around, ranges, created)
         launched[KERNEL] = kernels._replace(graphs=tuple(graphs))
-    return Attributed(launched, calls.api, gpu, calls.threads)
+    return Attributed(launched, gpu, calls.threads)
 
 
 def _read_work(database: Database, table: str, *, has_nodes: bool) -> _Work:
-    wanted = ("globalPid", "correlationId", "start", "end", *NAMES)
-    nodes = ["graphNodeId"] * has_nodes  # read only if needed: it is one of the last columns
-    process, correlation, start, end, name, short_name, *found = read_whole(
-        database, table, *wanted, *nodes
+    names = ["globalPid", "correlationId", "start", "end"]
+    # read only if needed: it is one of the last columns
+    process, correlation, start, end, *nodes = read_columns(
+        database, table, *names, *["graphNodeId"] * has_nodes
     )
-    names = _read_names(database, name, short_name) if database.has(table, *NAMES) else None
     if len(process) and process.min() == process.max():  # without memory for each
         process = np.broadcast_to(process[0], len(process))
     correlation = np.where(correlation == NULL, NOBODY, correlation)
     length = np.where((start != NULL) & (end != NULL), end - start, NOBODY)
     # some versions write 0 for "no node"
-    node = np.where(found[0] == 0, NULL, found[0]) if found else np.empty(0, np.int64)
-    return _Work(process, correlation, start, length, node, names)
-
-
-def _read_names(
-    database: Database, name: Integers, short_name: Integers
-) -> dict[int, tuple[str, str | None]] | None:
-    if not len(name) or name.min() < 0 or name.max() >= MOST_NAMES:
-        return None
-    short_of = np.full(int(name.max()) + 1, NULL)
-    short_of[name] = short_name
-    if (short_of[name] != short_name).any():
-        return None
-    numbers, strings = np.flatnonzero(np.bincount(name)), Strings(database)
-    strings[NULL] = None
-    pairs = zip(numbers.tolist(), short_of[numbers].tolist(), strict=True)
-    return {number: (strings[number] or NO_NAME, strings[short]) for number, short in pairs}
+    node = np.where(nodes[0] == 0, NULL, nodes[0]) if nodes else np.empty(0, np.int64)
+    return _Work(process, correlation, start, length, node)
 
 
 def _read_calls(
     database: Database,
-    wanted: Ids,
+    correlations: Ids,
     ranges: RangeTable,
     keeps_spans: bool,
 ) -> _LaunchCalls:
-    """Read all calls of the CUDA API, and keep those that launched ``wanted`` work; none if they
-    were not traced."""
-    api, threads, callers = Sums(), set[int](), set[int]()
+    """Read all calls of the CUDA API, and keep those that launched the work with these ids; none if
+    they were not traced."""
+    threads, callers = set[int](), set[int]()
     number, index = np.empty(0, np.int64), np.empty(0, np.int32)
-    kept: list[list[Any]] = [[number, number, index, index, index, *[number] * (3 * keeps_spans)]]
-    names = ("correlationId", "globalTid", "start", "end", "nameId")
+    pieces: list[list[Any]] = [[number, number, index, index, index, *[number] * (3 * keeps_spans)]]
+    names = ("correlationId", "globalTid", "start", "end")
     is_traced = database.has(RUNTIME, *names[:3])
-    pieces = read_pieces(database, RUNTIME, *names) if is_traced else ()
-    for correlation, thread, start, end, name in pieces:
-        length = np.where(end == NULL, 0, end - start)
-        api.add(name, length, end != NULL)
+    for correlation, thread, start, end in (
+        read_pieces(database, RUNTIME, *names) if is_traced else ()
+    ):
         threads |= find_different(thread)
         stated = (correlation != NULL) & (thread != NULL)
         check_known(RUNTIME, start[stated])
         callers |= find_different((thread & PROCESS_BITS)[stated])
-        rows = np.flatnonzero(stated & (wanted.first_equal(correlation) != NOBODY))
+        rows = np.flatnonzero(stated & (correlations.first_equal(correlation) != NOBODY))
         caller, begins = thread[rows], start[rows]
-        calls = Spans(caller & PROCESS_BITS, caller, begins, begins + length[rows])
-        found = ranges.attribution.of_calls(calls)
-        indices = (column.astype(np.int32) for column in (found.innermost, found.layer, found.step))
-        spans = (caller, begins, calls.end) if keeps_spans else ()
-        kept.append([calls.process, correlation[rows], *indices, *spans])
-    process, ids, innermost, layer, step, *spans_of = join_pieces(kept)
+        ends = np.where(end[rows] == NULL, begins, end[rows])
+        calls = Spans(caller & PROCESS_BITS, caller, begins, ends)
+        ranges_around = ranges.attribution.of_calls(calls)
+        indices = (
+            column.astype(np.int32)
+            for column in (ranges_around.innermost, ranges_around.layer, ranges_around.step)
+        )
+        spans = (caller, begins, ends) if keeps_spans else ()
+        pieces.append([calls.process, correlation[rows], *indices, *spans])
+    process, ids, innermost, layer, step, *spans_of = map(np.concatenate, zip(*pieces, strict=True))
     return _LaunchCalls(
         Calls(process, ids),
         Around(innermost, layer, step),
         callers.pop() if len(callers) == 1 else None,
         Spans(process, *spans_of) if keeps_spans else None,
-        api,
         threads,
     )
 
 
 def _find_launches(
-    work: _Work, known: _LaunchCalls, gpu: GpuTime, created: _Created | None
+    work: _Work, calls: _LaunchCalls, gpu: GpuTime, created: _Created | None
 ) -> Launched:
     process = work.process
-    if known.only_process is not None:  # then it can only be that one
-        process = np.where(process == NULL, known.only_process, process)
-    call = known.calls.find(process, work.correlation)
-    around, captured = known.around.at(call), np.zeros(len(call), bool)
-    gpu.add(around.innermost, call, known.spans, work.start, work.length)
+    if calls.only_process is not None:  # then it can only be that one
+        process = np.where(process == NULL, calls.only_process, process)
+    call = calls.calls.find(process, work.correlation)
+    around = Around(*(np.append(values, np.int32(NOBODY))[call] for values in calls.around))
+    captured = np.zeros(len(call), bool)
+    gpu.add(around.innermost, call, calls.spans, work.start, work.length)
     if created is not None:
         layer = np.append(created.layers, NOBODY)[created.nodes.find(process, work.node)]
         captured = layer != NOBODY
         of_layer = np.where(captured, layer, around.layer).astype(np.int32)
         around = around._replace(layer=of_layer)
     unlaunched = int((call == NOBODY).sum())
-    return Launched(around, unlaunched, work.names, captured if captured.any() else None)
+    return Launched(around, unlaunched, captured if captured.any() else None)
 
 
 def find_different(values: Integers) -> set[int]:
@@ -285,11 +256,10 @@ def _find_created(database: Database, ranges: RangeTable) -> _Created | None:
     names = ("start", "globalTid", "graphNodeId", "originalGraphNodeId")
     if not database.has(NODES, *names[:3]) or not database.filled(NODES):
         return None
-    columns = read_whole(database, NODES, *names)
-    stated = np.logical_and.reduce([column != NULL for column in columns[:3]])
+    events = read_columns(database, NODES, *names)
+    events = events[:, (events[:3] != NULL).all(axis=0)]
     # of several events of a node, the first is its creation
-    order = np.flatnonzero(stated)[np.argsort(columns[0][stated], kind="stable")]
-    begins, threads, ids, copied = (column[order] for column in columns)
+    begins, threads, ids, copied = events[:, np.argsort(events[0], kind="stable")]
     copied = np.where(copied == NULL, 0, copied)
     processes = threads & PROCESS_BITS
     nodes = Calls(processes, ids)
@@ -325,18 +295,18 @@ def _find_graphs(
     steps = ranges.step_numbers()[around.step[rows]]
     times = np.zeros(len(first), np.int64)
     np.add.at(times, group, length)
-    for at in np.argsort(first, kind="stable").tolist():
-        row = first[at]
-        mine, some = int(kernels[at]), int(matched[at])
+    for index in np.argsort(first, kind="stable").tolist():
+        row = first[index]
+        count, captured = int(kernels[index]), int(matched[index])
         yield GraphLaunch(
             int(correlation[row]),
             None if steps[row] == NOBODY else int(steps[row]),
-            mine,
-            None if untimed[at] else int(times[at]),
-            CREATION if some else None,
-            some,
-            "node" if some else None,
-            some / mine if some else None,
+            count,
+            None if untimed[index] else int(times[index]),
+            CREATION if captured else None,
+            captured,
+            "node" if captured else None,
+            captured / count if captured else None,
         )
 
 
@@ -348,43 +318,56 @@ def read_kernels(
     if not count:
         return ()
     records = Columns(Kernel, partial(_read_chunks, path, launched, ranges))
-    first, last = database.ends(KERNEL)
+    # two queries: for min and max in one SQLite would scan every row
+    (first,), (last,) = database.connection.execute(
+        f"SELECT min(rowid) FROM {KERNEL} UNION ALL SELECT max(rowid) FROM {KERNEL}"
+    )
+    names = _read_names(database)
     # where rows were deleted, a row's position does not follow from its id
-    if last - first + 1 != count or launched.names is None:
+    if last - first + 1 != count or names is None:
         return records
     layers = {}
     used = np.flatnonzero(np.bincount(launched.around.layer + 1)[1:])
+    sources = ["range"] if launched.captured is None else ["range", "capture"]
     for index in np.unique(ranges.name[used]).tolist():
         label = ranges.labels[index]
-        layers[index] = (label.layer, label.direction, "range")
-        if launched.captured is not None:
-            captured = (label.layer, label.direction, "capture")
-            layers[index + len(ranges.labels)] = captured
+        for number, source in enumerate(sources):
+            layers[index + number * len(ranges.labels)] = (label.layer, label.direction, source)
     return SqlKernels(
         path,
         KERNEL,
         first,
-        _find_fields(database, is_checked=False),
+        _find_fields(database),
         NAMES[0],
-        launched.names,
+        names,
         partial(_find_stretches, first, launched, ranges),
         layers,
         records,
     )
 
 
-def _find_fields(database: Database, *, is_checked: bool) -> dict[str, str]:
-    """Return field of Kernel -> its SQL, of those that this version's table has. ``is_checked``:
-    values that are no integers are NULL; a store looks for them itself."""
+def _read_names(database: Database) -> dict[int, tuple[str, str | None]] | None:
+    """Return number in the table -> name and short name, as all real exports have them; None if a
+    name has no number, or more than one short name."""
+    if not database.has(KERNEL, *NAMES):
+        return None
+    name, short_name = NAMES
+    query = f"SELECT DISTINCT {name}, {integer(short_name)} FROM {KERNEL}"
+    pairs, strings = database.connection.execute(query).fetchall(), Strings(database)
+    numbers = dict(pairs)
+    if len(numbers) < len(pairs) or any(type(key) is not int or key < 0 for key in numbers):
+        return None
+    return {number: (strings[number] or NO_NAME, strings[short]) for number, short in pairs}
 
-    def sql_of(column: str) -> str:
-        return integer(column) if is_checked else column
 
-    fields = {}
-    for field, column in COLUMNS.items():
-        if database.has(KERNEL, column):
-            sql = sql_of(column)
-            fields[field] = f"nullif({sql}, 0)" if field in OFTEN_ZERO else sql
+def _find_fields(database: Database, sql_of: Callable[[str], str] = str) -> dict[str, str]:
+    """Return field of Kernel -> its SQL, of those that this version's table has. ``sql_of``: of a
+    column; a store itself looks for values that are no integers."""
+    fields = {
+        field: f"nullif({sql_of(column)}, 0)" if field in OFTEN_ZERO else sql_of(column)
+        for field, column in COLUMNS.items()
+        if database.has(KERNEL, column)
+    }
     if database.has(KERNEL, "start", "end"):
         fields["duration_ns"] = f"{sql_of('end')} - {sql_of('start')}"
     if database.has(KERNEL, "globalPid"):
@@ -419,10 +402,10 @@ def _read_chunks(
     sources = objects(["range" if layer is not None else None for layer in layers])
     with opened(path) as database:
         long_names, short_names = Strings(database, NO_NAME), Strings(database)
-        known = _find_fields(database, is_checked=True)
+        known_fields = _find_fields(database, integer)
         names = [integer(name) if database.has(KERNEL, name) else "NULL" for name in NAMES]
         first_field = Kernel._fields.index("device_index")
-        fields = [known.get(field, "NULL") for field in Kernel._fields[first_field:]]
+        fields = [known_fields.get(field, "NULL") for field in Kernel._fields[first_field:]]
         query = f"SELECT {', '.join([*names, *fields])} FROM {KERNEL} NOT INDEXED"
         cursor, first = database.connection.execute(query), 0
         while rows := cursor.fetchmany(CHUNK):

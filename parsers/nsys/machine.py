@@ -53,19 +53,19 @@ def _read_host(database: Database) -> dict[str, str | None]:
     return facts
 
 
-def threads(database: Database, seen: set[int]) -> tuple[Thread, ...]:
+def threads(database: Database, numbers: set[int]) -> tuple[Thread, ...]:
     """Names of these threads (globalTid); the file holds those of all other programs, too."""
     if not database.has("ThreadNames", "nameId", "globalTid"):
         return ()
     strings = Strings(database)
-    found = {
+    names = {
         number: strings[name]
         for name, number in database.rows("ThreadNames", "nameId", "globalTid")
-        if isinstance(number, int) and number in seen
+        if isinstance(number, int) and number in numbers
     }
     return tuple(
         Thread(number >> 24 & 0xFFFFFF, number & 0xFFFFFF, name)
-        for number, name in sorted(found.items())
+        for number, name in sorted(names.items())
         if name
     )
 
@@ -107,20 +107,20 @@ def devices(database: Database) -> tuple[tuple[Device, ...], tuple[Gap, ...]]:
     driver = _read_host(database).get("driver")
     rows = database.rows("TARGET_INFO_CUDA_DEVICE", "pid", "gpuId", "cudaId")  # since 2025.1
     rows.sort(key=lambda row: row[0] if isinstance(row[0], int) else 0)
-    found: dict[int, Device] = {}
+    devices: dict[int, Device] = {}
     for device in (*_read_gpus(database, rows), *_read_old_gpus(database)):
-        first = asdict(found.get(device.index, device))
-        known = {name: value for name, value in first.items() if value is not None}
-        found[device.index] = replace(device, **{**known, "driver_version": driver})
+        first = asdict(devices.get(device.index, device))
+        stated = {name: value for name, value in first.items() if value is not None}
+        devices[device.index] = replace(device, **{**stated, "driver_version": driver})
 
     busy = set()
-    if len(found) > 1 and database.has(KERNEL, "deviceId"):
+    if len(devices) > 1 and database.has(KERNEL, "deviceId"):
         query = f"SELECT DISTINCT deviceId FROM {KERNEL}"
         busy = {index for (index,) in database.connection.execute(query)}
-    ordered = sorted(found.values(), key=lambda device: (device.index not in busy, device.index))
-    gaps = [] if found else [Gap("device", "not_collected", "the report names no GPU")]
+    ordered = sorted(devices.values(), key=lambda device: (device.index not in busy, device.index))
+    gaps = [] if devices else [Gap("device", "not_collected", "the report names no GPU")]
     pairs = {(gpu, ordinal) for _, gpu, ordinal in rows}
-    if found and not len(dict(pairs)) == len({ordinal for _, ordinal in pairs}) == len(pairs):
+    if devices and not len(dict(pairs)) == len({ordinal for _, ordinal in pairs}) == len(pairs):
         reason = (
             "the processes of this report number the GPUs in different orders; perfctl uses the "
             "numbers of the first process"
@@ -139,8 +139,8 @@ def _read_gpus(database: Database, cuda_devices: Sequence[Sequence[object]]) -> 
                 if isinstance(index, int):
                     yield Device(_text(name), "gpu", index)
         return
-    wanted = ("id", "cuDevice", "name", "smCount", "computeMajor", "computeMinor")
-    rows = database.rows(table, *wanted, "totalMemory", "memoryBandwidth", "clockRate")
+    columns = ("id", "cuDevice", "name", "smCount", "computeMajor", "computeMinor")
+    rows = database.rows(table, *columns, "totalMemory", "memoryBandwidth", "clockRate")
     by_gpu = {gpu: ordinal for _, gpu, ordinal in reversed(cuda_devices)}
     if not by_gpu:  # before 2025.1
         by_gpu = {row[0]: row[1] for row in rows if row[1] is not None}
@@ -156,7 +156,7 @@ def _read_old_gpus(database: Database) -> Iterator[Device]:
     """TARGET_INFO_CUDA_GPU (2020.x): kHz, kB/s, and bytes or MiB. 2020.3 gives memory in MiB, and
     with it a bandwidth of 0 or of 0xF0000000, which is none; its successor gives bytes and a
     bandwidth that agrees with the data sheet."""
-    wanted = (
+    columns = (
         "deviceId",
         "name",
         "numMultiprocessors",
@@ -165,7 +165,7 @@ def _read_old_gpus(database: Database) -> Iterator[Device]:
     )
     rates = ("globalMemorySize", "globalMemoryBandwidth", "coreClockRate")
     for index, *facts, memory, speed, clock in database.rows(
-        "TARGET_INFO_CUDA_GPU", *wanted, *rates
+        "TARGET_INFO_CUDA_GPU", *columns, *rates
     ):
         size = _count(memory)
         if size is not None and size < 16 * MIB:

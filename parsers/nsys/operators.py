@@ -81,16 +81,20 @@ def read(
     order of start."""
     kinds = list(map(_read_text, texts))
     ranges = [kinds[code] for code in name]
-    backward = [index for index, one in enumerate(ranges) if _NODE.match(one.operator)]
-    calls = {index: one.call for index, one in enumerate(ranges) if one.operator in _OPERATORS}
-    inputs = {
-        index: one.call.shape(0)
-        for index, one in enumerate(ranges)
-        if one.is_function and one.call is not None
+    backward = [index for index, operator in enumerate(ranges) if _NODE.match(operator.operator)]
+    calls = {
+        index: operator.call
+        for index, operator in enumerate(ranges)
+        if operator.operator in _OPERATORS
     }
-    taken = _find_next_inputs(inputs, process, parents)
-    names = [one.operator for one in ranges]
-    rows = OperatorRows(names, parents, range(len(ranges)), calls, set(backward), taken)
+    inputs = {
+        index: operator.call.shape(0)
+        for index, operator in enumerate(ranges)
+        if operator.is_function and operator.call is not None
+    }
+    next_inputs = _find_next_inputs(inputs, process, parents)
+    names = [operator.operator for operator in ranges]
+    rows = OperatorRows(names, parents, range(len(ranges)), calls, set(backward), next_inputs)
     labels: dict[int, RangeName] = {}
     made_by: dict[tuple[int, int | None], str | None] = {}
     for index, owner in enumerate(rows.owners):
@@ -107,13 +111,13 @@ def read(
             labels[index] = RangeName(row, "backward")
     owners = {}
     for index in rows.shapes:
-        around = index
-        while around >= 0 and around not in labels:
-            around = parents[around]
-        if around < 0:
-            around, direction = index, "backward" if rows.inside[index] else "forward"
+        outer = index
+        while outer >= 0 and outer not in labels:
+            outer = parents[outer]
+        if outer < 0:
+            outer, direction = index, "backward" if rows.inside[index] else "forward"
             labels[index] = RangeName(rows.labels[index], direction)
-        owners[index] = Row(labels[around].layer, labels[around].direction)
+        owners[index] = Row(labels[outer].layer, labels[outer].direction)
     return OperatorRanges(rows, labels, owners)
 
 
@@ -121,9 +125,9 @@ def _read_text(text: str) -> _Operator:
     if text.startswith("{'mod': ") and len(text) <= _LONGEST:
         with suppress(ValueError, SyntaxError, TypeError, KeyError, RecursionError, MemoryError):
             function = ast.literal_eval(text)
-            tensors = [one for one in function["args"] if one["type"] == "tensor"]
-            shapes = tuple(shape_in(list(one["shape"])) or None for one in tensors)
-            call = Call(shapes, tuple(str(one["dtype"]) for one in tensors))
+            tensors = [tensor for tensor in function["args"] if tensor["type"] == "tensor"]
+            shapes = tuple(shape_in(list(tensor["shape"])) or None for tensor in tensors)
+            call = Call(shapes, tuple(str(tensor["dtype"]) for tensor in tensors))
             return _Operator(f"{function['mod']}.{function['op']}", None, call, is_function=True)
     match = _TEXT.match(text)
     if match is None:
@@ -143,18 +147,18 @@ def _find_next_inputs(
 ) -> dict[int, Shape]:
     """Return function -> shape of the first tensor of the function that comes next in its process,
     after it and not inside."""
-    found: dict[int, Shape] = {}
+    following: dict[int, Shape] = {}
     last: dict[int, int] = {}
     for index in sorted(inputs):
-        around = parents[index]
-        while around >= 0 and around not in inputs:
-            around = parents[around]
-        if around >= 0:
+        outer = parents[index]
+        while outer >= 0 and outer not in inputs:
+            outer = parents[outer]
+        if outer >= 0:
             continue
         if (before := last.get(process[index])) is not None:
-            found[before] = inputs[index]
+            following[before] = inputs[index]
         last[process[index]] = index
-    return found
+    return following
 
 
 def has_shapes(text: str) -> bool:
@@ -162,10 +166,8 @@ def has_shapes(text: str) -> bool:
     return any(sign in text for sign in _SHAPES)
 
 
-def without_sizes(texts: Iterable[str]) -> Gap | None:
-    """Return why no operator is known, where operators are among the ranges without their
-    shapes."""
-    if not any(text.partition(",")[0] in READERS for text in texts):
-        return None
+def find_missing_sizes(texts: Iterable[str]) -> tuple[Gap, ...]:
+    """Return a gap if operators are among the ranges without their shapes."""
     reason = "the operators' ranges have no shapes. Use emit_nvtx(record_shapes=True)"
-    return Gap("op_shape", "not_collected", reason)
+    gap = Gap("op_shape", "not_collected", reason)
+    return (gap,) if any(text.partition(",")[0] in READERS for text in texts) else ()

@@ -7,11 +7,9 @@ call lies inside the range on the range's own thread.
 
 from __future__ import annotations
 
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -20,12 +18,10 @@ import numpy as np
 from perfctl.parsers.attribution import NEVER, NOBODY, Attribution, Nest, Spans
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import operators as nsys_operators
-from perfctl.parsers.nsys.columns import NULL, check_known, read_whole
+from perfctl.parsers.nsys.columns import NULL, check_known, read_columns
 from perfctl.parsers.nsys.operators import OperatorRanges
 from perfctl.parsers.nsys.tables import NVTX, STRINGS
-from perfctl.records.bulk import Columns
 from perfctl.records.ranges import RangeName, read_range_name
-from perfctl.records.report import Range
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,6 +33,7 @@ if TYPE_CHECKING:
 
 MARK, PUSH_POP, START_END, DOMAIN_CREATE = 34, 59, 60, 75
 KINDS = {MARK: "mark", PUSH_POP: "push_pop", START_END: "start_end"}
+_IS_RANGE = f"eventType IN ({', '.join(map(str, KINDS))})"
 PROCESS_BITS = ~0xFFFFFF
 """globalTid is (host, process, thread): without the low 24 bits it is the globalPid of kernels."""
 CHUNK = 8192
@@ -72,18 +69,9 @@ class RangeTable:
         steps = [NOBODY if label.step is None else label.step for label in self.labels]
         return np.append(np.array(steps, np.int64)[self.name], NOBODY)
 
-    def unended(self) -> int:
-        """Count the ranges that never ended."""
-        return int((self.spans.end == NEVER).sum())
-
-    def records(self, gpu: Times | None = None) -> Columns[Range]:
-        """One Range a range, numbered from 0 in this order; a parent comes before its children.
-        ``gpu``: GPU time and span of each."""
-        return Columns(
-            Range, partial(self._columns, gpu or ([None] * len(self.kind), [None] * len(self.kind)))
-        )
-
-    def _columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
+    def read_columns(self, gpu: Times) -> Iterator[Sequence[Sequence[Any]]]:
+        """Yield the columns of one Range per range, numbered from 0 in this order; a parent comes
+        before its children. ``gpu``: GPU time and span of each."""
         parent, depth = self.attribution.tree()
         step_range, phase_range = self.attribution.of_ranges()
         layers, directions = self.label_of("layer"), self.label_of("direction")
@@ -97,7 +85,7 @@ class RangeTable:
             yield (
                 range(part.start, part.stop),
                 names[self.name[part]].tolist(),
-                self._domains(spans.process[part], self.domain[part]),
+                self._name_domains(spans.process[part], self.domain[part]),
                 spans.start[part].tolist(),
                 blanked(length[part], never[part]),
                 blanked(thread & ~PROCESS_BITS, thread == NOBODY),
@@ -108,7 +96,7 @@ class RangeTable:
                 *(column[part] for column in gpu),
             )
 
-    def _domains(self, process: Integers, domain: Integers) -> list[str | None]:
+    def _name_domains(self, process: Integers, domain: Integers) -> list[str | None]:
         if not domain.any():
             return [None] * len(domain)
         pairs = zip(process.tolist(), domain.tolist(), strict=True)
@@ -117,18 +105,15 @@ class RangeTable:
 
 def load(database: Database) -> RangeTable:
     """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
-    wanted = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
-    columns = read_whole(database, NVTX, *wanted)
-    rows = np.flatnonzero(np.isin(columns[2], list(KINDS)))
+    columns = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
+    start, end, kind, *others = read_columns(database, NVTX, *columns, where=_IS_RANGE)
     name, names = _read_texts(database)
-    if len(name) != len(rows):  # its rows are not the same when they are read in another way
-        raise sqlite3.DatabaseError(f"table {NVTX} has {len(rows)} rows and {len(name)} texts")
-    start, end, kind = (column[rows] for column in columns[:3])
     check_known(NVTX, start)
+    check_known(NVTX, kind)
     end = np.where(kind == MARK, start, np.where(end == NULL, NEVER, end))
     order = np.lexsort((np.negative(end), start))
     start, end, kind, name = (column[order] for column in (start, end, kind, name))
-    thread, domain, end_thread = (column[rows[order]] for column in columns[3:])
+    thread, domain, end_thread = (column[order] for column in others)
     is_elsewhere = (end_thread != NULL) & (end_thread != thread)
     process = np.where(thread == NULL, NOBODY, thread & PROCESS_BITS)
     thread = np.where(thread == NULL, NOBODY, thread)
@@ -136,19 +121,19 @@ def load(database: Database) -> RangeTable:
     labels = list(map(read_range_name, names))
     on_stack = (kind == PUSH_POP) & (thread != NOBODY)
 
-    def attribution() -> Attribution:
+    def attribute() -> Attribution:
         marks = (
             np.array([getattr(label, field) is not None for label in labels], bool)[name]
             for field in ("layer", "step", "phase")
         )
         return Attribution(spans, on_stack, *marks)
 
-    found, operators = attribution(), None
+    attribution, operators = attribute(), None
     if not any(label.layer for label in labels) and any(map(nsys_operators.has_shapes, names)):
-        parents, _ = found.tree()
+        parents, _ = attribution.tree()
         operators = nsys_operators.read(names, name.tolist(), process.tolist(), parents.tolist())
-        name = _relabelled(name, names, labels, operators.labels)
-        found = attribution()
+        name = _relabel(name, names, labels, operators.labels)
+        attribution = attribute()
     return RangeTable(
         spans,
         kind,
@@ -156,8 +141,8 @@ def load(database: Database) -> RangeTable:
         name,
         names,
         labels,
-        _domains(database),
-        found,
+        _read_domains(database),
+        attribution,
         (kind == START_END) & ~is_elsewhere,
         operators,
     )
@@ -169,27 +154,25 @@ def _read_texts(database: Database) -> tuple[Integers, list[str]]:
         return np.empty(0, np.int64), []
     codes: defaultdict[bytes, int] = defaultdict()
     codes.default_factory = codes.__len__
-    kinds = ", ".join(map(str, KINDS))
-    query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE eventType IN ({kinds})"
+    query = f"SELECT {_text(database)} FROM {NVTX} NOT INDEXED WHERE {_IS_RANGE} ORDER BY rowid"
     with database.undecoded() as connection:  # each text is decoded once, below
         texts = chain.from_iterable(connection.execute(query))
         name = np.fromiter(map(codes.__getitem__, texts), np.int64)
     return name, [text.decode("utf-8", "replace") for text in codes]
 
 
-def _relabelled(
+def _relabel(
     name: Integers, names: list[str], labels: list[RangeName], rows: Mapping[int, RangeName]
 ) -> Integers:
-    """The ranges' names, after one more for each text and row was added to ``names``
+    """Return the ranges' names, after one more for each text and row was added to ``names``
     and ``labels``."""
-    changed, numbers = name.copy(), {}
+    changed, numbers = name.copy(), dict[object, int]()
     for index, label in rows.items():
-        key = (int(name[index]), label)
-        if key not in numbers:
-            numbers[key] = len(names)
-            names.append(names[key[0]])
+        text = int(name[index])
+        changed[index] = number = numbers.setdefault((text, label), len(names))
+        if number == len(names):
+            names.append(names[text])
             labels.append(label)
-        changed[index] = numbers[key]
     return changed
 
 
@@ -200,7 +183,7 @@ def _text(database: Database) -> str:
     return f"CAST(coalesce({database.column(NVTX, 'text')}, {registered}, '') AS TEXT)"
 
 
-def _domains(database: Database) -> dict[tuple[int, int], str]:
+def _read_domains(database: Database) -> dict[tuple[int, int], str]:
     if not database.has(NVTX, "domainId", "globalTid"):
         return {}
     rows = database.connection.execute(
@@ -219,10 +202,10 @@ def objects(values: Sequence[object]) -> Objects:
 
 def blanked(values: npt.NDArray[Any], blank: Flags) -> list[int | None]:
     """The values as Python integers, None where ``blank``."""
-    out: list[int | None] = values.tolist()
+    numbers: list[int | None] = values.tolist()
     for index in np.flatnonzero(blank).tolist():
-        out[index] = None
-    return out
+        numbers[index] = None
+    return numbers
 
 
 class GpuTime:
@@ -264,15 +247,15 @@ class GpuTime:
         if self._nest is not None and calls is not None:
             spans = calls.take(call)
             places = self._nest.places(spans.thread, spans.start)
-            levels = (self._numbers[found] for found in self._nest.around(places, spans.end))
+            levels = (self._numbers[numbers] for numbers in self._nest.around(places, spans.end))
         for level in levels:
-            at = np.where(length < 0, NOBODY, level)
-            self._join(at, length, start, start + length)
+            index = np.where(length < 0, NOBODY, level)
+            self._join(index, length, start, start + length)
 
-    def _join(self, at: Integers, total: Integers, first: Integers, last: Integers) -> None:
-        np.add.at(self._sum, at, total)
-        np.minimum.at(self._first, at, first)
-        np.maximum.at(self._last, at, last)
+    def _join(self, index: Integers, total: Integers, first: Integers, last: Integers) -> None:
+        np.add.at(self._sum, index, total)
+        np.minimum.at(self._first, index, first)
+        np.maximum.at(self._last, index, last)
 
     def times(self, is_known: bool) -> Times:
         """(time of its operations added up, from the first start to the last end) of every range.

@@ -37,6 +37,8 @@ _WRITTEN_BY = re.compile(rb"(20[12]\d\.\d{1,2}\.\d{1,2}(?:\.\d{1,5})?)-[0-9a-z]{
 _REFUSED = re.compile(r"Version number is invalid: (\d{4})@(\d+)@(\d+)")
 _INSTALLED = re.compile(r"version (\d{4}\.\d+\.\d+)")
 _END_BYTES = 2**16
+_READ_LATER = ("kernels", "copies", "samples", "op_calls")
+"""Fields of a report whose records are read from the export while they are iterated."""
 
 
 def sniff(path: Path, head: bytes) -> bool:
@@ -57,10 +59,10 @@ def parse(path: Path) -> Report:
     cannot be read."""
     nsys = shutil.which("nsys")
     if nsys is None:
-        version = _version(path)
+        version = _find_version(path)
         written = f"it was written by nsys {version}" if version else "it is an nsys report"
         reason = f"{written}, and this machine has no nsys to read it"
-        raise ReportError(path, TOOL, reason, _elsewhere(version))
+        raise ReportError(path, TOOL, reason, _name_version_needed(version))
     folder = Path(tempfile.mkdtemp(prefix="perfctl-nsys-"))
     try:
         database = _export(nsys, path.resolve(), folder, path)
@@ -71,15 +73,10 @@ def parse(path: Path) -> Report:
         raise
     keeper = _Keeper(folder)
     kind = "stream" if _is_stream(path) else "report"
-    return replace(
-        report,
-        path=path,
-        form=f"nsys {kind}, exported: {report.form}",
-        kernels=_hold(report.kernels, keeper, path),
-        copies=_hold(report.copies, keeper, path),
-        samples=_hold(report.samples, keeper, path),
-        op_calls=_hold(report.op_calls, keeper, path),
-    )
+    records: dict[str, Any] = {
+        name: _hold(getattr(report, name), keeper, path) for name in _READ_LATER
+    }
+    return replace(report, path=path, form=f"nsys {kind}, exported: {report.form}", **records)
 
 
 class _Keeper:
@@ -90,7 +87,7 @@ class _Keeper:
 
 
 def _hold(records: Iterable[Any], keeper: _Keeper, path: Path) -> Iterable[Any]:
-    """Return records that are read from the export while they are iterated; they keep it there."""
+    """Return the records; they keep the export there."""
     if isinstance(records, SqlKernels):
         return replace(records, records=_hold(records.records, keeper, path))  # type: ignore[arg-type]
     if isinstance(records, Columns):
@@ -130,7 +127,7 @@ def _export(nsys: str, source: Path, folder: Path, path: Path) -> Path:
     return database
 
 
-def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
+def _run(command: list[str], folder: Path, output_file: Path, path: Path) -> None:
     """Run a tool in its own process group, and end what it leaves running. Raises ReportError
     unless it writes ``made``."""
     environment = {**os.environ, "TMPDIR": str(folder), "LC_ALL": "C"}
@@ -158,7 +155,9 @@ def _run(command: list[str], folder: Path, made: Path, path: Path) -> None:
         raise ReportError(
             path, TOOL, reason, "Run the export manually: nsys export --type sqlite FILE"
         )
-    if code != 0 or not made.is_file():  # a failed export may leave a database of 2 tables behind
+    if (
+        code != 0 or not output_file.is_file()
+    ):  # a failed export may leave a database of 2 tables behind
         raise ReportError(
             path, TOOL, *_refusal(command[0], code, output.read_bytes()[-_END_BYTES:], path)
         )
@@ -168,20 +167,17 @@ def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]
     text = output.decode("utf-8", "replace").replace("\r", "\n")
     refused = _REFUSED.search(text)
     if refused or "ProtobufParseException" in text:
-        written = ".".join(refused.groups()) if refused else _version(path)
-        by = f"it was written by nsys {written}" if written else "it was written by a newer nsys"
-        reason = f"{by}, and the installed nsys{_installed(tool)} cannot read newer reports"
-        return reason, _elsewhere(written)
+        written = ".".join(refused.groups()) if refused else _find_version(path)
+        by = f"nsys {written}" if written else "a newer nsys"
+        installed = f"the installed nsys{_ask_version(tool)} cannot read newer reports"
+        return f"it was written by {by}, and {installed}", _name_version_needed(written)
     lines = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
-    reason = (
-        f"nsys could not export it: {lines[-1][:300]}"
-        if lines
-        else f"nsys could not export it (exit code {code})"
-    )
-    return reason, "It may be truncated or damaged. Copy it again from the machine that recorded it"
+    why = f": {lines[-1][:300]}" if lines else f" (exit code {code})"
+    remedy = "It may be truncated or damaged. Copy it again from the machine that recorded it"
+    return f"nsys could not export it{why}", remedy
 
 
-def _installed(tool: str) -> str:
+def _ask_version(tool: str) -> str:
     """ " (2022.4.2)", or "" when it does not say."""
     try:
         done = subprocess.run(
@@ -196,13 +192,14 @@ def _installed(tool: str) -> str:
 def _importer(nsys: str, path: Path) -> str:
     """QdstrmImporter, from the PATH or from the installation that ``nsys`` belongs to."""
     folders = (*Path(nsys).parents[:4], *Path(nsys).resolve().parents[:4])
-    beside = (
-        one for folder in folders for one in sorted(folder.glob("host-linux-*/QdstrmImporter"))
+    candidates = (
+        path
+        for folder in folders
+        for path in sorted(folder.glob("host-linux-*/QdstrmImporter"))
+        if path.is_file()
     )
-    found = shutil.which("QdstrmImporter") or next(
-        (str(one) for one in beside if one.is_file()), None
-    )
-    if not found:
+    importer = shutil.which("QdstrmImporter") or next(map(str, candidates), None)
+    if not importer:
         reason = (
             "it is a stream that nsys never converted to a report, and the installed nsys has no "
             "QdstrmImporter"
@@ -212,7 +209,7 @@ def _importer(nsys: str, path: Path) -> str:
             ".nsys-rep it writes"
         )
         raise ReportError(path, TOOL, reason, remedy)
-    return found
+    return importer
 
 
 def _is_stream(path: Path) -> bool:
@@ -220,21 +217,21 @@ def _is_stream(path: Path) -> bool:
         return STREAM_MAGIC in file.read(64) or path.suffix.lower() == ".qdstrm"
 
 
-def _version(path: Path) -> str | None:
-    """Version of the nsys that wrote the file: at the start of a stream, near the end of a report;
-    None when absent. A report's beginning holds the process environment, whose versions are those
-    of other things: it is not looked at."""
-    found: list[bytes] = []
+def _find_version(path: Path) -> str | None:
+    """Return the version of the nsys that wrote the file: at the start of a stream, near the end of
+    a report; None when absent. A report's beginning holds the process environment, whose versions
+    are those of other things: it is not looked at."""
+    versions: list[bytes] = []
     with contextlib.suppress(OSError), path.open("rb") as file:
         head = file.read(128)
         if STREAM_MAGIC not in head:
             file.seek(max(0, path.stat().st_size - _END_BYTES))
             head = file.read(_END_BYTES)
-        found = _WRITTEN_BY.findall(head)
-    return found[-1].decode() if found else None
+        versions = _WRITTEN_BY.findall(head)
+    return versions[-1].decode() if versions else None
 
 
-def _elsewhere(version: str | None) -> str:
+def _name_version_needed(version: str | None) -> str:
     needed = f"nsys {version} or newer" if version else "an nsys at least as new as the report"
     return (
         f"Run 'nsys export --type sqlite FILE' where {needed} is installed and pass the .sqlite "

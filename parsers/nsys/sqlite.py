@@ -3,14 +3,11 @@ seen)."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfctl.parsers.common.lines import readable
-from perfctl.parsers.common.sqlite import check_whole, connect
-from perfctl.parsers.nsys.tables import EXPORT_AGAIN, STRINGS, TOOL
+from perfctl.parsers.common.sqlite import list_tables
+from perfctl.parsers.nsys.tables import STRINGS
 from perfctl.records.sqlite_header import is_sqlite
 
 if TYPE_CHECKING:
@@ -32,15 +29,9 @@ def sniff(path: Path, head: bytes) -> bool:
     damaged file."""
     if not is_sqlite(head):
         return False
-    try:
-        with closing(connect(path)) as connection:
-            rows = connection.execute(
-                "SELECT name FROM sqlite_master WHERE type = 'table'"
-            ).fetchall()
-    except (sqlite3.Error, OSError, UnicodeError):
-        # the message about a damaged schema may not be UTF-8
+    names = list_tables(path)
+    if names is None:
         return b"TABLE StringIds" in head or b"TABLE ENUM_NSYS_EVENT_TYPE" in head
-    names = {name for (name,) in rows}
     return STRINGS in names and any(
         name in MARKERS or name.startswith("CUPTI_ACTIVITY_KIND_") for name in names
     )
@@ -52,6 +43,4 @@ def parse(path: Path) -> Report:
     # loads numpy, which is not needed to recognise a report
     from perfctl.parsers.nsys.export import read_export
 
-    with readable(path, TOOL, "Check its permissions"):
-        check_whole(path, TOOL, EXPORT_AGAIN)
     return read_export(path)

@@ -124,8 +124,8 @@ class Section:
 
     def find_names(self) -> set[str]:
         """Return the names of the rows."""
-        places = [at for at, column in enumerate(self.columns) if column.label in NAMES]
-        return {row[at] for row in self.rows for at in places[:1]}
+        indices = [index for index, column in enumerate(self.columns) if column.label in NAMES]
+        return {row[index] for row in self.rows for index in indices[:1]}
 
 
 @dataclass(slots=True)
@@ -215,7 +215,13 @@ def parse(path: Path) -> Report:
         report = next((report for report in reports if report in survey.reports), None)
         if report is None:
             return ()
-        return Columns(record, lambda: _chunk(make(_read_rows(path, report, fields, style))))
+
+        def read_columns() -> Iterator[Sequence[Sequence[Any]]]:
+            records = make(_read_rows(path, report, fields, style))
+            while rows := list(islice(records, CHUNK)):
+                yield list(zip(*rows, strict=True))
+
+        return Columns(record, read_columns)
 
     if API_TRACE in survey.reports and "cuda_api_sum" not in survey.reports:
         operations += read_calls(_read_rows(path, API_TRACE, CALL, style))
@@ -243,8 +249,8 @@ def _survey(path: Path) -> Survey:
     device_at, source = 0, ""
     for event in read_events(path, survey.trouble):
         if isinstance(event, list):
-            for at in figures:
-                survey.evidence.add(event[at])
+            for index in figures:
+                survey.evidence.add(event[index])
             survey.clipped += "".join(event).count("…")
             if section.report not in TRACES:
                 section.rows.append(event)
@@ -255,7 +261,7 @@ def _survey(path: Path) -> Survey:
                 section = Section(event.line, event.report)
                 survey.sections.append(section)
             section.columns, section.form = event.columns, event.form
-            figures = [at for at, column in enumerate(event.columns) if column.is_figure]
+            figures = [index for index, column in enumerate(event.columns) if column.is_figure]
             labels = [column.label for column in event.columns]
             device_at = labels.index("Device") if "Device" in labels else 0
         elif event.kind in ("recording", "report", "title"):
@@ -290,17 +296,17 @@ def _read_sums(survey: Survey) -> tuple[list[Operation], list[Summary]]:
         is_kernel_sum = report == EXECUTION_SUM and KERNEL_SUM not in survey.reports
         for cells in section.rows:
             row = table.read(cells)
+            operation: Operation | None
             if report in ANALYSES:
-                operations.append(read_event(report, row))
-                summaries.extend(read_summaries(report, columns, cells, style))
-                continue
-            if is_kernel_sum and row["mean_ns"] is not None and row["calls"] is not None:
-                row["time_ns"] = round(row["mean_ns"] * row["calls"])
-            if min(row["calls"] or 0, row["time_ns"] or 0) < 0:
-                survey.trouble.rows += 1
-                continue
-            if operation := read_operation(KERNEL_SUM if is_kernel_sum else report, row):
-                operations.append(operation)
+                operation = read_event(report, row)
+            else:
+                if is_kernel_sum and None not in (row["mean_ns"], row["calls"]):
+                    row["time_ns"] = round(row["mean_ns"] * row["calls"])
+                if min(row["calls"] or 0, row["time_ns"] or 0) < 0:
+                    survey.trouble.rows += 1
+                    continue
+                operation = read_operation(KERNEL_SUM if is_kernel_sum else report, row)
+            operations += [operation] if operation else []
             summaries.extend(read_summaries(report, columns, cells, style))
     return merge_operations(operations), summaries
 
@@ -320,35 +326,29 @@ def _read_rows(
                 yield table.read(event)
 
 
-def _chunk(records: Iterator[Any]) -> Iterator[Sequence[Sequence[Any]]]:
-    """Yield the records as columns, CHUNK at a time."""
-    while some := list(islice(records, CHUNK)):
-        yield list(zip(*some, strict=True))
-
-
 def _refuse_several(path: Path, survey: Survey) -> None:
     """Raise ReportError, naming the lines, when the file holds several runs: a report again, or
     another recording."""
     starts: list[int] = []
-    again = ""
+    repeated_report = ""
     recorded = 0  # line at which another recording began
-    seen: dict[str, tuple[int, set[str]]] = {}
+    lines_and_names: dict[str, tuple[int, set[str]]] = {}
     for section in survey.sections:
         if section.report is None:
             recorded = recorded or section.line
             continue
         names = section.find_names()
-        before, others = seen.get(section.report, (section.line, names))
+        earlier_line, earlier_names = lines_and_names.get(section.report, (section.line, names))
         is_alone = section.report not in _LIKE_OTHERS or section.is_announced
-        is_again = before != section.line and (is_alone or bool(names & others))
-        if seen and (is_again or recorded):
-            again = again if starts or recorded else section.report
+        is_again = earlier_line != section.line and (is_alone or bool(names & earlier_names))
+        if lines_and_names and (is_again or recorded):
+            repeated_report = repeated_report if starts or recorded else section.report
             starts.append(recorded or section.line)
-            seen, others = {}, names
-        seen[section.report] = section.line, names | others
+            lines_and_names, earlier_names = {}, names
+        lines_and_names[section.report] = section.line, names | earlier_names
         recorded = 0
-    if again:
-        raise repeated(path, TOOL, f"the report {again}", starts[0], starts)
+    if repeated_report:
+        raise repeated(path, TOOL, f"the report {repeated_report}", starts[0], starts)
     if starts:
         raise several(path, TOOL, starts)
 
@@ -373,10 +373,10 @@ def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
         elif note.kind == "error" and note.report:
             reason = f"nsys stats failed on this report: {note.text[:300]}"
             yield Gap(f"operation:{note.report}", "unreadable", reason, note.report)
-    for quantity, needed, what, report in _SINGLE:
+    for quantity, needed, subject, report in _SINGLE:
         if needed.isdisjoint(survey.reports) and quantity not in missing:
             remedy = f"add 'nsys stats --report {report}', or pass the report itself"
-            reason = f"sums do not show {what}: {remedy}"
+            reason = f"sums do not show {subject}: {remedy}"
             if survey.program == "nsys analyze":
                 reason = "nsys analyze lists only events that break a rule: pass the report itself"
             yield Gap(quantity, "not_available", reason)
@@ -386,8 +386,8 @@ def _find_gaps(survey: Survey, summaries: Sequence[Summary]) -> Iterator[Gap]:
         if report == UNKNOWN:
             reason = "a table does not name its nsys report"
         if report == UNKNOWN or report not in REPORTS:
-            kept = "so perfctl stores its values as summaries"
-            yield Gap("operation", "not_available", f"{reason}, {kept}")
+            consequence = "so perfctl stores its values as summaries"
+            yield Gap("operation", "not_available", f"{reason}, {consequence}")
     if broken := survey.trouble.rows + survey.trouble.log.cut_rows:
         yield Gap("operation", "unreadable", f"{broken} rows of the tables are truncated or broken")
     if holes := survey.trouble.log.holes():
@@ -419,12 +419,12 @@ def _find_unread_figures(survey: Survey, summaries: Sequence[Summary]) -> Iterat
         reason = f"{rounded} values are printed as 0 in a large unit and may not be 0"
         remedy = "use '--format csv:mem=B,time=ns'"
         yield Gap("summary", "not_available", f"{reason}: {remedy}")
-    others = len(texts) - clipped - rounded
+    unread_texts = len(texts) - clipped - rounded
     if survey.style is DecimalStyle.UNDECIDED:
-        reason = f"{others} values may be whole numbers or fractions"
-        if others:
+        reason = f"{unread_texts} values may be whole numbers or fractions"
+        if unread_texts:
             yield Gap("summary", "ambiguous", f"{reason}: print them again with LC_ALL=C")
-    elif (unread := others - sum(text.startswith("0x") for text in texts)) > 0:
+    elif (unread := unread_texts - sum(text.startswith("0x") for text in texts)) > 0:
         yield Gap("summary", "unreadable", f"{unread} values are not numbers")
     if clipped:
         reason = f"{clipped} values are clipped to the width of their column: use '--format csv'"
@@ -485,10 +485,10 @@ def read_whole(printed: Printed, text: str) -> int | None:
     return round_figure(read_figure(printed, text))
 
 
-def read_axis(at: int, printed: Printed, text: str) -> int | None:
+def read_axis(axis: int, printed: Printed, text: str) -> int | None:
     """Return a dimension from its own cell, or from the three in "1024    1    1"."""
     cells = text.split()
-    return read_whole(printed, cells[at] if len(cells) == 3 else text)
+    return read_whole(printed, cells[axis] if len(cells) == 3 else text)
 
 
 def read_exact(printed: Printed, text: str) -> int | None:
@@ -638,8 +638,10 @@ def read_summaries(
     for column, text in zip(columns, row, strict=True):
         if column.is_figure and column.label != "Time" and text not in ("", "None"):
             value = read_figure(Printed(column.unit, style), text)
-            shown = text if value is None else None
-            yield Summary(f"{report}:{name}{about}:{column.label}", value, column.unit.name, shown)
+            printed = text if value is None else None
+            yield Summary(
+                f"{report}:{name}{about}:{column.label}", value, column.unit.name, printed
+            )
 
 
 def read_calls(rows: Iterator[dict[str, Any]]) -> list[Operation]:

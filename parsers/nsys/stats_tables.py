@@ -193,10 +193,10 @@ def read_note(line: str) -> Note | None:
     """Return what a line outside of tables says; None for a line that is not of nsys."""
     for kind, report, pattern in _NOTES if len(line) < _LONGEST_NOTE else ():
         if match := pattern.fullmatch(line):
-            found = match.groupdict(default="")
-            if name := found.get("report"):
+            groups = match.groupdict(default="")
+            if name := groups.get("report"):
                 report = rename_report(name)
-            return Note(kind, report, found.get("text", "").strip())
+            return Note(kind, report, groups.get("text", "").strip())
     return None
 
 
@@ -216,10 +216,10 @@ def read_columns(cells: Sequence[str], unit: str = "") -> list[Column] | None:
             stated = stated or unit
         columns.append(Column(label, read_unit(stated)))
     labels = [column.label for column in columns]
-    known = sum(label in LABELS for label in labels)
+    known_labels = sum(label in LABELS for label in labels)
     has_figures = not _FIGURES.isdisjoint(labels)
     is_of_ncu = labels[:1] == ["Metric Name"]
-    is_known = known >= max(_LEAST_KNOWN, len(labels) / 2) and has_figures and not is_of_ncu
+    is_known = known_labels >= max(_LEAST_KNOWN, len(labels) / 2) and has_figures and not is_of_ncu
     return columns if is_known else None
 
 
@@ -268,35 +268,35 @@ class Source:
 def read_events(path: Path, trouble: Trouble) -> Iterator[Event]:
     """Yield tables and notes in the order of the file; a list is a row of the table that started
     last. Raises OSError."""
-    with open_text(path) as file:
-        yield from scan(Source(Lines(file, trouble.log), trouble.log), path.name, trouble)
+    with open_text(path) as read:
+        yield from scan(Source(Lines(read, trouble.log), trouble.log), path.name, trouble)
 
 
 def scan(source: Source, file_name: str, trouble: Trouble) -> Iterator[Event]:
     """Tell tables and notes from everything else."""
     report: str | None = None  # announced, and its table not seen yet
-    at = 0  # the line that announced it
+    begin = 0  # the line that announced it
     unit = before = ""
     while line := source.read():
         # a row of a console table that was cut at the blanks before it
         trouble.unended += line.isspace() and not line.endswith(("\n", "\r"))
         if report is None:
-            at = source.number
+            begin = source.number
         if table := find_table(line, before, unit):
             columns, split, form = table
             is_old = form == "console text" and before.lstrip().startswith("Time(%)")
             spans = find_ruler(line.rstrip()) if is_old else ()
             width = spans[-1][1] - spans[-1][0] if spans else 0
-            start = Start(report or guess_report(columns, file_name), columns, form, at, width)
+            start = Start(report or guess_report(columns, file_name), columns, form, begin, width)
             report, unit, before = None, "", ""
             yield start
             yield from read_rows(source, start, split, trouble)
         elif begins_array(line):
             keys: list[str] = []
             for row in read_objects(source, trouble):
-                if list(row) != keys and (known := read_columns(list(row), unit)):
+                if list(row) != keys and (header := read_columns(list(row), unit)):
                     keys = list(row)
-                    yield Start(report or guess_report(known, file_name), known, "JSON", at)
+                    yield Start(report or guess_report(header, file_name), header, "JSON", begin)
                 if list(row) == keys:
                     yield list(row.values())
                 elif report is not None:
@@ -317,7 +317,7 @@ def scan(source: Source, file_name: str, trouble: Trouble) -> Iterator[Event]:
                     if report and note.report != report:
                         # nsys profile prints nothing for a report without rows
                         yield Note("empty", report, _NO_ROWS)
-                    at = at if report == note.report else source.number
+                    begin = begin if report == note.report else source.number
                     report, unit = note.report, note.text if note.kind == "title" else ""
                 elif note.kind in ("skipped", "empty", "unknown"):
                     note, report = note._replace(report=report), None
@@ -355,7 +355,7 @@ def find_table(line: str, before: str, unit: str) -> tuple[list[Column], Split, 
 
 def read_rows(source: Source, start: Start, split: Split, trouble: Trouble) -> Iterator[list[str]]:
     """Yield the rows of a table, up to a line that ends it; count those that do not fit."""
-    figures = [at for at, column in enumerate(start.columns) if column.is_figure]
+    figures = [index for index, column in enumerate(start.columns) if column.is_figure]
     has_name = start.columns[-1].label in NAMES
     in_name = _ROWS_IN_NAME[start.form]
     # names of ranges may have several lines
@@ -366,12 +366,12 @@ def read_rows(source: Source, start: Start, split: Split, trouble: Trouble) -> I
         if find_ruler(line.rstrip()):
             continue
         cells = split(line)
-        if len(cells) == len(start.columns) and has_figures([cells[at] for at in figures]):
+        if len(cells) == len(start.columns) and has_figures([cells[index] for index in figures]):
             if row:
                 yield _finish_name(row, start)
-            others = in_name.findall(_QUOTED.sub('""', cells[-1])) if has_name else []
-            row = [] if others else cells
-            trouble.rows += 1 + len(others) if others else 0
+            lost_rows = in_name.findall(_QUOTED.sub('""', cells[-1])) if has_name else []
+            row = [] if lost_rows else cells
+            trouble.rows += 1 + len(lost_rows) if lost_rows else 0
         elif (
             may_go_on
             and row
@@ -432,10 +432,10 @@ def read_objects(source: Source, trouble: Trouble) -> Iterator[dict[str, str]]:
         text = text.lstrip(" \t\r\n,")
         while text.startswith("{") and "}" in line:
             try:
-                found, end = _DECODER.raw_decode(text)
+                row, end = _DECODER.raw_decode(text)
             except (ValueError, RecursionError):  # it goes on in the next line
                 break
-            yield {key: _print_value(value) for key, value in found.items()}
+            yield {key: _print_value(value) for key, value in row.items()}
             text, count = text[end:].lstrip(" \t\r\n,"), count + 1
         if text.startswith("]"):
             return
@@ -484,7 +484,7 @@ def split_ruled(line: str, spans: Spans, *, has_texts: bool, is_padded: bool) ->
     text = line.rstrip("\r\n")
     if is_padded and not line.endswith("\n") and len(text) < spans[-1][1]:
         return []
-    between = "".join(text[right:left] for (_, right), (left, _) in pairwise(spans))
+    between = "".join(text[end:start] for (_, end), (start, _) in pairwise(spans))
     is_aligned = not between.strip() and not text[: spans[0][0]].strip()
     cells = slice_columns(text, spans) if is_aligned else []
     if has_texts or (has_figures(cells[:-1]) and cells):
@@ -494,8 +494,8 @@ def split_ruled(line: str, spans: Spans, *, has_texts: bool, is_padded: bool) ->
 
 def slice_columns(text: str, spans: Spans) -> list[str]:
     """Return the cells between these places; the last one goes on to the end."""
-    *others, (start, _) = spans
-    return [*(text[left:right].strip() for left, right in others), text[start:].strip()]
+    *spans_before, (start, _) = spans
+    return [*(text[begin:right].strip() for begin, right in spans_before), text[start:].strip()]
 
 
 def split_boxed(line: str, count: int) -> list[str]:

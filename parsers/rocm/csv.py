@@ -130,16 +130,16 @@ def kind_of(header: Iterable[str]) -> str | None:
 
 def leader(path: Path) -> Path:
     """Return the file from which the report is read that ``path`` is part of."""
-    files = _group(_find_siblings(path))
+    files = _find_siblings(path)
     return next((file for kind in KINDS for file in files[kind]), path)
 
 
-def _find_siblings(path: Path) -> list[Path]:
-    """Return the files of the same folder and prefix, ``path`` among them."""
+def _find_siblings(path: Path) -> dict[str, list[Path]]:
+    """Return each kind with its files of the same folder and prefix, sorted; ``path`` is among
+    them."""
     prefix = _read_prefix(path)
-    if prefix is None:
-        return [path]
-    return [file for file in path.parent.iterdir() if _read_prefix(file) == prefix]
+    paths = [path] if prefix is None else sorted(path.parent.iterdir())
+    return _group(file for file in paths if _read_prefix(file) == prefix)
 
 
 def _read_prefix(path: Path) -> str | None:
@@ -148,14 +148,12 @@ def _read_prefix(path: Path) -> str | None:
 
 
 def _group(paths: Iterable[Path]) -> dict[str, list[Path]]:
-    """Return each kind with its files, sorted."""
     files: dict[str, list[Path]] = {kind: [] for kind in KINDS}
-    for path in sorted(paths):
-        if path.is_file():
-            with path.open("rb") as file:
-                kind = kind_of(read_header(file.read(1 << 18)))
-            if kind:
-                files[kind].append(path)
+    for path in filter(Path.is_file, paths):
+        with path.open("rb") as file:
+            kind = kind_of(read_header(file.read(1 << 18)))
+        if kind:
+            files[kind].append(path)
     return files
 
 
@@ -190,6 +188,7 @@ def _read_beside(
     except ReportError as error:
         if isinstance(error, Joined) and path == recording.path:
             raise  # the outputs that it holds are read one by one
+        recording.broken.add(path)
         recording.gaps.append(Gap("rocprofv3 row", "unreadable", f"{path.name}: {error.reason}"))
 
 
@@ -237,7 +236,7 @@ class _Launches:
         """Key of a row -> launch; of files with counters."""
         self._dispatches: list[int] = []
         self.count = 0
-        self._has_lds = self.has_scratch = False
+        self._has_lds = self._has_scratch = False
         self.start = self.end = 0
         """First start and last end in ns."""
         used = set[str]()
@@ -247,7 +246,7 @@ class _Launches:
                 self.start = min(self.start or start, start)
                 self.end = max(self.end, start + round(duration or 0))
             self._has_lds |= bool(row["lds"])
-            self.has_scratch |= bool(row["scratch"])
+            self._has_scratch |= bool(row["scratch"])
             used.add((row["agent"] or "").strip())
             if row["dispatch"] is not None:
                 self._dispatches.append(row["dispatch"])
@@ -282,7 +281,7 @@ class _Launches:
                 yield self._numbers.get(self._key(row)), row
 
     def read_counters(self) -> Iterator[Counter]:
-        for launch, row in enumerate(self._rows()) if self.has_scratch else ():
+        for launch, row in enumerate(self._rows()) if self._has_scratch else ():
             yield from make_scratch(launch, row)
         for number, row in self._read_counts():
             if number is not None:
@@ -320,7 +319,7 @@ class _Launches:
 def parse(path: Path) -> Report:
     """Read the file and those of its prefix beside it. Raises ReportError when one is cut off
     or malformed."""
-    files = _group(_find_siblings(path) if leader(path) == path else [path])
+    files = _find_siblings(path) if leader(path) == path else _group([path])
     prefix = _read_prefix(path) or ""
     names = [file.stem.removeprefix(prefix) for group in files.values() for file in group]
     if not names:
@@ -328,8 +327,8 @@ def parse(path: Path) -> Report:
     recording = Recording(path, f"rocprofv3 CSV: {', '.join(names)}")
     agents = _Agents(files["agent_info"], recording)
     launches = _Launches(files["kernel_trace"], files["counter_collection"], agents)
-    recording.kernels = Rows(launches.read_kernels, has_some=launches.count > 0)
-    recording.counters = Rows(launches.read_counters, has_some=launches.has_scratch)
+    recording.kernels = Rows(launches.read_kernels) if launches.count else ()
+    recording.counters = Rows(launches.read_counters)
     recording.has_counters = bool(files["counter_collection"])
     recording.times.append((launches.start, launches.end))
     recording.copies = [
@@ -383,8 +382,7 @@ def _find_left_out(files: dict[str, list[Path]], recording: Recording) -> Iterat
         reason = "memory_copy_trace.csv states no sizes; use results.db of rocprofv3 for sizes"
         yield Gap("copy.bytes", "not_available", reason)
     for file in [file for group in files.values() for file in group]:
-        is_said = any(gap.reason.startswith(f"{file.name}: ") for gap in recording.gaps)
-        if not ends_with_line(file, b'"') and not is_said:
+        if not ends_with_line(file, b'"') and file not in recording.broken:
             reason = f"{file.name} ends inside its last number, which was skipped"
             yield Gap("rocprofv3 row", "unreadable", reason)
     for kind, what in _NOT_READ.items():

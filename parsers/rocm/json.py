@@ -9,6 +9,7 @@ whole, so long recordings belong into CSV or ``results.db``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,85 +46,88 @@ def sniff(path: Path, head: bytes) -> bool:
 def parse(path: Path) -> Report:
     """Read the file. Raises ReportError when it is cut off, too long, or of another layout."""
     content = read_whole(path, ROCPROFV3, _SMALLER)
-    recording = Recording(path, "rocprofv3 JSON")
     kernels, counters, copies = list[Kernel](), list[Counter](), list[Copy]()
+    recording = Recording(path, "rocprofv3 JSON", kernels, counters, copies)
     try:
         for process in content[ROOT]:
-            reader = _Process(process, recording)
-            reader.read_launches(kernels, counters)
-            reader.read_records(copies)
+            ordinals = _number_gpus(process, recording)
+            _read_launches(process, recording, ordinals, kernels, counters)
+            _read_records(process, recording, ordinals, copies)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         reason = f"a member of a process is missing or of another type ({error!r:.200})"
         raise ReportError(path, ROCPROFV3, reason, _SMALLER) from error
     if not content[ROOT]:
         raise ReportError(path, ROCPROFV3, f'"{ROOT}" holds no process', _SMALLER)
-    recording.kernels, recording.counters, recording.copies = kernels, counters, copies
     return recording.make_report()
 
 
-class _Process:
-    """The records of one process."""
+def _number_gpus(process: Json, recording: Recording) -> dict[object, int]:
+    """Return agent -> ordinal among the GPUs, and add these."""
+    gpus = [agent for agent in process.get("agents", ()) if agent["type"] == 2]
+    gpus.sort(key=lambda agent: read_integer(agent.get("node_id")) or 0)
+    for index, gpu in enumerate(gpus):
+        recording.add_gpu(index, gpu)
+    return {gpu["id"]["handle"]: index for index, gpu in enumerate(gpus)}
 
-    def __init__(self, process: Json, recording: Recording) -> None:
-        self._recording = recording
-        metadata = process.get("metadata", {})
-        recording.times.append((metadata.get("init_time"), metadata.get("fini_time")))
-        gpus = [agent for agent in process.get("agents", ()) if agent["type"] == 2]
-        gpus.sort(key=lambda agent: read_integer(agent.get("node_id")) or 0)
-        self._ordinals: dict[object, int] = {}
-        """Agent -> ordinal among the GPUs."""
-        for index, gpu in enumerate(gpus):
-            self._ordinals[gpu["id"]["handle"]] = index
-            recording.add_gpu(index, gpu)
-        self._symbols = {row["kernel_id"]: row for row in process.get("kernel_symbols", ())}
-        self._counters = {row["id"]["handle"]: row["name"] for row in process.get("counters", ())}
-        self._buffered: dict[str, list[Json]] = process.get("buffer_records", {})
-        counted = process.get("callback_records", {}).get("counter_collection", ())
-        self._counted: list[Json] = counted
-        self._kinds: list[Json] = process.get("strings", {}).get("buffer_records", ())
 
-    def read_launches(self, kernels: list[Kernel], counters: list[Counter]) -> None:
-        """Add the dispatches of the trace, then those of counters that it does not have, and the
-        counters."""
-        launches: dict[int | None, int] = {}
-        traced = self._buffered.get("kernel_dispatch", ())
-        for row in (*traced, *({**row, **row["dispatch_data"]} for row in self._counted)):
-            symbol = self._symbols.get(row["dispatch_info"]["kernel_id"])
-            fields = read_object(LAUNCH_OF_SYMBOL, {**row, "symbol": symbol})
-            launch = launches.setdefault(fields["dispatch"], len(kernels))
-            if launch == len(kernels):
-                kernels.append(make_kernel(launch, self._ordinals.get(fields["agent"]), fields))
-                self._recording.used.add(kernels[-1].device_index)
-                counters += make_scratch(launch, fields)
-            values: dict[str, float] = {}
-            for value in row.get("records", ()):
-                number = value["counter_id"]["handle"]
-                name = str(self._counters.get(number, number))
-                # instances are summed, as in the CSV
-                values[name] = values.get(name, 0) + value["value"]
-            counters += [make_counter(launch, *value) for value in values.items()]
-        self._recording.has_counters |= bool(self._counted)
+def _read_records(
+    process: Json, recording: Recording, ordinals: Mapping[object, int], copies: list[Copy]
+) -> None:
+    """Add the times, copies and calls, and a gap for each kind of record without a reader."""
+    metadata = process.get("metadata", {})
+    recording.times.append((metadata.get("init_time"), metadata.get("fini_time")))
+    operations = process.get("strings", {}).get("buffer_records", ())
+    for kind, rows in process.get("buffer_records", {}).items():
+        if kind == "memory_copy":
+            for row in rows:
+                fields = read_object(COPY, {**row, "Direction": _name_operation(row, operations)})
+                copies.append(make_copy(fields, ordinals.get))
+        elif kind in API_DOMAINS:
+            for row in rows:
+                _, duration = read_span(read_object(TIMES, row))
+                recording.add_calls(kind, _name_operation(row, operations), duration)
+        elif rows and kind not in ("kernel_dispatch", "names"):
+            reason = f"{len(rows):,} records of {kind} are not supported"
+            recording.gaps.append(Gap(kind, "not_available", reason))
 
-    def read_records(self, copies: list[Copy]) -> None:
-        """Add the copies and calls, and a gap for each kind of record without a reader."""
-        for kind, rows in self._buffered.items():
-            if kind == "memory_copy":
-                for row in rows:
-                    fields = read_object(COPY, {**row, "Direction": self._name_operation(row)})
-                    copies.append(make_copy(fields, self._ordinals.get))
-            elif kind in API_DOMAINS:
-                for row in rows:
-                    _, duration = read_span(read_object(TIMES, row))
-                    self._recording.add_calls(kind, self._name_operation(row), duration)
-            elif rows and kind not in ("kernel_dispatch", "names"):
-                reason = f"{len(rows):,} records of {kind} are not supported"
-                self._recording.gaps.append(Gap(kind, "not_available", reason))
 
-    def _name_operation(self, row: Json) -> str:
-        """Return the name of a record's operation by ``strings``: its kind, and the number of the
-        operation in it."""
-        kind, number = row["kind"], row["operation"]
-        try:
-            return str(self._kinds[kind]["operations"][number])
-        except (IndexError, KeyError):
-            return f"operation {number} of kind {kind}"
+def _read_launches(
+    process: Json,
+    recording: Recording,
+    ordinals: Mapping[object, int],
+    kernels: list[Kernel],
+    counters: list[Counter],
+) -> None:
+    """Add the dispatches of the trace, then those of counters that it does not have, and the
+    counters."""
+    symbols = {row["kernel_id"]: row for row in process.get("kernel_symbols", ())}
+    names = {row["id"]["handle"]: row["name"] for row in process.get("counters", ())}
+    traced = process.get("buffer_records", {}).get("kernel_dispatch", ())
+    counted = process.get("callback_records", {}).get("counter_collection", ())
+    launches: dict[int | None, int] = {}
+    for row in (*traced, *({**row, **row["dispatch_data"]} for row in counted)):
+        symbol = symbols.get(row["dispatch_info"]["kernel_id"])
+        fields = read_object(LAUNCH_OF_SYMBOL, {**row, "symbol": symbol})
+        launch = launches.setdefault(fields["dispatch"], len(kernels))
+        if launch == len(kernels):
+            kernels.append(make_kernel(launch, ordinals.get(fields["agent"]), fields))
+            recording.used.add(kernels[-1].device_index)
+            counters += make_scratch(launch, fields)
+        values: dict[str, float] = {}
+        for value in row.get("records", ()):
+            number = value["counter_id"]["handle"]
+            name = str(names.get(number, number))
+            # instances are summed, as in the CSV
+            values[name] = values.get(name, 0) + value["value"]
+        counters += [make_counter(launch, *value) for value in values.items()]
+    recording.has_counters |= bool(counted)
+
+
+def _name_operation(row: Json, operations: Sequence[Json]) -> str:
+    """Return the name of a record's operation: by its kind, and the number of the operation in
+    it."""
+    kind, number = row["kind"], row["operation"]
+    try:
+        return str(operations[kind]["operations"][number])
+    except (IndexError, KeyError):
+        return f"operation {number} of kind {kind}"

@@ -39,6 +39,8 @@ ROCPROFV3 = "rocprofv3"
 AGAIN = "Copy it again, or let the profiler write it again"
 NAMELESS = "(no name in the report)"
 API_DOMAINS = ("hip_api", "hsa_api", "rccl_api", "rocdecode_api", "rocjpeg_api")
+_SIZES = tuple(f"{part}_{axis}" for part in ("grid", "block") for axis in "xyz")
+"""Fields of a kernel."""
 _GFX = re.compile(r"gfx[0-9a-f]{3,5}\Z")
 _IN_KIB = ("FETCH_SIZE", "WRITE_SIZE", "FetchSize", "WriteSize")
 """Derived counters in kilobytes of 1024 bytes: rocprofiler's definitions divide bytes by 1024
@@ -55,6 +57,8 @@ _DIRECTION = re.compile(
     "(?:MEMORY_COPY_|Copy)?(?P<source>HOST|DEVICE|Host|Device)_?(?:TO_|To|2)(?P<target>HOST|"
     "DEVICE|Host|Device)"
 )
+AGENT = Column("Agent_Id", "", "agent", lambda agent: agent)
+"""An agent as the form names it: "Agent 3", a handle, or the number of a row."""
 _SERIAL = Diagnostic(
     "info",
     "perfctl",
@@ -65,13 +69,8 @@ _SERIAL = Diagnostic(
 
 def _read_time(value: object) -> int | Decimal | None:
     """Return a time in ns; some versions write a fraction, which a float would lose."""
-    whole = read_integer(value)
-    return read_exact(value) if whole is None else whole
-
-
-def _keep(value: Any) -> Any:
-    """Return an agent as the form names it: "Agent 3", a handle, or the number of a row."""
-    return value
+    integer = read_integer(value)
+    return read_exact(value) if integer is None else integer
 
 
 TIMES = (
@@ -92,7 +91,7 @@ LAUNCH = (
             "kernel_name",
         ),
     ),
-    Column("Agent_Id", "", "agent", _keep, also=("dispatch_info.agent_id.handle", "agent_id")),
+    AGENT._replace(also=("dispatch_info.agent_id.handle", "agent_id")),
     Column(
         "Stream_Id",
         field="stream",
@@ -134,9 +133,12 @@ LAUNCH_OF_SYMBOL = (
 COPY = (
     *TIMES,
     Column("Direction", "", "kind", read_text),
-    Column("Source_Agent_Id", "", "source", _keep, also=("src_agent_id.handle", "src_agent_id")),
-    Column(
-        "Destination_Agent_Id", "", "target", _keep, also=("dst_agent_id.handle", "dst_agent_id")
+    *(
+        AGENT._replace(name=f"{name}_Agent_Id", field=field, also=(f"{key}.handle", key))
+        for name, field, key in (
+            ("Source", "source", "src_agent_id"),
+            ("Destination", "target", "dst_agent_id"),
+        )
     ),
     Column("Stream_Id", field="stream", also=("stream_id",)),
     Column("Size", "byte", "bytes", also=("Bytes", "bytes", "size")),
@@ -178,12 +180,7 @@ def make_kernel(launch: int, device: int | None, row: Mapping[str, Any]) -> Kern
         None,
         device_index=device,
         stream=row["stream"],
-        grid_x=grid[0],
-        grid_y=grid[1],
-        grid_z=grid[2],
-        block_x=blocks[0],
-        block_y=blocks[1],
-        block_z=blocks[2],
+        **dict(zip(_SIZES, [*grid, *blocks], strict=True)),
         registers=None if vgprs is None else vgprs + (row["accvgprs"] or 0),
         static_shared_bytes=static,
         dynamic_shared_bytes=dynamic,
@@ -212,10 +209,10 @@ def make_copy(row: Mapping[str, Any], find_gpu: Callable[[Any], int | None]) -> 
 def make_counter(launch: int, name: str, value: object) -> Counter:
     """Return a counter in its base unit; its text if it is no number."""
     number, (unit, scale) = read_exact(value), _find_unit(name)
-    if number is None:
-        text = "" if value is None else str(value).strip()
-        return Counter(launch, name, None, unit, text=text or None)
-    return Counter(launch, name, read_real(str(number * scale)), unit)
+    if number is not None:
+        return Counter(launch, name, read_real(str(number * scale)), unit)
+    text = None if value is None else str(value).strip()
+    return Counter(launch, name, None, unit, text=text or None)
 
 
 @lru_cache(maxsize=8192)
@@ -236,17 +233,14 @@ def make_scratch(launch: int, row: Mapping[str, Any]) -> Iterator[Counter]:
         yield Counter(launch, "Scratch_Size", row["scratch"], "byte")
 
 
+@dataclass(frozen=True, slots=True)
 class Rows:
     """Records that are read anew for each iteration."""
 
-    def __init__(self, read: Callable[[], Iterator[Any]], *, has_some: bool) -> None:
-        self._read, self._has_some = read, has_some
+    read: Callable[[], Iterator[Any]]
 
     def __iter__(self) -> Iterator[Any]:
-        return self._read()
-
-    def __bool__(self) -> bool:
-        return self._has_some
+        return self.read()
 
 
 @dataclass(slots=True)
@@ -273,6 +267,8 @@ class Recording:
     """Start and end of each process in ns."""
     calls: dict[tuple[str, str], list[int]] = field(default_factory=dict)
     """API and function -> number of calls, ns on the host; in order of appearance."""
+    broken: set[Path] = field(default_factory=set)
+    """Files beside the launches that cannot be read to their end; each is a gap."""
     unplaced: int = 0
     """ROCTx ranges without a start."""
 
@@ -303,8 +299,8 @@ class Recording:
     ) -> None:
         """Add calls of a category such as HIP_RUNTIME_API_EXT to the sums of their function."""
         lower = category.lower()
-        known = (api for api in API_DOMAINS if lower.startswith(api.removesuffix("_api")))
-        sums = self.calls.setdefault((next(known, lower), name), [0, 0])
+        apis = (api for api in API_DOMAINS if lower.startswith(api.removesuffix("_api")))
+        sums = self.calls.setdefault((next(apis, lower), name), [0, 0])
         sums[0] += calls
         sums[1] += round(duration_ns or 0)
 
@@ -330,6 +326,10 @@ class Recording:
             for start, end in self.times
             if isinstance(start, int) and isinstance(end, int) and 0 < start < end
         ]
+        operations = [
+            Operation(name, api, calls, total, None, None, None, None)
+            for (api, name), (calls, total) in self.calls.items()
+        ]
         return Report(
             tool=ROCPROFV3,
             path=self.path,
@@ -340,13 +340,7 @@ class Recording:
             counters=self.counters,
             copies=self.copies,
             ranges=self.ranges,
-            operations=[
-                *(
-                    Operation(name, api, calls, total, None, None, None, None)
-                    for (api, name), (calls, total) in self.calls.items()
-                ),
-                *self.operations,
-            ],
+            operations=[*operations, *self.operations],
             summaries=tuple(self.summaries),
             gaps=(*self.gaps, *self._find_missing()),
             diagnostics=(*((_SERIAL,) if self.has_counters else ()), *self.diagnostics),

@@ -36,8 +36,8 @@ def sniff(path: Path, head: bytes) -> bool:
 def leader(path: Path) -> Path:
     """Return ``pmc_perf.csv`` for the files next to it, so that a folder of rocprof-compute is
     refused once."""
-    named = _OF_A_FOLDER.match(path.name)
-    first = path.with_name(f"{named['prefix']}pmc_perf.csv") if named else path
+    match = _OF_A_FOLDER.match(path.name)
+    first = path.with_name(f"{match['prefix']}pmc_perf.csv") if match else path
     return first if first.is_file() else path
 
 

@@ -121,9 +121,11 @@ def parse(path: Path) -> Report:
     with opened(path, ROCPROFV3, AGAIN) as database:
         parts = _find_parts(database)
 
-        def read_later(table: str, read: Callable[[Tables, int], Iterator[Any]]) -> Rows:
+        def read_later(
+            table: str, read: Callable[[Tables, int], Iterator[Any]]
+        ) -> Rows | tuple[()]:
             has_some = any(part.count(table) for part in parts)
-            return Rows(partial(_read_rows, path, read), has_some=has_some)
+            return Rows(partial(_read_rows, path, read)) if has_some else ()
 
         tags = dict(row for part in parts for row in part.read("rocpd_metadata"))
         schema = str(tags.get("schema_version") or "")
@@ -241,7 +243,7 @@ def _find_left_out(database: Database, parts: list[Tables]) -> Iterator[Gap]:
 
 
 def _find_unknown_tables(database: Database, parts: list[Tables]) -> tuple[Diagnostic, ...]:
-    known = {"sqlite_sequence", "sqlite_stat1"}
-    known |= {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)}
-    unknown = sorted(database.tables.keys() - known)
+    known_tables = {"sqlite_sequence", "sqlite_stat1"}
+    known_tables |= {name + part.suffix for part in parts for name in (*_READ, *_LEFT_OUT, *_QUIET)}
+    unknown = sorted(database.tables.keys() - known_tables)
     return not_understood({"tables": [name for name in unknown if database.holds(name)]})

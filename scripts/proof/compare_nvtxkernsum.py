@@ -34,7 +34,7 @@ import numpy.typing as npt
 from perfctl.parsers.attribution import NOBODY, Calls, Nest, Spans
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import ranges as nsys_ranges
-from perfctl.parsers.nsys.columns import read_whole
+from perfctl.parsers.nsys.columns import read_columns
 from perfctl.parsers.nsys.tables import KERNEL, NVTX, RUNTIME, STRINGS, opened
 
 Row = tuple[str, ...]
@@ -47,10 +47,10 @@ def from_sweep(path: Path) -> list[Row]:
     thread to name."""
     with opened(path) as database:
         ranges = nsys_ranges.load(database)
-        thread, start, end, correlation = read_whole(
+        thread, start, end, correlation = read_columns(
             database, RUNTIME, "globalTid", "start", "end", "correlationId"
         )
-        process, launched_by, name, began, ended = read_whole(
+        process, launched_by, name, began, ended = read_columns(
             database, KERNEL, "globalPid", "correlationId", "demangledName", "start", "end"
         )
         duration = ended - began

@@ -11,7 +11,7 @@ import pytest
 from perfctl.parsers import parse, reports
 from perfctl.parsers.common.doubts import Joined
 from perfctl.records.report import Report
-from tests.make.texts import CONSOLE, NVPROF_CHILD
+from tests.make.texts import NVPROF_CHILD
 
 SUMS = (
     " Time (%)  Total Time (ns)  {calls}  Avg (ns)  Name\n --------  ---------------  ---------  "
@@ -121,16 +121,6 @@ def test_runs_under_nvprof_are_runs_and_a_process_with_its_children_is_one(tmp_p
     ]
     silent = NVPROF_CHILD.replace("==77==", "==78==")
     assert len(found(written(tmp_path, one + other + silent + NVPROF_CHILD))) == 1
-
-
-def test_an_output_of_ncu_begins_with_the_process_that_it_connects_to(tmp_path: Path) -> None:
-    log = "==PROF== Connected to process {0} (/bin/a)\n==PROF== Disconnected from process {0}\n"
-    outputs = [
-        log.format(pid) + CONSOLE.replace("[7]", f"[{pid}]").replace("5.00", f"{pid}.00")
-        for pid in (7, 8, 9)
-    ]
-    read = found(written(tmp_path, "epoch 1\n".join(outputs)))
-    assert [[kernel.duration_ns for kernel in report.kernels] for report in read] == [[7], [8], [9]]
 
 
 def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_named(

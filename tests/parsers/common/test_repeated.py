@@ -16,7 +16,6 @@ from tests.make.texts import (
     ONCE,
     OP_TYPES,
     ROWS,
-    SUMMARY,
     TRACE,
 )
 
@@ -100,23 +99,6 @@ def test_another_report_of_dlprof_in_the_same_file_is_named_with_its_line(tmp_pa
     line = OP_TYPES.count("\n") + 1
     with pytest.raises(ReportError, match=rf"twice \(again at line {line}\)"):
         parse(written(tmp_path, OP_TYPES + kernels))
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
-@pytest.mark.parametrize("text", [OP_TYPES, SUMMARY])
-def test_dlprof_in_utf_16_reads_as_in_utf_8(tmp_path: Path, text: str, encoding: str) -> None:
-    plain, other = (parse(written(tmp_path, text, name)) for name in ("utf-8", encoding))
-    assert other == plain
-    with_crlf = parse(written(tmp_path, text.replace("\n", "\r\n"), encoding))
-    assert with_crlf.summaries == plain.summaries
-
-
-def test_dlprof_json_in_utf_16_reads_as_in_utf_8(tmp_path: Path) -> None:
-    source = next(path for path in sorted((DATA / "dlprof-json-synthetic").glob("*.json")))
-    plain, other = (
-        parse(written(tmp_path, source.read_text(), name)) for name in ("utf-8", "utf-16")
-    )
-    assert (other.summaries, list(other.kernels)) == (plain.summaries, list(plain.kernels))
 
 
 def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:

@@ -39,8 +39,7 @@ def said(path: Path, *statements: str) -> list[str]:
     with closing(sqlite.connect(path)) as connection:
         always = {"child": ("size", "share"), "parent": ("name",)}
         return [
-            gap.reason
-            for gap in check(sqlite.Database(connection, path), ("child", "parent"), always)
+            gap.reason for gap in check(sqlite.Database(connection), ("child", "parent"), always)
         ]
 
 

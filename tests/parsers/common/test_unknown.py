@@ -5,8 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from perfctl import parsers
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common.doubts import SOURCE, newer, not_understood, others
 from perfctl.records.report import Report
-from tests.make.nsys_sqlite import GENERATIONS, NsysBuilder, read, training_step
 from tests.make.texts import LONG, SUMS, WIDE
 from tests.sample import sample
 
@@ -36,6 +34,10 @@ def warning(report: Report) -> str:
     ]
     assert len(found) < 2
     return found[0] if found else ""
+
+
+def read_data(name: str) -> str:
+    return (DATA / name).read_text()
 
 
 def written(folder: Path, name: str, text: str) -> Report:
@@ -84,21 +86,59 @@ def test_a_newer_version_alone_is_a_note_and_no_warning(
     assert [said.severity for said in found] == ["info"] * is_newer
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "named"),
-    [
-        ("long.csv", LONG, "Cluster Size"),
-        ("wide.csv", WIDE, "Cluster Size"),
-        ("sums.csv", SUMS, "cuda_gpu_kern_sum.Warp Stalls"),
-        ("stats.txt", STRANGE_REPORT, "tensor_sum (Tensor,Heads,Blocks)"),
-    ],
-)
-def test_an_unknown_column_or_table_is_named_and_the_rest_is_read(
-    tmp_path: Path, name: str, text: str, named: str
-) -> None:
+def make_strange() -> Iterator[tuple[str, str, str]]:
+    """Yield name and text of a report of each format with something that no list has, and how the
+    warning ends."""
+    yield "long.csv", LONG, "columns Cluster Size"
+    yield "wide.csv", WIDE, "columns Cluster Size"
+    yield "sums.csv", SUMS, "columns cuda_gpu_kern_sum.Warp Stalls"
+    yield "stats.txt", STRANGE_REPORT, "tables tensor_sum (Tensor,Heads,Blocks)"
+    title, names, *rows = read_data("dlprof-synthetic/dlprof_op_type.csv").splitlines()
+    names, rows = f"{names},Sparsity", [f"{row},1" for row in rows]
+    objects = [dict(zip(names.split(","), row.split(","), strict=False)) for row in rows]
+    yield "dlprof_op_type.csv", "\n".join([title, names, *rows, ""]), "columns op_type.sparsity"
+    yield "op_type.json", json.dumps(objects), "columns op_type.sparsity"
+    trace = json.loads(read_data("kineto-synthetic/trace.json"))
+    trace["traceEvents"] += [{"ph": "X", "cat": "gpu_dma", "name": "x", "ts": 1, "dur": 1}] * 3
+    trace["traceEvents"] += [
+        {"ph": "Z", "cat": "kernel", "name": "x", "ts": 1},
+        {"ph": "X", "cat": "ac2g"},
+    ]
+    yield "trace.json", json.dumps(trace), "categories gpu_dma (3 events), ph Z (1 events)"
+    lines = read_data("nvidia-smi-synthetic/dmon.txt").splitlines()
+    dmon = [line + ("  hbmx" if "gpu" in line else "     5") for line in lines]
+    yield "dmon.txt", "\n".join([*dmon, ""]), "hbmx"
+    table = read_data("nvidia-smi-synthetic/table.txt").replace(
+        "GPU-Util  Compute", "GPU-Util Coolant", 1
+    )
+    third = table.index("N/A |\n", table.index("Default |"))
+    yield "table.txt", f"{table[:third]}9 l{table[third + 3 :]}", "parts Coolant, 9, l"
+    fields = "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,power_usage,70.5\n"
+    yield "dcgm.csv", f"{fields}0,1709632800000000,qubit_count,5\n", "fields qubit_count"
+    query = "timestamp, utilization.gpu [%], coolant.flow [l/min]\n"
+    query += "2024/01/01 00:00:00.000, 5 %, 3 l/min\n"
+    yield "query.csv", query, "coolant.flow [l/min]"
+    quantum = '==77== Quantum result:\n"Qubit","Count","Share"\n1,2,3\n'
+    trace_csv = read_data("nvprof-synthetic/trace.csv").rstrip("\n")
+    yield "nvprof.csv", f"{trace_csv}\n{quantum}", '"Qubit","Count","Share"'
+    samples = "# perfctl samples 1\nat_ns,device_index,power_w,coolant\n1000,0,70.5,warm\n"
+    yield "samples.csv", f"{samples}# readings: 1\n", "columns coolant"
+    record = json.loads(read_data("recorded-cpu/nsys/b16/workload.json"))
+    record["weather"] = {"sky": "blue"}
+    record["steps"][-1]["mood"] = "good"
+    yield "workload.json", json.dumps(record), "fields weather, steps.mood"
+
+
+STRANGE = {name: (text, named) for name, text, named in make_strange()}
+
+
+@pytest.mark.parametrize("name", STRANGE)
+def test_what_no_list_has_is_named_and_the_rest_is_read(tmp_path: Path, name: str) -> None:
+    text, named = STRANGE[name]
     report = written(tmp_path, name, text)
-    assert named in warning(report)
-    assert [row.name for row in (*report.kernels, *report.operations)] == ["gemm"]
+    assert warning(report).endswith(named)
+    rows = (report.kernels, report.operations, report.summaries, report.samples, report.steps)
+    assert any(list(part) for part in rows)
 
 
 def test_the_same_columns_without_the_new_one_bring_no_warning(tmp_path: Path) -> None:
@@ -116,74 +156,6 @@ def test_the_same_columns_without_the_new_one_bring_no_warning(tmp_path: Path) -
         warning(written(tmp_path, "sums.csv", SUMS.replace(",Warp Stalls", "").replace(",4,", ",")))
         == ""
     )
-
-
-@pytest.mark.parametrize("generation", GENERATIONS)
-def test_nsys_exports_of_all_generations_hold_nothing_unknown(
-    tmp_path: Path, generation: str
-) -> None:
-    assert warning(read(training_step(NsysBuilder(generation)), tmp_path)) == ""
-
-
-def test_unknown_tables_and_columns_of_nsys_count_only_with_data_in_them(tmp_path: Path) -> None:
-    builder = training_step(NsysBuilder())
-    builder.row("CUPTI_ACTIVITY_KIND_TENSOR_MAP", "start tile", start=1, tile=2)
-    path = builder.write(tmp_path / "report.sqlite")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("""CREATE TABLE "odd ""name\'" (a)""")
-    assert "CUPTI_ACTIVITY_KIND_TENSOR_MAP" in warning(parse(path))
-    assert "odd" not in warning(parse(path))
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("""INSERT INTO "odd ""name\'" VALUES (1)""")
-    assert "odd" in warning(parse(path))
-
-
-def test_unknown_columns_of_dlprof_are_named_in_csv_and_json(tmp_path: Path) -> None:
-    source = (DATA / "dlprof-synthetic" / "dlprof_op_type.csv").read_text()
-    title, names, *rows = source.splitlines()
-    text = "\n".join([title, f"{names},Sparsity", *(f"{row},1" for row in rows)]) + "\n"
-    assert "op_type.sparsity" in warning(written(tmp_path, "dlprof_op_type.csv", text))
-    objects = [
-        dict(zip([*names.split(","), "Sparsity"], f"{row},1".split(","), strict=False))
-        for row in rows
-    ]
-    assert "op_type.sparsity" in warning(written(tmp_path, "op_type.json", json.dumps(objects)))
-
-
-def test_unknown_categories_and_kinds_of_kineto_are_counted(tmp_path: Path) -> None:
-    trace = json.loads((DATA / "kineto-synthetic" / "trace.json").read_text())
-    kernels = sum(event.get("cat") == "kernel" for event in trace["traceEvents"])
-    trace["traceEvents"] += [{"ph": "X", "cat": "gpu_dma", "name": "x", "ts": 1, "dur": 1}] * 3
-    trace["traceEvents"] += [
-        {"ph": "Z", "cat": "kernel", "name": "x", "ts": 1},
-        {"ph": "X", "cat": "ac2g"},
-    ]
-    report = written(tmp_path, "trace.json", json.dumps(trace))
-    assert warning(report).endswith("categories gpu_dma (3 events), ph Z (1 events)")
-    assert len(list(report.kernels)) == kernels
-
-
-def test_unknown_columns_of_monitors_are_named(tmp_path: Path) -> None:
-    dmon = (DATA / "nvidia-smi-synthetic" / "dmon.txt").read_text()
-    lines = [line + ("  hbmx" if "gpu" in line else "     5") for line in dmon.splitlines()]
-    assert "hbmx" in warning(written(tmp_path, "dmon.txt", "\n".join(lines) + "\n"))
-    fields = (
-        "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,power_usage,70.5\n"
-        "0,1709632800000000,qubit_count,5\n"
-    )
-    assert warning(written(tmp_path, "dcgm.csv", fields)).endswith("fields qubit_count")
-    query = (
-        "timestamp, utilization.gpu [%], coolant.flow [l/min]\n2024/01/01 00:00:00.000, 5 %, 3 "
-        "l/min\n"
-    )
-    assert "coolant.flow [l/min]" in warning(written(tmp_path, "query.csv", query))
-
-
-def test_unknown_tables_of_nvprof_are_named(tmp_path: Path) -> None:
-    trace = (DATA / "nvprof-synthetic" / "trace.csv").read_text()
-    lines = [*trace.splitlines(), "==77== Quantum result:", '"Qubit","Count","Share"', "1,2,3"]
-    said = warning(written(tmp_path, "trace.csv", "\n".join(lines) + "\n"))
-    assert '"Qubit","Count","Share"' in said
 
 
 WARNED = {
@@ -252,42 +224,3 @@ def test_what_is_no_report_is_refused_with_what_stands_in_the_way(
     path.write_bytes(data)
     with pytest.raises(ReportError, match=said):
         parse(path)
-
-
-def test_unknown_words_and_lines_of_nvidia_smi_s_table_are_named(tmp_path: Path) -> None:
-    table = (DATA / "nvidia-smi-synthetic" / "table.txt").read_text()
-    plain = written(tmp_path, "table.txt", table)
-    assert warning(plain) == ""
-    third = (
-        "|                                         |                      |                  N/A "
-        "|\n"
-    )
-    named = table.replace("GPU-Util  Compute", "GPU-Util Coolant", 1).replace(
-        third, third.replace("N/A", "9 l"), 1
-    )
-    report = written(tmp_path, "table.txt", named)
-    assert warning(report).endswith("parts Coolant, 9, l")
-    assert report.samples == plain.samples
-
-
-def test_unknown_columns_of_samples_are_named_whatever_stands_in_them(tmp_path: Path) -> None:
-    text = (
-        "# perfctl samples 1\nat_ns,device_index,power_w,coolant\n1000,0,70.5,warm\n# readings: 1\n"
-    )
-    report = written(tmp_path, "samples.csv", text)
-    assert warning(report).endswith("columns coolant")
-    assert [sample.power_w for sample in report.samples] == [70.5]
-
-
-def test_unknown_fields_of_a_workload_s_record_are_named_and_the_rest_is_read(
-    tmp_path: Path,
-) -> None:
-    source = DATA / "recorded-cpu" / "nsys" / "b16" / "workload.json"
-    plain = parse(source)
-    record = json.loads(source.read_text())
-    record["weather"] = {"sky": "blue"}
-    record["steps"][-1]["mood"] = "good"
-    report = written(tmp_path, "workload.json", json.dumps(record))
-    assert warning(report).endswith("fields weather, steps.mood")
-    assert (report.steps, report.ops, report.memory) == (plain.steps, plain.ops, plain.memory)
-    assert warning(plain) == ""

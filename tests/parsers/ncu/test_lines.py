@@ -48,7 +48,7 @@ def test_what_stands_before_the_header_goes_to_the_log() -> None:
 
 def rows(*source: str) -> tuple[list[str], Log]:
     log = Log()
-    lines = Lines(io.StringIO("".join(source)), log)
+    lines = Lines(io.StringIO("".join(source)).read, log)
     return list(Rows(Path("x"), lines, log, Columns([]), quoted=True)), log
 
 

@@ -62,11 +62,6 @@ def log_of(*lines: str) -> Log:
             "Run the program without ncu until it works, then profile again",
         ),
         (
-            ["==ERROR== The application returned an error code (137)."],
-            "the profiled program failed with exit code 137 before ncu recorded anything",
-            "Run the program without ncu until it works, then profile again",
-        ),
-        (
             ["==ERROR== Failed to load report file 'a.ncu-rep'"],
             "ncu could not load the report to export",
             "Export with the ncu version that wrote the report, or a newer one",

@@ -79,18 +79,10 @@ def test_a_summary_on_the_console_is_refused_with_the_way_to_export_it(tmp_path:
 
 
 def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: Path) -> None:
-    for read_file, remedy in (
-        (ncu_csv.parse, "Check the path and its permissions"),
-        (ncu_text.parse, "Check the path and its permissions"),
-        (nvprof.parse, "Check the path and its permissions"),
-        (stats.parse, "Check the path and its permissions"),
-    ):
-        with pytest.raises(ReportError) as caught:
-            read_file(tmp_path / "absent")
-        assert (caught.value.reason, caught.value.remedy) == (
-            "it cannot be read (No such file or directory)",
-            remedy,
-        )
+    reason = r"it cannot be read \(No such file or directory\). Check the path and its permissions"
+    for module in (ncu_csv, ncu_text, nvprof, stats):
+        with pytest.raises(ReportError, match=reason):
+            module.parse(tmp_path / "absent")
 
 
 LEFT_OUT = "excluded from the export, or lost"
@@ -180,9 +172,3 @@ def test_what_a_table_lacks_is_a_gap_with_its_reason(
 )
 def test_what_is_rounded_or_not_understood_is_a_note(case: str, text: str) -> None:
     assert text in [note.text for note in parse(CASES / case).diagnostics]
-
-
-def test_the_launches_of_further_processes_are_pointed_out() -> None:
-    begin = "the launches of further processes begin at line 7 and"
-    notes = parse(CASES / "text-launches/processes.txt").diagnostics
-    assert any(note.text.startswith(begin) for note in notes)

@@ -4,7 +4,6 @@ without harm."""
 from __future__ import annotations
 
 import math
-import struct
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,7 @@ from perfctl.parsers.ncu import rep as ncu_rep
 from perfctl.parsers.ncu.rep import outline
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device
-
-
-def report_bytes(payload: bytes = b"", results: int = 1) -> bytes:
-    """A report file of one block: layout 7, ``results`` results, a payload of the given bytes."""
-    header = bytes([0x08, 0, 0x10, results, 0x28, len(payload)])
-    return (
-        b"NVR\0"
-        + struct.pack("<I", 2)
-        + b"\x08\x07"
-        + struct.pack("<I", len(header))
-        + header
-        + payload
-    )
+from tests.make.ncu_rep import block, report_bytes
 
 
 def test_a_report_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
@@ -39,7 +26,7 @@ def test_without_the_package_the_error_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr(ncu_rep, "find_spec", lambda name: None)
     path = tmp_path / "a.ncu-rep"
-    path.write_bytes(report_bytes())
+    path.write_bytes(report_bytes(block(b"", 1)))
     with pytest.raises(ReportError, match=r"perfctl\[ncu\]"):
         ncu_rep.parse(path)
 
@@ -49,7 +36,7 @@ def test_a_report_that_is_cut_off_is_refused_before_the_package_sees_it(
     tmp_path: Path, kept: int
 ) -> None:
     path = tmp_path / "cut.ncu-rep"
-    path.write_bytes(report_bytes(payload=b"x" * 20)[:kept])
+    path.write_bytes(report_bytes(block(b"x" * 20, 1))[:kept])
     with pytest.raises(ReportError, match="truncated"):
         ncu_rep.parse(path)
 

@@ -3,60 +3,22 @@ is seen."""
 
 from __future__ import annotations
 
-import struct
 from pathlib import Path
 
 import pytest
 
 from perfctl.parsers.ncu.rep import Outline, outline
-
-FILE_HEADER = b"\x08\x07"
-"""Field 1: layout 7."""
-
-
-def varint(value: int) -> bytes:
-    out = b""
-    while value >= 128:
-        out, value = out + bytes([value & 127 | 128]), value >> 7
-    return out + bytes([value])
-
-
-def number(field: int, value: int) -> bytes:
-    return varint(field << 3) + varint(value)
-
-
-def piece(field: int, content: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(content)) + content
-
-
-def sized(content: bytes) -> bytes:
-    return struct.pack("<I", len(content)) + content
-
-
-def block(payload: bytes, results: int, details: bytes = b"", extra: bytes = b"") -> bytes:
-    header = (
-        extra
-        + number(2, results)
-        + (piece(3, details) if details else b"")
-        + number(5, len(payload))
-    )
-    return sized(header) + payload
-
-
-def version(provider: str, text: str) -> bytes:
-    return piece(8, piece(1, provider.encode()) + piece(2, text.encode()))
+from tests.make.ncu_rep import FILE_HEADER, MAGIC, block, number, session, sized, varint
 
 
 def read(path: Path, content: bytes) -> Outline:
-    path.write_bytes(b"NVR\0" + content)
+    path.write_bytes(MAGIC + content)
     return outline(path)
 
 
 def test_results_are_counted_over_all_blocks_and_payloads_are_not_read(tmp_path: Path) -> None:
-    session = version("CUDA Version", "12.2") + version(
-        "Nsight Compute Target", "2023.1.0.0 (build 1)"
-    )
-    details = number(2, 1_700_000_000) + session
+    versions = {"CUDA Version": "12.2", "Nsight Compute Target": "2023.1.0.0 (build 1)"}
+    details = session(versions, created=1_700_000_000)
     content = (
         sized(FILE_HEADER)
         + block(b"\xff" * 300, 3, details)
@@ -65,10 +27,7 @@ def test_results_are_counted_over_all_blocks_and_payloads_are_not_read(tmp_path:
     )
     found = read(tmp_path / "r", content)
     assert (found.known, found.cut_at, found.results) == (True, None, 203)
-    assert found.versions == {
-        "CUDA Version": "12.2",
-        "Nsight Compute Target": "2023.1.0.0 (build 1)",
-    }
+    assert found.versions == versions
     assert (found.tool_version, found.created_at) == ("2023.1.0.0", "2023-11-14T22:13:20+00:00")
 
 
@@ -146,8 +105,7 @@ def test_a_block_header_that_is_no_message_breaks_the_structure_there(
 def test_a_date_is_given_where_it_is_one(
     created: int | None, expected: str | None, tmp_path: Path
 ) -> None:
-    details = b"" if created is None else number(2, created)
-    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, details))
+    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session({}, created)))
     assert found.created_at == expected
 
 
@@ -161,6 +119,5 @@ def test_a_date_is_given_where_it_is_one(
 def test_the_version_is_that_of_nsight_compute_and_no_other(
     versions: dict[str, str], expected: str | None, tmp_path: Path
 ) -> None:
-    details = b"".join(version(*pair) for pair in versions.items())
-    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, details))
+    found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session(versions)))
     assert found.tool_version == expected

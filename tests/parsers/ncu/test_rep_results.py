@@ -4,7 +4,8 @@ counters, devices, gaps."""
 from __future__ import annotations
 
 import json
-import struct
+import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,69 +15,10 @@ import pytest
 from perfctl.parsers import ReportError
 from perfctl.parsers.ncu import rep as ncu_rep
 from perfctl.records.report import Counter, Device, Diagnostic, Gap, Kernel, Report
+from tests.make import ncu_package
+from tests.make.ncu_rep import MAGIC, block, number, piece, report_bytes, session, sized
 
-PACKAGE = '''
-"""Stands in for NVIDIA's package: gives the results of the JSON file beside it."""
-import json, os, pathlib
-
-class Metric:
-    ValueKind_ANY = 1
-    def __init__(self, unit, kind, value): self._unit, self._kind, self._value = unit, kind, value
-    def has_value(self): return self._value is not None
-    def kind(self): return self._kind
-    def unit(self): return self._unit
-    def value(self): return self._value if self._kind > 1 else None
-    def num_instances(self): return 0
-
-class State:
-    def __init__(self, ranges): self._ranges = ranges
-    def domains(self): return (0,)
-    def domain_by_id(self, number): return self
-    def push_pop_ranges(self): return self._ranges
-
-class Action:
-    NameBase_DEMANGLED, NameBase_FUNCTION, WorkloadType_KERNEL = 0, 1, 0
-    def __init__(self, record): self._record = record
-    def name(self, base): return self._record["names"][base]
-    def workload_type(self): return self._record.get("workload", 0)
-    def nvtx_state(self): return State(self._record["ranges"]) if "ranges" in self._record else None
-    def metric_names(self): return tuple(self._record["metrics"])
-    def metric_by_name(self, name): return Metric(*self._record["metrics"][name])
-
-class Context:
-    def __init__(self, records): self._records = records
-    def num_ranges(self): return 1
-    def range_by_idx(self, index): return self
-    def num_actions(self): return len(self._records)
-    def action_by_idx(self, index): return Action(self._records[index])
-
-def load_report(path):
-    records = json.loads(pathlib.Path(__file__).with_name("results.json").read_text())
-    print("noise of the package on stdout")
-    if isinstance(records, int): os._exit(records) if records else os.abort()
-    return Context(records)
-'''
-UNKNOWN, STRING, DOUBLE, UINT = 0, 2, 4, 6
 Read = Callable[..., Report]
-
-
-def varint(value: int) -> bytes:
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
-
-
-def piece(field: int, content: bytes) -> bytes:
-    return varint(field << 3 | 2) + varint(len(content)) + content
-
-
-def report_bytes(results: int, versions: dict[str, str], created: int | None = None) -> bytes:
-    details = varint(2 << 3) + varint(created) if created is not None else b""
-    details += b"".join(
-        piece(8, piece(1, key.encode()) + piece(2, text.encode())) for key, text in versions.items()
-    )
-    header = (
-        varint(2 << 3) + varint(results) + piece(3, details) + piece(6, varint(1 << 3) + varint(42))
-    )
-    return b"NVR\0" + struct.pack("<I", 2) + b"\x08\x07" + struct.pack("<I", len(header)) + header
 
 
 @pytest.fixture
@@ -85,7 +27,7 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
     parses it."""
     site = tmp_path / "site"
     site.mkdir()
-    (site / "ncu_report.py").write_text(PACKAGE)
+    shutil.copy(ncu_package.__file__, site / "ncu_report.py")
     monkeypatch.delitem(sys.modules, "ncu_report", raising=False)
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setenv("PYTHONPATH", str(site))
@@ -94,7 +36,8 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Read:
         (site / "results.json").write_text(json.dumps(records))
         path = tmp_path / "a.ncu-rep"
         named = {name.replace("_", " "): text for name, text in versions.items()}
-        path.write_bytes(report_bytes(results, named, created))
+        process = piece(6, number(1, 42))
+        path.write_bytes(report_bytes(block(b"", results, session(named, created), process)))
         return ncu_rep.parse(path)
 
     return make
@@ -104,25 +47,23 @@ FIRST = {
     "names": ["gemm(int)", "gemm"],
     "ranges": ["perfctl:step:4", "fc1:forward"],
     "metrics": {
-        "gpu__time_duration.sum": ["ns", DOUBLE, 6750.0],
-        "launch__device_id": ["", UINT, 1],
-        "launch__grid_dim_x": ["", UINT, 64],
-        "launch__registers_per_thread": ["register/thread", UINT, 40],
-        "device__attribute_display_name": ["", STRING, "GPU B"],
-        "dram__bytes.sum": ["Kbyte", UINT, 3],
-        "ratio": ["Kbyte", DOUBLE, 0.0005],
-        "absent": ["inst", UINT, None],
-        "odd": ["inst", UNKNOWN, 1],
+        "gpu__time_duration.sum": ["ns", 6750.0],
+        "launch__device_id": ["", 1],
+        "launch__grid_dim_x": ["", 64],
+        "launch__registers_per_thread": ["register/thread", 40],
+        "device__attribute_display_name": ["", "GPU B"],
+        "dram__bytes.sum": ["Kbyte", 3],
+        "ratio": ["Kbyte", 0.0005],
+        "absent": ["inst", None],
     },
 }
 SECOND = {
     "names": ["relu(int)", None],
     "metrics": {
-        "launch__stream_id": ["", UINT, 13],
-        "device__attribute_display_name": ["", STRING, "GPU A"],
-        "dram__bytes.sum": ["byte", UINT, 5],
-        "absent": ["inst", UINT, None],
-        "odd": ["inst", UNKNOWN, 1],
+        "launch__stream_id": ["", 13],
+        "device__attribute_display_name": ["", "GPU A"],
+        "dram__bytes.sum": ["byte", 5],
+        "absent": ["inst", None],
     },
 }
 THIRD = SECOND | {"names": ["pool(int)", "pool"], "ranges": ["perfctl:step:4"], "workload": 2}
@@ -163,12 +104,10 @@ def test_counters_are_in_base_units_under_their_launch_and_can_be_read_twice(rea
         Counter(0, "dram__bytes.sum", 3000, "byte"),
         Counter(0, "ratio", 0.5, "byte"),
         Counter(0, "absent", None, "inst"),
-        Counter(0, "odd", None, "inst"),
         Counter(1, "launch__stream_id", 13, None),
         Counter(1, "device__attribute_display_name", None, None, None, "GPU A"),
         Counter(1, "dram__bytes.sum", 5, "byte"),
         Counter(1, "absent", None, "inst"),
-        Counter(1, "odd", None, "inst"),
     ]
     assert list(counters) == expected
     assert list(counters) == expected
@@ -192,47 +131,23 @@ def test_devices_stand_by_their_index_with_the_driver_of_the_machine(read: Read)
     assert (bare.environment, bare.tool_version, bare.started_at) == ({}, None, None)
 
 
-def no_value(name: str, launches: int) -> Gap:
-    return Gap(
-        f"counter:{name}", "not_available", f"the report has no value for it in {launches} launches"
-    )
-
-
 def test_what_is_damaged_absent_or_was_not_collected_is_a_gap(read: Read) -> None:
-    values = [no_value("absent", 2), no_value("odd", 2)]
+    reason = "the report has no value for it in 2 launches"
+    values = [Gap("counter:absent", "not_available", reason)]
     version = {"Nsight_Compute_Target": "2025.1.0.0"}
     unstated = Gap(
         "profiler_version", "not_available", "the report does not state the version of ncu"
     )
     assert set(read([FIRST, SECOND], 2).gaps) == {unstated, *values}
     assert list(read([FIRST, SECOND], 2, **version).gaps) == values
-    for held, given, lost in (
-        (3, [FIRST, SECOND], 1),
-        (2, [FIRST, DAMAGED, SECOND, DAMAGED], 2),
-        (9, [FIRST, SECOND], 7),
-    ):
-        whole = 2 + lost
-        reason = f"{lost} of {whole} results in the report are damaged and could not be read"
-        assert list(read(given, held, **version).gaps) == [
-            *values,
-            Gap("kernel", "unreadable", reason),
-        ]
-    assert list(read([SECOND], 1, **version).gaps) == [
-        no_value("absent", 1),
-        no_value("odd", 1),
-        Gap(
-            "kernel.duration_ns", "not_collected", "gpu__time_duration.sum is not among the metrics"
-        ),
-        Gap(
-            "kernel.registers",
-            "not_collected",
-            "launch__registers_per_thread is not among the metrics",
-        ),
-        Gap(
-            "kernel.grid_x",
-            "not_available",
-            "no launch has a Grid Size (older versions of ncu give none)",
-        ),
+    for results, records, lost in ((9, [FIRST, SECOND], 7), (2, [FIRST, SECOND, DAMAGED], 1)):
+        reason = f"{lost} of {2 + lost} results in the report are damaged and could not be read"
+        damaged = Gap("kernel", "unreadable", reason)
+        assert list(read(records, results, **version).gaps) == [*values, damaged]
+    assert [gap.quantity for gap in read([SECOND], 1, **version).gaps][1:] == [
+        "kernel.duration_ns",
+        "kernel.registers",
+        "kernel.grid_x",
     ]
 
 
@@ -245,57 +160,21 @@ def test_ranges_and_a_newer_ncu_are_pointed_out(read: Read) -> None:
     assert later.diagnostics == (Diagnostic("info", "perfctl parser", text),)
 
 
-def test_a_report_of_which_nothing_could_be_read_says_why(read: Read, tmp_path: Path) -> None:
-    path = tmp_path / "a.ncu-rep"
-    export = (
-        f"Export it with 'ncu --import {path} --csv --page raw --print-units base' and read that "
-        "CSV"
-    )
-    for records, held, versions, reason, remedy in (
-        (
-            [],
-            0,
-            {},
-            "the report contains no kernels",
-            "Check ncu's filters and --target-processes, and profile again",
-        ),
-        ([DAMAGED], 1, {}, "the report (1 results) is damaged and could not be read", export),
-        (
-            [],
-            5,
-            {"Nsight_Compute_Target": "2023.1"},
-            "the report (5 results) is damaged and could not be read",
-            export,
-        ),
-        (
-            1,
-            5,
-            {},
-            "the report is damaged: NVIDIA's ncu_report failed with exit code 1 while reading it",
-            export,
-        ),
-        (
-            0,
-            5,
-            {},
-            "the report is damaged: NVIDIA's ncu_report was ended by signal 6 while reading it",
-            export,
-        ),
-        (
-            3,
-            5,
-            {},
-            "the report is damaged: NVIDIA's ncu_report failed with exit code 3 while reading it",
-            export,
-        ),
-    ):
-        with pytest.raises(ReportError) as caught:
-            read(records, held, **versions)
-        assert (caught.value.tool, caught.value.reason, caught.value.remedy) == (
-            "ncu",
-            reason,
-            remedy,
-        )
+@pytest.mark.parametrize(
+    ("records", "results", "reason"),
+    [
+        ([], 0, "the report contains no kernels. Check ncu's filters and --target-processes"),
+        ([DAMAGED], 1, "the report (1 results) is damaged and could not be read. Export it with"),
+        ([], 5, "the report (5 results) is damaged and could not be read. Export it with 'ncu"),
+        (3, 5, "NVIDIA's ncu_report failed with exit code 3 while reading it. Export it with"),
+        (0, 5, "NVIDIA's ncu_report was ended by signal 6 while reading it. Export it with 'ncu"),
+    ],
+)
+def test_a_report_of_which_nothing_could_be_read_says_why(
+    read: Read, records: object, results: int, reason: str
+) -> None:
+    with pytest.raises(ReportError, match=re.escape(reason)):
+        read(records, results)
 
 
 def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(
@@ -307,7 +186,7 @@ def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(
     read([FIRST], 1)
     (tmp_path / "site" / "results.json").write_text("[]")
     path = tmp_path / "other.ncu-rep"
-    path.write_bytes(b"NVR\0" + struct.pack("<I", 2) + b"\x08\x09" + bytes(20))
+    path.write_bytes(MAGIC + sized(b"\x08\x09") + bytes(20))
     with pytest.raises(
         ReportError, match="it begins like an ncu report, but has an unknown structure"
     ):

@@ -1,10 +1,11 @@
-"""Console text of ncu: both generations, read as the CSV of the same launches is."""
+"""Console text of ncu: both generations, made and from real runs, beside the CSV of the same."""
 
 from __future__ import annotations
 
 import contextlib
+import shutil
+import subprocess
 import tempfile
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError, sniff
+from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
-from perfctl.records.report import Report
+from perfctl.records.report import Counter, Report
 from tests.make.ncu_csv import UNITS, exact, number
 from tests.make.ncu_text import Launch, new_text, old_text, raw_text
 
@@ -45,15 +47,6 @@ def test_text_is_recognised_also_behind_a_long_log(tmp_path: Path) -> None:
     assert parser.name == "ncu console text"
 
 
-def test_the_innermost_of_many_ranges_counts(tmp_path: Path) -> None:
-    stack = "".join(f"        <{n},l{n}:forward>\n" for n in range(1000))
-    lines = new_text([Launch("k(int)", sections=[SOL])]).splitlines(keepends=True)
-    lines.insert(2, f"    NVTX Push/Pop Stack for Thread 42:\n     <default domain>\n{stack}")
-    report = read(tmp_path, "".join(lines))
-    assert [kernel.layer for kernel in report.kernels] == ["l999"]
-    assert [counter.value for counter in report.counters] == [203_620, 88.93]
-
-
 @pytest.mark.parametrize(
     ("text", "is_ncu"),
     [
@@ -77,12 +70,6 @@ def test_console_text_is_told_by_a_section_with_its_table_or_rule_or_by_a_wide_r
     path = tmp_path / "ncu.txt"
     path.write_text(text)
     assert ncu_text.sniff(path, text.encode()) is is_ncu
-
-
-@pytest.mark.parametrize("name", ["ncu-ragged", "ncu-wide", "ncu-nvtx"])
-def test_csv_is_not_taken_for_text(name: str) -> None:
-    for path in sorted((DATA / name).iterdir()):
-        assert not ncu_text.sniff(path, path.read_bytes())
 
 
 # Damage
@@ -120,20 +107,6 @@ def test_a_cut_anywhere_gives_right_rows_or_an_error(tmp_path: Path, layout: str
 def test_a_file_without_a_launch_is_an_error(tmp_path: Path, text: str) -> None:
     with pytest.raises(ReportError):
         read(tmp_path, text)
-
-
-def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
-    path = tmp_path / "ncu.txt"
-    with path.open("w") as file:
-        for _ in range(60):
-            file.write("  x, Context 1" * 75_000)
-        file.write("\n" + new_text([Launch("k(int)", sections=[SOL])]))
-    tracemalloc.start()
-    values = [counter.value for counter in ncu_text.parse(path).counters]
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert values == [203_620, 88.93]
-    assert peak < 64 * 2**20
 
 
 TEXT = new_text([Launch("k(int)", sections=[SOL, COUNTS], rules=["INF words"])]).encode()
@@ -216,3 +189,69 @@ def test_what_is_written_in_a_layout_is_read_back(
     ]
     found_cells = [(c.launch, c.name, (c.value, c.unit)) for c in counters]
     assert found_cells == [(at, m, exact(v, u)) for at, m, u, v in expected]
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "counters"),
+    # launches and metric rows counted in the files: 241 launches x 5 metrics; 10 launches x 50;
+    # 1 launch
+    [
+        ("heateq_ncu_fma_memory.txt", 241, 241 * 5),
+        ("cs599k_silu-pytorch-ncu-report.txt", 10, 500),
+        ("bobbyal_ecoli_optimized_k12.txt", 1, 75),
+    ],
+)
+def test_real_texts_give_all_their_metrics(
+    reports: Path, name: str, launches: int, counters: int
+) -> None:
+    report = ncu_text.parse(reports / "ncu" / "console" / name)
+    assert len(list(report.kernels)) == launches
+    assert len(list(report.counters)) == counters
+    assert not [gap for gap in report.gaps if gap.state in ("unreadable", "ambiguous")]
+
+
+def test_a_real_texts_figures_are_read_as_printed(reports: Path) -> None:
+    report = ncu_text.parse(reports / "ncu" / "console" / "bobbyal_ecoli_optimized_k12.txt")
+    found = {(c.section, c.name): (c.value, c.unit) for c in report.counters}
+    assert found["GPU Speed Of Light Throughput", "Elapsed Cycles"] == (6_662_937, "cycle")
+    assert found["GPU Speed Of Light Throughput", "DRAM Frequency"] == (7_000_000_000, "Hz")
+    assert found["Memory Workload Analysis", "Memory Throughput"] == (191_400_000, "byte/s")
+    assert next(iter(report.kernels)).dynamic_shared_bytes == 4_100
+
+
+def _imported(path: Path, tmp_path: Path, *options: str) -> Path:
+    """What the installed ncu prints of a report."""
+    tool = shutil.which("ncu")
+    if tool is None:
+        pytest.skip("ncu is not installed")
+    made = tmp_path / ("-".join(options).replace("/", "_") or "text")
+    with made.open("wb") as file:
+        done = subprocess.run(
+            [tool, "--import", str(path), *options], stdout=file, check=False, timeout=600
+        )
+    if done.returncode:
+        pytest.skip("the installed ncu cannot read this report")
+    return made
+
+
+def _facts(counters: object) -> list[Counter]:
+    return sorted(counters, key=repr)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("lashi_profile", ("--details-all", "--print-rule-details")),
+        ("montecarlo_profile", ("--print-fp",)),
+    ],
+)
+def test_the_details_page_as_text_and_as_csv_are_the_same_records(
+    reports: Path, tmp_path: Path, name: str, options: tuple[str, ...]
+) -> None:
+    source = reports / "ncu" / "rep" / f"{name}.ncu-rep"
+    text = ncu_text.parse(_imported(source, tmp_path, "--page", "details", *options))
+    table = ncu_csv.parse(
+        _imported(source, tmp_path, "--page", "details", *options, "--csv", "--print-units", "auto")
+    )
+    assert list(text.kernels) == list(table.kernels)
+    assert _facts(text.counters) == _facts(table.counters)

@@ -6,15 +6,13 @@ from __future__ import annotations
 from pathlib import Path
 from random import Random
 
-import numpy as np
 import pytest
 
 from perfctl.parsers import attribution, parse
-from perfctl.parsers.attribution import NEVER, NOBODY
+from perfctl.parsers.attribution import NEVER
 from perfctl.parsers.nsys import columns as nsys_columns
-from perfctl.parsers.nsys.kernels import Around
 from perfctl.records.bulk import SqlKernels
-from tests.make.nsys_sqlite import NsysBuilder, copied, gap, read
+from tests.make.nsys_sqlite import NsysBuilder, copied, read
 
 PLACES = [(7, 7), (7, 8), (9, 9)]
 """(process, thread)"""
@@ -73,44 +71,8 @@ def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
     tmp_path: Path, seed: int, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attribution, "SLICE", size)
-    monkeypatch.setattr(nsys_columns, "SLICE_ROWS", size)
     monkeypatch.setattr(nsys_columns, "ROWS_TOGETHER", size + 1)
     builder, expected = made_up(Random(seed), 1)
     assert [
         (kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels
     ] == expected
-
-
-def test_kernels_without_a_call_are_counted(tmp_path: Path) -> None:
-    """Of nine kernels the first, the fourth and the seventh have a call, the last of them outside
-    of every layer."""
-    builder = NsysBuilder()
-    builder.range("conv1:forward", 0, 100)
-    for number in range(9):
-        builder.kernel(number)
-        if number % 3 == 0:
-            builder.call(number, 20 * number, 20 * number + 2)
-    report = read(builder, tmp_path)
-    assert gap(report, "layer") == (
-        "not_available: 6 of 9 kernels have no launch call in the report; "
-        "not_available: 1 of 9 kernels were launched outside of every layer's range"
-    )
-    assert [kernel.layer for kernel in report.kernels] == [
-        "conv1",
-        None,
-        None,
-        "conv1",
-        *[None] * 5,
-    ]
-
-
-def test_what_is_around_the_call_of_a_row_is_picked_by_the_number_of_the_call() -> None:
-    around = Around(
-        *(np.array(values, np.int32) for values in ([5, 6, 7], [3, NOBODY, 4], [0, 1, 2]))
-    )
-    found = around.at(np.array([2, NOBODY, 0, 1, 0]))
-    picked = [[7, NOBODY, 5, 6, 5], [4, NOBODY, 3, NOBODY, 3], [2, NOBODY, 0, 1, 0]]
-    assert [part.tolist() for part in found] == picked
-    assert {part.dtype for part in found} == {np.dtype(np.int32)}
-    nothing = Around(*[np.empty(0, np.int32)] * 3).at(np.array([NOBODY, NOBODY]))
-    assert [part.tolist() for part in nothing] == [[NOBODY, NOBODY]] * 3

@@ -55,11 +55,6 @@ STATS_HERE = (
     "testcuda_report2",
     "zx3xyy_cs336_result",
 )
-STATS_TEXTS = {
-    "michaelmichaeln_tile_16x16": ("michaelmichaeln_tile_16x16.txt", ("osrt", "cuda")),
-    "ppcuitk_report1": ("ppcuitk_report1_stats.txt", ("osrt",)),
-}
-"""Export -> text of nsys stats of the same recording, and the domains that it has."""
 Rows = Counter[tuple[Any, ...]]
 
 
@@ -152,55 +147,6 @@ def test_gpu_time_of_ranges_is_that_of_the_operations_called_inside_them(
         Counter((one.start_ns, one.duration_ns, one.gpu_ns, one.gpu_span_ns) for one in found)
         == expected
     )
-
-
-_ROW = re.compile(r"\s*" + r"([\d,.]+)\s+" * 8 + r"(\w+)\s*$")
-"""Time (%), Total Time, Num Calls, Avg, Med, Min, Max, StdDev, Name."""
-
-
-def _rows_of(lines: list[str]) -> Rows:
-    found: Rows = Counter()
-    for line in lines:
-        if match := _ROW.match(line):
-            _, total, calls, _, _, low, high, _, what = (
-                cell.replace(",", "") for cell in match.groups()
-            )
-            found[what, int(calls), int(total), int(float(low)), int(float(high))] += 1
-    return found
-
-
-@pytest.mark.parametrize("name", STATS_TEXTS)
-def test_sums_are_those_of_the_recorded_nsys_stats(name: str, reports: Path) -> None:
-    report = parse(reports / "nsys" / "sqlite" / f"{name}.sqlite")
-    file, domains = STATS_TEXTS[name]
-    lines = (
-        (reports / "nsys" / "stats_text" / file)
-        .read_text(encoding="utf-8", errors="replace")
-        .splitlines()
-    )
-    found: Rows = Counter()
-    printing = False
-    for line in lines:
-        if re.search(r"osrt_?sum|cuda_?api_?sum", line):
-            printing = True
-        elif (re.search(r"_?sum\b", line) and "xecuting" in line) or line.startswith(" ** "):
-            printing = False
-        if printing:
-            found += _rows_of([line])
-    assert found == sum((ours(report, domain) for domain in domains), Counter())
-    assert sum(found.values()) > 20
-
-
-def test_one_of_the_many_tables_of_a_log_is_that_of_the_export(reports: Path) -> None:
-    """The log holds 216 recordings, and the export is one of these."""
-    report = parse(reports / "nsys" / "sqlite" / "ntua_a100_gemm_pipeline.sqlite")
-    log = reports / "nsys" / "stats_text" / "ntua_a100_gemm_pipeline_results.txt"
-    pieces = log.read_text(encoding="utf-8", errors="replace").split("'cuda_api_sum' stats report")[
-        1:
-    ]
-    tables = [_rows_of(piece.split("_sum' stats report")[0].splitlines()) for piece in pieces]
-    assert len(tables) == 216
-    assert tables.count(ours(report, "cuda")) == 1
 
 
 def printed(text: str) -> Iterator[list[dict[str, str]]]:

@@ -18,6 +18,7 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.lines import Log
 from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_tables import Source, Trouble, read_objects
+from tests.make.ncu_csv import exact, number
 from tests.make.nsys_stats import (
     box_table,
     column_table,
@@ -80,12 +81,6 @@ def test_a_file_without_a_table_is_an_error(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(ReportError):
         stats.parse(path)
-
-
-def test_a_line_with_a_nul_byte_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "stats.csv"
-    path.write_text(processing("gpukernsum") + csv_table(SUM, ROWS).replace("relu", "re\0u"))
-    assert "1 line holds NUL bytes" in str(stats.parse(path).gaps)
 
 
 def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
@@ -155,15 +150,8 @@ DIALECTS = [
 ]
 
 
-def number(tenths: int, locale: str, *, whole: bool) -> str:
-    text = f"{tenths // 10:,}" + ("" if whole else f".{tenths % 10}")
-    if locale == "C":
-        return text.replace(",", "")
-    return text if locale == "en_US" else text.translate(str.maketrans(",.", ".,"))
-
-
 Figures = tuple[str, int, int, int]
-"""Name, total, calls, average in tenths."""
+"""Name, total, calls, average in hundredths."""
 
 
 def write(report: str, rows: list[Figures], dialect: str, locale: str) -> str:
@@ -171,16 +159,9 @@ def write(report: str, rows: list[Figures], dialect: str, locale: str) -> str:
     head = header(count, name, dialect)
     cells = []
     for label, total, calls, average in rows:
-        mean, least = number(average, locale, whole=False), number(total * 10, locale, whole=True)
-        by_name = {
-            "Med (ns)": mean,
-            "StdDev (ns)": mean,
-            "Average": mean,
-            "Average (ns)": mean,
-            "Avg (ns)": mean,
-        }
-        by_name |= {head[0]: number(5, locale, whole=False), head[1]: least, name: label}
-        by_name[count] = number(calls * 10, locale, whole=True)
+        mean, least = number(average, locale), number(total * 100, locale)
+        by_name = {column: mean for column in head if column.startswith(("Med", "Std", "Av"))}
+        by_name |= {head[0]: number(50, locale), name: label, count: number(calls * 100, locale)}
         cells.append([by_name.get(column, least) for column in head])
     if dialect in DIALECTS[6:]:
         unit = " (nanoseconds)" if dialect == "2019" else ":"
@@ -240,8 +221,7 @@ def test_what_is_written_in_a_dialect_is_read_back(
     averages = {one.name: one.value for one in found.summaries if one.name.endswith(":Avg")}
     for report, rows in tables:
         for name, _, _, average in rows:
-            whole, rest = divmod(average, 10)
-            assert averages[f"{report}:{name}:Avg"] == (average / 10 if rest else whole)
+            assert averages[f"{report}:{name}:Avg"] == exact(average, "")[0]
 
 
 TRACE = Path(__file__).resolve().parents[2] / "data" / "nsys" / "stats_traces" / "old.txt"
@@ -271,8 +251,8 @@ def test_an_object_that_never_ends_is_given_up_with_bounded_memory() -> None:
 
     def lines() -> Iterator[str]:
         yield '[{"b": 1},\n'
-        for number in range(40):
-            read.append(number)
+        for line in range(40):
+            read.append(line)
             yield '{"a": "' + "x" * (1 << 16) + "\n"
 
     trouble = Trouble()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from perfctl.parsers.common.sqlite import Database
 from perfctl.parsers.nsys import columns
-from perfctl.parsers.nsys.columns import NULL, read_pieces
+from perfctl.parsers.nsys.columns import NULL, read_columns, read_pieces
 from perfctl.parsers.nsys.tables import Strings, opened
 from perfctl.records.errors import ReportError
 
@@ -105,6 +105,11 @@ def test_a_string_is_looked_up_by_a_number_and_remembered() -> None:
 def test_a_table_that_is_not_there_is_empty() -> None:
     assert list(read_pieces(database([]), "u", "a", "b")) == []
     assert database([]).rows("u", "a") == []
+
+
+def test_only_rows_that_fulfil_the_condition_are_read() -> None:
+    found = database([(1, number, "") for number in range(4)])
+    assert read_columns(found, "t", "start", where="start > 1").tolist() == [[2, 3]]
 
 
 def test_an_error_while_rows_are_read_names_the_file(tmp_path: Path) -> None:
