@@ -70,6 +70,8 @@ class Cell:
     """Parts of the figure are missing, which ``title`` names."""
     bar: Bar | None = None
     """Beside the text in an HTML report."""
+    href: str = ""
+    """Part of the HTML report to which the text leads; "" for none."""
 
 
 def number_cell(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2, log10
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.charts.files import (
@@ -35,6 +35,16 @@ SIZE = (6.0, 3.3)
 """Inches at 72 units an inch: 432 x 238 in the drawing's own units."""
 
 
+class LegendEntry(NamedTuple):
+    """A name below a drawing."""
+
+    name: str
+    colour: int
+    """Its number."""
+    href: str = ""
+    """Part of the HTML report to which the name leads; "" for none."""
+
+
 @dataclass(frozen=True, slots=True)
 class Chart:
     """One drawing with its title and a note on the source of its numbers."""
@@ -42,8 +52,8 @@ class Chart:
     title: str
     svg: str
     note: str = ""
-    legend: tuple[tuple[str, int], ...] = ()
-    """(name, colour number) for parts too narrow to carry their name."""
+    legend: tuple[LegendEntry, ...] = ()
+    """Of parts that are too narrow to carry their name, or that lead to a part of the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +116,7 @@ def shares_chart(
     """Return one bar per row, with a legend of the parts that it has; the other parameters are
     those of :func:`shares`."""
     parts = {part for _, row in rows for part, share in row.items() if share > 0}
-    legend = tuple((part, colour) for part, colour in colours.items() if part in parts)
+    legend = tuple(LegendEntry(*entry) for entry in colours.items() if entry[0] in parts)
     return Chart(title, shares(name, description, rows, colours, what=what), note, legend)
 
 

@@ -10,7 +10,7 @@ from perfctl.orchestrator.counts.kernels.categories import CATEGORIES
 from perfctl.orchestrator.counts.kernels.short_names import shorten
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch
 from perfctl.orchestrator.report.charts import charts as style
-from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares
+from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch, shares_chart
 from perfctl.orchestrator.report.charts.files import INK, PAPER, RULE, SERIES, Hit, drawable
 from perfctl.orchestrator.report.numbers import percent, ratio, short, significant, size, time
 
@@ -265,20 +265,12 @@ def work_charts(study: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
     beside the bars."""
     worked = [(arm.label, dict(arm.categories)) for arm in study.arms if arm.categories]
     if worked:
-        name, description = f"{key}-work", "Kinds of work by share of the time in the trace"
-        legend = tuple(
-            (kind, _COLOURS[kind])
-            for kind in CATEGORIES
-            if any(kind in parts for _, parts in worked)
-        )
-        drawing = (
-            pies(name, description, worked, _COLOURS)
-            if pie
-            else shares(name, description, worked, _COLOURS, what="")
-        )
-        yield Chart(
-            "Kinds of work", drawing, "By share of the time in the trace.", () if pie else legend
-        )
+        name, title, note = f"{key}-work", "Kinds of work", "By share of the time in the trace."
+        description = f"{title} by share of the time in the trace"
+        if pie:
+            yield Chart(title, pies(name, description, worked, _COLOURS), note)
+        else:
+            yield shares_chart(name, title, description, worked, _COLOURS, note, what="")
     for index, arm in enumerate(study.arms):
         if arm.top_operations:
             yield _operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", index, pie)

@@ -45,18 +45,14 @@ ORIGINS = {
     "synthetic": "synthetic: generated for tests or a demonstration, not measured",
 }
 
+CAUTIONED = ("recorded", "synthetic", "transcribed")
+"""Origins about which a run group warns above its numbers."""
+
 _NUMBER = re.compile(r"_\d+(?= |$)")
 QUANTITIES = 3
 """Missing values of the same reason that are named; the others are counted."""
 Missing = tuple[str, str, str, str]
 """(quantity, reason, what it concerns, the runs that lack it)."""
-
-
-def origins(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
-    """Return (origin, its meaning) of the runs, each once."""
-    return tuple(
-        (name, ORIGINS.get(name, name)) for name in dict.fromkeys(run.origin for run in runs)
-    )
 
 
 def began(runs: Sequence[Run]) -> str:

@@ -13,9 +13,10 @@ import pytest
 
 from perfctl.orchestrator.ledger.usage.inference import pays_until
 from perfctl.orchestrator.report.page.page import render
-from perfctl.orchestrator.report.page.records import LONGEST, StudyView
+from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.studies.inference_findings import times_as_many
+from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -67,20 +68,26 @@ def sweep(*models: tuple[str, Sequence[tuple[int, float]]], **changes: Any) -> l
 TWO = (("fast_net", ((1, 4), (4, 10), (20, 50))), ("slow_net", ((1, 20), (4, 60), (20, 200))))
 
 
-def view(runs: Sequence[Run]) -> StudyView:
-    return page_view(runs, generated_at=MADE, title=None).studies[0]
+def stated(part: View) -> list[Finding]:
+    return [item for item in part.findings if isinstance(item, Finding)]
+
+
+def view(runs: Sequence[Run]) -> View:
+    first, *_ = page_view(runs, generated_at=MADE, title=None).chapters
+    return first
 
 
 def test_several_models_are_one_part_of_the_page_and_their_details_are_folded() -> None:
     page = page_view(sweep(*TWO), generated_at=MADE, title=None)
-    assert page.title == page.studies[0].heading == "Inference: fast_net, slow_net"
-    assert [study.folded for study in page.studies] == [False, True, True]
-    keys = [section.key for study in page.studies[1:] for section in study.sections]
+    joint, *details = page.chapters
+    assert page.title == joint.title == "Inference: fast_net, slow_net"
+    assert [part.is_folded for part in (joint, *details)] == [False, True, True]
+    keys = [section.key for part in details for section in part.chapters]
     assert "inference" not in keys and not {"latency", "throughput"} & {*keys}, "each quantity once"
 
 
 def test_each_quantity_has_one_chart_with_every_model_named_in_it_and_its_table() -> None:
-    sections = {section.key: section for section in view(sweep(*TWO)).sections}
+    sections = {section.key: section for section in view(sweep(*TWO)).chapters}
     titles = {
         "throughput": ["Images per second, by batch size"],
         "accuracy": ["Top-1, by batch size"],
@@ -110,8 +117,8 @@ def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much() -> Non
         f"fast_net is the fastest: {mine}, {factor:.1f} times as many as slow_net at its best "
         f"({theirs})."
     )
-    assert found.findings[0].text == wanted, "by the means that the table shows"
-    rows = next(section for section in found.sections if section.key == "throughput").tables[0].rows
+    assert stated(found)[0].text == wanted, "by the means that the table shows"
+    rows = next(section for section in found.chapters if section.key == "throughput").tables[0].rows
     for row in rows:
         batch, rate, step = (float(row[place].value or 0) for place in (1, 2, 3))
         assert rate == pytest.approx(batch / (step / 1e9), rel=1e-5), "images/s = batch / mean step"
@@ -121,15 +128,15 @@ def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much() -> Non
 def test_every_number_of_a_finding_is_in_the_table_it_leads_to(images: int) -> None:
     found = view(sweep(*TWO, images=images))
     assert len(found.findings) > 4
-    for item in (*found.findings, *found.more):
+    for item in stated(found):
         assert not (lacking := unproved(item, found)), (item.text, lacking)
 
 
 def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_say_so() -> None:
     same = view(sweep(("a_net", ((4, 10.0),)), ("b_net", ((4, 10.01),))))
-    assert "cannot be told apart" in same.findings[0].text
+    assert "cannot be told apart" in stated(same)[0].text
     few = view(sweep(("a_net", ((4, 10),)), ("b_net", ((4, 30),)), images=20))
-    assert "but 5 timed batches are too few to be sure" in few.findings[0].text
+    assert "but 5 timed batches are too few to be sure" in stated(few)[0].text
 
 
 @pytest.mark.parametrize(
@@ -148,11 +155,11 @@ def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(
 
 
 def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -> None:
-    texts = [item.text for item in view(sweep(("net", ((1, 2), (4, 10), (20, 50.5))))).findings]
+    texts = [item.text for item in stated(view(sweep(("net", ((1, 2), (4, 10), (20, 50.5))))))]
     # 333 to 381: 14% more
     pays = "A larger batch gives under 10% more images/s from these batch sizes on: net"
     assert f"{pays} 4." not in texts and f"{pays} none up to 20." in texts
-    texts = [item.text for item in view(sweep(("net", ((1, 2), (4, 8), (20, 46.5))))).findings]
+    texts = [item.text for item in stated(view(sweep(("net", ((1, 2), (4, 8), (20, 46.5))))))]
     assert f"{pays} 4." in texts, "400 to 412 images/s"
     assert (times_as_many(1.04), times_as_many(1.06)) == (
         "about as many as",
@@ -163,14 +170,14 @@ def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -
 def test_what_is_not_known_is_no_chart_but_one_sentence() -> None:
     gaps = (Gap("top1", "not_available", "the weights are random"),)
     runs = sweep(("net", ((40, 100), (100, 200))), summaries=(), gaps=gaps)
-    sections = {section.key: section for section in view(runs).sections}
-    assert sections["accuracy"].note == (
-        "No top-1, top-5: the weights are random. Use --weights default and --data imagenet."
+    sections = {section.key: section for section in view(runs).chapters}
+    assert sections["accuracy"].facts == (
+        "No top-1, top-5: the weights are random. Use --weights default and --data imagenet.",
     )
     assert sections["accuracy"].charts == ()
-    assert "No p95: it needs 20 full batches" in (sections["latency"].note or "")
+    assert "No p95: it needs 20 full batches" in "".join(sections["latency"].facts)
     assert [chart.title for chart in sections["latency"].charts] == ["Latency p50, by batch size"]
-    assert "the runs were on a CPU" in (sections["utilization"].note or "")
+    assert "the runs were on a CPU" in "".join(sections["utilization"].facts)
     assert sections["utilization"].charts == ()
 
 
@@ -179,14 +186,15 @@ def test_a_failed_batch_stands_above_the_folds() -> None:
     runs[-1] = replace(runs[-1], status="failed", reason="out of memory")
     assert any(
         "slow_net at batch 20: none: failed, out of memory" in item.text
-        for item in view(runs).warnings
+        for item in stated(view(runs))
+        if item.warning
     )
 
 
 def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one() -> None:
     few = (Summary("images", 4, "count"), Summary("top1", 0.5, "ratio"))
     (section,) = [
-        part for part in view(sweep(*TWO, summaries=few)).sections if part.key == "accuracy"
+        part for part in view(sweep(*TWO, summaries=few)).chapters if part.key == "accuracy"
     ]
     assert "95% interval" not in [column.label for column in section.tables[0].columns]
     said = " ".join(section.tables[0].notes)
@@ -201,7 +209,7 @@ def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one
 def test_findings_have_at_most_140_characters_with_long_names() -> None:
     found = view(sweep(*((f"{name}_{'very_long_name_' * 6}", points) for name, points in TWO)))
     assert found.findings
-    assert all(len(item.first) <= LONGEST for item in (*found.findings, *found.more))
+    assert all(len(item.first) <= LONGEST for item in stated(found))
 
 
 def test_five_models_at_three_batch_sizes_print_on_eight_sheets_or_fewer(

@@ -10,23 +10,23 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.report.page.page import render
-from perfctl.orchestrator.report.page.records import Overview
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.tables import Column, table
+from perfctl.orchestrator.report.view import View
 from tests.make import synthetic
 
 WHEN = "2026-11-20T20:40:00Z"
 
 
-def shown(runs: list[Any]) -> Overview | None:
-    return page_view(runs, generated_at=WHEN, title=None).overview
+def shown(runs: list[Any]) -> View:
+    return page_view(runs, generated_at=WHEN, title=None)
 
 
-def rows(found: Overview | None) -> list[dict[str, str]]:
-    assert found is not None
+def rows(found: View) -> list[dict[str, str]]:
+    (overview,) = found.tables
     return [
-        {column.label: cell.text for column, cell in zip(found.table.columns, row, strict=True)}
-        for row in found.table.rows
+        {column.label: cell.text for column, cell in zip(overview.columns, row, strict=True)}
+        for row in overview.rows
     ]
 
 
@@ -58,18 +58,18 @@ def test_columns_that_no_study_has_are_one_sentence_and_a_single_study_has_no_ov
     both: list[Any],
 ) -> None:
     one = [run for run in both if run.profiler == "torch"]
-    assert shown(one) is None
+    assert shown(one).tables == ()
     found = shown([*one, *(replace(run, workload="other_cnn") for run in one)])
-    assert found is not None
-    labels = [column.label for column in found.table.columns]
+    (overview,) = found.tables
+    labels = [column.label for column in overview.columns]
     assert "executed / estimated" not in labels and "GPU busy" not in labels
-    assert any("executed / estimated" in note for note in found.table.notes)
+    assert any("executed / estimated" in note for note in overview.notes)
 
 
 def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing() -> None:
     found = shown([synthetic.foreign_run(1), synthetic.foreign_run(2)])
     assert [row["model or report"] for row in rows(found)] == ["foreign1.sqlite", "foreign2.sqlite"]
-    assert found is not None and found.charts == () and found.lines == ()
+    assert found.charts == ()
     assert {row["GPU busy"] for row in rows(found)} == {"71.4%"}, "2,500 of 3,500 ns"
 
 
@@ -78,8 +78,8 @@ def test_of_many_groups_only_the_first_is_open() -> None:
         page_view([synthetic.foreign_run(i) for i in range(1, number)], generated_at=WHEN, title="")
         for number in (4, 6)
     )
-    assert [study.folded for study in few.studies] == [False] * 3
-    assert [study.folded for study in many.studies] == [False, True, True, True, True]
+    assert [study.is_folded for study in few.chapters] == [False] * 3
+    assert [study.is_folded for study in many.chapters] == [False, True, True, True, True]
 
 
 def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(
@@ -88,7 +88,10 @@ def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(
     page = render(both, generated_at=WHEN)
     part = re.search(r'<section id="overview".*?</section>', page, re.DOTALL)
     assert part is not None
-    assert re.findall(r"<figcaption>([^<]*)", part.group()) == ["Samples per second, by batch size"]
+    assert re.findall(r"<figcaption>([^<]*)", part.group()) == [
+        "Overview",
+        "Samples per second, by batch size",
+    ]
     assert re.findall(r'<a href="#(s\d)">', part.group()) == ["s1", "s2", "s1", "s2"]
     assert "synthetic CPU" in part.group() and page.index('id="overview"') < page.index(
         '<article id="s1"'
