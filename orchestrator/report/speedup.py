@@ -73,7 +73,7 @@ def speedup_view(studies: Sequence[Speedup], *, has_charts: bool = False) -> Vie
         ),
         notes=tuple(common),
         command="speedup",
-        charts=tuple(charts.across(studies)) if several and has_charts else (),
+        charts=tuple(filter(None, charts.across(studies))) if several and has_charts else (),
         chapters=[
             _batch_view(study, key, [note for note in own if note not in common], has_charts)
             for study, key, own in zip(studies, keys, notes_of, strict=True)

@@ -22,6 +22,7 @@ from perfctl.orchestrator.report.numbers import (
     size,
     time,
 )
+from perfctl.records.run import Run
 
 NAME = 90
 """Characters of a name that has no short form."""
@@ -238,12 +239,38 @@ class Column:
 
 RUN = Column("run", style="text", is_optional=True)
 """Left out of a listing whose rows are all of one run."""
-SHOWN_RUN = Column("run", style="text", is_optional=True, note="profiler and batch size")
+
+
+def run_label(run: Run) -> str:
+    """Return "ncu b64" or, without a batch size, "nsys run 3"."""
+    if run.batch_size is None:
+        return f"{run.profiler} run {run.id}"
+    return f"{run.profiler} b{run.batch_size}"
+
+
+def time_column(label: str, note: str | None = None, **options: Any) -> Column:
+    """Return a column of times in ns."""
+    return Column(label, base="ns", note=note, **options)
+
+
+def size_column(label: str, note: str | None = None, **options: Any) -> Column:
+    """Return a column of sizes in bytes."""
+    return Column(label, base="B", note=note, **options)
+
+
+def text_column(label: str, note: str | None = None, **options: Any) -> Column:
+    """Return a column of words."""
+    return Column(label, style="text", note=note, **options)
+
+
+def name_column(label: str, note: str | None = None) -> Column:
+    """Return a column of names from a report."""
+    return Column(label, style="code", note=note)
 
 
 def text_columns(*labels: str) -> list[Column]:
     """Return columns of words."""
-    return [Column(label, style="text") for label in labels]
+    return list(map(text_column, labels))
 
 
 @dataclass(frozen=True, slots=True)

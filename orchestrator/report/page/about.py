@@ -18,12 +18,6 @@ from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.findings.missing import PARTLY_DERIVED
 from perfctl.orchestrator.report.page import usage
-from perfctl.orchestrator.report.page.columns import (
-    name_column,
-    run_label,
-    text_column,
-    time_column,
-)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -31,9 +25,13 @@ from perfctl.orchestrator.report.tables import (
     Table,
     count,
     listing,
+    name_column,
     nothing,
+    run_label,
     text_cell,
+    text_column,
     text_columns,
+    time_column,
 )
 from perfctl.records.run import Run
 

@@ -21,7 +21,6 @@ from perfctl.orchestrator.predict.bench import (
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import ENOUGH, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.columns import name_column, text_column
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.section import Section, group_view
 from perfctl.orchestrator.report.tables import (
@@ -29,10 +28,12 @@ from perfctl.orchestrator.report.tables import (
     Column,
     Table,
     amount,
+    name_column,
     nothing,
     share_cell,
     table,
     text_cell,
+    text_column,
     time_cell,
 )
 from perfctl.orchestrator.report.view import View

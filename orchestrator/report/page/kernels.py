@@ -26,12 +26,6 @@ from perfctl.orchestrator.ledger.sweep import (
     describe,
 )
 from perfctl.orchestrator.report.numbers import percent, ratio
-from perfctl.orchestrator.report.page.columns import (
-    name_column,
-    run_label,
-    text_column,
-    time_column,
-)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -45,13 +39,17 @@ from perfctl.orchestrator.report.tables import (
     long_table,
     mark,
     name_cell,
+    name_column,
     nothing,
     packed,
+    run_label,
     share_cell,
     style_of,
     table,
     text_cell,
+    text_column,
     time_cell,
+    time_column,
     why,
     word,
 )

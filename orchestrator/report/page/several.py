@@ -15,11 +15,10 @@ from perfctl.orchestrator.ledger.usage.inference import (
     least_watched,
 )
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
-from perfctl.orchestrator.report.charts.charts import Chart, LegendEntry, Series, against_batch
+from perfctl.orchestrator.report.charts.charts import Chart, LegendEntry, Series, batch_chart
 from perfctl.orchestrator.report.charts.study import label
 from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.columns import time_column
 from perfctl.orchestrator.report.page.usage import usage_cell
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -33,6 +32,7 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     text_columns,
     time_cell,
+    time_column,
 )
 from perfctl.orchestrator.report.view import View
 
@@ -106,7 +106,7 @@ def overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
     names = _name_apart(drawn)
     omitted = sum(bool(entry.rates) for entry in entries) - len(drawn)
     note = f"the first {len(COLOURS)}; the table has {omitted} more" if omitted else ""
-    return View(tables=tables, charts=(_chart(drawn, names, note),))
+    return View(tables=tables, charts=_draw_rates(drawn, names, note))
 
 
 def _rates(analysis: Analysis) -> dict[int, float]:
@@ -173,21 +173,18 @@ def _busy(analysis: Analysis, batch: int | None) -> UsageShare:
     return next((share for share in shares if share.value is not None), shares[0])
 
 
-def _chart(entries: Sequence[_Entry], names: Sequence[str], note: str) -> Chart:
+def _draw_rates(entries: Sequence[_Entry], names: Sequence[str], note: str) -> tuple[Chart, ...]:
     lines = [
         Series(name, tuple(entry.rates), tuple(entry.rates.values()), colour=colour)
         for name, entry, colour in zip(names, entries, COLOURS, strict=False)
     ]
     values = [value for line in lines for value in line.values]
-    ends = "; ".join(
-        f"{line.label} {short(per_second(line.values[-1]))} at batch {line.batches[-1]}"
-        for line in lines
-    )
-    svg = against_batch(
+    chart = batch_chart(
         "overview-rate",
-        f"Samples per second over batch size. {ends}",
+        "Samples per second, by batch size",
         lines,
         lambda rate: short(per_second(rate)),
+        note,
         decades=max(values) > WIDE * min(values),
         up="samples/s",
     )
@@ -195,7 +192,7 @@ def _chart(entries: Sequence[_Entry], names: Sequence[str], note: str) -> Chart:
         LegendEntry(name, colour, entry.key)
         for name, colour, entry in zip(names, COLOURS, entries, strict=False)
     )
-    return Chart("Samples per second, by batch size", svg, note, tuple(legend))
+    return () if chart is None else (replace(chart, legend=tuple(legend)),)
 
 
 def _name_apart(entries: Sequence[_Entry]) -> list[str]:

@@ -11,13 +11,6 @@ from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.run_usage import range_totals
 from perfctl.orchestrator.ledger.usage.sums import group_operations, measured_time, sum_times
 from perfctl.orchestrator.report.numbers import full, rounded, time
-from perfctl.orchestrator.report.page.columns import (
-    name_column,
-    run_label,
-    size_column,
-    text_column,
-    time_column,
-)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -28,12 +21,17 @@ from perfctl.orchestrator.report.tables import (
     decimal_cell,
     listing,
     long_table,
+    name_column,
     nothing,
     rate,
+    run_label,
     share_cell,
     size_cell,
+    size_column,
     text_cell,
+    text_column,
     time_cell,
+    time_column,
     word,
 )
 from perfctl.orchestrator.statistics import group_by, interval_too_wide

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from perfctl.orchestrator.ledger.usage.intervals import end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.run_usage import projections
 from perfctl.orchestrator.report.numbers import size, time
-from perfctl.orchestrator.report.page.columns import run_label
-from perfctl.orchestrator.report.tables import differences
+from perfctl.orchestrator.report.tables import differences, run_label
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 

@@ -13,13 +13,6 @@ from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, R
 from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.ledger.usage.training import Queries, attends, passes
 from perfctl.orchestrator.report.numbers import percent
-from perfctl.orchestrator.report.page.columns import (
-    name_column,
-    run_label,
-    size_column,
-    text_column,
-    time_column,
-)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -29,13 +22,18 @@ from perfctl.orchestrator.report.tables import (
     count,
     estimated,
     listing,
+    name_column,
     nothing,
     rate,
+    run_label,
     share_cell,
     size_cell,
+    size_column,
     text_cell,
+    text_column,
     text_columns,
     time_cell,
+    time_column,
 )
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run

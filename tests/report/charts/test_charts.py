@@ -14,7 +14,9 @@ def drawing(label: str = "conv2", name: str = "s1-test") -> str:
         charts.Series(label, (16, 32, 64), (1.0, 2.0, 4.0), (0.9, 1.9, 3.9), (1.1, 2.2, 4.5), 0),
         charts.Series("other", (16, 64), (3.0, 1.0), colour=1),
     ]
-    return charts.against_batch(name, "what it shows", lines, str)
+    chart = charts.batch_chart(name, "what it shows", lines, str)
+    assert chart is not None
+    return chart.svg
 
 
 def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_names_are_not_shared() -> (
@@ -53,15 +55,20 @@ def test_colours_come_from_the_page_and_a_name_with_markup_stays_text() -> None:
     assert label in words
 
 
+def shares(parts: dict[str, float]) -> str:
+    colours = {name: number for number, name in enumerate(parts)}
+    return charts.shares_chart("n", "t", "d", [("16", parts)], colours).svg
+
+
 def test_a_bar_is_as_wide_as_its_share_and_its_name_can_be_read_on_it() -> None:
-    svg = charts.shares("n", "d", [("16", {"a": 0.25, "b": 0.75})], {"a": 0, "b": 1})
+    svg = shares({"a": 0.25, "b": 0.75})
     widths = []
     for path, colour in re.findall(r'<path d="([^"]*)"[^>]*fill: var\(--s(\d)\)', svg):
         xs = [float(x) for x in re.findall(r"[ML] (\S+)", path)]
         widths.append((colour, max(xs) - min(xs)))
     found = dict(widths)
     assert abs(found["1"] / found["0"] - 3) < 0.01
-    svg = charts.shares("n", "d", [("16", {"conv1": 0.5, "conv2": 0.5})], {"conv1": 0, "conv2": 1})
+    svg = shares({"conv1": 0.5, "conv2": 0.5})
     deep, light = (re.search(rf"<text[^>]*>{name}</text>", svg) for name in ("conv1", "conv2"))
     assert deep is not None and "var(--on0)" in deep.group()
     assert light is not None and "#0b0b0b" in light.group()
