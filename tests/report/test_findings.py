@@ -6,22 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import Copy, Kernel, Range, Step
 from perfctl.records.run import Run
 from tests.make import synthetic
+from tests.report.outline import analysed
 
 
-def said(study: Study) -> list[Finding]:
-    return list(findings(analyse(study)))
+def said(*runs: Run) -> list[Finding]:
+    return list(findings(analysed(*runs)))
 
 
 def texts(*runs: Run) -> list[str]:
-    (study,) = studies(list(runs))
-    return [item.text for item in said(study)]
+    return [item.text for item in said(*runs)]
 
 
 def test_the_ratio_furthest_from_one_comes_first_with_its_number() -> None:
@@ -41,16 +39,16 @@ def test_a_step_that_mostly_waits_is_said_with_its_share() -> None:
 def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     fast = [kernel._replace(duration_ns=kernel.duration_ns // 10) for kernel in nsys.report.kernels]
-    (study,) = studies([replace(nsys, report=replace(nsys.report, kernels=fast, steps=())), ncu])
-    (text,) = (item.text for item in said(study) if item.evidence == "roofline")
+    quick = replace(nsys, report=replace(nsys.report, kernels=fast, steps=()))
+    (text,) = (item.text for item in said(quick, ncu) if item.evidence == "roofline")
     assert "of the fp32 peak of the Tesla V100-SXM2-16GB" in text and "wrong device" in text
 
 
 def test_the_largest_layer_is_named_at_both_ends_of_the_sweep_with_its_directions_added_up() -> (
     None
 ):
-    (study,) = studies([synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 256)])
-    first, rows = said(study)[0], analyse(study).ledger.rows
+    runs = synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 256)
+    first, rows = said(*runs)[0], analysed(*runs).ledger.rows
     shares = {
         row.direction: row.share or 0 for row in rows if (row.batch, row.layer) == (16, "conv2")
     }
@@ -91,14 +89,12 @@ def test_a_real_change_comes_with_its_factor() -> None:
 
 
 def test_missing_counts_and_failed_runs_are_warnings_and_one_reason_is_one_sentence() -> None:
-    (study,) = studies([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)])
-    warnings = [item for item in said(study) if item.warning]
+    failed = synthetic.failed_run
+    warnings = [item for item in said(synthetic.cpu_run(1, 64), failed(2, 256)) if item.warning]
     assert [item.evidence for item in warnings] == ["gaps", "runs"]
     assert "batch 256 failed" in warnings[1].text
-    (study,) = studies(
-        [synthetic.cpu_run(1, 64), synthetic.failed_run(2, 128), synthetic.failed_run(3, 256)]
-    )
-    failures = [item.text for item in said(study) if item.evidence == "runs"]
+    several = said(synthetic.cpu_run(1, 64), failed(2, 128), failed(3, 256))
+    failures = [item.text for item in several if item.evidence == "runs"]
     assert len(failures) == 1 and "The torch runs at batch 128, 256 failed" in failures[0]
 
 
@@ -121,14 +117,14 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
         Kernel(2, "c", start_ns=5500, duration_ns=500),
     ]
     run = synthetic.foreign_run(1, kernels=kernels, duration_ns=60_000)
-    (item,) = (item for item in said(studies([run])[0]) if "ran kernels" in item.text)
+    (item,) = (item for item in said(run) if "ran kernels" in item.text)
     share = (1500 + 500) / 6000 * 100
     assert (
         f"{share:.1f}% of the time from the first kernel to the end of the last: 2.00 µs of 6.00 "
         "µs. One idle gap takes 4.00 µs from b to c"
     ) in item.text
     assert item.evidence == "utilization"
-    (used,) = analyse(studies([run])[0]).study.prepared_runs
+    (used,) = analysed(run).study.prepared_runs
     assert used.usage.ways.kernels.value == pytest.approx(share / 100)
     assert not any("ran kernels" in text for text in texts(replace(run, profiler="ncu")))
 
@@ -168,20 +164,14 @@ def test_copies_before_the_first_kernel_are_named_because_the_gpu_s_time_does_no
     run = synthetic.foreign_run(1)
     first = min(kernel.start_ns for kernel in run.report.kernels if kernel.start_ns is not None)
     before, after = Copy("HtoD", 4096, first - 1000, 900), Copy("DtoH", 4096, first, 100)
-    (text,) = (
-        text
-        for text in texts(synthetic.foreign_run(1, copies=[before, after]))
-        if "memsets took" in text
-    )
-    assert text.endswith("copies and kernels. Most of this time is before the first kernel.")
-    (text,) = (
-        text for text in texts(synthetic.foreign_run(1, copies=[before])) if "memset took" in text
-    )
-    assert text.endswith("copies and kernels. All of this time is before the first kernel.")
-    (text,) = (
-        text for text in texts(synthetic.foreign_run(1, copies=[after])) if "memset took" in text
-    )
-    assert text.endswith("copies and kernels.")
+    for copies, end in (
+        ([before, after], " Most of this time is before the first kernel."),
+        ([before], " All of this time is before the first kernel."),
+        ([after], ""),
+    ):
+        stated = texts(synthetic.foreign_run(1, copies=copies))
+        (text,) = (text for text in stated if " took " in text and "memset" in text)
+        assert text.endswith(f"copies and kernels.{end}")
 
 
 def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
@@ -214,10 +204,8 @@ def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
 def test_what_a_foreign_report_is_without_is_a_warning() -> None:
     kernels = [Kernel(0, "a"), Kernel(1, "b")]
     counters = synthetic.fp_counters(0, 1, 1, 1, pipe=None)
-    (study,) = studies(
-        [synthetic.foreign_run(1, profiler="ncu", kernels=kernels, counters=counters)]
-    )
-    warnings = [item.text for item in said(study) if item.warning]
+    run = synthetic.foreign_run(1, profiler="ncu", kernels=kernels, counters=counters)
+    warnings = [item.text for item in said(run) if item.warning]
     assert warnings == [
         "No launch has a duration.",
         (

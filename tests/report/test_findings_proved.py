@@ -49,6 +49,8 @@ def page(paths: list[Path], store: Path) -> View:
 
 def held_against(view: View) -> None:
     for study in view.chapters:
+        texts = [item.text for item in study.findings if isinstance(item, Finding)]
+        assert len(set(texts)) == len(texts), "no finding twice"
         for item in study.findings:
             assert isinstance(item, Finding)
             assert not (lacking := unproved(item, study)), (

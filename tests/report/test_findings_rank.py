@@ -6,8 +6,6 @@ from dataclasses import replace
 
 import pytest
 
-from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.findings import findings
@@ -26,14 +24,14 @@ from perfctl.records.report import (
 )
 from perfctl.records.run import Run
 from tests.make import synthetic
+from tests.report.outline import analysed
 
 MS = 1_000_000
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
 def found(run: Run) -> list[Finding]:
-    (study,) = studies([run])
-    return list(findings(analyse(study)))
+    return list(findings(analysed(run)))
 
 
 def looped(wait: int, compute: int, **more: object) -> Run:
@@ -84,13 +82,13 @@ def test_a_time_below_the_scatter_of_the_steps_is_not_ranked() -> None:
 
 def test_nothing_is_ranked_by_the_steps_of_a_cpu_that_other_programs_kept_busy() -> None:
     quiet = [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)]
-    assert set(measure_steps(analyse(studies(quiet)[0]))) == {16, 64}
+    assert set(measure_steps(analysed(*quiet))) == {16, 64}
     shares = (Summary(CPU_WAIT, 0.52, None), Summary(CPU_OTHERS, 0.9, None))
     busy = [
         replace(run, report=replace(run.report, summaries=(*run.report.summaries, *shares)))
         for run in quiet
     ]
-    analysis = analyse(studies(busy)[0])
+    analysis = analysed(*busy)
     assert not measure_steps(analysis)
     stated = findings(analysis)
     assert not any("per sample" in finding.text for finding in stated)
@@ -128,7 +126,7 @@ def test_nothing_takes_the_most_time_next_to_idle_time_and_time_of_no_layer() ->
         [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)],
         [*synthetic.gpu_pair(1, 16)],
     ):
-        texts = [finding.text for finding in findings(analyse(studies(runs)[0]))]
+        texts = [finding.text for finding in findings(analysed(*runs))]
         assert not any("takes the most time" in text for text in texts)
 
 
@@ -243,10 +241,6 @@ def test_sums_of_each_tool_state_what_dominates(
 def test_rows_that_are_lower_bounds_do_not_agree_with_the_estimate() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     dropped = [counter for counter in ncu.report.counters if "ffma" not in counter.name]
-    texts = [
-        finding.text
-        for finding in findings(
-            analyse(studies([nsys, replace(ncu, report=replace(ncu.report, counters=dropped))])[0])
-        )
-    ]
+    partial = replace(ncu, report=replace(ncu.report, counters=dropped))
+    texts = [finding.text for finding in findings(analysed(nsys, partial))]
     assert not any("within 10%" in text for text in texts)

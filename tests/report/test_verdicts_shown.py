@@ -8,25 +8,21 @@ import re
 from dataclasses import replace
 
 from perfctl.frames import ledger as frame
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.study_rules import GpuFacts
-from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.causes import describe_causes, describe_unexplained
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import ledger_rows, sweep_causes
 from perfctl.orchestrator.report.ledger.view import LedgerShape, ledger_views
 from perfctl.orchestrator.report.view import View, on_terminal
 from tests.make import synthetic
-from tests.report.outline import printed
+from tests.report.outline import analysed, printed
 
 
 def judged() -> Analysis:
     """conv2 forward has a made-up reason at batch 16 and 64; the sweep has one of its own."""
-    (study,) = studies(
-        [run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)]
-    )
 
     def winograd(batch: int, factor: float) -> RowJudgement:
         row = f"conv2 forward at batch {batch}"
@@ -38,7 +34,7 @@ def judged() -> Analysis:
         (64, "conv2", "forward"): winograd(64, 0.46),
     }
     sweep = (Cause("other GPU", None, GpuFacts(("A", "B"), "ncu; nsys")),)
-    return replace(analyse(study), judgement=Judgement(rows, sweep))
+    return replace(analysed(*synthetic.gpu_sweep(16, 64)), judgement=Judgement(rows, sweep))
 
 
 def test_one_reason_a_rule_tells_the_other_batch_sizes_and_rows_that_nobody_judged_say_nothing() -> (

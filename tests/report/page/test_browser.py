@@ -12,14 +12,13 @@ import pytest
 
 from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.report.compare.page import compare_view
-from perfctl.orchestrator.report.page.page import render, render_view
+from perfctl.orchestrator.report.page.page import render_view
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.report import Copy, Kernel, Range
 from tests.make import synthetic
 from tests.report.outline import HOSTILE
-from tests.report.visit import Visit, serious
+from tests.report.visit import Visit, serious, write_page
 
-WHEN = "2026-11-20T20:40:00Z"
 PRINTED = {"width": 688, "height": 1000}
 OPEN_ALL = "document.querySelectorAll('details.single').forEach(part => { part.open = true })"
 """A4 without its margins, in CSS pixels."""
@@ -95,17 +94,13 @@ def gpu_step(number: int, batch: int) -> Any:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with everything on it: a GPU sweep with counters, GPU steps with ranges, a CPU sweep,
     a failed run, a foreign report."""
-    runs = [
-        run
-        for number, batch in enumerate(synthetic.BATCHES, 1)
-        for run in synthetic.gpu_pair(number, batch)
-    ]
+    runs = synthetic.gpu_sweep(*synthetic.BATCHES)
     runs += [replace(gpu_step(300 + batch, batch), workload="timed_cnn") for batch in (16, 64)]
     runs += [
         replace(synthetic.cpu_run(200 + batch, batch), host=f"node{batch}") for batch in (16, 64)
     ]
     runs += [synthetic.failed_run(250, 256), synthetic.foreign_run(260)]
-    return write(tmp_path_factory, runs)
+    return write_page(tmp_path_factory.mktemp("page"), runs)
 
 
 @pytest.fixture(scope="session")
@@ -116,13 +111,8 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
         replace(gpu_step(2, 16), workload="timed_cnn"),
         synthetic.foreign_run(3),
     ]
-    return write(tmp_path_factory, [*runs, synthetic.cpu_run(4, 16), synthetic.failed_run(5, 256)])
-
-
-def write(folders: pytest.TempPathFactory, runs: list[Any]) -> Path:
-    file = folders.mktemp("page") / "page.html"
-    file.write_text(render(runs, generated_at=WHEN), encoding="utf-8")
-    return file
+    runs += [synthetic.cpu_run(4, 16), synthetic.failed_run(5, 256)]
+    return write_page(tmp_path_factory.mktemp("small"), runs)
 
 
 def test_every_link_leads_to_what_it_names(browser: Any, written: Path) -> None:
@@ -178,13 +168,13 @@ def test_every_table_sorts_both_ways_filters_and_gives_a_file(browser: Any, writ
 
 
 def test_a_file_for_spreadsheets_holds_no_formula_and_a_foreign_script_does_not_run(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
+    browser: Any, tmp_path: Path
 ) -> None:
     names = ('=HYPERLINK("http://x.example")', "+1|cmd", "@a", "\tb", "-1+1")
     kernels = [
         Kernel(place, name, start_ns=place, duration_ns=9) for place, name in enumerate(names)
     ]
-    file = write(tmp_path_factory, [synthetic.foreign_run(1, kernels=kernels)])
+    file = write_page(tmp_path, [synthetic.foreign_run(1, kernels=kernels)])
     with Visit(browser, file) as visit:
         with visit.page.expect_download() as waiting:
             visit.page.locator("#s1-launches button", has_text="CSV").evaluate(
@@ -274,9 +264,7 @@ def test_the_timeline_answers_mouse_and_keyboard(browser: Any, written: Path) ->
         assert "b64" in figure.locator(".note").last.inner_text()
 
 
-def test_hostile_names_are_text_in_the_browser(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path: Path) -> None:
     runs = []
     for number, name in enumerate(HOSTILE):
         step = gpu_step(2 * number + 1, 64)
@@ -302,7 +290,7 @@ def test_hostile_names_are_text_in_the_browser(
             2 * number + 2, kernels=[Kernel(0, name, start_ns=0, duration_ns=9)]
         )
         runs += [run, replace(foreign, host=name)]
-    with Visit(browser, write(tmp_path_factory, runs)) as visit:
+    with Visit(browser, write_page(tmp_path, runs)) as visit:
         visit.page.evaluate(OPEN_ALL)
         assert visit.page.locator("img, iframe, object, embed").count() == 0
         assert visit.page.locator("script").evaluate_all(
@@ -373,18 +361,14 @@ def test_nothing_is_wider_than_the_screen_or_the_sheet(
             assert visit.page.pdf(format="A4")[:5] == b"%PDF-"
 
 
-def test_a_hundred_thousand_rows_draw_only_what_is_visible(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_hundred_thousand_rows_draw_only_what_is_visible(browser: Any, tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
     kernels = [
         Kernel(n, f"kernel_{n % 40}", start_ns=n * 4211, duration_ns=1000 + (n * 7919) % 50_000)
         for n in range(100_000)
     ]
-    with Visit(
-        browser, write(tmp_path_factory, [synthetic.foreign_run(1, kernels=kernels)])
-    ) as visit:
+    with Visit(browser, write_page(tmp_path, [synthetic.foreign_run(1, kernels=kernels)])) as visit:
         figure = visit.page.locator("#s1-launches")
         assert 10 < figure.locator("tbody tr").count() < 100
         figure.locator(".scroll").evaluate("node => { node.scrollTop = node.scrollHeight; }")

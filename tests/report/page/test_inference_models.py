@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ledger.usage.inference import pays_until
-from perfctl.orchestrator.report.page.page import render
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.studies.inference_findings import times_as_many
@@ -21,6 +20,7 @@ from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.report.evidence import unproved
+from tests.report.visit import write_page
 
 MS = 1_000_000
 MADE = "2026-11-20T10:00:00Z"
@@ -222,10 +222,8 @@ def test_five_models_at_three_batch_sizes_print_on_eight_sheets_or_fewer(
             for place, name in enumerate(names, 2)
         )
     )
-    file = tmp_path / "page.html"
-    file.write_text(render(runs, generated_at=MADE), encoding="utf-8")
     page = browser.new_page()
-    page.goto(file.as_uri())
+    page.goto(write_page(tmp_path, runs).as_uri())
     sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True)))
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 900})

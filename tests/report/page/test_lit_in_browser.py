@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.page import render
 from tests.make import synthetic
 from tests.report.page.test_roofline_shown import with_levels
-from tests.report.visit import Visit, serious
+from tests.report.visit import Visit, serious, write_page
 
 LIT = """() => Object.fromEntries([
     "figure.matrix tr", "table.ledger th", "svg a", "figure.icicle button", "figure.table tbody tr"].map(
@@ -20,14 +19,7 @@ LIT = """() => Object.fromEntries([
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("lit") / "page.html"
-    runs = [
-        run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)
-    ]
-    file.write_text(
-        render(with_levels(runs), generated_at="2026-11-20T20:40:00Z"), encoding="utf-8"
-    )
-    return file
+    return write_page(tmp_path_factory.mktemp("lit"), with_levels(synthetic.gpu_sweep(16, 64)))
 
 
 def everywhere(visit: Visit, layer: str) -> None:

@@ -33,9 +33,7 @@ def rows(found: View) -> list[dict[str, str]]:
 @pytest.fixture(scope="module")
 def both() -> list[Any]:
     """A sweep on a GPU with counters, and one on a CPU without."""
-    gpu = [
-        run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)
-    ]
+    gpu = synthetic.gpu_sweep(16, 64)
     return [*gpu, *(synthetic.cpu_run(200 + batch, batch) for batch in (16, 64))]
 
 

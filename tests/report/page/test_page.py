@@ -27,11 +27,7 @@ NAMES = (*HOSTILE, "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800")
 
 @pytest.fixture(scope="module")
 def sweep() -> list[Any]:
-    return [
-        run
-        for number, batch in enumerate(synthetic.BATCHES, 1)
-        for run in synthetic.gpu_pair(number, batch)
-    ]
+    return synthetic.gpu_sweep(*synthetic.BATCHES)
 
 
 @pytest.fixture(scope="module")

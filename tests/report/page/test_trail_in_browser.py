@@ -7,19 +7,13 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.page import render
 from tests.make import synthetic
-from tests.report.visit import Visit
+from tests.report.visit import Visit, write_page
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("trail") / "page.html"
-    runs = [
-        run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)
-    ]
-    file.write_text(render(runs, generated_at="2026-11-20T20:40:00Z"), encoding="utf-8")
-    return file
+    return write_page(tmp_path_factory.mktemp("trail"), synthetic.gpu_sweep(16, 64))
 
 
 CELL = '.matrix a[data-trail="conv2/forward/64"]'
