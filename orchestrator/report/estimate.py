@@ -22,6 +22,7 @@ from perfctl.orchestrator.report.tables import (
     share_cell,
     size_cell,
     text_cell,
+    text_column,
     text_columns,
     whole_table,
 )
@@ -170,9 +171,9 @@ def _layers_table(estimate: Estimate) -> Table:
         for line in (*lines, sheet.total)
     ]
     columns = [
-        Column("layer", style="text"),
-        Column("kind", style="text", is_optional=True),
-        Column("output", style="text"),
+        text_column("layer"),
+        text_column("kind", is_optional=True),
+        text_column("output"),
         *map(Column, ("parameters", *names)),
     ]
     title = "FLOPs of multiply-adds (1 multiply-add, MAC, is 2 FLOPs)"

@@ -9,7 +9,14 @@ from pathlib import Path
 from perfctl.orchestrator.compare.changes import Change, fewest
 from perfctl.orchestrator.compare.history import History, Line, Seen, Series
 from perfctl.orchestrator.report.numbers import si, size, time
-from perfctl.orchestrator.report.tables import Cell, Column, Table, text_cell, whole_table
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    text_cell,
+    text_column,
+    whole_table,
+)
 from perfctl.orchestrator.report.view import View
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -60,8 +67,8 @@ def _table_of(history: History, line: Line) -> Table:
         )
         for series in rows
     ]
-    words = Column("quantity", style="text"), Column("trend", style="text")
-    columns = (*words, Column("first"), Column("last"), Column("change", style="text"))
+    words = text_column("quantity"), text_column("trend")
+    columns = (*words, Column("first"), Column("last"), text_column("change"))
     return whole_table(heading(line), columns, cells, notes)
 
 

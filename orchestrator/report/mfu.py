@@ -13,6 +13,7 @@ from perfctl.orchestrator.report.tables import (
     nothing,
     table,
     text_cell,
+    text_column,
 )
 from perfctl.orchestrator.report.view import View
 
@@ -21,12 +22,12 @@ TERM_SHARE_MIN = 0.0005
 """Terms below this share of the exact count are not named; --json has them."""
 MATCHES_MAX = 6
 COLUMNS = (
-    Column("formula", style="text"),
+    text_column("formula"),
     Column("FLOPs/token"),
     Column("MFU"),
     Column("HFU"),
     Column("to exact"),
-    Column("because", style="text"),
+    text_column("because"),
 )
 RECOMPUTED = {
     "selective": "the two GEMMs of attention (selective recomputation)",

@@ -19,18 +19,19 @@ from perfctl.orchestrator.report.tables import (
     Table,
     amount,
     decimal_cell,
+    name_column,
     nothing,
     rate,
     share_cell,
     size_cell,
     table,
     text_cell,
+    text_column,
     time_cell,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import WIDEST
 
-TEXT, CODE = "text", "code"
 UNSTEADY = 2.0
 """Steps of one run that differ by more than this factor are said to be unsteady."""
 NAMES = {"unet": "U-Net", "lstm": "BiLSTM"}
@@ -183,12 +184,12 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
     """Return a row for each network, batch size and device: how many times faster by whole epochs
     and by steps. None if no row has a factor: the findings state why."""
     heads = [
-        Column("network", style=TEXT),
-        Column("device", style=TEXT),
+        text_column("network"),
+        text_column("device"),
         Column("by complete epochs", "times faster"),
-        Column("95% interval", style=TEXT),
+        text_column("95% interval"),
         Column("by steps", "times faster"),
-        Column("95% interval", style=TEXT),
+        text_column("95% interval"),
     ]
     rows = []
     for study in studies:
@@ -266,8 +267,8 @@ def _arms_table(study: Speedup) -> Table | None:
     """A row for each figure and a column for each device: the many figures fit neither 80
     characters nor a narrow page side by side."""
     heads = [
-        Column("", style=TEXT),
-        Column("device", style=TEXT),
+        text_column(""),
+        text_column("device"),
         Column("runs"),
         Column("all epochs"),
         Column("step"),
@@ -286,8 +287,8 @@ def _arms_table(study: Speedup) -> Table | None:
     wide = table(FIGURES, heads, [_arm_cells(arm) for arm in study.arms])
     if wide is None:
         return None
-    columns = [Column("", style=TEXT), *(Column(row[0].text) for row in wide.rows)]
-    columns.append(Column("", style=TEXT, is_optional=True))
+    columns = [text_column(""), *(Column(row[0].text) for row in wide.rows)]
+    columns.append(text_column("", is_optional=True))
     figures = list(zip(wide.columns, *wide.rows, strict=True))[1:]
     rows = [(text_cell(head.label), *cells, text_cell(head.note or "")) for head, *cells in figures]
     return replace(wide, columns=tuple(columns), rows=tuple(rows))
@@ -328,12 +329,13 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
 
 def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     compared = [other for other in study.comparisons if other.lines]
-    heads = [Column("", style=CODE if levels == ("layer",) else TEXT), Column(study.base)]
+    named = name_column if levels == ("layer",) else text_column
+    heads = [named(""), Column(study.base)]
     for other in compared:
         heads += [
             Column(other.label),
             Column(f"{other.label} faster", "times"),
-            Column("95% interval", style=TEXT),
+            text_column("95% interval"),
         ]
     by_device = [{line.key: line for line in other.lines} for other in compared]
     keys = dict.fromkeys(key for lines in by_device for key in lines if key.level in levels)
@@ -373,7 +375,7 @@ def span(gain: Gain) -> str:
 
 
 def _reached_table(study: Speedup) -> Table | None:
-    heads = [Column("until", style=TEXT), *(Column(arm.label) for arm in study.arms)]
+    heads = [text_column("until"), *(Column(arm.label) for arm in study.arms)]
     rows = []
     for item in study.times_to_quality:
         bound = "of at most" if item.quantity == "test loss" else "of at least"
@@ -397,16 +399,16 @@ def _epochs_table(study: Speedup) -> Table | None:
         for arm in study.arms
         for item in arm.epochs
     ]
-    heads = [Column("", style=TEXT), *map(Column, labels)]
+    heads = [text_column(""), *map(Column, labels)]
     return table("Epochs (of the newest run)", heads, rows)
 
 
 def _amdahl_table(other: Against) -> Table | None:
     heads = [
-        Column("layer", style=CODE),
+        name_column("layer"),
         Column("of the step"),
         Column("step faster", "times"),
-        Column("95% interval", style=TEXT),
+        text_column("95% interval"),
         Column("at most", "times", note="if the layer took no time"),
     ]
     rows = [
@@ -422,7 +424,7 @@ def _amdahl_table(other: Against) -> Table | None:
 
 
 def _categories_table(study: Speedup) -> Table | None:
-    heads = [Column("kind of work", style=TEXT), *(Column(arm.label) for arm in study.arms)]
+    heads = [text_column("kind of work"), *(Column(arm.label) for arm in study.arms)]
     shares = [arm.categories or {} for arm in study.arms]
     rows = [
         [kind, *(share_cell(parts.get(kind, 0.0 if parts else None)) for parts in shares)]
@@ -434,8 +436,8 @@ def _categories_table(study: Speedup) -> Table | None:
 
 def _operations_table(arm: ArmFacts) -> Table | None:
     heads = [
-        Column("operation", style=CODE),
-        Column("kind", style=TEXT),
+        name_column("operation"),
+        text_column("kind"),
         Column("calls"),
         Column("self time"),
         Column("with what it called"),

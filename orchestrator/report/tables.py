@@ -317,7 +317,11 @@ def table(
     cells = [tuple(map(_cell, columns, row)) for row in rows]
     if not cells:
         return None
-    kept = list(range(len(columns))) if whole else with_values(cells)
+    kept = [
+        index
+        for index, values in enumerate(zip(*cells, strict=True))
+        if whole or any(cell.style != "no" for cell in values)
+    ]
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
         kept.remove(0)
     by_column = {index: [row[index] for row in cells] for index in kept}
@@ -360,15 +364,6 @@ def whole_table(
     """Return a table of every row and column, each number in its own unit."""
     cells = tuple(tuple(map(_cell, columns, row)) for row in rows)
     return Table(tuple(columns), cells, caption, tools=False, notes=tuple(notes))
-
-
-def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:
-    """Places of the columns that are not dashes throughout."""
-    return [
-        index
-        for index, cells in enumerate(zip(*rows, strict=True))
-        if any(cell.style != "no" for cell in cells)
-    ]
 
 
 def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:

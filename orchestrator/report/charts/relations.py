@@ -18,8 +18,7 @@ from perfctl.orchestrator.predict.bench import (
     correlation,
     figures,
 )
-from perfctl.orchestrator.report.charts import charts as style
-from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.charts.charts import Chart, as_svg, formatter, new_axes
 from perfctl.orchestrator.report.charts.files import INK, SERIES, Drawn, Hit, drawn
 from perfctl.orchestrator.report.numbers import short, si, size, time
 from perfctl.records.bench import BenchPoint
@@ -97,8 +96,8 @@ def bench_label(feature: str) -> str:
     return f"{label}, {part}" if part else label
 
 
-def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None:
-    """Return the time of a step against a figure, as SVG; None if the figure has fewer than three
+def scatter(name: str, feature: str, points: Sequence[BenchPoint], note: str = "") -> Chart | None:
+    """Return the time of a step against a figure; None if the figure has fewer than three
     values."""
     shown = [point for point in points if figures(point).get(feature, 0) > 0]
     dots = [
@@ -120,7 +119,7 @@ def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None
         for family in (*families, ALL)
     }
     axes = Axis(bench_label(feature), si), QUANTITIES[bench.TIME]
-    return draw_families(name, axes, dots, families, ranked)
+    return draw_families(name, axes, dots, families, ranked, note)
 
 
 def draw_families(
@@ -129,11 +128,12 @@ def draw_families(
     dots: Sequence[Dot],
     families: Iterable[str],
     ranked: Mapping[str, float | None],
+    note: str = "",
     *,
     corner: str = "",
     has_diagonal: bool = False,
-) -> str:
-    """Return the dots as SVG, families in colors by their order.
+) -> Chart:
+    """Return the dots, families in colors by their order.
 
     ranked: rank correlation of a family, and of ALL. corner: a text instead of the latter.
     has_diagonal: a line where y is x.
@@ -142,7 +142,7 @@ def draw_families(
     corner = corner or (f"{len(dots)} points" if rank is None else f"Spearman, all: {rank:.2f}")
     shows = [lambda value, show=axis.show: short(show(value)) for axis in axes]
     across, up = axes
-    figure, drawing = style.new_axes(3.6, across.title, up.title, shows, log=True)
+    figure, drawing = new_axes(3.6, across.title, up.title, shows, log=True)
     hits, top = [], 0.97
     for family, color in zip(families, SERIES, strict=False):
         own = [dot for dot in dots if dot.family == family]
@@ -165,7 +165,7 @@ def draw_families(
             Hit(f"{dot.label}: {across.show(dot.x)}, {up.show(dot.y)}", dot.x, dot.y) for dot in own
         ]
     for axis in (drawing.xaxis, drawing.yaxis):
-        axis.set_minor_formatter(style.formatter(lambda value: ""))
+        axis.set_minor_formatter(formatter(lambda value: ""))
     drawing.tick_params(which="minor", length=0)
     values = sorted({dot.x for dot in dots})
     if len(values) <= TICKS_MAX:
@@ -179,13 +179,9 @@ def draw_families(
     drawing.annotate(
         corner, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=9.5, color=INK
     )
-    description = f"{_title(axes)}, {len(dots)} points. {corner}"
-    return style.as_svg(figure, name, description, hits)
-
-
-def _title(axes: tuple[Axis, Axis]) -> str:
-    across, up = axes
-    return f"{up.title[0].upper()}{up.title[1:]} over {across.title.partition(' (')[0]}"
+    title = f"{up.title[0].upper()}{up.title[1:]} over {across.title.partition(' (')[0]}"
+    description = f"{title}, {len(dots)} points. {corner}"
+    return Chart(title, as_svg(figure, name, description, hits), note)
 
 
 def relation_chart(
@@ -212,8 +208,7 @@ def relation_chart(
     axes = SIZES[wanted], QUANTITIES[quantity]
     families = dict.fromkeys(item.family for item in observations)
     ranked = {row.family: row.ranked.value for row in rows if row.ranked}
-    drawing = draw_families(name, axes, dots, families, ranked)
-    return Chart(_title(axes), drawing, f"{len(dots)} points. {NOTE}")
+    return draw_families(name, axes, dots, families, ranked, f"{len(dots)} points. {NOTE}")
 
 
 def relation_charts(

@@ -18,7 +18,6 @@ from perfctl.orchestrator.predict.bench import (
     fastest,
     point_of,
 )
-from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import ENOUGH, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Finding
@@ -124,15 +123,11 @@ def _view(runs: Sequence[Run], key: str) -> View:
     points = fastest(point for point, _ in timed)
     families = list(group_by(correlations(points), lambda row: row.family).values())
     note = "median of a step; the legend has Spearman's coefficient of each family"
-    charts = tuple(
-        Chart(f"Step time over {bench_label(feature)}", svg, note)
-        for feature in FIRST
-        if (svg := scatter(f"{key}-{chart_name(feature)}", feature, points)) is not None
-    )
+    charts = (scatter(f"{key}-{chart_name(name)}", name, points, note) for name in FIRST)
     listed = points_table(points, [run_of[id(point)] for point in points], POINTS)
     related = (correlation_table(rows[0].family, rows) for rows in families)
     sections = [
-        Section("Charts", charts=charts, key="charts"),
+        Section("Charts", charts=tuple(filter(None, charts)), key="charts"),
         Section("Points", (LEFT_OUT,), (listed,) if listed else (), key="points"),
         Section("Correlations with time", tables=tuple(filter(None, related)), key="goes-with"),
         Section("Environment", key="runs", environment=about.environment(runs)),

@@ -75,11 +75,6 @@ def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Findin
     )
 
 
-def _is_inside_brackets(start: str) -> bool:
-    """Return whether a sentence that starts so is inside of brackets, also of a kernel's name."""
-    return any(start.count(left) != start.count(right) for left, right in ("()", "<>"))
-
-
 def _first(text: str) -> tuple[str, str]:
     """Return the first sentence and what follows it; a text that is short enough is not divided."""
     if len(text) <= LONGEST:
@@ -90,7 +85,11 @@ def _first(text: str) -> tuple[str, str]:
         return sentence, rest
     for mark in _CLAUSES:
         place = sentence.rfind(mark, 0, LONGEST)
-        while place > 0 and _is_inside_brackets(sentence[:place]):
+        # inside of brackets, also of a kernel's name
+        while place > 0 and any(
+            sentence.count(left, 0, place) != sentence.count(right, 0, place)
+            for left, right in ("()", "<>")
+        ):
             place = sentence.rfind(mark, 0, place)
         if place >= LONGEST // 4:
             after = sentence[place:].lstrip(";:, ")

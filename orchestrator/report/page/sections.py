@@ -43,7 +43,11 @@ def page_view(
     network. ``begun`` receives the name of each group, how many are done, how many there are.
     """
     every = list(studies(runs))
-    bench = [study for study in every if _is_bench_network(study)]
+    bench = [
+        study
+        for study in every
+        if study.workload == WORKLOAD and {run.profiler for run in study.runs} == {"none"}
+    ]
     if len(bench) <= WHOLE:
         bench = []
     own = sorted((study for study in every if study not in bench), key=lambda study: study.foreign)
@@ -89,10 +93,6 @@ def page_view(
         notes=(f"perfctl, {stamp}. {SOURCE}",),
         chapters=tuple(views),
     )
-
-
-def _is_bench_network(study: Study) -> bool:
-    return study.workload == WORKLOAD and {run.profiler for run in study.runs} == {"none"}
 
 
 def _shared_parts(inference: Sequence[Study], bench: Sequence[Study], first: int) -> Iterator[View]:

@@ -79,7 +79,11 @@ def timelines(
     shortened, for the hover.
     """
     timed = [run for run in runs if run.profiler != "ncu"]
-    tracks_of = [(run, tracks) for run in timed if (tracks := list(_tracks(run, short)))]
+    every = [
+        (run, [*_range_tracks(run), *_projected_tracks(run), *_stream_tracks(run, short)])
+        for run in timed
+    ]
+    tracks_of = [(run, tracks) for run, tracks in every if tracks]
     times: dict[str, float] = defaultdict(float)
     for kernel in (kernel for run in runs for kernel in run.report.kernels if not colours):
         times[short.get(kernel.name, kernel.name)] += kernel.duration_ns or 0
@@ -186,13 +190,6 @@ def _opened(run: Run) -> tuple[tuple[int, int] | None, str]:
         words = f"the kernels of step {wanted}"
     span = (min(map(start_of, timed)), max(map(end_of, timed))) if timed else None
     return span, words
-
-
-def _tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
-    """Those with bars."""
-    yield from _range_tracks(run)
-    yield from _projected_tracks(run)
-    yield from _stream_tracks(run, short)
 
 
 def _range_tracks(run: Run) -> Iterator[_Track]:
