@@ -251,27 +251,19 @@ def _executed(study: View) -> Iterator[Fact]:
         )
 
 
-def _tail(study: View) -> Iterator[Fact]:
-    """p95 over the median."""
-    low, high = (cells(study, "latency", "Latency", label) for label in ("p50", "p95"))
-    yield from (Fact("", end / middle) for middle, end in zip(low, high, strict=True) if middle)
+def _values(section: str, caption: str, label: str) -> Callable[[View], Iterator[Fact]]:
+    """Of a column of a table, as they are."""
+    return lambda study: (Fact("", value) for value in cells(study, section, caption, label))
 
 
-def _as_many(study: View) -> Iterator[Fact]:
-    """Images/s of one row over those of another."""
-    rates = cells(study, "throughput", "Images per second", "images/s")
-    yield from (Fact("", one / other) for one in rates for other in rates)
+def _ratios(section: str, caption: str, *labels: str) -> Callable[[View], Iterator[Fact]]:
+    """Of values of the last of these columns over those of the first one."""
 
+    def rule(study: View) -> Iterator[Fact]:
+        below, above = (cells(study, section, caption, label) for label in (labels[0], labels[-1]))
+        yield from (Fact("", value / other) for value in above for other in below if other)
 
-def _timed(study: View) -> Iterator[Fact]:
-    """Batches that were timed."""
-    yield from (Fact("", count) for count in cells(study, "latency", "Latency", "batches"))
-
-
-def _pays(study: View) -> Iterator[Fact]:
-    """The bound, where no larger batch has that many more images/s than the one that the
-    sentence names."""
-    yield Fact("%", 100 * PAYS)
+    return rule
 
 
 def _clock(study: View) -> Iterator[Fact]:
@@ -287,31 +279,15 @@ def _clock(study: View) -> Iterator[Fact]:
     yield Fact("", max(batches) / min(batches))
 
 
-def _seen(study: View) -> Iterator[Fact]:
-    """The batch that the counters saw, as the table of the host's clock has it."""
-    yield from (Fact("", batch) for batch in cells(study, "times", "CPU-timer times", "batch"))
-
-
 def _by_hand(study: View) -> Iterator[Fact]:
     """conv2 of mnist_cnn by its dimensions: 32 to 64 channels, 3x3, 24x24 outputs; 11x11 for the
     slip; 4 B a value."""
     batch, channels, weights = 64, 64, 64 * 32 * 3 * 3
     slipped, outputs = (batch * channels * side * side for side in (11, 24))
-    each = (
-        weights,
-        channels,
-        slipped,
-        outputs,
-        weights + channels + slipped,
-        weights + channels + outputs,
-    )
-    for value in each:
-        yield from (
-            Fact("", value),
-            Fact("B", value * 4),
-            Fact("KiB", value * 4 / 1024),
-            Fact("", value * 4 / 1024),
-        )
+    sizes = (weights, channels, slipped, outputs)
+    for value in (*sizes, weights + channels + slipped, weights + channels + outputs):
+        yield from (Fact("", value), Fact("B", value * 4), Fact("KiB", value * 4 / 1024))
+        yield Fact("", value * 4 / 1024)
     yield Fact("B", 4)
     yield Fact("", 120)  # 11 x 11, as it was worked out by hand
 
@@ -338,12 +314,12 @@ RULES: tuple[tuple[str, Callable[[View], Iterator[Fact]]], ...] = (
     ("copies and memsets? took|copy or memset took", _copied),
     ("^Copies and memsets take ", _summed_copies),
     (" executed .* of it is ", _executed),
-    ("times the median", _tail),
+    ("times the median", _ratios("latency", "Latency", "p50", "p95")),
     ("of the kernel time", _top),
-    ("times as many as", _as_many),
-    ("timed batches", _timed),
-    ("more images/s", _pays),
-    ("a batch of [0-9]", _seen),
+    ("times as many as", _ratios("throughput", "Images per second", "images/s")),
+    ("timed batches", _values("latency", "Latency", "batches")),
+    ("more images/s", lambda study: iter([Fact("%", 100 * PAYS)])),
+    ("a batch of [0-9]", _values("times", "CPU-timer times", "batch")),
     ("manual estimate of conv2", _by_hand),
     ("times of .* do not change with the batch", _clock),
 )

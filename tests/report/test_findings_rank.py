@@ -34,6 +34,20 @@ def found(run: Run) -> list[Finding]:
     return list(findings(analysed(run)))
 
 
+def summed(name: str, category: str, calls: int, **sums: int) -> Operation:
+    """Return an operation with one of the sums cpu_ns, device_ns and flops."""
+    return Operation(
+        name,
+        category,
+        calls,
+        sums.get("cpu_ns"),
+        None,
+        sums.get("device_ns"),
+        None,
+        sums.get("flops"),
+    )
+
+
 def looped(wait: int, compute: int, **more: object) -> Run:
     """Return a trace of six steps of torch.profiler: so much loading of data, then one kernel."""
     length = wait + compute
@@ -173,33 +187,30 @@ def test_copies_next_to_migrations_are_counted_without_them_and_hardly_any_are_n
         assert stated == texts
 
 
-def test_sums_without_kernels_state_what_dominates_its_share_and_the_time_of_calls() -> None:
-    operations = [
-        Operation("gemm", "cuda_gpu_kern_sum", 64, None, None, 90 * MS, None, None),
-        Operation("relu", "cuda_gpu_kern_sum", 1, None, None, 10 * MS, None, None),
-        Operation("[HtoD]", "cuda_gpu_mem_time_sum", 3, None, None, 25 * MS, None, None),
-        Operation("cudaMalloc", "cuda_api_sum", 3, 30 * MS, None, None, None, None),
-        Operation("cudaFree", "cuda_api_sum", 1, 10 * MS, None, None, None, None),
-        Operation("poll", "osrt_sum", 9, 900 * MS, None, None, None, None),
-    ]
-    run = synthetic.foreign_run(1, kernels=[], ranges=[])
-    run = replace(run, report=replace(run.report, operations=operations))
-    assert [finding.text for finding in found(run) if not finding.warning] == [
-        "gemm takes 90.0% of the kernel time: 90.0 ms of 100 ms, 64 launches.",
-        "[HtoD] takes 100.0% of the time of copies: 25.0 ms of 25.0 ms, 3 copies.",
-        "cudaMalloc takes 75.0% of the host time of CUDA calls: 30.0 ms of 40.0 ms, 3 calls.",
-        "Copies and memsets take 25.0 ms, 20.0% of the summed time of copies and kernels.",
-    ]
-
-
 @pytest.mark.parametrize(
     ("operations", "texts"),
     [
         (
             [
-                Operation("gemm", "kernel", 10, None, None, 30 * MS, None, None),
-                Operation("[CUDA memcpy HtoD]", "cuda_gpu_sum", 2, None, None, MS, None, None),
-                Operation("cudaFree", "cuda_api_gpu_sum", 1, MS, None, None, None, None),
+                summed("gemm", "cuda_gpu_kern_sum", 64, device_ns=90 * MS),
+                summed("relu", "cuda_gpu_kern_sum", 1, device_ns=10 * MS),
+                summed("[HtoD]", "cuda_gpu_mem_time_sum", 3, device_ns=25 * MS),
+                summed("cudaMalloc", "cuda_api_sum", 3, cpu_ns=30 * MS),
+                summed("cudaFree", "cuda_api_sum", 1, cpu_ns=10 * MS),
+                summed("poll", "osrt_sum", 9, cpu_ns=900 * MS),
+            ],
+            [
+                "gemm takes 90.0% of the kernel time: 90.0 ms of 100 ms, 64 launches.",
+                "[HtoD] takes 100.0% of the time of copies: 25.0 ms of 25.0 ms, 3 copies.",
+                "cudaMalloc takes 75.0% of the host time of CUDA calls: 30.0 ms of 40.0 ms, 3 calls.",
+                "Copies and memsets take 25.0 ms, 20.0% of the summed time of copies and kernels.",
+            ],
+        ),
+        (
+            [
+                summed("gemm", "kernel", 10, device_ns=30 * MS),
+                summed("[CUDA memcpy HtoD]", "cuda_gpu_sum", 2, device_ns=MS),
+                summed("cudaFree", "cuda_api_gpu_sum", 1, cpu_ns=MS),
             ],
             [
                 "gemm takes 100.0% of the kernel time: 30.0 ms of 30.0 ms, 10 launches.",
@@ -210,25 +221,25 @@ def test_sums_without_kernels_state_what_dominates_its_share_and_the_time_of_cal
             ],
         ),
         (
-            [Operation("gemm", "kernel", 18, None, None, None, None, 142_000_000)],
+            [summed("gemm", "kernel", 18, flops=142_000_000)],
             ["gemm executed 142 MFLOP in 18 launches, 100.0% of the FLOPs that the report states."],
         ),
         (
-            [Operation("cudaMemcpy", "cuda_memcpy_sync", 2, None, None, 42 * MS, None, None)],
+            [summed("cudaMemcpy", "cuda_memcpy_sync", 2, device_ns=42 * MS)],
             [
                 "cudaMemcpy takes 100.0% of the time of copies that block the host: 42.0 ms of "
                 "42.0 ms, 2 copies."
             ],
         ),
         (
-            [Operation("poll", "osrt_sum", 9, 9 * MS, None, None, None, None)],
+            [summed("poll", "osrt_sum", 9, cpu_ns=9 * MS)],
             [
                 "poll takes 100.0% of the time in operating system calls: 9.00 ms of 9.00 ms, "
                 "9 calls."
             ],
         ),
     ],
-    ids=["mixed sums", "FLOPs", "rules", "system calls"],
+    ids=["largest of each", "mixed sums", "FLOPs", "rules", "system calls"],
 )
 def test_sums_of_each_tool_state_what_dominates(
     operations: list[Operation], texts: list[str]
