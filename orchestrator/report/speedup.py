@@ -62,11 +62,11 @@ def speedup_view(studies: Sequence[Speedup], *, has_charts: bool = False) -> Vie
     notes_of = [notes(study) for study in studies]
     common = [note for note in notes_of[0] if all(note in other for other in notes_of)]
     several = len(studies) > 1
-    shown = overview(studies) if several else None
+    factors = overview(studies) if several else None
     return View(
         _title(studies),
         ("A speedup is a ratio of geometric means, shown only with its 95% interval.",),
-        () if shown is None else (shown,),
+        () if factors is None else (factors,),
         tuple(
             headline(study, other, key, several=several)
             for study, key in zip(studies, keys, strict=True)
@@ -76,8 +76,8 @@ def speedup_view(studies: Sequence[Speedup], *, has_charts: bool = False) -> Vie
         command="speedup",
         charts=tuple(filter(None, charts.across(studies))) if several and has_charts else (),
         chapters=[
-            _batch_view(study, key, [note for note in own if note not in common], has_charts)
-            for study, key, own in zip(studies, keys, notes_of, strict=True)
+            _batch_view(study, key, [note for note in sentences if note not in common], has_charts)
+            for study, key, sentences in zip(studies, keys, notes_of, strict=True)
         ],
     )
 
@@ -132,9 +132,9 @@ def headline(study: Speedup, other: Against, key: str, *, several: bool = False)
         text = f"{_describe_gain(gain, base, by)}{_describe_rest(other)}"
     else:
         text, is_warning = f"against {base} is unknown: {_why_unknown(lines)}", True
-    at = f", batch {study.batch}" if several else ""
-    whole = f"{name_of(study)}{at}: {device_of(other.label)} {text}."
-    return Finding(shortened(whole), key, is_warning)
+    batch = f", batch {study.batch}" if several else ""
+    sentence = f"{name_of(study)}{batch}: {device_of(other.label)} {text}."
+    return Finding(shortened(sentence), key, is_warning)
 
 
 def _lines_by_level(other: Against) -> dict[str, GainLine]:
@@ -149,13 +149,13 @@ def _sign(gain: Gain) -> int:
 
 
 def _describe_gain(gain: Gain, base: str, by: str) -> str:
-    words = "shows no difference from"
+    comparison = "shows no difference from"
     if gain.low > 1:
-        words = f"is {ratio(gain.value)} times faster than"
+        comparison = f"is {ratio(gain.value)} times faster than"
     elif gain.high < 1:
         gain = Gain(1 / gain.value, 1 / gain.high, 1 / gain.low, gain.basis)
-        words = f"is {ratio(gain.value)} times slower than"
-    return f"{words} {base} by {by} ({span(gain)})"
+        comparison = f"is {ratio(gain.value)} times slower than"
+    return f"{comparison} {base} by {by} ({span(gain)})"
 
 
 def _describe_rest(other: Against) -> str:
@@ -329,8 +329,8 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
 
 def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     compared = [other for other in study.comparisons if other.lines]
-    named = name_column if levels == ("layer",) else text_column
-    heads = [named(""), Column(study.base)]
+    make_column = name_column if levels == ("layer",) else text_column
+    heads = [make_column(""), Column(study.base)]
     for other in compared:
         heads += [
             Column(other.label),

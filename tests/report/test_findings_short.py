@@ -32,7 +32,7 @@ def test_a_first_sentence_has_at_most_140_characters(seed: int) -> None:
     item = Finding(f"{text}end.", "runs")
     assert len(item.first) <= LONGEST
     assert item.first.endswith((".", "…"))
-    assert letters(item.first + item.rest) == letters(item.text)
+    assert letters(item.first + item.details) == letters(item.text)
 
 
 def test_a_long_sentence_ends_after_a_clause_and_never_inside_of_brackets() -> None:
@@ -41,7 +41,7 @@ def test_a_long_sentence_ends_after_a_clause_and_never_inside_of_brackets() -> N
     )
     item = Finding(f"{head}: {'the driver said so, ' * 8}and stopped. More follows.", "runs")
     assert item.first.startswith(head) and item.first.count("(") == item.first.count(")")
-    assert len(item.first) <= LONGEST and item.rest.endswith("and stopped. More follows.")
+    assert len(item.first) <= LONGEST and item.details.endswith("and stopped. More follows.")
     assert Finding("x" * 500, "runs").first == "x" * (LONGEST - 2) + " …"
     short = "Two sentences. They fit."
-    assert (Finding(short, "runs").first, Finding(short, "runs").rest) == (short, "")
+    assert (Finding(short, "runs").first, Finding(short, "runs").details) == (short, "")

@@ -73,10 +73,12 @@ class Series:
 
 def make_lines(values: Mapping[str, Mapping[int, float]], least: int = 1) -> list[Series]:
     """Return a line for each name with ``least`` batch sizes or more, through its values."""
-    known = {name: dict(sorted(of.items())) for name, of in values.items() if len(of) >= least}
+    points_by_name = {
+        name: dict(sorted(of.items())) for name, of in values.items() if len(of) >= least
+    }
     return [
         Series(name, tuple(points), tuple(points.values()), colour=colour)
-        for colour, (name, points) in enumerate(known.items())
+        for colour, (name, points) in enumerate(points_by_name.items())
     ]
 
 
@@ -300,7 +302,7 @@ def bars_chart(
     hits = []
     for index, bar in enumerate(rows):
         axes.barh(index, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
-        words = f"{bar.label}: {show(bar.value)}"
+        text = f"{bar.label}: {show(bar.value)}"
         if bar.low is not None and bar.high is not None:
             axes.plot(
                 [bar.low, bar.high],
@@ -310,8 +312,8 @@ def bars_chart(
                 marker="|",
                 markersize=6,
             )
-            words += f" ({show(bar.low)} to {show(bar.high)})"
-        hits.append(Hit(words, 0, index - 0.33, max(bar.value, bar.high or 0), index + 0.33))
+            text += f" ({show(bar.low)} to {show(bar.high)})"
+        hits.append(Hit(text, 0, index - 0.33, max(bar.value, bar.high or 0), index + 0.33))
     if line_at is not None:
         axes.axvline(line_at, color=INK, linewidth=1)
     typical = max(bar.value for bar in rows)
@@ -344,26 +346,26 @@ def pies_chart(
     """
     figure, first = new_axes(height=0.8 + 5.0 / max(len(rows), 2))
     figure.delaxes(first)
-    seen: dict[str, Any] = {}
+    wedges_by_part: dict[str, Any] = {}
     for axes, (label, parts) in zip(
         figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True
     ):
-        kept = [(part, parts[part]) for part in colours if parts.get(part, 0.0) > 0]
+        pieces = [(part, parts[part]) for part in colours if parts.get(part, 0.0) > 0]
         wedges = axes.pie(
-            [share for _, share in kept],
-            colors=[SERIES[colours[part] % len(SERIES)] for part, _ in kept],
-            labels=[percent(share) if share >= WIDE_PIECE else "" for _, share in kept],
+            [share for _, share in pieces],
+            colors=[SERIES[colours[part] % len(SERIES)] for part, _ in pieces],
+            labels=[percent(share) if share >= WIDE_PIECE else "" for _, share in pieces],
             startangle=90,
             counterclock=False,
             wedgeprops={"edgecolor": PAPER, "linewidth": 1},
             labeldistance=1.12,
             textprops={"color": INK, "fontsize": 9, "parse_math": False},
         )[0]
-        seen |= {part: wedge for (part, _), wedge in zip(kept, wedges, strict=True)}
+        wedges_by_part |= {part: wedge for (part, _), wedge in zip(pieces, wedges, strict=True)}
         axes.set_title(drawable(label), color=INK, fontsize=10, parse_math=False)
-    names = [part for part in colours if part in seen]
+    names = [part for part in colours if part in wedges_by_part]
     legend = figure.legend(
-        [seen[part] for part in names],
+        [wedges_by_part[part] for part in names],
         [drawable(part, 40) for part in names],
         loc="outside lower center",
         ncols=2,

@@ -53,13 +53,13 @@ def flops_chart(layer: str, networks: Named) -> Chart | None:
     )
     values = [value for line in lines for value in line.values]
     is_wide = bool(values) and min(values) > 0 and max(values) > WIDE * min(values)
-    shown = {line.label.partition(", ")[0] for line in lines}
-    absent = [name for name in ("executed", "derived") if name not in shown]
+    names = {line.label.partition(", ")[0] for line in lines}
+    absent = [name for name in ("executed", "derived") if name not in names]
     source = f"without {' and '.join(absent)} FLOPs, which no run has"
     notes = [
         *(["logarithmic axis"] if is_wide else []),
         source if absent else "measured by ncu",
-        *(["*: kernels without a layer"] if any(LOOSE in name for name in shown) else []),
+        *(["*: kernels without a layer"] if any(LOOSE in name for name in names) else []),
     ]
     return batch_chart(
         "comparison-flops",
@@ -105,10 +105,19 @@ def _lines(networks: Named, values: Values) -> list[Series]:
     lines: list[Series] = []
     for network, points in networks:
         for name, read in values.items():
-            known = {point.batch: value for point in points if (value := read(point)) is not None}
-            if known:
+            value_by_batch = {
+                point.batch: value for point in points if (value := read(point)) is not None
+            }
+            if value_by_batch:
                 label = f"{name}, {network}" if network else name
-                lines.append(Series(label, tuple(known), tuple(known.values()), colour=len(lines)))
+                lines.append(
+                    Series(
+                        label,
+                        tuple(value_by_batch),
+                        tuple(value_by_batch.values()),
+                        colour=len(lines),
+                    )
+                )
     return lines
 
 

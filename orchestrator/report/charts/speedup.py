@@ -54,7 +54,7 @@ def charts(study: Speedup, key: str, *, pie: bool = False) -> list[Chart]:
 def across(studies: Sequence[Speedup]) -> Iterator[Chart | None]:
     """How many times faster at each batch size, a line a device: by whole epochs, then by steps."""
     base = studies[0].base
-    for level, what, note in (
+    for level, unit, note in (
         ("epoch", "whole epochs", "every sample loaded and trained on once, without a profiler"),
         ("step", "steps", "measured steps, under the profiler"),
     ):
@@ -67,28 +67,28 @@ def across(studies: Sequence[Speedup]) -> Iterator[Chart | None]:
         lines = [
             Series(
                 label,
-                tuple(at),
-                tuple(gain.value for gain in at.values()),
-                tuple(gain.low for gain in at.values()),
-                tuple(gain.high for gain in at.values()),
+                tuple(gain_by_batch),
+                tuple(gain.value for gain in gain_by_batch.values()),
+                tuple(gain.low for gain in gain_by_batch.values()),
+                tuple(gain.high for gain in gain_by_batch.values()),
                 index,
             )
-            for index, (label, at) in enumerate(gains.items(), 1)
+            for index, (label, gain_by_batch) in enumerate(gains.items(), 1)
         ]
         if any(len(line.batches) > 1 for line in lines):
-            title = f"Times faster than {base} by {what}, by batch size"
+            title = f"Times faster than {base} by {unit}, by batch size"
             note += "; shaded: 95% interval"
             yield batch_chart(f"all-{level}", title, lines, ratio, note, up="times faster")
 
 
 def _course_charts(study: Speedup, key: str) -> Iterator[Chart | None]:
-    for what, field, show, note in _METRICS:
+    for metric, field, show, note in _METRICS:
         for along, by, across in (
             ("epoch", "epoch", show_epoch),
             ("time", "training time", show_ns),
         ):
-            name = f"{key}-{what.replace(' ', '-').lower()}-by-{along}"
-            titles = (f"{what} by {by}", by, what if what == "Dice" else what.lower())
+            name = f"{key}-{metric.replace(' ', '-').lower()}-by-{along}"
+            titles = (f"{metric} by {by}", by, metric if metric == "Dice" else metric.lower())
             yield course_chart(name, titles, _courses(study, field, along), (across, show), note)
     titles, lines = ("Training time of each epoch", "epoch", "time"), _courses(study, "ns", "epoch")
     note = "Without the test pass."

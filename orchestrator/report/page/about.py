@@ -200,10 +200,10 @@ def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
             labels[gap.quantity, gap.reason, gap.scope or ""][run_label(run)] = None
     for (quantity, reason, scope), names in labels.items():
         group, _, part = quantity.replace("_ns", "_time").partition(".")
-        words = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
+        name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
         if quantity.islower():
-            words = words.replace("_", " ").replace("gpu", "GPU").replace("flops", "FLOPs")
-        yield words, reason, scope, _list(names, 6)
+            name = name.replace("_", " ").replace("gpu", "GPU").replace("flops", "FLOPs")
+        yield name, reason, scope, _list(names, 6)
 
 
 def _missing_times(study: Study) -> Iterator[Missing]:
@@ -318,10 +318,10 @@ def tools(runs: Sequence[Run]) -> str:
     versions: dict[str, dict[str, None]] = {}
     for run in runs:
         versions.setdefault(run.profiler, {})[run.profiler_version or ""] = None
-    named = (
+    names = (
         "no profiler" if profiler == "none" else f"{profiler} {version}".strip()
         for profiler, of_profiler in versions.items()
         for version in of_profiler
         if version or len(of_profiler) == 1
     )
-    return " + ".join(dict.fromkeys(named))
+    return " + ".join(dict.fromkeys(names))

@@ -65,14 +65,14 @@ def points_table(
     ]
     rows = [
         [
-            *([text_cell(runs[place])] if runs else []),
+            *([text_cell(runs[index])] if runs else []),
             text_cell(point.model),
             point.batch,
             amount(measured.flops_of(point), ""),
             time_cell(point.step_ns[0]),
             share_cell(point.spread),
         ]
-        for place, point in enumerate(points)
+        for index, point in enumerate(points)
     ]
     return table("Points", columns, rows, limit=limit)
 

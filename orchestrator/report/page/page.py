@@ -85,9 +85,9 @@ def _filled(template: str, view: object) -> str:
         "sort_keys": False,
     }
     text = environment.get_template(template).render(page=view)
-    shown = text.translate(_CONTROL)
+    clean_text = text.translate(_CONTROL)
     # a report may hold half a surrogate pair
-    return shown.encode("utf-8", "replace").decode("utf-8")
+    return clean_text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _source(name: str) -> str:

@@ -23,8 +23,8 @@ def shortened(text: str) -> str:
     after it."""
     if len(text) <= LONGEST:
         return text
-    whole = text[: LONGEST - 1].rpartition(" ")[0] or text[: LONGEST - 2]
-    return f"{whole.rstrip(' ,;:(')} …"
+    start = text[: LONGEST - 1].rpartition(" ")[0] or text[: LONGEST - 2]
+    return f"{start.rstrip(' ,;:(')} …"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Finding:
         return _first(self.text)[0]
 
     @property
-    def rest(self) -> str:
-        """What follows the first sentence; "" where nothing does."""
+    def details(self) -> str:
+        """The text after the first sentence; "" if there is none."""
         return _first(self.text)[1]
 
 
@@ -80,24 +80,22 @@ def _first(text: str) -> tuple[str, str]:
     if len(text) <= LONGEST:
         return text, ""
     sentence = _ENDS.split(text, maxsplit=1)[0]
-    rest = text[len(sentence) :].lstrip()
+    following = text[len(sentence) :].lstrip()
     if len(sentence) <= LONGEST:
-        return sentence, rest
+        return sentence, following
     for mark in _CLAUSES:
-        place = sentence.rfind(mark, 0, LONGEST)
+        end = sentence.rfind(mark, 0, LONGEST)
         # inside of brackets, also of a kernel's name
-        while place > 0 and any(
-            sentence.count(left, 0, place) != sentence.count(right, 0, place)
+        while end > 0 and any(
+            sentence.count(left, 0, end) != sentence.count(right, 0, end)
             for left, right in ("()", "<>")
         ):
-            place = sentence.rfind(mark, 0, place)
-        if place >= LONGEST // 4:
-            after = sentence[place:].lstrip(";:, ")
-            word = after.partition(" ")[0]
-            return (
-                f"{sentence[:place]}.",
-                f"{after[:1].upper() + after[1:] if word.isalpha() else after} {rest}".strip(),
-            )
-    place = sentence.rfind(" ", LONGEST // 4, LONGEST - 1)
-    place = place if place > 0 else LONGEST - 2
-    return f"{sentence[:place]} …", f"… {sentence[place:].lstrip()} {rest}".strip()
+            end = sentence.rfind(mark, 0, end)
+        if end >= LONGEST // 4:
+            after = sentence[end:].lstrip(";:, ")
+            if after.partition(" ")[0].isalpha():
+                after = after[:1].upper() + after[1:]
+            return f"{sentence[:end]}.", f"{after} {following}".strip()
+    end = sentence.rfind(" ", LONGEST // 4, LONGEST - 1)
+    end = end if end > 0 else LONGEST - 2
+    return f"{sentence[:end]} …", f"… {sentence[end:].lstrip()} {following}".strip()

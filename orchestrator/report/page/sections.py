@@ -50,44 +50,51 @@ def page_view(
     ]
     if len(bench) <= WHOLE:
         bench = []
-    own = sorted((study for study in every if study not in bench), key=lambda study: study.foreign)
-    inference = [study for study in own if answered(study)]
-    jobs = list(communications(run for study in own for run in study.runs))
-    analyses = list(analyse_all(own, peaks))
+    shown_studies = sorted(
+        (study for study in every if study not in bench), key=lambda study: study.foreign
+    )
+    inference = [study for study in shown_studies if answered(study)]
+    jobs = list(communications(run for study in shown_studies for run in study.runs))
+    analyses = list(analyse_all(shown_studies, peaks))
     views = []
     for number, analysis in enumerate(analyses, 1):
-        begun(label(analysis.study), number - 1, len(own))
+        begun(label(analysis.study), number - 1, len(shown_studies))
         first = {id(run) for run in analysis.study.runs}
         jobs_of_first = tuple(job for job in jobs if id(job.job.ranks[0].run) in first)
         views.append(_study_view(RunGroup(analysis, f"s{number}", jobs_of_first)))
     often = Tally(view.title for view in views)
-    for index, (view, study) in enumerate(zip(views, own, strict=True)):
+    for index, (view, study) in enumerate(zip(views, shown_studies, strict=True)):
         device = dict(view.properties).get("device")
         name = f"{view.title}, {device}" if often[view.title] > 1 and device else view.title
         views[index] = replace(view, title=name)
         if study in inference:  # below the part of all models
             is_profiled = any(run.profiler != "none" for run in study.runs)
-            is_folded = len(own) > 1 or not is_profiled
+            is_folded = len(shown_studies) > 1 or not is_profiled
             views[index] = replace(view, title=f"Details: {name}", is_folded=is_folded)
-    together = overview(
+    joint = overview(
         [
             (view.key, analysis)
             for view, analysis in zip(views, analyses, strict=True)
             if analysis.study not in inference
         ]
     )
-    views = [*_shared_parts(inference, bench, len(own) + 1), *views]
+    views = [*_shared_parts(inference, bench, len(shown_studies) + 1), *views]
     if title is None:
-        is_of_one = not inference and not bench and len(own) > 1 and len(parts(own)) == 1
-        title = _title_of_parts(own) if is_of_one else _title(views)
-    if together.tables and len(views) > OPEN_GROUPS:
+        is_of_one = (
+            not inference
+            and not bench
+            and len(shown_studies) > 1
+            and len(parts(shown_studies)) == 1
+        )
+        title = _title_of_parts(shown_studies) if is_of_one else _title(views)
+    if joint.tables and len(views) > OPEN_GROUPS:
         views[1:] = [replace(view, is_folded=True) for view in views[1:]]
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(
         r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at
     )
     return replace(
-        together,
+        joint,
         title=title,
         caution=caution,
         notes=(f"perfctl, {stamp}. {SOURCE}",),
@@ -108,11 +115,12 @@ def _shared_parts(inference: Sequence[Study], bench: Sequence[Study], first: int
         yield from bench_views(bench, first)
 
 
-def _title_of_parts(own: Sequence[Study]) -> str:
+def _title_of_parts(studies_of_parts: Sequence[Study]) -> str:
     models = dict.fromkeys(
-        study.runs[0].report.environment.get("option:model") or study.workload for study in own
+        study.runs[0].report.environment.get("option:model") or study.workload
+        for study in studies_of_parts
     )
-    return f"{' and '.join(filter(None, models))}, {len(own)} parts of a study"
+    return f"{' and '.join(filter(None, models))}, {len(studies_of_parts)} parts of a study"
 
 
 def _title(views: Sequence[View]) -> str:

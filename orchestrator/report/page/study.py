@@ -32,7 +32,7 @@ from perfctl.orchestrator.report.tables import (
     text_column,
     time_cell,
     time_column,
-    word,
+    word_cell,
 )
 from perfctl.orchestrator.statistics import group_by, interval_too_wide
 from perfctl.records.report import Copy, Summary
@@ -328,7 +328,7 @@ def _ready_made(item: Summary, run: Run) -> Cell:
     """The value in the report's own unit, without a prefix; a percentage that DLProf's CSV rounded
     to nothing says so."""
     if item.value is None:
-        return word(item.text)
+        return word_cell(item.text)
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
         return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
     return Cell(full(item.value), full(item.value, item.unit or ""), value=rounded(item.value))

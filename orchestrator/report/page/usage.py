@@ -213,8 +213,12 @@ def _tokens_cell(queries: Queries | None) -> Cell:
 def phase_text(run: Run) -> str | None:
     """Return why prefill and decode of a language model are not told apart; None if they are, or
     if the run has no such model."""
-    why = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
-    return None if why is None or run.report.served_steps else f"prefill or decode: unknown; {why}"
+    reason = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
+    return (
+        None
+        if reason is None or run.report.served_steps
+        else f"prefill or decode: unknown; {reason}"
+    )
 
 
 def placed_text(run: Run) -> str | None:
