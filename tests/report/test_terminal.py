@@ -1,12 +1,16 @@
 """The terminal's twin: 80 columns, the same findings, no markup and no control characters
-from names."""
+from names; no word is broken while there is room."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
+import pytest
+
 from perfctl.orchestrator.commands import runs
-from perfctl.orchestrator.report import terminal
+from perfctl.orchestrator.report import terminal, text_tables
+from perfctl.orchestrator.report.text_tables import wrapped
 from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.report import Summary
 from tests.make import synthetic
@@ -76,3 +80,82 @@ def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> N
     assert ["Memory", "Duration", "0", "%"] in database
     assert ["Memory", "Duration", "<", "0.05", "%"] in csv
     assert "Summary values from the report" in texts["DLProf CSV: summary"], "a title in one line"
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "text"),
+    [
+        (3, 8, "3 of 8; 'perfctl report' shows the ranks as one job"),
+        (3, None, "3; 'perfctl report' shows the ranks as one job"),
+        (0, 1, None),
+        (None, None, None),
+    ],
+)
+def test_a_rank_names_the_number_of_ranks_and_what_shows_them(
+    rank: int | None, world_size: int | None, text: str | None
+) -> None:
+    run = synthetic.foreign_run(1)
+    run = replace(run, report=replace(run.report, rank=rank, world_size=world_size))
+    *_, about = terminal.run_views(run)
+    facts = {row[0].text: row[1].text for row in about.tables[0].rows}
+    assert facts.get("rank") == text
+
+
+WORDS = [
+    "backward",
+    "transcribed",
+    "optimizer",
+    "of",
+    "a",
+    "conv2",
+    "implicit",
+    "precomputed",
+    "12.7",
+    "ms",
+    "loss,",
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_word_of_a_table_is_broken_whatever_the_cells_hold(seed: int) -> None:
+    some = random.Random(seed)
+    cells = [
+        [" ".join(some.choices(WORDS, k=some.randint(1, 12))) for _ in range(4)] for _ in range(5)
+    ]
+    table = text_tables.grid(("a", "left"), ("b", "left"), ("c", "left"), ("d", "left"))
+    shown = printed([text_tables.add_rows(table, cells)])
+    assert max(map(len, shown.splitlines())) <= 80
+    assert sorted(shown.split()) == sorted(
+        " ".join(["a b c d", *(cell for row in cells for cell in row)]).split()
+    )
+
+
+def test_a_number_stays_beside_its_unit_and_a_name_is_cut_before_words_break() -> None:
+    table = text_tables.grid(
+        ("kernel", "code"), ("what", "left"), ("time", "right"), ("memory", "right")
+    )
+    long = "void_cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4"
+    text_tables.add_rows(
+        table, [(long, "convolution of three words", "1,234,567.89 ms", "1,234 MB")]
+    )
+    lines = printed([table], 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert any("1,234,567.89 ms  1,234 MB" in line for line in lines)
+    assert long[:10] in lines[1] and "…" in lines[1]
+
+
+def test_a_path_is_broken_after_its_marks_and_a_hash_nowhere_while_it_fits() -> None:
+    path = "/scratch/users/someone/perfctl-runs/torch-mnist_cnn-1a2b3c4d/b16/report.sqlite"
+    lines = wrapped(path, 40)
+    assert "".join(lines) == path
+    assert all(len(line) <= 40 for line in lines) and all(line[-1] in "/._-" for line in lines[:-1])
+    assert wrapped("sha " + 64 * "f", 64) == ["sha", 64 * "f"]
+    assert "".join(wrapped(100 * "f", 64)) == 100 * "f", (
+        "nothing is lost where a word is longer than any line"
+    )
+
+
+def test_a_line_ends_between_no_number_and_its_unit() -> None:
+    assert wrapped("it took 24.7 ms", 13) == ["it took", "24.7 ms"]
+    assert wrapped("of 1.21 MFLOP more", 12) == ["of", "1.21 MFLOP", "more"]
+    assert wrapped("16 samples", 4) == ["16", "samp", "les"], "a noun is no unit"
