@@ -105,7 +105,7 @@ def run(asked: ReportOptions, events: Events) -> WrittenReport:
             generated_at=last_change,
             title=asked.title,
             peaks=peaks,
-            left_out=omitted,
+            caution=omitted and f"{omitted}.",
             # reading was the first part
             begun=lambda name, done, total: events.progress(f"drawing {name}", done + 1, total + 1),
         )

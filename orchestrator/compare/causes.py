@@ -119,7 +119,7 @@ class Executed:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ComparedWork:
     """One place on both sides."""
 
     JSON_KEYS = ("layer", "direction", "kind", "change", "flops", "a", "b")
@@ -174,7 +174,7 @@ class Cause:
     """Algorithms, or types of numbers, that B no longer uses; likewise ``after``: those that only
     B uses."""
     after: tuple[str, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[ComparedWork, ...]
     """The largest change first."""
 
     @property
@@ -220,7 +220,7 @@ class Why:
     JSON_INLINED = ("pair",)
 
     pair: Pair
-    parts: tuple[Part, ...]
+    parts: tuple[ComparedWork, ...]
     """Times in ns per step, B less A."""
     by_layer: bool
     """False where the sides have no layer in common, so that all kernels are aligned by
@@ -235,7 +235,9 @@ class Why:
     @cached_property
     def causes(self) -> tuple[Cause, ...]:
         """The largest change of time first."""
-        groups: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[Part]] = defaultdict(list)
+        groups: dict[tuple[str, tuple[str, ...], tuple[str, ...]], list[ComparedWork]] = (
+            defaultdict(list)
+        )
         for part in self.parts:
             before: tuple[str, ...] = ()
             after: tuple[str, ...] = ()
@@ -272,7 +274,7 @@ class Why:
     def comparable(self) -> bool:
         return not self.pair.blocked
 
-    def of(self, *kinds: str) -> tuple[Part, ...]:
+    def of(self, *kinds: str) -> tuple[ComparedWork, ...]:
         return tuple(part for part in self.parts if part.kind in kinds)
 
     @property
@@ -374,7 +376,7 @@ def explain(pair: Pair) -> Why:
         )
         b = execute([(row.key.kernel, row.after) for row in group], layer.after if layer else None)
         name = layer.name if layer is not None else f"{key[1]} kernels"
-        parts.append(Part(*key, name, _kind(a, b), a, b, layer, counts.get(key)))
+        parts.append(ComparedWork(*key, name, _kind(a, b), a, b, layer, counts.get(key)))
     steps = {row.key: row for row in times if row.key.level == "step"}
     per_step = not any(PER_REPORT in (row.basis or "") for row in kernels)
     return Why(pair, tuple(parts), by_layer, steps.get(STEP_TIME), steps.get(KERNEL_TIME), per_step)
@@ -456,14 +458,16 @@ def between_kernels(why: Why) -> bool:
     return is_change and inside / change < KERNELS_SHARE_OF_CHANGE_MIN
 
 
-def _name_parts(parts: tuple[Part, ...]) -> str:
+def _name_parts(parts: tuple[ComparedWork, ...]) -> str:
     """Return "conv2 forward" or "conv2 forward and 2 others"."""
     others = len(parts) - 1
     more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
     return f"{parts[0].name}{more}"
 
 
-def _parts_with(parts: tuple[Part, ...], fits: Callable[[Executed], bool]) -> tuple[Part, ...]:
+def _parts_with(
+    parts: tuple[ComparedWork, ...], fits: Callable[[Executed], bool]
+) -> tuple[ComparedWork, ...]:
     return tuple(part for part in parts if any(map(fits, part.sides)))
 
 

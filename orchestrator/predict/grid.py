@@ -235,7 +235,7 @@ Curve = tuple[Knot, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WorkAmount:
     """One kind of work in a step."""
 
     group: str
@@ -250,8 +250,8 @@ class Split:
 
     batches: tuple[int, ...]
     """Amounts are straight lines between and beyond these."""
-    parts: tuple[Part, ...]
-    optimizers: Mapping[str, tuple[Part, ...]]
+    parts: tuple[WorkAmount, ...]
+    optimizers: Mapping[str, tuple[WorkAmount, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -499,7 +499,7 @@ def split_of(fit: StepFitted | None, case: StepSpec, machine: Machine) -> Split:
         for row in step_parts.part_amounts(replace(case, batch=batch), machine, costs):
             if row.group != "optimizer":
                 rows[row.group, LIMIT_OF[row.part]][place] += row.amount
-    optimizers: dict[str, tuple[Part, ...]] = {}
+    optimizers: dict[str, tuple[WorkAmount, ...]] = {}
     for name in OPTIMIZERS:
         updates: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
         for row in step_parts.part_amounts(replace(case, batch=1, optimizer=name), machine, costs):
@@ -510,5 +510,5 @@ def split_of(fit: StepFitted | None, case: StepSpec, machine: Machine) -> Split:
     return Split(OCTETS, _parts(rows), optimizers)
 
 
-def _parts(amounts: Rows) -> tuple[Part, ...]:
-    return tuple(Part(*key, tuple(row)) for key, row in amounts.items() if any(row))
+def _parts(amounts: Rows) -> tuple[WorkAmount, ...]:
+    return tuple(WorkAmount(*key, tuple(row)) for key, row in amounts.items() if any(row))

@@ -161,7 +161,7 @@ SORT = Field(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ControlGroup:
     """Fields under one heading."""
 
     key: str
@@ -173,7 +173,7 @@ class Part:
 class CalculatorView:
     """The record of templates/calculator.html."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ControlGroup, ...]
     sort: Field
     show: Field
     about: tuple[str, ...]
@@ -213,7 +213,7 @@ def _select(record: object, keys: Sequence[str]) -> dict[str, Any]:
     return {key: getattr(record, key) for key in keys}
 
 
-def _controls(contents: CalculatorContents, first: str) -> tuple[Part, ...]:
+def _controls(contents: CalculatorContents, first: str) -> tuple[ControlGroup, ...]:
     names: dict[str, list[str]] = {}
     for network in (model.network for model in contents.models):
         names.setdefault(network.family, []).append(network.name)
@@ -227,12 +227,25 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[Part, ...]:
         ("fp16", "fp16, autocast"),
     )
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
-    listed = sorted(contents.devices, key=_group_order)
+    ages = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
+
+    def group_order(device: ListedDevice) -> tuple[int, int]:
+        """Servers of one generation stay together, the newest first."""
+        age = ages.index(device.group) if device.group in ages else 0
+        return GROUPS.index(device.group.partition(",")[0]), -age
+
+    def newest_price_date(device: ListedDevice) -> str:
+        """The date of the newest on-demand price of one such GPU; "" without one."""
+        prices = (contents.prices[number] for number in device.offers)
+        dates = (price.date for price in prices if price.count == 1 and price.on_demand is not None)
+        return max(dates, default="")
+
+    listed = sorted(contents.devices, key=group_order)
     devices = tuple((device.machine.name, device.machine.name) for device in listed)
-    newest = max(listed, key=lambda device: _newest_price_date(contents, device))
+    newest = max(listed, key=newest_price_date)  # the page opens on it
     count: dict[str, Any] = {"low": 1, "is_integer": True, "always": True}
     return (
-        Part(
+        ControlGroup(
             "network",
             "Network",
             (
@@ -240,7 +253,7 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[Part, ...]:
                 Field("traced", "Model", first, choices=models or (("", "none"),)),
             ),
         ),
-        Part(
+        ControlGroup(
             "training",
             "Training",
             (
@@ -259,7 +272,7 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[Part, ...]:
                 Field("optimizer", "Optimizer", "momentum", choices=optimizers, always=True),
             ),
         ),
-        Part(
+        ControlGroup(
             "device",
             "Device",
             (
@@ -274,7 +287,7 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[Part, ...]:
                 Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **count),
             ),
         ),
-        Part(
+        ControlGroup(
             "parallel",
             "Several GPUs",
             (
@@ -285,7 +298,7 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[Part, ...]:
                 Field("efficiency", "Efficiency", 0, unit="0: from the link", high=1),
             ),
         ),
-        Part(
+        ControlGroup(
             "money",
             "Money",
             (
@@ -300,21 +313,6 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[Part, ...]:
             ),
         ),
     )
-
-
-def _newest_price_date(contents: CalculatorContents, device: ListedDevice) -> str:
-    """Return the date of the newest on-demand price of one such GPU; "" without one. The page opens
-    on the first device with the newest price."""
-    prices = (contents.prices[number] for number in device.offers)
-    dates = (price.date for price in prices if price.count == 1 and price.on_demand is not None)
-    return max(dates, default="")
-
-
-def _group_order(device: ListedDevice) -> tuple[int, int]:
-    """Return a sort key: servers of one generation stay together, the newest first."""
-    classes = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
-    age = classes.index(device.group) if device.group in classes else 0
-    return GROUPS.index(device.group.partition(",")[0]), -age
 
 
 def _about(known: CalculatorContents) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from perfctl.orchestrator.report.tables import (
     share_cell,
     size_cell,
     text_cell,
+    text_column,
     text_columns,
     whole_table,
 )
@@ -170,9 +171,9 @@ def _layers_table(estimate: Estimate) -> Table:
         for line in (*lines, sheet.total)
     ]
     columns = [
-        Column("layer", style="text"),
-        Column("kind", style="text", is_optional=True),
-        Column("output", style="text"),
+        text_column("layer"),
+        text_column("kind", is_optional=True),
+        text_column("output"),
         *map(Column, ("parameters", *names)),
     ]
     title = "FLOPs of multiply-adds (1 multiply-add, MAC, is 2 FLOPs)"
@@ -192,14 +193,14 @@ def describe_parameters(parameters: str, active: int | None) -> str:
 
 def _describe_totals(estimate: Estimate) -> Iterator[str]:
     """Yield the sums in sentences, and which operations have no formula."""
-    forward, backward, again = estimate.forward, estimate.backward, estimate.recompute
+    forward, backward, recompute = estimate.forward, estimate.backward, estimate.recompute
     flops, macs = f"Forward {_describe_flops(forward)}", f"{forward.macs:,}"
     if backward.macs or backward.is_lower_bound:
         flops += f", backward {_describe_flops(backward)}"
         macs += f" and {backward.macs:,}"
     yield f"{flops} ({macs} MAC)."
-    if again.macs or again.is_lower_bound:
-        yield f"Computed again in backward: {_describe_flops(again)} ({again.macs:,} MAC)."
+    if recompute.macs or recompute.is_lower_bound:
+        yield f"Computed again in backward: {_describe_flops(recompute)} ({recompute.macs:,} MAC)."
     if estimate.integer_macs:
         yield f"Integer GEMMs: {estimate.integer_macs:,} multiply-adds, which are no FLOPs."
     if estimate.fused.macs:
@@ -229,23 +230,23 @@ def _types_table(estimate: Estimate) -> Table | None:
     if estimate.precision == "fp32" and multiplied <= {"fp32"}:
         return None
     macs = [row.forward_macs + row.backward_macs + row.recompute_macs for row in estimate.types]
-    total, again = sum(macs), any(row.recompute_macs for row in estimate.types)
+    total, has_recompute = sum(macs), any(row.recompute_macs for row in estimate.types)
     rows = []
-    for row, own in zip(estimate.types, macs, strict=True):
+    for row, row_macs in zip(estimate.types, macs, strict=True):
         is_partial = bool(row.missing)
         rows.append(
             [
                 row.type,
                 flops_cell(2 * row.forward_macs, is_lower_bound=is_partial),
                 flops_cell(2 * row.backward_macs, is_lower_bound=is_partial),
-                *([flops_cell(2 * row.recompute_macs)] * again),
-                share_cell(own / total) if total else BLANK,
+                *([flops_cell(2 * row.recompute_macs)] * has_recompute),
+                share_cell(row_macs / total) if total else BLANK,
                 flops_cell(row.elementwise_flops, is_lower_bound=is_partial),
                 size_cell(row.forward_bytes),
                 size_cell(row.backward_bytes),
             ]
         )
-    names = ("forward", "backward", *(["computed again"] * again), "share", "elementwise")
+    names = ("forward", "backward", *(["computed again"] * has_recompute), "share", "elementwise")
     columns = [
         *text_columns("type"),
         *map(Column, (*names, "read, written forward", "backward")),
@@ -262,15 +263,15 @@ def _notes_on_types(estimate: Estimate) -> Iterator[str]:
         )
     if estimate.precision != "fp8":
         return
-    others = [
+    layers = [
         layer or "(model)"
         for (layer, kind), name in types_of_products(estimate.ops).items()
         if kind == "Linear" and "fp8" not in name
     ]
-    if others:
-        names = ", ".join(others[:LAYERS_NAMED_MAX])
-        if len(others) > LAYERS_NAMED_MAX:
-            names += f" and {len(others) - LAYERS_NAMED_MAX} more"
+    if layers:
+        names = ", ".join(layers[:LAYERS_NAMED_MAX])
+        if len(layers) > LAYERS_NAMED_MAX:
+            names += f" and {len(layers) - LAYERS_NAMED_MAX} more"
         yield f"Linear, not in fp8: {names}: rows, inputs or outputs are not a multiple of 16"
     elif all(row.type != "fp8" for row in estimate.types):
         yield "no matrix multiplication in fp8: the model has no nn.Linear"
@@ -292,9 +293,9 @@ def _operations_table(calls: Sequence[LayerCall]) -> Table:
         )
         for call in calls
     ]
-    words = text_columns("layer", "kind", "direction")
+    heads = text_columns("layer", "kind", "direction")
     numbers = ("calls", "MAC", "elementwise FLOP", "output elements", "B read", "B written")
-    return whole_table("Operations", [*words, *map(Column, numbers)], rows)
+    return whole_table("Operations", [*heads, *map(Column, numbers)], rows)
 
 
 def _batches_table(batches: Mapping[int, Estimate]) -> Table:
@@ -454,8 +455,8 @@ def _network_table(title: str, sheet: NetworkSheet) -> Table:
         ]
         for line in (*sheet.lines, sheet.total)
     ]
-    words = ("layer", "kind", *(["type"] * has_types), "output")
-    columns = [*text_columns(*words), *map(Column, numbers.values())]
+    heads = ("layer", "kind", *(["type"] * has_types), "output")
+    columns = [*text_columns(*heads), *map(Column, numbers.values())]
     return whole_table(title, columns, rows, list(_notes_on_network(sheet)))
 
 

@@ -98,8 +98,8 @@ def headline(outcomes: Sequence[Outcome]) -> str:
             f"{counts[MISSING]:,} of the baseline's quantities {verb} unknown now; "
             f"{missing[0].entry}: {missing[0].text}"
         )
-    more = f", {counts[BETTER]:,} of them lower" if counts[BETTER] else ""
-    quantities = f"{judged:,} quantities match the baseline{more}"
+    tail = f", {counts[BETTER]:,} of them lower" if counts[BETTER] else ""
+    quantities = f"{judged:,} quantities match the baseline{tail}"
     return quantities if judged else "perfctl could not judge any quantity"
 
 
@@ -175,8 +175,8 @@ def _lines(outcome: Outcome, results: Sequence[str]) -> Iterator[Line]:
         line = _line_of(outcome.entry, rows[0])
         if len(rows) > 1:
             names = _shorten(", ".join(dict.fromkeys(row.quantity for row in rows)))
-            where = f"{len(rows):,} quantities of {study or rows[0].key.name} ({names})"
-            line = line._replace(where=where)
+            location = f"{len(rows):,} quantities of {study or rows[0].key.name} ({names})"
+            line = line._replace(where=location)
         yield line._replace(before=DASH, after=DASH)
 
 
@@ -184,8 +184,8 @@ def _line_of(entry: str, row: Judged) -> Line:
     """Return one quantity; its values where the reason does not say them."""
     is_said = row.quantity in (TIME, SETUP) or isinstance(row.before, Mapping | str)
     values = (DASH, DASH) if is_said else (number(row.before), number(row.after))
-    where = f"{row.key.name}, {row.quantity}"
-    return Line(entry, row.result, where, *values, _shorten(row.reason))
+    location = f"{row.key.name}, {row.quantity}"
+    return Line(entry, row.result, location, *values, _shorten(row.reason))
 
 
 def number(value: Value | None) -> str:

@@ -23,6 +23,7 @@ from perfctl.orchestrator.report.tables import (
     Table,
     size_cell,
     text_cell,
+    text_column,
     text_columns,
     whole_table,
 )
@@ -117,7 +118,7 @@ def _layers_table(title: str, phase: Phase) -> Table:
     ]
     columns = [
         *text_columns("layer"),
-        Column("kind", style="text", is_optional=True),
+        text_column("kind", is_optional=True),
         *WORK,
         Column("elementwise", is_optional=True),
         Column("op by op", is_optional=True),

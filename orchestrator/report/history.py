@@ -9,7 +9,14 @@ from pathlib import Path
 from perfctl.orchestrator.compare.changes import Change, fewest
 from perfctl.orchestrator.compare.history import History, Line, Seen, Series
 from perfctl.orchestrator.report.numbers import si, size, time
-from perfctl.orchestrator.report.tables import Cell, Column, Table, text_cell, whole_table
+from perfctl.orchestrator.report.tables import (
+    Cell,
+    Column,
+    Table,
+    text_cell,
+    text_column,
+    whole_table,
+)
 from perfctl.orchestrator.report.view import View
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -60,8 +67,8 @@ def _table_of(history: History, line: Line) -> Table:
         )
         for series in rows
     ]
-    words = Column("quantity", style="text"), Column("trend", style="text")
-    columns = (*words, Column("first"), Column("last"), Column("change", style="text"))
+    heads = text_column("quantity"), text_column("trend")
+    columns = (*heads, Column("first"), Column("last"), text_column("change"))
     return whole_table(heading(line), columns, cells, notes)
 
 
@@ -122,18 +129,20 @@ def sentence(history: History, line: Line, series: Series, change: Change) -> st
         f"({suspect.level})"
         for suspect in change.differences[:3]
     ]
-    more = f"also changed: {', '.join(differ)}" if differ else "no other recorded fact changed"
+    others_changed = (
+        f"also changed: {', '.join(differ)}" if differ else "no other recorded fact changed"
+    )
     by = "came" if change.change is None else f"{change.change * 100:+.3g}%"
     between = name_points(change.after - 1, change.after)
-    return f"{series.what.name} {by} between {between} ({evidence}); {more}"
+    return f"{series.what.name} {by} between {between} ({evidence}); {others_changed}"
 
 
 def _point(history: History, point: Sequence[Seen]) -> str:
     """Return its first run, with the database if there are several."""
     first = point[0]
     store = f" of {_short(history.stores)[first.store]}" if len(history.stores) > 1 else ""
-    more = ", ".join(filter(None, ((first.started_at or "")[:10], first.commit)))
-    return f"run {first.run}{store}{f' ({more})' if more else ''}"
+    details = ", ".join(filter(None, ((first.started_at or "")[:10], first.commit)))
+    return f"run {first.run}{store}{f' ({details})' if details else ''}"
 
 
 def _short(stores: Sequence[str]) -> list[str]:

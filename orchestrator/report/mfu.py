@@ -13,6 +13,7 @@ from perfctl.orchestrator.report.tables import (
     nothing,
     table,
     text_cell,
+    text_column,
 )
 from perfctl.orchestrator.report.view import View
 
@@ -21,12 +22,12 @@ TERM_SHARE_MIN = 0.0005
 """Terms below this share of the exact count are not named; --json has them."""
 MATCHES_MAX = 6
 COLUMNS = (
-    Column("formula", style="text"),
+    text_column("formula"),
     Column("FLOPs/token"),
     Column("MFU"),
     Column("HFU"),
     Column("to exact"),
-    Column("because", style="text"),
+    text_column("because"),
 )
 RECOMPUTED = {
     "selective": "the two GEMMs of attention (selective recomputation)",
@@ -84,11 +85,11 @@ def view(audit: Audit) -> View:
     if len(audit.rows) == 1:
         convention = audit.rows[0].convention
         notes.append(f"{convention.key}: {convention.formula} ({convention.source})")
-    made = table(MFU_BY_FORMULA, COLUMNS, [_cells(audit, row) for row in rows])
+    formulas = table(MFU_BY_FORMULA, COLUMNS, [_cells(audit, row) for row in rows])
     return View(
         f"{model.name}: {model.parameters:,} parameters{active}, {model.seq:,} tokens per sequence",
         tuple(facts),
-        tuple(filter(None, [made])),
+        tuple(filter(None, [formulas])),
         notes=(*_explain_reported(audit.reported), *notes, *audit.notes),
     )
 
@@ -108,12 +109,12 @@ def _cells(audit: Audit, row: Row) -> list[Cell]:
     if difference is None:
         return [*cells, nothing(refused), nothing(refused)]
     flops, terms = difference
-    named = (
+    named_terms = (
         f"{name} {_sign(amount / exact)}"
         for name, amount in terms
         if abs(amount) >= TERM_SHARE_MIN * exact
     )
-    because = ", ".join(named) or "nothing of 0.05% or more"
+    because = ", ".join(named_terms) or "nothing of 0.05% or more"
     return [*cells, Cell(_sign(flops / exact), value=flops / exact), text_cell(because)]
 
 
@@ -140,13 +141,13 @@ def _explain_reported(reported: Reported | None) -> Iterator[str]:
         nearest = _describe_match(reported.nearest)
         yield f"Reported {percent}%: no known formula gives this value{share}. Closest: {nearest}"
         return
-    first, *more = map(_describe_match, reported.matches)
+    first, *further = map(_describe_match, reported.matches)
     yield f"Reported {percent}%: {first}"
-    if more:
+    if further:
         yield "With this value, these formulas fit equally well:"
-        yield from (f"  {match}" for match in more[:MATCHES_MAX])
-        if len(more) > MATCHES_MAX:
-            yield f"  and {len(more) - MATCHES_MAX} more (--json)"
+        yield from (f"  {match}" for match in further[:MATCHES_MAX])
+        if len(further) > MATCHES_MAX:
+            yield f"  and {len(further) - MATCHES_MAX} more (--json)"
 
 
 def _describe_match(match: Match) -> str:

@@ -287,8 +287,12 @@ def _batches_table(answer: Answer) -> Table:
         room, memory = training.room, nothing("unknown")
         if room is not None:
             is_tight = room.limit is not None and room.total > TIGHT_SHARE_MIN * room.limit
-            words = {None: "", True: ", little left" if is_tight else ", fits", False: ", over"}
-            memory = text_cell(memory_size(room.total) + words[room.fits])
+            fit_by_state = {
+                None: "",
+                True: ", little left" if is_tight else ", fits",
+                False: ", over",
+            }
+            memory = text_cell(memory_size(room.total) + fit_by_state[room.fits])
         cheapest = None
         if not is_too_large(room):
             costs = (rental.on_demand for rental in _rentals_in_one_instance(training))
@@ -317,9 +321,9 @@ def _notes_on_batches(answer: Answer) -> Iterator[str]:
         yield f"batch {batches}: {host_limit(last, f'a step at batch {last.case.batch:,}')}"
     room = answer.training.room
     if room is not None and room.largest is not None:
-        words = _reserve_words(answer, room).replace(" of it ", " ")
-        words = f"memory includes {words}" if room.reserve else words
-        yield f"the largest batch that fits is {room.largest:,}; {words}"
+        description = _reserve_words(answer, room).replace(" of it ", " ")
+        description = f"memory includes {description}" if room.reserve else description
+        yield f"the largest batch that fits is {room.largest:,}; {description}"
     rentals = _rentals_in_one_instance(answer.training)
     if prices := [rental.price for rental in rentals if rental.on_demand]:
         yield "cheapest: on-demand price; the cost range is proportional to the time range"
@@ -381,8 +385,9 @@ def _layers_table(step: StepTime) -> Table:
         for share in step.shares[:LAYERS_MAX]
     ]
     notes = []
-    if rest := step.shares[LAYERS_MAX:]:
-        notes.append(f"and {len(rest)} more: {sum(share.share for share in rest):.1%}; see --json")
+    if others := step.shares[LAYERS_MAX:]:
+        omitted = sum(share.share for share in others)
+        notes.append(f"and {len(others)} more: {omitted:.1%}; see --json")
     if step.host_limits and step.gpu is not None:
         notes.append(
             f"the GPU works for {_exactly(step.gpu)} of it and waits for the host otherwise; "
@@ -427,7 +432,9 @@ def _frontier_table(answer: Answer, best: Frontier) -> Table:
         "have no price or no peak": best.missing,
         "do not state PCIe or SXM": best.uncertain,
     }
-    notes = [f"omitted because they {why}: {number}" for why, number in omitted.items() if number]
+    notes = [
+        f"omitted because they {reason}: {number}" for reason, number in omitted.items() if number
+    ]
     if not answer.question.undated:
         notes.append("omitted because they have no known date (use --undated)")
     if best.choices:

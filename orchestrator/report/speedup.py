@@ -19,18 +19,19 @@ from perfctl.orchestrator.report.tables import (
     Table,
     amount,
     decimal_cell,
+    name_column,
     nothing,
     rate,
     share_cell,
     size_cell,
     table,
     text_cell,
+    text_column,
     time_cell,
 )
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import WIDEST
 
-TEXT, CODE = "text", "code"
 UNSTEADY = 2.0
 """Steps of one run that differ by more than this factor are said to be unsteady."""
 NAMES = {"unet": "U-Net", "lstm": "BiLSTM"}
@@ -61,11 +62,11 @@ def speedup_view(studies: Sequence[Speedup], *, has_charts: bool = False) -> Vie
     notes_of = [notes(study) for study in studies]
     common = [note for note in notes_of[0] if all(note in other for other in notes_of)]
     several = len(studies) > 1
-    shown = overview(studies) if several else None
+    factors = overview(studies) if several else None
     return View(
         _title(studies),
         ("A speedup is a ratio of geometric means, shown only with its 95% interval.",),
-        () if shown is None else (shown,),
+        () if factors is None else (factors,),
         tuple(
             headline(study, other, key, several=several)
             for study, key in zip(studies, keys, strict=True)
@@ -73,10 +74,10 @@ def speedup_view(studies: Sequence[Speedup], *, has_charts: bool = False) -> Vie
         ),
         notes=tuple(common),
         command="speedup",
-        charts=tuple(charts.across(studies)) if several and has_charts else (),
+        charts=tuple(filter(None, charts.across(studies))) if several and has_charts else (),
         chapters=[
-            _batch_view(study, key, [note for note in own if note not in common], has_charts)
-            for study, key, own in zip(studies, keys, notes_of, strict=True)
+            _batch_view(study, key, [note for note in sentences if note not in common], has_charts)
+            for study, key, sentences in zip(studies, keys, notes_of, strict=True)
         ],
     )
 
@@ -131,9 +132,9 @@ def headline(study: Speedup, other: Against, key: str, *, several: bool = False)
         text = f"{_describe_gain(gain, base, by)}{_describe_rest(other)}"
     else:
         text, is_warning = f"against {base} is unknown: {_why_unknown(lines)}", True
-    at = f", batch {study.batch}" if several else ""
-    whole = f"{name_of(study)}{at}: {device_of(other.label)} {text}."
-    return Finding(shortened(whole), key, is_warning)
+    batch = f", batch {study.batch}" if several else ""
+    sentence = f"{name_of(study)}{batch}: {device_of(other.label)} {text}."
+    return Finding(shortened(sentence), key, is_warning)
 
 
 def _lines_by_level(other: Against) -> dict[str, GainLine]:
@@ -148,13 +149,13 @@ def _sign(gain: Gain) -> int:
 
 
 def _describe_gain(gain: Gain, base: str, by: str) -> str:
-    words = "shows no difference from"
+    comparison = "shows no difference from"
     if gain.low > 1:
-        words = f"is {ratio(gain.value)} times faster than"
+        comparison = f"is {ratio(gain.value)} times faster than"
     elif gain.high < 1:
         gain = Gain(1 / gain.value, 1 / gain.high, 1 / gain.low, gain.basis)
-        words = f"is {ratio(gain.value)} times slower than"
-    return f"{words} {base} by {by} ({span(gain)})"
+        comparison = f"is {ratio(gain.value)} times slower than"
+    return f"{comparison} {base} by {by} ({span(gain)})"
 
 
 def _describe_rest(other: Against) -> str:
@@ -183,12 +184,12 @@ def overview(studies: Sequence[Speedup]) -> Table | None:
     """Return a row for each network, batch size and device: how many times faster by whole epochs
     and by steps. None if no row has a factor: the findings state why."""
     heads = [
-        Column("network", style=TEXT),
-        Column("device", style=TEXT),
+        text_column("network"),
+        text_column("device"),
         Column("by complete epochs", "times faster"),
-        Column("95% interval", style=TEXT),
+        text_column("95% interval"),
         Column("by steps", "times faster"),
-        Column("95% interval", style=TEXT),
+        text_column("95% interval"),
     ]
     rows = []
     for study in studies:
@@ -266,8 +267,8 @@ def _arms_table(study: Speedup) -> Table | None:
     """A row for each figure and a column for each device: the many figures fit neither 80
     characters nor a narrow page side by side."""
     heads = [
-        Column("", style=TEXT),
-        Column("device", style=TEXT),
+        text_column(""),
+        text_column("device"),
         Column("runs"),
         Column("all epochs"),
         Column("step"),
@@ -286,8 +287,8 @@ def _arms_table(study: Speedup) -> Table | None:
     wide = table(FIGURES, heads, [_arm_cells(arm) for arm in study.arms])
     if wide is None:
         return None
-    columns = [Column("", style=TEXT), *(Column(row[0].text) for row in wide.rows)]
-    columns.append(Column("", style=TEXT, is_optional=True))
+    columns = [text_column(""), *(Column(row[0].text) for row in wide.rows)]
+    columns.append(text_column("", is_optional=True))
     figures = list(zip(wide.columns, *wide.rows, strict=True))[1:]
     rows = [(text_cell(head.label), *cells, text_cell(head.note or "")) for head, *cells in figures]
     return replace(wide, columns=tuple(columns), rows=tuple(rows))
@@ -328,12 +329,13 @@ def _arm_cells(arm: ArmFacts) -> list[Any]:
 
 def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table | None:
     compared = [other for other in study.comparisons if other.lines]
-    heads = [Column("", style=CODE if levels == ("layer",) else TEXT), Column(study.base)]
+    make_column = name_column if levels == ("layer",) else text_column
+    heads = [make_column(""), Column(study.base)]
     for other in compared:
         heads += [
             Column(other.label),
             Column(f"{other.label} faster", "times"),
-            Column("95% interval", style=TEXT),
+            text_column("95% interval"),
         ]
     by_device = [{line.key: line for line in other.lines} for other in compared]
     keys = dict.fromkeys(key for lines in by_device for key in lines if key.level in levels)
@@ -373,7 +375,7 @@ def span(gain: Gain) -> str:
 
 
 def _reached_table(study: Speedup) -> Table | None:
-    heads = [Column("until", style=TEXT), *(Column(arm.label) for arm in study.arms)]
+    heads = [text_column("until"), *(Column(arm.label) for arm in study.arms)]
     rows = []
     for item in study.times_to_quality:
         bound = "of at most" if item.quantity == "test loss" else "of at least"
@@ -397,16 +399,16 @@ def _epochs_table(study: Speedup) -> Table | None:
         for arm in study.arms
         for item in arm.epochs
     ]
-    heads = [Column("", style=TEXT), *map(Column, labels)]
+    heads = [text_column(""), *map(Column, labels)]
     return table("Epochs (of the newest run)", heads, rows)
 
 
 def _amdahl_table(other: Against) -> Table | None:
     heads = [
-        Column("layer", style=CODE),
+        name_column("layer"),
         Column("of the step"),
         Column("step faster", "times"),
-        Column("95% interval", style=TEXT),
+        text_column("95% interval"),
         Column("at most", "times", note="if the layer took no time"),
     ]
     rows = [
@@ -422,7 +424,7 @@ def _amdahl_table(other: Against) -> Table | None:
 
 
 def _categories_table(study: Speedup) -> Table | None:
-    heads = [Column("kind of work", style=TEXT), *(Column(arm.label) for arm in study.arms)]
+    heads = [text_column("kind of work"), *(Column(arm.label) for arm in study.arms)]
     shares = [arm.categories or {} for arm in study.arms]
     rows = [
         [kind, *(share_cell(parts.get(kind, 0.0 if parts else None)) for parts in shares)]
@@ -434,8 +436,8 @@ def _categories_table(study: Speedup) -> Table | None:
 
 def _operations_table(arm: ArmFacts) -> Table | None:
     heads = [
-        Column("operation", style=CODE),
-        Column("kind", style=TEXT),
+        name_column("operation"),
+        text_column("kind"),
         Column("calls"),
         Column("self time"),
         Column("with what it called"),

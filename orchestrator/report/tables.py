@@ -22,6 +22,7 @@ from perfctl.orchestrator.report.numbers import (
     size,
     time,
 )
+from perfctl.records.run import Run
 
 NAME = 90
 """Characters of a name that has no short form."""
@@ -70,6 +71,8 @@ class Cell:
     """Parts of the figure are missing, which ``title`` names."""
     bar: Bar | None = None
     """Beside the text in an HTML report."""
+    href: str = ""
+    """Part of the HTML report to which the text leads; "" for none."""
 
 
 def number_cell(
@@ -98,17 +101,17 @@ def nothing(reason: str) -> Cell:
     return Cell(DASH, reason, "no")
 
 
-def word(text: object) -> Cell:
+def word_cell(text: object) -> Cell:
     """A cell of words, which a report may not have."""
     return nothing("the report does not say") if text is None or text == "" else text_cell(text)
 
 
 def name_cell(name: str, short: str | None = None) -> Cell:
     """A name from a report: shortened in the cell, whole in the title."""
-    shown = short or name
+    text = short or name
     if short is None and len(name) > NAME:
-        shown = f"{name[:60]} … {name[-25:]}"
-    return Cell(shown, name[:1000] if name != shown else None, value=name)
+        text = f"{name[:60]} … {name[-25:]}"
+    return Cell(text, name[:1000] if name != text else None, value=name)
 
 
 def amount(value: float | None, unit: str, reason: str = "not collected") -> Cell:
@@ -236,12 +239,38 @@ class Column:
 
 RUN = Column("run", style="text", is_optional=True)
 """Left out of a listing whose rows are all of one run."""
-SHOWN_RUN = Column("run", style="text", is_optional=True, note="profiler and batch size")
+
+
+def run_label(run: Run) -> str:
+    """Return "ncu b64" or, without a batch size, "nsys run 3"."""
+    if run.batch_size is None:
+        return f"{run.profiler} run {run.id}"
+    return f"{run.profiler} b{run.batch_size}"
+
+
+def time_column(label: str, note: str | None = None, **options: Any) -> Column:
+    """Return a column of times in ns."""
+    return Column(label, base="ns", note=note, **options)
+
+
+def size_column(label: str, note: str | None = None, **options: Any) -> Column:
+    """Return a column of sizes in bytes."""
+    return Column(label, base="B", note=note, **options)
+
+
+def text_column(label: str, note: str | None = None, **options: Any) -> Column:
+    """Return a column of words."""
+    return Column(label, style="text", note=note, **options)
+
+
+def name_column(label: str, note: str | None = None) -> Column:
+    """Return a column of names from a report."""
+    return Column(label, style="code", note=note)
 
 
 def text_columns(*labels: str) -> list[Column]:
     """Return columns of words."""
-    return [Column(label, style="text") for label in labels]
+    return list(map(text_column, labels))
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,17 +317,26 @@ def table(
     cells = [tuple(map(_cell, columns, row)) for row in rows]
     if not cells:
         return None
-    kept = list(range(len(columns))) if whole else with_values(cells)
+    indexes = [
+        index
+        for index, values in enumerate(zip(*cells, strict=True))
+        if whole or any(cell.style != "no" for cell in values)
+    ]
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
-        kept.remove(0)
-    by_column = {index: [row[index] for row in cells] for index in kept}
+        indexes.remove(0)
+    by_column = {index: [row[index] for row in cells] for index in indexes}
     heads = in_order(
         [(with_carried(columns[index], values), values) for index, values in by_column.items()]
     )
-    shown = tuple(tuple(row[index] for index in kept) for row in cells[:limit])
+    rows_shown = tuple(tuple(row[index] for index in indexes) for row in cells[:limit])
     notes = tuple(dash_notes(columns, cells)) if explains and not whole else ()
     return Table(
-        heads, shown, caption, len(cells) - len(shown), tools=tools and len(shown) > 8, notes=notes
+        heads,
+        rows_shown,
+        caption,
+        len(cells) - len(rows_shown),
+        tools=tools and len(rows_shown) > 8,
+        notes=notes,
     )
 
 
@@ -333,15 +371,6 @@ def whole_table(
     return Table(tuple(columns), cells, caption, tools=False, notes=tuple(notes))
 
 
-def with_values(rows: Sequence[Sequence[Cell]]) -> list[int]:
-    """Places of the columns that are not dashes throughout."""
-    return [
-        index
-        for index, cells in enumerate(zip(*rows, strict=True))
-        if any(cell.style != "no" for cell in cells)
-    ]
-
-
 def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Iterator[str]:
     """ "counted, bound: not collected." for columns that are dashes throughout, those of the same
     reasons together."""
@@ -350,8 +379,8 @@ def dash_notes(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Ite
         if all(cell.style == "no" for cell in cells):
             reasons = dict.fromkeys(cell.title or "not collected" for cell in cells)
             empty.setdefault(tuple(reasons)[:REASONS], []).append(column.label)
-    for why, labels in empty.items():
-        yield f"{', '.join(labels)}: {'; '.join(why)}."
+    for reasons_shown, labels in empty.items():
+        yield f"{', '.join(labels)}: {'; '.join(reasons_shown)}."
 
 
 def with_carried(column: Column, cells: Iterable[Cell]) -> Column:
@@ -367,12 +396,14 @@ def in_order(columns: Iterable[tuple[Column, Sequence[Cell]]]) -> tuple[Column, 
     heads: list[Column] = []
     for column, cells in columns:
         values = [_number(cell) for cell in cells]
-        known = [value for value in values if value is not None]
-        kept = (
-            len(known) > 1
-            and known == sorted(known, reverse=column.order == "descending") == values[: len(known)]
+        known_values = [value for value in values if value is not None]
+        is_in_order = (
+            len(known_values) > 1
+            and known_values
+            == sorted(known_values, reverse=column.order == "descending")
+            == values[: len(known_values)]
         )
-        first = kept and not any(head.order for head in heads)
+        first = is_in_order and not any(head.order for head in heads)
         heads.append(column if first else replace(column, order=""))
     return tuple(heads)
 
@@ -391,7 +422,7 @@ def _cell(column: Column, value: Any) -> Cell:
     if column.style == "code" and value:
         return name_cell(value)
     if column.style != "num":
-        return word(value)
+        return word_cell(value)
     if column.base == "ns":
         return time_cell(value)
     return size_cell(value) if column.base == "B" else count(value)
@@ -424,15 +455,15 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
     tidy = [_tidy(value) for value in values]
-    known = list(dict.fromkeys(tidy))
-    if len(known) == 1:
-        return head | {"c": known[0]}
-    if len(known) <= max(16, len(tidy) // 3):
-        order = {value: number for number, value in enumerate(known)}
+    distinct = list(dict.fromkeys(tidy))
+    if len(distinct) == 1:
+        return head | {"c": distinct[0]}
+    if len(distinct) <= max(16, len(tidy) // 3):
+        order = {value: number for number, value in enumerate(distinct)}
         runs = [part for value, same in groupby(tidy) for part in (order[value], len(list(same)))]
         if len(runs) < len(tidy) // 2:
-            return head | {"d": known, "r": runs}
-        return head | {"d": known, "i": [order[value] for value in tidy]}
+            return head | {"d": distinct, "r": runs}
+        return head | {"d": distinct, "i": [order[value] for value in tidy]}
     if all(isinstance(value, int) for value in tidy):
         steps = differences(tidy)
         if sum(map(abs, steps)) < sum(map(abs, tidy)):
@@ -460,21 +491,23 @@ def long_table(
     ``names``: short kernel names.
     """
     caption = {"launches": "Every launch", "counters": "Counters by kernel name"}[key]
-    made = [*(packed(*head, values) for head, values in columns), *more]
-    for column in made:
+    packed_columns = [*(packed(*head, values) for head, values in columns), *more]
+    for column in packed_columns:
         if column["label"] == "kernel" and names:
-            known = column.get("d") or column.get("v") or [column.get("c")]
+            names_of_column = column.get("d") or column.get("v") or [column.get("c")]
             column["short"] = {
-                name: names[name] for name in dict.fromkeys(known) if names.get(name, name) != name
+                name: names[name]
+                for name in dict.fromkeys(names_of_column)
+                if names.get(name, name) != name
             }
     empty = [
         column["label"]
-        for column in made
+        for column in packed_columns
         if column.get("c", 0) is None and "refused" not in str(column.get("state", ""))
     ]
-    kept = tuple(column for column in made if column["label"] not in empty)
+    columns_with_values = tuple(column for column in packed_columns if column["label"] not in empty)
     notes_above = (*([f"not in these reports: {', '.join(empty)}"] if empty else []), *notes)
-    return Grid(key, caption, rows, kept, hidden, notes_above)
+    return Grid(key, caption, rows, columns_with_values, hidden, notes_above)
 
 
 def _tidy(value: Any) -> Any:

@@ -77,28 +77,28 @@ def _text_class() -> type[Text]:
 def wrapped(words: str, width: int) -> list[str]:
     """``words`` in lines of at most ``width``, broken at blanks, in paths and names after a mark;
     else not at all."""
-    out: list[str] = []
+    lines: list[str] = []
     for line in hold_units(words).split("\n"):
-        held = ""
+        current = ""
         for piece in _pieces(line, width):
-            if held.strip(" ") and len(held) + len(piece.rstrip(" ")) > width:
-                out.append(held)
-                held = ""
+            if current.strip(" ") and len(current) + len(piece.rstrip(" ")) > width:
+                lines.append(current)
+                current = ""
             while len(piece.rstrip(" ")) > width:
-                out.append(piece[:width])
+                lines.append(piece[:width])
                 piece = piece[width:]
-            held += piece
-        out += [held] if held.strip(" ") else []
-    return [line.replace(NO_BREAK, " ").rstrip() for line in out]
+            current += piece
+        lines += [current] if current.strip(" ") else []
+    return [line.replace(NO_BREAK, " ").rstrip() for line in lines]
 
 
 def _pieces(line: str, whole: int) -> list[str]:
     """Where a line may be broken: after blanks, and in a word of over ``whole`` characters after /
     . _ - , : ="""
     pieces: list[str] = []
-    for word in re.findall("[^ ]+ *| +", line):
-        is_long = len(word.rstrip(" ")) > whole
-        pieces += re.findall("[^/._,:=-]*[/._,:=-]+ *|[^/._,:=-]+", word) if is_long else [word]
+    for part in re.findall("[^ ]+ *| +", line):
+        is_long = len(part.rstrip(" ")) > whole
+        pieces += re.findall("[^/._,:=-]*[/._,:=-]+ *|[^/._,:=-]+", part) if is_long else [part]
     return pieces
 
 
@@ -143,12 +143,12 @@ def draw_table(
     until it fits ``width``."""
     from rich.console import Group
 
-    kept = list(range(len(view.columns)))
+    indexes = list(range(len(view.columns)))
     for index in reversed(range(len(view.columns))):
-        if view.columns[index].is_optional and _needed_width(view, kept) > width:
-            kept.remove(index)
-    columns = [view.columns[index] for index in kept]
-    if view.can_stack and _needed_width(view, kept) > width:
+        if view.columns[index].is_optional and _needed_width(view, indexes) > width:
+            indexes.remove(index)
+    columns = [view.columns[index] for index in indexes]
+    if view.can_stack and _needed_width(view, indexes) > width:
         return Group(_stack_rows(view, rows))
     table = grid(
         *((column.label, SIDES.get(column.style, "left")) for column in columns),
@@ -157,13 +157,17 @@ def draw_table(
     )
     if view.is_dense:
         table.padding = (0, 1, 0, 0)
-    shown = view.rows[:rows]
-    widths = [max((len(row[index].unit or "") for row in shown), default=0) for index in kept]
-    for row in shown:
-        cells = (row[index] for index in kept)
+    rows_shown = view.rows[:rows]
+    widths = [
+        max((len(row[index].unit or "") for row in rows_shown), default=0) for index in indexes
+    ]
+    for row in rows_shown:
+        cells = (row[index] for index in indexes)
         table.add_row(*map(styled_cell, cells, widths))
-    for index, column in zip(kept, table.columns, strict=True):
-        if column.overflow == "fold" and all(len(row[index].text) <= SHORT_TEXT for row in shown):
+    for index, column in zip(indexes, table.columns, strict=True):
+        if column.overflow == "fold" and all(
+            len(row[index].text) <= SHORT_TEXT for row in rows_shown
+        ):
             column.no_wrap = True
     notes = list(view.notes)
     if view.total > rows:

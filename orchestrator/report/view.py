@@ -50,6 +50,8 @@ class View:
     """A warning that is about everything below it."""
     open_findings: int | None = None
     """Findings of an HTML report that are not folded; None: all of them."""
+    is_folded: bool = False
+    """An HTML report shows it closed until a reader opens it."""
     charts: tuple[Chart, ...] = ()
     """Of HTML reports; between the findings and the tables."""
     folded: tuple[Table, ...] = ()

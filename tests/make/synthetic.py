@@ -332,6 +332,11 @@ def gpu_pair(number: int, batch: int) -> list[Run]:
     return [nsys, ncu]
 
 
+def gpu_sweep(*batches: int) -> list[Run]:
+    """Return a run under nsys and one under ncu for each batch size."""
+    return [run for number, batch in enumerate(batches, 1) for run in gpu_pair(number, batch)]
+
+
 def failed_run(number: int, batch: int) -> Run:
     """A run that ran out of memory before anything was known."""
     return make_run(

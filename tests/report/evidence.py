@@ -14,8 +14,10 @@ from math import prod
 from typing import NamedTuple
 
 from perfctl.orchestrator.ledger.usage.inference import PAYS
-from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.section import Section
 from perfctl.orchestrator.report.tables import Cell, Column, Table
+from perfctl.orchestrator.report.view import View
 
 SCALE = {
     "": 1.0,
@@ -85,13 +87,17 @@ def numbers(text: str) -> list[Number]:
     return found[::-1]
 
 
-def unproved(finding: Finding, study: StudyView) -> list[str]:
+def sections(study: View) -> list[Section]:
+    return [part for part in study.chapters if isinstance(part, Section)]
+
+
+def unproved(finding: Finding, study: View) -> list[str]:
     """The numbers of a finding that nothing on the page proves; empty when all are."""
-    section = next((part for part in study.sections if part.key == finding.evidence), None)
+    section = next((part for part in sections(study) if part.key == finding.evidence), None)
     if section is None:
         return [f"there is no section {finding.evidence}"]
     facts = [*_facts(section), *_trail(study, finding), *_sums(finding.text)]
-    facts += [Fact("", float(word)) for word in dict(study.facts).get("batch", "").split()]
+    facts += [Fact("", float(word)) for word in dict(study.properties).get("batch", "").split()]
     # "nvprof run 1" is the name of a run
     facts += [Fact("", number) for number in cells(study, "runs", "Runs", "run")]
     for pattern, rule in RULES:
@@ -116,10 +122,10 @@ def _facts(section: Section) -> Iterator[Fact]:
     yield from _texts(value for _, value in section.environment)
 
 
-def _trail(study: StudyView, finding: Finding) -> Iterator[Fact]:
+def _trail(study: View, finding: Finding) -> Iterator[Fact]:
     """What the finding's trail shows, without the lines that repeat the finding."""
     for packed in (
-        part.trails for part in study.sections if finding.trail in part.trails.get("trails", ())
+        part.trails for part in sections(study) if finding.trail in part.trails.get("trails", ())
     ):
         text, (_, steps) = packed["text"], packed["trails"][finding.trail]
         for _, said, _, rows, _ in steps:
@@ -189,11 +195,11 @@ def _whole(text: str) -> list[int]:
     return [int(one.replace(",", "")) for one in re.findall(r"(?<!\w)\d[\d,]*", text)]
 
 
-def cells(study: StudyView, section: str, caption: str, label: str) -> list[float]:
+def cells(study: View, section: str, caption: str, label: str) -> list[float]:
     """Values of a column of a table of the page; 0 for a dash."""
     found = (
         table
-        for part in study.sections
+        for part in sections(study)
         if part.key == section
         for table in (*part.tables, *part.folded)
     )
@@ -204,11 +210,11 @@ def cells(study: StudyView, section: str, caption: str, label: str) -> list[floa
     return []
 
 
-def _layers(study: StudyView) -> Iterator[Fact]:
+def _layers(study: View) -> Iterator[Fact]:
     """A layer's share is the sum over its directions at one batch size, and the matrix and chart
     show the same."""
     sums: dict[tuple[str, str], float] = {}
-    (view,) = (part.ledger for part in study.sections if part.ledger is not None)
+    (view,) = (part.ledger for part in sections(study) if part.ledger is not None)
     for group in view.groups:
         for line in group.lines:
             batch, share = line.cells["batch"].text, line.cells["share"].value
@@ -216,13 +222,13 @@ def _layers(study: StudyView) -> Iterator[Fact]:
     yield from (Fact("%", share * 100) for share in sums.values())
 
 
-def _factor(study: StudyView) -> Iterator[Fact]:
+def _factor(study: View) -> Iterator[Fact]:
     """Time per sample at the first and the last batch size, the larger over the smaller."""
     times = [time for time in cells(study, "sweep", "Batch sweep", "time per sample") if time]
     yield Fact("", max(times[0], times[-1]) / min(times[0], times[-1]))
 
 
-def _copied(study: StudyView) -> Iterator[Fact]:
+def _copied(study: View) -> Iterator[Fact]:
     """Sums over the kinds of copies, and their part of the time of copies and kernels."""
     took, kernels = (
         sum(cells(study, "ranges", "Copies", "time")),
@@ -235,7 +241,7 @@ def _copied(study: StudyView) -> Iterator[Fact]:
     )
 
 
-def _executed(study: StudyView) -> Iterator[Fact]:
+def _executed(study: View) -> Iterator[Fact]:
     """A kernel's FLOPs by path over those executed."""
     whole = cells(study, "kernels", "Kernels", "executed")
     for path in ("fp32", "fp64", "fp16", "tensor"):
@@ -245,30 +251,22 @@ def _executed(study: StudyView) -> Iterator[Fact]:
         )
 
 
-def _tail(study: StudyView) -> Iterator[Fact]:
-    """p95 over the median."""
-    low, high = (cells(study, "latency", "Latency", label) for label in ("p50", "p95"))
-    yield from (Fact("", end / middle) for middle, end in zip(low, high, strict=True) if middle)
+def _values(section: str, caption: str, label: str) -> Callable[[View], Iterator[Fact]]:
+    """Of a column of a table, as they are."""
+    return lambda study: (Fact("", value) for value in cells(study, section, caption, label))
 
 
-def _as_many(study: StudyView) -> Iterator[Fact]:
-    """Images/s of one row over those of another."""
-    rates = cells(study, "throughput", "Images per second", "images/s")
-    yield from (Fact("", one / other) for one in rates for other in rates)
+def _ratios(section: str, caption: str, *labels: str) -> Callable[[View], Iterator[Fact]]:
+    """Of values of the last of these columns over those of the first one."""
+
+    def rule(study: View) -> Iterator[Fact]:
+        below, above = (cells(study, section, caption, label) for label in (labels[0], labels[-1]))
+        yield from (Fact("", value / other) for value in above for other in below if other)
+
+    return rule
 
 
-def _timed(study: StudyView) -> Iterator[Fact]:
-    """Batches that were timed."""
-    yield from (Fact("", count) for count in cells(study, "latency", "Latency", "batches"))
-
-
-def _pays(study: StudyView) -> Iterator[Fact]:
-    """The bound, where no larger batch has that many more images/s than the one that the
-    sentence names."""
-    yield Fact("%", 100 * PAYS)
-
-
-def _clock(study: StudyView) -> Iterator[Fact]:
+def _clock(study: View) -> Iterator[Fact]:
     """What the host's clock would mean: 2 FLOPs a multiply-add over its time. The growth: last
     batch over the first."""
     work, times = (
@@ -277,46 +275,30 @@ def _clock(study: StudyView) -> Iterator[Fact]:
     yield from (
         Fact("FLOP/s", 2 * one / time * 1e9) for one, time in zip(work, times, strict=True) if time
     )
-    batches = [int(one) for one in dict(study.facts)["batch"].split()]
+    batches = [int(one) for one in dict(study.properties)["batch"].split()]
     yield Fact("", max(batches) / min(batches))
 
 
-def _seen(study: StudyView) -> Iterator[Fact]:
-    """The batch that the counters saw, as the table of the host's clock has it."""
-    yield from (Fact("", batch) for batch in cells(study, "times", "CPU-timer times", "batch"))
-
-
-def _by_hand(study: StudyView) -> Iterator[Fact]:
+def _by_hand(study: View) -> Iterator[Fact]:
     """conv2 of mnist_cnn by its dimensions: 32 to 64 channels, 3x3, 24x24 outputs; 11x11 for the
     slip; 4 B a value."""
     batch, channels, weights = 64, 64, 64 * 32 * 3 * 3
     slipped, outputs = (batch * channels * side * side for side in (11, 24))
-    each = (
-        weights,
-        channels,
-        slipped,
-        outputs,
-        weights + channels + slipped,
-        weights + channels + outputs,
-    )
-    for value in each:
-        yield from (
-            Fact("", value),
-            Fact("B", value * 4),
-            Fact("KiB", value * 4 / 1024),
-            Fact("", value * 4 / 1024),
-        )
+    sizes = (weights, channels, slipped, outputs)
+    for value in (*sizes, weights + channels + slipped, weights + channels + outputs):
+        yield from (Fact("", value), Fact("B", value * 4), Fact("KiB", value * 4 / 1024))
+        yield Fact("", value * 4 / 1024)
     yield Fact("B", 4)
     yield Fact("", 120)  # 11 x 11, as it was worked out by hand
 
 
-def _top(study: StudyView) -> Iterator[Fact]:
+def _top(study: View) -> Iterator[Fact]:
     """Kernel time of a name over that of all."""
     times = cells(study, "kernels", "Kernels", "time")
     yield from (Fact("%", 100 * one / sum(times)) for one in times if one)
 
 
-def _summed_copies(study: StudyView) -> Iterator[Fact]:
+def _summed_copies(study: View) -> Iterator[Fact]:
     """The share of copies in sums of a report without launches."""
     copies, kernels = (
         sum(cells(study, "operators", f"{title}, summed", "device time"))
@@ -326,18 +308,18 @@ def _summed_copies(study: StudyView) -> Iterator[Fact]:
     yield Fact("%", 100 * copies / (copies + kernels))
 
 
-RULES: tuple[tuple[str, Callable[[StudyView], Iterator[Fact]]], ...] = (
+RULES: tuple[tuple[str, Callable[[View], Iterator[Fact]]], ...] = (
     ("takes more time than any layer|is the most expensive layer", _layers),
     ("with the batch size by a factor of", _factor),
     ("copies and memsets? took|copy or memset took", _copied),
     ("^Copies and memsets take ", _summed_copies),
     (" executed .* of it is ", _executed),
-    ("times the median", _tail),
+    ("times the median", _ratios("latency", "Latency", "p50", "p95")),
     ("of the kernel time", _top),
-    ("times as many as", _as_many),
-    ("timed batches", _timed),
-    ("more images/s", _pays),
-    ("a batch of [0-9]", _seen),
+    ("times as many as", _ratios("throughput", "Images per second", "images/s")),
+    ("timed batches", _values("latency", "Latency", "batches")),
+    ("more images/s", lambda study: iter([Fact("%", 100 * PAYS)])),
+    ("a batch of [0-9]", _values("times", "CPU-timer times", "batch")),
     ("manual estimate of conv2", _by_hand),
     ("times of .* do not change with the batch", _clock),
 )

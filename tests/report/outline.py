@@ -10,6 +10,8 @@ from typing import Any
 
 from rich.console import Console
 
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report import terminal
 from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.run import Run
@@ -58,6 +60,12 @@ def launch_columns(page: str) -> Any:
         and block["columns"][-1]["label"] != "largest"
     ]
     return found
+
+
+def analysed(*runs: Run) -> Analysis:
+    """Return the only run group of these runs, analysed."""
+    (study,) = studies(runs)
+    return analyse(study)
 
 
 def outline(page: str) -> Outline:

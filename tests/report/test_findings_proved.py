@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from perfctl import ingest
-from perfctl.orchestrator.report.page.records import LONGEST, PageView
+from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
 from tests.report.evidence import unproved
 from tests.sample import sample
@@ -39,18 +40,21 @@ REPORTS = (
 )
 
 
-def page(paths: list[Path], store: Path) -> PageView:
+def page(paths: list[Path], store: Path) -> View:
     ingest(paths, store, jobs=1)
     with database.reading(store) as connection:
         runs = read.load(connection, read.run_ids(connection, latest_of_each=True))
     return page_view(runs, generated_at="2026-11-20T21:06:57Z", title=None)
 
 
-def held_against(view: PageView) -> None:
-    for study in view.studies:
-        for item in (*study.findings, *study.more, *study.warnings):
+def held_against(view: View) -> None:
+    for study in view.chapters:
+        texts = [item.text for item in study.findings if isinstance(item, Finding)]
+        assert len(set(texts)) == len(texts), "no finding twice"
+        for item in study.findings:
+            assert isinstance(item, Finding)
             assert not (lacking := unproved(item, study)), (
-                f"{study.heading}: {item.text} [{item.evidence}] lacks {lacking}"
+                f"{study.title}: {item.text} [{item.evidence}] lacks {lacking}"
             )
             assert len(item.first) <= LONGEST, item.first
 
@@ -61,8 +65,12 @@ def test_every_number_of_a_finding_is_in_the_section_it_leads_to(name: str, tmp_
 
 
 def test_a_number_that_no_cell_shows_is_found(tmp_path: Path) -> None:
-    (study,) = page([ROOT / path for path in PAGES["demo"]], tmp_path / "perfctl.db").studies
-    item = next(item for item in study.findings if "takes more time than any layer" in item.text)
+    (study,) = page([ROOT / path for path in PAGES["demo"]], tmp_path / "perfctl.db").chapters
+    item = next(
+        item
+        for item in study.findings
+        if isinstance(item, Finding) and "takes more time than any layer" in item.text
+    )
     (shown, *_) = re.findall(r"\d+\.\d%", item.text)
     wrong = f"{float(shown[:-1]) + 61.7:.1f}%"
     assert unproved(replace(item, text=item.text.replace(shown, wrong)), study) == [wrong]

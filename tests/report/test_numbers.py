@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from perfctl.orchestrator.counts.figure import Figure, missing
@@ -10,30 +12,50 @@ from perfctl.orchestrator.report import numbers, tables
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
+    ("write", "value", "text"),
     [
-        (0, "0"),
-        (7, "7"),
-        (999, "999"),
-        (1000, "1.00 k"),
-        (999.6, "1.00 k"),
-        (2 * 64 * 64 * 24 * 24 * 288, "1.36 G"),
-        (0.04, "40.0 m"),
-        (24_700_000, "24.7 M"),
-        (-1500, "-1.50 k"),
-        (0.99999, "1.00"),
+        (numbers.si, 0, "0"),
+        (numbers.si, 7, "7"),
+        (numbers.si, 999, "999"),
+        (numbers.si, 1000, "1.00 k"),
+        (numbers.si, 999.6, "1.00 k"),
+        (numbers.si, 2 * 64 * 64 * 24 * 24 * 288, "1.36 G"),
+        (numbers.si, 0.04, "40.0 m"),
+        (numbers.si, 24_700_000, "24.7 M"),
+        (numbers.si, -1500, "-1.50 k"),
+        (numbers.si, 0.99999, "1.00"),
+        (numbers.time, 0, "0 s"),
+        (numbers.time, 412, "412 ns"),
+        (numbers.time, 41_234, "41.2 µs"),
+        (numbers.time, 1.36e6, "1.36 ms"),
+        (numbers.time, 2.5e9, "2.50 s"),
+        (numbers.size, 5_663_000_000, "5.66 GB"),
+        (numbers.size, 3_800_000, "3.80 MB"),
+        (numbers.full, 279720279720279.75, "279,720,000,000,000"),
+        (numbers.full, 41234, "41,234"),
+        (numbers.full, 1_358_954_496, "1,358,954,496"),
+        (numbers.percent, 0.0001, "< 0.1%"),
+        (numbers.percent, 0.0, "0.0%"),
+        (numbers.percent, 0.99985, "> 99.9%"),
+        (numbers.percent, 1, "100.0%"),
+        (numbers.ratio, 6e-7, "< 0.01"),
+        (numbers.ratio, 0, "0.00"),
+        (numbers.money, 1234.5, "$1,234"),
+        (numbers.money, 0.004, "< $0.01"),
+        (numbers.money, 0.0, "$0.00"),
+        (numbers.digits, 0.0, "0"),
+        (numbers.digits, 0.0000123, "0.000012"),
+        (numbers.digits, 3.14159, "3.14"),
+        (numbers.digits, 99.97, "100"),
+        (numbers.digits, 12345.6, "12,346"),
+        (numbers.digits, 1e9, "1,000,000,000"),
+        (numbers.digits, 4e-7, "< 0.000001"),
     ],
 )
-def test_three_significant_digits_with_a_prefix(value: float, text: str) -> None:
-    assert numbers.si(value) == text
-
-
-@pytest.mark.parametrize(
-    ("ns", "text"),
-    [(0, "0 s"), (412, "412 ns"), (41_234, "41.2 µs"), (1.36e6, "1.36 ms"), (2.5e9, "2.50 s")],
-)
-def test_times_have_their_unit(ns: float, text: str) -> None:
-    assert numbers.time(ns) == text
+def test_a_number_has_the_digits_that_it_needs_and_its_unit(
+    write: Callable[[float], str], value: float, text: str
+) -> None:
+    assert write(value) == text
 
 
 def test_each_cell_has_the_unit_that_suits_it_and_a_known_zero_has_none() -> None:
@@ -53,12 +75,6 @@ def test_each_cell_has_the_unit_that_suits_it_and_a_known_zero_has_none() -> Non
     assert (slow.text, slow.unit) == ("0.107", ""), "a rate has no prefix below 1"
 
 
-def test_the_full_value_keeps_every_digit_and_a_rate_no_more_than_it_has() -> None:
-    assert numbers.full(1_358_954_496, "FLOP") == "1,358,954,496 FLOP"
-    assert numbers.full(279720279720279.75) == "279,720,000,000,000"
-    assert numbers.full(41234) == "41,234"
-
-
 def test_the_four_states_have_four_looks_and_a_lower_bound_says_so() -> None:
     looks = [
         tables.figure_cell(figure, "FLOP")
@@ -75,14 +91,6 @@ def test_the_four_states_have_four_looks_and_a_lower_bound_says_so() -> None:
     assert "would be wrong" in (looks[3].title or "")
     cell = tables.figure_cell(Figure(5, "counted", launches=2, of_launches=3), "FLOP")
     assert cell.text.startswith("≥ ") and "2 of 3 launches" in (cell.title or "")
-
-
-def test_what_rounds_to_nothing_is_not_shown_as_zero() -> None:
-    assert numbers.percent(0.0001) == "< 0.1%"
-    assert numbers.percent(0.0) == "0.0%"
-    assert numbers.percent(0.99985) == "> 99.9%" and numbers.percent(1) == "100.0%"
-    assert numbers.ratio(6e-7) == "< 0.01"
-    assert numbers.ratio(0) == "0.00"
 
 
 @pytest.mark.parametrize(
@@ -121,30 +129,6 @@ def test_a_range_has_the_unit_of_its_middle(seconds: tuple[float, float, float],
     assert numbers.duration(Span(*seconds)) == said
 
 
-def test_columns_have_short_ranges_and_bytes_are_gigabytes_or_megabytes() -> None:
+def test_a_column_has_short_ranges_and_money_has_cents_where_they_matter() -> None:
     assert numbers.duration(Span(0.0412, 0.04, 0.05), is_short=True) == "41.2 ms (40-50)"
-    assert numbers.size(5_663_000_000) == "5.66 GB"
-    assert numbers.size(3_800_000) == "3.80 MB"
-
-
-def test_money_has_cents_where_they_matter_and_little_is_not_nothing() -> None:
     assert numbers.dollars(Span(12.345, 10.1, 115.2)) == "$12.35 ($10.10 to $115)"
-    assert numbers.money(1234.5) == "$1,234"
-    assert numbers.money(0.004) == "< $0.01"
-    assert numbers.money(0.0) == "$0.00"
-
-
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [
-        (0.0, "0"),
-        (0.0000123, "0.000012"),
-        (3.14159, "3.14"),
-        (99.97, "100"),
-        (12345.6, "12,346"),
-        (1e9, "1,000,000,000"),
-        (4e-7, "< 0.000001"),
-    ],
-)
-def test_three_digits_without_exponent(value: float, said: str) -> None:
-    assert numbers.digits(value) == said

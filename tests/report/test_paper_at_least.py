@@ -8,12 +8,10 @@ from dataclasses import replace
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
 import perfctl
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import ledger_rows
@@ -24,6 +22,7 @@ from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.paper import LayerCall
 from perfctl.records.run import Run
 from tests.make import synthetic
+from tests.report.outline import analysed, printed
 
 BATCH = 64
 KNOWN = {
@@ -45,8 +44,7 @@ def runs(*more: LayerCall) -> list[Run]:
 
 @pytest.fixture(scope="module")
 def found() -> Analysis:
-    (study,) = studies(runs(odd("conv2", "forward"), odd("conv2", "backward")))
-    return analyse(study)
+    return analysed(*runs(odd("conv2", "forward"), odd("conv2", "backward")))
 
 
 def row(found: Analysis, layer: str, direction: str) -> LedgerRow:
@@ -70,9 +68,8 @@ def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found: Analysis) -> Non
     assert one.ratio_at_most == 0.5  # half of the known multiply-adds were executed
     assert found.judgement.at(BATCH, "conv2", "forward").unexplained is None
     assert (whole.ratio, whole.ratio_at_most) == (1, None)
-    (study,) = studies(runs())
     # the same counts, and all of paper
-    assert analyse(study).judgement.at(BATCH, "conv2", "forward").unexplained == 1
+    assert analysed(*runs()).judgement.at(BATCH, "conv2", "forward").unexplained == 1
 
 
 def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found: Analysis) -> None:
@@ -97,8 +94,8 @@ def test_two_lower_bounds_make_no_ratio() -> None:
     }
     # one launch was not counted
     kept = [one for one in report.counters if one.launch != min(conv2)]
-    (study,) = studies([timed, replace(counted, report=replace(report, counters=kept))])
-    one = row(analyse(study), "conv2", "forward")
+    partial = replace(counted, report=replace(report, counters=kept))
+    one = row(analysed(timed, partial), "conv2", "forward")
     assert one.counted.lower_bound and one.paper.lower_bound
     assert (one.ratio, one.ratio_at_most) == (None, None)
 
@@ -118,10 +115,9 @@ def test_the_page_and_the_terminal_say_at_least_and_at_most(found: Analysis) -> 
     assert achieved.value is None and achieved.title == "the estimate is a lower bound"
     assert group.note == f"the estimate is a lower bound: {WHY}"
     assert group.lines[0].bar is None
-    console = Console(width=150)
-    with console.capture() as shown:
-        console.print(*on_terminal(View(chapters=entries_views(found, LedgerShape())), 150))
-    (line,) = [line for line in shown.get().splitlines() if re.match("conv2 +forward", line)]
+    views = View(chapters=entries_views(found, LedgerShape()))
+    text = printed(on_terminal(views, 150), 150)
+    (line,) = [line for line in text.splitlines() if re.match("conv2 +forward", line)]
     assert "≥ 1.36 G" in line and "≤ 0.50" in line
 
 
@@ -137,8 +133,7 @@ def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
 
 
 def test_a_layer_of_which_nothing_is_known_has_no_figure_rather_than_0() -> None:
-    (study,) = studies(runs(odd("twist", "forward")))
-    found = analyse(study)
+    found = analysed(*runs(odd("twist", "forward")))
     one = row(found, "twist", "forward")
     assert (one.paper.value, one.paper.state, one.paper.reason) == (None, "not_available", WHY)
     assert (

@@ -1,74 +1,37 @@
 """The terminal's twin: 80 columns, the same findings, no markup and no control characters
-from names."""
+from names; no word is broken while there is room."""
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
-from typing import Any
 
-from perfctl.orchestrator.commands import doctor, runs
-from perfctl.orchestrator.launch.machine.doctor import Finding
-from perfctl.orchestrator.report import terminal
+import pytest
+
+from perfctl.orchestrator.commands import runs
+from perfctl.orchestrator.report import terminal, text_tables
+from perfctl.orchestrator.report.text_tables import wrapped
 from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.report import Summary
 from tests.make import synthetic
 from tests.report.outline import printed, terminal_run
 
 
-def row(number: int, **facts: Any) -> dict[str, Any]:
-    """One line of the store's list of runs; what is not given is not known."""
-    columns = (
-        "profiler",
-        "workload",
-        "batch_size",
-        "mode",
-        "device_name",
-        "kernels",
-        "status",
-        "origin",
-        "started_at",
-        "duration_ns",
-    )
-    return {"id": number, **dict.fromkeys(columns), **facts}
-
-
-def test_runs_and_the_doctors_findings_fit_eighty_columns_and_say_their_state_in_a_word() -> None:
-    rows = [
-        row(
-            1, profiler="torch", workload="mnist_cnn", batch_size=16, status="ok", origin="measured"
-        ),
-        row(
-            2,
-            profiler="torch",
-            workload="mnist_cnn",
-            batch_size=256,
-            status="failed",
-            origin="measured",
-        ),
-        row(
-            3,
-            profiler="nsys",
-            device_name="NVIDIA H100 80GB HBM3",
-            kernels=1221,
-            status="ok",
-            origin="ingested",
-            started_at="2026-11-20T20:58:28.214+00:00",
-            duration_ns=12_700_000_000,
-        ),
-    ]
-    answer = runs.view([runs.StoredRun(facts) for facts in rows])
-    text = printed(on_terminal(answer, 80))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "failed" in text and "ingested" in text and "1,221" in text
-    assert text.splitlines()[3].split()[:3] == ["3", "nsys", "–"], "what is not known is a dash"
-    assert "2026-11-20 20:58" in text and "Times in UTC." in text
-    assert "duration" not in text
+def test_a_wide_terminal_shows_more_columns_of_the_list_of_runs() -> None:
+    facts = {
+        "id": 3,
+        "mode": None,
+        "profiler": "nsys",
+        "workload": "mnist_cnn",
+        "batch_size": 16,
+        "kernels": 1221,
+    }
+    facts |= {"device_name": "NVIDIA H100 80GB HBM3", "started_at": "2026-11-20T20:58:28.214+00:00"}
+    facts |= {"status": "ok", "origin": "ingested", "duration_ns": 12_700_000_000}
+    answer = runs.view([runs.StoredRun(facts)])
+    assert "duration" not in printed(on_terminal(answer, 80))
     wide = printed(on_terminal(answer, 120), 120)
     assert "12.7 s" in wide and "H100 80GB HBM3" in wide
-    lacking = Finding("perfctl ncu", "missing", None, "install it with " + 30 * "word ")
-    text = printed(on_terminal(doctor.view([lacking]), 80))
-    assert max(map(len, text.splitlines())) <= 80
-    assert text.splitlines()[1].split()[:3] == ["perfctl", "ncu", "no"]
 
 
 def test_a_run_shows_findings_and_the_ledger() -> None:
@@ -117,3 +80,82 @@ def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> N
     assert ["Memory", "Duration", "0", "%"] in database
     assert ["Memory", "Duration", "<", "0.05", "%"] in csv
     assert "Summary values from the report" in texts["DLProf CSV: summary"], "a title in one line"
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "text"),
+    [
+        (3, 8, "3 of 8; 'perfctl report' shows the ranks as one job"),
+        (3, None, "3; 'perfctl report' shows the ranks as one job"),
+        (0, 1, None),
+        (None, None, None),
+    ],
+)
+def test_a_rank_names_the_number_of_ranks_and_what_shows_them(
+    rank: int | None, world_size: int | None, text: str | None
+) -> None:
+    run = synthetic.foreign_run(1)
+    run = replace(run, report=replace(run.report, rank=rank, world_size=world_size))
+    *_, about = terminal.run_views(run)
+    facts = {row[0].text: row[1].text for row in about.tables[0].rows}
+    assert facts.get("rank") == text
+
+
+WORDS = [
+    "backward",
+    "transcribed",
+    "optimizer",
+    "of",
+    "a",
+    "conv2",
+    "implicit",
+    "precomputed",
+    "12.7",
+    "ms",
+    "loss,",
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_word_of_a_table_is_broken_whatever_the_cells_hold(seed: int) -> None:
+    some = random.Random(seed)
+    cells = [
+        [" ".join(some.choices(WORDS, k=some.randint(1, 12))) for _ in range(4)] for _ in range(5)
+    ]
+    table = text_tables.grid(("a", "left"), ("b", "left"), ("c", "left"), ("d", "left"))
+    shown = printed([text_tables.add_rows(table, cells)])
+    assert max(map(len, shown.splitlines())) <= 80
+    assert sorted(shown.split()) == sorted(
+        " ".join(["a b c d", *(cell for row in cells for cell in row)]).split()
+    )
+
+
+def test_a_number_stays_beside_its_unit_and_a_name_is_cut_before_words_break() -> None:
+    table = text_tables.grid(
+        ("kernel", "code"), ("what", "left"), ("time", "right"), ("memory", "right")
+    )
+    long = "void_cutlass_80_tensorop_s1688gemm_128x128_32x3_nn_align4"
+    text_tables.add_rows(
+        table, [(long, "convolution of three words", "1,234,567.89 ms", "1,234 MB")]
+    )
+    lines = printed([table], 60).splitlines()
+    assert max(map(len, lines)) <= 60
+    assert any("1,234,567.89 ms  1,234 MB" in line for line in lines)
+    assert long[:10] in lines[1] and "…" in lines[1]
+
+
+def test_a_path_is_broken_after_its_marks_and_a_hash_nowhere_while_it_fits() -> None:
+    path = "/scratch/users/someone/perfctl-runs/torch-mnist_cnn-1a2b3c4d/b16/report.sqlite"
+    lines = wrapped(path, 40)
+    assert "".join(lines) == path
+    assert all(len(line) <= 40 for line in lines) and all(line[-1] in "/._-" for line in lines[:-1])
+    assert wrapped("sha " + 64 * "f", 64) == ["sha", 64 * "f"]
+    assert "".join(wrapped(100 * "f", 64)) == 100 * "f", (
+        "nothing is lost where a word is longer than any line"
+    )
+
+
+def test_a_line_ends_between_no_number_and_its_unit() -> None:
+    assert wrapped("it took 24.7 ms", 13) == ["it took", "24.7 ms"]
+    assert wrapped("of 1.21 MFLOP more", 12) == ["of", "1.21 MFLOP", "more"]
+    assert wrapped("16 samples", 4) == ["16", "samp", "les"], "a noun is no unit"

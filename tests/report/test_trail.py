@@ -4,31 +4,22 @@ as the ledger."""
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.window_rules import WindowFacts
-from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.trail import Trail, TrailStep, trails
-from perfctl.records.run import Run
 from tests.make import synthetic
-
-
-def analysed(runs: Sequence[Run]) -> Analysis:
-    (study,) = studies(runs)
-    return analyse(study)
+from tests.report.outline import analysed
 
 
 def swept() -> Analysis:
-    return analysed(
-        [run for n, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(n, batch)]
-    )
+    return analysed(*synthetic.gpu_sweep(16, 64))
 
 
 def trail(found: Analysis, key: str) -> Trail:
@@ -90,7 +81,7 @@ def test_the_source_names_the_report_the_launches_and_a_query_for_their_rows() -
 
 
 def test_a_row_without_counts_says_why_and_still_has_its_formula() -> None:
-    found = analysed([synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)])
+    found = analysed(synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64))
     way = trail(found, "conv2/forward/16")
     first = way.steps[0]
     assert first.title == "Executed / estimated"
@@ -181,4 +172,4 @@ def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_d
 
 
 def test_no_matrix_is_drawn_where_nothing_was_counted_or_timed() -> None:
-    assert matrix(analysed([synthetic.make_run(1, layer_calls=synthetic.layer_calls(64))])) is None
+    assert matrix(analysed(synthetic.make_run(1, layer_calls=synthetic.layer_calls(64)))) is None

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.report.page.page import render
+from perfctl.records.run import Run
+
+WHEN = "2026-11-20T20:40:00Z"
 _contexts: dict[tuple[int, str], Any] = {}
+
+
+def write_page(folder: Path, runs: Sequence[Run]) -> Path:
+    """Write the HTML report of these runs."""
+    file = folder / "page.html"
+    file.write_text(render(runs, generated_at=WHEN), encoding="utf-8")
+    return file
 
 
 class Visit:

@@ -23,8 +23,8 @@ from perfctl.orchestrator.estimate.flops.formulas import (
     ADDED,
     CONVOLUTIONS,
     FUSED,
+    CallWork,
     Formula,
-    Part,
     integer,
     shape_of,
     tensors_of,
@@ -137,7 +137,7 @@ SHOWN_TERMS = 4
 
 
 _Key = tuple[str, str, str]
-_Parts = list[tuple[OpShape, Part]]
+_Parts = list[tuple[OpShape, CallWork]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +187,7 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     return tuple(sorted(calls, key=lambda call: call.position if call.position is not None else 0))
 
 
-def parts_of(op: OpShape) -> tuple[Part, ...] | None:
+def parts_of(op: OpShape) -> tuple[CallWork, ...] | None:
     """The parts of an operation; None where it has no formula, or one that does not fit
     these shapes."""
     formula = formula_for(op)

@@ -95,7 +95,7 @@ WORK = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class CallWork:
     """One operation in one direction, for one call."""
 
     direction: str
@@ -110,7 +110,7 @@ class Part:
     """Added to the layer's kind, for a row of its own: work that only some kernels do."""
 
 
-Formula = Callable[[OpShape], tuple[Part, ...]]
+Formula = Callable[[OpShape], tuple[CallWork, ...]]
 """One operation's shapes in, what it computes out; several parts when it works in
 several directions."""
 
@@ -168,11 +168,11 @@ def direction_of(op: OpShape) -> str:
 
 def part_of(
     op: OpShape, text: str, *, macs: int = 0, elementwise: int = 0, direction: str = ""
-) -> tuple[Part, ...]:
+) -> tuple[CallWork, ...]:
     """The one part of an operation that reads all its inputs and writes all its outputs."""
     tensors, direction = tensors_of(op), direction or direction_of(op)
     return (
-        Part(
+        CallWork(
             direction, macs, tensors.read(), tensors.write(), output_elements(op), text, elementwise
         ),
     )
@@ -195,13 +195,13 @@ def product_part(
     factors: tuple[int, ...],
     elementwise: int = 0,
     direction: str = "",
-) -> tuple[Part, ...]:
+) -> tuple[CallWork, ...]:
     """Return the part of an operation whose multiply-adds are the product of these factors."""
     text, macs = worked(letters, factors), prod(factors)
     return part_of(op, text, macs=macs, elementwise=elementwise, direction=direction)
 
 
-def elementwise_part(op: OpShape, factor: int, values: int, what: str) -> tuple[Part, ...]:
+def elementwise_part(op: OpShape, factor: int, values: int, what: str) -> tuple[CallWork, ...]:
     """Return the part of an operation that takes ``factor`` FLOPs for each value."""
     work = factor * values
     return part_of(op, f"{factor} x {values:,} {what}, elementwise", elementwise=work)
@@ -249,7 +249,7 @@ def batched(shape: Shape, weight: Shape) -> Shape:
     return shape if len(shape) == len(weight) else (1, *shape)
 
 
-def convolution(op: OpShape) -> tuple[Part, ...]:
+def convolution(op: OpShape) -> tuple[CallWork, ...]:
     """Forward. The bias adds one elementwise FLOP for each output value."""
     weight = shape_of(op.inputs, 1)
     data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
@@ -263,7 +263,7 @@ def convolution(op: OpShape) -> tuple[Part, ...]:
     )
 
 
-def convolution_backward(op: OpShape) -> tuple[Part, ...]:
+def convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
     """The gradients in output_mask: those of input and weight each cost as much as forward."""
     weight = shape_of(op.inputs, 2)
     grad, data = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.inputs, 1), weight)
@@ -274,11 +274,11 @@ def convolution_backward(op: OpShape) -> tuple[Part, ...]:
     note = f"as forward: {text}"
     if mask[0]:
         parts.append(
-            Part("grad_input", macs, tensors.read(0, 2), tensors.write(0), prod(data), note)
+            CallWork("grad_input", macs, tensors.read(0, 2), tensors.write(0), prod(data), note)
         )
     if mask[1]:
         parts.append(
-            Part("grad_weight", macs, tensors.read(0, 1), tensors.write(1), prod(weight), note)
+            CallWork("grad_weight", macs, tensors.read(0, 1), tensors.write(1), prod(weight), note)
         )
     if len(mask) > 2 and mask[2]:
         values, channels = prod(grad), grad[1]
@@ -286,7 +286,7 @@ def convolution_backward(op: OpShape) -> tuple[Part, ...]:
             f"sum of grad_output over batch and positions: {values:,} additions, no multiply-adds"
         )
         parts.append(
-            Part("grad_bias", 0, tensors.read(0), tensors.write(2), channels, note, values)
+            CallWork("grad_bias", 0, tensors.read(0), tensors.write(2), channels, note, values)
         )
     return tuple(parts)
 
@@ -296,7 +296,7 @@ def left_factor(op: OpShape) -> Shape:
     return shape_of(op.inputs, 1 if op.op in ADDED else 0)
 
 
-def matrix_product(op: OpShape) -> tuple[Part, ...]:
+def matrix_product(op: OpShape) -> tuple[CallWork, ...]:
     """mm, bmm, mv, dot: both factors are the first two arguments; addmm, baddbmm, addmv: bias +
     left @ right, whose additions stand under elementwise FLOPs; of a sparse one, the values that it
     stores."""
@@ -321,7 +321,7 @@ def _bias_additions(op: OpShape) -> int:
     return output_elements(op) if place < len(op.inputs) and op.inputs[place] is not None else 0
 
 
-def _sparse_product(op: OpShape, first: int) -> tuple[Part, ...]:
+def _sparse_product(op: OpShape, first: int) -> tuple[CallWork, ...]:
     stored = op.attributes["nnz"]
     left, right = stored[first : first + 2] if isinstance(stored, (list, tuple)) else (None, None)
     if left is not None and right is not None:
@@ -336,7 +336,7 @@ def _sparse_product(op: OpShape, first: int) -> tuple[Part, ...]:
     return product_part(op, "stored values x columns", factors)
 
 
-def as_real_work(op: OpShape, part: Part) -> Part:
+def as_real_work(op: OpShape, part: CallWork) -> CallWork:
     """The part in real FLOPs: 4 real multiply-adds each for complex numbers, none for integers or a
     tangent of zeros."""
     if not part.macs:
@@ -366,7 +366,7 @@ def multiplies_integers(op: OpShape) -> bool:
     )
 
 
-def linear(op: OpShape) -> tuple[Part, ...]:
+def linear(op: OpShape) -> tuple[CallWork, ...]:
     """linear(input, weight, bias) on devices that do not decompose it, rows x numel(weight); of a
     quantized one, whose weights are packed, rows x in x out, of integers."""
     data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
@@ -383,7 +383,7 @@ def _attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
     return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
 
 
-def attention(op: OpShape) -> tuple[Part, ...]:
+def attention(op: OpShape) -> tuple[CallWork, ...]:
     """Forward; softmax and scaling count 5 + 1 elementwise FLOPs for each score."""
     heads, rows, columns, wide, deep = _attention_sizes(op, 0)
     scores = heads * rows * columns
@@ -392,13 +392,13 @@ def attention(op: OpShape) -> tuple[Part, ...]:
     text += CAUSAL * flag(op, "is_causal")
     tensors = tensors_of(op)
     return (
-        Part(
+        CallWork(
             "forward", macs, tensors.read(), tensors.write(0), heads * rows * deep, text, 6 * scores
         ),
     )
 
 
-def attention_backward(op: OpShape) -> tuple[Part, ...]:
+def attention_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Backward as the recorder noted it, with the gradients that are needed, or a fused kernel's
     own operator: attention that was not called through torch.nn.functional.
 
@@ -421,11 +421,13 @@ def attention_backward(op: OpShape) -> tuple[Part, ...]:
     letters = f"{names}: B*h x Sq x Sk x depths"
     text = worked(letters, (heads, rows, columns, depth)) + CAUSAL * flag(op, "is_causal")
     kept = tensors_of(op).read(first, first + 1, first + 2)
-    parts = [Part("grad_input", macs, kept, kept, heads * rows * wide, text, 5 * scores)]
+    parts = [CallWork("grad_input", macs, kept, kept, heads * rows * wide, text, 5 * scores)]
     if fused:
         again = scores * wide
         note = f"Q K^T again, because its scores were not kept: {again:,} MAC = {2 * again:,} FLOP"
-        parts.append(Part("recompute", again, 0, 0, heads * rows * deep, note, 6 * scores, FUSED))
+        parts.append(
+            CallWork("recompute", again, 0, 0, heads * rows * deep, note, 6 * scores, FUSED)
+        )
     return tuple(parts)
 
 
@@ -506,7 +508,7 @@ def _recurrent_weights(op: OpShape, net: Net) -> tuple[int, int]:
     return net.weights + biases, output[1] if output else 4
 
 
-def recurrent(op: OpShape) -> tuple[Part, ...]:
+def recurrent(op: OpShape) -> tuple[CallWork, ...]:
     """Forward of a whole nn.LSTM, GRU or RNN."""
     net, tensors = net_of(op), tensors_of(op)
     macs, text = _recurrent_forward(net)
@@ -515,10 +517,10 @@ def recurrent(op: OpShape) -> tuple[Part, ...]:
     )
     reads = tensors.read() + prod(_recurrent_weights(op, net))
     work = net.steps * cells * net.layers * net.directions
-    return (Part("forward", macs, reads, tensors.write(), output_elements(op), text, work),)
+    return (CallWork("forward", macs, reads, tensors.write(), output_elements(op), text, work),)
 
 
-def recurrent_backward(op: OpShape) -> tuple[Part, ...]:
+def recurrent_backward(op: OpShape) -> tuple[CallWork, ...]:
     """grad_weight as forward; grad_input without the gradients of input and initial state where
     none are needed."""
     net, tensors, first = net_of(op), tensors_of(op), integer(op, "first_rows")
@@ -536,38 +538,40 @@ def recurrent_backward(op: OpShape) -> tuple[Part, ...]:
     total = f"{note} = {grads:,} MAC = {2 * grads:,} FLOP"
     values = output_elements(op)
     parts = [
-        Part("grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total)
+        CallWork(
+            "grad_input", grads, tensors.write() + weights * item, tensors.read(), values, total
+        )
     ]
     if flag(op, "needs_weight"):
         reads = tensors.read() + tensors.write()
         parts.append(
-            Part("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}")
+            CallWork("grad_weight", forward, reads, weights * item, weights, f"as forward: {text}")
         )
     return tuple(parts)
 
 
-def per_output(op: OpShape, factor: int = 1) -> tuple[Part, ...]:
+def per_output(op: OpShape, factor: int = 1) -> tuple[CallWork, ...]:
     """``factor`` FLOPs for each output value."""
     return elementwise_part(op, factor, output_elements(op), "output values")
 
 
-def per_input(op: OpShape, factor: int) -> tuple[Part, ...]:
+def per_input(op: OpShape, factor: int) -> tuple[CallWork, ...]:
     """``factor`` FLOPs for each value of the largest input."""
     return elementwise_part(op, factor, input_elements(op), "input values")
 
 
-def moved(op: OpShape) -> tuple[Part, ...]:
+def moved(op: OpShape) -> tuple[CallWork, ...]:
     """Values are copied, looked up, drawn or set: bytes, no arithmetic."""
     return part_of(op, f"{output_elements(op):,} values moved, no arithmetic")
 
 
-def each_tensor(op: OpShape) -> tuple[Part, ...]:
+def each_tensor(op: OpShape) -> tuple[CallWork, ...]:
     """_foreach_ operations on lists: one FLOP for each value of the first list."""
     values = sum(prod(shape) for shape in (op.outputs or op.inputs) if shape is not None)
     return elementwise_part(op, 1, values, "values of a list of tensors")
 
 
-def pooling(op: OpShape) -> tuple[Part, ...]:
+def pooling(op: OpShape) -> tuple[CallWork, ...]:
     """Each output value takes one comparison or addition for each value of its window."""
     kernel = integers(op, "kernel_size") or (1,)
     rank = 3 if "3d" in op.op else 2 if "2d" in op.op else 1
@@ -578,7 +582,7 @@ def pooling(op: OpShape) -> tuple[Part, ...]:
     )
 
 
-def batch_norm(op: OpShape) -> tuple[Part, ...]:
+def batch_norm(op: OpShape) -> tuple[CallWork, ...]:
     """Train 8 a value (mean 1, variance 3, normalise 2, scale and shift 2); eval 4."""
     factor = 8 if flag(op, "training") else 4
     values = output_elements(op)
@@ -586,10 +590,10 @@ def batch_norm(op: OpShape) -> tuple[Part, ...]:
     # Eval keeps no batch statistics: devices return them empty, or as tensors that nobody fills.
     written = tensors.write() if flag(op, "training") else tensors.write(0)
     text = f"{factor} x {values:,} output values, elementwise"
-    return (Part(direction_of(op), 0, tensors.read(), written, values, text, factor * values),)
+    return (CallWork(direction_of(op), 0, tensors.read(), written, values, text, factor * values),)
 
 
-def norm_backward(op: OpShape) -> tuple[Part, ...]:
+def norm_backward(op: OpShape) -> tuple[CallWork, ...]:
     """One operator makes the gradients of input, weight and bias: 11 a value, direction backward.
 
     In eval it does not read the batch statistics (places 5 and 6 of batch norm), which are then
@@ -601,10 +605,10 @@ def norm_backward(op: OpShape) -> tuple[Part, ...]:
     indices = [index for index in range(len(op.inputs)) if not (in_eval and index in (5, 6))]
     read = tensors.read(*indices)
     text, written = f"11 x {values:,} values, elementwise", tensors.write()
-    return (Part("backward", 0, read, written, output_elements(op), text, 11 * values),)
+    return (CallWork("backward", 0, read, written, output_elements(op), text, 11 * values),)
 
 
-def interpolation_backward(op: OpShape, factor: int) -> tuple[Part, ...]:
+def interpolation_backward(op: OpShape, factor: int) -> tuple[CallWork, ...]:
     """For each value of the gradient that comes in, a multiplication and an addition for each of
     ``factor`` neighbours."""
     return elementwise_part(op, 2 * factor, prod(shape_of(op.inputs, 0)), "gradient values")
@@ -622,7 +626,7 @@ def state_values(op: OpShape) -> int:
     return (1 if name == "Adagrad" else 2) + flag(op, "amsgrad")
 
 
-def step(op: OpShape) -> tuple[Part, ...]:
+def step(op: OpShape) -> tuple[CallWork, ...]:
     """Read parameter, gradient and state; write parameter and state. No multiply-adds
     by convention."""
     name, values = op.op.removeprefix("optim."), output_elements(op)
@@ -633,5 +637,7 @@ def step(op: OpShape) -> tuple[Part, ...]:
     size = tensors_of(op).write()
     text = f"{factor} x {values:,} values, {state} of state each, elementwise"
     return (
-        Part("optimizer", 0, (2 + state) * size, (1 + state) * size, values, text, factor * values),
+        CallWork(
+            "optimizer", 0, (2 + state) * size, (1 + state) * size, values, text, factor * values
+        ),
     )

@@ -13,7 +13,7 @@ from dataclasses import replace
 from math import log2, prod
 
 from perfctl.orchestrator.estimate.flops.formulas import (
-    Part,
+    CallWork,
     Shape,
     convolution,
     flag,
@@ -29,7 +29,7 @@ from perfctl.orchestrator.estimate.flops.formulas import (
 from perfctl.records.paper import OpShape
 
 
-def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
+def pairwise_distance(op: OpShape) -> tuple[CallWork, ...]:
     """cdist, B x P x R x M: for p = 2 a difference and a multiply-add each, otherwise 3
     elementwise FLOPs."""
     first = 1 if op.op.endswith("_backward") else 0
@@ -41,7 +41,7 @@ def pairwise_distance(op: OpShape) -> tuple[Part, ...]:
     return product_part(op, "B x P x R x M", factors, work)
 
 
-def distance_by_product(op: OpShape) -> tuple[Part, ...]:
+def distance_by_product(op: OpShape) -> tuple[CallWork, ...]:
     """cdist of many rows, as torch does it: one product P x R x (M + 2) of the rows and their
     squared lengths."""
     left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
@@ -50,7 +50,7 @@ def distance_by_product(op: OpShape) -> tuple[Part, ...]:
     return product_part(op, "B x P x R x (M + 2)", factors, norms + 2 * output_elements(op))
 
 
-def grouped_product(op: OpShape) -> tuple[Part, ...]:
+def grouped_product(op: OpShape) -> tuple[CallWork, ...]:
     """Grouped matrix product: every row meets the matrix of its group only, so the groups add up to
     rows x K x N.
 
@@ -68,7 +68,7 @@ def grouped_product(op: OpShape) -> tuple[Part, ...]:
     return (part,)
 
 
-def trilinear(op: OpShape) -> tuple[Part, ...]:
+def trilinear(op: OpShape) -> tuple[CallWork, ...]:
     """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1; its gradients are such products of
     three, too."""
     tensors = [list(shape_of(op.inputs, place)) for place in range(3)]
@@ -83,7 +83,7 @@ def trilinear(op: OpShape) -> tuple[Part, ...]:
     return part_of(op, text, macs=whole + second)
 
 
-def fourier(op: OpShape) -> tuple[Part, ...]:
+def fourier(op: OpShape) -> tuple[CallWork, ...]:
     """FFT, by convention 5 N log2 N FLOPs for a complex transform of N values and half of it for a
     real one.
 
@@ -101,7 +101,7 @@ def fourier(op: OpShape) -> tuple[Part, ...]:
     return part_of(op, text, macs=macs)
 
 
-def deformed_convolution(op: OpShape) -> tuple[Part, ...]:
+def deformed_convolution(op: OpShape) -> tuple[CallWork, ...]:
     """Deformable convolution: the multiply-adds of a convolution, and 8 elementwise FLOPs for each
     sampled value."""
     (part,) = convolution(op)
@@ -109,7 +109,7 @@ def deformed_convolution(op: OpShape) -> tuple[Part, ...]:
     return part_of(op, part.text, macs=part.macs, elementwise=sampled)
 
 
-def deformed_convolution_backward(op: OpShape) -> tuple[Part, ...]:
+def deformed_convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Both gradients as forward; sampling backward costs 8 FLOPs a value for the input and 8 for
     the offsets."""
     result, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 2)
@@ -118,8 +118,12 @@ def deformed_convolution_backward(op: OpShape) -> tuple[Part, ...]:
     sampled, tensors = _sampled(op, result, 1), tensors_of(op)
     values = prod(shape_of(op.inputs, 1))
     return (
-        Part("grad_input", macs, tensors.read(), tensors.write(0, 2), values, text, 2 * sampled),
-        Part("grad_weight", macs, tensors.read(), tensors.write(1), prod(weight), text, sampled),
+        CallWork(
+            "grad_input", macs, tensors.read(), tensors.write(0, 2), values, text, 2 * sampled
+        ),
+        CallWork(
+            "grad_weight", macs, tensors.read(), tensors.write(1), prod(weight), text, sampled
+        ),
     )
 
 
@@ -128,21 +132,21 @@ def _sampled(op: OpShape, result: Shape, first: int) -> int:
     return (8 + flag(op, "use_mask")) * data[0] * data[1] * prod(weight[2:]) * prod(result[2:])
 
 
-def linear_backward(op: OpShape) -> tuple[Part, ...]:
+def linear_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Both gradients of a linear layer, each rows x in x out; the bias takes additions."""
     grad, weight = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
     factors = (prod(grad[:-1]), weight[-1], weight[0])
     macs, tensors = prod(factors), tensors_of(op)
     text = worked("as forward: rows x in x out", factors)
     read, written = tensors.read(0, 1), tensors.write(1)
-    parts = [Part("grad_weight", macs, read, written, prod(weight), text, prod(grad))]
+    parts = [CallWork("grad_weight", macs, read, written, prod(weight), text, prod(grad))]
     if op.outputs and op.outputs[0] is not None:
         read, written = tensors.read(1, 2), tensors.write(0)
-        parts.append(Part("grad_input", macs, read, written, output_elements(op), text))
+        parts.append(CallWork("grad_input", macs, read, written, output_elements(op), text))
     return tuple(parts)
 
 
-def product_backward(op: OpShape) -> tuple[Part, ...]:
+def product_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Both gradients of a product of nested tensors, each as forward: M x K x N of every part."""
     left, right = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
     wanted = sum(shape is not None for shape in op.outputs)
@@ -150,7 +154,7 @@ def product_backward(op: OpShape) -> tuple[Part, ...]:
     return product_part(op, "gradients x M x K x N", factors)
 
 
-def ctc(op: OpShape) -> tuple[Part, ...]:
+def ctc(op: OpShape) -> tuple[CallWork, ...]:
     """CTC loss: 13 elementwise FLOPs for each of N x T x (2S + 1) states: the sum of 3 exponentials
     and its logarithm.
 
@@ -161,7 +165,7 @@ def ctc(op: OpShape) -> tuple[Part, ...]:
     return part_of(op, f"13 x {states:,} states, by convention", elementwise=13 * states)
 
 
-def ctc_backward(op: OpShape) -> tuple[Part, ...]:
+def ctc_backward(op: OpShape) -> tuple[CallWork, ...]:
     """CTC backward: the same recursion from the end, 2 for each state's sum, and 3 for each value
     of the gradient."""
     states, values = prod(shape_of(op.inputs, 6)), prod(shape_of(op.inputs, 1))
@@ -171,7 +175,7 @@ def ctc_backward(op: OpShape) -> tuple[Part, ...]:
     )
 
 
-def _leading(op: OpShape, formula: str, each: float, many: int) -> tuple[Part, ...]:
+def _leading(op: OpShape, formula: str, each: float, many: int) -> tuple[CallWork, ...]:
     macs = round(many * each / 2)
     text = f"leading terms, {formula}: {many:,} x {each:,.0f} = {2 * macs:,} FLOP"
     return part_of(op, text, macs=macs)
@@ -183,33 +187,33 @@ def _matrix(op: OpShape) -> tuple[int, int, int]:
     return prod(many), max(rows, columns), min(rows, columns)
 
 
-def cubic(op: OpShape, factor: int) -> tuple[Part, ...]:
+def cubic(op: OpShape, factor: int) -> tuple[CallWork, ...]:
     """``factor`` n^3 / 3 FLOPs for each square matrix."""
     many, _, size = _matrix(op)
     return _leading(op, f"{factor} n^3 / 3", factor * size**3 / 3, many)
 
 
-def lu(op: OpShape) -> tuple[Part, ...]:
+def lu(op: OpShape) -> tuple[CallWork, ...]:
     """LU, determinant: m n^2 - n^3/3 FLOPs (2 n^3 / 3 for a square matrix)."""
     many, long, short = _matrix(op)
     return _leading(op, "m n^2 - n^3 / 3", long * short**2 - short**3 / 3, many)
 
 
-def solve(op: OpShape) -> tuple[Part, ...]:
+def solve(op: OpShape) -> tuple[CallWork, ...]:
     """Solving A X = B: 2 n^3 / 3 + 2 n^2 r FLOPs for r right-hand sides."""
     many, _, size = _matrix(op)
     sides = output_elements(op) // max(many * size, 1)
     return _leading(op, "2 n^3 / 3 + 2 n^2 r", 2 * size**3 / 3 + 2 * size**2 * sides, many)
 
 
-def substitution(op: OpShape, factor: int) -> tuple[Part, ...]:
+def substitution(op: OpShape, factor: int) -> tuple[CallWork, ...]:
     """``factor`` n^2 FLOPs for each right-hand side: one triangle 1, two triangles 2."""
     size = _matrix(op)[2]
     sides = output_elements(op) // max(size, 1)
     return _leading(op, f"{factor} n^2 for each right-hand side", factor * size**2, sides)
 
 
-def qr(op: OpShape) -> tuple[Part, ...]:
+def qr(op: OpShape) -> tuple[CallWork, ...]:
     """QR by Householder: 2 m n^2 - 2 n^3/3 FLOPs for R, as many again for the reduced Q."""
     many, long, short = _matrix(op)
     factor = 2 * long * short**2 - 2 * short**3 / 3
@@ -220,7 +224,7 @@ def qr(op: OpShape) -> tuple[Part, ...]:
     return _leading(op, f"QR, mode {mode}", factor + further, many)
 
 
-def svd(op: OpShape) -> tuple[Part, ...]:
+def svd(op: OpShape) -> tuple[CallWork, ...]:
     """SVD (Golub-Reinsch), m >= n: values 4 m n^2 - 4 n^3/3; with U, V 14 m n^2 + 8 n^3; whole U 4
     m^2 n + 8 m n^2 + 9 n^3."""
     many, m, n = _matrix(op)
@@ -233,7 +237,7 @@ def svd(op: OpShape) -> tuple[Part, ...]:
     return _leading(op, "14 m n^2 + 8 n^3", 14 * m * n * n + 8 * n**3, many)
 
 
-def eigen(op: OpShape) -> tuple[Part, ...]:
+def eigen(op: OpShape) -> tuple[CallWork, ...]:
     """Eigenvalues: symmetric 4 n^3 / 3, with vectors 9 n^3; general 10 n^3, with vectors 25 n^3."""
     many, _, size = _matrix(op)
     vectors = op.attributes.get("compute_v") is not False and not op.op.endswith("vals")
@@ -243,7 +247,7 @@ def eigen(op: OpShape) -> tuple[Part, ...]:
     return _leading(op, name, factor * size**3, many)
 
 
-def pseudo_inverse(op: OpShape) -> tuple[Part, ...]:
+def pseudo_inverse(op: OpShape) -> tuple[CallWork, ...]:
     """pinv, as torch does it: SVD 14 m n^2 + 8 n^3 and a product 2 m n^2; hermitian: eigenvectors 9
     n^3 and 2 n^3."""
     many, m, n = _matrix(op)
@@ -252,7 +256,7 @@ def pseudo_inverse(op: OpShape) -> tuple[Part, ...]:
     return _leading(op, "14 m n^2 + 8 n^3 + 2 m n^2", 16 * m * n * n + 8 * n**3, many)
 
 
-def least_squares(op: OpShape) -> tuple[Part, ...]:
+def least_squares(op: OpShape) -> tuple[CallWork, ...]:
     """lstsq for r right-hand sides: QR 2 m n^2 - 2 n^3/3 and (4 m n - n^2) r for Q^T b and
     one triangle.
 
@@ -272,7 +276,7 @@ def least_squares(op: OpShape) -> tuple[Part, ...]:
     return _leading(op, "2 m n^2 - 2 n^3 / 3 + (4 m n - n^2) r", each, many)
 
 
-def matrix_exponential(op: OpShape) -> tuple[Part, ...]:
+def matrix_exponential(op: OpShape) -> tuple[CallWork, ...]:
     """matrix_exp: 2 n^3 FLOPs for each of its products; how many there are depends on the norms,
     and the recorder counts them."""
     products = op.attributes["products"]

@@ -51,7 +51,7 @@ NO_KEYS = "the steps do not state their number of keys"
 OUTSIDE = "no module"
 
 
-class Part(NamedTuple):
+class BlockLayer(NamedTuple):
     """Where a layer lies."""
 
     name: str
@@ -60,11 +60,11 @@ class Part(NamedTuple):
     """Which block; None outside of them."""
 
 
-def fold(layers: Iterable[str]) -> Mapping[str, Part]:
+def fold(layers: Iterable[str]) -> Mapping[str, BlockLayer]:
     """Return the part of the repeated block that each layer is. Layers outside, and all layers
     where nothing repeats, keep their names."""
     paths = {layer: tuple(layer.split(".")) for layer in layers}
-    parts = {layer: Part(layer, None) for layer in paths}
+    parts = {layer: BlockLayer(layer, None) for layer in paths}
     block = _find_block(paths.values())
     if block is None:
         return parts
@@ -102,7 +102,7 @@ def fold(layers: Iterable[str]) -> Mapping[str, Part]:
         for depth, (name, ordinal) in enumerate(classes):
             above = tuple(name for name, _ in classes[:depth])
             names.append(f"{name} {ordinal}" if most[above, name] > 1 else name)
-        parts[layer] = Part(".".join(names), inside[layer][0])
+        parts[layer] = BlockLayer(".".join(names), inside[layer][0])
     return parts
 
 
@@ -348,7 +348,7 @@ def phase_parts(
     layers = {kernel.layer for kernel in kernels if kernel.layer}
     layers |= {op.layer for op in run.report.ops}
     folded = fold(layers)
-    parts = {layer: Part(layer, None) for layer in layers} if each else folded
+    parts = {layer: BlockLayer(layer, None) for layer in layers} if each else folded
     peaks = peaks_of(run.device, measured)
     return tuple(
         _PhaseReader(run, phase, kernels, parts, folded, peaks).read()
@@ -365,8 +365,8 @@ class _PhaseReader:
         run: Run,
         phase: str,
         kernels: Sequence[Kernel],
-        parts: Mapping[str, Part],
-        folded: Mapping[str, Part],
+        parts: Mapping[str, BlockLayer],
+        folded: Mapping[str, BlockLayer],
         peaks: Peaks,
     ) -> None:
         """``kernels``: the run's, those of several layers once for each."""

@@ -28,8 +28,8 @@ from perfctl.orchestrator.predict.grid import (
     Amounts,
     Cell,
     Grid,
-    Part,
     Split,
+    WorkAmount,
     costs,
     grid_of,
 )
@@ -320,7 +320,7 @@ def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
     )
 
 
-def _parts(split: Split) -> list[tuple[Part, str]]:
+def _parts(split: Split) -> list[tuple[WorkAmount, str]]:
     """Return (part, optimizer or "" for all)."""
     own = [(part, name) for name, parts in split.optimizers.items() for part in parts]
     return [*((part, "") for part in split.parts), *own]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor, log2, log10
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.charts.files import (
@@ -29,10 +29,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_TICKS = 8
+WIDE_PIECE, LONG_LABEL = 0.05, 20
+"""Smaller pieces of a pie have no share in words; labels of more characters leave room for few
+ticks only."""
 LABEL = 0.075
 """Height of the name of a line, as a share of the axes' height."""
 SIZE = (6.0, 3.3)
 """Inches at 72 units an inch: 432 x 238 in the drawing's own units."""
+
+
+class LegendEntry(NamedTuple):
+    """A name below a drawing."""
+
+    name: str
+    colour: int
+    """Its number."""
+    href: str = ""
+    """Part of the HTML report to which the name leads; "" for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +55,8 @@ class Chart:
     title: str
     svg: str
     note: str = ""
-    legend: tuple[tuple[str, int], ...] = ()
-    """(name, colour number) for parts too narrow to carry their name."""
+    legend: tuple[LegendEntry, ...] = ()
+    """Of parts that are too narrow to carry their name, or that lead to a part of the report."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +73,57 @@ class Series:
 
 def make_lines(values: Mapping[str, Mapping[int, float]], least: int = 1) -> list[Series]:
     """Return a line for each name with ``least`` batch sizes or more, through its values."""
-    known = {name: dict(sorted(of.items())) for name, of in values.items() if len(of) >= least}
+    points_by_name = {
+        name: dict(sorted(of.items())) for name, of in values.items() if len(of) >= least
+    }
     return [
         Series(name, tuple(points), tuple(points.values()), colour=colour)
-        for colour, (name, points) in enumerate(known.items())
+        for colour, (name, points) in enumerate(points_by_name.items())
     ]
+
+
+class Bar(NamedTuple):
+    """One horizontal bar, with its interval where it has one."""
+
+    label: str
+    value: float
+    low: float | None
+    high: float | None
+    colour: int
+
+
+class Course(NamedTuple):
+    """Values of one arm along epochs or time."""
+
+    label: str
+    xs: tuple[float, ...]
+    ys: tuple[float, ...]
+    colour: int
+
+
+def show_seconds(value: float) -> str:
+    """Return seconds as an axis has them."""
+    return short(time(value * 1e9))
+
+
+def show_ns(value: float) -> str:
+    """Return nanoseconds as an axis has them."""
+    return short(time(value))
+
+
+def show_size(value: float) -> str:
+    """Return bytes as an axis has them."""
+    return short(size(value))
+
+
+def show_share(value: float) -> str:
+    """Return a share as an axis has it."""
+    return f"{value * 100:.3g}%"
+
+
+def show_epoch(value: float) -> str:
+    """Return a number of epochs or steps as an axis has it."""
+    return f"{value:g}"
 
 
 def batch_chart(
@@ -78,78 +137,22 @@ def batch_chart(
     decades: bool = False,
     up: str = "",
 ) -> Chart | None:
-    """Return lines against batch size with a title, a note, and every value in words; None without
-    lines. The other parameters are those of :func:`against_batch`."""
-    if not lines:
-        return None
-    values = "; ".join(
-        f"{line.label} batch {batch}: {show(value)}".strip()
-        for line in lines
-        for batch, value in zip(line.batches, line.values, strict=True)
-    )
-    drawing = against_batch(
-        name, f"{title}. {values}", lines, show, log=log, decades=decades, up=up
-    )
-    return Chart(title, drawing, note)
-
-
-def shares_chart(
-    name: str,
-    title: str,
-    description: str,
-    rows: Sequence[tuple[str, Mapping[str, float]]],
-    colours: Mapping[str, int],
-    note: str = "",
-    *,
-    what: str = "batch ",
-) -> Chart:
-    """Return one bar per row, with a legend of the parts that it has; the other parameters are
-    those of :func:`shares`."""
-    parts = {part for _, row in rows for part, share in row.items() if share > 0}
-    legend = tuple((part, colour) for part, colour in colours.items() if part in parts)
-    return Chart(title, shares(name, description, rows, colours, what=what), note, legend)
-
-
-def show_seconds(value: float) -> str:
-    """Return seconds as an axis has them."""
-    return short(time(value * 1e9))
-
-
-def show_size(value: float) -> str:
-    """Return bytes as an axis has them."""
-    return short(size(value))
-
-
-def show_share(value: float) -> str:
-    """Return a share as an axis has it."""
-    return f"{value * 100:.3g}%"
-
-
-def against_batch(
-    name: str,
-    description: str,
-    lines: Sequence[Series],
-    show: Callable[[float], str],
-    *,
-    log: bool = False,
-    decades: bool = False,
-    up: str = "",
-) -> str:
-    """Return lines against batch size (log2 axis, real values as ticks), labeled at their ends, as
-    SVG; ``up`` names the values' axis.
+    """Return lines against batch size (log2 axis, real values as ticks), labeled at their ends, and
+    every value in words; None without lines. ``up`` names the values' axis.
 
     With ``log`` the values are on a log2 axis too, with a line at 1 named "estimate"; with
     ``decades`` on a log10 axis.
     """
+    if not lines:
+        return None
     figure, axes = new_axes(y=up)
     for line in lines:
-        color = SERIES[line.colour % len(SERIES)]
         if line.lows:
+            color = SERIES[line.colour % len(SERIES)]
             axes.fill_between(
                 line.batches, line.lows, line.highs, color=color, alpha=0.18, linewidth=0
             )
-        style = "o" if log else "o-"
-        axes.plot(line.batches, line.values, style, color=color, markersize=4.5, linewidth=1.6)
+        _plot(axes, line.batches, line.values, line.colour, "o" if log else "o-")
     batches = sorted({batch for line in lines for batch in line.batches})
     if len(batches) > 1:  # one batch size has no scale
         axes.set_xscale("log", base=2)
@@ -171,7 +174,7 @@ def against_batch(
     axes.minorticks_off()
     is_named = len(lines) > 1 or log
     if is_named:
-        label_ends(axes, lines, log2 if log or decades else float, led=True)
+        _label_ends(axes, lines, log2 if log or decades else float, led=True)
     hits = []
     for line in lines:
         lead = f"{line.label}, " if is_named else ""
@@ -179,19 +182,31 @@ def against_batch(
         for batch, value, ends in zip(line.batches, line.values, bounds, strict=False):
             spread = f" ({' to '.join(map(show, ends))})" if ends else ""
             hits.append(Hit(f"{lead}batch {batch}: {show(value)}{spread}", batch, value))
-    return as_svg(figure, name, description, hits)
+    values_in_words = "; ".join(
+        f"{line.label} batch {batch}: {show(value)}".strip()
+        for line in lines
+        for batch, value in zip(line.batches, line.values, strict=True)
+    )
+    return Chart(title, as_svg(figure, name, f"{title}. {values_in_words}", hits), note)
 
 
-def shares(
+def _plot(axes: Axes, xs: Sequence[float], ys: Sequence[float], colour: int, marks: str) -> None:
+    color = SERIES[colour % len(SERIES)]
+    axes.plot(xs, ys, marks, color=color, markersize=4.5, linewidth=1.6)
+
+
+def shares_chart(
     name: str,
+    title: str,
     description: str,
     rows: Sequence[tuple[str, Mapping[str, float]]],
     colours: Mapping[str, int],
+    note: str = "",
     *,
     what: str = "batch ",
-) -> str:
-    """One bar a row from 0 to 100%, its parts in the order of ``colours``; wide parts carry
-    their name.
+) -> Chart:
+    """Return one bar per row from 0 to 100%, its parts in the order of ``colours``, with a legend
+    of those that it has; wide parts carry their name.
 
     ``what`` stands before a row's label in the text of a pointed part.
     """
@@ -234,7 +249,135 @@ def shares(
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    return as_svg(figure, name, description, hits)
+    parts_drawn = {part for _, parts in rows for part, share in parts.items() if share > 0}
+    legend = tuple(LegendEntry(*entry) for entry in colours.items() if entry[0] in parts_drawn)
+    return Chart(title, as_svg(figure, name, description, hits), note, legend)
+
+
+def course_chart(
+    name: str,
+    titles: tuple[str, str, str],
+    lines: Sequence[Course],
+    show: tuple[Callable[[float], str], Callable[[float], str]],
+    note: str = "",
+) -> Chart | None:
+    """Return lines with a dot at each value, named at their ends; None without lines. ``titles``
+    are for all, x and y, ``show`` for x and y."""
+    if not lines:
+        return None
+    show_x, show_y = show
+    figure, axes = new_axes(x=titles[1], y=titles[2], shows=show)
+    for line in lines:
+        _plot(axes, line.xs, line.ys, line.colour, "o-")
+    axes.set_ylim(0, max(value for line in lines for value in line.ys) * 1.12 or 1)
+    axes.set_xlim(left=0)
+    if show_x is show_epoch:
+        ticks = sorted({x for line in lines for x in line.xs})
+        axes.set_xticks(ticks[:: -(-len(ticks) // MOST_TICKS)])
+    else:
+        axes.xaxis.set_major_locator(_few_ticks())
+    if len(lines) > 1:
+        ends = [Series(line.label, (0,), line.ys, colour=line.colour) for line in lines]
+        _label_ends(axes, ends, float)
+    hits = [
+        Hit(f"{line.label}, {show_x(x)}: {show_y(y)}", x, y)
+        for line in lines
+        for x, y in zip(line.xs, line.ys, strict=True)
+    ]
+    return Chart(titles[0], as_svg(figure, name, titles[0], hits), note)
+
+
+def bars_chart(
+    name: str,
+    title: str,
+    rows: Sequence[Bar],
+    show: Callable[[float], str],
+    axis: str,
+    note: str = "",
+    line_at: float | None = None,
+) -> Chart:
+    """Return horizontal bars from 0, each with its interval as a line; ``line_at`` draws the
+    reference."""
+    figure, axes = new_axes(0.5 + 0.27 * len(rows), axis, shows=(show,))
+    hits = []
+    for index, bar in enumerate(rows):
+        axes.barh(index, bar.value, height=0.66, color=SERIES[bar.colour % len(SERIES)])
+        text = f"{bar.label}: {show(bar.value)}"
+        if bar.low is not None and bar.high is not None:
+            axes.plot(
+                [bar.low, bar.high],
+                [index, index],
+                color=INK,
+                linewidth=1.4,
+                marker="|",
+                markersize=6,
+            )
+            text += f" ({show(bar.low)} to {show(bar.high)})"
+        hits.append(Hit(text, 0, index - 0.33, max(bar.value, bar.high or 0), index + 0.33))
+    if line_at is not None:
+        axes.axvline(line_at, color=INK, linewidth=1)
+    typical = max(bar.value for bar in rows)
+    axes.set_xlim(
+        0, min(max([typical, *(bar.high or 0 for bar in rows)]), 2.5 * typical) * 1.05 or 1
+    )
+    axes.set_yticks(range(len(rows)), [drawable(bar.label) for bar in rows])
+    axes.invert_yaxis()
+    axes.xaxis.set_major_locator(
+        _few_ticks(5 if max(len(bar.label) for bar in rows) < LONG_LABEL else 3)
+    )
+    axes.grid(visible=False)
+    axes.grid(axis="x", color=RULE, linewidth=0.8)
+    axes.tick_params(axis="y", length=0)
+    return Chart(title, as_svg(figure, name, title, hits), note)
+
+
+def pies_chart(
+    name: str,
+    title: str,
+    description: str,
+    rows: Sequence[tuple[str, Mapping[str, float]]],
+    colours: Mapping[str, int],
+    note: str = "",
+) -> Chart:
+    """Return a pie per row, side by side, parts (shares, 0..1) in the order of ``colours``; wide
+    parts carry their share.
+
+    Bars are the default: lengths are easier to compare than angles.
+    """
+    figure, first = new_axes(height=0.8 + 5.0 / max(len(rows), 2))
+    figure.delaxes(first)
+    wedges_by_part: dict[str, Any] = {}
+    for axes, (label, parts) in zip(
+        figure.subplots(1, len(rows), squeeze=False)[0], rows, strict=True
+    ):
+        pieces = [(part, parts[part]) for part in colours if parts.get(part, 0.0) > 0]
+        wedges = axes.pie(
+            [share for _, share in pieces],
+            colors=[SERIES[colours[part] % len(SERIES)] for part, _ in pieces],
+            labels=[percent(share) if share >= WIDE_PIECE else "" for _, share in pieces],
+            startangle=90,
+            counterclock=False,
+            wedgeprops={"edgecolor": PAPER, "linewidth": 1},
+            labeldistance=1.12,
+            textprops={"color": INK, "fontsize": 9, "parse_math": False},
+        )[0]
+        wedges_by_part |= {part: wedge for (part, _), wedge in zip(pieces, wedges, strict=True)}
+        axes.set_title(drawable(label), color=INK, fontsize=10, parse_math=False)
+    names = [part for part in colours if part in wedges_by_part]
+    legend = figure.legend(
+        [wedges_by_part[part] for part in names],
+        [drawable(part, 40) for part in names],
+        loc="outside lower center",
+        ncols=2,
+        frameon=False,
+        fontsize=9,
+        handlelength=0.8,
+        columnspacing=1.2,
+        labelcolor=INK,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+    return Chart(title, as_svg(figure, name, description), note)
 
 
 def new_axes(
@@ -272,7 +415,7 @@ def new_axes(
     return figure, axes
 
 
-def few_ticks(most: int = 5) -> Any:
+def _few_ticks(most: int = 5) -> Any:
     """For an axis of times, whose labels are wide."""
     from matplotlib.ticker import MaxNLocator
 
@@ -302,7 +445,7 @@ def _set_ratio_axis(axes: Axes, values: Sequence[float]) -> None:
     )
 
 
-def label_ends(
+def _label_ends(
     axes: Axes, lines: Sequence[Series], scale: Callable[[float], float], *, led: bool = False
 ) -> None:
     """Write a name at the last point of each line, moved apart if names would overlap, and kept

@@ -9,8 +9,15 @@ from functools import partial
 from perfctl.orchestrator.ledger.arm_figures import epochs
 from perfctl.orchestrator.ledger.network import LayerPoint
 from perfctl.orchestrator.ledger.timing import Spread
-from perfctl.orchestrator.report.charts.charts import Chart, Series, batch_chart
-from perfctl.orchestrator.report.charts.speedup import Course, epoch, epoch_courses, plotted
+from perfctl.orchestrator.report.charts.charts import (
+    Chart,
+    Course,
+    Series,
+    batch_chart,
+    course_chart,
+    show_epoch,
+)
+from perfctl.orchestrator.report.charts.speedup import epoch_courses
 from perfctl.orchestrator.report.numbers import percent, short, si, significant, time
 from perfctl.records.run import Run
 
@@ -46,13 +53,13 @@ def flops_chart(layer: str, networks: Named) -> Chart | None:
     )
     values = [value for line in lines for value in line.values]
     is_wide = bool(values) and min(values) > 0 and max(values) > WIDE * min(values)
-    shown = {line.label.partition(", ")[0] for line in lines}
-    absent = [name for name in ("executed", "derived") if name not in shown]
+    names = {line.label.partition(", ")[0] for line in lines}
+    absent = [name for name in ("executed", "derived") if name not in names]
     source = f"without {' and '.join(absent)} FLOPs, which no run has"
     notes = [
         *(["logarithmic axis"] if is_wide else []),
         source if absent else "measured by ncu",
-        *(["*: kernels without a layer"] if any(LOOSE in name for name in shown) else []),
+        *(["*: kernels without a layer"] if any(LOOSE in name for name in names) else []),
     ]
     return batch_chart(
         "comparison-flops",
@@ -98,14 +105,23 @@ def _lines(networks: Named, values: Values) -> list[Series]:
     lines: list[Series] = []
     for network, points in networks:
         for name, read in values.items():
-            known = {point.batch: value for point in points if (value := read(point)) is not None}
-            if known:
+            value_by_batch = {
+                point.batch: value for point in points if (value := read(point)) is not None
+            }
+            if value_by_batch:
                 label = f"{name}, {network}" if network else name
-                lines.append(Series(label, tuple(known), tuple(known.values()), colour=len(lines)))
+                lines.append(
+                    Series(
+                        label,
+                        tuple(value_by_batch),
+                        tuple(value_by_batch.values()),
+                        colour=len(lines),
+                    )
+                )
     return lines
 
 
-def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
+def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart | None]:
     """Yield loss, then accuracy on test data, along epochs."""
     for name, title, fields, show in (
         ("loss", "Loss", {"training": "loss", "test": "test_loss"}, significant),
@@ -116,10 +132,8 @@ def training_charts(runs: Sequence[tuple[str, Run]]) -> Iterator[Chart]:
             for kind, field in fields.items():
                 line = ": ".join(filter(None, (label, kind))) or name
                 lines += epoch_courses(line, epochs(run), field, len(lines))
-        if lines:
-            titles = (f"{title} by epoch", "epoch", title.lower())
-            drawing = plotted(f"training-{name}", lines, (epoch, show), titles)
-            yield Chart(f"{title}, by epoch", drawing)
+        titles = (f"{title}, by epoch", "epoch", title.lower())
+        yield course_chart(f"training-{name}", titles, lines, (show_epoch, show))
 
 
 def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
@@ -133,7 +147,5 @@ def step_losses(name: str, runs: Sequence[tuple[str, Run]]) -> Chart | None:
         if len(points) > 1:
             xs, ys = zip(*points, strict=True)
             lines.append(Course(label, xs, ys, len(lines)))
-    if not lines:
-        return None
-    titles = ("Loss by step", "measured step", "loss")
-    return Chart("Loss, by step", plotted(name, lines, (epoch, significant), titles))
+    titles = ("Loss, by step", "measured step", "loss")
+    return course_chart(name, titles, lines, (show_epoch, significant))

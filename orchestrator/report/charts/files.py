@@ -66,11 +66,11 @@ def svg(name: str, description: str, figure: Figure) -> str:
 
 
 def _svg(name: str, figure: Figure) -> str:
-    out = io.StringIO()
+    text_file = io.StringIO()
     with _settings(name), _laid_out(figure):
         no_dates = {"Date": None, "Creator": None}
-        figure.savefig(out, format="svg", metadata=no_dates, transparent=True)
-    return out.getvalue()
+        figure.savefig(text_file, format="svg", metadata=no_dates, transparent=True)
+    return text_file.getvalue()
 
 
 @contextmanager
@@ -132,9 +132,9 @@ class Picture:
     @cached_property
     def png(self) -> bytes:
         """The file; drawn when it is first asked for."""
-        out = io.BytesIO()
-        save(self._chart, out, "png", NOTEBOOK_MM, dpi=NOTEBOOK_DPI)
-        return out.getvalue()
+        file = io.BytesIO()
+        save(self._chart, file, "png", NOTEBOOK_MM, dpi=NOTEBOOK_DPI)
+        return file.getvalue()
 
     @property
     def figure(self) -> Figure:

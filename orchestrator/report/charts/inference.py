@@ -10,14 +10,18 @@ from typing import NamedTuple
 from perfctl.orchestrator.ledger.usage.inference import WAYS, InferencePoint, Latency
 from perfctl.orchestrator.ledger.usage.readings import by_device
 from perfctl.orchestrator.report.charts.charts import (
+    Bar,
     Chart,
+    Course,
+    bars_chart,
     batch_chart,
+    course_chart,
     make_lines,
     shares_chart,
+    show_ns,
     show_share,
     show_size,
 )
-from perfctl.orchestrator.report.charts.speedup import Bar, Course, bars, plotted, show_time
 from perfctl.orchestrator.report.numbers import per_second, percent, short
 
 MODELS_MAX = 8
@@ -60,7 +64,7 @@ def _percentile(part: int, note: str = "") -> Lines:
         f"Latency p{part}",
         f"copies and computation of a full batch, without loading{note}",
         _latency_value(lambda item: item.percentiles[part]),
-        show_time,
+        show_ns,
     )
 
 
@@ -157,7 +161,7 @@ def _draw_lines(
         ]
         title += ", by report" if batch is None else f" at batch {batch}"
         note += "; the reports do not state their batch size" if batch is None else ""
-        return name, Chart(title, bars(name, title, rows, show, _axis(lines.title)), note)
+        return name, bars_chart(name, title, rows, show, _axis(lines.title), note)
     models = list(dict.fromkeys(point.model for point in points))
     of_models = {
         model: {
@@ -209,7 +213,7 @@ def _draw_step_parts(points: Sequence[InferencePoint]) -> tuple[str, Chart | Non
     return name, shares_chart(name, title, title, rows, STEP_PARTS, note, what="")
 
 
-def _draw_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart]]:
+def _draw_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart | None]]:
     """Yield utilization and memory of GPUs over time, a line per device of a report."""
     for field, key, title, show in (
         ("gpu_utilisation", "utilization", "GPU utilization", show_share),
@@ -228,12 +232,11 @@ def _draw_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart
                     label = model + (f" b{batch}" if batch else "")
                     label += f" GPU {device}" if len(devices) > 1 else ""
                     lines.append(_course(label.strip(), values, len(lines)))
-        if lines:
-            titles = (f"{title} over time", "time since the first sample", _axis(title))
-            drawing = plotted(f"samples-{key}", lines[:MODELS_MAX], (show_time, show), titles)
-            note = "samples of nvidia-smi, DCGM or NVML"
-            note += f"; {MODELS_MAX} of {len(lines)} curves" if len(lines) > MODELS_MAX else ""
-            yield f"samples-{key}", Chart(titles[0], drawing, note)
+        titles = (f"{title} over time", "time since the first sample", _axis(title))
+        note = "samples of nvidia-smi, DCGM or NVML"
+        note += f"; {MODELS_MAX} of {len(lines)} curves" if len(lines) > MODELS_MAX else ""
+        name = f"samples-{key}"
+        yield name, course_chart(name, titles, lines[:MODELS_MAX], (show_ns, show), note)
 
 
 def _course(label: str, values: Sequence[tuple[int, float]], color: int) -> Course:

@@ -18,8 +18,7 @@ from perfctl.orchestrator.predict.bench import (
     correlation,
     figures,
 )
-from perfctl.orchestrator.report.charts import charts as style
-from perfctl.orchestrator.report.charts.charts import Chart
+from perfctl.orchestrator.report.charts.charts import Chart, as_svg, formatter, new_axes
 from perfctl.orchestrator.report.charts.files import INK, SERIES, Drawn, Hit, drawn
 from perfctl.orchestrator.report.numbers import short, si, size, time
 from perfctl.records.bench import BenchPoint
@@ -92,15 +91,15 @@ def chart_name(feature: str) -> str:
 def bench_label(feature: str) -> str:
     """Return "flops:forward" in words: "FLOPs, forward"."""
     kind, _, part = feature.partition(":")
-    words = {"flops": "FLOPs", "calls": "operations", "elementwise": "element-wise FLOPs"}
-    label = words.get(kind, kind)
+    names = {"flops": "FLOPs", "calls": "operations", "elementwise": "element-wise FLOPs"}
+    label = names.get(kind, kind)
     return f"{label}, {part}" if part else label
 
 
-def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None:
-    """Return the time of a step against a figure, as SVG; None if the figure has fewer than three
+def scatter(name: str, feature: str, points: Sequence[BenchPoint], note: str = "") -> Chart | None:
+    """Return the time of a step against a figure; None if the figure has fewer than three
     values."""
-    shown = [point for point in points if figures(point).get(feature, 0) > 0]
+    points_with_figure = [point for point in points if figures(point).get(feature, 0) > 0]
     dots = [
         Dot(
             point.family,
@@ -108,19 +107,19 @@ def scatter(name: str, feature: str, points: Sequence[BenchPoint]) -> str | None
             figures(point)[feature],
             point.step_ns[0] / 1e9,
         )
-        for point in shown
+        for point in points_with_figure
     ]
     if len({dot.x for dot in dots}) < 3:
         return None
     families = dict.fromkeys(point.family for point in points)
     ranked = {
         family: correlation(
-            family, feature, [p for p in shown if family in (p.family, ALL)]
+            family, feature, [p for p in points_with_figure if family in (p.family, ALL)]
         ).spearman
         for family in (*families, ALL)
     }
     axes = Axis(bench_label(feature), si), QUANTITIES[bench.TIME]
-    return draw_families(name, axes, dots, families, ranked)
+    return draw_families(name, axes, dots, families, ranked, note)
 
 
 def draw_families(
@@ -129,11 +128,12 @@ def draw_families(
     dots: Sequence[Dot],
     families: Iterable[str],
     ranked: Mapping[str, float | None],
+    note: str = "",
     *,
     corner: str = "",
     has_diagonal: bool = False,
-) -> str:
-    """Return the dots as SVG, families in colors by their order.
+) -> Chart:
+    """Return the dots, families in colors by their order.
 
     ranked: rank correlation of a family, and of ALL. corner: a text instead of the latter.
     has_diagonal: a line where y is x.
@@ -142,13 +142,13 @@ def draw_families(
     corner = corner or (f"{len(dots)} points" if rank is None else f"Spearman, all: {rank:.2f}")
     shows = [lambda value, show=axis.show: short(show(value)) for axis in axes]
     across, up = axes
-    figure, drawing = style.new_axes(3.6, across.title, up.title, shows, log=True)
+    figure, drawing = new_axes(3.6, across.title, up.title, shows, log=True)
     hits, top = [], 0.97
     for family, color in zip(families, SERIES, strict=False):
-        own = [dot for dot in dots if dot.family == family]
-        if not own:
+        of_family = [dot for dot in dots if dot.family == family]
+        if not of_family:
             continue
-        xs, ys = [dot.x for dot in own], [dot.y for dot in own]
+        xs, ys = [dot.x for dot in of_family], [dot.y for dot in of_family]
         drawing.plot(xs, ys, "o", color=color, markersize=4, alpha=0.8)
         rank = ranked.get(family)
         drawing.annotate(
@@ -162,10 +162,11 @@ def draw_families(
         )
         top -= 0.075
         hits += [
-            Hit(f"{dot.label}: {across.show(dot.x)}, {up.show(dot.y)}", dot.x, dot.y) for dot in own
+            Hit(f"{dot.label}: {across.show(dot.x)}, {up.show(dot.y)}", dot.x, dot.y)
+            for dot in of_family
         ]
     for axis in (drawing.xaxis, drawing.yaxis):
-        axis.set_minor_formatter(style.formatter(lambda value: ""))
+        axis.set_minor_formatter(formatter(lambda value: ""))
     drawing.tick_params(which="minor", length=0)
     values = sorted({dot.x for dot in dots})
     if len(values) <= TICKS_MAX:
@@ -179,13 +180,9 @@ def draw_families(
     drawing.annotate(
         corner, (0.98, 0.04), xycoords="axes fraction", ha="right", fontsize=9.5, color=INK
     )
-    description = f"{_title(axes)}, {len(dots)} points. {corner}"
-    return style.as_svg(figure, name, description, hits)
-
-
-def _title(axes: tuple[Axis, Axis]) -> str:
-    across, up = axes
-    return f"{up.title[0].upper()}{up.title[1:]} over {across.title.partition(' (')[0]}"
+    title = f"{up.title[0].upper()}{up.title[1:]} over {across.title.partition(' (')[0]}"
+    description = f"{title}, {len(dots)} points. {corner}"
+    return Chart(title, as_svg(figure, name, description, hits), note)
 
 
 def relation_chart(
@@ -196,24 +193,23 @@ def relation_chart(
 
     rows: relations of this quantity and size, of each family and of all.
     """
-    quantity, wanted = rows[0].quantity, rows[0].size
+    quantity, size_name = rows[0].quantity, rows[0].size
     dots = [
         Dot(
             item.family,
             f"{item.model}, batch {item.batch}",
-            item.sizes[wanted],
+            item.sizes[size_name],
             item.values[quantity],
         )
         for item in observations
-        if item.sizes.get(wanted, 0) > 0 and item.values.get(quantity, 0) > 0
+        if item.sizes.get(size_name, 0) > 0 and item.values.get(quantity, 0) > 0
     ]
     if len({dot.x for dot in dots}) < 2 or len({dot.y for dot in dots}) < 2:
         return None
-    axes = SIZES[wanted], QUANTITIES[quantity]
+    axes = SIZES[size_name], QUANTITIES[quantity]
     families = dict.fromkeys(item.family for item in observations)
     ranked = {row.family: row.ranked.value for row in rows if row.ranked}
-    drawing = draw_families(name, axes, dots, families, ranked)
-    return Chart(_title(axes), drawing, f"{len(dots)} points. {NOTE}")
+    return draw_families(name, axes, dots, families, ranked, f"{len(dots)} points. {NOTE}")
 
 
 def relation_charts(
@@ -222,9 +218,9 @@ def relation_charts(
     """Return name -> chart, against every size that varies: KEY-time-against-depth."""
     charts: dict[str, Chart] = {}
     of_quantity = [row for row in rows if row.quantity == quantity]
-    for wanted in bench.SIZES:
-        of_size = [row for row in of_quantity if row.size == wanted]
-        name = f"{key}-{quantity.lower()}-against-{wanted}"
+    for size_name in bench.SIZES:
+        of_size = [row for row in of_quantity if row.size == size_name]
+        name = f"{key}-{quantity.lower()}-against-{size_name}"
         if of_size and (chart := relation_chart(name, observations, of_size)):
             charts[name] = chart
     return charts

@@ -68,9 +68,9 @@ def roofline(
     bandwidths: level -> bytes/s, of the levels that are drawn. peak: FLOP/s.
     """
     several = len(bandwidths) > 1
-    what = "FLOP per byte" if several else f"FLOP per byte of {next(iter(bandwidths))}"
+    x_title = "FLOP per byte" if several else f"FLOP per byte of {next(iter(bandwidths))}"
     shows = (lambda x: f"{x:g}", lambda y: short(si(y)))
-    figure, axes = new_axes(3.9, what, "FLOP/s", shows, log=True)
+    figure, axes = new_axes(3.9, x_title, "FLOP/s", shows, log=True)
     slowest, fastest = min(bandwidths.values()), max(bandwidths.values())
     low_x = min(peak / fastest / 10, *(spot.x / 2 for spot in spots))
     high_x = max(peak / slowest * 10, *(spot.x * 3 for spot in spots))

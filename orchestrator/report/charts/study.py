@@ -75,8 +75,8 @@ def chart_views(key: str, analysis: Analysis, *, timed: bool = True) -> tuple[Ch
     first = [counts_chart(key, analysis), clock_chart(key, analysis), *times[:1]]
     ratios, memory = _ratio_chart(key, ledger, colors), _memory_chart(key, points)
     first_part = next(filter(None, parts), None)
-    rest = [part for part in parts if part is not first_part]
-    charts = (*first, first_part, ratios, *rest, *times[1:], memory)
+    other_parts = [part for part in parts if part is not first_part]
+    charts = (*first, first_part, ratios, *other_parts, *times[1:], memory)
     return tuple(chart for chart in charts if chart is not None)
 
 
@@ -97,22 +97,22 @@ def _time_charts(key: str, points: Sequence[BatchPoint]) -> Iterator[Chart | Non
     counts = sorted({step.count for _, step in timed})
     steps = " to ".join(map(str, dict.fromkeys((*counts[:1], *counts[-1:]))))
     bases = "; ".join(sorted({point.basis or "" for point, _ in timed}))
-    for what in ("sample", "step"):
+    for unit in ("sample", "step"):
         seconds = {
             point.batch: [ns / divisor / 1e9 for ns in (step.median, step.low, step.high)]
             for point, step in timed
-            if (divisor := point.samples if what == "sample" else 1)
+            if (divisor := point.samples if unit == "sample" else 1)
         }
         if len(seconds) >= 2:
             medians, lows, highs = zip(*seconds.values(), strict=True)
-            line = Series(what, tuple(seconds), medians, lows, highs)
+            line = Series(unit, tuple(seconds), medians, lows, highs)
             yield batch_chart(
-                f"{key}-{what}",
-                f"Time per {what}, by batch size",
+                f"{key}-{unit}",
+                f"Time per {unit}, by batch size",
                 [line],
                 show_seconds,
                 f"{bases}; median and range over {steps} steps",
-                up=f"time per {what}",
+                up=f"time per {unit}",
             )
 
 
@@ -122,9 +122,9 @@ def _memory_chart(key: str, points: Sequence[BatchPoint]) -> Chart | None:
         for quantity, count in point.memory.items():
             values[quantity][point.batch] = float(count)
     lines = make_lines(values, 2)[:LINES_MAX]
-    what = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
+    subject = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
     note = "values that the workload recorded about itself"
-    title = f"{what}, by batch size"
+    title = f"{subject}, by batch size"
     return batch_chart(f"{key}-memory", title, lines, show_size, note, up="memory")
 
 
@@ -151,9 +151,10 @@ def _layer_shares_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> 
 def _breakdown_chart(key: str, analysis: Analysis) -> Chart | None:
     """Return the activity of the GPU, one bar per batch size: of the run whose layer times are
     read, otherwise of any."""
-    groups = [(at.batch, (at.timing, *at.runs)) for at in analysis.study.prepared_batches] or [
-        (None, analysis.study.prepared_runs)
-    ]
+    groups = [
+        (prepared.batch, (prepared.timing, *prepared.runs))
+        for prepared in analysis.study.prepared_batches
+    ] or [(None, analysis.study.prepared_runs)]
     breakdowns: dict[int | None, Breakdown] = {}
     for batch, runs in groups:
         of_runs = (run.usage.breakdown for run in runs if run is not None)
@@ -215,13 +216,13 @@ def counts_chart(key: str, analysis: Analysis) -> Chart | None:
     for row in analysis.ledger.rows:
         if (row.layer, row.direction) == window.row and row.whole_paper and row.batch is not None:
             values[ESTIMATED][row.batch] = row.whole_paper / 2
-    for at in analysis.study.prepared_batches:
-        if at.counted is None or at.batch is None:
+    for prepared in analysis.study.prepared_batches:
+        if prepared.counted is None or prepared.batch is None:
             continue
         for name in ("fadd", "ffma"):
-            value, state = _sum_instruction(at, at.counted, window.kernels, name)
+            value, state = _sum_instruction(prepared, prepared.counted, window.kernels, name)
             if value:
-                values[f"{name.upper()}, {state}"][at.batch] = value
+                values[f"{name.upper()}, {state}"][prepared.batch] = value
     lines = make_lines(values, 2)
     if len(lines) < 2 or lines[0].label != ESTIMATED:
         return None
@@ -239,7 +240,7 @@ def counts_chart(key: str, analysis: Analysis) -> Chart | None:
 
 
 def _sum_instruction(
-    at: PreparedBatch, counted: PreparedRun, kernels: Collection[str], name: str
+    prepared: PreparedBatch, counted: PreparedRun, kernels: Collection[str], name: str
 ) -> tuple[float, str]:
     """Return the sum of one instruction over the launches of these kernels in a step, and whether
     it is measured or derived."""
@@ -247,7 +248,7 @@ def _sum_instruction(
     for kernel, _ in counted.launches:
         if kernel.name in kernels:
             value = instructions(counted.values.get(kernel.launch, {})).get(name)
-            rule = at.completed.get(kernel.launch)
+            rule = prepared.completed.get(kernel.launch)
             if value is None and rule is not None:
                 value, state = getattr(rule, name), "derived"
             total += value or 0
@@ -368,8 +369,8 @@ def _usage_chart(
         {
             ", ".join(
                 filter(None, (model, quantity if len(quantities) > 1 or not model else ""))
-            ): of
-            for (model, quantity), of in values.items()
+            ): points
+            for (model, quantity), points in values.items()
         }
     )
     return batch_chart(name, f"{title}, by batch size", lines, show, note, up=up)

@@ -7,7 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import compress
 
-from perfctl.orchestrator.compare.causes import KINDS, NOT_RANKED, SAME, TIMED, Part, Why, explain
+from perfctl.orchestrator.compare.causes import (
+    KINDS,
+    NOT_RANKED,
+    SAME,
+    TIMED,
+    ComparedWork,
+    Why,
+    explain,
+)
 from perfctl.orchestrator.compare.compare import Comparison, Pair, Side
 from perfctl.orchestrator.compare.compared import (
     BETTER,
@@ -185,7 +193,7 @@ def _vary(pairs: Sequence[Pair]) -> list[bool]:
     return [len({pair.heading for pair in pairs}) > 1, len({pair.batch for pair in pairs}) > 1]
 
 
-def _aligned(why: Why, part: Part) -> tuple[Cell, ...]:
+def _aligned(why: Why, part: ComparedWork) -> tuple[Cell, ...]:
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "not known"
     sides = (part.a, part.b)
@@ -212,7 +220,7 @@ def _aligned(why: Why, part: Part) -> tuple[Cell, ...]:
     )
 
 
-def _algorithms(part: Part) -> Cell:
+def _algorithms(part: ComparedWork) -> Cell:
     """Return the method, with the arithmetic where that changed; both sides where they differ."""
     words = [
         None if side is None else " + ".join(map(algorithm_words, side.algorithms)) or None

@@ -17,7 +17,7 @@ from perfctl.orchestrator.compare.causes import (
     SAME,
     TIMED,
     Cause,
-    Part,
+    ComparedWork,
     Why,
     between_kernels,
 )
@@ -145,9 +145,9 @@ def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Itera
             yield Finding(differences, "differences")
 
 
-def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[Finding]:
+def _realigned(aligned: Sequence[tuple[Why, ComparedWork]], several: bool) -> Iterator[Finding]:
     """Layers that run other kernels, each once for all batch sizes that changed alike."""
-    groups: dict[tuple[str, ...], list[tuple[Why, Part]]] = {}
+    groups: dict[tuple[str, ...], list[tuple[Why, ComparedWork]]] = {}
     for why, part in aligned:
         groups.setdefault((why.pair.heading, part.name, moved_to(part)), []).append((why, part))
     for (_, name, changed), group in groups.items():
@@ -165,7 +165,7 @@ def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[F
         )
 
 
-def moved_to(part: Part) -> str:
+def moved_to(part: ComparedWork) -> str:
     """ "Winograd F(2x2,3x3) → implicit GEMM"."""
     sides = [side for side in (part.a, part.b) if side is not None]
     if part.kind == OTHER_KERNELS:

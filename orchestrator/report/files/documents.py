@@ -68,8 +68,8 @@ def head_text(column: Column) -> str:
 
 def cell_text(cell: Cell) -> str:
     """Return "24.7 ms": a cell with its unit, without the blanks that align it on a screen."""
-    shown = cell.text.translate(_BLANKS).strip()
-    return f"{shown} {cell.unit}".strip() if cell.unit else shown
+    text = cell.text.translate(_BLANKS).strip()
+    return f"{text} {cell.unit}".strip() if cell.unit else text
 
 
 def _texts(table: Table) -> tuple[list[str], list[list[str]], list[bool], list[str]]:
@@ -106,8 +106,8 @@ def _markdown_blocks(view: View, level: int, images: Sequence[str]) -> Iterator[
     ):
         if block := "\n".join(items):
             yield block
-    own = (name for name in images if view.key and name.startswith(f"{view.key}-"))
-    yield from (f"![{markdown_text(view.title)}](charts/{name})" for name in own)
+    images_of_view = (name for name in images if view.key and name.startswith(f"{view.key}-"))
+    yield from (f"![{markdown_text(view.title)}](charts/{name})" for name in images_of_view)
     for table in view.tables:
         if table.caption:
             yield f"{'#' * level} {markdown_text(table.caption)}"
@@ -138,8 +138,8 @@ def _markdown_table(table: Table) -> Iterator[str]:
 
 def markdown_text(words: str) -> str:
     """Return names from reports as text: no HTML, no Markdown, no mention of anybody, one line."""
-    shown = "".join(_ENTITIES.get(c, c if c.isprintable() else " ") for c in words)
-    return "".join(f"\\{c}" if c in "\\`*_[]~" else c for c in shown)
+    text = "".join(_ENTITIES.get(c, c if c.isprintable() else " ") for c in words)
+    return "".join(f"\\{c}" if c in "\\`*_[]~" else c for c in text)
 
 
 def tex(view: View) -> str:

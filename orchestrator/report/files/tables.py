@@ -72,14 +72,14 @@ def as_text(value: Any) -> str:
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
     """Unique column names: id, id -> id, id_2."""
-    found: list[str] = []
+    unique_names: list[str] = []
     for name in names:
         number, candidate = 1, name
-        while candidate in found:
+        while candidate in unique_names:
             number += 1
             candidate = f"{name}_{number}"
-        found.append(candidate)
-    return tuple(found)
+        unique_names.append(candidate)
+    return tuple(unique_names)
 
 
 def json_value(value: Any) -> Any:
@@ -139,10 +139,10 @@ def write_json(path: Path, tables: Sequence[Table], about: dict[str, str]) -> No
         file.write(f'{{"about": {json.dumps(about, ensure_ascii=False)},\n"tables": {{')
         for number, table in enumerate(tables):
             file.write(f"{',' if number else ''}\n{json.dumps(table.name)}: [")
-            for place, row in enumerate(table.rows):
+            for index, row in enumerate(table.rows):
                 record = dict(zip(table.names, map(json_value, row), strict=True))
                 file.write(
-                    f"{',' if place else ''}\n"
+                    f"{',' if index else ''}\n"
                     f"{json.dumps(record, ensure_ascii=False, allow_nan=False)}"
                 )
             file.write("\n]")

@@ -127,8 +127,10 @@ def _has_start(item: Timed) -> bool:
 def _of_step(timed: Sequence[Timed], step: int) -> list[Timed]:
     """Return what belongs to the step, and what begins in it without a step of its own; of ranges
     only those that end in it too, without those around many steps."""
-    own = [item for item in timed if isinstance(item, Kernel | Range) and item.step == step]
-    begin, end = min(map(start_of, own)), max(map(end_of, own))
+    items_of_step = [
+        item for item in timed if isinstance(item, Kernel | Range) and item.step == step
+    ]
+    begin, end = min(map(start_of, items_of_step)), max(map(end_of, items_of_step))
 
     def is_in_step(item: Timed) -> bool:
         number = None if isinstance(item, Copy) else item.step
@@ -164,7 +166,13 @@ def _bar(item: Timed, zero: int, range_names: Mapping[int | None, str]) -> dict[
         else:
             name, category = f"Memcpy {item.kind}", "gpu_memcpy"
             facts["bytes"] = item.bytes
-    event = {"name": name, "cat": category, "pid": line[0], "tid": line[1], "args": _known(facts)}
+    event = {
+        "name": name,
+        "cat": category,
+        "pid": line[0],
+        "tid": line[1],
+        "args": _drop_unknown(facts),
+    }
     start = {"ts": _us(start_of(item) - zero)}
     if duration is None:
         return event | {"ph": "i", "s": "t"} | start
@@ -240,7 +248,7 @@ def _us(nanoseconds: float) -> float:
     return round(nanoseconds / 1000, 3)
 
 
-def _known(facts: dict[str, Any]) -> dict[str, Any]:
+def _drop_unknown(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if value is not None}
 
 
@@ -280,4 +288,4 @@ def _facts(run: Run, step: int | None, zero: int, samples: int) -> dict[str, str
             f"sample: none of {every:,} samples lies in this time; they may be on another clock"
         )
     facts |= {"zero_ns": zero, "missing": "; ".join(missing)}
-    return {name: str(value) for name, value in _known(facts).items()}
+    return {name: str(value) for name, value in _drop_unknown(facts).items()}

@@ -12,10 +12,9 @@ from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.usage.sums import KERNELS, group_operations
 from perfctl.orchestrator.report.findings.step import count_launches
-from perfctl.orchestrator.report.page.columns import run_label
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS
 from perfctl.orchestrator.report.page.records import Finding
-from perfctl.orchestrator.report.tables import count
+from perfctl.orchestrator.report.tables import count, run_label
 from perfctl.records.run import Run
 
 NAMES_CHARACTERS_MAX = 80

@@ -32,10 +32,9 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
 )
 from perfctl.orchestrator.report.findings.rank import Steps, with_impact
 from perfctl.orchestrator.report.numbers import percent, size, time
-from perfctl.orchestrator.report.page.columns import run_label
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_migration
-from perfctl.orchestrator.report.tables import count
+from perfctl.orchestrator.report.tables import count, run_label
 from perfctl.records.report import Copy
 from perfctl.records.run import Run
 

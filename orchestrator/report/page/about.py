@@ -18,12 +18,6 @@ from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.orchestrator.report.findings import lacking_flops
 from perfctl.orchestrator.report.findings.missing import PARTLY_DERIVED
 from perfctl.orchestrator.report.page import usage
-from perfctl.orchestrator.report.page.columns import (
-    name_column,
-    run_label,
-    text_column,
-    time_column,
-)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -31,9 +25,13 @@ from perfctl.orchestrator.report.tables import (
     Table,
     count,
     listing,
+    name_column,
     nothing,
+    run_label,
     text_cell,
+    text_column,
     text_columns,
+    time_column,
 )
 from perfctl.records.run import Run
 
@@ -45,18 +43,14 @@ ORIGINS = {
     "synthetic": "synthetic: generated for tests or a demonstration, not measured",
 }
 
+CAUTIONED = ("recorded", "synthetic", "transcribed")
+"""Origins about which a run group warns above its numbers."""
+
 _NUMBER = re.compile(r"_\d+(?= |$)")
 QUANTITIES = 3
 """Missing values of the same reason that are named; the others are counted."""
 Missing = tuple[str, str, str, str]
 """(quantity, reason, what it concerns, the runs that lack it)."""
-
-
-def origins(runs: Sequence[Run]) -> tuple[tuple[str, str], ...]:
-    """Return (origin, its meaning) of the runs, each once."""
-    return tuple(
-        (name, ORIGINS.get(name, name)) for name in dict.fromkeys(run.origin for run in runs)
-    )
 
 
 def began(runs: Sequence[Run]) -> str:
@@ -206,10 +200,10 @@ def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
             labels[gap.quantity, gap.reason, gap.scope or ""][run_label(run)] = None
     for (quantity, reason, scope), names in labels.items():
         group, _, part = quantity.replace("_ns", "_time").partition(".")
-        words = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
+        name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
         if quantity.islower():
-            words = words.replace("_", " ").replace("gpu", "GPU").replace("flops", "FLOPs")
-        yield words, reason, scope, _list(names, 6)
+            name = name.replace("_", " ").replace("gpu", "GPU").replace("flops", "FLOPs")
+        yield name, reason, scope, _list(names, 6)
 
 
 def _missing_times(study: Study) -> Iterator[Missing]:
@@ -324,10 +318,10 @@ def tools(runs: Sequence[Run]) -> str:
     versions: dict[str, dict[str, None]] = {}
     for run in runs:
         versions.setdefault(run.profiler, {})[run.profiler_version or ""] = None
-    named = (
+    names = (
         "no profiler" if profiler == "none" else f"{profiler} {version}".strip()
         for profiler, of_profiler in versions.items()
         for version in of_profiler
         if version or len(of_profiler) == 1
     )
-    return " + ".join(dict.fromkeys(named))
+    return " + ".join(dict.fromkeys(names))

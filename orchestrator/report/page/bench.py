@@ -18,22 +18,24 @@ from perfctl.orchestrator.predict.bench import (
     fastest,
     point_of,
 )
-from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.relations import ENOUGH, bench_label, chart_name, scatter
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.columns import name_column, text_column
-from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.section import Section, group_view
 from perfctl.orchestrator.report.tables import (
     ROWS_SHOWN,
     Column,
     Table,
     amount,
+    name_column,
     nothing,
     share_cell,
     table,
     text_cell,
+    text_column,
     time_cell,
 )
+from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.bench import BenchPoint
 from perfctl.records.run import Run
@@ -63,14 +65,14 @@ def points_table(
     ]
     rows = [
         [
-            *([text_cell(runs[place])] if runs else []),
+            *([text_cell(runs[index])] if runs else []),
             text_cell(point.model),
             point.batch,
             amount(measured.flops_of(point), ""),
             time_cell(point.step_ns[0]),
             share_cell(point.spread),
         ]
-        for place, point in enumerate(points)
+        for index, point in enumerate(points)
     ]
     return table("Points", columns, rows, limit=limit)
 
@@ -108,44 +110,36 @@ def correlation_table(family: str, related: Sequence[Correlation]) -> Table | No
     )
 
 
-def bench_views(networks: Sequence[Study], first: int) -> Iterator[StudyView]:
+def bench_views(networks: Sequence[Study], first: int) -> Iterator[View]:
     """Yield one part for each device, mode and precision; ``first``: number of the first."""
     groups = group_by(networks, lambda study: (study.device, study.mode, study.precision))
     for number, group in enumerate(groups.values(), first):
         yield _view([run for study in group for run in study.runs], f"s{number}")
 
 
-def _view(runs: Sequence[Run], key: str) -> StudyView:
+def _view(runs: Sequence[Run], key: str) -> View:
     timed = [(point, run) for run in runs if (point := point_of(run)) is not None]
     run_of = {id(point): run.id for point, run in timed}
     points = fastest(point for point, _ in timed)
     families = list(group_by(correlations(points), lambda row: row.family).values())
     note = "median of a step; the legend has Spearman's coefficient of each family"
-    charts = tuple(
-        Chart(f"Step time over {bench_label(feature)}", svg, note)
-        for feature in FIRST
-        if (svg := scatter(f"{key}-{chart_name(feature)}", feature, points)) is not None
-    )
+    charts = (scatter(f"{key}-{chart_name(name)}", name, points, note) for name in FIRST)
     listed = points_table(points, [run_of[id(point)] for point in points], POINTS)
     related = (correlation_table(rows[0].family, rows) for rows in families)
     sections = [
-        Section("charts", "Charts", charts=charts),
-        Section("points", "Points", tables=(listed,) if listed else (), note=LEFT_OUT),
-        Section("goes-with", "Correlations with time", tables=tuple(filter(None, related))),
-        Section("runs", "Environment", environment=about.environment(runs)),
+        Section("Charts", charts=tuple(filter(None, charts)), key="charts"),
+        Section("Points", (LEFT_OUT,), (listed,) if listed else (), key="points"),
+        Section("Correlations with time", tables=tuple(filter(None, related)), key="goes-with"),
+        Section("Environment", key="runs", environment=about.environment(runs)),
     ]
     mode = MODES.get(runs[0].mode or "", runs[0].mode)
-    return StudyView(
+    return group_view(
         key,
-        ", ".join(part for part in ("bench", mode, runs[0].precision) if part),
-        tuple((name, value) for name, value in _facts(points, runs).items() if value),
-        about.origins(runs),
-        tuple(_closest(rows[0]) for rows in families),
-        (),
-        tuple(_warnings(points, runs, len(timed))),
-        tuple(
-            part for part in sections if part.charts or part.tables or part.environment or part.note
-        ),
+        ", ".join(filter(None, ("bench", mode, runs[0].precision))),
+        runs,
+        _facts(points, runs),
+        (*(_closest(rows[0]) for rows in families), *_warnings(points, runs, len(timed))),
+        (part for part in sections if part.charts or part.tables or part.environment or part.facts),
     )
 
 

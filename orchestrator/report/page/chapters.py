@@ -28,7 +28,8 @@ from perfctl.orchestrator.report.ledger.roofline import (
 from perfctl.orchestrator.report.ledger.trail import packed, trails
 from perfctl.orchestrator.report.page import about, kernels, study, usage
 from perfctl.orchestrator.report.page.icicle import icicles
-from perfctl.orchestrator.report.page.records import Finding, Section
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.section import Section
 from perfctl.orchestrator.report.page.timeline import timelines
 from perfctl.orchestrator.report.studies.inference import inference_answer
 from perfctl.orchestrator.report.studies.inference_findings import answered
@@ -128,9 +129,9 @@ class ReportChapter:
         if self.is_folded(group):
             tables, folded = (), tables
         fields = {name: value for name, value in self.draw(group).items() if value}
-        if not tables and not folded and fields.keys() <= {"note"}:
+        if not tables and not folded and fields.keys() <= {"facts"}:
             return None
-        return Section(self.key, self.title, tables=tables, folded=folded, **fields)
+        return Section(self.title, key=self.key, tables=tables, folded=folded, **fields)
 
 
 def _draw_ledger(group: RunGroup) -> dict[str, Any]:
@@ -153,7 +154,8 @@ def _draw_ledger(group: RunGroup) -> dict[str, Any]:
 def _draw_roofline(group: RunGroup) -> dict[str, Any]:
     roofline = group.analysis.roofline
     charts = roofline_charts(group.key, roofline, group.colours, group.names)
-    return {"note": describe_peaks(roofline), "charts": charts}
+    peaks = describe_peaks(roofline)
+    return {"facts": (peaks,) if peaks else (), "charts": charts}
 
 
 def _draw_kernels(group: RunGroup) -> dict[str, Any]:

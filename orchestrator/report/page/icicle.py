@@ -13,7 +13,7 @@ from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
 from perfctl.orchestrator.report.ledger.keys import row_key
-from perfctl.orchestrator.report.page.columns import run_label
+from perfctl.orchestrator.report.tables import run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
 
@@ -81,16 +81,16 @@ def _layers_view(
     launches = timing.launches if times.basis.startswith("kernels") else ()
     by_key = group_by(launches, lambda launch: launch[1])
     for (layer, direction), spent in times.rows.items():
-        place = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)
+        path = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)
         node = root
-        for part in place.split(".") if layer and " " not in layer else [place]:
+        for part in path.split(".") if layer and " " not in layer else [path]:
             above = node.layer
             node = node.child(part)
             node.layer = f"{above}.{part}" if above else part
-        if place != direction:
+        if path != direction:
             node = node.child(direction)
             node.direction = direction
-        node.trail = row_key(place, direction, batch.batch)
+        node.trail = row_key(path, direction, batch.batch)
         kernels = (kernel for kernel, _ in by_key.get((layer, direction), ()))
         _hang(node, spent.mean, _sum_by_name(kernels, names, timing.steps or 1))
     if times.unattributed.mean > 0:
@@ -145,8 +145,8 @@ def _hang(node: Node, total: float, kernels: Mapping[str, float], most: int = MO
     ordered = sorted(kernels.items(), key=lambda pair: -pair[1])
     for name, spent in ordered[:most]:
         node.child(name).own += spent
-    if rest := ordered[most:]:
-        node.child(f"{len(rest)} other kernels").own += sum(spent for _, spent in rest)
+    if remaining := ordered[most:]:
+        node.child(f"{len(remaining)} other kernels").own += sum(spent for _, spent in remaining)
     node.own += max(total - sum(kernels.values()), 0.0)
 
 
@@ -155,8 +155,8 @@ def _packed(root: Node, label: str, basis: str) -> dict[str, Any]:
 
     def add(node: Node, parent: int) -> None:
         index = len(rows)
-        place = (node.colour, node.trail, node.layer, node.direction)
-        rows.append((node.name[:300], parent, round(node.total), *place))
+        attributes = (node.colour, node.trail, node.layer, node.direction)
+        rows.append((node.name[:300], parent, round(node.total), *attributes))
         for child in sorted(node.children.values(), key=lambda child: -child.total):
             add(child, index)
 

@@ -26,12 +26,6 @@ from perfctl.orchestrator.ledger.sweep import (
     describe,
 )
 from perfctl.orchestrator.report.numbers import percent, ratio
-from perfctl.orchestrator.report.page.columns import (
-    name_column,
-    run_label,
-    text_column,
-    time_column,
-)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -45,15 +39,19 @@ from perfctl.orchestrator.report.tables import (
     long_table,
     mark,
     name_cell,
+    name_column,
     nothing,
     packed,
+    run_label,
     share_cell,
     style_of,
     table,
     text_cell,
+    text_column,
     time_cell,
+    time_column,
     why,
-    word,
+    word_cell,
 )
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import WORKED_OUT, Advice, Kernel, SourceLine
@@ -150,7 +148,7 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
                 len({advice.launch for advice in results}),
                 time_cell(saved_ns or None, "no estimate, or no time of the launches"),
                 none if estimate is None else share_cell(estimate),
-                none if estimate is None else word(best.speedup_scope),
+                none if estimate is None else word_cell(best.speedup_scope),
                 _cut_advice(best.text),
             ]
             rows.append((saved_ns, estimate or 0, row))
@@ -160,7 +158,7 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
 
 def _cut_advice(text: str | None) -> Cell:
     if text is None or len(text) <= LONGEST:
-        return word(text)
+        return word_cell(text)
     return text_cell(f"{text[: LONGEST - 3].rsplit(' ', 1)[0]} ...", text[:_TITLE])
 
 
@@ -195,8 +193,8 @@ def _mix_cell(mix: Tally[str]) -> Cell:
     if not total:
         return nothing("no instruction was executed")
     shares = [f"{opcode} {percent(value / total)}" for opcode, value in often[:OPCODES]]
-    if rest := sum(value for _, value in often[OPCODES:]):
-        shares.append(f"others {percent(rest / total)}")
+    if other_count := sum(value for _, value in often[OPCODES:]):
+        shares.append(f"others {percent(other_count / total)}")
     counts = ", ".join(f"{opcode} {value:,.0f}" for opcode, value in often)
     return text_cell(", ".join(shares), counts[:_TITLE])
 
@@ -220,7 +218,7 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
     rows = [
         [
             name_cell(line.kernel, names[line.kernel]),
-            _place(line),
+            _location_cell(line),
             line.instructions,
             line.opcode,
             amount(line.inst_executed, "inst"),
@@ -234,7 +232,7 @@ def source_table(lines: Sequence[SourceLine]) -> Table | None:
     return listing("Source lines by samples, then by instructions", columns, rows)
 
 
-def _place(line: SourceLine) -> Cell:
+def _location_cell(line: SourceLine) -> Cell:
     if line.file is None:
         return text_cell(f"+{line.address:#x}")
     return text_cell(
@@ -364,13 +362,13 @@ def _counter_columns(
         if any(map(any, states)):  # not all are measured in full
             column["state"] = packed("", "", "", states)
         columns.append(column)
-    shown = [name for name in units if len(units) <= COUNTER_COLUMNS or makes_flops(name)]
-    if len(shown) * len(rows) > COUNTER_CELLS:
-        shown = []
-    for name in shown:
+    counters_shown = [name for name in units if len(units) <= COUNTER_COLUMNS or makes_flops(name)]
+    if len(counters_shown) * len(rows) > COUNTER_CELLS:
+        counters_shown = []
+    for name in counters_shown:
         values = [run.values.get(kernel.launch, {}).get(name) for run, kernel in rows]
         columns.append(packed(name, units[name], "si", values))
-    omitted = len(units) - len(shown)
+    omitted = len(units) - len(counters_shown)
     return columns, [f"{omitted:,} more counters are in the next table"] if omitted else []
 
 
@@ -404,13 +402,13 @@ def _rows(item: LayerKernels, names: Mapping[str, str]) -> Iterator[list[Any]]:
         stretches[-1].append(kernels)
     for stretch in stretches:
         first, switch = stretch[0], starts.get(stretch[0].batch)
-        more = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
+        tail = f" and {len(first.kernels) - NAMES} more" if len(first.kernels) > NAMES else ""
         short = ", ".join(names.get(name, name) for name in first.kernels[:NAMES])
         yield [
             name_cell(item.name),
             ", ".join(str(kernels.batch) for kernels in stretch),
             text_cell(describe(first.algorithm)),
-            name_cell(", ".join(first.kernels), short + more),
+            name_cell(", ".join(first.kernels), short + tail),
             figure_cell(first.flops_per_sample, "FLOP"),
             figure_cell(first.bytes_per_sample, "B"),
             _describe_change(switch)

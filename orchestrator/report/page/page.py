@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from hashlib import sha256
 from importlib import resources
 from typing import TYPE_CHECKING, Any
@@ -31,18 +30,20 @@ def render(
     generated_at: str,
     title: str | None = None,
     peaks: Sequence[Peaks] = (),
-    left_out: str | None = None,
+    caution: str | None = None,
     begun: Callable[[str, int, int], None] = lambda what, done, total: None,
 ) -> str:
     """HTML of the page for these runs; ``peaks`` are measured roofs. The same arguments give the
     same bytes.
 
     ``begun`` is told of each study that is drawn.
-    ``left_out``: a sentence about runs of the store that are not among ``runs``; None where there
+    ``caution``: a sentence about runs of the database that are not among ``runs``; None if there
     are none.
     """
-    view = page_view(runs, generated_at=generated_at, title=title, peaks=peaks, begun=begun)
-    return _filled("run.html", replace(view, left_out=left_out))
+    view = page_view(
+        runs, generated_at=generated_at, title=title, peaks=peaks, caution=caution, begun=begun
+    )
+    return _filled("run.html", view)
 
 
 def render_view(view: View) -> str:
@@ -84,9 +85,9 @@ def _filled(template: str, view: object) -> str:
         "sort_keys": False,
     }
     text = environment.get_template(template).render(page=view)
-    shown = text.translate(_CONTROL)
+    clean_text = text.translate(_CONTROL)
     # a report may hold half a surrogate pair
-    return shown.encode("utf-8", "replace").decode("utf-8")
+    return clean_text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _source(name: str) -> str:

@@ -11,18 +11,19 @@ from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.prepared import Study, heading, parts, studies
 from perfctl.orchestrator.report.charts.study import label
-from perfctl.orchestrator.report.findings import SHOWN
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.chapters import RunGroup, make_sections
-from perfctl.orchestrator.report.page.records import PageView, StudyView
+from perfctl.orchestrator.report.page.section import group_view
 from perfctl.orchestrator.report.page.several import overview
 from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.studies.ranks import communications
+from perfctl.orchestrator.report.view import View
 from perfctl.records.bench import WORKLOAD
 from perfctl.records.run import Run
 
 WHOLE = 6
 """Networks of a bench that have a part each; more share one."""
+SOURCE = "Every number comes from a row of the database, which names its profiler report."
 OPEN_GROUPS = 3
 """Run groups that are all open; of more only the first is, below the overview."""
 
@@ -33,63 +34,75 @@ def page_view(
     generated_at: str,
     title: str | None,
     peaks: Sequence[Peaks] = (),
+    caution: str | None = None,
     begun: Callable[[str, int, int], None] = lambda what, done, total: None,
-) -> PageView:
-    """Return the report of these runs: a part for each run group, those with a ledger first.
+) -> View:
+    """Return the report of these runs: a chapter for each run group, those with a ledger first.
 
     A bench of many networks is one part, with a row for each point instead of a ledger for each
     network. ``begun`` receives the name of each group, how many are done, how many there are.
     """
     every = list(studies(runs))
-    bench = [study for study in every if _is_bench_network(study)]
+    bench = [
+        study
+        for study in every
+        if study.workload == WORKLOAD and {run.profiler for run in study.runs} == {"none"}
+    ]
     if len(bench) <= WHOLE:
         bench = []
-    own = sorted((study for study in every if study not in bench), key=lambda study: study.foreign)
-    inference = [study for study in own if answered(study)]
-    jobs = list(communications(run for study in own for run in study.runs))
-    analyses = list(analyse_all(own, peaks))
+    shown_studies = sorted(
+        (study for study in every if study not in bench), key=lambda study: study.foreign
+    )
+    inference = [study for study in shown_studies if answered(study)]
+    jobs = list(communications(run for study in shown_studies for run in study.runs))
+    analyses = list(analyse_all(shown_studies, peaks))
     views = []
     for number, analysis in enumerate(analyses, 1):
-        begun(label(analysis.study), number - 1, len(own))
+        begun(label(analysis.study), number - 1, len(shown_studies))
         first = {id(run) for run in analysis.study.runs}
         jobs_of_first = tuple(job for job in jobs if id(job.job.ranks[0].run) in first)
         views.append(_study_view(RunGroup(analysis, f"s{number}", jobs_of_first)))
-    often = Tally(view.heading for view in views)
-    for index, (view, study) in enumerate(zip(views, own, strict=True)):
-        device = dict(view.facts).get("device")
-        name = f"{view.heading}, {device}" if often[view.heading] > 1 and device else view.heading
-        views[index] = replace(view, heading=name)
+    often = Tally(view.title for view in views)
+    for index, (view, study) in enumerate(zip(views, shown_studies, strict=True)):
+        device = dict(view.properties).get("device")
+        name = f"{view.title}, {device}" if often[view.title] > 1 and device else view.title
+        views[index] = replace(view, title=name)
         if study in inference:  # below the part of all models
             is_profiled = any(run.profiler != "none" for run in study.runs)
-            is_folded = len(own) > 1 or not is_profiled
-            views[index] = replace(view, heading=f"Details: {name}", folded=is_folded)
-    together = overview(
+            is_folded = len(shown_studies) > 1 or not is_profiled
+            views[index] = replace(view, title=f"Details: {name}", is_folded=is_folded)
+    joint = overview(
         [
             (view.key, analysis)
             for view, analysis in zip(views, analyses, strict=True)
             if analysis.study not in inference
         ]
     )
-    views = [*_shared_parts(inference, bench, len(own) + 1), *views]
+    views = [*_shared_parts(inference, bench, len(shown_studies) + 1), *views]
     if title is None:
-        is_of_one = not inference and not bench and len(own) > 1 and len(parts(own)) == 1
-        title = _title_of_parts(own) if is_of_one else _title(views)
-    if together and len(views) > OPEN_GROUPS:
-        views[1:] = [replace(view, folded=True) for view in views[1:]]
+        is_of_one = (
+            not inference
+            and not bench
+            and len(shown_studies) > 1
+            and len(parts(shown_studies)) == 1
+        )
+        title = _title_of_parts(shown_studies) if is_of_one else _title(views)
+    if joint.tables and len(views) > OPEN_GROUPS:
+        views[1:] = [replace(view, is_folded=True) for view in views[1:]]
     # "2026-11-20T21:06:57Z" -> "2026-11-20 21:06 UTC"; anything else as it is
     stamp = re.sub(
         r"^(\d{4}-\d\d-\d\d)T(\d\d:\d\d):\d\d(?:\.\d+)?(?:Z|\+00:00)$", r"\1 \2 UTC", generated_at
     )
-    return PageView(title, stamp, tuple(views), overview=together)
+    return replace(
+        joint,
+        title=title,
+        caution=caution,
+        notes=(f"perfctl, {stamp}. {SOURCE}",),
+        chapters=tuple(views),
+    )
 
 
-def _is_bench_network(study: Study) -> bool:
-    return study.workload == WORKLOAD and {run.profiler for run in study.runs} == {"none"}
-
-
-def _shared_parts(
-    inference: Sequence[Study], bench: Sequence[Study], first: int
-) -> Iterator[StudyView]:
+def _shared_parts(inference: Sequence[Study], bench: Sequence[Study], first: int) -> Iterator[View]:
     """Yield the part of all models and those of a bench. Few reports have one, so what draws them
     is loaded for these only."""
     if inference:
@@ -102,21 +115,22 @@ def _shared_parts(
         yield from bench_views(bench, first)
 
 
-def _title_of_parts(own: Sequence[Study]) -> str:
+def _title_of_parts(studies_of_parts: Sequence[Study]) -> str:
     models = dict.fromkeys(
-        study.runs[0].report.environment.get("option:model") or study.workload for study in own
+        study.runs[0].report.environment.get("option:model") or study.workload
+        for study in studies_of_parts
     )
-    return f"{' and '.join(filter(None, models))}, {len(own)} parts of a study"
+    return f"{' and '.join(filter(None, models))}, {len(studies_of_parts)} parts of a study"
 
 
-def _title(views: Sequence[StudyView]) -> str:
-    headings = [view.heading for view in views if not view.folded]
+def _title(views: Sequence[View]) -> str:
+    headings = [view.title for view in views if not view.is_folded]
     if len(headings) == 1:
         return headings[0]
     return f"{len(headings)} run groups and reports" if views else "nothing to show"
 
 
-def _study_view(group: RunGroup) -> StudyView:
+def _study_view(group: RunGroup) -> View:
     sections = make_sections(group)
     keys = {section.key for section in sections}
     stated = group.findings
@@ -124,15 +138,5 @@ def _study_view(group: RunGroup) -> StudyView:
         stated = tuple(
             item if item.evidence in keys else replace(item, evidence="ledger") for item in stated
         )
-    ordinary = [item for item in stated if not item.warning]
     facts = {**about.list_facts(group.study), "from": about.began(group.runs)}
-    return StudyView(
-        group.key,
-        heading(group.study),
-        tuple((name, value) for name, value in facts.items() if value),
-        about.origins(group.runs),
-        tuple(ordinary[:SHOWN]),
-        tuple(ordinary[SHOWN:]),
-        tuple(item for item in stated if item.warning),
-        sections,
-    )
+    return group_view(group.key, heading(group.study), group.runs, facts, stated, sections)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.ledger.analysis import Analysis
@@ -15,15 +15,12 @@ from perfctl.orchestrator.ledger.usage.inference import (
     least_watched,
 )
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
-from perfctl.orchestrator.report.charts.charts import Chart, Series, against_batch
+from perfctl.orchestrator.report.charts.charts import Chart, LegendEntry, Series, batch_chart
 from perfctl.orchestrator.report.charts.study import label
 from perfctl.orchestrator.report.numbers import full, per_second, ratio, rounded, short
 from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.columns import time_column
-from perfctl.orchestrator.report.page.records import Overview
 from perfctl.orchestrator.report.page.usage import usage_cell
 from perfctl.orchestrator.report.tables import (
-    ROWS_SHOWN,
     Cell,
     Column,
     count,
@@ -35,7 +32,9 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     text_columns,
     time_cell,
+    time_column,
 )
+from perfctl.orchestrator.report.view import View
 
 COLOURS = (0, 1, 2, 3, 4, 5, 6, 9)
 """Numbers of the colors of curves; further studies are in the table only."""
@@ -73,14 +72,14 @@ class _Entry:
         )
 
 
-def overview(analyses: Sequence[tuple[str, Analysis]]) -> Overview | None:
-    """Return one row for each run group, and one chart with the curves of all; None for fewer than
-    two.
+def overview(analyses: Sequence[tuple[str, Analysis]]) -> View:
+    """Return one row for each run group, which leads there, and one chart with the curves of all;
+    nothing for fewer than two.
 
     analyses: (key of the run group in the report, its analysis), in the report's order.
     """
     if len(analyses) < 2:
-        return None
+        return View()
     entries = [_Entry(key, analysis, _rates(analysis)) for key, analysis in analyses]
     columns = [
         *text_columns("model or report", "mode", "precision", "device", "profiler", "batch"),
@@ -100,16 +99,14 @@ def overview(analyses: Sequence[tuple[str, Analysis]]) -> Overview | None:
         ),
     ]
     rows = table("Overview", columns, map(_overview_row, entries), tools=False)
-    assert rows is not None
-    keys = tuple(entry.key for entry in entries)[:ROWS_SHOWN]
+    tables = tuple(filter(None, [rows]))
     drawn = [entry for entry in entries if entry.rates][: len(COLOURS)]
     if len(drawn) < 2 or len({batch for entry in drawn for batch in entry.rates}) < 2:
-        return Overview(rows, keys)
+        return View(tables=tables)
     names = _name_apart(drawn)
     omitted = sum(bool(entry.rates) for entry in entries) - len(drawn)
     note = f"the first {len(COLOURS)}; the table has {omitted} more" if omitted else ""
-    legend = zip(names, COLOURS, (entry.key for entry in drawn), strict=False)
-    return Overview(rows, keys, (_chart(drawn, names, note),), tuple(legend))
+    return View(tables=tables, charts=_draw_rates(drawn, names, note))
 
 
 def _rates(analysis: Analysis) -> dict[int, float]:
@@ -139,7 +136,7 @@ def _overview_row(entry: _Entry) -> list[Cell | str | None]:
     fastest = entry.rates.get(batch) if batch is not None else None
     model, *names = entry.names
     return [
-        text_cell(model),
+        replace(text_cell(model), href=entry.key),
         *names,
         " ".join(map(str, study.batches)) or nothing("the report does not state it"),
         count(None if fastest is None else batch, reason),
@@ -176,25 +173,26 @@ def _busy(analysis: Analysis, batch: int | None) -> UsageShare:
     return next((share for share in shares if share.value is not None), shares[0])
 
 
-def _chart(entries: Sequence[_Entry], names: Sequence[str], note: str) -> Chart:
+def _draw_rates(entries: Sequence[_Entry], names: Sequence[str], note: str) -> tuple[Chart, ...]:
     lines = [
         Series(name, tuple(entry.rates), tuple(entry.rates.values()), colour=colour)
         for name, entry, colour in zip(names, entries, COLOURS, strict=False)
     ]
     values = [value for line in lines for value in line.values]
-    ends = "; ".join(
-        f"{line.label} {short(per_second(line.values[-1]))} at batch {line.batches[-1]}"
-        for line in lines
-    )
-    svg = against_batch(
+    chart = batch_chart(
         "overview-rate",
-        f"Samples per second over batch size. {ends}",
+        "Samples per second, by batch size",
         lines,
         lambda rate: short(per_second(rate)),
+        note,
         decades=max(values) > WIDE * min(values),
         up="samples/s",
     )
-    return Chart("Samples per second, by batch size", svg, note)
+    legend = (
+        LegendEntry(name, colour, entry.key)
+        for name, colour, entry in zip(names, COLOURS, entries, strict=False)
+    )
+    return () if chart is None else (replace(chart, legend=tuple(legend)),)
 
 
 def _name_apart(entries: Sequence[_Entry]) -> list[str]:

@@ -11,13 +11,6 @@ from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.run_usage import range_totals
 from perfctl.orchestrator.ledger.usage.sums import group_operations, measured_time, sum_times
 from perfctl.orchestrator.report.numbers import full, rounded, time
-from perfctl.orchestrator.report.page.columns import (
-    name_column,
-    run_label,
-    size_column,
-    text_column,
-    time_column,
-)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -28,13 +21,18 @@ from perfctl.orchestrator.report.tables import (
     decimal_cell,
     listing,
     long_table,
+    name_column,
     nothing,
     rate,
+    run_label,
     share_cell,
     size_cell,
+    size_column,
     text_cell,
+    text_column,
     time_cell,
-    word,
+    time_column,
+    word_cell,
 )
 from perfctl.orchestrator.statistics import group_by, interval_too_wide
 from perfctl.records.report import Copy, Summary
@@ -330,7 +328,7 @@ def _ready_made(item: Summary, run: Run) -> Cell:
     """The value in the report's own unit, without a prefix; a percentage that DLProf's CSV rounded
     to nothing says so."""
     if item.value is None:
-        return word(item.text)
+        return word_cell(item.text)
     if not item.value and item.unit == "%" and run.report.form.startswith("DLProf CSV"):
         return Cell("< 0.05", "DLProf's CSV rounds: 0.0% is anything below 0.05%", value="< 0.05")
     return Cell(full(item.value), full(item.value, item.unit or ""), value=rounded(item.value))

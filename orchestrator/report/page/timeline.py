@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from perfctl.orchestrator.ledger.usage.intervals import end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.run_usage import projections
 from perfctl.orchestrator.report.numbers import size, time
-from perfctl.orchestrator.report.page.columns import run_label
-from perfctl.orchestrator.report.tables import differences
+from perfctl.orchestrator.report.tables import differences, run_label
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
@@ -80,7 +79,11 @@ def timelines(
     shortened, for the hover.
     """
     timed = [run for run in runs if run.profiler != "ncu"]
-    tracks_of = [(run, tracks) for run in timed if (tracks := list(_tracks(run, short)))]
+    every = [
+        (run, [*_range_tracks(run), *_projected_tracks(run), *_stream_tracks(run, short)])
+        for run in timed
+    ]
+    tracks_of = [(run, tracks) for run, tracks in every if tracks]
     times: dict[str, float] = defaultdict(float)
     for kernel in (kernel for run in runs for kernel in run.report.kernels if not colours):
         times[short.get(kernel.name, kernel.name)] += kernel.duration_ns or 0
@@ -100,29 +103,31 @@ def _view(
     hues: Mapping[str, int],
     complete: Mapping[str, str],
 ) -> dict[str, Any]:
-    opened, words = _opened(run)
+    opened, part_name = _opened(run)
     notes = [_cut(tracks, room, opened[0] if opened else 0), *map(_lay_out, tracks)]
     if untimed := sum(not is_timed(kernel) for kernel in run.report.kernels):
         notes.append(f"{untimed:,} kernels without start or duration are not drawn")
     bars = [bar for track in tracks for bar in track.bars]
     begin, end = min(bar.start for bar in bars), max(bar.end for bar in bars)
     if opened is None or opened[1] - opened[0] > NEARLY_ALL * (end - begin):
-        opened, words = (begin, end), "all of it"
+        opened, part_name = (begin, end), "all of it"
     names, texts, places = _Numbers({"": 0}), _Numbers({"": 0}), _Numbers({None: 0})
     ranges = [bar.range for track in tracks if track.kind == "range" for bar in track.bars]
-    of_range = {number: place for place, number in enumerate(ranges, 1)}
+    of_range = {number: index for index, number in enumerate(ranges, 1)}
     packed = [_packed(track, begin, names, texts, places, of_range) for track in tracks]
-    of_place = [NO_LAYER if place is None else _colour(place, colours) for place in places]
+    of_place = [
+        NO_LAYER if layer_pass is None else _colour(layer_pass, colours) for layer_pass in places
+    ]
     return {
         "label": run_label(run),
         "length": end - begin,
         "open": [opened[0] - begin, opened[1] - begin],
-        "opened": words,
+        "opened": part_name,
         "notes": list(filter(None, notes)),
         "tracks": packed,
         "names": list(names),
         "texts": list(texts),
-        "places": [list(place or ("", None)) for place in places],
+        "places": [list(layer_pass or ("", None)) for layer_pass in places],
         "colours": of_place,
         "hues": {names[name]: number for name, number in hues.items() if name in names},
         "legend": _legend(run, colours, hues, names, places, OTHER in of_place),
@@ -142,7 +147,7 @@ def _legend(
         legend = [(number, name, None) for name, number in hues.items() if name in names]
         has_others = len({kernel.name for kernel in run.report.kernels}) > len(legend)
         return [*legend, *[(OTHER, "other kernels", None)] * has_others]
-    layers = {place[0] or "optimizer" for place in places if place}
+    layers = {layer_pass[0] or "optimizer" for layer_pass in places if layer_pass}
     of_layers = [(number, layer, layer) for layer, number in colours.items() if layer in layers]
     return [*of_layers, *[(OTHER, "other layers", None)] * has_others]
 
@@ -180,20 +185,13 @@ def _opened(run: Run) -> tuple[tuple[int, int] | None, str]:
         among = f", of median length among {len(steps)}" if len(steps) > 1 else ""
         end = max(end_of(step), *map(end_of, kernels), 0)
         return (step.start_ns, end), f"step {step.step}{among}"
-    words = "the time from the first kernel to the end of the last"
+    part_name = "the time from the first kernel to the end of the last"
     if numbers := sorted({kernel.step for kernel in timed if kernel.step is not None}):
-        wanted = numbers[len(numbers) // 2]
-        timed = [kernel for kernel in timed if kernel.step == wanted]
-        words = f"the kernels of step {wanted}"
+        middle_step = numbers[len(numbers) // 2]
+        timed = [kernel for kernel in timed if kernel.step == middle_step]
+        part_name = f"the kernels of step {middle_step}"
     span = (min(map(start_of, timed)), max(map(end_of, timed))) if timed else None
-    return span, words
-
-
-def _tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
-    """Those with bars."""
-    yield from _range_tracks(run)
-    yield from _projected_tracks(run)
-    yield from _stream_tracks(run, short)
+    return span, part_name
 
 
 def _range_tracks(run: Run) -> Iterator[_Track]:
@@ -202,7 +200,12 @@ def _range_tracks(run: Run) -> Iterator[_Track]:
         if item.duration_ns is not None:
             domain = "" if item.domain is None else f"domain {item.domain}"
             bar = Bar(
-                item.start_ns, item.duration_ns, _name(item), _place(item), domain, item.number
+                item.start_ns,
+                item.duration_ns,
+                _name(item),
+                _layer_pass_of(item),
+                domain,
+                item.number,
             )
             threads[item.thread].append(bar)
     for number, bars in enumerate(
@@ -218,7 +221,7 @@ def _projected_tracks(run: Run) -> Iterator[_Track]:
         item, length = projection.range, projection.end_ns - projection.start_ns
         text = "" if item.gpu_ns is None else f"its kernels and copies took {time(item.gpu_ns)}"
         devices[projection.device].append(
-            Bar(projection.start_ns, length, _name(item), _place(item), text, item.number)
+            Bar(projection.start_ns, length, _name(item), _layer_pass_of(item), text, item.number)
         )
     for device, bars in sorted(devices.items()):
         on = f"GPU {device}" if len(devices) > 1 else "the GPU"
@@ -234,7 +237,7 @@ def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
             start_of(kernel),
             round(kernel.duration_ns or 0),
             short.get(kernel.name, kernel.name)[:1000],
-            _place(kernel),
+            _layer_pass_of(kernel),
             _shape(
                 (kernel.grid_x, kernel.grid_y, kernel.grid_z),
                 (kernel.block_x, kernel.block_y, kernel.block_z),
@@ -271,11 +274,11 @@ def _shape(*sides: tuple[int | None, ...]) -> str:
 def _name(item: Range) -> str:
     """perfctl's own names in words ("conv1 forward", "step 3"), those of others as they are
     ("aten::add")."""
-    own = item.name.startswith("perfctl:") or item.name == f"{item.layer}:{item.direction}"
-    return (item.name.removeprefix("perfctl:").replace(":", " ") if own else item.name)[:1000]
+    is_own = item.name.startswith("perfctl:") or item.name == f"{item.layer}:{item.direction}"
+    return (item.name.removeprefix("perfctl:").replace(":", " ") if is_own else item.name)[:1000]
 
 
-def _place(item: Kernel | Range) -> _Place | None:
+def _layer_pass_of(item: Kernel | Range) -> _Place | None:
     if item.layer is not None:
         return item.layer, item.direction
     working = item.direction == "optimizer" or (
@@ -284,8 +287,8 @@ def _place(item: Kernel | Range) -> _Place | None:
     return ("", "optimizer") if working else None
 
 
-def _colour(place: _Place, colours: Mapping[str, int]) -> int:
-    layer, _ = place
+def _colour(layer_pass: _Place, colours: Mapping[str, int]) -> int:
+    layer, _ = layer_pass
     return colours.get(layer, OTHER) if layer else colours.get("optimizer", NO_LAYER)
 
 
@@ -296,7 +299,7 @@ def _lay_out(track: _Track) -> str | None:
     ends: list[int] = []
     drawn: list[Bar] = []
     for bar in track.bars:
-        lane = next((place for place, end in enumerate(ends) if end <= bar.start), len(ends))
+        lane = next((index for index, end in enumerate(ends) if end <= bar.start), len(ends))
         if lane < LANES:
             ends[lane : lane + 1] = [bar.end]
             track.lanes.append(lane)

@@ -13,13 +13,6 @@ from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, R
 from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.ledger.usage.training import Queries, attends, passes
 from perfctl.orchestrator.report.numbers import percent
-from perfctl.orchestrator.report.page.columns import (
-    name_column,
-    run_label,
-    size_column,
-    text_column,
-    time_column,
-)
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -29,13 +22,18 @@ from perfctl.orchestrator.report.tables import (
     count,
     estimated,
     listing,
+    name_column,
     nothing,
     rate,
+    run_label,
     share_cell,
     size_cell,
+    size_column,
     text_cell,
+    text_column,
     text_columns,
     time_cell,
+    time_column,
 )
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
@@ -215,8 +213,12 @@ def _tokens_cell(queries: Queries | None) -> Cell:
 def phase_text(run: Run) -> str | None:
     """Return why prefill and decode of a language model are not told apart; None if they are, or
     if the run has no such model."""
-    why = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
-    return None if why is None or run.report.served_steps else f"prefill or decode: unknown; {why}"
+    reason = next((gap.reason for gap in run.report.gaps if gap.quantity == "served_step"), None)
+    return (
+        None
+        if reason is None or run.report.served_steps
+        else f"prefill or decode: unknown; {reason}"
+    )
 
 
 def placed_text(run: Run) -> str | None:

@@ -4,7 +4,7 @@ that were measured."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 
@@ -303,9 +303,9 @@ def left_out_chart(name: str, left_out: LeftOut) -> Chart:
     ]
     families = dict.fromkeys(dot.family for dot in dots)
     error = f"median error {percent(median(_errors(left_out)))}"
-    drawing = draw_families(name, FIT_AXES, dots, families, {}, corner=error, has_diagonal=True)
-    title = "Predicted by a fit without this network, against measured"
-    return Chart(title, drawing, f"{len(dots)} points; on the line both are the same.")
+    note = f"{len(dots)} points; on the line both are the same."
+    chart = draw_families(name, FIT_AXES, dots, families, {}, note, corner=error, has_diagonal=True)
+    return replace(chart, title="Predicted by a fit without this network, against measured")
 
 
 def points_chapter(measured: Measured) -> View:

@@ -22,10 +22,9 @@ from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
 from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.inference import all_charts, host_cores_of
-from perfctl.orchestrator.report.findings import SHOWN
 from perfctl.orchestrator.report.numbers import percent
-from perfctl.orchestrator.report.page import about
-from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
+from perfctl.orchestrator.report.page.records import Finding
+from perfctl.orchestrator.report.page.section import Section, group_view
 from perfctl.orchestrator.report.page.usage import memory_use_table, readings_table
 from perfctl.orchestrator.report.studies.inference_findings import (
     judge_accuracy,
@@ -302,7 +301,7 @@ def _facts(points: Sequence[InferencePoint]) -> dict[str, str]:
     return facts | ({"images": " to ".join(f"{number:,}" for number in ends)} if images else {})
 
 
-def inference_view(studies: Sequence[Study]) -> StudyView:
+def inference_view(studies: Sequence[Study]) -> View:
     """Return all models and batch sizes as one part of the page: the answer first, then a chart and
     a table per quantity.
 
@@ -316,10 +315,10 @@ def inference_view(studies: Sequence[Study]) -> StudyView:
         tables, folded = _present(chapter.tables), _present(chapter.folded)
         if key == "all":
             tables, folded = (), (*tables, *folded)
-        note = " ".join(f"No {what}: {reason}." for what, reason in chapter.missing) or None
+        note = " ".join(f"No {what}: {reason}." for what, reason in chapter.missing)
         if tables or folded or chapter.charts or note:
-            charts = _present(chapter.charts)
-            section = Section(key, title, tables, note=note, charts=charts, folded=folded)
+            charts, facts = _present(chapter.charts), (note,) if note else ()
+            section = Section(title, facts, tables, key=key, charts=charts, folded=folded)
             sections.append(section)
             findings += [Finding(str(text), key) for text in chapter.findings]
     models = _models(points)
@@ -329,16 +328,8 @@ def inference_view(studies: Sequence[Study]) -> StudyView:
         for point in points
         for problem in point.problems
     )
-    return StudyView(
-        "infer",
-        f"Inference: {title}",
-        tuple(_facts(points).items()),
-        about.origins(runs),
-        tuple(findings[:SHOWN]),
-        tuple(findings[SHOWN:]),
-        warnings,
-        tuple(sections),
-    )
+    title, stated = f"Inference: {title}", (*findings, *warnings)
+    return group_view("infer", title, runs, _facts(points), stated, sections)
 
 
 def _present(items: Iterable[Item | None]) -> tuple[Item, ...]:

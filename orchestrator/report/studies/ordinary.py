@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from perfctl.orchestrator.report.page.records import Section, StudyView
+from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.studies.records import Subject, make_chapter
 from perfctl.orchestrator.report.tables import Table
@@ -17,35 +17,36 @@ from perfctl.records.run import Run
 def subject(runs: Sequence[Run]) -> Subject:
     """Return a chapter for each section of the page of these runs: "sweep", "operators" ..."""
     page = page_view(runs, generated_at="", title=None)
-    keys = dict.fromkeys(section.key for view in page.studies for section in view.sections)
+    groups = tuple(page.chapters)
+    keys = dict.fromkeys(section.key for group in groups for section in group.chapters)
     return Subject(
-        {key: partial(section_chapter, page.studies, key) for key in keys},
-        tuple(fact for view in page.studies[:1] for fact in view.facts),
+        {key: partial(section_chapter, groups, key) for key in keys},
+        tuple(fact for group in groups[:1] for fact in group.properties if fact[0] != "origin"),
         {"title": page.title},
     )
 
 
-def section_chapter(views: Sequence[StudyView], key: str) -> View:
-    """Return the section of each part of the page, with the part's heading in its captions if there
+def section_chapter(groups: Sequence[View], key: str) -> View:
+    """Return the section of each run group, with the group's title in its captions if there
     are several."""
-    pairs = [(view, part) for view in views for part in view.sections if part.key == key]
+    pairs = [(group, part) for group in groups for part in group.chapters if part.key == key]
 
-    def name_tables(of: Callable[[Section], Sequence[Table]]) -> tuple[Table, ...]:
+    def name_tables(of: Callable[[View], Sequence[Table]]) -> tuple[Table, ...]:
         return tuple(
-            replace(table, caption=f"{table.caption}, {view.heading}") if len(views) > 1 else table
-            for view, part in pairs
+            replace(table, caption=f"{table.caption}, {group.title}") if len(groups) > 1 else table
+            for group, part in pairs
             for table in of(part)
         )
 
     return make_chapter(
-        tuple(dict.fromkeys(part.note for _, part in pairs if part.note)),
+        tuple(dict.fromkeys(fact for _, part in pairs for fact in part.facts)),
         tuple(chart for _, part in pairs for chart in part.charts),
         name_tables(lambda part: part.tables),
         name_tables(lambda part: part.folded),
         tuple(
             finding
-            for view in views
-            for finding in (*view.findings, *view.warnings)
-            if finding.evidence == key
+            for group in groups
+            for finding in group.findings
+            if isinstance(finding, Finding) and finding.evidence == key
         ),
     )

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.estimate.flops.engine import formula_for
-from perfctl.orchestrator.estimate.flops.formulas import WORK, Part
+from perfctl.orchestrator.estimate.flops.formulas import WORK, CallWork
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
 
 
-def parts(shape: OpShape) -> tuple[Part, ...]:
+def parts(shape: OpShape) -> tuple[CallWork, ...]:
     formula = formula_for(shape)
     assert formula is not None
     return formula(shape)
@@ -34,7 +34,7 @@ def test_a_convolution_reads_data_weight_and_bias_and_says_its_work_in_letters_a
     )
     shape = op("aten.convolution", ((2, 3, 6, 6), (6, 3, 2, 3), (6,)), ((2, 6, 5, 4),), bias=True)
     assert parts(shape) == (
-        Part("forward", macs, 4 * (2 * 3 * 36 + 108 + 6), 4 * 240, 240, text, 240),
+        CallWork("forward", macs, 4 * (2 * 3 * 36 + 108 + 6), 4 * 240, 240, text, 240),
     )
     assert macs == 4320
 
@@ -73,9 +73,9 @@ def test_the_gradients_of_a_convolution_read_what_each_needs() -> None:
         "8,640 FLOP"
     )
     assert parts(shape) == (
-        Part("grad_input", 4320, 4 * (240 + 108), 4 * 216, 216, text),
-        Part("grad_weight", 4320, 4 * (240 + 216), 4 * 108, 108, text),
-        Part(
+        CallWork("grad_input", 4320, 4 * (240 + 108), 4 * 216, 216, text),
+        CallWork("grad_weight", 4320, 4 * (240 + 216), 4 * 108, 108, text),
+        CallWork(
             "grad_bias",
             0,
             4 * 240,
@@ -142,14 +142,16 @@ def test_a_product_reads_its_operands_writes_its_result_and_adds_a_bias_where_it
     read = 4 * sum(prod(shape) for shape in inputs if shape is not None)
     worked_text = f"{text} = {macs} MAC = {2 * macs} FLOP"
     (part,) = parts(op(name, inputs, (output,)))
-    assert part == Part("forward", macs, read, 4 * prod(output), prod(output), worked_text, adds)
+    assert part == CallWork(
+        "forward", macs, read, 4 * prod(output), prod(output), worked_text, adds
+    )
 
 
 def test_distances_other_than_euclidean_take_three_operations_for_each_pair_and_coordinate() -> (
     None
 ):
     (part,) = parts(op("aten._cdist_forward", ((2, 5, 3), (2, 7, 3)), ((2, 5, 7),), p=1.0))
-    assert part == Part(
+    assert part == CallWork(
         "forward",
         0,
         4 * (30 + 42),
@@ -176,7 +178,7 @@ def test_attention_of_other_widths_keys_and_heads() -> None:
         "the full square is counted"
     )
     read = 4 * (640 + 384 + 240)
-    assert part == Part("forward", scores * (8 + 5), read, 4 * 400, 400, text, 6 * scores)
+    assert part == CallWork("forward", scores * (8 + 5), read, 4 * 400, 400, text, 6 * scores)
 
 
 @pytest.mark.parametrize(
@@ -210,8 +212,8 @@ def test_attention_backward_computes_what_the_gradients_asked_for_need(
     )
     again = "Q K^T again, because its scores were not kept: 7,680 MAC = 15,360 FLOP"
     assert parts(shape) == (
-        Part("grad_input", macs, kept, kept, 640, text, 5 * scores),
-        Part("recompute", scores * 8, 0, 0, 400, again, 6 * scores, ", fused kernel"),
+        CallWork("grad_input", macs, kept, kept, 640, text, 5 * scores),
+        CallWork("recompute", scores * 8, 0, 0, 400, again, 6 * scores, ", fused kernel"),
     )
 
 
@@ -249,7 +251,7 @@ def test_a_recurrent_layer_reads_its_weights_and_says_every_layer_and_direction(
         f"7); l1: 12 x 28 x (14 + 7); l1: 12 x 28 x (14 + 7) = {macs:,} MAC = {2 * macs:,} FLOP"
     )
     cells = 4 * 12 * (9 * 7 + 2 * 28)
-    assert part == Part("forward", macs, 4 * (60 + LSTM_WEIGHTS), 4 * 168, 168, text, cells)
+    assert part == CallWork("forward", macs, 4 * (60 + LSTM_WEIGHTS), 4 * 168, 168, text, cells)
 
 
 def test_a_projection_goes_round_instead_of_the_hidden_state() -> None:
@@ -300,7 +302,7 @@ def test_a_recurrent_backward_leaves_out_what_nobody_needs(
     )
     data, weights = parts(shape)
     text = f"{said} = {macs:,} MAC = {2 * macs:,} FLOP"
-    assert data == Part("grad_input", macs, 4 * (168 + LSTM_WEIGHTS), 4 * 60, 168, text)
+    assert data == CallWork("grad_input", macs, 4 * (168 + LSTM_WEIGHTS), 4 * 60, 168, text)
     assert (weights.macs, weights.read_bytes, weights.write_bytes) == (
         12 * 28 * 66,
         4 * 228,
@@ -327,89 +329,91 @@ def test_a_recurrent_backward_leaves_out_what_nobody_needs(
             ((3, 4),),
             ((3, 4),),
             {},
-            Part("forward", 0, 48, 48, 12, "1 x 12 output values, elementwise", 12),
+            CallWork("forward", 0, 48, 48, 12, "1 x 12 output values, elementwise", 12),
         ),
         (
             "aten.sum",
             ((30, 40),),
             ((),),
             {},
-            Part("forward", 0, 4800, 4, 1, "1 x 1,200 input values, elementwise", 1200),
+            CallWork("forward", 0, 4800, 4, 1, "1 x 1,200 input values, elementwise", 1200),
         ),
         (
             "aten.cat",
             ((2, 3), (4, 3)),
             ((6, 3),),
             {},
-            Part("forward", 0, 72, 72, 18, "18 values moved, no arithmetic", 0),
+            CallWork("forward", 0, 72, 72, 18, "18 values moved, no arithmetic", 0),
         ),
         (
             "aten._foreach_add",
             ((2, 3), (4,)),
             ((2, 3), (4,)),
             {},
-            Part("forward", 0, 40, 40, 6, "1 x 10 values of a list of tensors, elementwise", 10),
+            CallWork(
+                "forward", 0, 40, 40, 6, "1 x 10 values of a list of tensors, elementwise", 10
+            ),
         ),
         (
             "aten._amp_foreach_non_finite_check_and_unscale_",
             ((2, 3), None, (4,)),
             (),
             {},
-            Part("forward", 0, 40, 0, 0, "1 x 10 values of a list of tensors, elementwise", 10),
+            CallWork("forward", 0, 40, 0, 0, "1 x 10 values of a list of tensors, elementwise", 10),
         ),
         (
             "aten.avg_pool2d",
             ((1, 2, 6, 6),),
             ((1, 2, 2, 2),),
             {"kernel_size": [3]},
-            Part("forward", 0, 288, 32, 8, "window 9 x 8 output values, elementwise", 72),
+            CallWork("forward", 0, 288, 32, 8, "window 9 x 8 output values, elementwise", 72),
         ),
         (
             "aten.avg_pool2d",
             ((1, 2, 6, 6),),
             ((1, 2, 2, 3),),
             {"kernel_size": [3, 2]},
-            Part("forward", 0, 288, 48, 12, "window 6 x 12 output values, elementwise", 72),
+            CallWork("forward", 0, 288, 48, 12, "window 6 x 12 output values, elementwise", 72),
         ),
         (
             "aten.avg_pool3d",
             ((1, 1, 4, 4, 4),),
             ((1, 1, 2, 2, 2),),
             {"kernel_size": [2]},
-            Part("forward", 0, 256, 32, 8, "window 8 x 8 output values, elementwise", 64),
+            CallWork("forward", 0, 256, 32, 8, "window 8 x 8 output values, elementwise", 64),
         ),
         (
             "aten.native_batch_norm",
             ((2, 3, 5), (3,)),
             ((2, 3, 5), (3,), (3,)),
             {"training": True},
-            Part("forward", 0, 132, 144, 30, "8 x 30 output values, elementwise", 240),
+            CallWork("forward", 0, 132, 144, 30, "8 x 30 output values, elementwise", 240),
         ),
         (
             "aten.native_batch_norm",
             ((2, 3, 5), (3,)),
             ((2, 3, 5), (3,), (3,)),
             {"training": False},
-            Part("forward", 0, 132, 120, 30, "4 x 30 output values, elementwise", 120),
+            CallWork("forward", 0, 132, 120, 30, "4 x 30 output values, elementwise", 120),
         ),
         (
             "aten.upsample_bilinear2d_backward",
             ((1, 1, 4, 4),),
             ((1, 1, 2, 2),),
             {},
-            Part("forward", 0, 64, 16, 4, "8 x 16 gradient values, elementwise", 128),
+            CallWork("forward", 0, 64, 16, 4, "8 x 16 gradient values, elementwise", 128),
         ),
         (
             "aten.upsample_linear1d_backward",
             ((1, 1, 4),),
             ((1, 1, 2),),
             {},
-            Part("forward", 0, 16, 8, 2, "4 x 4 gradient values, elementwise", 16),
+            CallWork("forward", 0, 16, 8, 2, "4 x 4 gradient values, elementwise", 16),
         ),
     ],
 )
 def test_work_without_multiply_adds_has_its_values_bytes_and_words(
-    name: str, inputs: Any, outputs: Any, extra: dict[str, Any], part: Part
+    name: str, inputs: Any, outputs: Any, extra: dict[str, Any], part: CallWork
 ) -> None:
     assert parts(op(name, inputs, outputs, **extra)) == (part,)
 
@@ -427,7 +431,9 @@ def test_a_norms_backward_in_eval_does_not_read_batch_statistics() -> None:
             **extra,
         )
         text = "11 x 30 values, elementwise"
-        assert parts(shape) == (Part("backward", 0, 4 * (60 + 3 * tensors), 4 * 36, 30, text, 330),)
+        assert parts(shape) == (
+            CallWork("backward", 0, 4 * (60 + 3 * tensors), 4 * 36, 30, text, 330),
+        )
 
 
 @pytest.mark.parametrize(
@@ -454,7 +460,9 @@ def test_an_optimizer_step_by_its_rule_and_settings(
 ) -> None:
     (part,) = parts(op(f"optim.{name}", ((10,),), ((10,),), direction="optimizer", **settings))
     text = f"{flops} x 10 values, {state} of state each, elementwise"
-    assert part == Part("optimizer", 0, 40 * (2 + state), 40 * (1 + state), 10, text, 10 * flops)
+    assert part == CallWork(
+        "optimizer", 0, 40 * (2 + state), 40 * (1 + state), 10, text, 10 * flops
+    )
 
 
 def test_every_optimizer_with_a_rule_has_a_case_here() -> None:

@@ -4,6 +4,7 @@ serious axe finding."""
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,13 @@ import pytest
 
 from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.report.compare.page import compare_view
-from perfctl.orchestrator.report.page.page import render, render_view
+from perfctl.orchestrator.report.page.page import render_view
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.report import Copy, Kernel, Range
 from tests.make import synthetic
 from tests.report.outline import HOSTILE
-from tests.report.visit import Visit, serious
+from tests.report.visit import Visit, serious, write_page
 
-WHEN = "2026-11-20T20:40:00Z"
 PRINTED = {"width": 688, "height": 1000}
 OPEN_ALL = "document.querySelectorAll('details.single').forEach(part => { part.open = true })"
 """A4 without its margins, in CSS pixels."""
@@ -95,17 +95,13 @@ def gpu_step(number: int, batch: int) -> Any:
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with everything on it: a GPU sweep with counters, GPU steps with ranges, a CPU sweep,
     a failed run, a foreign report."""
-    runs = [
-        run
-        for number, batch in enumerate(synthetic.BATCHES, 1)
-        for run in synthetic.gpu_pair(number, batch)
-    ]
+    runs = synthetic.gpu_sweep(*synthetic.BATCHES)
     runs += [replace(gpu_step(300 + batch, batch), workload="timed_cnn") for batch in (16, 64)]
     runs += [
         replace(synthetic.cpu_run(200 + batch, batch), host=f"node{batch}") for batch in (16, 64)
     ]
     runs += [synthetic.failed_run(250, 256), synthetic.foreign_run(260)]
-    return write(tmp_path_factory, runs)
+    return write_page(tmp_path_factory.mktemp("page"), runs)
 
 
 @pytest.fixture(scope="session")
@@ -116,75 +112,74 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
         replace(gpu_step(2, 16), workload="timed_cnn"),
         synthetic.foreign_run(3),
     ]
-    return write(tmp_path_factory, [*runs, synthetic.cpu_run(4, 16), synthetic.failed_run(5, 256)])
+    runs += [synthetic.cpu_run(4, 16), synthetic.failed_run(5, 256)]
+    return write_page(tmp_path_factory.mktemp("small"), runs)
 
 
-def write(folders: pytest.TempPathFactory, runs: list[Any]) -> Path:
-    file = folders.mktemp("page") / "page.html"
-    file.write_text(render(runs, generated_at=WHEN), encoding="utf-8")
-    return file
+@pytest.fixture
+def visit(browser: Any, written: Path) -> Iterator[Visit]:
+    with Visit(browser, written) as opened:
+        yield opened
 
 
-def test_every_link_leads_to_what_it_names(browser: Any, written: Path) -> None:
-    with Visit(browser, written) as visit:
-        links = visit.page.evaluate("""() => [...document.querySelectorAll("a[href]:not([data-trail])")].map(link => {
-            const href = link.getAttribute("href"), target = href.startsWith("#") && document.querySelector(href);
-            link.click();
-            const top = target ? target.getBoundingClientRect().top : null, end = document.body.scrollHeight - 2;
-            return [href, location.hash, target && target.checkVisibility(), top, scrollY + innerHeight >= end];
-        })""")
-        assert len(links) > 50
-        for href, place, shown, top, at_the_end in links:
-            assert href.startswith("#") and place == href and shown, href
-            assert top < 900 and (top > -60 or at_the_end), href
+def test_every_link_leads_to_what_it_names(visit: Visit) -> None:
+    links = visit.page.evaluate("""() => [...document.querySelectorAll("a[href]:not([data-trail])")].map(link => {
+        const href = link.getAttribute("href"), target = href.startsWith("#") && document.querySelector(href);
+        link.click();
+        const top = target ? target.getBoundingClientRect().top : null, end = document.body.scrollHeight - 2;
+        return [href, location.hash, target && target.checkVisibility(), top, scrollY + innerHeight >= end];
+    })""")
+    assert len(links) > 50
+    for href, place, shown, top, at_the_end in links:
+        assert href.startswith("#") and place == href and shown, href
+        assert top < 900 and (top > -60 or at_the_end), href
 
 
-def test_every_table_sorts_both_ways_filters_and_gives_a_file(browser: Any, written: Path) -> None:
+def test_every_table_sorts_both_ways_filters_and_gives_a_file(visit: Visit) -> None:
     from playwright.sync_api import expect
 
-    with Visit(browser, written) as visit:
-        page = visit.page
-        page.evaluate(
-            "document.querySelectorAll('details.fold').forEach(part => { part.open = true; })"
-        )
-        ways = page.locator("th.sortable").evaluate_all(
-            "heads => heads.map(head => [0, 1].map(() => { head.click(); return "
-            "head.getAttribute('aria-sort'); }))"
-        )
-        assert len(ways) > 50 and all(sorted(way) == ["ascending", "descending"] for way in ways)
-        filters = page.locator("figure.table input[type=search]")
-        assert filters.count() > 5
-        filters.evaluate_all(
-            "all => all.forEach(one => { one.value = 'no such name'; one.dispatchEvent(new "
-            "Event('input')); })"
-        )
-        expect(page.locator("figure.table .controls [role=status]")).to_have_text(
-            ["0 shown"] * filters.count()
-        )
-        filters.evaluate_all(
-            "all => all.forEach(one => { one.value = ''; one.dispatchEvent(new Event('input')); })"
-        )
-        expect(page.locator("figure.table .controls [role=status]")).to_have_text(
-            [""] * filters.count()
-        )
-        buttons = page.locator("button", has_text="CSV")
-        for place in range(buttons.count()):
-            if place % 8 == 0:
-                page.reload()  # Chromium lets a page save ten files and then asks
-            with page.expect_download() as waiting:
-                buttons.nth(place).evaluate("node => node.click()")
-            text = Path(waiting.value.path()).read_text(encoding="utf-8")
-            assert text.count("\n") > 1 and "NaN" not in text
+    page = visit.page
+    page.evaluate(
+        "document.querySelectorAll('details.fold').forEach(part => { part.open = true; })"
+    )
+    ways = page.locator("th.sortable").evaluate_all(
+        "heads => heads.map(head => [0, 1].map(() => { head.click(); return "
+        "head.getAttribute('aria-sort'); }))"
+    )
+    assert len(ways) > 50 and all(sorted(way) == ["ascending", "descending"] for way in ways)
+    filters = page.locator("figure.table input[type=search]")
+    assert filters.count() > 5
+    filters.evaluate_all(
+        "all => all.forEach(one => { one.value = 'no such name'; one.dispatchEvent(new "
+        "Event('input')); })"
+    )
+    expect(page.locator("figure.table .controls [role=status]")).to_have_text(
+        ["0 shown"] * filters.count()
+    )
+    filters.evaluate_all(
+        "all => all.forEach(one => { one.value = ''; one.dispatchEvent(new Event('input')); })"
+    )
+    expect(page.locator("figure.table .controls [role=status]")).to_have_text(
+        [""] * filters.count()
+    )
+    buttons = page.locator("button", has_text="CSV")
+    for place in range(buttons.count()):
+        if place % 8 == 0:
+            page.reload()  # Chromium lets a page save ten files and then asks
+        with page.expect_download() as waiting:
+            buttons.nth(place).evaluate("node => node.click()")
+        text = Path(waiting.value.path()).read_text(encoding="utf-8")
+        assert text.count("\n") > 1 and "NaN" not in text
 
 
 def test_a_file_for_spreadsheets_holds_no_formula_and_a_foreign_script_does_not_run(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
+    browser: Any, tmp_path: Path
 ) -> None:
     names = ('=HYPERLINK("http://x.example")', "+1|cmd", "@a", "\tb", "-1+1")
     kernels = [
         Kernel(place, name, start_ns=place, duration_ns=9) for place, name in enumerate(names)
     ]
-    file = write(tmp_path_factory, [synthetic.foreign_run(1, kernels=kernels)])
+    file = write_page(tmp_path, [synthetic.foreign_run(1, kernels=kernels)])
     with Visit(browser, file) as visit:
         with visit.page.expect_download() as waiting:
             visit.page.locator("#s1-launches button", has_text="CSV").evaluate(
@@ -205,78 +200,64 @@ def test_a_file_for_spreadsheets_holds_no_formula_and_a_foreign_script_does_not_
 
 
 def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_folds_open(
-    browser: Any, written: Path
+    visit: Visit,
 ) -> None:
-    with Visit(browser, written) as visit:
-        figure = visit.page.locator("#s1-launches")
-        # as it opens
-        assert figure.locator("th", has_text="time").get_attribute("aria-sort") == "descending"
-        titles = figure.locator("tbody tr:nth-child(2) td").evaluate_all(
-            "cells => cells.map(cell => cell.title)"
-        )
-        times = [
-            int(float(title.split()[0].replace(",", "")))
-            for title in titles
-            if title.endswith(" ns")
-        ]
-        assert times[0] == 3 * (2000 + 2 * 256 * 24 * 24 * 64 * 288 // 5000) + 1, (
-            "conv2 backward at batch 256, under ncu"
-        )
-        chart = (
-            visit.page.locator("figure", has_text="Executed / estimated FLOPs, by batch size")
-            .locator("svg.chart")
-            .first
-        )
-        chart.locator(".hit").first.hover()
-        tip = visit.page.locator(".tip")
-        assert "conv2 forward, batch 16: 0.50" in tip.inner_text()
-        chart.focus()
-        visit.page.keyboard.press("ArrowRight")
-        assert "batch" in tip.inner_text()
-        visit.page.keyboard.press("Escape")
-        assert not tip.is_visible()
-        opened = visit.page.locator("summary").evaluate_all(
-            "all => all.map(one => { one.click(); return one.parentElement.open; })"
-        )
-        assert len(opened) > 10 and all(opened)
-        for box in visit.page.locator("input[type=checkbox]").all():
-            box.check()
+    figure = visit.page.locator("#s1-launches")
+    # as it opens
+    assert figure.locator("th", has_text="time").get_attribute("aria-sort") == "descending"
+    titles = figure.locator("tbody tr:nth-child(2) td").evaluate_all(
+        "cells => cells.map(cell => cell.title)"
+    )
+    times = [
+        int(float(title.split()[0].replace(",", ""))) for title in titles if title.endswith(" ns")
+    ]
+    assert times[0] == 3 * (2000 + 2 * 256 * 24 * 24 * 64 * 288 // 5000) + 1, (
+        "conv2 backward at batch 256, under ncu"
+    )
+    chart = (
+        visit.page.locator("figure", has_text="Executed / estimated FLOPs, by batch size")
+        .locator("svg.chart")
+        .first
+    )
+    chart.locator(".hit").first.hover()
+    tip = visit.page.locator(".tip")
+    assert "conv2 forward, batch 16: 0.50" in tip.inner_text()
+    chart.focus()
+    visit.page.keyboard.press("ArrowRight")
+    assert "batch" in tip.inner_text()
+    visit.page.keyboard.press("Escape")
+    assert not tip.is_visible()
+    opened = visit.page.locator("summary").evaluate_all(
+        "all => all.map(one => { one.click(); return one.parentElement.open; })"
+    )
+    assert len(opened) > 10 and all(opened)
+    for box in visit.page.locator("input[type=checkbox]").all():
+        box.check()
 
 
-def test_the_timeline_answers_mouse_and_keyboard(browser: Any, written: Path) -> None:
-    with Visit(browser, written) as visit:
-        visit.page.evaluate(OPEN_ALL)
-        study = visit.page.locator("article", has=visit.page.locator("h2", has_text="timed_cnn"))
-        figure = study.locator("figure.timeline")
-        canvas, said = figure.locator("canvas"), figure.locator(".said")
-        before = canvas.screenshot()
-        canvas.focus()
-        visit.page.keyboard.press("ArrowRight")
-        assert "step 0" in said.inner_text()
-        for _ in range(2):
-            visit.page.keyboard.press("ArrowDown")
-        assert (
-            "kernel_fc1<float>(float*) fc1 backward" in said.inner_text()
-            and "stream 7" in said.inner_text()
-        )
-        visit.page.keyboard.press("Enter")
-        assert canvas.screenshot() != before
-        for key in ("0", "+", "-", "Shift+ArrowRight", "Escape"):
-            visit.page.keyboard.press(key)
-        visit.page.keyboard.press("0")
-        canvas.hover(position={"x": 60, "y": 52})
-        assert said.inner_text().strip()
-        canvas.click(position={"x": 60, "y": 52})
-        canvas.dblclick(position={"x": 60, "y": 52})
-        for button in ("Zoom in", "Zoom out", "Show all of it"):
-            figure.get_by_role("button", name=button).click()
-        figure.locator("select").select_option(index=1)
-        assert "b64" in figure.locator(".note").last.inner_text()
+def test_the_timeline_answers_mouse_and_keyboard(visit: Visit) -> None:
+    visit.page.evaluate(OPEN_ALL)
+    study = visit.page.locator("article", has=visit.page.locator("h2", has_text="timed_cnn"))
+    figure = study.locator("figure.timeline")
+    canvas, said = figure.locator("canvas"), figure.locator(".said")
+    canvas.focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
+        visit.page.keyboard.press(key)
+    assert "kernel_fc1<float>(float*) fc1 backward" in said.inner_text()
+    assert "stream 7" in said.inner_text()
+    for key in ("Enter", "+", "-", "Shift+ArrowRight", "Escape", "0"):
+        visit.page.keyboard.press(key)
+    canvas.hover(position={"x": 60, "y": 52})
+    assert said.inner_text().strip()
+    canvas.click(position={"x": 60, "y": 52})
+    canvas.dblclick(position={"x": 60, "y": 52})
+    for button in ("Zoom in", "Zoom out", "Show all of it"):
+        figure.get_by_role("button", name=button).click()
+    figure.locator("select").select_option(index=1)
+    assert "b64" in figure.locator(".note").last.inner_text()
 
 
-def test_hostile_names_are_text_in_the_browser(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path: Path) -> None:
     runs = []
     for number, name in enumerate(HOSTILE):
         step = gpu_step(2 * number + 1, 64)
@@ -302,7 +283,7 @@ def test_hostile_names_are_text_in_the_browser(
             2 * number + 2, kernels=[Kernel(0, name, start_ns=0, duration_ns=9)]
         )
         runs += [run, replace(foreign, host=name)]
-    with Visit(browser, write(tmp_path_factory, runs)) as visit:
+    with Visit(browser, write_page(tmp_path, runs)) as visit:
         visit.page.evaluate(OPEN_ALL)
         assert visit.page.locator("img, iframe, object, embed").count() == 0
         assert visit.page.locator("script").evaluate_all(
@@ -373,18 +354,14 @@ def test_nothing_is_wider_than_the_screen_or_the_sheet(
             assert visit.page.pdf(format="A4")[:5] == b"%PDF-"
 
 
-def test_a_hundred_thousand_rows_draw_only_what_is_visible(
-    browser: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_a_hundred_thousand_rows_draw_only_what_is_visible(browser: Any, tmp_path: Path) -> None:
     from playwright.sync_api import expect
 
     kernels = [
         Kernel(n, f"kernel_{n % 40}", start_ns=n * 4211, duration_ns=1000 + (n * 7919) % 50_000)
         for n in range(100_000)
     ]
-    with Visit(
-        browser, write(tmp_path_factory, [synthetic.foreign_run(1, kernels=kernels)])
-    ) as visit:
+    with Visit(browser, write_page(tmp_path, [synthetic.foreign_run(1, kernels=kernels)])) as visit:
         figure = visit.page.locator("#s1-launches")
         assert 10 < figure.locator("tbody tr").count() < 100
         figure.locator(".scroll").evaluate("node => { node.scrollTop = node.scrollHeight; }")

@@ -11,14 +11,12 @@ import pytest
 
 from perfctl import ingest
 from perfctl.orchestrator.commands.report import report
-from perfctl.orchestrator.report.page.page import render
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Range, Step
 from tests.make import synthetic
-from tests.report.visit import Visit, violations
+from tests.report.visit import Visit, violations, write_page
 
 ROOT = Path(__file__).parents[3]
-WHEN = "2026-11-20T20:40:00Z"
 LAYERS = 160
 SCREEN = 900
 RECORDED = ("tests/data/recorded-cpu/torch", "tests/data/recorded-cpu/nsys")
@@ -149,8 +147,7 @@ def test_tables_say_the_order_in_which_they_open(browser: Any, demo: Path) -> No
 def test_a_page_of_160_layers_prints_every_row_of_the_matrix_and_the_totals(
     browser: Any, tmp_path: Path
 ) -> None:
-    file = tmp_path / "deep.html"
-    file.write_text(render([deep_run(1, 4), deep_run(2, 8)], generated_at=WHEN), encoding="utf-8")
+    file = write_page(tmp_path, [deep_run(1, 4), deep_run(2, 8)])
     with Visit(browser, file) as visit:
         assert (
             1

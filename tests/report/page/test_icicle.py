@@ -6,20 +6,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.page.icicle import MOST, icicles
-from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from tests.make import synthetic
+from tests.report.outline import analysed
 from tests.report.page.test_browser import gpu_step
-from tests.report.visit import Visit
-
-
-def analysed(*runs: Run) -> Analysis:
-    (study,) = studies(runs)
-    return analyse(study)
+from tests.report.visit import Visit, write_page
 
 
 def below(view: dict[str, Any], node: int) -> list[int]:
@@ -100,11 +92,7 @@ def test_a_report_without_layers_is_split_by_kernel_family_and_ncu_gives_none() 
 def test_a_click_enters_a_part_escape_leads_out_and_the_address_keeps_it(
     browser: Any, tmp_path: Path
 ) -> None:
-    file = tmp_path / "page.html"
-    file.write_text(
-        render([gpu_step(1, 16), gpu_step(2, 64)], generated_at="2026-11-20T20:40:00Z"),
-        encoding="utf-8",
-    )
+    file = write_page(tmp_path, [gpu_step(1, 16), gpu_step(2, 64)])
     with Visit(browser, file) as visit:
         visit.page.locator(".icicle .field button", has_text="conv2").first.click()
         way = visit.page.locator(".icicle .way")

@@ -10,16 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Group
 
 from perfctl.orchestrator.ledger.usage.inference import pays_until
 from perfctl.orchestrator.report.page.page import render
-from perfctl.orchestrator.report.page.records import LONGEST, StudyView
+from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.page.sections import page_view
-from perfctl.orchestrator.report.studies.inference_findings import times_as_many
+from perfctl.orchestrator.report.studies.inference import inference_answer
+from perfctl.orchestrator.report.studies.inference_findings import inference_findings, times_as_many
+from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.report.evidence import unproved
+from tests.report.outline import terminal_run
+from tests.report.visit import write_page
 
 MS = 1_000_000
 MADE = "2026-11-20T10:00:00Z"
@@ -67,20 +72,26 @@ def sweep(*models: tuple[str, Sequence[tuple[int, float]]], **changes: Any) -> l
 TWO = (("fast_net", ((1, 4), (4, 10), (20, 50))), ("slow_net", ((1, 20), (4, 60), (20, 200))))
 
 
-def view(runs: Sequence[Run]) -> StudyView:
-    return page_view(runs, generated_at=MADE, title=None).studies[0]
+def stated(part: View) -> list[Finding]:
+    return [item for item in part.findings if isinstance(item, Finding)]
+
+
+def view(runs: Sequence[Run]) -> View:
+    first, *_ = page_view(runs, generated_at=MADE, title=None).chapters
+    return first
 
 
 def test_several_models_are_one_part_of_the_page_and_their_details_are_folded() -> None:
     page = page_view(sweep(*TWO), generated_at=MADE, title=None)
-    assert page.title == page.studies[0].heading == "Inference: fast_net, slow_net"
-    assert [study.folded for study in page.studies] == [False, True, True]
-    keys = [section.key for study in page.studies[1:] for section in study.sections]
+    joint, *details = page.chapters
+    assert page.title == joint.title == "Inference: fast_net, slow_net"
+    assert [part.is_folded for part in (joint, *details)] == [False, True, True]
+    keys = [section.key for part in details for section in part.chapters]
     assert "inference" not in keys and not {"latency", "throughput"} & {*keys}, "each quantity once"
 
 
 def test_each_quantity_has_one_chart_with_every_model_named_in_it_and_its_table() -> None:
-    sections = {section.key: section for section in view(sweep(*TWO)).sections}
+    sections = {section.key: section for section in view(sweep(*TWO)).chapters}
     titles = {
         "throughput": ["Images per second, by batch size"],
         "accuracy": ["Top-1, by batch size"],
@@ -110,8 +121,8 @@ def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much() -> Non
         f"fast_net is the fastest: {mine}, {factor:.1f} times as many as slow_net at its best "
         f"({theirs})."
     )
-    assert found.findings[0].text == wanted, "by the means that the table shows"
-    rows = next(section for section in found.sections if section.key == "throughput").tables[0].rows
+    assert stated(found)[0].text == wanted, "by the means that the table shows"
+    rows = next(section for section in found.chapters if section.key == "throughput").tables[0].rows
     for row in rows:
         batch, rate, step = (float(row[place].value or 0) for place in (1, 2, 3))
         assert rate == pytest.approx(batch / (step / 1e9), rel=1e-5), "images/s = batch / mean step"
@@ -121,15 +132,15 @@ def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much() -> Non
 def test_every_number_of_a_finding_is_in_the_table_it_leads_to(images: int) -> None:
     found = view(sweep(*TWO, images=images))
     assert len(found.findings) > 4
-    for item in (*found.findings, *found.more):
+    for item in stated(found):
         assert not (lacking := unproved(item, found)), (item.text, lacking)
 
 
 def test_models_that_the_steps_cannot_tell_apart_have_no_winner_and_few_batches_say_so() -> None:
     same = view(sweep(("a_net", ((4, 10.0),)), ("b_net", ((4, 10.01),))))
-    assert "cannot be told apart" in same.findings[0].text
+    assert "cannot be told apart" in stated(same)[0].text
     few = view(sweep(("a_net", ((4, 10),)), ("b_net", ((4, 30),)), images=20))
-    assert "but 5 timed batches are too few to be sure" in few.findings[0].text
+    assert "but 5 timed batches are too few to be sure" in stated(few)[0].text
 
 
 @pytest.mark.parametrize(
@@ -148,11 +159,11 @@ def test_more_batch_stops_paying_where_no_larger_one_gives_a_tenth_more(
 
 
 def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -> None:
-    texts = [item.text for item in view(sweep(("net", ((1, 2), (4, 10), (20, 50.5))))).findings]
+    texts = [item.text for item in stated(view(sweep(("net", ((1, 2), (4, 10), (20, 50.5))))))]
     # 333 to 381: 14% more
     pays = "A larger batch gives under 10% more images/s from these batch sizes on: net"
     assert f"{pays} 4." not in texts and f"{pays} none up to 20." in texts
-    texts = [item.text for item in view(sweep(("net", ((1, 2), (4, 8), (20, 46.5))))).findings]
+    texts = [item.text for item in stated(view(sweep(("net", ((1, 2), (4, 8), (20, 46.5))))))]
     assert f"{pays} 4." in texts, "400 to 412 images/s"
     assert (times_as_many(1.04), times_as_many(1.06)) == (
         "about as many as",
@@ -163,14 +174,14 @@ def test_where_more_batch_stops_paying_is_said_and_1_0_times_is_put_in_words() -
 def test_what_is_not_known_is_no_chart_but_one_sentence() -> None:
     gaps = (Gap("top1", "not_available", "the weights are random"),)
     runs = sweep(("net", ((40, 100), (100, 200))), summaries=(), gaps=gaps)
-    sections = {section.key: section for section in view(runs).sections}
-    assert sections["accuracy"].note == (
-        "No top-1, top-5: the weights are random. Use --weights default and --data imagenet."
+    sections = {section.key: section for section in view(runs).chapters}
+    assert sections["accuracy"].facts == (
+        "No top-1, top-5: the weights are random. Use --weights default and --data imagenet.",
     )
     assert sections["accuracy"].charts == ()
-    assert "No p95: it needs 20 full batches" in (sections["latency"].note or "")
+    assert "No p95: it needs 20 full batches" in "".join(sections["latency"].facts)
     assert [chart.title for chart in sections["latency"].charts] == ["Latency p50, by batch size"]
-    assert "the runs were on a CPU" in (sections["utilization"].note or "")
+    assert "the runs were on a CPU" in "".join(sections["utilization"].facts)
     assert sections["utilization"].charts == ()
 
 
@@ -179,14 +190,15 @@ def test_a_failed_batch_stands_above_the_folds() -> None:
     runs[-1] = replace(runs[-1], status="failed", reason="out of memory")
     assert any(
         "slow_net at batch 20: none: failed, out of memory" in item.text
-        for item in view(runs).warnings
+        for item in stated(view(runs))
+        if item.warning
     )
 
 
 def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one() -> None:
     few = (Summary("images", 4, "count"), Summary("top1", 0.5, "ratio"))
     (section,) = [
-        part for part in view(sweep(*TWO, summaries=few)).sections if part.key == "accuracy"
+        part for part in view(sweep(*TWO, summaries=few)).chapters if part.key == "accuracy"
     ]
     assert "95% interval" not in [column.label for column in section.tables[0].columns]
     said = " ".join(section.tables[0].notes)
@@ -201,7 +213,7 @@ def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one
 def test_findings_have_at_most_140_characters_with_long_names() -> None:
     found = view(sweep(*((f"{name}_{'very_long_name_' * 6}", points) for name, points in TWO)))
     assert found.findings
-    assert all(len(item.first) <= LONGEST for item in (*found.findings, *found.more))
+    assert all(len(item.first) <= LONGEST for item in stated(found))
 
 
 def test_five_models_at_three_batch_sizes_print_on_eight_sheets_or_fewer(
@@ -214,13 +226,117 @@ def test_five_models_at_three_batch_sizes_print_on_eight_sheets_or_fewer(
             for place, name in enumerate(names, 2)
         )
     )
-    file = tmp_path / "page.html"
-    file.write_text(render(runs, generated_at=MADE), encoding="utf-8")
     page = browser.new_page()
-    page.goto(file.as_uri())
+    page.goto(write_page(tmp_path, runs).as_uri())
     sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True)))
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") == width
     page.close()
     assert 1 <= sheets <= 8
+
+
+MS = 1_000_000
+
+
+@pytest.fixture
+def infer() -> Any:
+    def make(
+        batch: int, load: int = 1, compute: int = 10, slow: int = 0, count: int = 40, **changes: Any
+    ) -> Any:
+        rows = []
+        for number in range(count):
+            took = slow if slow and number % 10 == 0 else compute
+            for phase, length in (
+                ("step", load + took + 1),
+                ("data", load),
+                ("copy", 1),
+                ("inference", took),
+            ):
+                rows.append(Step(number, phase, None, length * MS))
+        facts = {"model": "resnet18", "option:data": "imagenet", "option:dataloader_workers": "0"}
+        facts |= changes.pop("facts", {})
+        given = {
+            "mode": "infer",
+            "profiler": "none",
+            "batch_size": batch,
+            "environment": facts,
+            "steps": tuple(rows),
+            "workload": "torchvision_infer",
+            "variant": "model=resnet18",
+            "origin": "measured",
+        }
+        return synthetic.make_run(batch, **{**given, **changes})
+
+    return make
+
+
+def accuracy(top1: float | None, top5: float | None = 0.9) -> tuple[Summary, ...]:
+    return (
+        Summary("images", 3000, "count"),
+        Summary("top1", top1, "ratio"),
+        Summary("top5", top5, "ratio"),
+    )
+
+
+def said(*runs: Any) -> str:
+    return " ".join(item.text for item in inference_findings(runs))
+
+
+def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_an_uneven_tail(
+    infer: Any,
+) -> None:
+    text = said(infer(1, compute=10), infer(5, compute=20), infer(10, compute=90))
+    assert "is: resnet18 11.0 ms at batch 1, 91.0 ms at batch 10." in text
+    assert "The most images/s are: resnet18 227 at batch 5 (2.7x batch 1)" in text
+    assert "batch 4: p95 is 31.0 ms, 2.8 times the median." in said(infer(4, slow=30))
+    assert "varies" not in said(infer(4))
+
+
+def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones(
+    infer: Any,
+) -> None:
+    assert "wait for images (--dataloader-workers 2" in said(infer(4, load=10))
+    assert "resnet18 47.6% at batch 4" in said(infer(4, load=10))
+    assert "--dataloader-workers 8" in said(
+        infer(4, load=10, facts={"option:dataloader_workers": "4"})
+    )
+    assert "wait" not in said(infer(4, load=2))
+    assert "wait" not in said(infer(4, load=10, facts={"option:data": "synthetic"}))
+
+
+def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_the_batch_size(
+    infer: Any,
+) -> None:
+    text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.698)))
+    assert text.count("The top-1 accuracy is: resnet18 69.8% (68.1% to 71.4%) of 3,000 images") == 1
+    assert "top-5 90.0%" in text
+    assert "differs between batch sizes" not in text
+    assert "accuracy" not in said(infer(1, summaries=accuracy(None, None)))
+    text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.697)))
+    assert "because kernels round differently: resnet18." in text
+
+
+def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part(
+    infer: Any,
+) -> None:
+    gaps = tuple(
+        Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss")
+    )
+    first, second = inference_answer(
+        [infer(4, count=5, summaries=accuracy(None, None), gaps=gaps)]
+    ).tables
+    assert "p99" not in [column.label for column in first.columns]
+    assert "p95: too few batches: a p95 needs 20." in first.notes
+    assert "images/s" in [column.label for column in second.columns]
+    assert inference_answer([synthetic.make_run()]).tables == ()
+    assert inference_findings([synthetic.make_run()]) == []
+
+
+def test_the_page_and_the_terminal_show_the_same_latency(infer: Any) -> None:
+    run = infer(4, summaries=accuracy(0.698))
+    page = render([run], generated_at="2026-11-20T10:00:00Z")
+    assert page.count("Latency of a batch: copies") == 1
+    assert 'href="#infer-latency"' in page
+    titles = [part.renderables[0] for part in terminal_run(run) if isinstance(part, Group)]
+    assert any(str(title).startswith("Latency of a batch") for title in titles)

@@ -1,17 +1,17 @@
-"""A layer chosen in one view lights up in every view, stays in the address, and goes dark
-with Escape."""
+"""A layer chosen in one view lights up in every view, stays in the address, and goes dark with
+Escape; the trail by mouse, keyboard and link."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.page import render
 from tests.make import synthetic
 from tests.report.page.test_roofline_shown import with_levels
-from tests.report.visit import Visit, serious
+from tests.report.visit import Visit, serious, write_page
 
 LIT = """() => Object.fromEntries([
     "figure.matrix tr", "table.ledger th", "svg a", "figure.icicle button", "figure.table tbody tr"].map(
@@ -20,14 +20,13 @@ LIT = """() => Object.fromEntries([
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("lit") / "page.html"
-    runs = [
-        run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)
-    ]
-    file.write_text(
-        render(with_levels(runs), generated_at="2026-11-20T20:40:00Z"), encoding="utf-8"
-    )
-    return file
+    return write_page(tmp_path_factory.mktemp("lit"), with_levels(synthetic.gpu_sweep(16, 64)))
+
+
+@pytest.fixture
+def visit(browser: Any, page: Path) -> Iterator[Visit]:
+    with Visit(browser, page) as opened:
+        yield opened
 
 
 def everywhere(visit: Visit, layer: str) -> None:
@@ -55,69 +54,57 @@ def test_a_name_in_the_matrix_lights_every_view_and_the_link_lights_them_again(
         assert visit.page.locator(".lit").count() == 0 and "layer=" not in visit.page.url
 
 
-def test_names_are_one_tab_stop_a_table_and_work_by_keyboard(browser: Any, page: Path) -> None:
-    with Visit(browser, page) as visit:
-        names = visit.page.locator(".matrix tbody b[role=button]")
-        assert (
-            names.count() == 8 and visit.page.locator(".matrix tbody b[tabindex='0']").count() == 1
-        )
-        names.first.focus()
-        for key in ("ArrowDown", "ArrowDown", "Enter"):
-            visit.page.keyboard.press(key)
-        everywhere(visit, "conv2")
-        visit.page.keyboard.press("Enter")
-        assert visit.page.locator(".lit").count() == 0, "a second time ends it"
+def test_names_are_one_tab_stop_a_table_and_work_by_keyboard(visit: Visit) -> None:
+    names = visit.page.locator(".matrix tbody b[role=button]")
+    assert names.count() == 8 and visit.page.locator(".matrix tbody b[tabindex='0']").count() == 1
+    names.first.focus()
+    for key in ("ArrowDown", "ArrowDown", "Enter"):
+        visit.page.keyboard.press(key)
+    everywhere(visit, "conv2")
+    visit.page.keyboard.press("Enter")
+    assert visit.page.locator(".lit").count() == 0, "a second time ends it"
 
 
-def test_a_point_of_the_roofline_says_its_numbers_and_opens_the_trail(
-    browser: Any, page: Path
-) -> None:
-    with Visit(browser, page) as visit:
-        chart = visit.page.locator("#s1-roofline svg.chart")
-        link = chart.locator('a[data-trail="conv2/forward/64"]').first
-        link.locator(".hit").hover()
-        said = visit.page.locator(".tip").inner_text()
-        assert (
-            said.startswith("conv2 forward, batch 64, L1: ")
-            and "FLOP/B" in said
-            and "FLOP/s" in said
-            and "bound by" in said
-        )
-        link.locator(".hit").click()
-        assert visit.page.locator(".trail h2").inner_text() == "conv2 forward, batch 64"
-        everywhere(visit, "conv2")
-        visit.page.keyboard.press("Escape")
-        assert visit.page.locator(".trail").is_hidden()
-        everywhere(visit, "conv2")
-        visit.page.keyboard.press("Escape")
-        assert visit.page.locator(".lit").count() == 0
-        assert chart.locator("a:not([tabindex='-1'])").count() == 0, "the drawing is one tab stop"
-        chart.focus()
-        visit.page.keyboard.press("ArrowRight")
-        assert visit.page.locator(".tip").inner_text() == visit.page.evaluate(
-            "document.activeElement.getAttribute('aria-label')"
-        )
-        visit.page.keyboard.press("Enter")
-        assert visit.page.locator(".trail").is_visible()
+def test_a_point_of_the_roofline_says_its_numbers_and_opens_the_trail(visit: Visit) -> None:
+    chart = visit.page.locator("#s1-roofline svg.chart")
+    link = chart.locator('a[data-trail="conv2/forward/64"]').first
+    link.locator(".hit").hover()
+    said = visit.page.locator(".tip").inner_text()
+    assert (
+        said.startswith("conv2 forward, batch 64, L1: ")
+        and "FLOP/B" in said
+        and "FLOP/s" in said
+        and "bound by" in said
+    )
+    link.locator(".hit").click()
+    assert visit.page.locator(".trail h2").inner_text() == "conv2 forward, batch 64"
+    everywhere(visit, "conv2")
+    visit.page.keyboard.press("Escape")
+    assert visit.page.locator(".trail").is_hidden()
+    everywhere(visit, "conv2")
+    visit.page.keyboard.press("Escape")
+    assert visit.page.locator(".lit").count() == 0
+    assert chart.locator("a:not([tabindex='-1'])").count() == 0, "the drawing is one tab stop"
+    chart.focus()
+    visit.page.keyboard.press("ArrowRight")
+    assert visit.page.locator(".tip").inner_text() == visit.page.evaluate(
+        "document.activeElement.getAttribute('aria-label')"
+    )
+    visit.page.keyboard.press("Enter")
+    assert visit.page.locator(".trail").is_visible()
 
 
-def test_the_icicle_lights_what_is_entered_and_the_event_alone_is_enough(
-    browser: Any, page: Path
-) -> None:
-    with Visit(browser, page) as visit:
-        visit.page.locator(".icicle .field button", has_text="conv2").first.click()
-        everywhere(visit, "conv2")
-        visit.page.evaluate(
-            """document.dispatchEvent(new CustomEvent("perfctl:layer", { detail: { layer: "fc1", direction: null } }))"""
-        )
-        assert (
-            visit.page.evaluate(LIT)["figure.matrix tr"] == ["fc1"]
-            and "layer=fc1" in visit.page.url
-        )
-        visit.page.evaluate(
-            """document.dispatchEvent(new CustomEvent("perfctl:layer", { detail: { layer: null, direction: null } }))"""
-        )
-        assert visit.page.locator(".lit").count() == 0
+def test_the_icicle_lights_what_is_entered_and_the_event_alone_is_enough(visit: Visit) -> None:
+    visit.page.locator(".icicle .field button", has_text="conv2").first.click()
+    everywhere(visit, "conv2")
+    visit.page.evaluate(
+        """document.dispatchEvent(new CustomEvent("perfctl:layer", { detail: { layer: "fc1", direction: null } }))"""
+    )
+    assert visit.page.evaluate(LIT)["figure.matrix tr"] == ["fc1"] and "layer=fc1" in visit.page.url
+    visit.page.evaluate(
+        """document.dispatchEvent(new CustomEvent("perfctl:layer", { detail: { layer: null, direction: null } }))"""
+    )
+    assert visit.page.locator(".lit").count() == 0
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -133,3 +120,72 @@ def test_a_phone_lights_by_touch_without_scrolling_sideways_and_axe_finds_nothin
         visit.page.locator('#s1-roofline svg a[data-trail="conv2/forward/64"] .hit').first.tap()
         assert visit.page.locator(".trail").is_visible()
         assert serious(visit) == []
+
+
+CELL = '.matrix a[data-trail="conv2/forward/64"]'
+
+
+def test_a_click_on_a_ratio_opens_its_trail_and_the_link_opens_it_again(
+    browser: Any, page: Path
+) -> None:
+    with Visit(browser, page) as visit:
+        visit.page.locator(CELL).click()
+        panel = visit.page.locator(".trail")
+        panel.wait_for(state="visible")
+        assert panel.locator("h2").inner_text() == "conv2 forward, batch 64"
+        steps = panel.locator("li > h3").all_inner_texts()
+        assert steps[0].startswith("Ratio") and steps[-1] == "Source"
+        assert visit.page.locator('.matrix tr.lit[data-layer="conv2"]').count() == 2
+        link = visit.page.url
+        text = panel.inner_text()
+        panel.get_by_role("button").click()
+        assert panel.is_hidden() and "trail=" not in visit.page.url
+    with Visit(browser, page) as visit:
+        visit.page.goto(link)
+        visit.page.reload()
+        assert visit.page.locator(".trail").inner_text() == text
+        visit.page.evaluate("location.hash = '#s1-kernels'")
+        visit.page.wait_for_function("location.hash.includes('trail=')")
+        assert visit.page.url.partition("#")[2].startswith("s1-kernels?"), (
+            "a plain link keeps what is open"
+        )
+
+
+def test_the_keyboard_reaches_every_cell_from_one_tab_stop_and_escape_leads_back(
+    visit: Visit,
+) -> None:
+    assert visit.page.locator('.matrix a[tabindex="0"]').count() == 1
+    visit.page.locator('.matrix a[tabindex="0"]').focus()
+    visit.page.keyboard.press("ArrowRight")
+    visit.page.keyboard.press("ArrowDown")
+    chosen = visit.page.evaluate("document.activeElement.dataset.trail")
+    assert chosen.endswith("/64") and visit.page.locator('.matrix a[tabindex="0"]').count() == 1
+    visit.page.keyboard.press("Enter")
+    assert visit.page.locator(".trail").is_visible()
+    visit.page.keyboard.press("Escape")
+    assert visit.page.locator(".trail").is_hidden()
+    assert visit.page.evaluate("document.activeElement.dataset.trail") == chosen
+
+
+def test_the_switch_shows_shares_and_stays_in_the_address(browser: Any, page: Path) -> None:
+    with Visit(browser, page) as visit:
+        visit.page.locator('.matrix input[value="share"]').check()
+        assert (
+            visit.page.locator(f"{CELL} .m-share").is_visible()
+            and visit.page.locator(f"{CELL} .m-ratio").is_hidden()
+        )
+        link = visit.page.url
+    with Visit(browser, page) as visit:
+        visit.page.goto(link)
+        visit.page.reload()
+        assert visit.page.locator(f"{CELL} .m-share").is_visible()
+
+
+def test_a_phone_shows_matrix_and_trail_without_scrolling_sideways(
+    browser: Any, page: Path
+) -> None:
+    with Visit(browser, page, viewport={"width": 390, "height": 844}) as visit:
+        visit.page.locator(CELL).click()
+        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+        box = visit.page.locator(".trail").bounding_box()
+        assert box is not None and box["x"] >= 0 and box["width"] <= 390

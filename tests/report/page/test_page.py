@@ -1,5 +1,5 @@
 """The page: self-contained, the same every time, hostile names harmless, nothing unknown shown
-as 0."""
+as 0; an overview of several run groups first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import re
 from base64 import b64encode
 from dataclasses import replace
+from functools import cache
 from hashlib import sha256
 from itertools import accumulate
 from typing import Any
@@ -14,7 +15,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.report.page.page import render
-from perfctl.orchestrator.report.tables import TURNING
+from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.report.tables import TURNING, Column, table
+from perfctl.orchestrator.report.view import View
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Gap, Kernel
 from tests.make import synthetic
@@ -24,30 +27,31 @@ WHEN = "2026-11-20 20:40 UTC"
 NAMES = (*HOSTILE, "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800")
 
 
+def html(*runs: Any) -> str:
+    return render(runs, generated_at=WHEN)
+
+
 @pytest.fixture(scope="module")
 def sweep() -> list[Any]:
-    return [
-        run
-        for number, batch in enumerate(synthetic.BATCHES, 1)
-        for run in synthetic.gpu_pair(number, batch)
-    ]
+    return synthetic.gpu_sweep(*synthetic.BATCHES)
 
 
 @pytest.fixture(scope="module")
 def page(sweep: list[Any]) -> str:
-    return render(sweep, generated_at=WHEN)
+    return html(*sweep)
 
 
-@pytest.fixture(scope="module")
-def harmless() -> Any:
-    return outline(render(hostile("harmless"), generated_at=WHEN))
+@cache
+def harmless(length: int) -> Any:
+    """A page of plain names of this length: long findings are folded."""
+    return outline(html(*hostile("h" * length)))
 
 
 def test_the_same_runs_give_the_same_bytes_and_no_runs_a_page_that_says_so(
     sweep: list[Any], page: str
 ) -> None:
-    assert render(sweep, generated_at=WHEN) == page
-    assert "There are no runs to show" in render([], generated_at=WHEN)
+    assert html(*sweep) == page
+    assert "There are no runs to show" in html()
 
 
 def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimensions_is_there(
@@ -63,9 +67,7 @@ def test_nothing_is_loaded_from_elsewhere_and_the_full_figure_from_the_dimension
 
 
 def test_every_link_leads_to_a_place_in_the_page_and_ids_are_unique(sweep: list[Any]) -> None:
-    found = outline(
-        render([*sweep, synthetic.foreign_run(50), synthetic.foreign_run(51)], generated_at=WHEN)
-    )
+    found = outline(html(*sweep, synthetic.foreign_run(50), synthetic.foreign_run(51)))
     targets = {
         value[1:]
         for _, name, value in found.attributes
@@ -112,7 +114,7 @@ def test_five_batches_of_many_layers_under_two_profilers_stay_below_three_megaby
         for number, batch in enumerate(synthetic.BATCHES, 1)
         for run in synthetic.gpu_pair(number, batch)
     ]
-    assert len(render(runs, generated_at=WHEN).encode()) < 3_000_000
+    assert len(html(*runs).encode()) < 3_000_000
 
 
 def test_a_hundred_thousand_kernels_stay_below_eight_megabytes() -> None:
@@ -132,7 +134,7 @@ def test_a_hundred_thousand_kernels_stay_below_eight_megabytes() -> None:
         )
         for n in range(100_000)
     ]
-    page = render([synthetic.foreign_run(1, kernels=kernels)], generated_at=WHEN)
+    page = html(synthetic.foreign_run(1, kernels=kernels))
     assert len(page.encode()) < 8_000_000
     data = launch_columns(page)
     assert data["rows"] == 100_000
@@ -168,7 +170,7 @@ def test_compact_columns_hold_every_launch_unchanged(sweep: list[Any], page: str
 
 
 def test_a_page_allows_its_own_script_and_nothing_else() -> None:
-    page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    page = html(synthetic.cpu_run(1, 64))
     policy = re.findall(r'<meta http-equiv="Content-Security-Policy" content="([^"]*)">', page)
     (script,) = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
     digest = b64encode(sha256(script.encode()).digest()).decode()
@@ -181,12 +183,12 @@ def test_a_page_allows_its_own_script_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_hostile_names_stay_text_everywhere(harmless: Any, name: str) -> None:
-    page = render(hostile(name), generated_at=WHEN)
+def test_hostile_names_stay_text_everywhere(name: str) -> None:
+    page = html(*hostile(name))
     found = outline(page)
     drawn = {"svg", "g", "path", "text", "use", "defs"}
     assert [tag for tag in found.tags if tag not in drawn] == [
-        tag for tag in harmless.tags if tag not in drawn
+        tag for tag in harmless(len(name)).tags if tag not in drawn
     ]
     assert [
         (tag, attribute) for tag, attribute, _ in found.attributes if attribute.startswith("on")
@@ -199,7 +201,7 @@ def test_hostile_names_stay_text_everywhere(harmless: Any, name: str) -> None:
 
 def test_no_mark_in_a_name_turns_a_line_of_the_page_around() -> None:
     """Neither as it is nor as JSON writes it, where the page's script would bring it back."""
-    page = render(hostile(f"abc{''.join(map(chr, TURNING))}gnp.exe"), generated_at=WHEN)
+    page = html(*hostile(f"abc{''.join(map(chr, TURNING))}gnp.exe"))
     assert "abc\ufffd" in page
     assert not [mark for mark in TURNING if chr(mark) in page or f"\\u{mark:04x}" in page.lower()]
 
@@ -238,7 +240,7 @@ def hostile(name: str) -> list[Any]:
 def test_what_is_not_collected_is_a_dash_with_a_reason_and_the_commands_to_repeat_are_there() -> (
     None
 ):
-    page = render([synthetic.cpu_run(1, 64)], generated_at=WHEN)
+    page = html(synthetic.cpu_run(1, 64))
     assert "perfctl measures FLOPs with GPU counters" in page
     cells = re.findall(r'<td class="no"[^>]*>([^<]*)</td>', page)
     assert cells and set(cells) == {"–"}
@@ -251,10 +253,10 @@ def test_where_numbers_come_from_is_said_beside_them_and_under_the_charts(
     sweep: list[Any], page: str
 ) -> None:
     assert "replayed from an earlier capture" in page
-    assert "an existing report" in render([synthetic.foreign_run(1)], generated_at=WHEN)
+    assert "an existing report" in html(synthetic.foreign_run(1))
     drawings = re.findall(r'<figure class="drawing">.*?</figure>', page, re.DOTALL)
     assert drawings and all('<p class="note">recorded; ' in drawing for drawing in drawings)
-    here = render([replace(run, origin="measured") for run in sweep], generated_at=WHEN)
+    here = html(*(replace(run, origin="measured") for run in sweep))
     assert '<p class="note">measured; ' not in here
 
 
@@ -272,7 +274,7 @@ def test_the_matrix_comes_first_then_two_charts_and_the_others_stand_in_the_swee
 def test_an_estimate_looks_the_same_in_the_list_of_launches() -> None:
     counters = [*synthetic.fp_counters(0, 0, 0, 500, pipe=100), *synthetic.fp_counters(1, 1, 1, 1)]
     run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
-    data = launch_columns(render([run], generated_at=WHEN))
+    data = launch_columns(html(run))
     columns = {column["label"]: column for column in data["columns"]}
     assert unpacked(columns["tensor"], 3) == [512 * 100, 0, None]
     looks = unpacked(columns["tensor"]["state"], 3)
@@ -282,7 +284,7 @@ def test_an_estimate_looks_the_same_in_the_list_of_launches() -> None:
 
 
 def test_a_column_that_is_empty_for_one_reason_says_it_once_above_the_table() -> None:
-    page = render([synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)], generated_at=WHEN)
+    page = html(synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128))
     ledger = re.search(r'<section id="s1-ledger".*?<script', page, re.DOTALL)
     assert ledger is not None
     shown = re.sub(r"<script.*?</script>", "", ledger.group(), flags=re.DOTALL)
@@ -297,13 +299,13 @@ def test_rows_without_multiply_adds_and_time_are_folded_and_printed() -> None:
         for n in range(4)
     )
     busy = LayerCall("block", "Pool", "forward", None, None, 0, 4, 4, 4, None, position=20)
-    page = render([replace(run, layer_calls=(*run.layer_calls, *idle, busy))], generated_at=WHEN)
+    page = html(replace(run, layer_calls=(*run.layer_calls, *idle, busy)))
     assert page.count('<tbody class="minor">') == 4 + 1, (
         "conv1 has no input gradient, and was not timed"
     )
     assert "show 5 rows without multiply-adds" in page
     assert re.search(r"@media print.*\.minor { display: table-row-group; }", page, re.DOTALL)
-    assert "without multiply-adds, each" not in render([run], generated_at=WHEN)
+    assert "without multiply-adds, each" not in html(run)
 
 
 def test_the_trail_of_each_row_has_its_formula_and_the_table_leads_to_it(page: str) -> None:
@@ -315,11 +317,11 @@ def test_the_trail_of_each_row_has_its_formula_and_the_table_leads_to_it(page: s
 
 
 def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_are_marked() -> None:
-    page = render([synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256)], generated_at=WHEN)
+    page = html(synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256))
     assert page.count("CUDA out of memory at batch 256") >= 2
     one, two = synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)
     two = replace(two, report=replace(two.report, environment={"torch": "2.9", "threads": "2"}))
-    page = render([one, two], generated_at=WHEN)
+    page = html(one, two)
     table = re.search(r"<figcaption>Differences between the runs.*?</figure>", page, re.DOTALL)
     assert table is not None
     assert re.findall(r"<td[^>]*>([^<]*)</td>", table.group()) == [
@@ -331,3 +333,100 @@ def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_a
         "torch b128",
     ]
     assert "<dt>threads</dt><dd>2</dd>" in page
+
+
+def shown(runs: list[Any]) -> View:
+    return page_view(runs, generated_at=WHEN, title=None)
+
+
+def rows(found: View) -> list[dict[str, str]]:
+    (overview,) = found.tables
+    return [
+        {column.label: cell.text for column, cell in zip(overview.columns, row, strict=True)}
+        for row in overview.rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def both() -> list[Any]:
+    """A sweep on a GPU with counters, and one on a CPU without."""
+    gpu = synthetic.gpu_sweep(16, 64)
+    return [*gpu, *(synthetic.cpu_run(200 + batch, batch) for batch in (16, 64))]
+
+
+def test_a_row_has_the_figures_of_the_batch_with_the_most_samples_a_second(both: list[Any]) -> None:
+    gpu, cpu = rows(shown(both))
+    assert gpu["fastest batch"] == "64" and gpu["batch"] == "16 64"
+    step = 20_000 + 900 * 64  # ns, as synthetic has it
+    assert gpu["samples/s"] == f"{64e9 / step / 1e3:.0f}"
+    executed = paper = 0.0
+    for layer in synthetic.LAYERS:
+        work = 2 * synthetic.macs(layer, 64)
+        passes = 1 if layer == "conv1" else 2  # the first layer has no input gradient
+        executed += work * (passes + (0.5 if layer == "conv2" else 1))
+        paper += work * (passes + 1)
+    assert float(gpu["executed / estimated"]) == pytest.approx(executed / paper, rel=0.01)
+    assert cpu["executed / estimated"] == "–" and cpu["profiler"] == "torch 2.8"
+
+
+def test_columns_that_no_study_has_are_one_sentence_and_a_single_study_has_no_overview(
+    both: list[Any],
+) -> None:
+    one = [run for run in both if run.profiler == "torch"]
+    assert shown(one).tables == ()
+    found = shown([*one, *(replace(run, workload="other_cnn") for run in one)])
+    (overview,) = found.tables
+    labels = [column.label for column in overview.columns]
+    assert "executed / estimated" not in labels and "GPU busy" not in labels
+    assert any("executed / estimated" in note for note in overview.notes)
+
+
+def test_reports_without_times_and_counts_stand_in_the_table_and_in_no_drawing() -> None:
+    found = shown([synthetic.foreign_run(1), synthetic.foreign_run(2)])
+    assert [row["model or report"] for row in rows(found)] == ["foreign1.sqlite", "foreign2.sqlite"]
+    assert found.charts == ()
+    assert {row["GPU busy"] for row in rows(found)} == {"71.4%"}, "2,500 of 3,500 ns"
+
+
+def test_of_many_groups_only_the_first_is_open() -> None:
+    few, many = (
+        page_view([synthetic.foreign_run(i) for i in range(1, number)], generated_at=WHEN, title="")
+        for number in (4, 6)
+    )
+    assert [study.is_folded for study in few.chapters] == [False] * 3
+    assert [study.is_folded for study in many.chapters] == [False, True, True, True, True]
+
+
+def test_curves_name_what_differs_and_every_row_and_name_leads_to_its_study(
+    both: list[Any],
+) -> None:
+    page = html(*both)
+    part = re.search(r'<section id="overview".*?</section>', page, re.DOTALL)
+    assert part is not None
+    assert re.findall(r"<figcaption>([^<]*)", part.group()) == [
+        "Overview",
+        "Samples per second, by batch size",
+    ]
+    assert re.findall(r'<a href="#(s\d)">', part.group()) == ["s1", "s2", "s1", "s2"]
+    assert "synthetic CPU" in part.group() and page.index('id="overview"') < page.index(
+        '<article id="s1"'
+    )
+    assert '<nav class="studies"' not in page
+
+
+def test_the_order_of_the_rows_is_said_where_it_is_true() -> None:
+    columns = [Column("a"), Column("b", order="descending"), Column("c", order="ascending")]
+    heads = {
+        name: [column.order for column in made.columns]
+        for name, cells in {
+            "first that is in order": [[1, 9, 1], [2, 3, 2]],
+            "not in order": [[1, 1, 2], [2, 3, 1]],
+            "one row": [[1, 1, 1]],
+        }.items()
+        if (made := table("t", columns, cells)) is not None
+    }
+    assert heads == {
+        "first that is in order": ["", "descending", ""],
+        "not in order": ["", "", ""],
+        "one row": ["", "", ""],
+    }

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.page import render
 from tests.make import synthetic
-from tests.report.visit import Visit
+from tests.report.visit import Visit, write_page
 
 LETTERS = """() => {
   document.querySelectorAll("details.fold").forEach(part => { part.open = true; });
@@ -42,14 +40,8 @@ TICKS = """() => {
 @pytest.fixture(scope="module")
 def visit(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Visit]:
     """One open page: a sweep on a GPU with counters and times, and a trace without layers."""
-    runs = [
-        run for number, batch in enumerate((16, 64), 1) for run in synthetic.gpu_pair(number, batch)
-    ]
-    file = tmp_path_factory.mktemp("phone") / "page.html"
-    file.write_text(
-        render([*runs, synthetic.foreign_run(260)], generated_at="2026-11-20T20:40:00Z"),
-        encoding="utf-8",
-    )
+    runs = [*synthetic.gpu_sweep(16, 64), synthetic.foreign_run(260)]
+    file = write_page(tmp_path_factory.mktemp("phone"), runs)
     with Visit(browser, file) as found:
         yield found
 
@@ -156,11 +148,7 @@ def test_a_kernel_shows_its_short_name_and_keeps_the_whole_one_for_the_hover(
         synthetic.foreign_run(1).report.kernels[0]._replace(launch=at, name=name)
         for at, name in enumerate(names)
     ]
-    file: Path = tmp_path_factory.mktemp("names") / "page.html"
-    file.write_text(
-        render([synthetic.foreign_run(1, kernels=kernels)], generated_at="2026-11-20T20:40:00Z"),
-        encoding="utf-8",
-    )
+    file = write_page(tmp_path_factory.mktemp("names"), [synthetic.foreign_run(1, kernels=kernels)])
     with Visit(browser, file) as found:
         assert "at::native" not in found.page.inner_text("body")
         for table in (".part-kernels figure.table", "figure.launches"):

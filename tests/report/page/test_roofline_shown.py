@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.report.ledger.roofline import (
     bound_cell,
     describe_bound,
@@ -22,6 +21,7 @@ from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Counter
 from perfctl.records.run import Run
 from tests.make import synthetic
+from tests.report.outline import analysed
 
 WHEN = "2026-11-20T20:40:00Z"
 HOSTILE = "</script><img src=x onerror=alert(1)> $\\frac{1}{2}$ \x00 \ud800"
@@ -40,8 +40,7 @@ def with_bytes(runs: list[Run], each: int) -> list[Run]:
 @pytest.fixture
 def found() -> Analysis:
     """conv2 forward at batch 64: 679,477,248 FLOP executed, 100,000 bytes."""
-    (study,) = studies(with_bytes(synthetic.gpu_pair(1, 64), 100_000))
-    return analyse(study)
+    return analysed(*with_bytes(synthetic.gpu_pair(1, 64), 100_000))
 
 
 def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_each_level_a_table(
@@ -67,8 +66,7 @@ def test_the_sentence_has_the_number_behind_the_word_the_roofs_their_source_and_
 
 
 def test_refused_points_are_not_drawn_and_counted_in_the_note() -> None:
-    (study,) = studies(with_bytes(synthetic.gpu_pair(1, 64), 20_000_000))
-    roofs = analyse(study).roofline
+    roofs = analysed(*with_bytes(synthetic.gpu_pair(1, 64), 20_000_000)).roofline
     (drawn,) = roofline_charts("s1", roofs, {})
     over = [p for p in roofs.at("layer") if p.refused]
     assert over and f"{len(over)} refused and not drawn" in drawn.note
@@ -102,8 +100,7 @@ def with_levels(runs: list[Run], tensor: str = "") -> list[Run]:
 
 
 def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() -> None:
-    (study,) = studies(with_levels(synthetic.gpu_pair(1, 64), "fc1"))
-    roofs = analyse(study).roofline
+    roofs = analysed(*with_levels(synthetic.gpu_pair(1, 64), "fc1")).roofline
     drawings = roofline_charts("s1", roofs, {})
     assert [re.search(r"and the (.+) ceilings", one.title)[1] for one in drawings] == [
         "fp32",
@@ -132,8 +129,7 @@ def test_each_precision_has_a_drawing_with_a_slope_and_a_shape_for_each_level() 
 
 
 def test_the_table_by_level_has_the_points_of_the_drawing(found: Analysis) -> None:
-    (study,) = studies(with_levels(synthetic.gpu_pair(1, 64)))
-    roofs = analyse(study).roofline
+    roofs = analysed(*with_levels(synthetic.gpu_pair(1, 64))).roofline
     (table,) = [one for one in roofline_tables(roofs) if one.caption == "Roofline of the layers"]
     heads = [column.label for column in table.columns]
     rows = {(row[0].value, row[heads.index("level")].text): row for row in table.rows}
@@ -152,8 +148,7 @@ def test_the_table_by_level_has_the_points_of_the_drawing(found: Analysis) -> No
 def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_says_how_to_get_them() -> (
     None
 ):
-    (study,) = studies(synthetic.gpu_pair(1, 64))
-    roofs = analyse(study).roofline
+    roofs = analysed(*synthetic.gpu_pair(1, 64)).roofline
     assert roofline_charts("s1", roofs, {}) == ()
     table = roofline_tables(roofs)[1]
     assert any("no DRAM bytes were measured" in note for note in table.notes)

@@ -178,30 +178,6 @@ def test_beyond_the_bound_a_view_has_the_first_bars_from_where_it_opens_and_says
     assert note.startswith(f"the drawing has {total} of 102 bars, those in ")
 
 
-def test_up_to_the_bound_everything_is_drawn_and_100_000_kernels_take_less_than_2_mb() -> None:
-    kernels = [
-        Kernel(
-            n,
-            f"k{n % 60}",
-            layer=f"layer{n % 160}",
-            direction="forward",
-            stream=7,
-            grid_x=n * 31 % 997,
-            grid_y=1,
-            grid_z=1,
-            start_ns=6500 * n + n * 7919 % 4000,
-            duration_ns=800 + n * 104_729 % 5000,
-        )
-        for n in range(10_000)
-    ]
-    (view,) = timeline.timelines(
-        [synthetic.foreign_run(1, kernels=kernels, ranges=[])], {"layer1": 1}, {}
-    )
-    track = track_of(view, "kernels, stream 7")
-    assert (track["count"], view["notes"]) == (10_000, [])
-    assert 10 * sum(len(track[key]) for key in "sdntylr") < 2_000_000
-
-
 def test_kernels_without_a_time_are_counted_and_not_drawn() -> None:
     kernels = [
         Kernel(0, "a", start_ns=5, duration_ns=5, stream=7),

@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.report.page.page import render
 from perfctl.records.report import Copy, Kernel, Range
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.report.visit import Visit, serious
+from tests.report.visit import Visit, serious, write_page
 
 STEPS, EACH, GAP = 40, 50, 1_000
 """Kernels of a step, one each GAP ns; every second one belongs to conv1."""
@@ -89,9 +88,7 @@ def traced() -> Run:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    found = tmp_path_factory.mktemp("timeline") / "page.html"
-    found.write_text(render([traced()], generated_at="2026-11-20T20:40:00Z"), encoding="utf-8")
-    return found
+    return write_page(tmp_path_factory.mktemp("timeline"), [traced()])
 
 
 class Timeline:
