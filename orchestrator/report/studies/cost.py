@@ -161,20 +161,20 @@ def quantity_chapter(measured: Measured, quantity: str) -> View:
     ranked = [row for row in by_family.get(measured.pooled, ()) if row.ranked]
     if ranked:
         findings.append(_describe_closest(title, ranked))
-    folded: tuple[Table | None, ...] = ()
+    folded = []
     if quantity == bench.TIME:  # estimated values say more than sizes
         every = [row for row in correlations(measured.points) if row.family == ALL]
         if every:
-            folded = (correlation_table("all families, estimated values", every),)
+            folded.append(correlation_table("all families, estimated values", every))
         if few:
             findings.append(Finding(warning, "time", True))
     charts = relation_charts(quantity.lower(), measured.observations, measured.relations, quantity)
     return make_chapter(
         (*text, *([warning] if few else ())),
-        tuple(charts.values()),
-        tuple(tables),
+        charts.values(),
+        tables,
         folded,
-        tuple(findings),
+        findings,
     )
 
 
@@ -291,8 +291,8 @@ def fit_chapter(measured: Measured) -> View:
             f"A network that the fit has not seen: median error {percent(median(errors))}, worst "
             f"{percent(errors[-1])}."
         )
-    names = tuple(f"{left_out.fit.name}." for left_out in measured.fits)
-    return make_chapter(names, tuple(charts), tuple(tables), tuple(folded), tuple(findings))
+    names = (f"{left_out.fit.name}." for left_out in measured.fits)
+    return make_chapter(names, charts, tables, folded, findings)
 
 
 def left_out_chart(name: str, left_out: LeftOut) -> Chart:

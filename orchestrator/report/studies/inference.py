@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.usage.inference import (
@@ -34,7 +34,6 @@ from perfctl.orchestrator.report.studies.inference_findings import (
     judge_latency,
     judge_throughput,
     list_models,
-    timed_models,
 )
 from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
 from perfctl.orchestrator.report.tables import (
@@ -54,6 +53,7 @@ from perfctl.orchestrator.report.tables import (
     time_cell,
 )
 from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Summary
 from perfctl.records.run import Run
 
@@ -76,7 +76,6 @@ DLPROF_LABELS = {
     "data loader": r"Dataloader Duration",
 }
 """Heading of a column -> the label that DLProf's summary has for it, in any version."""
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,10 @@ class Answers:
 
     @property
     def timed(self) -> dict[str, list[Latency]]:
-        return timed_models(self.points)
+        """Return the timed batch sizes of each model that has some."""
+        timed = (p for p in self.points if p.latency is not None and p.latency.is_complete)
+        by_model = group_by(timed, lambda point: point.model).items()
+        return {name: [p.latency for p in points if p.latency] for name, points in by_model}
 
     @property
     def profiled(self) -> Iterator[tuple[InferencePoint, Run]]:
@@ -123,14 +125,7 @@ class Field(NamedTuple):
     read: Callable[[InferencePoint], object]
 
 
-def _timed(
-    label: str,
-    read: Callable[[Latency], object],
-    *,
-    base: str = "",
-    style: str = "num",
-    note: str | None = None,
-) -> Field:
+def _timed(label: str, read: Callable[[Latency], object], **column: Any) -> Field:
     """Return a field of the timed run, which gives a dash with the reason if there is none."""
 
     def read_point(point: InferencePoint) -> object:
@@ -138,7 +133,7 @@ def _timed(
             return read(point.latency)
         return nothing(next(iter(point.problems), "no run timed its steps"))
 
-    return Field(Column(label, base=base, style=style, note=note), read_point)
+    return Field(Column(label, **column), read_point)
 
 
 def _share(share: UsageShare) -> Cell:
@@ -313,14 +308,13 @@ def inference_view(studies: Sequence[Study]) -> StudyView:
     points, findings, sections = answers.points, [], []
     for key, title in TITLES.items():
         chapter = _chapter(key, answers)
-        tables, folded = _present(chapter.tables), _present(chapter.folded)
+        tables, folded = chapter.tables, chapter.folded
         if key == "all":
             tables, folded = (), (*tables, *folded)
         note = " ".join(f"No {what}: {reason}." for what, reason in chapter.missing) or None
         if tables or folded or chapter.charts or note:
-            charts = _present(chapter.charts)
-            section = Section(key, title, tables, note=note, charts=charts, folded=folded)
-            sections.append(section)
+            charts = chapter.charts
+            sections.append(Section(key, title, tables, note=note, charts=charts, folded=folded))
             findings += [Finding(str(text), key) for text in chapter.findings]
     models = _models(points)
     title = ", ".join(models) if len(models) <= 3 else f"{len(models)} models"
@@ -341,10 +335,6 @@ def inference_view(studies: Sequence[Study]) -> StudyView:
     )
 
 
-def _present(items: Iterable[Item | None]) -> tuple[Item, ...]:
-    return tuple(item for item in items if item is not None)
-
-
 def _rows_table(
     caption: str,
     columns: Sequence[Column],
@@ -362,8 +352,8 @@ def _rows_table(
         for point, values in rows
     ]
     heads = [Column("model", style="code"), Column("batch"), *columns]
-    made = table(caption, heads, cells, limit=ROWS_MAX, whole=whole)
-    return made if made is not None and len(made.columns) > 2 else None
+    drawn = table(caption, heads, cells, limit=ROWS_MAX, whole=whole)
+    return drawn if drawn is not None and len(drawn.columns) > 2 else None
 
 
 def _table(
@@ -389,8 +379,8 @@ def latency_chapter(answers: Answers) -> View:
     has_none = items and all(item.percentiles[95] is None for item in items)
     return make_chapter(
         tables=(_table(caption, points, *labels),),
-        findings=tuple(judge_latency(answers.timed)),
-        missing=(("p95", reason),) if has_none else (),
+        findings=judge_latency(answers.timed),
+        missing={"p95": reason} if has_none else None,
     )
 
 
@@ -401,7 +391,7 @@ def throughput_chapter(answers: Answers) -> View:
     labels = ("images/s", "mean step", "loading", "copies", "compute")
     return make_chapter(
         tables=(_table(caption, points, *labels),),
-        findings=tuple(judge_throughput(answers.timed)),
+        findings=judge_throughput(answers.timed),
     )
 
 
@@ -418,19 +408,19 @@ def utilization_chapter(answers: Answers) -> View:
     heads = [Column("model", style="code"), *text_columns(*names)]
     caption = f"Batch size from which the GPU is busy ({BUSY * 100:.0f}% of the time or more)"
     labels = ("GPU busy", "GPU idle", "by", "tensor cores", "memory in use", "host cores busy")
-    missing: tuple[tuple[str, str], ...] = ()
+    missing = {}
     if points and all(point.on_cpu for point in points):
         what = "GPU utilization, tensor cores, memory of the GPU, batch size that keeps it busy"
         reason = "the runs were on a CPU; on a machine with an NVIDIA GPU the same command has them"
-        missing = ((what, reason),)
+        missing[what] = reason
     elif points and all(point.gpu.value is None for point in points):
-        missing = (("GPU utilization", points[0].gpu.reason),)
+        missing["GPU utilization"] = points[0].gpu.reason
     return make_chapter(
         tables=(
             table(caption, heads, busy_rows),
             _table("GPU, memory and tensor cores", points, *labels),
         ),
-        findings=tuple(judge_busy(points, answers.busy)),
+        findings=judge_busy(points, answers.busy),
         missing=missing,
     )
 
@@ -442,30 +432,25 @@ def memory_chapter(answers: Answers) -> View:
 
 def _by_model(
     answers: Answers, tabulate: Callable[[Sequence[RunUsage]], Table | None]
-) -> tuple[Table | None, ...]:
-    """Return a table of the runs of each model, which its caption names."""
-    uses: dict[str, list[RunUsage]] = {}
-    for point in answers.points:
-        uses.setdefault(point.model, []).extend(point.uses)
-    tables = {model: tabulate(used) for model, used in uses.items()}
-    return tuple(
-        made and replace(made, caption=f"{model}: {made.caption.lower()}")
-        for model, made in tables.items()
-    )
+) -> Iterator[Table]:
+    """Yield a table of the runs of each model, which its caption names."""
+    for model, points in group_by(answers.points, lambda point: point.model).items():
+        if table := tabulate([use for point in points for use in point.uses]):
+            yield replace(table, caption=f"{model}: {table.caption.lower()}")
 
 
 def accuracy_chapter(answers: Answers) -> View:
     """Return top-1 with its interval, top-5 and loss."""
     timed = [(point, point.latency) for point in answers.points if point.latency is not None]
     scored = [point for point, item in timed if item.top1 is not None]
-    missing: tuple[tuple[str, str], ...] = ()
+    missing = {}
     if timed and not scored:
         reason = f"{_reason(timed[0][1], 'top1')}. Use --weights default and --data imagenet"
-        missing = (("top-1, top-5", reason),)
+        missing["top-1, top-5"] = reason
     labels = ("top-1", "95% interval", "top-5", "loss", "images", "unreadable")
     return make_chapter(
         tables=(_table("Top-1 and top-5", scored, *labels),),
-        findings=tuple(judge_accuracy(answers.timed)),
+        findings=judge_accuracy(answers.timed),
         missing=missing,
     )
 
@@ -480,16 +465,14 @@ def kernels_chapter(answers: Answers) -> View:
         *_times("mean", "shortest", "longest"),
         Column("share"),
     ]
+    unknown = nothing("neither its name nor an operator states it")
+    tensor = {None: unknown, True: "yes", False: "no"}
     rows = [
         (
             point,
             [
                 row.name,
-                nothing("neither its name nor an operator states it")
-                if row.tensor is None
-                else "yes"
-                if row.tensor
-                else "no",
+                tensor[row.tensor],
                 row.calls,
                 row.total,
                 row.mean,
@@ -503,7 +486,7 @@ def kernels_chapter(answers: Answers) -> View:
     ]
     caption = f"Kernels or operators by name, the {NAMES_MAX} slowest of each run"
     reason = "no run has kernels or operators; --profiler torch, or dlprof's --reports, gives them"
-    missing = () if rows else (("kernel and iteration reports", reason),)
+    missing = None if rows else {"kernel and iteration reports": reason}
     return make_chapter(tables=(_rows_table(caption, columns, rows),), missing=missing)
 
 
@@ -603,7 +586,7 @@ def names_chapter(answers: Answers) -> View:
         rows.append((point, values))
     return make_chapter(
         tables=(_rows_table("Utilization by its name in DLProf's summary", columns, rows),),
-        findings=tuple(_judge_names(answers)),
+        findings=_judge_names(answers),
     )
 
 
@@ -665,7 +648,7 @@ def all_chapter(answers: Answers) -> View:
     return make_chapter(
         tables=(_table("Every model and batch size", points, *labels, whole=True),),
         folded=(_rows_table("Images that could not be read", which, unread),),
-        findings=tuple(judge_images(answers.timed)),
+        findings=judge_images(answers.timed),
     )
 
 

@@ -18,7 +18,13 @@ from perfctl.orchestrator.ledger.usage.inference import (
 from perfctl.orchestrator.ledger.usage.readings import BUSY
 from perfctl.orchestrator.report.numbers import per_second, percent, time
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
-from perfctl.orchestrator.statistics import FEWEST_STEPS, Ratio, Untested, compare_samples
+from perfctl.orchestrator.statistics import (
+    FEWEST_STEPS,
+    Ratio,
+    Untested,
+    compare_samples,
+    group_by,
+)
 from perfctl.records.run import Run
 
 UNEVEN_MIN = 1.5
@@ -38,20 +44,9 @@ def answered(study: Study) -> bool:
 def inference_findings(runs: Iterable[Run]) -> list[Finding]:
     """Return the findings of all quantities that the steps of the runs give; empty if no run is
     inference over images."""
-    timed: dict[str, list[Latency]] = {}
-    for item in least_watched(latencies(runs)):
-        timed.setdefault(item.model, []).append(item)
+    timed = group_by(least_watched(latencies(runs)), lambda item: item.model)
     judges = (judge_throughput, judge_latency, judge_accuracy, judge_images)
     return [Finding(text, "inference") for judge in judges for text in judge(timed)]
-
-
-def timed_models(points: Iterable[InferencePoint]) -> dict[str, list[Latency]]:
-    """Return the timed batch sizes of each model that has some."""
-    timed: dict[str, list[Latency]] = {}
-    for point in points:
-        if point.latency is not None and point.latency.is_complete:
-            timed.setdefault(point.model, []).append(point.latency)
-    return timed
 
 
 def list_models(lead: str, facts: Sequence[str]) -> Iterator[str]:
@@ -115,13 +110,9 @@ def _compare_fastest(first: tuple[str, Latency], second: tuple[str, Latency]) ->
             f"{model} was the fastest ({rate}; {other_model} {other_rate}), but {fewest} timed "
             "batches are too few to be sure."
         )
-    factor = times_as_many(best.images_per_second / other.images_per_second)
-    return f"{model} is the fastest: {rate}, {factor} {other_model} at its best ({other_rate})."
-
-
-def times_as_many(factor: float) -> str:
-    """Return "2.8 times as many as", or "about as many as"."""
-    return "about as many as" if factor < 1.05 else f"{factor:.1f} times as many as"
+    factor = best.images_per_second / other.images_per_second
+    many = "about as many as" if factor < 1.05 else f"{factor:.1f} times as many as"
+    return f"{model} is the fastest: {rate}, {many} {other_model} at its best ({other_rate})."
 
 
 def judge_latency(timed: Timed) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -30,19 +30,18 @@ def section_chapter(views: Sequence[StudyView], key: str) -> View:
     are several."""
     pairs = [(view, part) for view in views for part in view.sections if part.key == key]
 
-    def name_tables(of: Callable[[Section], Sequence[Table]]) -> tuple[Table, ...]:
-        return tuple(
-            replace(table, caption=f"{table.caption}, {view.heading}") if len(views) > 1 else table
-            for view, part in pairs
-            for table in of(part)
-        )
+    def name_tables(read: Callable[[Section], Sequence[Table]]) -> Iterator[Table]:
+        for view, part in pairs:
+            heading = f", {view.heading}" if len(views) > 1 else ""
+            for table in read(part):
+                yield replace(table, caption=table.caption + heading)
 
     return make_chapter(
-        tuple(dict.fromkeys(part.note for _, part in pairs if part.note)),
-        tuple(chart for _, part in pairs for chart in part.charts),
+        dict.fromkeys(part.note for _, part in pairs if part.note),
+        (chart for _, part in pairs for chart in part.charts),
         name_tables(lambda part: part.tables),
         name_tables(lambda part: part.folded),
-        tuple(
+        (
             finding
             for view in views
             for finding in (*view.findings, *view.warnings)

@@ -21,19 +21,19 @@ FILES = "The folder tables/ has the tables as CSV, and the folder charts/ the ch
 
 
 def make_chapter(
-    text: Sequence[str] = (),
-    charts: Sequence[Chart | None] = (),
-    tables: Sequence[Table | None] = (),
-    folded: Sequence[Table | None] = (),
-    findings: Sequence[Finding | str] = (),
-    missing: Sequence[tuple[str, str]] = (),
+    text: Iterable[str] = (),
+    charts: Iterable[Chart | None] = (),
+    tables: Iterable[Table | None] = (),
+    folded: Iterable[Table | None] = (),
+    findings: Iterable[Finding | str] = (),
+    missing: Mapping[str, str] | None = None,
     key: str = "",
     title: str = "",
 ) -> View:
     """Return a chapter of a study, without charts and tables that have nothing to show.
 
     folded: they are in the CSV files, not in the Markdown. findings: a text is proved by this
-    chapter. key, title: "" stands for that of the study's file.
+    chapter. missing: quantity -> reason. key, title: "" stands for that of the study's file.
     """
     return View(
         title,
@@ -42,7 +42,7 @@ def make_chapter(
         tuple(findings),
         charts=tuple(filter(None, charts)),
         folded=tuple(filter(None, folded)),
-        missing=tuple(missing),
+        missing=tuple((missing or {}).items()),
         key=key,
     )
 
