@@ -1,9 +1,10 @@
-"""A comparison in sentences: how the step changed, what changed it, then everything that counts."""
+"""A comparison in sentences: how the step changed, what changed it, then everything else that
+changed."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
@@ -43,14 +44,14 @@ from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.numbers import full, ratio, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.statistics import ratio_too_wide
+from perfctl.orchestrator.statistics import group_by, ratio_too_wide
 
 MINUS = "−"
 REPEATS = 5
 """Runs a side that are advised where no spread is known."""
 MOST_REPEATS = 100
 """More are not advised: the noise itself is then what to look at."""
-_WORDS = {
+_NAMES = {
     "winograd": "Winograd",
     "gemm": "GEMM",
     "fft": "FFT",
@@ -90,17 +91,17 @@ def describe(comparison: Comparison, pairs: Sequence[Why]) -> View:
         for pair, row in comparison.news
         if row.key.level != "kernel" or (id(pair), *row.key[3:5]) not in in_layers
     ]
-    rest = []
+    findings = []
     for group in _groups([*comparison.regressions, *comparison.improvements, *news]):
         row = group[0][1]
         if row.key == STEP_TIME and len(comparison.pairs) == 1:
             continue  # the first sentence
-        by_quantity = row.key.quantity in ("memory", "flops")
-        evidence = row.key.quantity if by_quantity else f"{row.key.level}s"
-        text = sentence(group, several)
-        if moved := next((moved_to(part) for _, part in aligned if part.row is row), ""):
-            text = f"{text[:-1]}; {moved}."
-        rest.append(Finding(text, evidence))
+        key = row.key
+        evidence = key.quantity if key.quantity in ("memory", "flops") else f"{key.level}s"
+        text = _describe_change(group, several)
+        if algorithms := next((_algorithms(part) for _, part in aligned if part.row is row), ""):
+            text = f"{text[:-1]}; {algorithms}."
+        findings.append(Finding(text, evidence))
     unjudged = [
         (why, part)
         for why, part in aligned
@@ -108,23 +109,21 @@ def describe(comparison: Comparison, pairs: Sequence[Why]) -> View:
         and (comparison.forced or not why.pair.blocked)
         and (part.row is None or part.row.result not in (*WORSE, *BETTER))
     ]
-    rest += _realigned(unjudged, several)
+    findings += _realigned(unjudged, several)
     blocked = dict.fromkeys(
         difference.sentence for pair in comparison.pairs for difference in pair.blocked
     )
-    banner = None
-    if comparison.forced and blocked:
-        banner = f"Compared anyway, although not comparable: {'; '.join(blocked)}."
+    banner = f"Compared anyway, although not comparable: {'; '.join(blocked)}."
     return View(
-        findings=(*heads, *rest),
+        findings=(*heads, *findings),
         warnings=tuple(_warnings(comparison)),
-        caution=banner,
+        caution=banner if comparison.forced and blocked else None,
         open_findings=len(heads),
     )
 
 
 def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Iterator[Finding]:
-    measured = [(pair, row) for pair in comparison.pairs if (row := whole_of(pair)) is not None]
+    measured = [(pair, row) for pair in comparison.pairs if (row := _step_row(pair)) is not None]
     if measured:
         pair, row = max(
             measured, key=lambda item: (item[1].result in _CHANGED, abs(item[1].change or 0.0))
@@ -132,24 +131,24 @@ def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Itera
         others = "; ".join(
             _briefly(other, row, several) for other, row in measured if other is not pair
         )
-        text = how(pair, row, comparison, several)
+        text = _describe_step(pair, row, comparison, several)
         yield Finding(f"{text} {others[:1].upper()}{others[1:]}." if others else text, "steps")
     else:
         yield _untimed(comparison, pairs, several)
     chosen = [why for why in pairs if (why.pair is pair if measured else why.pair.rows)]
     for why in chosen[:1]:
-        if cause := because(why):
+        if cause := _describe_cause(why):
             is_one = len(pairs) == 1 or not why.pair.batch
             yield Finding(f"{cause}{'' if is_one else f' (batch {why.pair.batch})'}.", "why")
-        if differences := environment(why):
+        if differences := _describe_differences(why):
             yield Finding(differences, "differences")
 
 
 def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[Finding]:
-    """Layers that run other kernels, each once for all batch sizes that changed alike."""
-    groups: dict[tuple[str, ...], list[tuple[Why, Part]]] = {}
-    for why, part in aligned:
-        groups.setdefault((why.pair.heading, part.name, moved_to(part)), []).append((why, part))
+    """Yield layers that run other kernels, each once for all batch sizes that changed alike."""
+    groups = group_by(
+        aligned, lambda item: (item[0].pair.heading, item[1].name, _algorithms(item[1]))
+    )
     for (_, name, changed), group in groups.items():
         _, part = max(group, key=lambda item: abs(item[1].change or 0.0))
         flops = f", {significant(part.flops)} times the FLOPs" if part.flops is not None else ""
@@ -165,20 +164,21 @@ def _realigned(aligned: Sequence[tuple[Why, Part]], several: bool) -> Iterator[F
         )
 
 
-def moved_to(part: Part) -> str:
-    """ "Winograd F(2x2,3x3) → implicit GEMM"."""
-    sides = [side for side in (part.a, part.b) if side is not None]
+def _algorithms(part: Part) -> str:
+    """Return "Winograd F(2x2,3x3) → implicit GEMM"."""
+    sides = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in part.sides]
+    names = [_join(side) for side in sides]
     if part.kind == OTHER_KERNELS:
-        return (
-            "different kernels of "
-            f"{' + '.join(map(algorithm_words, sides[-1].algorithms)) or 'the same kind'}"
-        )
-    words = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in sides]
-    return " → ".join(" + ".join(map(algorithm_words, side)) for side in words)
+        return f"different kernels of {names[-1] or 'the same kind'}"
+    return " → ".join(names)
 
 
-def whole_of(pair: Pair) -> Row | None:
-    """The time of a step on both sides; where it was not timed, of its kernels. None
+def _join(algorithms: Iterable[str]) -> str:
+    return " + ".join(map(name_algorithm, algorithms))
+
+
+def _step_row(pair: Pair) -> Row | None:
+    """Return the time of a step on both sides, or of its kernels if the step was not timed; None
     without either."""
     every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians)
     rows = {row.key.item: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
@@ -186,7 +186,8 @@ def whole_of(pair: Pair) -> Row | None:
 
 
 def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Finding:
-    """Return the time of whole reports, where their steps are not known; else what was counted."""
+    """Return the time of complete reports if their steps are unknown, otherwise the executed
+    FLOPs."""
     for why in pairs:
         if why.has_kernels and not why.per_step and why.total is not None and all(why.total):
             a, b = why.total
@@ -204,12 +205,9 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
         if row.key[:2] == ("layer", "flops") and row.medians and row.key.layer != UNATTRIBUTED
     ]
     if not results:
-        has_rows = any(pair.rows for pair in comparison.pairs)
-        text = (
-            "No step has a time on both sides."
-            if has_rows
-            else "A and B have nothing in common to compare."
-        )
+        text = "A and B have nothing in common to compare."
+        if any(pair.rows for pair in comparison.pairs):
+            text = "No step has a time on both sides."
         return Finding(text, "differences")
     count = results.count(DIFFERS)
     verb = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
@@ -220,9 +218,9 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
     )
 
 
-def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> str:
-    """Return how the step changed, in one sentence of at most 140 characters, and why nothing more
-    is said."""
+def _describe_step(pair: Pair, row: Row, comparison: Comparison, several: bool) -> str:
+    """Return how the step changed, in one sentence of at most 140 characters, and why perfctl
+    states no more."""
     assert row.medians is not None
     is_step = row.key.item == "step"
     what = "The step" if is_step else "The kernels of a step"
@@ -240,7 +238,7 @@ def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> 
         interval = around(row.interval)
         if max(-row.interval[0], row.interval[1]) <= comparison.gate:
             return f"{what} did not change by more than {gate}{at}: {interval} ({both})."
-        count = repeats_for(row, comparison.gate)
+        count = _count_repeats(row, comparison.gate)
         advice = f"about {count} repeats per side would suffice"
         if count is None:
             advice = "more repeats narrow the interval"
@@ -295,9 +293,9 @@ def _sentence(words: str) -> str:
     return f"{words[:1].upper() if first.islower() else words[:1]}{words[1:]}." if words else ""
 
 
-def repeats_for(row: Row, gate: float) -> int | None:
-    """Runs a side until a change as large as the gate would show, at the spread seen; None where
-    that is not known."""
+def _count_repeats(row: Row, gate: float) -> int | None:
+    """Return the runs per side that would show a change as large as the gate, at this spread; None
+    if the spread is unknown."""
     if not (row.test and row.before and row.after and gate) or row.test.high <= row.test.low:
         return None
     runs = row.before.total_runs, row.after.total_runs
@@ -308,8 +306,8 @@ def repeats_for(row: Row, gate: float) -> int | None:
     return min(runs) + (wide.more if wide else 1)
 
 
-def because(why: Why) -> str | None:
-    """Return what stands behind the change, without the full stop; None where nothing is known."""
+def _describe_cause(why: Why) -> str | None:
+    """Return what caused the change, without the full stop; None if nothing is known."""
     if not why.parts:
         return None
     if between_kernels(why):
@@ -338,7 +336,7 @@ def because(why: Why) -> str | None:
 
 
 def of_the_change(change: float, why: Why) -> str:
-    """ "+0.48 ms of the +0.50 ms of kernel time"."""
+    """Return "+0.48 ms of the +0.50 ms of kernel time"."""
     if not why.timed:
         return f"{_signed(change)} at the clocks of ncu"
     whole, of = why.whole, "of kernel time" if why.has_kernels else "of the step"
@@ -361,9 +359,7 @@ def _cause(cause: Cause, why: Why) -> str:
             much = f"{percent_change(cause.slower - 1)} time; {much}"
         if cause.flops is not None and cause.kind == ALGORITHM:
             much = f"{significant(cause.flops)} times the FLOPs, {much}"
-        before, after = (
-            " + ".join(map(algorithm_words, side)) for side in (cause.before, cause.after)
-        )
+        before, after = _join(cause.before), _join(cause.after)
         if not (before and after):
             verb = "also uses" if after else "no longer uses"
             return f"{where} {verb} {after or before}: {much}"
@@ -371,7 +367,7 @@ def _cause(cause: Cause, why: Why) -> str:
         if len(cause.libraries) == 1:
             (library,) = cause.libraries
             if library in ("cudnn", "cublas"):
-                moved = f"{_WORDS[library]} changed from {before} to {after}"
+                moved = f"{_NAMES[library]} changed from {before} to {after}"
         return f"{moved} in {where}: {much}"
     if cause.kind == LAUNCHES:
         launches = [part.figures(lambda side: side.launches) for part in cause.parts]
@@ -394,7 +390,7 @@ def _cause(cause: Cause, why: Why) -> str:
 
 
 def _where(cause: Cause) -> str:
-    """ "conv2 forward", "3 layers", "5 places of 3 layers"."""
+    """Return "conv2 forward", "3 layers", "3 kinds of kernels"."""
     if len(cause.parts) == 1:
         return cause.parts[0].name
     layers = {part.layer for part in cause.parts if part.layer}
@@ -407,24 +403,21 @@ def _where(cause: Cause) -> str:
     return f"{len(layers)} layer{'s' if len(layers) > 1 else ''}"
 
 
-def algorithm_words(method: str) -> str:
-    """ "implicit gemm" as "implicit GEMM"."""
-    return " ".join(_WORDS.get(word, word) for word in method.split(" "))
+def name_algorithm(method: str) -> str:
+    """Return "implicit gemm" as "implicit GEMM"."""
+    return " ".join(_NAMES.get(word, word) for word in method.split(" "))
 
 
-def environment(why: Why) -> str | None:
-    """Return the differences that are likely causes; None where the sides do not differ, or nothing
+def _describe_differences(why: Why) -> str | None:
+    """Return the differences that are likely causes; None if the sides do not differ, or nothing
     was compared."""
     if all(suspect.level == NOT_RANKED for suspect in why.suspects):
         return None
     likely = [suspect for suspect in why.suspects if suspect.level == LIKELY]
     if not likely:
-        unknown: list[str] = []
-        differ: list[str] = []
-        for suspect in why.suspects:
-            difference = suspect.difference
-            is_unknown = NOT_RECORDED in (difference.a, difference.b)
-            (unknown if is_unknown else differ).append(difference.fact)
+        every = [suspect.difference for suspect in why.suspects]
+        unknown = [item.fact for item in every if NOT_RECORDED in (item.a, item.b)]
+        differ = [item.fact for item in every if item.fact not in unknown]
         facts = f"; {_named(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
         if unknown:
             verb = "was" if len(unknown) == 1 else "were"
@@ -444,21 +437,23 @@ def _signed(ns: float) -> str:
     return f"{'+' if ns >= 0 else MINUS}{time(abs(ns))}"
 
 
-def _groups(counted: list[Counts]) -> list[list[Counts]]:
-    """Rows of one thing and one verdict over all batch sizes; without kernels whose layer has the
-    same verdict."""
+def _groups(rows: list[Counts]) -> list[list[Counts]]:
+    """Return the rows of one quantity and one result over all batch sizes; without kernels whose
+    layer has the same result."""
     of_layers = {
-        (id(pair), row.key[3:5], row.result) for pair, row in counted if row.key.level == "layer"
+        (id(pair), row.key[3:5], row.result) for pair, row in rows if row.key.level == "layer"
     }
-    groups: dict[tuple[object, ...], list[Counts]] = {}
-    for pair, row in counted:
-        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.result) not in of_layers:
-            groups.setdefault((pair.heading, row.key, row.result), []).append((pair, row))
+    listed = (
+        (pair, row)
+        for pair, row in rows
+        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.result) not in of_layers
+    )
+    groups = group_by(listed, lambda item: (item[0].heading, item[1].key, item[1].result))
     return list(groups.values())
 
 
-def sentence(group: list[Counts], several: bool = False) -> str:
-    """The change of one thing at one or several batch sizes, the weightiest in full.
+def _describe_change(group: list[Counts], several: bool) -> str:
+    """Return the change of one quantity at one or several batch sizes, the weightiest in full.
 
     "conv2 forward is 20.1% slower at batch 64 (95% interval +18.9% to +21.2%; 4.12 ms in A,
     4.95 ms in B)."
@@ -469,24 +464,25 @@ def sentence(group: list[Counts], several: bool = False) -> str:
     if row.result in (NEW, GONE):
         number = row.before or row.after
         assert number is not None
-        size = (
-            f", {amount_of(row, number.median)} per step{at}" if row.key.quantity == "time" else ""
-        )
-        return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{size}."
+        spent = f", {time(number.median)} per step{at}" if row.key.quantity == "time" else ""
+        return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{spent}."
     assert row.medians is not None
-    a, b = (amount_of(row, median) for median in row.medians)
+    # exact counts in full: their difference may be in the last digit
+    a, b = (
+        full(value, "FLOP") if row.key.quantity == "flops" else quantity(row.key.quantity, value)
+        for value in row.medians
+    )
     both = f"{a} in A, {b} in B"
     if row.result == DIFFERS:
-        of = "a complete step" if row.key.level == "step" else row.name
-        return f"The executed FLOPs of {of} differ{places}: {both}{at}."
+        name = "a complete step" if row.key.level == "step" else row.name
+        return f"The executed FLOPs of {name} differ{places}: {both}{at}."
     spread = f"95% interval {around(row.interval)}" if row.interval else "the same in every repeat"
-    rest = "".join(f", {_much(other)} at {pair.batch}" for pair, other in group[1:])
+    changes = "".join(f", {_much(other)} at {pair.batch}" for pair, other in group[1:])
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
         row.key.item, f"{row.name} is"
     )
-    return (
-        f"{name} {_much(row)} {row.result}{_places_of([pair], several)} ({spread}; {both}){rest}."
-    )
+    at = _places_of([pair], several)
+    return f"{name} {_much(row)} {row.result}{at} ({spread}; {both}){changes}."
 
 
 def _much(row: Row) -> str:
@@ -500,10 +496,13 @@ def _places_of(pairs: list[Pair], several: bool = False) -> str:
 
 
 def _warnings(comparison: Comparison) -> Iterator[str]:
-    blocks = list(_blocked(comparison))
-    if len(blocks) > 1 or not any(map(whole_of, comparison.not_comparable)):  # else said first
-        for reason in blocks:
-            yield f"Not comparable: {reason}. {_ANYWAY}"
+    blocks = group_by(comparison.not_comparable, _reasons)
+    # otherwise the first finding states it
+    if len(blocks) > 1 or not any(map(_step_row, comparison.not_comparable)):
+        for blocked, pairs in blocks.items():
+            batches = ", ".join(pair.batch for pair in pairs if pair.batch)
+            heading = f"{pairs[0].heading}{f', batch {batches}' if batches else ''}"
+            yield f"Not comparable: {heading}: {blocked}. {_ANYWAY}"
     for text in comparison.failed:
         yield f"Failed in B: {text}."
     for label, only in (("A", comparison.only_a), ("B", comparison.only_b)):
@@ -539,17 +538,8 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
         )
 
 
-def _blocked(comparison: Comparison) -> Iterator[str]:
-    groups: dict[str, list[Pair]] = defaultdict(list)
-    for pair in comparison.not_comparable:
-        groups[_reasons(pair)].append(pair)
-    for reasons, pairs in groups.items():
-        batches = ", ".join(pair.batch for pair in pairs if pair.batch)
-        yield f"{pairs[0].heading}{f', batch {batches}' if batches else ''}: {reasons}"
-
-
 def quantity(kind: str, value: float) -> str:
-    """A figure of this kind in words: "4.12 ms", "18 MB", "1.36 GFLOP", "3.9 k samples/s"."""
+    """Return a figure of this kind: "4.12 ms", "18 MB", "1.36 GFLOP", "3.9 k samples/s"."""
     if kind == "time":
         return time(value)
     if kind == "memory":
@@ -559,13 +549,8 @@ def quantity(kind: str, value: float) -> str:
     return si(value, "FLOP") if kind == "flops" else f"{si(value)} samples/s"
 
 
-def amount_of(row: Row, value: float) -> str:
-    """Counts stand in full: their difference may be in the last digit."""
-    return full(value, "FLOP") if row.key.quantity == "flops" else quantity(row.key.quantity, value)
-
-
 def percent_change(change: float) -> str:
-    """ "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
+    """Return "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
     if change >= 9:
         return f"{si(change + 1)} times"
     text = f"{abs(change) * 100:.1f}%"
@@ -575,5 +560,5 @@ def percent_change(change: float) -> str:
 
 
 def around(ends: tuple[float, float] | None) -> str:
-    """ "+18.9% to +21.2%"."""
+    """Return "+18.9% to +21.2%"."""
     return "" if ends is None else " to ".join(percent_change(end) for end in ends)

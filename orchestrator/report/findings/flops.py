@@ -9,8 +9,8 @@ from perfctl.orchestrator.counts.derived.run import coverage
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.orchestrator.report.findings.rank import Steps, with_impact
+from perfctl.orchestrator.report.ledger import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.causes import SWITCH, Headline, headlines
-from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.page.records import Finding
 

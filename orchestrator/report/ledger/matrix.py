@@ -9,8 +9,8 @@ from math import log2
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.report.ledger.cells import describe_spread, row_cells
-from perfctl.orchestrator.report.ledger.keys import row_key
+from perfctl.orchestrator.report.ledger import row_key
+from perfctl.orchestrator.report.ledger.page import describe_spread, row_cells
 from perfctl.orchestrator.report.numbers import full, ratio, rounded
 from perfctl.orchestrator.report.tables import Cell, mark, nothing, style_of, time_cell, why
 from perfctl.orchestrator.statistics import group_by

@@ -19,7 +19,7 @@ from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.files import Hit
 from perfctl.orchestrator.report.charts.roofline import MARKERS, Spot
 from perfctl.orchestrator.report.charts.roofline import roofline as drawn_roofline
-from perfctl.orchestrator.report.ledger.keys import row_key
+from perfctl.orchestrator.report.ledger import row_key
 from perfctl.orchestrator.report.numbers import full, percent, rounded, short, si, significant, time
 from perfctl.orchestrator.report.tables import (
     Cell,

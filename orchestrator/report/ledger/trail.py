@@ -19,14 +19,14 @@ from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.ledger import LedgerRow, algorithm
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun
 from perfctl.orchestrator.ledger.timing import Key
+from perfctl.orchestrator.report.ledger import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.causes import (
     describe,
     describe_cause,
     describe_fix,
     describe_unexplained,
 )
-from perfctl.orchestrator.report.ledger.cells import row_cells
-from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
+from perfctl.orchestrator.report.ledger.page import row_cells
 from perfctl.orchestrator.report.numbers import full
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run

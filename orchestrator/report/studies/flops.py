@@ -198,7 +198,7 @@ def hand_chapter(compared: Compared) -> View:
         of_network = f", {network.label}" if len(compared.networks) > 1 else ""
         caption = f"{layer} at batch {batch}{of_network}, worked line by line"
         heads = text_columns("part", "what", "formula", "numbers", "result")
-        worked.append(table(caption, heads, [map(text_cell, line) for line in lines]))
+        worked.append(table(caption, heads, [list(map(text_cell, line)) for line in lines]))
     columns = [*text_columns("quantity"), *map(Column, (*UNITS, "KiB"))]
     every = compared.tabulate(f"{layer} at batch {batch}: every quantity", columns, rows)
     return make_chapter(

@@ -192,8 +192,8 @@ def _memory_table(compared: Compared, chosen: Sequence[tuple[str, Run]]) -> Tabl
         for item in run.report.memory:
             figures[item.quantity][item.moment] = item.bytes
         for quantity, of_quantity in figures.items():
-            cells = map(_bytes_cell, map(of_quantity.get, texts))
-            rows.append((label, [QUANTITIES.get(quantity, quantity), *cells]))
+            sizes = map(_bytes_cell, map(of_quantity.get, texts))
+            rows.append((label, [QUANTITIES.get(quantity, quantity), *sizes]))
     return compared.tabulate("Memory of one run, by time", heads, rows)
 
 

@@ -13,8 +13,12 @@ import pytest
 from perfctl.orchestrator.compare.causes import explain
 from perfctl.orchestrator.compare.compare import Comparison, Side, compare
 from perfctl.orchestrator.compare.compared import MEANING
-from perfctl.orchestrator.report.compare import output as compare_text
-from perfctl.orchestrator.report.compare.page import compare_view
+from perfctl.orchestrator.report.compare.page import (
+    compare_output,
+    compare_view,
+    comparison_view,
+    markdown,
+)
 from perfctl.orchestrator.report.compare.words import around, describe, percent_change
 from perfctl.orchestrator.report.page import page
 from perfctl.orchestrator.report.view import View, on_terminal
@@ -76,7 +80,7 @@ def slower() -> Any:
 
 
 def terminal(found: Comparison) -> str:
-    return printed(on_terminal(compare_text.comparison_view(found), 80))
+    return printed(on_terminal(comparison_view(found), 80))
 
 
 def sentences(comparison: Comparison) -> View:
@@ -100,7 +104,7 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
     text = flat(" ".join(outline(page.render_view(compare_view(found))).words))
     for sentence in (*news, *warnings):
         assert flat(sentence) in text
-        assert flat(sentence) in flat(compare_text.markdown(found).replace("\\", ""))
+        assert flat(sentence) in flat(markdown(found).replace("\\", ""))
     for sentence in (*news[: said.open_findings], *warnings):
         assert flat(sentence) in flat(terminal(found))
     for verdict in {row.result for pair in found.pairs for row in pair.rows}:
@@ -119,14 +123,14 @@ def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
     assert hostile.tags.count("script") == plain.tags.count("script")
     assert "img" not in hostile.tags
     assert not [name for _, name, _ in hostile.attributes if name.startswith("on")]
-    text = compare_text.markdown(found)
+    text = markdown(found)
     assert not re.search(r"(?<!\\)<(script|img|b)\b", text)
     assert "@everyone" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} <= {7, 8}
     shown = terminal(found)
     assert max(map(len, shown.splitlines())) <= 80 and "\x1b" not in shown
-    assert compare_text.compare_output(found).pairs
+    assert compare_output(found).pairs
 
 
 def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes(
