@@ -71,14 +71,8 @@ def _difference_finding(headline: Headline, row: LedgerRow | None, steps: Steps)
 
 def derived_findings(analysis: Analysis) -> Iterator[Finding]:
     """Yield for how much of the time FLOPs are derived, and how far the rules were verified."""
-    run = next(
-        (
-            batch.derived
-            for batch in reversed(analysis.study.prepared_batches)
-            if batch.derived and not batch.counted
-        ),
-        None,
-    )
+    batches = reversed(analysis.study.prepared_batches)
+    run = next((batch.derived for batch in batches if batch.derived and not batch.counted), None)
     covered = coverage((kernel for kernel, _ in run.launches), run.derived) if run else None
     if covered is None:
         return

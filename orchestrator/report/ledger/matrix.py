@@ -20,7 +20,7 @@ RATIO_LOG2_MAX = 2.0
 SHARE_MAX = 0.3
 """Share of the step with the fullest color."""
 NAMES_MAX = 3
-"""Rows that a note names; the others are counted."""
+"""Rows that a note names; it states the number of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,12 +94,10 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
             cells = tuple(cell(by_batch.get(batch)) for batch in batches)
             drawn_rows.append(MatrixRow(layer, "" if layer == direction else direction, cells))
     totals = []
-    for batch in batches:
-        cells_of = {
-            "ratio": _ratio_total([row for row in rows if row.batch == batch]),
-            "share": _time_total(analysis, batch),
-        }
-        totals.append(tuple(cells_of[name] for name in measures))
+    for batch, same in group_by(rows, lambda row: row.batch).items():
+        total_cells = {"ratio": _ratio_total(same), "share": _time_total(analysis, batch)}
+        totals.append((batch or 0, tuple(total_cells[name] for name in measures)))
+    totals.sort(key=lambda item: item[0])
     sentences = [_describe_ratio_total(rows)] if states else []
     if total:
         step = total.replace("of all steps", "of a step").replace("all steps", "time of a step")
@@ -109,7 +107,7 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
         tuple(measures.items()),
         tuple(drawn_rows),
         len(groups) - len(drawn_rows),
-        tuple(totals),
+        tuple(cells for _, cells in totals),
         " ".join(sentences),
     )
 
