@@ -193,9 +193,8 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
             a, b = why.total
             return Finding(
                 "All kernels of the report took "
-                f"{_longer(b / a - 1)}{_places_of([why.pair], several)}: {time(a)} in A, "
-                f"{time(b)} in B. perfctl does not judge this, because the number of steps is "
-                "unknown.",
+                f"{_longer(b / a - 1)}{_places_of([why.pair], several)}: {time(a)} in A, {time(b)} "
+                "in B. perfctl does not judge this, because the number of steps is unknown.",
                 "why",
             )
     results = [
