@@ -99,10 +99,10 @@ def idle_findings(
     """Yield how much of the time the GPU ran kernels, with the cause of the idle time: of one
     report, or of the run of a sweep that is idle most, if that is much."""
     shares = []
-    for prepared in runs:
-        busy = prepared.usage.busy
-        if devices := [use for use in busy if use.stream is None and use.share is not None]:
-            shares.append((fmean(use.share or 0 for use in devices), prepared, devices))
+    for run in runs:
+        uses = [use for use in run.usage.busy if use.stream is None and use.share is not None]
+        if uses:
+            shares.append((fmean(use.share or 0 for use in uses), run, uses))
     share, prepared, devices = min(shares, key=lambda item: item[0], default=(1.0, None, []))
     is_idle = 1 - share >= IDLE_SHARE_MIN
     if prepared is None or (len(runs) > 1 and not is_idle):

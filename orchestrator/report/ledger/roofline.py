@@ -186,7 +186,7 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
         Column("time", base="ns", note=basis),
         Column("bound", style="text"),
     ]
-    hidden = {"run": {"kernel"}, "layer": set(), "kernel": {"batch"}}[work]
+    hidden = {"run": {"kernel"}, "kernel": {"batch"}}.get(work, set())
     hidden |= set() if has_levels else {"level", "bytes", "of bandwidth"}
     visible = [column for column in columns if column.label not in hidden]
     pairs = [(point, level) for point in points for level in point.levels or (None,)]

@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
 
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.usage.inference import (
@@ -17,16 +16,24 @@ from perfctl.orchestrator.ledger.usage.inference import (
     busy_from,
     inference_points,
 )
-from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare
+from perfctl.orchestrator.ledger.usage.readings import BUSY
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.inference import all_charts, host_cores_of
+from perfctl.orchestrator.report.charts.inference import all_charts
 from perfctl.orchestrator.report.findings import SHOWN
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.records import Finding, Section, StudyView
 from perfctl.orchestrator.report.page.usage import memory_use_table, readings_table
+from perfctl.orchestrator.report.studies.inference_fields import (
+    FIELDS,
+    explain_missing,
+    fields_table,
+    list_unreadable,
+    rows_table,
+    usage_cell,
+)
 from perfctl.orchestrator.report.studies.inference_findings import (
     judge_accuracy,
     judge_busy,
@@ -41,12 +48,8 @@ from perfctl.orchestrator.report.tables import (
     Column,
     Table,
     count,
-    decimal_cell,
-    name_cell,
     nothing,
-    rate,
     share_cell,
-    size_cell,
     table,
     text_cell,
     text_columns,
@@ -57,9 +60,8 @@ from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Summary
 from perfctl.records.run import Run
 
-NAMES_MAX, ITERATIONS_MAX, ROWS_MAX = 15, 20, 3000
-"""Names of kernels and iterations of a run in their reports, and rows of a table: nothing else
-is cut."""
+NAMES_MAX, ITERATIONS_MAX = 15, 20
+"""Names of kernels and iterations of a run in their reports."""
 TITLES = {
     "throughput": "Images per second",
     "latency": "Latency",
@@ -116,135 +118,6 @@ class Answers:
         """Return the runs under DLProf."""
         runs = [(point, run) for point in self.points for run in point.runs]
         return [(point, run) for point, run in runs if run.profiler == "dlprof"]
-
-
-class Field(NamedTuple):
-    """A column of tables with one row per model and batch size."""
-
-    column: Column
-    read: Callable[[InferencePoint], object]
-
-
-def _timed(label: str, read: Callable[[Latency], object], **column: Any) -> Field:
-    """Return a field of the timed run, which gives a dash with the reason if there is none."""
-
-    def read_point(point: InferencePoint) -> object:
-        if point.latency is not None:
-            return read(point.latency)
-        return nothing(next(iter(point.problems), "no run timed its steps"))
-
-    return Field(Column(label, **column), read_point)
-
-
-def _share(share: UsageShare) -> Cell:
-    cell = share_cell(share.value, share.reason)
-    return cell if share.value is None else replace(cell, title=share.reason)
-
-
-def _idle_cell(point: InferencePoint) -> Cell:
-    if point.gpu.value is None:
-        return nothing(point.gpu.reason)
-    idle = 1 - point.gpu.value if point.gpu_way == "kernels" else None
-    return share_cell(idle, "an idle share needs kernels with start times")
-
-
-def _host_cell(point: InferencePoint) -> Cell:
-    cores = host_cores_of(point)
-    if cores is None:
-        return nothing(point.uses[0].ways.host_reason)
-    return Cell(f"{cores:.3g}", value=round(cores, 4))
-
-
-def _interval_cell(item: Latency) -> Cell:
-    if item.too_wide:
-        return Cell(f"needs {item.too_wide.further}", item.too_wide.reason, "no", value="unknown")
-    return text_cell(" to ".join(map(percent, item.top1_interval)))
-
-
-def _reason(item: Latency, figure: str) -> str:
-    return item.why.get(figure, "no run recorded it")
-
-
-def _unreadable_cell(point: InferencePoint) -> Cell:
-    """Return the number of images that could not be read, with their names in its title."""
-    skipped = point.latency.figures.get("images_skipped") if point.latency is not None else None
-    if skipped is None:
-        return nothing("no run recorded it")
-    return Cell(f"{int(skipped):,}", "; ".join(_unreadable(point)) or None, value=int(skipped))
-
-
-def _unreadable(point: InferencePoint) -> list[str]:
-    gaps = (gap for run in point.runs[:1] for gap in run.report.gaps)
-    return [gap.reason for gap in gaps if gap.quantity == "images" and gap.state == "unreadable"]
-
-
-def _time(part: int) -> Field:
-    return _timed(
-        f"p{part}",
-        lambda item: time_cell(item.percentiles[part], item.why[f"p{part}"]),
-        base="ns",
-    )
-
-
-def _figure(label: str, name: str, cell: Callable[..., Cell], note: str | None = None) -> Field:
-    return _timed(label, lambda item: cell(item.figures.get(name), _reason(item, name)), note=note)
-
-
-FIELDS = {
-    field.column.label: field
-    for field in (
-        _timed("batches", lambda item: item.count, note="full batches that were timed"),
-        *map(_time, (50, 95, 99)),
-        _timed("longest", lambda item: item.longest, base="ns"),
-        _timed(
-            "p50 per image",
-            lambda item: item.percentiles[50] and item.percentiles[50] / item.batch,
-            base="ns",
-        ),
-        _timed(
-            "measured by",
-            lambda item: "CPU timer" if item.profiler == "none" else f"under {item.profiler}",
-            style="text",
-        ),
-        _timed(
-            "images/s",
-            lambda item: rate(item.images_per_second, "images/s"),
-            note="of full batches / time of their steps, with loading",
-        ),
-        _timed("mean step", lambda item: item.step, base="ns"),
-        _timed("loading", lambda item: item.load, base="ns"),
-        _timed("copies", lambda item: item.copy, base="ns"),
-        _timed("compute", lambda item: item.compute, base="ns"),
-        Field(Column("GPU busy"), lambda point: _share(point.gpu)),
-        Field(Column("GPU idle", note="1 - busy; only kernels give it"), _idle_cell),
-        Field(
-            Column("by", style="text", note="sampled: the driver's value, approximate"),
-            lambda point: point.gpu_way or nothing(point.gpu.reason),
-        ),
-        Field(Column("tensor cores"), lambda point: _share(point.tensor)),
-        Field(
-            Column("memory in use", note="highest sample / memory of the GPU"),
-            lambda point: _share(point.memory),
-        ),
-        Field(Column("host cores busy"), _host_cell),
-        Field(Column("peak memory", base="B"), lambda point: size_cell(point.peak, point.peak_of)),
-        _figure("top-1", "top1", share_cell),
-        _timed("95% interval", _interval_cell, style="text", note="Wilson, for this many images"),
-        _figure("top-5", "top5", share_cell),
-        _figure("loss", "loss", decimal_cell, "mean cross-entropy in nats"),
-        _timed(
-            "images",
-            lambda item: count(item.images or None, _reason(item, "images")),
-            note="that were read and scored",
-        ),
-        Field(
-            Column("unreadable", note="not scored: a blank image took their place"),
-            _unreadable_cell,
-        ),
-        Field(Column("status", style="text"), lambda point: "; ".join(point.problems) or "ok"),
-    )
-}
-"""Label -> column."""
 
 
 def subject(runs: Sequence[Run], summary_lines: Mapping[int, str]) -> Subject:
@@ -335,36 +208,6 @@ def inference_view(studies: Sequence[Study]) -> StudyView:
     )
 
 
-def _rows_table(
-    caption: str,
-    columns: Sequence[Column],
-    rows: Iterable[tuple[InferencePoint, Sequence[object]]],
-    *,
-    whole: bool = False,
-) -> Table | None:
-    """Return a table that begins with model and batch size; None if nothing else is known."""
-    cells = [
-        [
-            name_cell(point.model),
-            count(point.batch, "the report does not state its batch size"),
-            *values,
-        ]
-        for point, values in rows
-    ]
-    heads = [Column("model", style="code"), Column("batch"), *columns]
-    drawn = table(caption, heads, cells, limit=ROWS_MAX, whole=whole)
-    return drawn if drawn is not None and len(drawn.columns) > 2 else None
-
-
-def _table(
-    caption: str, points: Iterable[InferencePoint], *labels: str, whole: bool = False
-) -> Table | None:
-    """Return a table of the fields with these labels, one row per point."""
-    fields = [FIELDS[label] for label in labels]
-    rows = ((point, [field.read(point) for field in fields]) for point in points)
-    return _rows_table(caption, [field.column for field in fields], rows, whole=whole)
-
-
 def _times(*names: str) -> list[Column]:
     return [Column(name, base="ns") for name in names]
 
@@ -378,7 +221,7 @@ def latency_chapter(answers: Answers) -> View:
     items = [item for items in answers.timed.values() for item in items]
     has_none = items and all(item.percentiles[95] is None for item in items)
     return make_chapter(
-        tables=(_table(caption, points, *labels),),
+        tables=(fields_table(caption, points, *labels),),
         findings=judge_latency(answers.timed),
         missing={"p95": reason} if has_none else None,
     )
@@ -390,7 +233,7 @@ def throughput_chapter(answers: Answers) -> View:
     caption = "Images per second, and the mean step they follow from"
     labels = ("images/s", "mean step", "loading", "copies", "compute")
     return make_chapter(
-        tables=(_table(caption, points, *labels),),
+        tables=(fields_table(caption, points, *labels),),
         findings=judge_throughput(answers.timed),
     )
 
@@ -418,7 +261,7 @@ def utilization_chapter(answers: Answers) -> View:
     return make_chapter(
         tables=(
             table(caption, heads, busy_rows),
-            _table("GPU, memory and tensor cores", points, *labels),
+            fields_table("GPU, memory and tensor cores", points, *labels),
         ),
         findings=judge_busy(points, answers.busy),
         missing=missing,
@@ -445,11 +288,13 @@ def accuracy_chapter(answers: Answers) -> View:
     scored = [point for point, item in timed if item.top1 is not None]
     missing = {}
     if timed and not scored:
-        reason = f"{_reason(timed[0][1], 'top1')}. Use --weights default and --data imagenet"
+        reason = (
+            f"{explain_missing(timed[0][1], 'top1')}. Use --weights default and --data imagenet"
+        )
         missing["top-1, top-5"] = reason
     labels = ("top-1", "95% interval", "top-5", "loss", "images", "unreadable")
     return make_chapter(
-        tables=(_table("Top-1 and top-5", scored, *labels),),
+        tables=(fields_table("Top-1 and top-5", scored, *labels),),
         findings=judge_accuracy(answers.timed),
         missing=missing,
     )
@@ -487,7 +332,7 @@ def kernels_chapter(answers: Answers) -> View:
     caption = f"Kernels or operators by name, the {NAMES_MAX} slowest of each run"
     reason = "no run has kernels or operators; --profiler torch, or dlprof's --reports, gives them"
     missing = None if rows else {"kernel and iteration reports": reason}
-    return make_chapter(tables=(_rows_table(caption, columns, rows),), missing=missing)
+    return make_chapter(tables=(rows_table(caption, columns, rows),), missing=missing)
 
 
 def iterations_chapter(answers: Answers) -> View:
@@ -509,7 +354,7 @@ def iterations_chapter(answers: Answers) -> View:
                 *(time_cell(ns, "not timed") for ns in (row.step, row.load, row.copy, row.compute)),
                 count(row.kernels, row.tensor.reason),
                 time_cell(row.kernel_ns, row.tensor.reason),
-                _share(row.tensor),
+                usage_cell(row.tensor),
             ],
         )
         for point in answers.points
@@ -517,7 +362,7 @@ def iterations_chapter(answers: Answers) -> View:
         for row in iteration_rows(runs[id(point)])[:ITERATIONS_MAX]
     ]
     caption = f"Iterations, the first {ITERATIONS_MAX} of each run"
-    return make_chapter(folded=(_rows_table(caption, columns, rows),))
+    return make_chapter(folded=(rows_table(caption, columns, rows),))
 
 
 def summary_chapter(answers: Answers) -> View:
@@ -544,8 +389,8 @@ def summary_chapter(answers: Answers) -> View:
             time_cell(row.wall, no_steps),
             time_cell(row.mean, no_steps),
             time_cell(row.deviation, "needs two steps"),
-            _share(point.gpu),
-            _share(point.tensor),
+            usage_cell(point.gpu),
+            usage_cell(point.tensor),
             *(
                 share_cell(part, "not divided")
                 for part in (row.load_share, row.copy_share, row.compute_share)
@@ -562,8 +407,8 @@ def summary_chapter(answers: Answers) -> View:
     ]
     words = text_columns("figure", "value", "unit")
     return make_chapter(
-        tables=(_rows_table("Each complete profiled run", columns, rows),),
-        folded=(_rows_table("DLProf's own summary, as it states it", words, stated),),
+        tables=(rows_table("Each complete profiled run", columns, rows),),
+        folded=(rows_table("DLProf's own summary, as it states it", words, stated),),
     )
 
 
@@ -585,7 +430,7 @@ def names_chapter(answers: Answers) -> View:
         ]
         rows.append((point, values))
     return make_chapter(
-        tables=(_rows_table("Utilization by its name in DLProf's summary", columns, rows),),
+        tables=(rows_table("Utilization by its name in DLProf's summary", columns, rows),),
         findings=_judge_names(answers),
     )
 
@@ -643,11 +488,11 @@ def all_chapter(answers: Answers) -> View:
     points = answers.points
     busy = ("GPU busy", "tensor cores", "memory in use", "peak memory")
     labels = ("p50", "p95", "images/s", *busy, "top-1", "top-5", "images", "unreadable", "status")
-    unread = [(point, [text]) for point in points for text in _unreadable(point)]
+    unread = [(point, [text]) for point in points for text in list_unreadable(point)]
     which = text_columns("which and why")
     return make_chapter(
-        tables=(_table("Every model and batch size", points, *labels, whole=True),),
-        folded=(_rows_table("Images that could not be read", which, unread),),
+        tables=(fields_table("Every model and batch size", points, *labels, whole=True),),
+        folded=(rows_table("Images that could not be read", which, unread),),
         findings=judge_images(answers.timed),
     )
 
