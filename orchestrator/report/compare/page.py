@@ -143,7 +143,7 @@ def _judgement(comparison: Comparison) -> View:
 def _why(pairs: Sequence[Why]) -> Iterator[Table]:
     """Yield one table of all pairs that are aligned: what stands behind the change of each row,
     the largest change first."""
-    every = [(why, part) for why in pairs for part in why.parts]
+    every = [(match, part) for match in pairs for part in match.parts]
     every.sort(key=lambda item: -abs(item[1].change or 0.0))
     if not any(part.change or part.kind not in (SAME, TIMED) for _, part in every):
         return  # nothing changed
@@ -159,9 +159,9 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
         Column("change", base="ns"),
         Column("FLOPs, B/A", note="executed; 1 multiply-add = 2"),
     )
-    used = _vary([why.pair for why in pairs]) + [True] * (len(columns) - 2)
-    span = "per step" if all(why.per_step for why in pairs) else "in the complete report"
-    by = "layer, pass" if any(why.by_layer for why in pairs) else "kernel family"
+    used = _vary([match.pair for match in pairs]) + [True] * (len(columns) - 2)
+    span = "per step" if all(match.per_step for match in pairs) else "in the complete report"
+    by = "layer, pass" if any(match.by_layer for match in pairs) else "kernel family"
     aligned = table(
         f"Time {span}, both sides aligned by {by} and algorithm",
         tuple(compress(columns, used)),
@@ -169,7 +169,7 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
         limit=ROWS_SHOWN,
     )
     if aligned is not None:
-        notes = () if all(why.by_layer for why in pairs) else (NO_LAYERS,)
+        notes = () if all(match.by_layer for match in pairs) else (NO_LAYERS,)
         yield replace(aligned, notes=(*notes, *aligned.notes))
 
 
@@ -178,7 +178,7 @@ def _vary(pairs: Sequence[Pair]) -> list[bool]:
     return [len({pair.heading for pair in pairs}) > 1, len({pair.batch for pair in pairs}) > 1]
 
 
-def _aligned(why: Why, part: Part) -> tuple[Cell, ...]:
+def _aligned(match: Why, part: Part) -> tuple[Cell, ...]:
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "not known"
     sides = (part.a, part.b)
@@ -193,8 +193,8 @@ def _aligned(why: Why, part: Part) -> tuple[Cell, ...]:
     if part.flops is not None:
         counted = Cell(ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
     return (
-        text_cell(why.pair.heading),
-        text_cell(why.pair.batch) if why.pair.batch else nothing(unknown),
+        text_cell(match.pair.heading),
+        text_cell(match.pair.batch) if match.pair.batch else nothing(unknown),
         text_cell(part.name if part.layer or part.row else part.direction),
         nothing(unknown) if is_timed_only else Cell(part.kind, KINDS[part.kind], value=part.kind),
         _algorithms(part),
@@ -239,18 +239,20 @@ def _differences(comparison: Comparison, pairs: Sequence[Why]) -> View:
         used.append(any(row[-1] for row in rows))
         labels = compress(("difference", "A", "B", "as a cause", "why", "effect"), used)
         texts = [compress(row, used) for row in rows]
-        tables.append(_texts_table("Differences", [why.pair for why in group], labels, texts))
+        tables.append(_texts_table("Differences", [match.pair for match in group], labels, texts))
     equal = [
         _texts_table("Equal on both sides", group, ("fact", "A and B"), rows)
         for rows, group in group_by(comparison.pairs, _list_equal_facts).items()
     ]
-    shown, folded = (tuple(table for table in group if table.rows) for group in (tables, equal))
-    none = () if shown else ("The sides have no recorded difference.",)
-    return View("Differences between A and B", none, shown, folded=folded, key="differences")
+    shown_tables, folded = (
+        tuple(table for table in group if table.rows) for group in (tables, equal)
+    )
+    none = () if shown_tables else ("The sides have no recorded difference.",)
+    return View("Differences between A and B", none, shown_tables, folded=folded, key="differences")
 
 
-def _list_suspects(why: Why) -> tuple[tuple[str, ...], ...]:
-    pairs = ((suspect, suspect.difference) for suspect in why.suspects)
+def _list_suspects(match: Why) -> tuple[tuple[str, ...], ...]:
+    pairs = ((suspect, suspect.difference) for suspect in match.suspects)
     return tuple(
         (fact.fact, fact.a, fact.b, item.level, item.why, "not comparable" if fact.blocks else "")
         for item, fact in pairs
@@ -431,13 +433,13 @@ def _bars(rows: Sequence[Row], gate: float) -> Iterator[Bar]:
             yield Bar()
             continue
         low, high = row.interval or (row.change, row.change)
-        left, right, middle = (
+        start, end, middle = (
             50 + (50 - EDGE) * min(max(end / reach, -1), 1) for end in (low, high, row.change)
         )
         beyond = {"left": low < -reach, "right": high > reach, "far": abs(row.change) > reach}
         yield Bar(
-            round(left, 2),
-            round(right - left, 2),
+            round(start, 2),
+            round(end - start, 2),
             round(middle, 2),
             style_of(row) or "plain",
             " ".join(side for side, is_beyond in beyond.items() if is_beyond),
@@ -540,7 +542,7 @@ def markdown(comparison: Comparison) -> str:
     sentences = describe(comparison, tuple(map(explain, comparison.pairs)))
     worse, better, news = comparison.regressions, comparison.improvements, comparison.news
     steps = select_rows(comparison, ("step", "time"), ("step", "memory"))
-    more = len(sentences.findings) - SENTENCES
+    hidden = len(sentences.findings) - SENTENCES
     return documents.markdown(
         replace(
             sentences,
@@ -559,8 +561,8 @@ def markdown(comparison: Comparison) -> str:
                 )
                 if rows
             ),
-            notes=(f"perfctl compare --out FILE.html has {more} more findings.",)
-            if more > 0
+            notes=(f"perfctl compare --out FILE.html has {hidden} more findings.",)
+            if hidden > 0
             else (),
         ),
         level=3,

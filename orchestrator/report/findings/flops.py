@@ -94,8 +94,8 @@ def refused_findings(analysis: Analysis) -> Iterator[Finding]:
     """Yield a warning about rates above the peak of the device."""
     above = [point for point in analysis.roofline.above_kernels if point.over == "peak"]
     if above:
-        others = len(above) - 1
-        rows = "1 more row" if others == 1 else f"{others} more rows"
-        more = f" The same applies to {rows}." if others else ""
-        text = f"perfctl refuses {above[0].traffic.name}: {above[0].refused}.{more}"
+        further = len(above) - 1
+        rows = "1 more row" if further == 1 else f"{further} more rows"
+        addition = f" The same applies to {rows}." if further else ""
+        text = f"perfctl refuses {above[0].traffic.name}: {above[0].refused}.{addition}"
         yield Finding(text, "roofline", warning=True)

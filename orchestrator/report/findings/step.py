@@ -76,13 +76,13 @@ def batch_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
         batch, is_busy, share = busy
         over = f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""
         threshold = f"({percent(BUSY)} of the time or more)"
-        where = (
+        place_text = (
             f"{threshold} from batch {batch} on"
             if is_busy
             else f"at no measured batch size {threshold}, up to batch {batch}"
         )
         gpu, verb = name_gpu([run.run for run in runs])
-        text = f"{gpu} {verb} busy {where}: {percent(share.value or 0)} there{over}."
+        text = f"{gpu} {verb} busy {place_text}: {percent(share.value or 0)} there{over}."
         yield Finding(text, "utilization")
     if fit := fits([run.memory for run in runs]):
         yield Finding(
@@ -139,7 +139,7 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
     longest, idle_ns = idle.largest[0], busy.window_ns - busy.running_ns
     steady = next((item for item in prepared.usage.steady if item.device == busy.device), None)
     if longest.length_ns >= ONE_GAP_SHARE_MIN * idle_ns:
-        rest = busy.window_ns - longest.length_ns
+        remaining_ns = busy.window_ns - longest.length_ns
         after, before = (
             names.get(kernel.name, kernel.name) if kernel else None
             for kernel in (longest.after, longest.before)
@@ -149,7 +149,7 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
         text = "" if cause in (HOST, LAUNCH) else text
         text += (
             f" One idle gap takes {time(longest.length_ns)}{ends}{host}; without it, kernels ran "
-            f"for {percent(busy.running_ns / rest)} of {time(rest)}."
+            f"for {percent(busy.running_ns / remaining_ns)} of {time(remaining_ns)}."
         )
     elif steady is not None:
         text += (
@@ -163,11 +163,11 @@ def _describe_loading(busy: Busy, idle: Idle) -> str:
     """Return the sum of the idle gaps that loading covers for at least half of their duration, and
     the range in which the host loaded data."""
     ranges = (gap.around for gap in idle.largest if gap.cause == DATA and gap.around)
-    where = next((f" The longest gap is in {shorten_middle(name)}." for name in ranges), "")
+    place_text = next((f" The longest gap is in {shorten_middle(name)}." for name in ranges), "")
     length = idle.by_cause[DATA]
     return (
         f"The GPU is idle for {percent(length / busy.window_ns)} of the time while the host mostly "
-        f"loads data: {time(length)} of {time(busy.window_ns)}.{where}"
+        f"loads data: {time(length)} of {time(busy.window_ns)}.{place_text}"
     )
 
 
@@ -178,10 +178,10 @@ def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
     """
     gpus = [device for run in runs for device in run.devices if device.kind == "gpu"]
     meant = [device for device in gpus if index is not None and device.index == index]
-    known = {device.name or "" for device in meant or gpus}
-    if len(known) > 1:
+    names = {device.name or "" for device in meant or gpus}
+    if len(names) > 1:
         return "The GPUs", "are"
-    name = next(iter(known), "")
+    name = next(iter(names), "")
     return (f"The {name}" if 0 < len(name) <= DEVICE_CHARACTERS_MAX else "The GPU"), "is"
 
 

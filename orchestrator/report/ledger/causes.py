@@ -518,8 +518,8 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     if switches:
         more = len(switches) - 1
         rows = "rows change their" if more > 1 else "row changes its"
-        rest = f" {more} more {rows} algorithm." if more else ""
-        lines.append(Headline(describe_cause(switches[0]) + rest, None, (SWITCH,)))
+        addition = f" {more} more {rows} algorithm." if more else ""
+        lines.append(Headline(describe_cause(switches[0]) + addition, None, (SWITCH,)))
     pairs = [
         (place, cause)
         for place, row in judgement.rows.items()
@@ -527,8 +527,8 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
         if cause.factor is None and cause.rule in WITHOUT_NUMBER and cause.rule not in sweep_rules
     ]
     for rule, ((place, first), *same) in group_by(pairs, lambda pair: pair[1].rule).items():
-        rest = f" The same in {len(same)} more rows." if same else ""
-        lines.append(Headline(describe_cause(first) + rest, place, (rule,)))
+        addition = f" The same in {len(same)} more rows." if same else ""
+        lines.append(Headline(describe_cause(first) + addition, place, (rule,)))
     return tuple(lines)
 
 
@@ -589,11 +589,11 @@ def _describe_difference(
         if cause.factor and deviates(cause.factor) and cause.explained != 0
     ]
     share = judged.unexplained
-    rest = "" if share is None else f"{percent(share)} of the difference is unexplained"
+    addition = "" if share is None else f"{percent(share)} of the difference is unexplained"
     if factors:
         noun = "Cause" if len(factors) == 1 else "Causes"
-        end = f" {rest}." if share is not None and share >= UNEXPLAINED_SHARE_MIN else ""
+        end = f" {addition}." if share is not None and share >= UNEXPLAINED_SHARE_MIN else ""
         return f"{text}. {noun}: {', '.join(factors)}.{end}"
     if any(cause.rule == "several algorithms" for cause in causes):
         return f"{text}. Cause: several algorithms, each of which computes the complete layer."
-    return f"{text}. No rule explains it{f': {rest}' if rest else ''}."
+    return f"{text}. No rule explains it{f': {addition}' if addition else ''}."

@@ -171,5 +171,5 @@ def _describe_ratio_total(rows: Sequence[LedgerRow]) -> str:
 
 def _name_some(rows: Iterable[LedgerRow]) -> str:
     names = list(dict.fromkeys(row.name for row in rows))
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more
+    ending = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + ending

@@ -152,7 +152,7 @@ def quantity_chapter(measured: Measured, quantity: str) -> View:
     rows = [row for row in measured.relations if row.quantity == quantity]
     title = QUANTITIES[quantity].title
     by_family = group_by(rows, lambda row: row.family)
-    tables = [_table(f"{_name(name)}: {title} against", of) for name, of in by_family.items()]
+    tables = [_table(f"{_name(name)}: {title} against", same) for name, same in by_family.items()]
     kinds = {point.machine.kind for point in measured.points}
     text = [BASES[kind] for kind in BASES if kind in kinds and quantity == bench.MEMORY]
     few = ", ".join(dict.fromkeys(_name(row.family) for row in rows if row.few))
@@ -178,13 +178,15 @@ def quantity_chapter(measured: Measured, quantity: str) -> View:
     )
 
 
-def _describe_closest(what: str, rows: Sequence[Relation]) -> str:
+def _describe_closest(quantity: str, rows: Sequence[Relation]) -> str:
     best = max(rows, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
     size = SIZES[best.size].title.partition(" (")[0]
     low, high = (best.ranked and best.ranked.interval) or (1.0, 1.0)
     if low <= 0 <= high:
-        return f"No size goes clearly with the {what}; the closest is {size}: {_describe(best)}."
-    return f"Of the sizes, {size} is the closest to the {what}: {_describe(best)}."
+        return (
+            f"No size goes clearly with the {quantity}; the closest is {size}: {_describe(best)}."
+        )
+    return f"Of the sizes, {size} is the closest to the {quantity}: {_describe(best)}."
 
 
 def _describe(row: Relation) -> str:

@@ -184,12 +184,12 @@ def hand_chapter(compared: Compared) -> View:
         values: dict[str, dict[str, int]] = defaultdict(dict)
         for item in sheet.quantities if sheet else ():
             values[item.quantity].setdefault(item.unit, item.value)
-        for what, by_unit in values.items():
+        for quantity, by_unit in values.items():
             absent = "not a figure of this quantity"
             kib = by_unit["B"] / 1024 if "B" in by_unit else None
             cells = [count(by_unit.get(unit), absent) for unit in UNITS]
             cells.append(nothing(absent) if kib is None else Cell(full(kib), value=kib))
-            rows.append((network.label, [what, *cells]))
+            rows.append((network.label, [quantity, *cells]))
         lines = [
             [section.title, line.quantity, line.formula, line.numbers, line.result]
             for section in (sheet.sections if sheet else ())
@@ -383,12 +383,12 @@ def time_chapter(compared: Compared) -> View:
 def _clocks_table(caption: str, compared: Compared, *parts: str) -> Table | None:
     """Return the times of these parts of a point: forward, backward, step."""
     heads = [Column("batch")]
-    for what in parts:
+    for quantity in parts:
         note = "a clock that waits for the device, no profiler; median"
         heads += [
-            Column(f"{what}, clock", base="ns", note=note),
-            Column(f"{what}, profiler", base="ns", note="median over the measured steps"),
-            Column(f"{what}, profiler / clock"),
+            Column(f"{quantity}, clock", base="ns", note=note),
+            Column(f"{quantity}, profiler", base="ns", note="median over the measured steps"),
+            Column(f"{quantity}, profiler / clock"),
         ]
     rows: list[NetworkRow] = []
     for label, point in compared.all_points:

@@ -52,8 +52,8 @@ def inference_findings(runs: Iterable[Run]) -> list[Finding]:
 def list_models(lead: str, facts: Sequence[str]) -> Iterator[str]:
     """Yield one sentence with as many models as fit; nothing without facts."""
     for number in range(len(facts), 0, -1):
-        rest = " and others" if number < len(facts) else ""
-        text = f"{lead} {'; '.join(facts[:number])}{rest}."
+        ending = " and others" if number < len(facts) else ""
+        text = f"{lead} {'; '.join(facts[:number])}{ending}."
         if len(text) <= LONGEST or number == 1:
             yield text
             return
@@ -130,9 +130,9 @@ def judge_latency(timed: Timed) -> Iterator[str]:
                 )
     yield from list_models("The median latency is:", medians)
     if uneven:
-        factor, where = max(uneven)
-        more = "; others vary too" if uneven[1:] else ""
-        yield f"The latency varies most for {where}, {factor:.1f} times the median{more}."
+        factor, subject = max(uneven)
+        ending = "; others vary too" if uneven[1:] else ""
+        yield f"The latency varies most for {subject}, {factor:.1f} times the median{ending}."
 
 
 def judge_busy(points: Sequence[InferencePoint], busy: Sequence[BusyFrom]) -> Iterator[str]:

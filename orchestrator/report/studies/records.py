@@ -78,20 +78,20 @@ def study_view(
 ) -> View:
     """Return a study: the chapters that its file lists, of the subjects that they name. Charts are
     drawn here. Raises UsageError for a chapter that does not exist."""
-    words = {name: word for item in subjects.values() for name, word in item.words.items()}
-    made = [
+    words = {name: text for item in subjects.values() for name, text in item.words.items()}
+    drawn = [
         chapter for entry in content["chapters"] for chapter in _chapters(entry, subjects, words)
     ]
-    chapters = [replace(chapter, findings=()) for chapter in made if _has_content(chapter)]
+    chapters = [replace(chapter, findings=()) for chapter in drawn if _has_content(chapter)]
     keys = [chapter.key for chapter in chapters]
-    order = [*content.get("findings", ()), *(chapter.key for chapter in made)]
+    order = [*content.get("findings", ()), *(chapter.key for chapter in drawn)]
     findings = [
         _one_sentence(finding, chapter.key)
-        for chapter in sorted(made, key=lambda chapter: order.index(chapter.key))
+        for chapter in sorted(drawn, key=lambda chapter: order.index(chapter.key))
         for finding in chapter.findings
     ]
     absent = [pair for item in subjects.values() for pair in item.missing]
-    absent += [pair for chapter in made for pair in chapter.missing]
+    absent += [pair for chapter in drawn for pair in chapter.missing]
     absent = list(dict.fromkeys((*missing, *absent)))
     origins = [origin for item in subjects.values() for origin in item.origins]
     if source is not None and not origins:
@@ -122,8 +122,8 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
     try:
         return text.format_map(words)
     except (KeyError, ValueError, IndexError) as error:
-        known = ", ".join(f"{{{name}}}" for name in words)
-        raise UsageError(f"'{text}': {error} is not known", f"Use {known}") from error
+        chapters_by_name = ", ".join(f"{{{name}}}" for name in words)
+        raise UsageError(f"'{text}': {error} is not known", f"Use {chapters_by_name}") from error
 
 
 def _one_sentence(finding: Finding | str, key: str) -> Finding:
@@ -137,15 +137,15 @@ def _chapters(
 ) -> Iterator[View]:
     """Yield the chapters of an entry of the file, with what it fixes."""
     subject, _, name = entry["show"].partition(".")
-    known = subjects[subject].chapters
-    if name not in known:
+    chapters_by_name = subjects[subject].chapters
+    if name not in chapters_by_name:
         raise UsageError(
             f"there is no chapter '{entry['show']}'",
-            f"Use {', '.join(f'{subject}.{chapter}' for chapter in known)}",
+            f"Use {', '.join(f'{subject}.{chapter}' for chapter in chapters_by_name)}",
         )
-    made = known[name]()
+    drawn = chapters_by_name[name]()
     text = tuple(_fill(sentence, words) for sentence in entry.get("text", ()))
-    for chapter in (made,) if isinstance(made, View) else made:
+    for chapter in (drawn,) if isinstance(drawn, View) else drawn:
         yield replace(
             chapter,
             key=chapter.key or entry.get("key", name),
@@ -157,10 +157,10 @@ def _chapters(
 def facts_of(runs: Sequence[Run]) -> dict[str, str]:
     """Return what measured the runs, where and on what."""
     devices = [device for run in runs for device in run.devices[:1]]
-    named = [device.name for device in devices if device.name]
+    device_names = [device.name for device in devices if device.name]
     batches = sorted({run.batch_size for run in runs if run.batch_size is not None})
     facts = {
-        "device": ", ".join(dict.fromkeys(named or [device.kind for device in devices])),
+        "device": ", ".join(dict.fromkeys(device_names or [device.kind for device in devices])),
         "batch sizes": ", ".join(map(str, batches)),
         "measured by": about.tools(runs),
     }

@@ -121,8 +121,8 @@ def _describe_details(speedup: Speedup) -> Iterator[str]:
         best = next(iter(other.amdahl), None)
         if best is not None and best.gain.value >= GAIN_MIN:
             limit = f"{ratio(best.gain.value)} times faster (Amdahl), at most {ratio(best.limit)}"
-            alone = f"{best.layer} alone on {parts.device_of(other.label)}"
-            yield f"{name}: with {alone}, a step would be {limit}."
+            setup = f"{best.layer} alone on {parts.device_of(other.label)}"
+            yield f"{name}: with {setup}, a step would be {limit}."
     if speedup.times_to_quality:
         yield f"{name}: {_describe_reached(speedup.times_to_quality[-1])}"
 

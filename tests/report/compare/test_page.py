@@ -17,7 +17,7 @@ from perfctl.orchestrator.report.compare.page import (
     comparison_view,
     markdown,
 )
-from perfctl.orchestrator.report.compare.words import around, describe, percent_change
+from perfctl.orchestrator.report.compare.words import describe, percent_change, write_interval
 from perfctl.orchestrator.report.page import page
 from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.report import Kernel
@@ -148,4 +148,4 @@ def test_a_page_of_nothing_is_a_page() -> None:
 )
 def test_changes_have_a_sign_and_one_decimal(change: float, text: str) -> None:
     assert percent_change(change) == text
-    assert around((change, change)) == f"{text} to {text}"
+    assert write_interval((change, change)) == f"{text} to {text}"
