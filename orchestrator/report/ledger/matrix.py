@@ -94,10 +94,10 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
             cells = tuple(cell(by_batch.get(batch)) for batch in batches)
             drawn_rows.append(MatrixRow(layer, "" if layer == direction else direction, cells))
     totals = []
-    for batch, same in group_by(rows, lambda row: row.batch).items():
-        total_cells = {"ratio": _ratio_total(same), "share": _time_total(analysis, batch)}
-        totals.append((batch or 0, tuple(total_cells[name] for name in measures)))
-    totals.sort(key=lambda item: item[0])
+    for batch in batches:
+        ratio_cell = _ratio_total([row for row in rows if row.batch == batch])
+        cells_by_measure = {"ratio": ratio_cell, "share": _time_total(analysis, batch)}
+        totals.append(tuple(cells_by_measure[name] for name in measures))
     sentences = [_describe_ratio_total(rows)] if states else []
     if total:
         step = total.replace("of all steps", "of a step").replace("all steps", "time of a step")
@@ -107,7 +107,7 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
         tuple(measures.items()),
         tuple(drawn_rows),
         len(groups) - len(drawn_rows),
-        tuple(cells for _, cells in totals),
+        tuple(totals),
         " ".join(sentences),
     )
 

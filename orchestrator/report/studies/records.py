@@ -78,7 +78,8 @@ def study_view(
 ) -> View:
     """Return a study: the chapters that its file lists, of the subjects that they name. Charts are
     drawn here. Raises UsageError for a chapter that does not exist."""
-    words = {name: text for item in subjects.values() for name, text in item.words.items()}
+    items = subjects.values()
+    words = {name: text for item in items for name, text in item.words.items()}
     drawn = [
         chapter for entry in content["chapters"] for chapter in _chapters(entry, subjects, words)
     ]
@@ -90,10 +91,10 @@ def study_view(
         for chapter in sorted(drawn, key=lambda chapter: order.index(chapter.key))
         for finding in chapter.findings
     ]
-    absent = [pair for item in subjects.values() for pair in item.missing]
+    absent = [pair for item in items for pair in item.missing]
     absent += [pair for chapter in drawn for pair in chapter.missing]
     absent = list(dict.fromkeys((*missing, *absent)))
-    origins = [origin for item in subjects.values() for origin in item.origins]
+    origins = [origin for item in items for origin in item.origins]
     if source is not None and not origins:
         origins = [f"recorded in {source}"]
     origin = "; ".join(dict.fromkeys(origins))
@@ -107,10 +108,10 @@ def study_view(
         notes=(FILES, *(["To repeat this study:"] if command else [])),
         lines=(command,) if command else (),
         command=f"study {kind}",
-        properties=tuple(fact for item in subjects.values() for fact in item.facts),
+        properties=tuple(fact for item in items for fact in item.facts),
         chapters=tuple(chapters),
         missing=tuple(absent),
-        links=(*links, *(link for item in subjects.values() for link in item.links)),
+        links=(*links, *(link for item in items for link in item.links)),
     )
 
 
@@ -122,8 +123,8 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
     try:
         return text.format_map(words)
     except (KeyError, ValueError, IndexError) as error:
-        chapters_by_name = ", ".join(f"{{{name}}}" for name in words)
-        raise UsageError(f"'{text}': {error} is not known", f"Use {chapters_by_name}") from error
+        names = ", ".join(f"{{{name}}}" for name in words)
+        raise UsageError(f"'{text}': {error} is not known", f"Use {names}") from error
 
 
 def _one_sentence(finding: Finding | str, key: str) -> Finding:
