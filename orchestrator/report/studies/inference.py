@@ -268,18 +268,13 @@ def utilization_chapter(answers: Answers) -> View:
     )
 
 
-def memory_chapter(answers: Answers) -> View:
-    """Return the highest memory of each run, by what recorded it."""
-    return make_chapter(tables=_by_model(answers, memory_use_table))
-
-
-def _by_model(
-    answers: Answers, tabulate: Callable[[Sequence[RunUsage]], Table | None]
-) -> Iterator[Table]:
-    """Yield a table of the runs of each model, which its caption names."""
+def usage_chapter(tabulate: Callable[[Sequence[RunUsage]], Table | None], answers: Answers) -> View:
+    """Return a table of the runs of each model, which its caption names."""
+    tables = []
     for model, points in group_by(answers.points, lambda point: point.model).items():
-        if table := tabulate([use for point in points for use in point.uses]):
-            yield replace(table, caption=f"{model}: {table.caption.lower()}")
+        if drawn := tabulate([use for point in points for use in point.uses]):
+            tables.append(replace(drawn, caption=f"{model}: {drawn.caption.lower()}"))
+    return make_chapter(tables=tables)
 
 
 def accuracy_chapter(answers: Answers) -> View:
@@ -478,11 +473,6 @@ def _stated_cell(run: Run, item: Summary) -> Cell:
     return Cell(f"{item.value:,.10g}", value=item.value)
 
 
-def samples_chapter(answers: Answers) -> View:
-    """Return samples of the GPU by nvidia-smi, DCGM or NVML, over time."""
-    return make_chapter(tables=_by_model(answers, readings_table))
-
-
 def all_chapter(answers: Answers) -> View:
     """Return every model and batch size in a row, failed ones too."""
     points = answers.points
@@ -528,12 +518,12 @@ CHAPTERS: dict[str, Callable[[Answers], View]] = {
     "latency": latency_chapter,
     "throughput": throughput_chapter,
     "utilization": utilization_chapter,
-    "memory": memory_chapter,
+    "memory": partial(usage_chapter, memory_use_table),
     "accuracy": accuracy_chapter,
     "kernels": kernels_chapter,
     "iterations": iterations_chapter,
     "summary": summary_chapter,
     "names": names_chapter,
-    "samples": samples_chapter,
+    "samples": partial(usage_chapter, readings_table),
     "all": all_chapter,
 }

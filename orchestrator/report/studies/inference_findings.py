@@ -110,9 +110,13 @@ def _compare_fastest(first: tuple[str, Latency], second: tuple[str, Latency]) ->
             f"{model} was the fastest ({rate}; {other_model} {other_rate}), but {fewest} timed "
             "batches are too few to be sure."
         )
-    factor = best.images_per_second / other.images_per_second
-    many = "about as many as" if factor < 1.05 else f"{factor:.1f} times as many as"
-    return f"{model} is the fastest: {rate}, {many} {other_model} at its best ({other_rate})."
+    factor = times_as_many(best.images_per_second / other.images_per_second)
+    return f"{model} is the fastest: {rate}, {factor} {other_model} at its best ({other_rate})."
+
+
+def times_as_many(factor: float) -> str:
+    """Return "2.8 times as many as", or "about as many as"."""
+    return "about as many as" if factor < 1.05 else f"{factor:.1f} times as many as"
 
 
 def judge_latency(timed: Timed) -> Iterator[str]:
