@@ -78,6 +78,9 @@ def test_noise_is_said_in_one_sentence_with_the_repeats_that_would_do() -> None:
     assert first.endswith(
         ("repeats per side would suffice.", "repeats per side would not suffice.")
     )
+    wider = (1.0, 3.0, 0.3, 2.0, 0.5)
+    first = said(gpu_side("A", wider), gpu_side("B", wider[::-1]))[0]
+    assert first.endswith("even 100 repeats per side would not suffice.")
     slightly = (1.0, 1.06, 0.95, 1.02, 0.98)
     count = int(
         said(gpu_side("A", slightly), gpu_side("B", slightly[::-1]))[0]
@@ -137,6 +140,20 @@ def test_the_same_kernels_are_said_to_be_the_same() -> None:
         f"Both sides run the same kernels equally often on the same grids ({launches} launches "
         "per step)."
     )
+
+
+def test_the_layer_that_changed_most_is_named_also_if_its_kernels_are_the_same() -> None:
+    runs = []
+    for run in gpu_side("B", scaled(1.1), conv2=1.5).runs:
+        kernels = [
+            kernel._replace(name="other") if kernel.layer == "fc2" else kernel
+            for kernel in run.report.kernels
+        ]
+        runs.append(replace(run, report=replace(run.report, kernels=kernels)))
+    because = said(gpu_side("A", QUIET), Side("B", tuple(runs)))[1]
+    assert because.startswith("conv2 ")
+    assert " changed most: " in because
+    assert because.endswith(", with the same kernels.")
 
 
 def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
