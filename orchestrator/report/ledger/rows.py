@@ -160,8 +160,10 @@ def ledger_json(
 
 
 def _pass_row(use: PassUse) -> PassRow:
-    q = use.queries
-    return PassRow(use, q.calls, q.rows, q.least, q.most) if q else PassRow(use)
+    queries = use.queries
+    if queries is None:
+        return PassRow(use)
+    return PassRow(use, queries.calls, queries.rows, queries.least, queries.most)
 
 
 def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
