@@ -46,7 +46,7 @@ OUTPUTS = {
     "show": "orchestrator.report.ledger.rows:ShownRun",
     "show-source": "records.report:SourceLine[]",
     "ledger": "orchestrator.report.ledger.rows:LedgerOutput",
-    "compare": "orchestrator.report.compare.output:CompareOutput",
+    "compare": "orchestrator.report.compare.page:CompareOutput",
     "query": "orchestrator.commands.query:QueryRow[]",
     "doctor": "orchestrator.launch.machine.doctor:Finding[]",
     "prices": "orchestrator.predict.prices:PriceTable",

@@ -21,7 +21,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.files import write_text
-from perfctl.orchestrator.report.compare.output import CompareOutput
+from perfctl.orchestrator.report.compare.page import CompareOutput
 from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.sides import compare_sides
 
@@ -96,9 +96,9 @@ def run(asked: CompareOptions, events: Events) -> Compared:
         write_text(asked.out, render_view(compare_view(comparison)))
         events.note(f"Wrote {asked.out}")
     if asked.markdown is not None and not is_summary:
-        from perfctl.orchestrator.report.compare import output
+        from perfctl.orchestrator.report.compare import page
 
-        write_text(Path(asked.markdown), output.markdown(comparison))
+        write_text(Path(asked.markdown), page.markdown(comparison))
         events.note(f"Wrote {asked.markdown}")
     return Compared(comparison, is_summary)
 
@@ -144,7 +144,7 @@ def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
 
 def record(compared: Compared) -> CompareOutput:
     """Return the complete comparison for programs."""
-    from perfctl.orchestrator.report.compare.output import compare_output
+    from perfctl.orchestrator.report.compare.page import compare_output
 
     if compared.is_summary:
         raise UsageError(
@@ -155,11 +155,11 @@ def record(compared: Compared) -> CompareOutput:
 
 def view(compared: Compared) -> View | Lines:
     """Return the sides, what changed and one table, or the summary for a pull request."""
-    from perfctl.orchestrator.report.compare import output
+    from perfctl.orchestrator.report.compare import page
 
     if compared.is_summary:
-        return Lines([output.markdown(compared.comparison)], "`markdown` -")
-    return output.comparison_view(compared.comparison)
+        return Lines([page.markdown(compared.comparison)], "`markdown` -")
+    return page.comparison_view(compared.comparison)
 
 
 def check(compared: Compared, events: Events) -> None:

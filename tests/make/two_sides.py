@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
 from perfctl.orchestrator.compare.compare import Side
 from perfctl.records.report import Device, Kernel, Step
 from perfctl.records.run import Run
+from tests.make import synthetic
 
 STEPS = 4
 TIMES = {
@@ -37,7 +39,7 @@ H200 = Device(
 )
 
 
-def maker_of_runs(synthetic: ModuleType) -> Any:
+def maker_of_runs(module: ModuleType) -> Any:
     """make(number, dice, noise, slower={kernel: factor}, ...): a run whose kernels take TIMES x
     factor x noise."""
 
@@ -91,7 +93,7 @@ def maker_of_runs(synthetic: ModuleType) -> Any:
             "environment": ENVIRONMENT,
             "sweep_id": 1,
         }
-        run: Run = synthetic.make_run(number, **(fields | changes))
+        run: Run = module.make_run(number, **(fields | changes))
         return run
 
     return make
@@ -104,3 +106,48 @@ def maker_of_sides(one: Any) -> Any:
         return Side(label, tuple(one(number, dice, **what) for number in range(1, count + 1)))
 
     return make
+
+
+WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
+GPU_STEP, GPU_STEPS = 1_000_000, 12
+"""Nanoseconds of a step of ``gpu_side``, and its steps."""
+QUIET = (1.0, 1.002, 0.998, 1.001, 0.999)
+"""Factors of repeats that hardly differ."""
+
+
+def gpu_side(
+    label: str,
+    factors: tuple[float, ...],
+    *,
+    conv2: float = 1.0,
+    winograd: bool = False,
+    batch: int = 64,
+    steps: int = GPU_STEPS,
+    profiler: str = "nsys",
+    **environment: str,
+) -> Side:
+    """A run for each factor of a step of 1 ms; conv2's kernels take ``conv2`` times as long, by
+    Winograd or implicit GEMM."""
+    runs: list[Run] = []
+    for number, factor in enumerate(factors, 1):
+        run = next(one for one in synthetic.gpu_pair(number, batch) if one.profiler == profiler)
+        dice = random.Random(number)
+        kernels = [
+            kernel._replace(
+                name=WINOGRAD if winograd and kernel.layer == "conv2" else kernel.name,
+                duration_ns=round(
+                    factor * (kernel.duration_ns or 0) * (conv2 if kernel.layer == "conv2" else 1)
+                ),
+            )
+            for kernel in run.report.kernels
+        ]
+        timed = tuple(
+            Step(at, "step", None, round(GPU_STEP * factor * (1 + dice.gauss(0, 0.001))))
+            for at in range(steps)
+        )
+        facts = {"torch": "2.8.0", "cudnn": "9.10"} | environment
+        report = replace(
+            run.report, kernels=kernels, steps=timed if profiler != "ncu" else (), environment=facts
+        )
+        runs.append(replace(run, report=report))
+    return Side(label, tuple(runs))

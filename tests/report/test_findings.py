@@ -222,8 +222,8 @@ def test_what_a_foreign_report_is_without_is_a_warning() -> None:
     assert warnings == [
         "No launch has a duration.",
         (
-            "Executed FLOPs are lower bounds: 1 of 2 launches has no count; tensor counters "
-            "were not collected."
+            "Executed FLOPs are lower bounds: 1 of 2 launches has no count; without tensor "
+            "FLOPs, because tensor counters were not collected."
         ),
     ]
     assert "No FLOP counts: nsys does not record them. Run perfctl ncu." in texts(

@@ -119,15 +119,6 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
     assert "the fit and the calculator: it needs a store" in " ".join(
         capsys.readouterr().err.split()
     )
-    page = (out / "study.html").read_text()
-    for words in (
-        "Step time over parameters",
-        "all families",
-        "Fisher",
-        "95% interval",
-        "of ranks",
-    ):
-        assert words in page, words
     charts = {path.name for path in (out / "charts").iterdir()}
     sizes = ("parameters", "depth", "width", "kernel", "input", "batch")
     assert charts == {

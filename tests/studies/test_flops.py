@@ -25,7 +25,7 @@ from perfctl.workloads.data import mnist
 from perfctl.workloads.models import mnist_cnn
 from perfctl.workloads.run import loop
 from perfctl.workloads.spec import Options
-from tests.studies.asking import ask
+from tests.studies.asking import ask, find_table
 
 BATCH, EPOCHS = 4, 2
 FIRST, SECOND = (32, 64, 3, 1), (32, 128, 5, 1)
@@ -76,24 +76,24 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 record=place / "workload.json",
             )
             loop.run(mnist_cnn, options, argparse.Namespace(conv2=shape))
-            said = {
+            record = {
                 "perfctl_run": 1,
                 "profiler": "none",
-                "origin": "measured",
                 "workload": "mnist_cnn",
                 "batch_size": BATCH,
                 "workload_arguments": [],
                 "device": "cpu",
                 "status": "ok",
-                "reason": None,
                 "exit_code": 0,
-                "started_at": None,
-                "duration_ns": None,
                 "artifact": "workload.json",
                 "artifact_bytes": 1,
+                "origin": "measured",
+                "reason": None,
+                "started_at": None,
+                "duration_ns": None,
                 "commands": [],
             }
-            (place / "run.json").write_text(json.dumps(said))
+            (place / "run.json").write_text(json.dumps(record))
     return folder
 
 
@@ -102,12 +102,6 @@ def both(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> View:
     """The page of both shapes."""
     asked = ask("flops", tmp_path_factory.mktemp("study"), batch=BATCH, source=recorded)
     return actions.run_study(asked).page
-
-
-def table_of(study: View, chapter: str, start: str) -> Table:
-    (part,) = (one for one in study.chapters if one.key == chapter)
-    tables = filter(None, (*part.tables, *part.folded))
-    return next(one for one in tables if one.caption.startswith(start))
 
 
 def column(found: Table, label: str, unit: str | None = None) -> list[object]:
@@ -121,7 +115,7 @@ def column(found: Table, label: str, unit: str | None = None) -> list[object]:
 
 
 def test_both_shapes_stand_one_below_the_other_in_the_table_of_parameters(both: View) -> None:
-    found = table_of(both, "network", "Layers")
+    found = find_table(both, "Layers")
     networks, parameters = column(found, "network"), column(found, "parameters")
     for shape in (FIRST, SECOND):
         name = f"conv2 {','.join(map(str, shape))}"
@@ -134,7 +128,7 @@ def test_both_shapes_stand_one_below_the_other_in_the_table_of_parameters(both: 
 
 
 def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: View) -> None:
-    found = table_of(both, "hand", "conv2 at batch 4: every quantity")
+    found = find_table(both, "conv2 at batch 4: every quantity")
     forward, output = found.rows[:2], [row for row in found.rows if row[0].text == "output map"]
     assert [row[2].value for row in forward] == [
         conv2_macs(FIRST, BATCH),
@@ -149,7 +143,7 @@ def test_the_sheet_has_operations_values_and_bytes_of_both_shapes(both: View) ->
 
 
 def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: View) -> None:
-    found = table_of(both, "comparison", "FLOPs of conv2")
+    found = find_table(both, "FLOPs of conv2")
     assert column(found, "conv2 estimated", "FLOP") == [
         2 * conv2_macs(shape, BATCH) for shape in (FIRST, SECOND)
     ]
@@ -162,12 +156,12 @@ def test_what_a_cpu_cannot_count_is_named_with_its_reason_and_never_0(both: View
 
 
 def test_the_clocks_table_has_the_layer_on_the_synchronised_clock(both: View) -> None:
-    found = table_of(both, "time", "Time of conv2")
+    found = find_table(both, "Time of conv2")
     assert all(float(str(value)) > 0 for value in column(found, "forward, clock"))
 
 
 def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: View) -> None:
-    found = table_of(both, "memory", "Memory of one run")
+    found = find_table(both, "Memory of one run")
     heads = [one.label for one in found.columns]
     assert heads[2:] == [
         "before loading",
@@ -180,7 +174,7 @@ def test_memory_has_three_moments_and_the_last_is_after_the_epochs(both: View) -
 
 
 def test_every_epoch_has_loss_and_accuracy(both: View) -> None:
-    found = table_of(both, "training", "Epochs")
+    found = find_table(both, "Epochs")
     assert column(found, "epoch") == [
         number for number in range(1, EPOCHS + 1) for _ in (FIRST, SECOND)
     ]
@@ -250,7 +244,7 @@ def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
     study = actions.run_study(asked).page
     memory = {
         row[0].text: [cell.text for cell in row[1:]]
-        for row in table_of(study, "memory", "Memory of one run").rows
+        for row in find_table(study, "Memory of one run").rows
     }
     assert memory["GPU, reserved by torch, as published"] == ["0.02 GB", "0.62 GB"]
     assert memory["GPU, allocated by torch, as published"][1] == "0.02 GB"
@@ -260,7 +254,7 @@ def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
     ]
     assert {"CPU memory", "GPU utilization"} <= {what for what, _ in study.missing}
     assert "GPU memory" not in dict(study.missing)
-    host = table_of(study, "time", "Time of conv2 by the CPU timer")
+    host = find_table(study, "Time of conv2 by the CPU timer")
     assert {"0.1746", "0.1304"} <= {row[-1].text for row in host.rows}
     assert "synchronised" not in dict(study.properties)["measured by"]
     (causes,) = (one for one in study.chapters if one.key == "causes")
@@ -268,9 +262,7 @@ def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:
         row[2].text for table in causes.tables if table for row in table.rows
     }
     (asked_in_kib,) = (
-        row
-        for row in table_of(study, "hand", "Manual estimates").rows
-        if row[2].text == "1,936 KiB"
+        row for row in find_table(study, "Manual estimates").rows if row[2].text == "1,936 KiB"
     )
     assert (asked_in_kib[5].value, asked_in_kib[6].text) == (64 * 64 * 24 * 24 * 4, "B")
     (comparison,) = (one for one in study.chapters if one.key == "comparison")

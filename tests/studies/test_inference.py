@@ -10,11 +10,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.cli.main import run as run_command
-from perfctl.orchestrator.commands import study as actions
-from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.ingest import sweep as sweeps
-from perfctl.orchestrator.launch.sweep.request import RunResult
-from perfctl.orchestrator.launch.sweep.study import parts_of, read_study
+from perfctl.orchestrator.launch.sweep.study import parts_of, read_study, sweeps_of
 from perfctl.orchestrator.report.page.records import LONGEST
 from perfctl.orchestrator.report.studies.inference import subject
 from perfctl.orchestrator.report.studies.records import study_view
@@ -22,7 +18,7 @@ from perfctl.orchestrator.report.studies.written import markdown
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from tests.make import synthetic
-from tests.studies.asking import ask
+from tests.studies.asking import ask, find_table
 
 MS = 1_000_000
 
@@ -64,23 +60,10 @@ def page(*runs: Any) -> View:
 
 def table(study: View, start: str) -> list[dict[str, str]]:
     """Rows of the table whose caption starts so, by heading."""
-    (found,) = [
-        one
-        for chapter in study.chapters
-        for one in filter(None, (*chapter.tables, *chapter.folded))
-        if one.caption.startswith(start)
-    ]
+    found = find_table(study, start)
     heads = [column.label for column in found.columns]
-    return [
-        dict(
-            zip(
-                heads,
-                (cell.text + (f" {cell.unit}" if cell.unit else "") for cell in row),
-                strict=True,
-            )
-        )
-        for row in found.rows
-    ]
+    texts = [[f"{cell.text} {cell.unit or ''}".rstrip() for cell in row] for row in found.rows]
+    return [dict(zip(heads, row, strict=True)) for row in texts]
 
 
 def test_all_models_are_in_one_chart_each_and_the_figures_agree_with_each_other() -> None:
@@ -259,29 +242,10 @@ def test_requests_that_make_no_sense_leave_nothing_behind(
     assert list(Path().iterdir()) == []
 
 
-def test_a_part_that_fails_leaves_the_rest_and_ends_with_partly_done(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("torchvision")
-    ran = []
-
-    def run_sweep(request: Any, events: Any) -> Any:
-        ran.append((request.profiler.name, request.batches))
-        bad = (
-            RunResult(batch_size=1, folder=request.folder, status="failed", reason="no memory")
-            if len(ran) == 1
-            else None
-        )
-        return sweeps.Swept(request, request.store_path, (bad,) if bad else ())
-
-    monkeypatch.setattr(sweeps, "run_sweep", run_sweep)
-    typed = {"models": "resnet18", "device": "cpu"}
-    monkeypatch.setattr(actions, "_write", lambda material, missing, failed: failed)
-    failed: Any = actions.run_study(ask("inference", tmp_path / "study", quick=True, **typed))
-    assert ran == [("none", (1, 5, 20)), ("torch", (1, 20))]
-    assert failed == [("resnet18 timed", "batch 1: failed, no memory")]
-    with pytest.raises(UsageError, match="holds another study"):
-        actions.run_study(ask("inference", tmp_path / "study", quick=True, **typed, images=60))
+def test_every_batch_size_is_timed_and_only_the_ends_are_profiled(tmp_path: Path) -> None:
+    asked = ask("inference", tmp_path, quick=True, models="resnet18", device="cpu")
+    planned = [(one.profiler, one.options.batches) for one in sweeps_of(asked)]
+    assert planned == [("none", (1, 5, 20)), ("torch", (1, 20))]
 
 
 def test_a_source_without_inference_is_refused(perfctl: Any) -> None:

@@ -93,15 +93,6 @@ def test_parameters_on_the_page_are_those_of_the_dimensions(made: Path) -> None:
     )
 
 
-def test_another_request_in_the_same_folder_is_refused_before_anything_runs(
-    made: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(made.parent)
-    assert run(["study", "speedup", *SMALL, "--out", "st", "--timeout", "60", "--repeat", "2"]) == 2
-    said = capsys.readouterr().err
-    assert "st holds another study (repeat was 1, now 2)" in said
-
-
 def test_recorded_runs_give_the_same_figures_as_the_study_that_made_them(
     made: Path, tmp_path: Path
 ) -> None:

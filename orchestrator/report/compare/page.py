@@ -1,10 +1,11 @@
-"""The page of a comparison: every part as a table whose words stand in :mod:`words`."""
+"""A comparison as an HTML report, on the terminal, as Markdown for a pull request, and as JSON; its
+sentences are in ``words``."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 
 from perfctl.orchestrator.compare.causes import (
@@ -31,10 +32,11 @@ from perfctl.orchestrator.report.compare.words import (
     ENERGY_UNITS,
     MINUS,
     Counts,
-    algorithm_words,
     describe,
+    name_algorithm,
     quantity,
 )
+from perfctl.orchestrator.report.files import documents
 from perfctl.orchestrator.report.numbers import DASH, full, ratio, significant, time
 from perfctl.orchestrator.report.tables import (
     Bar,
@@ -49,10 +51,14 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
     text_columns,
     time_cell,
+    whole_table,
 )
 from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
+TERMINAL_ROWS, MARKDOWN_ROWS = 24, 25
+"""Rows of the table on a terminal, and of those of a pull request."""
 ROWS_SHOWN, SENTENCES = 400, 7
 """Rows of one table, those that count first; findings before "more"."""
 BAR_REACH = 1.0
@@ -62,8 +68,6 @@ EDGE = 4.0
 """Percent of a bar's width that a mark keeps from its ends."""
 NAME_MAX = 300
 """Characters of a name, which may be that of a C++ template."""
-Rows = dict[tuple[tuple[str, ...], ...], list[str]]
-"""Rows of words -> the pairs that have them."""
 STYLES = {"worse": WORSE, "better": BETTER, "news": NEWS}
 """Class of a row -> its verdicts, in the order of the rows."""
 NO_LAYERS = "A and B have no layer in common, so perfctl aligns kernels by their family."
@@ -116,15 +120,8 @@ def compare_view(comparison: Comparison) -> View:
         _differences(comparison, pairs),
         _judgement(comparison),
     ]
-    newest = max(
-        (
-            run.started_at
-            for side in (comparison.a, comparison.b)
-            for run in side.runs
-            if run.started_at
-        ),
-        default="",
-    )
+    runs = (*comparison.a.runs, *comparison.b.runs)
+    newest = max((run.started_at for run in runs if run.started_at), default="")
     return replace(
         describe(comparison, pairs),
         title=f"{comparison.b.label} against {comparison.a.label}",
@@ -146,19 +143,15 @@ def gate_text(comparison: Comparison) -> str:
 
 def _judgement(comparison: Comparison) -> View:
     results = {row.result for pair in comparison.pairs for row in pair.rows}
-    rows = [
-        (text_cell(result), text_cell(meaning))
-        for result, meaning in MEANING.items()
-        if result in results
-    ]
-    meanings = Table(tuple(text_columns("result", "meaning")), tuple(rows), "", tools=False)
-    return View("How perfctl judges", HOW_JUDGED, (meanings,) if rows else (), key="judged")
+    rows = [item for item in MEANING.items() if item[0] in results]
+    tables = [whole_table("", text_columns("result", "meaning"), rows)] if rows else ()
+    return View("How perfctl judges", HOW_JUDGED, tuple(tables), key="judged")
 
 
 def _why(pairs: Sequence[Why]) -> Iterator[Table]:
     """Yield one table of all pairs that are aligned: what stands behind the change of each row,
     the largest change first."""
-    every = [(why, part) for why in pairs for part in why.parts]
+    every = [(match, part) for match in pairs for part in match.parts]
     every.sort(key=lambda item: -abs(item[1].change or 0.0))
     if not any(part.change or part.kind not in (SAME, TIMED) for _, part in every):
         return  # nothing changed
@@ -174,9 +167,9 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
         Column("change", base="ns"),
         Column("FLOPs, B/A", note="executed; 1 multiply-add = 2"),
     )
-    used = _vary([why.pair for why in pairs]) + [True] * (len(columns) - 2)
-    span = "per step" if all(why.per_step for why in pairs) else "in the complete report"
-    by = "layer, pass" if any(why.by_layer for why in pairs) else "kernel family"
+    used = _vary([match.pair for match in pairs]) + [True] * (len(columns) - 2)
+    span = "per step" if all(match.per_step for match in pairs) else "in the complete report"
+    by = "layer, pass" if any(match.by_layer for match in pairs) else "kernel family"
     aligned = table(
         f"Time {span}, both sides aligned by {by} and algorithm",
         tuple(compress(columns, used)),
@@ -184,7 +177,7 @@ def _why(pairs: Sequence[Why]) -> Iterator[Table]:
         limit=ROWS_SHOWN,
     )
     if aligned is not None:
-        notes = () if all(why.by_layer for why in pairs) else (NO_LAYERS,)
+        notes = () if all(match.by_layer for match in pairs) else (NO_LAYERS,)
         yield replace(aligned, notes=(*notes, *aligned.notes))
 
 
@@ -193,56 +186,52 @@ def _vary(pairs: Sequence[Pair]) -> list[bool]:
     return [len({pair.heading for pair in pairs}) > 1, len({pair.batch for pair in pairs}) > 1]
 
 
-def _aligned(why: Why, part: ComparedWork) -> tuple[Cell, ...]:
+def _aligned(match: Why, part: ComparedWork) -> tuple[Cell, ...]:
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "not known"
     sides = (part.a, part.b)
     launches = [
-        None if side is None or side.launches is None else f"{side.launches:,.6g}" for side in sides
+        f"{side.launches:,.6g}" if side and side.launches is not None else None for side in sides
     ]
-    times = [
-        time_cell(None if side is None else side.ns, f"not in {label}")
+    times = (
+        time_cell(side.ns if side else None, f"not in {label}")
         for label, side in zip("AB", sides, strict=True)
-    ]
+    )
     counted = nothing("not measured on both sides")
     if part.flops is not None:
         counted = Cell(ratio(part.flops), f"{part.flops:.6g}", value=part.flops)
     return (
-        text_cell(why.pair.heading),
-        text_cell(why.pair.batch) if why.pair.batch else nothing(unknown),
+        text_cell(match.pair.heading),
+        text_cell(match.pair.batch) if match.pair.batch else nothing(unknown),
         text_cell(part.name if part.layer or part.row else part.direction),
         nothing(unknown) if is_timed_only else Cell(part.kind, KINDS[part.kind], value=part.kind),
         _algorithms(part),
         _both(launches, unknown),
         *times,
-        signed_time(part.change),
+        _signed_time(part.change),
         counted,
     )
 
 
 def _algorithms(part: ComparedWork) -> Cell:
     """Return the method, with the arithmetic where that changed; both sides where they differ."""
-    words = [
-        None if side is None else " + ".join(map(algorithm_words, side.algorithms)) or None
-        for side in (part.a, part.b)
-    ]
-    if words[0] == words[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
-        words = [" + ".join(side.arithmetic) or words[0] for side in (part.a, part.b)]
+    sides = (part.a, part.b)
+    methods = [" + ".join(map(name_algorithm, side.algorithms)) if side else "" for side in sides]
+    if methods[0] == methods[1] and part.a and part.b and part.a.arithmetic != part.b.arithmetic:
+        methods = [" + ".join(side.arithmetic) or methods[0] for side in (part.a, part.b)]
     is_timed_only = part.kind == TIMED
     unknown = "the report has no kernels" if is_timed_only else "the kernels' names contain none"
-    return _both(words, unknown)
+    return _both(methods, unknown)
 
 
-def _both(words: Sequence[str | None], reason: str) -> Cell:
-    """ "GEMM" where both sides say it, else "GEMM → GEMV"."""
-    distinct = dict.fromkeys(words)
-    if not any(distinct):
-        return nothing(reason)
-    return text_cell(" → ".join(word or DASH for word in distinct))
+def _both(texts: Sequence[str | None], reason: str) -> Cell:
+    """Return "GEMM" if both sides have it, otherwise "GEMM → GEMV"."""
+    distinct = dict.fromkeys(text or DASH for text in texts)
+    return nothing(reason) if [*distinct] == [DASH] else text_cell(" → ".join(distinct))
 
 
-def signed_time(ns: float | None) -> Cell:
-    """ "+0.48 ms"."""
+def _signed_time(ns: float | None) -> Cell:
+    """Return "+0.48 ms"."""
     if ns is None:
         return nothing("not known on both sides")
     mark = "" if not ns else "+" if ns > 0 else MINUS
@@ -252,55 +241,44 @@ def signed_time(ns: float | None) -> Cell:
 def _differences(comparison: Comparison, pairs: Sequence[Why]) -> View:
     """Return what differs between the sides, likely causes first, without a ranking if nothing was
     compared, and folded what is the same; equal tables of several batch sizes once."""
-    labels = ("difference", "A", "B", "as a cause", "why", "effect")
-    differences: Rows = defaultdict(list)
-    for why in pairs:
-        suspects = tuple(
-            (
-                suspect.difference.fact,
-                suspect.difference.a,
-                suspect.difference.b,
-                suspect.level,
-                suspect.why,
-                "not comparable" if suspect.difference.blocks else "",
-            )
-            for suspect in why.suspects
-        )
-        differences[suspects].append(_title(why.pair))
-    equal: Rows = defaultdict(list)
-    for pair in comparison.pairs:
-        differ = {"batch", *(difference.fact for difference in pair.differences)}
-        facts = tuple((name, a) for name, a, _ in pair.facts if name not in differ)
-        equal[facts].append(_title(pair))
-    tables: list[Table] = []
-    for rows, titles in differences.items():
-        hidden = set() if any(row[3] != NOT_RANKED for row in rows) else {3, 4}
-        hidden |= set() if any(row[-1] for row in rows) else {len(labels) - 1}
-        shown = [index for index in range(len(labels)) if index not in hidden]
-        texts = [[row[index] for index in shown] for row in rows]
-        tables += _texts("Differences", titles, [labels[index] for index in shown], texts)
-    return View(
-        "Differences between A and B",
-        () if tables else ("The sides have no recorded difference.",),
-        tuple(tables),
-        folded=tuple(
-            table
-            for rows, titles in equal.items()
-            for table in _texts("Equal on both sides", titles, ("fact", "A and B"), rows)
-        ),
-        key="differences",
+    tables = []
+    for rows, group in group_by(pairs, _list_suspects).items():
+        used = [True, True, True, *[any(row[3] != NOT_RANKED for row in rows)] * 2]
+        used.append(any(row[-1] for row in rows))
+        labels = compress(("difference", "A", "B", "as a cause", "why", "effect"), used)
+        texts = [compress(row, used) for row in rows]
+        tables.append(_texts_table("Differences", [match.pair for match in group], labels, texts))
+    equal = [
+        _texts_table("Equal on both sides", group, ("fact", "A and B"), rows)
+        for rows, group in group_by(comparison.pairs, _list_equal_facts).items()
+    ]
+    shown_tables, folded = (
+        tuple(table for table in group if table.rows) for group in (tables, equal)
+    )
+    none = () if shown_tables else ("The sides have no recorded difference.",)
+    return View("Differences between A and B", none, shown_tables, folded=folded, key="differences")
+
+
+def _list_suspects(match: Why) -> tuple[tuple[str, ...], ...]:
+    pairs = ((suspect, suspect.difference) for suspect in match.suspects)
+    return tuple(
+        (fact.fact, fact.a, fact.b, item.level, item.why, "not comparable" if fact.blocks else "")
+        for item, fact in pairs
     )
 
 
-def _texts(
-    caption: str, titles: Sequence[str], labels: Sequence[str], rows: Sequence[Sequence[str]]
-) -> Iterator[Table]:
-    """Yield a table of words, if it has rows."""
-    if rows:
-        cells = tuple(tuple(map(text_cell, row)) for row in rows)
-        yield Table(
-            tuple(text_columns(*labels)), cells, f"{caption}: {'; '.join(titles)}", tools=False
-        )
+def _list_equal_facts(pair: Pair) -> tuple[tuple[str, str], ...]:
+    differ = {"batch", *(difference.fact for difference in pair.differences)}
+    return tuple((name, a) for name, a, _ in pair.facts if name not in differ)
+
+
+def _texts_table(
+    caption: str, pairs: Iterable[Pair], labels: Iterable[str], rows: Iterable[Iterable[str]]
+) -> Table:
+    """Return a table of texts about these pairs."""
+    titles = "; ".join(map(_title, pairs))
+    cells = tuple(tuple(map(text_cell, row)) for row in rows)
+    return Table(tuple(text_columns(*labels)), cells, f"{caption}: {titles}", tools=False)
 
 
 def _title(pair: Pair) -> str:
@@ -392,12 +370,12 @@ def _quantity_cells(pair: Pair, row: Row, bar: Bar | None) -> tuple[Cell, ...]:
         )
     factor = interval = nothing(row.reason)
     if row.change is not None:
-        factor = Cell(factor_text(row.change), value=round(row.change + 1, 6))
+        factor = Cell(_factor(row.change), value=round(row.change + 1, 6))
     factor = replace(factor, bar=bar)
     if row.interval:
-        interval = text_cell(" to ".join(map(factor_text, row.interval)))
+        interval = text_cell(" to ".join(map(_factor, row.interval)))
     is_layer_count = row.key.quantity == "flops" and row.key.level == "layer"
-    name = name_of(row) + (", FLOPs" if is_layer_count else "")
+    name = _name(row) + (", FLOPs" if is_layer_count else "")
     # the complete name of a kernel, and what the figures were read from
     title = "; ".join(filter(None, (row.key.kernel[:1000], row.basis))) or None
     return (
@@ -413,23 +391,23 @@ def _quantity_cells(pair: Pair, row: Row, bar: Bar | None) -> tuple[Cell, ...]:
     )
 
 
-def factor_text(change: float) -> str:
+def _factor(change: float) -> str:
     """Return a change of 0.38 as "1.38"."""
     return significant(float(change + 1))
 
 
-def name_of(row: Row) -> str:
+def _name(row: Row) -> str:
     """Return the name, with the grids where they changed, else with the launches where their number
     changed."""
     a, b = row.before, row.after
     if a is None or b is None:
         return row.name
     if set(a.grids) != set(b.grids):
-        grids_a, grids_b = (
-            (", ".join(side.grids[:3]) or "not known") + (", ..." if len(side.grids) > 3 else "")
+        grids = (
+            ", ".join((*side.grids[:3], *(["..."] if len(side.grids) > 3 else []))) or "not known"
             for side in (a, b)
         )
-        return f"{row.name} (grid {grids_a} in A, {grids_b} in B)"
+        return f"{row.name} (grid {' in A, '.join(grids)} in B)"
     if a.launches is None or b.launches is None or a.launches == b.launches:
         return row.name
     return f"{row.name} ({a.launches:g} launches in A, {b.launches:g} in B)"
@@ -463,13 +441,13 @@ def _bars(rows: Sequence[Row], gate: float) -> Iterator[Bar]:
             yield Bar()
             continue
         low, high = row.interval or (row.change, row.change)
-        left, right, middle = (
+        start, end, middle = (
             50 + (50 - EDGE) * min(max(end / reach, -1), 1) for end in (low, high, row.change)
         )
         beyond = {"left": low < -reach, "right": high > reach, "far": abs(row.change) > reach}
         yield Bar(
-            round(left, 2),
-            round(right - left, 2),
+            round(start, 2),
+            round(end - start, 2),
             round(middle, 2),
             style_of(row) or "plain",
             " ".join(side for side, is_beyond in beyond.items() if is_beyond),
@@ -504,3 +482,115 @@ def _describe_runs(side: Side, used: Sequence[Run]) -> str:
         "" if origins == ["measured"] else " and ".join(origins),
     )
     return ", ".join(filter(None, facts))
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSide:
+    """One side."""
+
+    label: str
+    runs: list[int]
+    """Numbers of runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompareOutput:
+    """Times in ns, memory in bytes, throughput in samples per second, energy in J, energy-delay
+    product in J s."""
+
+    JSON_INLINED = ("comparison",)
+
+    comparison: Comparison
+    a: ComparedSide
+    b: ComparedSide
+    regressions: int
+    improvements: int
+    other_changes: int
+    not_comparable: int
+    findings: Sequence[str]
+    warnings: Sequence[str]
+    pairs: Sequence[Why]
+
+
+def comparison_view(comparison: Comparison) -> View:
+    """Return the sides, how the step changed and why, and one table: steps, memory and energy, then
+    layers by the size of their change, then kernels and counts that changed. Only the sides if
+    nothing may be compared."""
+    view = View(properties=describe_sides(comparison), document=partial(compare_view, comparison))
+    if comparison.is_refused or not comparison.pairs:
+        return view
+    sentences = describe(comparison, tuple(map(explain, comparison.pairs)))
+    steps = select_rows(comparison, *(("step", name) for name in ("time", "memory", *ENERGY_UNITS)))
+    layers = select_rows(comparison, ("layer", "time"))
+    rows = list(steps)
+    for level, is_short in (
+        (layers, False),
+        (select_rows(comparison, ("kernel", "time")), layers),
+        (select_rows(comparison, ("step", "flops"), ("layer", "flops")), steps),
+    ):
+        listed = [item for item in level if not is_short or style_of(item[1])]
+        rows += sorted(listed, key=lambda item: -item[1].weight)
+    table = quantity_table("", rows, without=("95% interval", "reason"), limit=TERMINAL_ROWS)
+    notes = [gate_text(comparison)]
+    if table.hidden:
+        notes.append(f"{table.hidden} more rows: --out FILE.html.")
+    return replace(
+        sentences,
+        findings=sentences.findings[: sentences.open_findings],
+        properties=view.properties,
+        document=view.document,
+        tables=(replace(table, hidden=0, notes=()),) if rows else (),
+        notes=(" ".join(notes),),
+    )
+
+
+def markdown(comparison: Comparison) -> str:
+    """Return a summary for a pull request: the sentences of the page, and folded tables of the rows
+    that count."""
+    sentences = describe(comparison, tuple(map(explain, comparison.pairs)))
+    worse, better, news = comparison.regressions, comparison.improvements, comparison.news
+    steps = select_rows(comparison, ("step", "time"), ("step", "memory"))
+    hidden = len(sentences.findings) - SENTENCES
+    return documents.markdown(
+        replace(
+            sentences,
+            title=f"perfctl compare: {comparison.b.label} against {comparison.a.label}",
+            facts=(
+                f"{len(worse)} worse, {len(better)} better, {len(news)} new, gone or different.",
+                gate_text(comparison),
+            ),
+            findings=sentences.findings[:SENTENCES],
+            properties=describe_sides(comparison),
+            folded=tuple(
+                quantity_table(caption, rows, without=("reason",), limit=MARKDOWN_ROWS)
+                for caption, rows in (
+                    ("Changes", [*worse, *better, *news]),
+                    ("Steps and memory", steps),
+                )
+                if rows
+            ),
+            notes=(f"perfctl compare --out FILE.html has {hidden} more findings.",)
+            if hidden > 0
+            else (),
+        ),
+        level=3,
+    )
+
+
+def compare_output(comparison: Comparison) -> CompareOutput:
+    """Return the complete comparison for programs."""
+    pairs = tuple(map(explain, comparison.pairs))
+    sentences = describe(comparison, pairs)
+    a, b = comparison.a.label, comparison.b.label
+    return CompareOutput(
+        comparison=comparison,
+        a=ComparedSide(a, [run.id for pair in comparison.pairs for run in pair.runs_a]),
+        b=ComparedSide(b, [run.id for pair in comparison.pairs for run in pair.runs_b]),
+        regressions=len(comparison.regressions),
+        improvements=len(comparison.improvements),
+        other_changes=len(comparison.news),
+        not_comparable=len(comparison.not_comparable),
+        findings=sentences.stated[0],
+        warnings=sentences.warnings,
+        pairs=pairs,
+    )

@@ -1,9 +1,10 @@
-"""A comparison in sentences: how the step changed, what changed it, then everything that counts."""
+"""A comparison in sentences: how the step changed, what changed it, then everything else that
+changed."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.compare.causes import (
     ALGORITHM,
@@ -43,14 +44,14 @@ from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.numbers import full, ratio, si, significant, size, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.view import View
-from perfctl.orchestrator.statistics import ratio_too_wide
+from perfctl.orchestrator.statistics import group_by, ratio_too_wide
 
 MINUS = "−"
 REPEATS = 5
 """Runs a side that are advised where no spread is known."""
 MOST_REPEATS = 100
 """More are not advised: the noise itself is then what to look at."""
-_WORDS = {
+_NAMES = {
     "winograd": "Winograd",
     "gemm": "GEMM",
     "fft": "FFT",
@@ -82,103 +83,99 @@ def describe(comparison: Comparison, pairs: Sequence[Why]) -> View:
     several = len({pair.heading for pair in comparison.pairs}) > 1
     heads = list(_heads(comparison, pairs, several))
     aligned = [
-        (why, part) for why in pairs for part in why.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
+        (match, part) for match in pairs for part in match.of(ALGORITHM, ARITHMETIC, OTHER_KERNELS)
     ]
-    in_layers = {(id(why.pair), part.layer, part.direction) for why, part in aligned if part.layer}
+    in_layers = {
+        (id(match.pair), part.layer, part.direction) for match, part in aligned if part.layer
+    }
     news = [
         (pair, row)
         for pair, row in comparison.news
         if row.key.level != "kernel" or (id(pair), *row.key[3:5]) not in in_layers
     ]
-    rest = []
+    findings = []
     for group in _groups([*comparison.regressions, *comparison.improvements, *news]):
         row = group[0][1]
         if row.key == STEP_TIME and len(comparison.pairs) == 1:
             continue  # the first sentence
-        by_quantity = row.key.quantity in ("memory", "flops")
-        evidence = row.key.quantity if by_quantity else f"{row.key.level}s"
-        text = sentence(group, several)
-        if moved := next((moved_to(part) for _, part in aligned if part.row is row), ""):
-            text = f"{text[:-1]}; {moved}."
-        rest.append(Finding(text, evidence))
+        key = row.key
+        evidence = key.quantity if key.quantity in ("memory", "flops") else f"{key.level}s"
+        text = _describe_change(group, several)
+        if algorithms := next((_algorithms(part) for _, part in aligned if part.row is row), ""):
+            text = f"{text[:-1]}; {algorithms}."
+        findings.append(Finding(text, evidence))
     unjudged = [
-        (why, part)
-        for why, part in aligned
+        (match, part)
+        for match, part in aligned
         if part.layer
-        and (comparison.forced or not why.pair.blocked)
+        and (comparison.forced or not match.pair.blocked)
         and (part.row is None or part.row.result not in (*WORSE, *BETTER))
     ]
-    rest += _realigned(unjudged, several)
+    findings += _realigned(unjudged, several)
     blocked = dict.fromkeys(
         difference.sentence for pair in comparison.pairs for difference in pair.blocked
     )
-    banner = None
-    if comparison.forced and blocked:
-        banner = f"Compared anyway, although not comparable: {'; '.join(blocked)}."
+    banner = f"Compared anyway, although not comparable: {'; '.join(blocked)}."
     return View(
-        findings=(*heads, *rest),
+        findings=(*heads, *findings),
         warnings=tuple(_warnings(comparison)),
-        caution=banner,
+        caution=banner if comparison.forced and blocked else None,
         open_findings=len(heads),
     )
 
 
 def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Iterator[Finding]:
-    measured = [(pair, row) for pair in comparison.pairs if (row := whole_of(pair)) is not None]
+    measured = [(pair, row) for pair in comparison.pairs if (row := _step_row(pair)) is not None]
     if measured:
         pair, row = max(
             measured, key=lambda item: (item[1].result in _CHANGED, abs(item[1].change or 0.0))
         )
-        others = "; ".join(
+        further = "; ".join(
             _briefly(other, row, several) for other, row in measured if other is not pair
         )
-        text = how(pair, row, comparison, several)
-        yield Finding(f"{text} {others[:1].upper()}{others[1:]}." if others else text, "steps")
+        text = _describe_step(pair, row, comparison, several)
+        yield Finding(f"{text} {further[:1].upper()}{further[1:]}." if further else text, "steps")
     else:
         yield _untimed(comparison, pairs, several)
-    chosen = [why for why in pairs if (why.pair is pair if measured else why.pair.rows)]
-    for why in chosen[:1]:
-        if cause := because(why):
-            is_one = len(pairs) == 1 or not why.pair.batch
-            yield Finding(f"{cause}{'' if is_one else f' (batch {why.pair.batch})'}.", "why")
-        if differences := environment(why):
+    chosen = [match for match in pairs if (match.pair is pair if measured else match.pair.rows)]
+    for match in chosen[:1]:
+        if cause := _describe_cause(match):
+            is_one = len(pairs) == 1 or not match.pair.batch
+            yield Finding(f"{cause}{'' if is_one else f' (batch {match.pair.batch})'}.", "why")
+        if differences := _describe_differences(match):
             yield Finding(differences, "differences")
 
 
 def _realigned(aligned: Sequence[tuple[Why, ComparedWork]], several: bool) -> Iterator[Finding]:
-    """Layers that run other kernels, each once for all batch sizes that changed alike."""
-    groups: dict[tuple[str, ...], list[tuple[Why, ComparedWork]]] = {}
-    for why, part in aligned:
-        groups.setdefault((why.pair.heading, part.name, moved_to(part)), []).append((why, part))
+    """Yield layers that run other kernels, each once for all batch sizes that changed alike."""
+    groups = group_by(
+        aligned, lambda item: (item[0].pair.heading, item[1].name, _algorithms(item[1]))
+    )
     for (_, name, changed), group in groups.items():
         _, part = max(group, key=lambda item: abs(item[1].change or 0.0))
         flops = f", {significant(part.flops)} times the FLOPs" if part.flops is not None else ""
-        took = ""
+        text = f"{name}: {changed}{flops}"
         if part.a and part.b and part.a.ns and part.b.ns is not None:
-            took = (
-                f", {percent_change(part.b.ns / part.a.ns - 1)} time ({time(part.a.ns)} in A, "
-                f"{time(part.b.ns)} in B)"
-            )
-        yield Finding(
-            f"{name}: {changed}{flops}{took}{_places_of([why.pair for why, _ in group], several)}.",
-            "why",
-        )
+            text += f", {percent_change(part.b.ns / part.a.ns - 1)} time"
+            text += f" ({time(part.a.ns)} in A, {time(part.b.ns)} in B)"
+        yield Finding(f"{text}{_places_of([match.pair for match, _ in group], several)}.", "why")
 
 
-def moved_to(part: ComparedWork) -> str:
-    """ "Winograd F(2x2,3x3) → implicit GEMM"."""
-    sides = [side for side in (part.a, part.b) if side is not None]
+def _algorithms(part: ComparedWork) -> str:
+    """Return "Winograd F(2x2,3x3) → implicit GEMM"."""
+    sides = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in part.sides]
+    names = [_join(side) for side in sides]
     if part.kind == OTHER_KERNELS:
-        return (
-            "different kernels of "
-            f"{' + '.join(map(algorithm_words, sides[-1].algorithms)) or 'the same kind'}"
-        )
-    words = [side.arithmetic if part.kind == ARITHMETIC else side.algorithms for side in sides]
-    return " → ".join(" + ".join(map(algorithm_words, side)) for side in words)
+        return f"different kernels of {names[-1] or 'the same kind'}"
+    return " → ".join(names)
 
 
-def whole_of(pair: Pair) -> Row | None:
-    """The time of a step on both sides; where it was not timed, of its kernels. None
+def _join(algorithms: Iterable[str]) -> str:
+    return " + ".join(map(name_algorithm, algorithms))
+
+
+def _step_row(pair: Pair) -> Row | None:
+    """Return the time of a step on both sides, or of its kernels if the step was not timed; None
     without either."""
     every = (row for row in pair.rows if row.key[:2] == ("step", "time") and row.medians)
     rows = {row.key.item: row for row in every if row.basis != KERNEL_BASIS["ncu"]}
@@ -186,15 +183,20 @@ def whole_of(pair: Pair) -> Row | None:
 
 
 def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Finding:
-    """Return the time of whole reports, where their steps are not known; else what was counted."""
-    for why in pairs:
-        if why.has_kernels and not why.per_step and why.total is not None and all(why.total):
-            a, b = why.total
+    """Return the time of complete reports if their steps are unknown, otherwise the executed
+    FLOPs."""
+    for match in pairs:
+        if (
+            match.has_kernels
+            and not match.per_step
+            and match.total is not None
+            and all(match.total)
+        ):
+            a, b = match.total
             return Finding(
-                "All kernels of the report took "
-                f"{_longer(b / a - 1)}{_places_of([why.pair], several)}: {time(a)} in A, "
-                f"{time(b)} in B. perfctl does not judge this, because the number of steps is "
-                "unknown.",
+                f"All kernels of the report took {_longer(b / a - 1)}"
+                f"{_places_of([match.pair], several)}: {time(a)} in A, {time(b)} in B. perfctl "
+                "does not judge this, because the number of steps is unknown.",
                 "why",
             )
     results = [
@@ -204,12 +206,9 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
         if row.key[:2] == ("layer", "flops") and row.medians and row.key.layer != UNATTRIBUTED
     ]
     if not results:
-        has_rows = any(pair.rows for pair in comparison.pairs)
-        text = (
-            "No step has a time on both sides."
-            if has_rows
-            else "A and B have nothing in common to compare."
-        )
+        text = "A and B have nothing in common to compare."
+        if any(pair.rows for pair in comparison.pairs):
+            text = "No step has a time on both sides."
         return Finding(text, "differences")
     count = results.count(DIFFERS)
     verb = f"differ in {count}" if count else f"are the same in {results.count(EQUAL)}"
@@ -220,50 +219,52 @@ def _untimed(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Fin
     )
 
 
-def how(pair: Pair, row: Row, comparison: Comparison, several: bool = False) -> str:
-    """Return how the step changed, in one sentence of at most 140 characters, and why nothing more
-    is said."""
+def _describe_step(pair: Pair, row: Row, comparison: Comparison, several: bool) -> str:
+    """Return how the step changed, in one sentence of at most 140 characters, and why perfctl
+    states no more."""
     assert row.medians is not None
     is_step = row.key.item == "step"
-    what = "The step" if is_step else "The kernels of a step"
+    subject = "The step" if is_step else "The kernels of a step"
     a, b = map(time, row.medians)
-    at, both = _places_of([pair], several), f"{a} in A, {b} in B"
+    suffix, both = _places_of([pair], several), f"{a} in A, {b} in B"
     gate = f"{comparison.gate * 100:g}%"
     if row.result in _CHANGED:
         have = "is" if is_step else "are"
-        interval = around(row.interval)
-        return f"{what} {have} {_much(row)} {row.result}{at}: {both} (95% interval {interval})."
+        interval = write_interval(row.interval)
+        return (
+            f"{subject} {have} {_much(row)} {row.result}{suffix}: {both} (95% interval {interval})."
+        )
     if row.result == WITHIN:
         change = percent_change(row.change or 0.0)
-        return f"{what} changed by {change}{at}, within the gate of {gate}: {both}."
+        return f"{subject} changed by {change}{suffix}, within the gate of {gate}: {both}."
     if row.result == NOT_SHOWN and row.interval is not None:
-        interval = around(row.interval)
+        interval = write_interval(row.interval)
         if max(-row.interval[0], row.interval[1]) <= comparison.gate:
-            return f"{what} did not change by more than {gate}{at}: {interval} ({both})."
-        count = repeats_for(row, comparison.gate)
+            return f"{subject} did not change by more than {gate}{suffix}: {interval} ({both})."
+        count = _count_repeats(row, comparison.gate)
         advice = f"about {count} repeats per side would suffice"
         if count is None:
             advice = "more repeats narrow the interval"
         elif count > MOST_REPEATS:
             advice = f"even {MOST_REPEATS} repeats per side would not suffice"
-        return f"Too noisy to judge{at}: {what.lower()} changed by {interval}; {advice}."
+        return f"Too noisy to judge{suffix}: {subject.lower()} changed by {interval}; {advice}."
     if row.change is None:
-        return f"{what} took {both}{at}; {row.reason}."
+        return f"{subject} took {both}{suffix}; {row.reason}."
     moved = _longer(row.change)
     if not comparison.forced and pair.blocked:
-        first, *rest = pair.blocked
+        first = pair.blocked[0]
         facts, reasons = f"{first.fact} {first.a} in A, {first.b} in B", first.reason
-        if rest or len(first.a + first.b) >= 40:
-            facts = _named([difference.fact for difference in pair.blocked])
+        if len(pair.blocked) > 1 or len(first.a + first.b) >= 40:
+            facts = _list_names([difference.fact for difference in pair.blocked])
             reasons = _reasons(pair)
         return (
-            f"Not comparable ({facts}): {what.lower()} took {moved}, {both}. "
+            f"Not comparable ({facts}): {subject.lower()} took {moved}, {both}. "
             f"{_sentence(reasons)} {_ANYWAY}"
         )
     if row.needs_repeats:
         advice = f"{REPEATS} repeats per side would suffice"
-        return f"{what} took {moved}{at} ({both}), from too few values to judge: {advice}."
-    return f"{what} took {moved}{at} ({both}), not judged. {_sentence(row.reason)}"
+        return f"{subject} took {moved}{suffix} ({both}), from too few values to judge: {advice}."
+    return f"{subject} took {moved}{suffix} ({both}), not judged. {_sentence(row.reason)}"
 
 
 def _reasons(pair: Pair) -> str:
@@ -271,10 +272,10 @@ def _reasons(pair: Pair) -> str:
     return "; ".join(f"{difference.sentence} ({difference.reason})" for difference in pair.blocked)
 
 
-def _named(words: Sequence[str], most: int = 3) -> str:
-    """ "torch, cuda and 2 more"."""
-    shown = ", ".join(words[:most])
-    return shown if len(words) <= most else f"{shown} and {len(words) - most} more"
+def _list_names(names: Sequence[str]) -> str:
+    """Return "torch, cuda, cudnn and 2 more"."""
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
 
 
 def _longer(change: float) -> str:
@@ -290,14 +291,14 @@ def _briefly(pair: Pair, row: Row, several: bool) -> str:
     return f"{name} {percent_change(row.change or 0.0)} ({row.result})"
 
 
-def _sentence(words: str) -> str:
-    first = words.partition(" ")[0]
-    return f"{words[:1].upper() if first.islower() else words[:1]}{words[1:]}." if words else ""
+def _sentence(text: str) -> str:
+    is_name = not text.partition(" ")[0].islower()
+    return f"{text[:1] if is_name else text[:1].upper()}{text[1:]}." if text else ""
 
 
-def repeats_for(row: Row, gate: float) -> int | None:
-    """Runs a side until a change as large as the gate would show, at the spread seen; None where
-    that is not known."""
+def _count_repeats(row: Row, gate: float) -> int | None:
+    """Return the runs per side that would show a change as large as the gate, at this spread; None
+    if the spread is unknown."""
     if not (row.test and row.before and row.after and gate) or row.test.high <= row.test.low:
         return None
     runs = row.before.total_runs, row.after.total_runs
@@ -308,93 +309,91 @@ def repeats_for(row: Row, gate: float) -> int | None:
     return min(runs) + (wide.more if wide else 1)
 
 
-def because(why: Why) -> str | None:
-    """Return what stands behind the change, without the full stop; None where nothing is known."""
-    if not why.parts:
+def _describe_cause(match: Why) -> str | None:
+    """Return what caused the change, without the full stop; None if nothing is known."""
+    if not match.parts:
         return None
-    if between_kernels(why):
-        assert why.step is not None and why.step.medians is not None
-        a, b = why.step.medians
-        much = f"{_signed(why.whole or 0.0)} of the {_signed(b - a)}"
+    if between_kernels(match):
+        assert match.step is not None and match.step.medians is not None
+        a, b = match.step.medians
+        much = f"{_signed(match.whole or 0.0)} of the {_signed(b - a)}"
         return f"Kernels account for {much}; the rest is between kernels (host, launches, data)"
-    if why.has_kernels and len(why.of(SAME)) == len(why.parts):
+    if match.has_kernels and len(match.of(SAME)) == len(match.parts):
         launches = ""
-        if why.launches is not None:
-            span = " per step" if why.per_step else ""
-            launches = f" ({why.launches[0]:,.6g} launches{span})"
+        if match.launches is not None:
+            span = " per step" if match.per_step else ""
+            launches = f" ({match.launches[0]:,.6g} launches{span})"
         text = f"Both sides run the same kernels equally often on the same grids{launches}"
-        if why.result in _CHANGED and (factor := why.unchanged) is not None:
+        if match.result in _CHANGED and (factor := match.unchanged) is not None:
             return f"{text}; they took {factor:.2f} times as long"
         return text
-    algorithms = [cause for cause in why.causes if cause.kind in (ALGORITHM, ARITHMETIC)]
-    lead = why.causes[0]
-    is_unchanged = not why.whole or why.result in (NOT_SHOWN, WITHIN)
+    algorithms = [cause for cause in match.causes if cause.kind in (ALGORITHM, ARITHMETIC)]
+    lead = match.causes[0]
+    is_unchanged = not match.whole or match.result in (NOT_SHOWN, WITHIN)
     if lead.kind in (SAME, TIMED) and not algorithms and is_unchanged:
         return None  # what moved most of what did not move
     weight = abs(lead.change)
     # a change of algorithm is named where it matters, also behind kernels that merely took longer
-    named = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
-    return _cause(named, why)
+    chosen = next((cause for cause in algorithms if abs(cause.change) >= weight / 4), lead)
+    return _cause(chosen, match)
 
 
-def of_the_change(change: float, why: Why) -> str:
-    """ "+0.48 ms of the +0.50 ms of kernel time"."""
-    if not why.timed:
+def of_the_change(change: float, match: Why) -> str:
+    """Return "+0.48 ms of the +0.50 ms of kernel time"."""
+    if not match.timed:
         return f"{_signed(change)} at the clocks of ncu"
-    whole, of = why.whole, "of kernel time" if why.has_kernels else "of the step"
-    if not whole:
+    total, basis = match.whole, "of kernel time" if match.has_kernels else "of the step"
+    if not total:
         return _signed(change)
-    if abs(change - whole) < 0.005 * abs(whole):
-        return f"{_signed(change)}, all of the change {of}"
-    layers = sum(part.change or 0.0 for part in why.parts)
+    if abs(change - total) < 0.005 * abs(total):
+        return f"{_signed(change)}, all of the change {basis}"
+    layers = sum(part.change or 0.0 for part in match.parts)
     # each is a median of its own
-    if not why.has_kernels and abs(layers - whole) > ADD_UP * abs(whole):
+    if not match.has_kernels and abs(layers - total) > ADD_UP * abs(total):
         note = "the medians of layers do not add up to that of the step"
-        return f"{_signed(change)}, while the step changed by {_signed(whole)}; {note}"
-    return f"{_signed(change)} of the {_signed(whole)} {of}"
+        return f"{_signed(change)}, while the step changed by {_signed(total)}; {note}"
+    return f"{_signed(change)} of the {_signed(total)} {basis}"
 
 
-def _cause(cause: Cause, why: Why) -> str:
-    where, much = _where(cause), of_the_change(cause.change, why)
+def _cause(cause: Cause, match: Why) -> str:
+    places, much = _name_places(cause), of_the_change(cause.change, match)
     if cause.kind in (ALGORITHM, ARITHMETIC):
-        if cause.slower is not None and why.timed:
+        if cause.slower is not None and match.timed:
             much = f"{percent_change(cause.slower - 1)} time; {much}"
         if cause.flops is not None and cause.kind == ALGORITHM:
             much = f"{significant(cause.flops)} times the FLOPs, {much}"
-        before, after = (
-            " + ".join(map(algorithm_words, side)) for side in (cause.before, cause.after)
-        )
+        before, after = _join(cause.before), _join(cause.after)
         if not (before and after):
             verb = "also uses" if after else "no longer uses"
-            return f"{where} {verb} {after or before}: {much}"
+            return f"{places} {verb} {after or before}: {much}"
         moved = f"{before} became {after}"
         if len(cause.libraries) == 1:
             (library,) = cause.libraries
             if library in ("cudnn", "cublas"):
-                moved = f"{_WORDS[library]} changed from {before} to {after}"
-        return f"{moved} in {where}: {much}"
+                moved = f"{_NAMES[library]} changed from {before} to {after}"
+        return f"{moved} in {places}: {much}"
     if cause.kind == LAUNCHES:
         launches = [part.figures(lambda side: side.launches) for part in cause.parts]
         a, b = (sum(count or 0.0 for count in side) for side in zip(*launches, strict=True))
-        word = "More" if b > a else "Fewer" if b < a else "Other"
-        span = " per step" if why.per_step else ""
-        return f"{word} launches{span} ({where}), {a:,.5g} in A, {b:,.5g} in B: {much}"
+        number = "More" if b > a else "Fewer" if b < a else "Other"
+        span = " per step" if match.per_step else ""
+        return f"{number} launches{span} ({places}), {a:,.5g} in A, {b:,.5g} in B: {much}"
     if cause.kind in (ONLY_A, ONLY_B):
-        return f"Only {cause.kind[-1]} recorded {where}: {much}"
+        return f"Only {cause.kind[-1]} recorded {places}: {much}"
     first = cause.parts[0]
     if cause.kind in (TIMED, SAME):
         tail = "" if cause.kind == TIMED else ", with the same kernels"
-        return f"{first.name} changed most: {of_the_change(first.change or 0.0, why)}{tail}"
+        return f"{first.name} changed most: {of_the_change(first.change or 0.0, match)}{tail}"
     kernels = "the same kernels on different grids"
     if cause.kind == OTHER_KERNELS:
         kernels = "different kernels of the same algorithm"
-    if len(cause.parts) > 1 and not where.startswith(first.name):
-        return f"{where[:1].upper()}{where[1:]} run {kernels}: {much}"
-    return f"{where} runs {kernels}: {much}"
+    if len(cause.parts) > 1 and not places.startswith(first.name):
+        return f"{places[:1].upper()}{places[1:]} run {kernels}: {much}"
+    return f"{places} runs {kernels}: {much}"
 
 
-def _where(cause: Cause) -> str:
-    """ "conv2 forward", "3 layers", "5 places of 3 layers"."""
+def _name_places(cause: Cause) -> str:
+    """Return "conv2 forward", "3 layers", "3 kinds of kernels"."""
     if len(cause.parts) == 1:
         return cause.parts[0].name
     layers = {part.layer for part in cause.parts if part.layer}
@@ -407,36 +406,33 @@ def _where(cause: Cause) -> str:
     return f"{len(layers)} layer{'s' if len(layers) > 1 else ''}"
 
 
-def algorithm_words(method: str) -> str:
-    """ "implicit gemm" as "implicit GEMM"."""
-    return " ".join(_WORDS.get(word, word) for word in method.split(" "))
+def name_algorithm(method: str) -> str:
+    """Return "implicit gemm" as "implicit GEMM"."""
+    return " ".join(_NAMES.get(part, part) for part in method.split(" "))
 
 
-def environment(why: Why) -> str | None:
-    """Return the differences that are likely causes; None where the sides do not differ, or nothing
+def _describe_differences(match: Why) -> str | None:
+    """Return the differences that are likely causes; None if the sides do not differ, or nothing
     was compared."""
-    if all(suspect.level == NOT_RANKED for suspect in why.suspects):
+    if all(suspect.level == NOT_RANKED for suspect in match.suspects):
         return None
-    likely = [suspect for suspect in why.suspects if suspect.level == LIKELY]
+    likely = [suspect for suspect in match.suspects if suspect.level == LIKELY]
     if not likely:
-        unknown: list[str] = []
-        differ: list[str] = []
-        for suspect in why.suspects:
-            difference = suspect.difference
-            is_unknown = NOT_RECORDED in (difference.a, difference.b)
-            (unknown if is_unknown else differ).append(difference.fact)
-        facts = f"; {_named(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
+        every = [suspect.difference for suspect in match.suspects]
+        unknown = [item.fact for item in every if NOT_RECORDED in (item.a, item.b)]
+        differ = [item.fact for item in every if item.fact not in unknown]
+        facts = f"; {_list_names(differ)} differ{'s' if len(differ) == 1 else ''}" if differ else ""
         if unknown:
             verb = "was" if len(unknown) == 1 else "were"
-            facts += f"; {_named(unknown)} {verb} recorded on one side only"
+            facts += f"; {_list_names(unknown)} {verb} recorded on one side only"
         return f"No difference between the sides is a likely cause{facts}."
-    first, *others = (suspect.difference for suspect in likely)
+    first, *further = (suspect.difference for suspect in likely)
     reason = _sentence(likely[0].why)
-    software = [difference for difference in why.pair.differences if difference.software]
+    software = [difference for difference in match.pair.differences if difference.software]
     if first.software and len(software) == 1:
         name = _PROPER.get(first.fact, first.fact)
         return f"{name} ({first.a} in A, {first.b} in B) is the only version that changed. {reason}"
-    tail = f"; also {', '.join(other.fact for other in others)}" if others else ""
+    tail = f"; also {', '.join(other.fact for other in further)}" if further else ""
     return f"Likely cause: {first.fact} {first.a} in A, {first.b} in B{tail}. {reason}"
 
 
@@ -444,49 +440,56 @@ def _signed(ns: float) -> str:
     return f"{'+' if ns >= 0 else MINUS}{time(abs(ns))}"
 
 
-def _groups(counted: list[Counts]) -> list[list[Counts]]:
-    """Rows of one thing and one verdict over all batch sizes; without kernels whose layer has the
-    same verdict."""
+def _groups(rows: list[Counts]) -> list[list[Counts]]:
+    """Return the rows of one quantity and one result over all batch sizes; without kernels whose
+    layer has the same result."""
     of_layers = {
-        (id(pair), row.key[3:5], row.result) for pair, row in counted if row.key.level == "layer"
+        (id(pair), row.key[3:5], row.result) for pair, row in rows if row.key.level == "layer"
     }
-    groups: dict[tuple[object, ...], list[Counts]] = {}
-    for pair, row in counted:
-        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.result) not in of_layers:
-            groups.setdefault((pair.heading, row.key, row.result), []).append((pair, row))
+    listed = (
+        (pair, row)
+        for pair, row in rows
+        if row.key.level != "kernel" or (id(pair), row.key[3:5], row.result) not in of_layers
+    )
+    groups = group_by(listed, lambda item: (item[0].heading, item[1].key, item[1].result))
     return list(groups.values())
 
 
-def sentence(group: list[Counts], several: bool = False) -> str:
-    """The change of one thing at one or several batch sizes, the weightiest in full.
+def _describe_change(group: list[Counts], several: bool) -> str:
+    """Return the change of one quantity at one or several batch sizes, the weightiest in full.
 
     "conv2 forward is 20.1% slower at batch 64 (95% interval +18.9% to +21.2%; 4.12 ms in A,
     4.95 ms in B)."
     """
     pair, row = group[0]
     places = _places_of([pair for pair, _ in group], several)
-    at = _places_of([pair]) if len(group) > 1 else ""
+    suffix = _places_of([pair]) if len(group) > 1 else ""
     if row.result in (NEW, GONE):
         number = row.before or row.after
         assert number is not None
-        size = (
-            f", {amount_of(row, number.median)} per step{at}" if row.key.quantity == "time" else ""
-        )
-        return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{size}."
+        spent = f", {time(number.median)} per step{suffix}" if row.key.quantity == "time" else ""
+        return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{spent}."
     assert row.medians is not None
-    a, b = (amount_of(row, median) for median in row.medians)
+    # exact counts in full: their difference may be in the last digit
+    a, b = (
+        full(value, "FLOP") if row.key.quantity == "flops" else quantity(row.key.quantity, value)
+        for value in row.medians
+    )
     both = f"{a} in A, {b} in B"
     if row.result == DIFFERS:
-        of = "a complete step" if row.key.level == "step" else row.name
-        return f"The executed FLOPs of {of} differ{places}: {both}{at}."
-    spread = f"95% interval {around(row.interval)}" if row.interval else "the same in every repeat"
-    rest = "".join(f", {_much(other)} at {pair.batch}" for pair, other in group[1:])
+        name = "a complete step" if row.key.level == "step" else row.name
+        return f"The executed FLOPs of {name} differ{places}: {both}{suffix}."
+    spread = (
+        f"95% interval {write_interval(row.interval)}"
+        if row.interval
+        else "the same in every repeat"
+    )
+    changes = "".join(f", {_much(other)} at {pair.batch}" for pair, other in group[1:])
     name = {KERNELS: "The kernels of a step are", "step": "The step is"}.get(
         row.key.item, f"{row.name} is"
     )
-    return (
-        f"{name} {_much(row)} {row.result}{_places_of([pair], several)} ({spread}; {both}){rest}."
-    )
+    suffix = _places_of([pair], several)
+    return f"{name} {_much(row)} {row.result}{suffix} ({spread}; {both}){changes}."
 
 
 def _much(row: Row) -> str:
@@ -500,10 +503,13 @@ def _places_of(pairs: list[Pair], several: bool = False) -> str:
 
 
 def _warnings(comparison: Comparison) -> Iterator[str]:
-    blocks = list(_blocked(comparison))
-    if len(blocks) > 1 or not any(map(whole_of, comparison.not_comparable)):  # else said first
-        for reason in blocks:
-            yield f"Not comparable: {reason}. {_ANYWAY}"
+    blocks = group_by(comparison.not_comparable, _reasons)
+    # otherwise the first finding states it
+    if len(blocks) > 1 or not any(map(_step_row, comparison.not_comparable)):
+        for blocked, pairs in blocks.items():
+            batches = ", ".join(pair.batch for pair in pairs if pair.batch)
+            heading = f"{pairs[0].heading}{f', batch {batches}' if batches else ''}"
+            yield f"Not comparable: {heading}: {blocked}. {_ANYWAY}"
     for text in comparison.failed:
         yield f"Failed in B: {text}."
     for label, only in (("A", comparison.only_a), ("B", comparison.only_b)):
@@ -534,22 +540,13 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
     for pair, row in wide[:1]:
         yield (
             f"The spread of {len(wide)} of {comparison.judged} times may hide a change beyond the "
-            f"gate: {row.name}{_places_of([pair])} changed by {around(row.interval)}. More "
+            f"gate: {row.name}{_places_of([pair])} changed by {write_interval(row.interval)}. More "
             "repeats narrow it."
         )
 
 
-def _blocked(comparison: Comparison) -> Iterator[str]:
-    groups: dict[str, list[Pair]] = defaultdict(list)
-    for pair in comparison.not_comparable:
-        groups[_reasons(pair)].append(pair)
-    for reasons, pairs in groups.items():
-        batches = ", ".join(pair.batch for pair in pairs if pair.batch)
-        yield f"{pairs[0].heading}{f', batch {batches}' if batches else ''}: {reasons}"
-
-
 def quantity(kind: str, value: float) -> str:
-    """A figure of this kind in words: "4.12 ms", "18 MB", "1.36 GFLOP", "3.9 k samples/s"."""
+    """Return a figure of this kind: "4.12 ms", "18 MB", "1.36 GFLOP", "3.9 k samples/s"."""
     if kind == "time":
         return time(value)
     if kind == "memory":
@@ -559,13 +556,8 @@ def quantity(kind: str, value: float) -> str:
     return si(value, "FLOP") if kind == "flops" else f"{si(value)} samples/s"
 
 
-def amount_of(row: Row, value: float) -> str:
-    """Counts stand in full: their difference may be in the last digit."""
-    return full(value, "FLOP") if row.key.quantity == "flops" else quantity(row.key.quantity, value)
-
-
 def percent_change(change: float) -> str:
-    """ "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
+    """Return "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
     if change >= 9:
         return f"{si(change + 1)} times"
     text = f"{abs(change) * 100:.1f}%"
@@ -574,6 +566,6 @@ def percent_change(change: float) -> str:
     return text if not change else ("+" if change > 0 else MINUS) + text
 
 
-def around(ends: tuple[float, float] | None) -> str:
-    """ "+18.9% to +21.2%"."""
+def write_interval(ends: tuple[float, float] | None) -> str:
+    """Return "+18.9% to +21.2%"."""
     return "" if ends is None else " to ".join(percent_change(end) for end in ends)

@@ -30,16 +30,16 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
     """Return findings by the share of the step that is at stake, then warnings; empty if nothing
     stands out."""
     study, steps = analysis.study, measure_steps(analysis)
+    runs = study.prepared_runs
     if study.foreign:
         is_derived = any(batch.derived for batch in study.prepared_batches)
         return rank(
             (
                 *_shape_findings(analysis, steps),
-                *report_findings(study.prepared_runs, analysis.names, steps, is_derived=is_derived),
+                *report_findings(runs, analysis.names, steps, is_derived=is_derived),
                 *missing.failed_runs(study),
             )
         )
-    runs = study.prepared_runs
     label = (Finding(text, "sweep") for text in unused_batch_finding(study))
     idle = tuple(step.idle_findings(runs, analysis.names, steps))
     return (

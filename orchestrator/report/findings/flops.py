@@ -9,8 +9,8 @@ from perfctl.orchestrator.counts.derived.run import coverage
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.orchestrator.report.findings.rank import Steps, with_impact
+from perfctl.orchestrator.report.ledger import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.causes import SWITCH, Headline, headlines
-from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.page.records import Finding
 
@@ -71,14 +71,8 @@ def _difference_finding(headline: Headline, row: LedgerRow | None, steps: Steps)
 
 def derived_findings(analysis: Analysis) -> Iterator[Finding]:
     """Yield for how much of the time FLOPs are derived, and how far the rules were verified."""
-    run = next(
-        (
-            batch.derived
-            for batch in reversed(analysis.study.prepared_batches)
-            if batch.derived and not batch.counted
-        ),
-        None,
-    )
+    batches = reversed(analysis.study.prepared_batches)
+    run = next((batch.derived for batch in batches if batch.derived and not batch.counted), None)
     covered = coverage((kernel for kernel, _ in run.launches), run.derived) if run else None
     if covered is None:
         return
@@ -100,8 +94,8 @@ def refused_findings(analysis: Analysis) -> Iterator[Finding]:
     """Yield a warning about rates above the peak of the device."""
     above = [point for point in analysis.roofline.above_kernels if point.over == "peak"]
     if above:
-        others = len(above) - 1
-        rows = "1 more row" if others == 1 else f"{others} more rows"
-        more = f" The same applies to {rows}." if others else ""
-        text = f"perfctl refuses {above[0].traffic.name}: {above[0].refused}.{more}"
+        further = len(above) - 1
+        rows = "1 more row" if further == 1 else f"{further} more rows"
+        addition = f" The same applies to {rows}." if further else ""
+        text = f"perfctl refuses {above[0].traffic.name}: {above[0].refused}.{addition}"
         yield Finding(text, "roofline", warning=True)

@@ -23,26 +23,21 @@ from perfctl.orchestrator.report.numbers import percent, si, time
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import count
-from perfctl.records.report import Kernel
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 
 def largest_kernel(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
     """Yield the kernel name with the most time."""
-    groups: dict[str, list[Kernel]] = defaultdict(list)
-    for kernel in run.report.kernels:
-        if kernel.duration_ns is not None:
-            groups[kernel.name].append(kernel)
+    timed = (kernel for kernel in run.report.kernels if kernel.duration_ns is not None)
+    groups = group_by(timed, lambda kernel: kernel.name)
     times = {name: sum(kernel.duration_ns or 0 for kernel in same) for name, same in groups.items()}
     total = sum(times.values())
     if not total:
         return
     name = max(times, key=lambda name: times[name])
-    length, launches, short = (
-        time(times[name]),
-        count_launches(len(groups[name])),
-        names.get(name, name),
-    )
+    length, launches = time(times[name]), count_launches(len(groups[name]))
+    short = names.get(name, name)
     clock = " This time is under ncu, at locked clocks." if run.profiler == "ncu" else ""
     text = (
         f"{short} is the only kernel: {launches}, {length}."
@@ -111,9 +106,11 @@ def executed_flops(
     run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Yield the kernel that executed the most FLOPs, and on which path."""
-    groups: dict[str, list[KernelFlops]] = defaultdict(list)
-    for kernel in run.report.kernels:
-        groups[kernel.name].append(flops.get(kernel.launch, NO_FLOPS))
+    kernels = group_by(run.report.kernels, lambda kernel: kernel.name)
+    groups = {
+        name: [flops.get(kernel.launch, NO_FLOPS) for kernel in same]
+        for name, same in kernels.items()
+    }
     sums = {name: total_of(item.total for item in same) for name, same in groups.items()}
     positive = {name: figure for name, figure in sums.items() if figure.value}
     if not positive:
@@ -126,10 +123,8 @@ def executed_flops(
     share = (part.value or 0) / (figure.value or 1)
     most = "" if len(groups) == 1 else ", the most of all kernels"
     which = f"All of it is {path}" if share == 1 else f"{percent(share)} of it is {path}"
-    about = ("at least " if figure.lower_bound else "") + {
-        "estimated": "about ",
-        "derived": "by its rule ",
-    }.get(figure.state, "")
+    about = {"estimated": "about ", "derived": "by its rule "}.get(figure.state, "")
+    about = f"at least {about}" if figure.lower_bound else about
     amount, launches = f"{about}{si(figure.value or 0)}FLOP", count_launches(len(groups[name]))
     rule = f" (approximate: {part.reason})" if part.state == "estimated" and part.reason else ""
     yield Finding(

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.counts.counters.amd import TOOLS, is_amd
 from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
@@ -15,6 +14,7 @@ from perfctl.orchestrator.report.findings.step import count_launches
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import count, run_label
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 NAMES_CHARACTERS_MAX = 80
@@ -43,16 +43,18 @@ def missing_flops(study: Study, ledger: Ledger, *, is_reported: bool = False) ->
         yield Finding(text, "gaps", warning=True)
     elif any(row.counted.state == "derived" for row in ledger.rows):
         if bounds:
-            names = _list_names(sorted({row.name for row in bounds}))
+            names = _list_names(sorted(row.name for row in bounds))
             text = f"The derived FLOPs of {names} are lower bounds: {PARTLY_DERIVED}."
             yield Finding(text, "gaps", warning=True)
     else:
-        names_by_reason: defaultdict[str, set[str]] = defaultdict(set)
-        for row in bounds:
-            for reason in row.counted.lacking or ("some launches have no counters",):
-                names_by_reason[reason].add(row.name)
-        for reason, rows in names_by_reason.items():
-            text = f"The executed FLOPs of {_list_names(sorted(rows))} are lower bounds: {reason}."
+        pairs = (
+            (reason, row.name)
+            for row in bounds
+            for reason in row.counted.lacking or ("some launches have no counters",)
+        )
+        for reason, same in group_by(pairs, lambda pair: pair[0]).items():
+            names = _list_names(sorted(name for _, name in same))
+            text = f"The executed FLOPs of {names} are lower bounds: {reason}."
             yield Finding(text, "gaps", warning=True)
 
 
@@ -60,21 +62,20 @@ def _missing_estimates(ledger: Ledger) -> Iterator[Finding]:
     """Yield the rows that run an operation without a formula, with the operations' names."""
     rows = [row for row in ledger.rows if any(call.flops is None for call in row.calls)]
     if rows:
-        kinds = dict.fromkeys(
-            call.kind or "an operation" for row in rows for call in row.calls if call.flops is None
-        )
-        names = _list_names(list(dict.fromkeys(row.name for row in rows)))
+        calls = (call for row in rows for call in row.calls if call.flops is None)
+        kinds = _list_names(call.kind or "an operation" for call in calls)
+        names = _list_names(row.name for row in rows)
         states = {"lower bounds" if row.paper.lower_bound else "unknown" for row in rows}
-        yield Finding(
+        text = (
             f"The estimated FLOPs of {names} are {' or '.join(sorted(states))}: they do not "
-            f"include {_list_names(list(kinds))}.",
-            "gaps",
-            warning=True,
+            f"include {kinds}."
         )
+        yield Finding(text, "gaps", warning=True)
 
 
-def _list_names(names: Sequence[str]) -> str:
-    listed = list(names[:3])
+def _list_names(names: Iterable[str]) -> str:
+    names = list(dict.fromkeys(names))
+    listed = names[:3]
     while len(listed) > 1 and len(", ".join(listed)) > NAMES_CHARACTERS_MAX:
         listed.pop()
     omitted = len(names) - len(listed)
@@ -91,17 +92,15 @@ def missing_steps(study: Study) -> Iterator[Finding]:
 
 def failed_runs(study: Study) -> Iterator[Finding]:
     """Yield the runs that failed, those with the same reason together."""
-    batches_by_reason: dict[tuple[str, str, str], list[int | None]] = defaultdict(list)
-    for run in study.runs:
-        if run.status != "ok":
-            reason = (run.reason or "no reason was recorded").rstrip(".")
-            batches_by_reason[run.profiler, run.status, reason].append(run.batch_size)
-    for (profiler, status, reason), batches in batches_by_reason.items():
-        sizes = [str(batch) for batch in batches if batch is not None]
+    failed = (run for run in study.runs if run.status != "ok")
+    groups = group_by(failed, lambda run: (run.profiler, run.status, run.reason))
+    for (profiler, status, reason), same in groups.items():
+        sizes = [str(run.batch_size) for run in same if run.batch_size is not None]
         at = f" at batch {', '.join(sizes)}" if sizes else ""
-        verb = "failed" if status == "failed" else f"{'are' if len(batches) > 1 else 'is'} {status}"
-        runs = "runs" if len(batches) > 1 else "run"
+        runs, verb = ("runs", f"are {status}") if len(same) > 1 else ("run", f"is {status}")
+        verb = "failed" if status == "failed" else verb
         subject = f"{runs} without a profiler" if profiler == "none" else f"{profiler} {runs}"
+        reason = (reason or "no reason was recorded").rstrip(".")
         yield Finding(f"The {subject}{at} {verb}: {reason}.", "runs", warning=True)
 
 
@@ -131,11 +130,9 @@ def missing_counts(prepared: PreparedRun, *, is_derived: bool) -> Iterator[Findi
     lacking = None if is_derived else lacking_flops(prepared)
     if lacking is not None:
         state, reason = lacking
-        what = {
-            "lower bound": "Executed FLOPs are lower bounds",
-            "not collected": "No FLOP counts",
-        }.get(state)
-        yield Finding(f"{what or f'Executed FLOPs are {state}'}: {reason}.", "gaps", warning=True)
+        text = f"Executed FLOPs are {'lower bounds' if state == 'lower bound' else state}"
+        text = "No FLOP counts" if state == "not collected" else text
+        yield Finding(f"{text}: {reason}.", "gaps", warning=True)
 
 
 def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
@@ -167,18 +164,16 @@ def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         verb = "has" if without == 1 else "have"
         parts.append(f"{without} of {count_launches(total.of_launches)} {verb} no count")
     if total.missing:
-        parts.append(_describe_missing_parts(flops))
+        parts.append(_describe_missing_paths(flops))
     return ("lower bound", "; ".join(parts)) if parts else None
 
 
-def _describe_missing_parts(flops: Sequence[KernelFlops]) -> str:
-    """Return "tensor counters were not collected; ...": the first reason of each path that some
-    total lacks."""
+def _describe_missing_paths(flops: Sequence[KernelFlops]) -> str:
+    """Return "without tensor FLOPs, because tensor counters were not collected; ...": the first
+    reason of each path that some total lacks."""
     reasons: dict[str, str] = {}
     for item in flops:
         for path in item.total.missing if item.total.value is not None else ():
-            reason = (
-                getattr(getattr(item, path, None), "reason", None) or f"{path} was not collected"
-            )
-            reasons.setdefault(path, reason if reason.startswith(path) else f"{path}: {reason}")
-    return "; ".join(reasons.values())
+            reason = getattr(getattr(item, path, None), "reason", None)
+            reasons.setdefault(path, reason or "it was not collected")
+    return "; ".join(f"without {path} FLOPs, because {reasons[path]}" for path in reasons)

@@ -75,14 +75,14 @@ def batch_findings(runs: Sequence[RunUsage]) -> Iterator[Finding]:
         batch, is_busy, share = busy
         over = f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""
         threshold = f"({percent(BUSY)} of the time or more)"
-        where = (
+        place_text = (
             f"{threshold} from batch {batch} on"
             if is_busy
             else f"at no measured batch size {threshold}, up to batch {batch}"
         )
         gpu, verb = name_gpu([run.run for run in runs])
-        at_batch_size = f": {percent(share.value or 0)} there{over}"
-        yield Finding(f"{gpu} {verb} busy {where}{at_batch_size}.", "utilization")
+        text = f"{gpu} {verb} busy {place_text}: {percent(share.value or 0)} there{over}."
+        yield Finding(text, "utilization")
     if fit := fits([run.memory for run in runs]):
         yield Finding(
             f"Batch {fit.batch:,} is the largest that fits into {size(fit.limit)} (linear fit "
@@ -97,19 +97,14 @@ def idle_findings(
 ) -> Iterator[Finding]:
     """Yield how much of the time the GPU ran kernels, with the cause of the idle time: of one
     report, or of the run of a sweep that is idle most, if that is much."""
-    shares = [
-        (fmean(busy.share or 0 for busy in devices), prepared, devices)
-        for prepared in runs
-        if (
-            devices := [
-                busy
-                for busy in prepared.usage.busy
-                if busy.stream is None and busy.share is not None
-            ]
-        )
-    ]
+    shares = []
+    for run in runs:
+        uses = [use for use in run.usage.busy if use.stream is None and use.share is not None]
+        if uses:
+            shares.append((fmean(use.share or 0 for use in uses), run, uses))
     share, prepared, devices = min(shares, key=lambda item: item[0], default=(1.0, None, []))
-    if prepared is None or (len(runs) > 1 and 1 - share < IDLE_SHARE_MIN):
+    is_idle = 1 - share >= IDLE_SHARE_MIN
+    if prepared is None or (len(runs) > 1 and not is_idle):
         return
     low, high = (pick(devices, key=lambda busy: busy.running_ns) for pick in (min, max))
     at = at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
@@ -121,16 +116,16 @@ def idle_findings(
             f"time {span}: {time(low.running_ns)} of {time(low.window_ns)}."
         )
         idle = next((idle for idle in prepared.usage.idle if idle.device == low.device), None)
-        if idle is not None and 1 - share >= IDLE_SHARE_MIN:
+        if idle is not None and is_idle:
             text += _describe_idle(prepared, low, idle, names)
             if max(idle.by_cause, key=lambda cause: idle.by_cause[cause]) == DATA:
                 fix = LOAD_FIX
                 text = f"{_describe_loading(low, idle)} {text} {fix}."
     else:
         least, most = percent(low.share or 0), percent(high.share or 0)
-        busy = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
-        busy = f"{most} each" if least == most else busy
-        text = f"{len(devices)} GPUs ran kernels for {busy} of the {time(low.window_ns)} {span}."
+        part = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
+        part = f"{most} each" if least == most else part
+        text = f"{len(devices)} GPUs ran kernels for {part} of the {time(low.window_ns)} {span}."
     finding = Finding(text, "utilization")
     yield with_impact(finding, 1 - share, steps.get(prepared.run.batch_size), fix=fix)
 
@@ -143,7 +138,7 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
     longest, idle_ns = idle.largest[0], busy.window_ns - busy.running_ns
     steady = next((item for item in prepared.usage.steady if item.device == busy.device), None)
     if longest.length_ns >= ONE_GAP_SHARE_MIN * idle_ns:
-        rest = busy.window_ns - longest.length_ns
+        remaining_ns = busy.window_ns - longest.length_ns
         after, before = (
             names.get(kernel.name, kernel.name) if kernel else None
             for kernel in (longest.after, longest.before)
@@ -153,7 +148,7 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
         text = "" if cause in (HOST, LAUNCH) else text
         text += (
             f" One idle gap takes {time(longest.length_ns)}{ends}{host}; without it, kernels ran "
-            f"for {percent(busy.running_ns / rest)} of {time(rest)}."
+            f"for {percent(busy.running_ns / remaining_ns)} of {time(remaining_ns)}."
         )
     elif steady is not None:
         text += (
@@ -167,11 +162,11 @@ def _describe_loading(busy: Busy, idle: Idle) -> str:
     """Return the sum of the idle gaps that loading covers for at least half of their duration, and
     the range in which the host loaded data."""
     ranges = (gap.around for gap in idle.largest if gap.cause == DATA and gap.around)
-    where = next((f" The longest gap is in {shorten_middle(name)}." for name in ranges), "")
+    place_text = next((f" The longest gap is in {shorten_middle(name)}." for name in ranges), "")
     length = idle.by_cause[DATA]
     return (
         f"The GPU is idle for {percent(length / busy.window_ns)} of the time while the host mostly "
-        f"loads data: {time(length)} of {time(busy.window_ns)}.{where}"
+        f"loads data: {time(length)} of {time(busy.window_ns)}.{place_text}"
     )
 
 
@@ -182,24 +177,20 @@ def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
     """
     gpus = [device for run in runs for device in run.devices if device.kind == "gpu"]
     meant = [device for device in gpus if index is not None and device.index == index]
-    known = {device.name or "" for device in meant or gpus}
-    if len(known) > 1:
+    names = {device.name or "" for device in meant or gpus}
+    if len(names) > 1:
         return "The GPUs", "are"
-    name = next(iter(known), "")
+    name = next(iter(names), "")
     return (f"The {name}" if 0 < len(name) <= DEVICE_CHARACTERS_MAX else "The GPU"), "is"
 
 
 def timeline_findings(runs: Sequence[PreparedRun], steps: Steps) -> Iterator[Finding]:
     """Yield what could be faster by the timeline of the run where it costs most, and what to do."""
-    for verdict, run in worst([prepared.run for prepared in runs]):
+    for cause, run in worst([prepared.run for prepared in runs]):
         at = f" ({run_label(run)})" if len(runs) > 1 else ""
-        finding = Finding(
-            f"{verdict.text}{at}. {verdict.todo}",
-            "utilization",
-            cause=verdict.rule,
-        )
-        step = steps.get(run.batch_size)
-        yield with_impact(finding, verdict.step_share, step, fix=verdict.todo)
+        text = f"{cause.text}{at}. {cause.todo}"
+        finding = Finding(text, "utilization", cause=cause.rule)
+        yield with_impact(finding, cause.step_share, steps.get(run.batch_size), fix=cause.todo)
 
 
 def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
@@ -376,17 +367,15 @@ def unattributed_findings(study: Study, ledger: Ledger) -> Iterator[Finding]:
         if cause.share >= UNATTRIBUTED_CAUSE_SHARE_MIN:
             launches = f", {count_launches(cause.launches)}" if cause.launches else ""
             causes.append(f"{cause.text} ({percent(cause.share * largest.share)}{launches})")
-    listed = " and ".join(filter(None, (", ".join(causes[:-1]), *causes[-1:])))
-    mostly = f": mostly {listed}" if causes else ""
-    beyond = "".join(
-        f" This time does not include all kernels: {reason}."
-        for reason in (beyond_time(run.run) if run else ())
-    )
     text = (
         f"{percent(largest.share)} of the {largest.whole}{at_batch(largest.batch)} is not "
-        f"attributed to a layer{mostly}.{beyond}"
+        "attributed to a layer"
     )
-    yield Finding(text, "ledger")
+    if causes:
+        text += f": mostly {' and '.join(filter(None, (', '.join(causes[:-1]), causes[-1])))}"
+    for reason in beyond_time(run.run) if run else ():
+        text += f". This time does not include all kernels: {reason}"
+    yield Finding(f"{text}.", "ledger")
 
 
 def count_launches(number: int) -> str:
@@ -405,18 +394,13 @@ def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Find
         yield Finding(text, "sweep", warning=True)
         return
     first, last = timed[0], timed[-1]
-    assert (
-        first.step
-        and last.step
-        and first.samples
-        and last.samples
-        and first.per_sample
-        and last.per_sample
-    )
-    overlap = (
-        first.step.low / first.samples <= last.step.high / last.samples
-        and last.step.low / last.samples <= first.step.high / first.samples
-    )
+    ranges = [
+        (point.step.low / point.samples, point.step.high / point.samples)
+        for point in (first, last)
+        if point.step and point.samples
+    ]
+    is_overlapping = max(low for low, _ in ranges) <= min(high for _, high in ranges)
+    assert first.per_sample and last.per_sample
     factor = first.per_sample / last.per_sample
     between = (
         f"{time(first.per_sample)} at batch {first.batch}, {time(last.per_sample)} at batch "
@@ -432,6 +416,6 @@ def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Find
         f"{'falls' if factor > 1 else 'grows'} with the batch size by a factor of "
         f"{max(factor, 1 / factor):.1f}"
     )
-    if overlap:
+    if is_overlapping:
         text = "is too noisy to compare the smallest and the largest batch size"
     yield Finding(f"Time per sample {text}: {between}.", "sweep")

@@ -1,1 +1,14 @@
-"""The ledger on the page and in files."""
+"""The FLOPs ledger as tables, trails and sentences; and the keys of trails, which are part of the
+report's address."""
+
+from __future__ import annotations
+
+
+def row_key(layer: str, direction: str, batch: int | None) -> str:
+    """Return the key of a ledger row's trail: "conv2/forward/64"."""
+    return "/".join((layer, direction, "" if batch is None else str(batch)))
+
+
+def sweep_key(rule: str) -> str:
+    """Return the key of the trail of a cause about the sweep: "sweep/wrong-window"."""
+    return f"sweep/{rule.replace(' ', '-')}"

@@ -67,10 +67,7 @@ _TENSOR_SENTENCES = {
     "not counted": "{row} [pipe?ran {pipe:,.0f} tensor instructions][!pipe?runs tensor-core "
     "kernels (according to their names)] whose FLOPs the counters do not include"
     + _TF32_FLAG
-    + "; FFMA executed "
-    "{plain:percent} of "
-    "the estimated "
-    "multiply-adds.",
+    + "; FFMA executed {plain:percent} of the estimated multiply-adds.",
 }
 _TENSOR_FIXES = {
     "executed": "[complete?Nothing is missing: the executed FLOPs include both "
@@ -113,8 +110,7 @@ _MISSING_REASONS = {
     "left out": "{left_out}, so the profiler may have missed them",
     "inference": "the run is inference, which has no backward pass",
     "did not run": "no kernel outside of layers fits either, so it did not run during the "
-    "recording[backward? (evaluation, frozen layers, or a capture that ended "
-    "before)]",
+    "recording[backward? (evaluation, frozen layers, or a capture that ended before)]",
     "all": "autograd launches it from a separate thread, which a range around loss.backward() "
     "does not cover",
     "first": "its input needs no gradient, so a module backward hook fires before the kernels run",
@@ -128,11 +124,9 @@ SENTENCES = {
     "estimated multiply-adds are FFMA instructions, which FADD does not include.",
     "FADD alone: sweep, outside": _FADD_OUTSIDE,
     "FADD alone: sweep, of a layer": _FADD_OUTSIDE + " One output of {layer} needs {macs:,.0f} "
-    "multiply-adds, so FFMA should be "
-    "{ffma:,.0f}.",
+    "multiply-adds, so FFMA should be {ffma:,.0f}.",
     "FADD alone: sweep, derived": _FADD_OUTSIDE + " The derived count of {layer} at a batch of "
-    "{seen:,} is {derivation}, and {fadd:,.0f} "
-    "FADD, which is the measured count.",
+    "{seen:,} is {derivation}, and {fadd:,.0f} FADD, which is the measured count.",
     "counter not collected: at all": _NOT_COLLECTED
     + "the profiler did not collect {parts:and} counters"
     + _COVERAGE,
@@ -156,17 +150,15 @@ SENTENCES = {
     "2:4 sparsity": "{row} runs a sparse tensor-core kernel, according to its name: 2:4 sparsity "
     "executes 0.500 times the estimated multiply-adds.",
     "constant moves": "{row} has {halves:,.0f} HFMA[ and {pipe:,.0f} tensor instructions] that "
-    "[!certain?may only ]move constants. Counted as arithmetic, they would add "
-    "{seeming:flops}, {share:percent} of the estimate[certain?, although they "
-    "compute nothing].",
+    "[!certain?may only ]move constants. Counted as arithmetic, they would add {seeming:flops}, "
+    "{share:percent} of the estimate[certain?, although they compute nothing].",
     "several algorithms": _SEVERAL + ": together, {factor:times} times the estimated FLOPs "
     "according to their shapes.",
     "several algorithms: partly counted": _SEVERAL + "; some of them have no counters, so their "
     "total is unknown.",
     "several algorithms: of gradients": "{row} computed [the gradient of its input {inputs:g} "
-    "times][both? and ][the gradient of its weight "
-    "{weights:g} times], each with a different kernel: "
-    "{factor:times} times the estimated FLOPs.",
+    "times][both? and ][the gradient of its weight {weights:g} times], each with a different "
+    "kernel: {factor:times} times the estimated FLOPs.",
     "Winograd": _TRANSFORMED,
     "FFT": _TRANSFORMED,
     "tile padding": "{row} executes {factor:times} times the estimated multiply-adds, because it "
@@ -177,15 +169,13 @@ SENTENCES = {
     "{estimated:flops} in total. The kernel computes complete groups of "
     "samples, but neither its name nor its grid contains the group size.",
     "extra calls": _LAUNCHED + "{factor:times} times the estimated FLOPs, because the layer ran "
-    "more often than the recorded step[!all_layers?, the capture has "
-    "more steps than the report states, or gradients are "
-    "accumulated][may_be_trials?, or cuDNN tried it several times].",
+    "more often than the recorded step[!all_layers?, the capture has more steps than the report "
+    "states, or gradients are accumulated][may_be_trials?, or cuDNN tried it several times].",
     "extra calls: of gradients": _LAUNCHED + "{factor:times} times the estimated FLOPs, because "
     "its gradients ran {number} times as often as its "
     "forward pass (double backward, or several losses).",
-    "extra calls: or parts": _LAUNCHED + "the layer ran more often, or its GEMM is split over "
-    "the launches. One of {launched} parts may need as many "
-    "tiles as the complete GEMM.",
+    "extra calls: or parts": _LAUNCHED + "the layer ran more often, or its GEMM is split over the "
+    "launches. One of {launched} parts may need as many tiles as the complete GEMM.",
     "causal mask": "{row} skips the scores that its causal mask hides: tiles of {m} x {n} scores "
     "cover {factor:times} of the estimated {rows:,} x {columns:,} square.",
     "groups run as dense": "{row} runs its {groups} groups as one dense convolution: "
@@ -199,30 +189,25 @@ SENTENCES = {
     "also computes {others:list}.",
     "shared kernel: within another kernel": "{row} has no separate kernel: a kernel of {owner} "
     "executes its {estimated:flops}.",
-    "gradient missing": "{row} ran one GEMM: [{gradient:gradient} has no kernel][!gradient?one "
-    "of its two gradients has no kernel][, and {outside} of the kernels "
-    "outside of layers may compute it]. The executed FLOPs are "
-    "{factor:times} times the estimate.",
+    "gradient missing": "{row} ran one GEMM: [{gradient:gradient} has no kernel][!gradient?one of "
+    "its two gradients has no kernel][, and {outside} of the kernels outside of layers may compute "
+    "it]. The executed FLOPs are {factor:times} times the estimate.",
     "needless gradient": "{row} also computes the gradient of its input, {flops:flops} that the "
     "estimate does not include: 2.00 times the estimate.",
     "zeros inserted": "{row} computes the gradient of its input at every input position, with "
     "zeros inserted for the stride: {flops:flops} instead of the estimated "
     "{estimated:flops}, {factor:times} times the row.",
     "recomputation": "{row} runs the kernels of the forward pass again: {flops:flops}, "
-    "{factor:times} times the FLOPs of the gradients only.[may_be_gradient? "
-    "They may also compute the gradient of its input, which has the same size "
-    "and is not in the estimate.]",
+    "{factor:times} times the FLOPs of the gradients only.[may_be_gradient? They may also compute "
+    "the gradient of its input, which has the same size and is not in the estimate.]",
     "recomputation: as a direction": "{layer} runs its forward pass again during backward{at}: "
     "{flops:flops}.",
     "recomputation: without a number": "{row} runs the kernels of the forward pass again, "
-    "according to their names and grids; [unclear?it is not "
-    "known which of them compute gradients][!unclear?some of "
-    "its kernels have no counters].",
+    "according to their names and grids; [unclear?it is not known which of them compute "
+    "gradients][!unclear?some of its kernels have no counters].",
     "recomputation: by another kernel": "{row} runs its forward pass again with {kernel}: "
-    "{flops:flops}, {extra:percent} more than the "
-    "gradients.[!recorded? cuDNN may also have tried this "
-    "kernel for a gradient: the run did not record whether "
-    "cudnn.benchmark was on.]",
+    "{flops:flops}, {extra:percent} more than the gradients.[!recorded? cuDNN may also have tried "
+    "this kernel for a gradient: the run did not record whether cudnn.benchmark was on.]",
     "split-K": "{row} splits its K dimension[ into {slices} slices] and adds the slices up [in "
     "{kernel}][!kernel?itself]: {flops:flops} more, {extra:percent}.",
     "split-K: by its name": "{row} splits its K dimension over blocks, according to the name of "
@@ -233,12 +218,11 @@ SENTENCES = {
     "other GPU": "Parts of this study ran on different GPUs ({gpus:list}), so their times cannot "
     "be compared. Runs, in the same order: {runs}.",
     "more work in less time": "Implausible timing: {layer} {direction} took {more_ms:.4g} ms for "
-    "{more_macs:number} multiply-adds {more_name}, but {less_ms:.4g} "
-    "ms for only {less_macs:number} {less_name}. These times cannot be "
-    "compared: the CPU timer measured launches instead of kernels, or "
-    "the GPUs differ[ (no record names the GPU of the run {unknown})][ "
-    "(the records name {gpus:and})].[ The multiply-adds are those of "
-    "batch {batch}.]",
+    "{more_macs:number} multiply-adds {more_name}, but {less_ms:.4g} ms for only "
+    "{less_macs:number} {less_name}. These times cannot be compared: the CPU timer measured "
+    "launches instead of kernels, or the GPUs differ[ (no record names the GPU of the run "
+    "{unknown})][ (the records name {gpus:and})].[ The multiply-adds are those of batch "
+    "{batch}.]",
     "hand estimate": "The manual estimate of {layer} ({what}, batch {batch}) is wrong. "
     "{explanation}",
     "algorithm switch": _SWITCH + ".",
@@ -246,15 +230,13 @@ SENTENCES = {
     "algorithm switch: other FLOPs": _SWITCH + "; FLOPs per sample change from {less:flops} to "
     "{more:flops}.",
     "time does not follow": "The times of {layer} {direction} do not change with the batch "
-    "size[also? either]: {times} ms at batch {low} to {high}, although "
-    "the work grows {growth:g}-fold. The CPU timer measured the "
-    "asynchronous launch, not the kernel.[ If these were kernel times, "
-    "batch {low} would run at {low_rate:flops}/s and batch {high} at "
+    "size[also? either]: {times} ms at batch {low} to {high}, although the work grows "
+    "{growth:g}-fold. The CPU timer measured the asynchronous launch, not the kernel.[ If these "
+    "were kernel times, batch {low} would run at {low_rate:flops}/s and batch {high} at "
     "{high_rate:flops}/s.][ The device's peak is {peak:flops}/s.]",
     "time does not follow: kernels": "The times do not change with the batch size either: the "
-    "layers' kernels take {low_ms:.3g} ms at batch {low} and "
-    "{high_ms:.3g} ms at batch {high}, although the estimated "
-    "work grows {growth:.3g}-fold.",
+    "layers' kernels take {low_ms:.3g} ms at batch {low} and {high_ms:.3g} ms at batch {high}, "
+    "although the estimated work grows {growth:.3g}-fold.",
 }
 """Rule, or "rule: variant" -> the sentence."""
 for _rule in ("TF32", "tensor cores"):
@@ -273,11 +255,8 @@ for _key, _reason in _WINDOW_REASONS.items():
     SENTENCES[f"wrong window: sweep, {_key}"] = (
         "The executed FLOPs do not change with the batch size: "
         + _reason
-        + ". The profiler recorded "
-        "something other than the "
-        "training step[, or the program "
-        "pads every batch to "
-        "{padded:,}]."
+        + ". The profiler recorded something other than the training step[, or the program pads "
+        "every batch to {padded:,}]."
     )
 for _key, _reason in _MISSING_REASONS.items():
     SENTENCES[f"direction missing: sweep, {_key}"] = (
@@ -285,9 +264,8 @@ for _key, _reason in _MISSING_REASONS.items():
         "layer, {layers:list},][is_other?{direction} of {layers:list}][more? and others] has no "
         "kernels at batch {batch}: "
         + _reason
-        + ". The estimate is {estimated:flops}, {share:percent} of the "
-        "step.[ Kernels outside of layers executed {executed:flops}, "
-        "{executed_share:percent} of the estimate.]"
+        + ". The estimate is {estimated:flops}, {share:percent} of the step.[ Kernels outside of "
+        "layers executed {executed:flops}, {executed_share:percent} of the estimate.]"
     )
 
 _WINDOW_FIX = (
@@ -313,19 +291,16 @@ FIXES = {
     "direction missing: inference": "Profile training, or use the forward rows only: inference "
     "has no backward pass.",
     "direction missing: did not run": "Check whether the recording contains training or "
-    "evaluation, which layers are frozen, and where the "
-    "capture ends.",
-    "direction missing: in backward": "Autograd launches backward from a separate thread: "
-    "annotate that thread[!ours? ('perfctl ncu' does this)], "
-    "or use emit_nvtx.",
+    "evaluation, which layers are frozen, and where the capture ends.",
+    "direction missing: in backward": "Autograd launches backward from a separate thread: annotate "
+    "that thread[!ours? ('perfctl ncu' does this)], or use emit_nvtx.",
     "direction missing: outside": "Look for its kernels among those outside of layers.",
     "3xTF32": "Expected: three GEMMs keep the precision of fp32 on tensor cores.",
     "2:4 sparsity": "Expected: two of four weights are zero, and the estimate includes all four.",
     "constant moves": "The executed FLOPs do not include them; leave them out of your own sums "
     "too.",
     "several algorithms": "Warm up outside of the profiled steps, or turn "
-    "torch.backends.cudnn.benchmark off: it tries algorithms in the first "
-    "step of each shape.",
+    "torch.backends.cudnn.benchmark off: it tries algorithms in the first step of each shape.",
     "Winograd": _TRANSFORMED_FIX,
     "FFT": _TRANSFORMED_FIX,
     "tile padding": "Use sizes (channels, batch, features) that are multiples of the tile, or "
@@ -543,8 +518,8 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     if switches:
         more = len(switches) - 1
         rows = "rows change their" if more > 1 else "row changes its"
-        rest = f" {more} more {rows} algorithm." if more else ""
-        lines.append(Headline(describe_cause(switches[0]) + rest, None, (SWITCH,)))
+        addition = f" {more} more {rows} algorithm." if more else ""
+        lines.append(Headline(describe_cause(switches[0]) + addition, None, (SWITCH,)))
     pairs = [
         (place, cause)
         for place, row in judgement.rows.items()
@@ -552,8 +527,8 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
         if cause.factor is None and cause.rule in WITHOUT_NUMBER and cause.rule not in sweep_rules
     ]
     for rule, ((place, first), *same) in group_by(pairs, lambda pair: pair[1].rule).items():
-        rest = f" The same in {len(same)} more rows." if same else ""
-        lines.append(Headline(describe_cause(first) + rest, place, (rule,)))
+        addition = f" The same in {len(same)} more rows." if same else ""
+        lines.append(Headline(describe_cause(first) + addition, place, (rule,)))
     return tuple(lines)
 
 
@@ -614,11 +589,11 @@ def _describe_difference(
         if cause.factor and deviates(cause.factor) and cause.explained != 0
     ]
     share = judged.unexplained
-    rest = "" if share is None else f"{percent(share)} of the difference is unexplained"
+    addition = "" if share is None else f"{percent(share)} of the difference is unexplained"
     if factors:
         noun = "Cause" if len(factors) == 1 else "Causes"
-        end = f" {rest}." if share is not None and share >= UNEXPLAINED_SHARE_MIN else ""
+        end = f" {addition}." if share is not None and share >= UNEXPLAINED_SHARE_MIN else ""
         return f"{text}. {noun}: {', '.join(factors)}.{end}"
     if any(cause.rule == "several algorithms" for cause in causes):
         return f"{text}. Cause: several algorithms, each of which computes the complete layer."
-    return f"{text}. No rule explains it{f': {rest}' if rest else ''}."
+    return f"{text}. No rule explains it{f': {addition}' if addition else ''}."

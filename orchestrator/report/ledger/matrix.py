@@ -9,8 +9,8 @@ from math import log2
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.report.ledger.cells import describe_spread, row_cells
-from perfctl.orchestrator.report.ledger.keys import row_key
+from perfctl.orchestrator.report.ledger import row_key
+from perfctl.orchestrator.report.ledger.page import describe_spread, row_cells
 from perfctl.orchestrator.report.numbers import full, ratio, rounded
 from perfctl.orchestrator.report.tables import Cell, mark, nothing, style_of, time_cell, why
 from perfctl.orchestrator.statistics import group_by
@@ -20,7 +20,7 @@ RATIO_LOG2_MAX = 2.0
 SHARE_MAX = 0.3
 """Share of the step with the fullest color."""
 NAMES_MAX = 3
-"""Rows that a note names; the others are counted."""
+"""Rows that a note names; it states the number of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +95,9 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
             drawn_rows.append(MatrixRow(layer, "" if layer == direction else direction, cells))
     totals = []
     for batch in batches:
-        cells_of = {
-            "ratio": _ratio_total([row for row in rows if row.batch == batch]),
-            "share": _time_total(analysis, batch),
-        }
-        totals.append(tuple(cells_of[name] for name in measures))
+        ratio_cell = _ratio_total([row for row in rows if row.batch == batch])
+        cells_by_measure = {"ratio": ratio_cell, "share": _time_total(analysis, batch)}
+        totals.append(tuple(cells_by_measure[name] for name in measures))
     sentences = [_describe_ratio_total(rows)] if states else []
     if total:
         step = total.replace("of all steps", "of a step").replace("all steps", "time of a step")
@@ -173,5 +171,5 @@ def _describe_ratio_total(rows: Sequence[LedgerRow]) -> str:
 
 def _name_some(rows: Iterable[LedgerRow]) -> str:
     names = list(dict.fromkeys(row.name for row in rows))
-    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + more
+    ending = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    return ", ".join(names[:NAMES_MAX]) + ending

@@ -57,9 +57,9 @@ def variants_table(analysis: Analysis) -> Table | None:
     The figures are those of the runs at the smallest batch size that all variants have. None for
     one variant, for networks of many or of different layers, and without such a batch size.
     """
-    by_variant: dict[str | None, list[Run]] = {}
-    for study in analysis.parts:
-        by_variant.setdefault(study.variant, []).extend(study.runs)
+    pairs = ((study.variant, run) for study in analysis.parts for run in study.runs)
+    groups = group_by(pairs, lambda pair: pair[0])
+    by_variant = {variant: [run for _, run in same] for variant, same in groups.items()}
     if not 2 <= len(by_variant) <= VARIANTS_MAX:
         return None
     sizes = [{run.batch_size for run in runs if run.layer_calls} for runs in by_variant.values()]
@@ -67,7 +67,8 @@ def variants_table(analysis: Analysis) -> Table | None:
     if batch is None:
         return None
     variants = [[run for run in runs if run.batch_size == batch] for runs in by_variant.values()]
-    calls = [_forward_calls(runs) for runs in variants]
+    traced = [next(run.layer_calls for run in runs if run.layer_calls) for runs in variants]
+    calls = [[call for call in each if call.direction == "forward"] for each in traced]
     layers, *others = [[call.layer for call in forward if call.parameters] for forward in calls]
     if any(names != layers for names in others) or not 0 < len(layers) <= LAYERS_MAX:
         return None
@@ -89,11 +90,6 @@ def variants_table(analysis: Analysis) -> Table | None:
     notes += ["Time: CPU timer."] if any(any(host_times(runs)) for runs in variants) else []
     notes += ["Refused: the times cannot be compared (see the findings)."] if is_refused else []
     return replace(table, notes=(*table.notes, *notes))
-
-
-def _forward_calls(runs: Sequence[Run]) -> list[LayerCall]:
-    calls = next(run.layer_calls for run in runs if run.layer_calls)
-    return [call for call in calls if call.direction == "forward"]
 
 
 def _weight_rows(layers: Sequence[str], variants: Sequence[Sequence[Run]]) -> Iterator[list[Cell]]:
@@ -198,7 +194,6 @@ class _Timing(NamedTuple):
     batch: int | None
     macs: int | None
     nanoseconds: float | None
-    rate: float | None
     precision: str | None
 
 
@@ -227,20 +222,21 @@ def times_table(analysis: Analysis) -> Table | None:
         if fastest_gpu is not None and item.macs:
             model, peak = fastest_gpu
             least, text = 2 * item.macs / peak * 1e9, short(si(peak, "FLOP/s"))
-            peaks[
-                f"Peak of {gpu}, assumed to be a {model.name}, the fastest candidate: {text}."
-            ] = None
+            note = f"Peak of {gpu}, assumed to be a {model.name}, the fastest candidate: {text}."
+            peaks[note] = None
         elif gpu is not None and gpu.name:
             no_peak = f"the device table has no peak of {gpu.name}"
-        share = _ratio_cell(item.nanoseconds, least)
-        is_impossible = item.nanoseconds is not None and least and item.nanoseconds < least
+        spent = item.nanoseconds
+        rate = 2 * item.macs / spent * 1e9 if item.macs and spent else None
+        share = _ratio_cell(spent, least)
+        is_impossible = spent is not None and least and spent < least
         rows.append(
             [
                 text_cell(item.name),
                 count(item.batch, "not recorded"),
                 amount(item.macs, "", "no estimate"),
-                time_cell(item.nanoseconds, "this batch size has no time"),
-                amount(item.rate, "FLOP/s", "no time, or no estimate"),
+                time_cell(spent, "this batch size has no time"),
+                amount(rate, "FLOP/s", "no time, or no estimate"),
                 time_cell(least, no_peak),
                 replace(share, style="bad") if is_impossible else share,
                 NOT_RECORDED if gpu is None else text_cell(gpu),
@@ -264,7 +260,6 @@ def _timings(analysis: Analysis) -> Iterator[_Timing]:
                 item.run.batch_size,
                 item.macs,
                 item.nanoseconds,
-                item.flops_per_s,
                 study.precision,
             )
         if study is analysis.study:
@@ -282,5 +277,5 @@ def _measured_batch(analysis: Analysis, timed: Collection[tuple[str, str]]) -> I
         if run.batch_size and (macs := macs_of(run, *window.row)):
             macs = macs * window.batch // run.batch_size
             name = f"{' '.join(window.row)}, executed"
-            yield _Timing(name, run, window.batch, macs, None, None, study.precision)
+            yield _Timing(name, run, window.batch, macs, None, study.precision)
             return

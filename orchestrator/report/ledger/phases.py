@@ -292,13 +292,13 @@ def padding_findings(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
     others = len({(other.phase, other.part) for _, other, _ in padded}) - 1
     fix = " Larger batches (more sequences per step) would fill the tiles."
     have = "part of {} also has" if others == 1 else "parts of {} also have"
-    more = f" {others} more {have.format(phase.phase)} padding." if others else ""
+    addition = f" {others} more {have.format(phase.phase)} padding." if others else ""
     yield Finding(
         f"Tile padding in {_steps_of(phase)}: {part.part} executes {gemm.factor:.2f} times the "
         f"estimated multiply-adds. Its GEMM has {gemm.rows:,} x {gemm.columns:,} outputs, and its "
         f"tiles of {height} x {width} cover {rows:,} x {columns:,}. It takes "
         f"{percent(part.share or 0)} of the kernel time ({time(part.kernel_ns or 0)})."
-        f"{more}{fix if rows > gemm.rows else ''}",
+        f"{addition}{fix if rows > gemm.rows else ''}",
         "phases",
     )
 

@@ -19,7 +19,7 @@ from perfctl.orchestrator.report.charts.charts import Chart
 from perfctl.orchestrator.report.charts.files import Hit
 from perfctl.orchestrator.report.charts.roofline import MARKERS, Spot
 from perfctl.orchestrator.report.charts.roofline import roofline as drawn_roofline
-from perfctl.orchestrator.report.ledger.keys import row_key
+from perfctl.orchestrator.report.ledger import row_key
 from perfctl.orchestrator.report.numbers import full, percent, rounded, short, si, significant, time
 from perfctl.orchestrator.report.tables import (
     Cell,
@@ -186,7 +186,7 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
         Column("time", base="ns", note=basis),
         Column("bound", style="text"),
     ]
-    hidden = {"run": {"kernel"}, "layer": set(), "kernel": {"batch"}}[work]
+    hidden = {"run": {"kernel"}, "kernel": {"batch"}}.get(work, set())
     hidden |= set() if has_levels else {"level", "bytes", "of bandwidth"}
     visible = [column for column in columns if column.label not in hidden]
     pairs = [(point, level) for point in points for level in point.levels or (None,)]
@@ -221,9 +221,10 @@ def _cells(
     if intensity is not None:
         title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(moved.value or 0, 'B')}"
         flops_per_byte = Cell(significant(float(intensity)), title, value=rounded(intensity))
+    up_to_arguments = traffic.name.removeprefix("void ").split("<")[0].split("(")[0]
     return {
         "layer, pass": name_cell(traffic.name),
-        "kernel": name_cell(traffic.name, names.get(traffic.name) or _short(traffic.name)),
+        "kernel": name_cell(traffic.name, names.get(traffic.name) or up_to_arguments),
         "batch": text_cell(traffic.batch) if traffic.batch else nothing("not recorded"),
         "level": text_cell(level.level) if level else nothing("no bytes"),
         "bytes": replace(
@@ -259,11 +260,6 @@ def _achieved_cell(point: RooflinePoint, missing: str) -> Cell:
 def _place(traffic: Traffic) -> str:
     """Return the layer as the ledger names it."""
     return traffic.layer or ("optimizer" if traffic.direction == "optimizer" else OUTSIDE)
-
-
-def _short(name: str) -> str:
-    """Return a kernel's name up to its template arguments."""
-    return name.removeprefix("void ").split("<")[0].split("(")[0] or name
 
 
 def _at_largest_batch(points: Sequence[RooflinePoint]) -> list[RooflinePoint]:
@@ -341,7 +337,7 @@ def _spot(
     names: Mapping[str, str],
     points: Sequence[RooflinePoint],
 ) -> Spot:
-    traffic, place = point.traffic, _place(point.traffic)
+    traffic, layer_name = point.traffic, _place(point.traffic)
     is_layer = traffic.level == "layer"
     label = traffic.name if is_layer else names.get(traffic.name, traffic.name)
     batch = f", batch {traffic.batch}" if traffic.batch is not None else ""
@@ -360,7 +356,7 @@ def _spot(
     hit = Hit(text, level.intensity or 1, point.achieved or 1, href=href)
     if is_layer:
         direction = traffic.direction or ""
-        trail = row_key(place, direction, traffic.batch)
-        hit = replace(hit, trail=trail, layer=place, direction=direction)
-    is_named = any(point is named for named in points[:NAMED_POINTS])
-    return Spot(label, level.level, hit, colors.get(place, 7), is_named, is_certain)
+        trail = row_key(layer_name, direction, traffic.batch)
+        hit = replace(hit, trail=trail, layer=layer_name, direction=direction)
+    is_named = any(point is labeled for labeled in points[:NAMED_POINTS])
+    return Spot(label, level.level, hit, colors.get(layer_name, 7), is_named, is_certain)

@@ -132,13 +132,14 @@ class ShownRun:
 
 
 def ledger_rows(analyses: Sequence[Analysis]) -> Iterator[LedgerColumns]:
-    """One row a layer, direction and batch size, then the rest that no layer explains. None is
-    not known."""
+    """Yield a row per layer, pass and batch size, then what belongs to no layer. None is a missing
+    value."""
     for analysis in analyses:
         for row in analysis.ledger.rows:
             yield LedgerColumns(_row(analysis, row))
-        for rest in analysis.ledger.unattributed:
-            yield LedgerColumns(_rest(analysis, rest))
+        for item in analysis.ledger.unattributed:
+            columns = {"layer": "not attributed", "causes": [], "kernels": []}
+            yield LedgerColumns(_shared_columns(analysis, item) | columns)
 
 
 def ledger_json(
@@ -153,12 +154,12 @@ def ledger_json(
         "rows": list(ledger_rows(analyses)),
         "sweep": sweep_causes(analyses),
         "phases": phase_rows([item for item in phases if phase in (None, item.phase)]),
-        "passes": list(map(_pass, uses)),
+        "passes": list(map(_pass_row, uses)),
         "jobs": job_outputs(runs),
     }
 
 
-def _pass(use: PassUse) -> PassRow:
+def _pass_row(use: PassUse) -> PassRow:
     queries = use.queries
     if queries is None:
         return PassRow(use)
@@ -196,7 +197,7 @@ def energy_rows(prepared: PreparedRun) -> list[EnergyRow]:
 
 
 def sweep_causes(analyses: Sequence[Analysis]) -> list[SweepCause]:
-    """Return the verdicts about sweeps as a whole, with the study they are about."""
+    """Return the causes about complete sweeps, with the run group that they are about."""
     return [
         SweepCause(**_study(analysis), cause=describe(cause))
         for analysis in analyses
@@ -214,16 +215,16 @@ def _study(analysis: Analysis) -> dict[str, Any]:
 
 def _shared_columns(analysis: Analysis, row: LedgerRow | Unattributed) -> dict[str, Any]:
     """Return all columns in order, with the values that both kinds of rows have."""
-    counted, time = row.counted, row.time
+    executed, time = row.counted, row.time
     return {
         **dict.fromkeys(column_facts()),
         **_study(analysis),
         "batch": row.batch,
-        "executed_flops": counted.value,
-        "executed_state": EXECUTED_STATES.get(counted.state, counted.state),
-        "executed_reason": why(counted) or None,
-        "executed_rule": counted.rule,
-        "executed_is_lower_bound": counted.lower_bound,
+        "executed_flops": executed.value,
+        "executed_state": EXECUTED_STATES.get(executed.state, executed.state),
+        "executed_reason": why(executed) or None,
+        "executed_rule": executed.rule,
+        "executed_is_lower_bound": executed.lower_bound,
         "time_ns": time.median if time else None,
         "time_low_ns": time.low if time else None,
         "time_high_ns": time.high if time else None,
@@ -272,15 +273,6 @@ def _roofs(point: RooflinePoint, roofline: Roofline) -> dict[str, Any]:
         "hfu": point.hfu,
         "bound": None if point.refused else point.bound,
         "bound_reason": describe_bound(point, roofline),
-    }
-
-
-def _rest(analysis: Analysis, rest: Unattributed) -> dict[str, Any]:
-    return {
-        **_shared_columns(analysis, rest),
-        "layer": "not attributed",
-        "causes": [],
-        "kernels": [],
     }
 
 

@@ -19,14 +19,14 @@ from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.ledger import LedgerRow, algorithm
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedBatch, PreparedRun
 from perfctl.orchestrator.ledger.timing import Key
+from perfctl.orchestrator.report.ledger import row_key, sweep_key
 from perfctl.orchestrator.report.ledger.causes import (
     describe,
     describe_cause,
     describe_fix,
     describe_unexplained,
 )
-from perfctl.orchestrator.report.ledger.cells import row_cells
-from perfctl.orchestrator.report.ledger.keys import row_key, sweep_key
+from perfctl.orchestrator.report.ledger.page import row_cells
 from perfctl.orchestrator.report.numbers import full
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
@@ -119,7 +119,7 @@ def _row_trail(row: LedgerRow, analysis: Analysis, source: _Source) -> Trail:
     launches = source.launches.get(key, ())
     steps = (
         _figures_step(row, analysis),
-        _row_kernels_step(row, source.kernels.get(key, ()), analysis),
+        _row_kernels_step(row, source.kernels.get(key, ()), analysis.names),
         *_rules_step(_row_rules(source, launches)),
         TrailStep("Estimated", tuple(formulas(row)) or (row.paper.reason or "no formula",)),
         _causes_step(row, analysis),
@@ -144,29 +144,33 @@ def _figures_step(row: LedgerRow, analysis: Analysis) -> TrailStep:
 
 
 def _row_kernels_step(
-    row: LedgerRow, groups: Sequence[KernelGroup], analysis: Analysis
+    row: LedgerRow, groups: Sequence[KernelGroup], names: Mapping[str, str]
 ) -> TrailStep | None:
     """Return the kernels of a step with their instructions; without counters only launches."""
     if not groups and not row.kernels:
         return None
     if not groups:
         rows = (
-            (_shorten(use.name, analysis), _amount(use.per_step), use.algorithm or use.family or "")
+            (
+                names.get(use.name, use.name),
+                _amount(use.per_step),
+                use.algorithm or use.family or "",
+            )
             for use in row.kernels[:KERNELS_MAX]
         )
         return TrailStep("Kernels of a step", (), ("kernel", "launches", "kind"), tuple(rows))
     ordered = sorted(groups, key=lambda group: -group.executed)
-    heads, table = _kernel_table(ordered[:KERNELS_MAX], analysis)
+    heads, table = _kernel_table(ordered[:KERNELS_MAX], names)
     lines = []
-    if row.counted.rule:
-        rule = f"{row.counted.rule} = FLOP"
-        lines.append(f"{rule}. Instructions: threads that executed them, per step.")
+    if rule := row.counted.rule:
+        lines.append(f"{rule} = FLOP. Instructions: threads that executed them, per step.")
     if len(groups) > KERNELS_MAX:
         lines.append(f"The {KERNELS_MAX} of {len(groups)} kernels with the most FLOPs.")
     elif len(groups) > 1:
-        sums = [_amount(_sum(values)) for values in _columns(groups).values()]
+        columns = list(_columns(groups).values())[:-1]
+        sums = [_amount(sum(filter(None, values))) for values in columns]
         launches = sum(group.launches for group in groups)
-        table.append(("sum", _amount(launches), *sums[:-1], _amount(row.counted.value)))
+        table.append(("sum", _amount(launches), *sums, _amount(row.counted.value)))
     return TrailStep("Kernels of a step and their instructions", tuple(lines), heads, tuple(table))
 
 
@@ -179,7 +183,7 @@ def _columns(groups: Sequence[KernelGroup]) -> dict[str, list[float | None]]:
 
 
 def _kernel_table(
-    groups: Sequence[KernelGroup], analysis: Analysis
+    groups: Sequence[KernelGroup], names: Mapping[str, str]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the heads and rows of a table of kernels with their grids and methods."""
     columns = _columns(groups)
@@ -187,18 +191,9 @@ def _kernel_table(
     for group, *values in zip(groups, *columns.values(), strict=True):
         grid = f" <<<{'x'.join(map(str, group.grid))}>>>" if group.grid else ""
         method = f" ({kind})" if (kind := algorithm(group.name)) else ""
-        name = _shorten(group.name, analysis)
+        name = names.get(group.name, group.name)
         rows.append((f"{name}{grid}{method}", _amount(group.launches), *map(_amount, values)))
     return ("kernel", "launches", *columns), rows
-
-
-def _shorten(name: str, analysis: Analysis) -> str:
-    return analysis.names.get(name, name)
-
-
-def _sum(values: Iterable[float | None]) -> float | None:
-    present = [value for value in values if value is not None]
-    return sum(present) if present else None
 
 
 def _amount(value: float | None) -> str:
@@ -282,7 +277,7 @@ def _sweep_trail(
     ]
     steps = [TrailStep("Causes", tuple(dict.fromkeys(sentences)))]
     if executed:
-        heads, table = _kernel_table([group for _, group, _ in executed], analysis)
+        heads, table = _kernel_table([group for _, group, _ in executed], analysis.names)
         rows = (
             (name, str(batch or ""), *values)
             for (batch, *_), (name, *values) in zip(executed, table, strict=True)

@@ -120,7 +120,7 @@ def entries_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
 
 
 def _coverage(analysis: Analysis) -> tuple[str, ...]:
-    """Return how much of the kernel time has a module, and how it was found."""
+    """Return how much of the kernel time has a module, and how perfctl attributed it."""
     texts = map(usage.placed_text, analysis.study.runs)
     return tuple(dict.fromkeys(f"{text}." for text in texts if text))
 
@@ -138,11 +138,11 @@ def phase_views(
 
 def ranks_views(analyses: Iterable[Analysis], shape: LedgerShape) -> Iterator[View]:
     """Yield the tables and findings of each job of several ranks."""
-    for talk in communications(run for analysis in analyses for run in analysis.study.runs):
-        tables = filter(None, ranks_tables(talk))
+    for job in communications(run for analysis in analyses for run in analysis.study.runs):
+        tables = ranks_tables(job)
         yield View(
             "Ranks",
-            findings=tuple(finding.text for finding in rank_findings(talk)),
+            findings=rank_findings(job),
             tables=tuple(t for t in tables if shape.is_document or t.caption != TOO_WIDE),
         )
 
@@ -163,27 +163,33 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
             for group in groups
         ]
     if shape.is_by_time:
-        groups.sort(key=lambda group: (group.is_unattributed, -_largest_share(group)))
+        groups.sort(
+            key=lambda group: (
+                group.is_unattributed,
+                -max(line.share or 0.0 for line in group.lines),
+            )
+        )
     small = [group for group in groups if _is_small(group)]
     if shape.has_all_rows or not shape.is_whole or not FOLD_FROM <= len(small) < len(groups):
         small = []
     sizes = sorted({line.batch for group in groups for line in group.lines if line.batch})
-    some = sizes
+    listed = sizes
     if shape.is_whole and not shape.has_all_batches and len(sizes) > 3:
-        some = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
+        listed = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
     chosen = [group for group in groups if group not in small]
     labels = {column.label for column in view.columns}
     if len(sizes) > 1 and "time" in labels and "executed" not in labels and not shape.is_document:
-        table = _draw_times(chosen, some)
+        table = _draw_times(chosen, listed)
     else:
-        table = _draw_rows(view.columns, chosen, some, shape)
-    hints = {
-        f"--all ({len(small)} rows below {MINOR_SHARE:.0%})": bool(small),
-        "--wide (all batch sizes)": len(some) < len(sizes),
-        "--explain (causes)": shape.is_whole and not shape.is_explained,
-    }
-    more = ", ".join(hint for hint, is_given in hints.items() if is_given)
-    return table, [view.basis, *([f"{shape.hint}: {more}."] if more else [])]
+        table = _draw_rows(view.columns, chosen, listed, shape)
+    hints = []
+    if small:
+        hints.append(f"--all ({len(small)} rows below {MINOR_SHARE:.0%})")
+    if len(listed) < len(sizes):
+        hints.append("--wide (all batch sizes)")
+    if shape.is_whole and not shape.is_explained:
+        hints.append("--explain (causes)")
+    return table, [view.basis, *([f"{shape.hint}: {', '.join(hints)}."] if hints else [])]
 
 
 def _cut_name(name: str) -> str:
@@ -191,10 +197,6 @@ def _cut_name(name: str) -> str:
     the same operator of another layer."""
     is_operator = " " in name and len(name) > OPERATOR_NAME
     return f"…{name[1 - OPERATOR_NAME :]}" if is_operator else name
-
-
-def _largest_share(group: LedgerGroup) -> float:
-    return max((line.share or 0.0 for line in group.lines), default=0.0)
 
 
 def _is_small(group: LedgerGroup) -> bool:

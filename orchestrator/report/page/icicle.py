@@ -12,7 +12,7 @@ from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
-from perfctl.orchestrator.report.ledger.keys import row_key
+from perfctl.orchestrator.report.ledger import row_key
 from perfctl.orchestrator.report.tables import run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel

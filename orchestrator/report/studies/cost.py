@@ -152,7 +152,7 @@ def quantity_chapter(measured: Measured, quantity: str) -> View:
     rows = [row for row in measured.relations if row.quantity == quantity]
     title = QUANTITIES[quantity].title
     by_family = group_by(rows, lambda row: row.family)
-    tables = [_table(f"{_name(name)}: {title} against", of) for name, of in by_family.items()]
+    tables = [_table(f"{_name(name)}: {title} against", same) for name, same in by_family.items()]
     kinds = {point.machine.kind for point in measured.points}
     text = [BASES[kind] for kind in BASES if kind in kinds and quantity == bench.MEMORY]
     few = ", ".join(dict.fromkeys(_name(row.family) for row in rows if row.few))
@@ -161,30 +161,32 @@ def quantity_chapter(measured: Measured, quantity: str) -> View:
     ranked = [row for row in by_family.get(measured.pooled, ()) if row.ranked]
     if ranked:
         findings.append(_describe_closest(title, ranked))
-    folded: tuple[Table | None, ...] = ()
+    folded = []
     if quantity == bench.TIME:  # estimated values say more than sizes
         every = [row for row in correlations(measured.points) if row.family == ALL]
         if every:
-            folded = (correlation_table("all families, estimated values", every),)
+            folded.append(correlation_table("all families, estimated values", every))
         if few:
             findings.append(Finding(warning, "time", True))
     charts = relation_charts(quantity.lower(), measured.observations, measured.relations, quantity)
     return make_chapter(
         (*text, *([warning] if few else ())),
-        tuple(charts.values()),
-        tuple(tables),
+        charts.values(),
+        tables,
         folded,
-        tuple(findings),
+        findings,
     )
 
 
-def _describe_closest(what: str, rows: Sequence[Relation]) -> str:
+def _describe_closest(quantity: str, rows: Sequence[Relation]) -> str:
     best = max(rows, key=lambda row: abs(row.ranked.value) if row.ranked else 0.0)
     size = SIZES[best.size].title.partition(" (")[0]
     low, high = (best.ranked and best.ranked.interval) or (1.0, 1.0)
     if low <= 0 <= high:
-        return f"No size goes clearly with the {what}; the closest is {size}: {_describe(best)}."
-    return f"Of the sizes, {size} is the closest to the {what}: {_describe(best)}."
+        return (
+            f"No size goes clearly with the {quantity}; the closest is {size}: {_describe(best)}."
+        )
+    return f"Of the sizes, {size} is the closest to the {quantity}: {_describe(best)}."
 
 
 def _describe(row: Relation) -> str:
@@ -291,8 +293,8 @@ def fit_chapter(measured: Measured) -> View:
             f"A network that the fit has not seen: median error {percent(median(errors))}, worst "
             f"{percent(errors[-1])}."
         )
-    names = tuple(f"{left_out.fit.name}." for left_out in measured.fits)
-    return make_chapter(names, tuple(charts), tuple(tables), tuple(folded), tuple(findings))
+    names = (f"{left_out.fit.name}." for left_out in measured.fits)
+    return make_chapter(names, charts, tables, folded, findings)
 
 
 def left_out_chart(name: str, left_out: LeftOut) -> Chart:

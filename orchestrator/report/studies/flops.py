@@ -17,7 +17,6 @@ from perfctl.orchestrator.estimate.sheets.slips import explain
 from perfctl.orchestrator.ledger.hand_values import HandValue, check_hand_values, unknown_layer
 from perfctl.orchestrator.ledger.network import (
     NO_BACKWARD,
-    Clocks,
     LayerPoint,
     Network,
     networks_of,
@@ -148,8 +147,8 @@ def network_chapter(compared: Compared) -> View:
             ]
             rows.append((network.label, cells))
     caption = f"Layers, parameters and estimated FLOPs, batch {compared.batch}"
-    made = compared.tabulate(caption, heads, rows)
-    return make_chapter(tuple(text), tables=(made,), findings=tuple(_compare_shapes(compared)))
+    table = compared.tabulate(caption, heads, rows)
+    return make_chapter(text, tables=(table,), findings=_compare_shapes(compared))
 
 
 def _compare_shapes(compared: Compared) -> Iterator[str]:
@@ -185,32 +184,27 @@ def hand_chapter(compared: Compared) -> View:
         values: dict[str, dict[str, int]] = defaultdict(dict)
         for item in sheet.quantities if sheet else ():
             values[item.quantity].setdefault(item.unit, item.value)
-        for what, by_unit in values.items():
+        for quantity, by_unit in values.items():
             absent = "not a figure of this quantity"
             kib = by_unit["B"] / 1024 if "B" in by_unit else None
             cells = [count(by_unit.get(unit), absent) for unit in UNITS]
             cells.append(nothing(absent) if kib is None else Cell(full(kib), value=kib))
-            rows.append((network.label, [what, *cells]))
+            rows.append((network.label, [quantity, *cells]))
         lines = [
-            list(
-                map(
-                    text_cell,
-                    (section.title, line.quantity, line.formula, line.numbers, line.result),
-                )
-            )
+            [section.title, line.quantity, line.formula, line.numbers, line.result]
             for section in (sheet.sections if sheet else ())
             for line in section.lines
         ]
         of_network = f", {network.label}" if len(compared.networks) > 1 else ""
         caption = f"{layer} at batch {batch}{of_network}, worked line by line"
         heads = text_columns("part", "what", "formula", "numbers", "result")
-        worked.append(table(caption, heads, lines))
+        worked.append(table(caption, heads, [list(map(text_cell, line)) for line in lines]))
     columns = [*text_columns("quantity"), *map(Column, (*UNITS, "KiB"))]
     every = compared.tabulate(f"{layer} at batch {batch}: every quantity", columns, rows)
     return make_chapter(
-        tuple(explain(value.finding, value.layer) for value in compared.hand),
+        (explain(value.finding, value.layer) for value in compared.hand),
         tables=(_hand_table(compared), every, *worked),
-        findings=tuple(map(shortened, _judge_hand(compared.hand))),
+        findings=map(shortened, _judge_hand(compared.hand)),
     )
 
 
@@ -249,12 +243,10 @@ def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
             yield f"{start} right: {finding.quantity or finding.unit}."
         elif finding.is_explained:
             text = f"{start} wrong: {' and '.join(finding.mistakes)}. Correct: {right}."
-            mistakes = (
-                f"{len(finding.mistakes)} mistakes" if len(finding.mistakes) > 1 else "one mistake"
-            )
-            yield (
-                text if len(text) <= LONGEST else f"{start} wrong by {mistakes}. Correct: {right}."
-            )
+            number = len(finding.mistakes)
+            mistakes = f"{number} mistakes" if number > 1 else "one mistake"
+            short = f"{start} wrong by {mistakes}. Correct: {right}."
+            yield text if len(text) <= LONGEST else short
         else:
             yield f"{start} no figure of it, and no usual mistake gives it; the nearest is {right}."
 
@@ -302,17 +294,17 @@ def comparison_chapter(compared: Compared) -> View:
             "they need the kernels of a GPU, from torch, nsys or ncu",
         ),
     }
-    missing = [
-        (f"{what} FLOPs of {layer}", f"{of[0].reason or 'not collected'}; {fix}")
-        for what, (of, fix) in figures.items()
-        if of and all(figure.value is None for figure in of)
-    ]
+    missing = {
+        f"{name} FLOPs of {layer}": f"{values[0].reason or 'not collected'}; {fix}"
+        for name, (values, fix) in figures.items()
+        if values and all(figure.value is None for figure in values)
+    }
     caption = f"FLOPs of {layer} forward and of a step"
     return make_chapter(
         charts=(flops_chart(layer, _labeled(compared)),),
         tables=(compared.tabulate(caption, heads, rows, explains=False),),
-        findings=tuple(_judge_counts(compared)),
-        missing=tuple(missing),
+        findings=_judge_counts(compared),
+        missing=missing,
     )
 
 
@@ -341,10 +333,9 @@ def _judge_counts(compared: Compared) -> Iterator[str]:
         yield f"{start}; kernels of no layer show {loose}."
     else:
         reason = last.counted.reason or "no counters at this batch size"
-        with_reason = f"{start}; no executed FLOPs: {reason}."
+        text = f"{start}; no executed FLOPs: {reason}."
         # the list of what is not in this study has every reason
-        is_short = len(with_reason) <= LONGEST
-        yield with_reason if is_short else f"{start}; there are no executed FLOPs."
+        yield text if len(text) <= LONGEST else f"{start}; there are no executed FLOPs."
 
 
 def _labeled(compared: Compared) -> list[tuple[str, Sequence[LayerPoint]]]:
@@ -362,62 +353,56 @@ def time_chapter(compared: Compared) -> View:
     layer, points = compared.layer, compared.all_points
     both = [clocks for _, point in points for clocks in (point.forward, point.step)]
     bases = dict.fromkeys(clocks.basis for clocks in both if clocks.basis)
-    host_rows = [
-        (
-            label,
-            [point.batch, host_run(tool), Cell(f"{ns / 1e6:g}", full(ns, "ns"), value=ns / 1e6)],
-        )
-        for label, point in points
-        for tool, ns in point.host
-    ]
+    host_rows: list[NetworkRow] = []
+    for label, point in points:
+        for tool, ns in point.host:
+            cell = Cell(f"{ns / 1e6:g}", full(ns, "ns"), value=ns / 1e6)
+            host_rows.append((label, [point.batch, host_run(tool), cell]))
     heads = [Column("batch"), *text_columns("run"), Column("time", "ms")]
-    missing = []
+    missing = {}
     if not any(point.forward.synchronised for _, point in points):
         reason = "no run timed its layers with one: those of built-in workloads do"
-        missing.append((f"time of {layer} by a synchronized clock", reason))
+        missing[f"time of {layer} by a synchronized clock"] = reason
     if not any(point.forward.profiled for _, point in points):
         reason = "no trusted report times it: nsys and the PyTorch profiler do"
-        missing.append((f"time of {layer} under a profiler", reason))
-    passes = {"forward": lambda point: point.forward, "backward": lambda point: point.backward}
-    step = {"step": lambda point: point.step}
+        missing[f"time of {layer} under a profiler"] = reason
     host_caption = f"Time of {layer} by the CPU timer, as reported"
     return make_chapter(
         (f"Profiler: {'; '.join(bases)}.",) if bases else (),
         (clocks_chart(layer, _labeled(compared)),),
         (
-            _clocks_table(f"Time of {layer}, by two clocks", compared, passes),
-            _clocks_table("Time of a step, by two clocks", compared, step),
+            _clocks_table(f"Time of {layer}, by two clocks", compared, "forward", "backward"),
+            _clocks_table("Time of a step, by two clocks", compared, "step"),
             compared.tabulate(host_caption, heads, host_rows),
         ),
-        findings=tuple(_judge_times(compared)),
-        missing=tuple(missing),
+        findings=_judge_times(compared),
+        missing=missing,
     )
 
 
-def _clocks_table(
-    caption: str, compared: Compared, parts: dict[str, Callable[[LayerPoint], Clocks]]
-) -> Table | None:
+def _clocks_table(caption: str, compared: Compared, *parts: str) -> Table | None:
+    """Return the times of these parts of a point: forward, backward, step."""
     heads = [Column("batch")]
-    for what in parts:
+    for quantity in parts:
         note = "a clock that waits for the device, no profiler; median"
         heads += [
-            Column(f"{what}, clock", base="ns", note=note),
-            Column(f"{what}, profiler", base="ns", note="median over the measured steps"),
-            Column(f"{what}, profiler / clock"),
+            Column(f"{quantity}, clock", base="ns", note=note),
+            Column(f"{quantity}, profiler", base="ns", note="median over the measured steps"),
+            Column(f"{quantity}, profiler / clock"),
         ]
     rows: list[NetworkRow] = []
     for label, point in compared.all_points:
         cells: list[object] = [point.batch]
-        for clocks in (part(point) for part in parts.values()):
+        for clocks in (getattr(point, part) for part in parts):
             cells += [
                 _spread_cell(clocks.synchronised, "no run timed it with a synchronized clock"),
                 _spread_cell(clocks.profiled, "no profiler timed it", clocks.basis),
                 _ratio_cell(clocks.factor, "needs both"),
             ]
         rows.append((label, cells))
-    made = compared.tabulate(caption, heads, rows, explains=False)
-    has_times = made is not None and any(column.base == "ns" for column in made.columns)
-    return made if has_times else None
+    table = compared.tabulate(caption, heads, rows, explains=False)
+    has_times = table is not None and any(column.base == "ns" for column in table.columns)
+    return table if has_times else None
 
 
 def _spread_cell(spread: Spread | None, reason: str, basis: str | None = None) -> Cell:

@@ -7,6 +7,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from perfctl.orchestrator.ledger.hand_values import HandValue
 from perfctl.orchestrator.ledger.network import LayerPoint, Network
@@ -32,6 +33,7 @@ from perfctl.orchestrator.report.tables import (
     time_cell,
 )
 from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 MOMENTS = {
@@ -85,32 +87,30 @@ class Compared:
     def of_networks(self, labels: Iterable[str]) -> Compared:
         """Return the same of these networks only."""
         chosen = set(labels)
-        return replace(
-            self, networks=tuple(network for network in self.networks if network.label in chosen)
-        )
+        networks = tuple(network for network in self.networks if network.label in chosen)
+        return replace(self, networks=networks)
 
     def tabulate(
         self,
         caption: str,
         columns: Sequence[Column],
-        rows: Iterable[NetworkRow],
+        rows: Sequence[NetworkRow],
         *,
         explains: bool = True,
     ) -> Table | None:
         """Return a table in which rows of the same first cell follow each other; with the network
         after that cell if there are several."""
-        several = len(self.networks) > 1
-        heads = [columns[0], *(text_columns("network") if several else ()), *columns[1:]]
-        cells = [
-            [first, *([text_cell(label)] if several else ()), *others]
-            for label, (first, *others) in rows
-        ]
-        order = list(dict.fromkeys(str(row[0]) for row in cells))
-        cells.sort(key=lambda row: order.index(str(row[0])))
-        return table(caption, heads, cells, explains=explains)
+        heads = list(columns)
+        cells = [list(values) for _, values in rows]
+        if len(self.networks) > 1:
+            heads[1:1] = text_columns("network")
+            for row, (label, _) in zip(cells, rows, strict=True):
+                row.insert(1, text_cell(label))
+        grouped = group_by(cells, lambda row: str(row[0])).values()
+        return table(caption, heads, chain.from_iterable(grouped), explains=explains)
 
 
-def find_trained(network: Network, batch: int) -> Run | None:
+def _find_trained(network: Network, batch: int) -> Run | None:
     """Return the run with epochs, at ``batch`` if there are several."""
     trained = [
         run
@@ -135,7 +135,7 @@ def memory_chapter(compared: Compared) -> View:
     otherwise any."""
     chosen: list[tuple[str, Run]] = []
     for network in compared.networks:
-        trained = find_trained(network, compared.batch)
+        trained = _find_trained(network, compared.batch)
         run = min(
             (run for run in network.runs if run.report.memory),
             key=lambda run: (
@@ -147,7 +147,7 @@ def memory_chapter(compared: Compared) -> View:
         )
         if run is not None:
             chosen.append((network.label, run))
-    missing = tuple(_missing_memory(compared.runs))
+    missing = dict(_missing_memory(compared.runs))
     if not chosen:
         return make_chapter(missing=missing)
     run = chosen[0][1]
@@ -170,31 +170,30 @@ def memory_chapter(compared: Compared) -> View:
     return make_chapter(
         () if _is_foreign(run) else (text,),
         tables=(_memory_table(compared.of_networks(label for label, _ in chosen), chosen),),
-        findings=tuple(findings[:1]),
+        findings=findings[:1],
         missing=missing,
     )
 
 
 def _memory_table(compared: Compared, chosen: Sequence[tuple[str, Run]]) -> Table | None:
     recorded = {item.moment for _, run in chosen for item in run.report.memory}
-    moments = [name for name in MOMENTS if name in recorded]
-    words = MOMENTS
+    texts = {name: text for name, text in MOMENTS.items() if name in recorded}
     if all(_is_foreign(run) for _, run in chosen):
-        words = MOMENTS | {"before": "before the training", "after": "after the training"}
-    heads = [*text_columns("memory"), *(Column(words[name], base="B") for name in moments)]
+        texts |= {name: f"{name} the training" for name in ("before", "after") if name in recorded}
+    heads = [*text_columns("memory"), *(Column(text, base="B") for text in texts.values())]
     rows: list[NetworkRow] = []
     for label, run in chosen:
         for quantity, stated in _stated_memory(run).items():
-            texts = [stated.get(moment) for moment in moments]
-            cells = (text_cell(text) if text else nothing("not stated") for text in texts)
+            values = map(stated.get, texts)
+            cells = (text_cell(value) if value else nothing("not stated") for value in values)
             rows.append((label, [f"{QUANTITIES[quantity]}, as published", *cells]))
     for label, run in chosen:
         figures: dict[str, dict[str, int]] = defaultdict(dict)
         for item in run.report.memory:
             figures[item.quantity][item.moment] = item.bytes
         for quantity, of_quantity in figures.items():
-            cells = (_bytes_cell(of_quantity.get(moment)) for moment in moments)
-            rows.append((label, [QUANTITIES.get(quantity, quantity), *cells]))
+            sizes = map(_bytes_cell, map(of_quantity.get, texts))
+            rows.append((label, [QUANTITIES.get(quantity, quantity), *sizes]))
     return compared.tabulate("Memory of one run, by time", heads, rows)
 
 
@@ -245,7 +244,7 @@ def training_chapter(compared: Compared) -> View:
     trained = [
         (network.label, run)
         for network in compared.networks
-        if (run := find_trained(network, compared.batch)) is not None
+        if (run := _find_trained(network, compared.batch)) is not None
     ]
     if not trained:
         first_runs = [  # repeats and other profilers see the same losses
@@ -256,7 +255,7 @@ def training_chapter(compared: Compared) -> View:
         ]
         reason = "no run trained complete epochs: a built-in workload does with --epochs"
         losses = step_losses("training-loss", first_runs)
-        return make_chapter(charts=(losses,), missing=(("loss and accuracy by epoch", reason),))
+        return make_chapter(charts=(losses,), missing={"loss and accuracy by epoch": reason})
     heads = [
         *map(Column, ("epoch", "training loss", "test loss", "test accuracy")),
         Column("time of the epoch", base="ns"),
@@ -286,10 +285,10 @@ def training_chapter(compared: Compared) -> View:
     )
     return make_chapter(
         (f"Trained on: {DATA.get(data, data or 'data that the run does not name')}.",),
-        tuple(training_charts(named)),
+        training_charts(named),
         (compared.of_networks(label for label, _ in trained).tabulate("Epochs", heads, rows),),
-        findings=tuple(findings),
-        missing=(("a published data set", reason),) if data == "synthetic" else (),
+        findings=findings,
+        missing={"a published data set": reason} if data == "synthetic" else None,
     )
 
 
@@ -338,18 +337,17 @@ def machine_chapter(compared: Compared) -> View:
     rows = [[what, ", ".join(values)] for what, values in facts.items()]
     usages = {network.label: list(map(RunUsage, network.runs)) for network in compared.networks}
     ways = [usage.ways for used in usages.values() for usage in used]
-    missing: tuple[tuple[str, str], ...] = ()
+    missing = {}
     if all(way.kernels.value is way.nvml.value is way.dlprof.value is None for way in ways):
         reason = "no run on the GPU was sampled, and none has kernels with start and duration"
         reason = _gap(runs, "sample.gpu_utilisation") or reason
-        missing = (("GPU utilization", "the run used no GPU" if _is_on_cpu(runs) else reason),)
+        missing["GPU utilization"] = "the run used no GPU" if _is_on_cpu(runs) else reason
 
-    def tabulate_usage(tabulate: Callable[[Sequence[RunUsage]], Table | None]) -> list[Table]:
-        return [
-            replace(made, caption=f"{made.caption}, {label}") if len(usages) > 1 else made
-            for label, used in usages.items()
-            if (made := tabulate(used)) is not None
-        ]
+    def tabulate_usage(tabulate: Callable[[Sequence[RunUsage]], Table | None]) -> Iterator[Table]:
+        for label, used in usages.items():
+            if drawn := tabulate(used):
+                caption = f"{drawn.caption}, {label}" if len(usages) > 1 else drawn.caption
+                yield replace(drawn, caption=caption)
 
     return make_chapter(
         tables=(
@@ -357,7 +355,7 @@ def machine_chapter(compared: Compared) -> View:
             *tabulate_usage(ways_table),
             summaries([run for run in runs if _is_foreign(run)]),
         ),
-        folded=tuple(tabulate_usage(readings_table)),
+        folded=tabulate_usage(readings_table),
         missing=missing,
     )
 
@@ -389,5 +387,5 @@ def causes_chapter(compared: Compared) -> View:
                 if finding.text not in findings
             ]
     heads = text_columns("about", "cause", "explanation", "fix")
-    made = compared.tabulate("Why executed and estimated FLOPs differ", heads, rows)
-    return make_chapter(tuple(dict.fromkeys(text)), tables=(made,), findings=tuple(findings))
+    table = compared.tabulate("Why executed and estimated FLOPs differ", heads, rows)
+    return make_chapter(dict.fromkeys(text), tables=(table,), findings=findings)

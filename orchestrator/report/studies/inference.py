@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.usage.inference import (
@@ -17,15 +16,23 @@ from perfctl.orchestrator.ledger.usage.inference import (
     busy_from,
     inference_points,
 )
-from perfctl.orchestrator.ledger.usage.readings import BUSY, UsageShare
+from perfctl.orchestrator.ledger.usage.readings import BUSY
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.inference import all_charts, host_cores_of
+from perfctl.orchestrator.report.charts.inference import all_charts
 from perfctl.orchestrator.report.numbers import percent
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.section import Section, group_view
 from perfctl.orchestrator.report.page.usage import memory_use_table, readings_table
+from perfctl.orchestrator.report.studies.inference_fields import (
+    FIELDS,
+    explain_missing,
+    fields_table,
+    list_unreadable,
+    rows_table,
+    usage_cell,
+)
 from perfctl.orchestrator.report.studies.inference_findings import (
     judge_accuracy,
     judge_busy,
@@ -33,7 +40,6 @@ from perfctl.orchestrator.report.studies.inference_findings import (
     judge_latency,
     judge_throughput,
     list_models,
-    timed_models,
 )
 from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
 from perfctl.orchestrator.report.tables import (
@@ -41,24 +47,20 @@ from perfctl.orchestrator.report.tables import (
     Column,
     Table,
     count,
-    decimal_cell,
-    name_cell,
     nothing,
-    rate,
     share_cell,
-    size_cell,
     table,
     text_cell,
     text_columns,
     time_cell,
 )
 from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Summary
 from perfctl.records.run import Run
 
-NAMES_MAX, ITERATIONS_MAX, ROWS_MAX = 15, 20, 3000
-"""Names of kernels and iterations of a run in their reports, and rows of a table: nothing else
-is cut."""
+NAMES_MAX, ITERATIONS_MAX = 15, 20
+"""Names of kernels and iterations of a run in their reports."""
 TITLES = {
     "throughput": "Images per second",
     "latency": "Latency",
@@ -75,7 +77,6 @@ DLPROF_LABELS = {
     "data loader": r"Dataloader Duration",
 }
 """Heading of a column -> the label that DLProf's summary has for it, in any version."""
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,10 @@ class Answers:
 
     @property
     def timed(self) -> dict[str, list[Latency]]:
-        return timed_models(self.points)
+        """Return the timed batch sizes of each model that has some."""
+        timed = (p for p in self.points if p.latency is not None and p.latency.is_complete)
+        by_model = group_by(timed, lambda point: point.model).items()
+        return {name: [p.latency for p in points if p.latency] for name, points in by_model}
 
     @property
     def profiled(self) -> Iterator[tuple[InferencePoint, Run]]:
@@ -113,142 +117,6 @@ class Answers:
         """Return the runs under DLProf."""
         runs = [(point, run) for point in self.points for run in point.runs]
         return [(point, run) for point, run in runs if run.profiler == "dlprof"]
-
-
-class Field(NamedTuple):
-    """A column of tables with one row per model and batch size."""
-
-    column: Column
-    read: Callable[[InferencePoint], object]
-
-
-def _timed(
-    label: str,
-    read: Callable[[Latency], object],
-    *,
-    base: str = "",
-    style: str = "num",
-    note: str | None = None,
-) -> Field:
-    """Return a field of the timed run, which gives a dash with the reason if there is none."""
-
-    def read_point(point: InferencePoint) -> object:
-        if point.latency is not None:
-            return read(point.latency)
-        return nothing(next(iter(point.problems), "no run timed its steps"))
-
-    return Field(Column(label, base=base, style=style, note=note), read_point)
-
-
-def _share(share: UsageShare) -> Cell:
-    cell = share_cell(share.value, share.reason)
-    return cell if share.value is None else replace(cell, title=share.reason)
-
-
-def _idle_cell(point: InferencePoint) -> Cell:
-    if point.gpu.value is None:
-        return nothing(point.gpu.reason)
-    idle = 1 - point.gpu.value if point.gpu_way == "kernels" else None
-    return share_cell(idle, "an idle share needs kernels with start times")
-
-
-def _host_cell(point: InferencePoint) -> Cell:
-    cores = host_cores_of(point)
-    if cores is None:
-        return nothing(point.uses[0].ways.host_reason)
-    return Cell(f"{cores:.3g}", value=round(cores, 4))
-
-
-def _interval_cell(item: Latency) -> Cell:
-    if item.too_wide:
-        return Cell(f"needs {item.too_wide.further}", item.too_wide.reason, "no", value="unknown")
-    return text_cell(" to ".join(map(percent, item.top1_interval)))
-
-
-def _reason(item: Latency, figure: str) -> str:
-    return item.why.get(figure, "no run recorded it")
-
-
-def _unreadable_cell(point: InferencePoint) -> Cell:
-    """Return the number of images that could not be read, with their names in its title."""
-    skipped = point.latency.figures.get("images_skipped") if point.latency is not None else None
-    if skipped is None:
-        return nothing("no run recorded it")
-    return Cell(f"{int(skipped):,}", "; ".join(_unreadable(point)) or None, value=int(skipped))
-
-
-def _unreadable(point: InferencePoint) -> list[str]:
-    gaps = (gap for run in point.runs[:1] for gap in run.report.gaps)
-    return [gap.reason for gap in gaps if gap.quantity == "images" and gap.state == "unreadable"]
-
-
-def _time(part: int) -> Field:
-    return _timed(
-        f"p{part}",
-        lambda item: time_cell(item.percentiles[part], item.why[f"p{part}"]),
-        base="ns",
-    )
-
-
-def _figure(label: str, name: str, cell: Callable[..., Cell], note: str | None = None) -> Field:
-    return _timed(label, lambda item: cell(item.figures.get(name), _reason(item, name)), note=note)
-
-
-FIELDS = {
-    field.column.label: field
-    for field in (
-        _timed("batches", lambda item: item.count, note="full batches that were timed"),
-        *map(_time, (50, 95, 99)),
-        _timed("longest", lambda item: item.longest, base="ns"),
-        _timed(
-            "p50 per image",
-            lambda item: item.percentiles[50] and item.percentiles[50] / item.batch,
-            base="ns",
-        ),
-        _timed(
-            "measured by",
-            lambda item: "CPU timer" if item.profiler == "none" else f"under {item.profiler}",
-            style="text",
-        ),
-        _timed(
-            "images/s",
-            lambda item: rate(item.images_per_second, "images/s"),
-            note="of full batches / time of their steps, with loading",
-        ),
-        _timed("mean step", lambda item: item.step, base="ns"),
-        _timed("loading", lambda item: item.load, base="ns"),
-        _timed("copies", lambda item: item.copy, base="ns"),
-        _timed("compute", lambda item: item.compute, base="ns"),
-        Field(Column("GPU busy"), lambda point: _share(point.gpu)),
-        Field(Column("GPU idle", note="1 - busy; only kernels give it"), _idle_cell),
-        Field(
-            Column("by", style="text", note="sampled: the driver's value, approximate"),
-            lambda point: point.gpu_way or nothing(point.gpu.reason),
-        ),
-        Field(Column("tensor cores"), lambda point: _share(point.tensor)),
-        Field(
-            Column("memory in use", note="highest sample / memory of the GPU"),
-            lambda point: _share(point.memory),
-        ),
-        Field(Column("host cores busy"), _host_cell),
-        Field(Column("peak memory", base="B"), lambda point: size_cell(point.peak, point.peak_of)),
-        _figure("top-1", "top1", share_cell),
-        _timed("95% interval", _interval_cell, style="text", note="Wilson, for this many images"),
-        _figure("top-5", "top5", share_cell),
-        _figure("loss", "loss", decimal_cell, "mean cross-entropy in nats"),
-        _timed(
-            "images",
-            lambda item: count(item.images or None, _reason(item, "images")),
-            note="that were read and scored",
-        ),
-        Field(
-            Column("unreadable", note="not scored: a blank image took their place"),
-            _unreadable_cell,
-        ),
-        Field(Column("status", style="text"), lambda point: "; ".join(point.problems) or "ok"),
-    )
-}
-"""Label -> column."""
 
 
 def subject(runs: Sequence[Run], summary_lines: Mapping[int, str]) -> Subject:
@@ -312,12 +180,12 @@ def inference_view(studies: Sequence[Study]) -> View:
     points, findings, sections = answers.points, [], []
     for key, title in TITLES.items():
         chapter = _chapter(key, answers)
-        tables, folded = _present(chapter.tables), _present(chapter.folded)
+        tables, folded = chapter.tables, chapter.folded
         if key == "all":
             tables, folded = (), (*tables, *folded)
         note = " ".join(f"No {what}: {reason}." for what, reason in chapter.missing)
         if tables or folded or chapter.charts or note:
-            charts, facts = _present(chapter.charts), (note,) if note else ()
+            charts, facts = chapter.charts, (note,) if note else ()
             section = Section(title, facts, tables, key=key, charts=charts, folded=folded)
             sections.append(section)
             findings += [Finding(str(text), key) for text in chapter.findings]
@@ -330,40 +198,6 @@ def inference_view(studies: Sequence[Study]) -> View:
     )
     title, stated = f"Inference: {title}", (*findings, *warnings)
     return group_view("infer", title, runs, _facts(points), stated, sections)
-
-
-def _present(items: Iterable[Item | None]) -> tuple[Item, ...]:
-    return tuple(item for item in items if item is not None)
-
-
-def _rows_table(
-    caption: str,
-    columns: Sequence[Column],
-    rows: Iterable[tuple[InferencePoint, Sequence[object]]],
-    *,
-    whole: bool = False,
-) -> Table | None:
-    """Return a table that begins with model and batch size; None if nothing else is known."""
-    cells = [
-        [
-            name_cell(point.model),
-            count(point.batch, "the report does not state its batch size"),
-            *values,
-        ]
-        for point, values in rows
-    ]
-    heads = [Column("model", style="code"), Column("batch"), *columns]
-    made = table(caption, heads, cells, limit=ROWS_MAX, whole=whole)
-    return made if made is not None and len(made.columns) > 2 else None
-
-
-def _table(
-    caption: str, points: Iterable[InferencePoint], *labels: str, whole: bool = False
-) -> Table | None:
-    """Return a table of the fields with these labels, one row per point."""
-    fields = [FIELDS[label] for label in labels]
-    rows = ((point, [field.read(point) for field in fields]) for point in points)
-    return _rows_table(caption, [field.column for field in fields], rows, whole=whole)
 
 
 def _times(*names: str) -> list[Column]:
@@ -379,9 +213,9 @@ def latency_chapter(answers: Answers) -> View:
     items = [item for items in answers.timed.values() for item in items]
     has_none = items and all(item.percentiles[95] is None for item in items)
     return make_chapter(
-        tables=(_table(caption, points, *labels),),
-        findings=tuple(judge_latency(answers.timed)),
-        missing=(("p95", reason),) if has_none else (),
+        tables=(fields_table(caption, points, *labels),),
+        findings=judge_latency(answers.timed),
+        missing={"p95": reason} if has_none else None,
     )
 
 
@@ -391,8 +225,8 @@ def throughput_chapter(answers: Answers) -> View:
     caption = "Images per second, and the mean step they follow from"
     labels = ("images/s", "mean step", "loading", "copies", "compute")
     return make_chapter(
-        tables=(_table(caption, points, *labels),),
-        findings=tuple(judge_throughput(answers.timed)),
+        tables=(fields_table(caption, points, *labels),),
+        findings=judge_throughput(answers.timed),
     )
 
 
@@ -409,54 +243,46 @@ def utilization_chapter(answers: Answers) -> View:
     heads = [Column("model", style="code"), *text_columns(*names)]
     caption = f"Batch size from which the GPU is busy ({BUSY * 100:.0f}% of the time or more)"
     labels = ("GPU busy", "GPU idle", "by", "tensor cores", "memory in use", "host cores busy")
-    missing: tuple[tuple[str, str], ...] = ()
+    missing = {}
     if points and all(point.on_cpu for point in points):
         what = "GPU utilization, tensor cores, memory of the GPU, batch size that keeps it busy"
         reason = "the runs were on a CPU; on a machine with an NVIDIA GPU the same command has them"
-        missing = ((what, reason),)
+        missing[what] = reason
     elif points and all(point.gpu.value is None for point in points):
-        missing = (("GPU utilization", points[0].gpu.reason),)
+        missing["GPU utilization"] = points[0].gpu.reason
     return make_chapter(
         tables=(
             table(caption, heads, busy_rows),
-            _table("GPU, memory and tensor cores", points, *labels),
+            fields_table("GPU, memory and tensor cores", points, *labels),
         ),
-        findings=tuple(judge_busy(points, answers.busy)),
+        findings=judge_busy(points, answers.busy),
         missing=missing,
     )
 
 
-def memory_chapter(answers: Answers) -> View:
-    """Return the highest memory of each run, by what recorded it."""
-    return make_chapter(tables=_by_model(answers, memory_use_table))
-
-
-def _by_model(
-    answers: Answers, tabulate: Callable[[Sequence[RunUsage]], Table | None]
-) -> tuple[Table | None, ...]:
+def usage_chapter(tabulate: Callable[[Sequence[RunUsage]], Table | None], answers: Answers) -> View:
     """Return a table of the runs of each model, which its caption names."""
-    uses: dict[str, list[RunUsage]] = {}
-    for point in answers.points:
-        uses.setdefault(point.model, []).extend(point.uses)
-    tables = {model: tabulate(used) for model, used in uses.items()}
-    return tuple(
-        made and replace(made, caption=f"{model}: {made.caption.lower()}")
-        for model, made in tables.items()
-    )
+    tables = []
+    for model, points in group_by(answers.points, lambda point: point.model).items():
+        if drawn := tabulate([use for point in points for use in point.uses]):
+            tables.append(replace(drawn, caption=f"{model}: {drawn.caption.lower()}"))
+    return make_chapter(tables=tables)
 
 
 def accuracy_chapter(answers: Answers) -> View:
     """Return top-1 with its interval, top-5 and loss."""
     timed = [(point, point.latency) for point in answers.points if point.latency is not None]
     scored = [point for point, item in timed if item.top1 is not None]
-    missing: tuple[tuple[str, str], ...] = ()
+    missing = {}
     if timed and not scored:
-        reason = f"{_reason(timed[0][1], 'top1')}. Use --weights default and --data imagenet"
-        missing = (("top-1, top-5", reason),)
+        reason = (
+            f"{explain_missing(timed[0][1], 'top1')}. Use --weights default and --data imagenet"
+        )
+        missing["top-1, top-5"] = reason
     labels = ("top-1", "95% interval", "top-5", "loss", "images", "unreadable")
     return make_chapter(
-        tables=(_table("Top-1 and top-5", scored, *labels),),
-        findings=tuple(judge_accuracy(answers.timed)),
+        tables=(fields_table("Top-1 and top-5", scored, *labels),),
+        findings=judge_accuracy(answers.timed),
         missing=missing,
     )
 
@@ -471,16 +297,14 @@ def kernels_chapter(answers: Answers) -> View:
         *_times("mean", "shortest", "longest"),
         Column("share"),
     ]
+    unknown = nothing("neither its name nor an operator states it")
+    tensor = {None: unknown, True: "yes", False: "no"}
     rows = [
         (
             point,
             [
                 row.name,
-                nothing("neither its name nor an operator states it")
-                if row.tensor is None
-                else "yes"
-                if row.tensor
-                else "no",
+                tensor[row.tensor],
                 row.calls,
                 row.total,
                 row.mean,
@@ -494,8 +318,8 @@ def kernels_chapter(answers: Answers) -> View:
     ]
     caption = f"Kernels or operators by name, the {NAMES_MAX} slowest of each run"
     reason = "no run has kernels or operators; --profiler torch, or dlprof's --reports, gives them"
-    missing = () if rows else (("kernel and iteration reports", reason),)
-    return make_chapter(tables=(_rows_table(caption, columns, rows),), missing=missing)
+    missing = None if rows else {"kernel and iteration reports": reason}
+    return make_chapter(tables=(rows_table(caption, columns, rows),), missing=missing)
 
 
 def iterations_chapter(answers: Answers) -> View:
@@ -517,7 +341,7 @@ def iterations_chapter(answers: Answers) -> View:
                 *(time_cell(ns, "not timed") for ns in (row.step, row.load, row.copy, row.compute)),
                 count(row.kernels, row.tensor.reason),
                 time_cell(row.kernel_ns, row.tensor.reason),
-                _share(row.tensor),
+                usage_cell(row.tensor),
             ],
         )
         for point in answers.points
@@ -525,7 +349,7 @@ def iterations_chapter(answers: Answers) -> View:
         for row in iteration_rows(runs[id(point)])[:ITERATIONS_MAX]
     ]
     caption = f"Iterations, the first {ITERATIONS_MAX} of each run"
-    return make_chapter(folded=(_rows_table(caption, columns, rows),))
+    return make_chapter(folded=(rows_table(caption, columns, rows),))
 
 
 def summary_chapter(answers: Answers) -> View:
@@ -552,8 +376,8 @@ def summary_chapter(answers: Answers) -> View:
             time_cell(row.wall, no_steps),
             time_cell(row.mean, no_steps),
             time_cell(row.deviation, "needs two steps"),
-            _share(point.gpu),
-            _share(point.tensor),
+            usage_cell(point.gpu),
+            usage_cell(point.tensor),
             *(
                 share_cell(part, "not divided")
                 for part in (row.load_share, row.copy_share, row.compute_share)
@@ -570,8 +394,8 @@ def summary_chapter(answers: Answers) -> View:
     ]
     words = text_columns("figure", "value", "unit")
     return make_chapter(
-        tables=(_rows_table("Each complete profiled run", columns, rows),),
-        folded=(_rows_table("DLProf's own summary, as it states it", words, stated),),
+        tables=(rows_table("Each complete profiled run", columns, rows),),
+        folded=(rows_table("DLProf's own summary, as it states it", words, stated),),
     )
 
 
@@ -593,8 +417,8 @@ def names_chapter(answers: Answers) -> View:
         ]
         rows.append((point, values))
     return make_chapter(
-        tables=(_rows_table("Utilization by its name in DLProf's summary", columns, rows),),
-        findings=tuple(_judge_names(answers)),
+        tables=(rows_table("Utilization by its name in DLProf's summary", columns, rows),),
+        findings=_judge_names(answers),
     )
 
 
@@ -641,22 +465,17 @@ def _stated_cell(run: Run, item: Summary) -> Cell:
     return Cell(f"{item.value:,.10g}", value=item.value)
 
 
-def samples_chapter(answers: Answers) -> View:
-    """Return samples of the GPU by nvidia-smi, DCGM or NVML, over time."""
-    return make_chapter(tables=_by_model(answers, readings_table))
-
-
 def all_chapter(answers: Answers) -> View:
     """Return every model and batch size in a row, failed ones too."""
     points = answers.points
     busy = ("GPU busy", "tensor cores", "memory in use", "peak memory")
     labels = ("p50", "p95", "images/s", *busy, "top-1", "top-5", "images", "unreadable", "status")
-    unread = [(point, [text]) for point in points for text in _unreadable(point)]
+    unread = [(point, [text]) for point in points for text in list_unreadable(point)]
     which = text_columns("which and why")
     return make_chapter(
-        tables=(_table("Every model and batch size", points, *labels, whole=True),),
-        folded=(_rows_table("Images that could not be read", which, unread),),
-        findings=tuple(judge_images(answers.timed)),
+        tables=(fields_table("Every model and batch size", points, *labels, whole=True),),
+        folded=(rows_table("Images that could not be read", which, unread),),
+        findings=judge_images(answers.timed),
     )
 
 
@@ -691,12 +510,12 @@ CHAPTERS: dict[str, Callable[[Answers], View]] = {
     "latency": latency_chapter,
     "throughput": throughput_chapter,
     "utilization": utilization_chapter,
-    "memory": memory_chapter,
+    "memory": partial(usage_chapter, memory_use_table),
     "accuracy": accuracy_chapter,
     "kernels": kernels_chapter,
     "iterations": iterations_chapter,
     "summary": summary_chapter,
     "names": names_chapter,
-    "samples": samples_chapter,
+    "samples": partial(usage_chapter, readings_table),
     "all": all_chapter,
 }

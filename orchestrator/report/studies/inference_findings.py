@@ -18,7 +18,13 @@ from perfctl.orchestrator.ledger.usage.inference import (
 from perfctl.orchestrator.ledger.usage.readings import BUSY
 from perfctl.orchestrator.report.numbers import per_second, percent, time
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
-from perfctl.orchestrator.statistics import FEWEST_STEPS, Ratio, Untested, compare_samples
+from perfctl.orchestrator.statistics import (
+    FEWEST_STEPS,
+    Ratio,
+    Untested,
+    compare_samples,
+    group_by,
+)
 from perfctl.records.run import Run
 
 UNEVEN_MIN = 1.5
@@ -38,27 +44,16 @@ def answered(study: Study) -> bool:
 def inference_findings(runs: Iterable[Run]) -> list[Finding]:
     """Return the findings of all quantities that the steps of the runs give; empty if no run is
     inference over images."""
-    timed: dict[str, list[Latency]] = {}
-    for item in least_watched(latencies(runs)):
-        timed.setdefault(item.model, []).append(item)
+    timed = group_by(least_watched(latencies(runs)), lambda item: item.model)
     judges = (judge_throughput, judge_latency, judge_accuracy, judge_images)
     return [Finding(text, "inference") for judge in judges for text in judge(timed)]
-
-
-def timed_models(points: Iterable[InferencePoint]) -> dict[str, list[Latency]]:
-    """Return the timed batch sizes of each model that has some."""
-    timed: dict[str, list[Latency]] = {}
-    for point in points:
-        if point.latency is not None and point.latency.is_complete:
-            timed.setdefault(point.model, []).append(point.latency)
-    return timed
 
 
 def list_models(lead: str, facts: Sequence[str]) -> Iterator[str]:
     """Yield one sentence with as many models as fit; nothing without facts."""
     for number in range(len(facts), 0, -1):
-        rest = " and others" if number < len(facts) else ""
-        text = f"{lead} {'; '.join(facts[:number])}{rest}."
+        ending = " and others" if number < len(facts) else ""
+        text = f"{lead} {'; '.join(facts[:number])}{ending}."
         if len(text) <= LONGEST or number == 1:
             yield text
             return
@@ -139,9 +134,9 @@ def judge_latency(timed: Timed) -> Iterator[str]:
                 )
     yield from list_models("The median latency is:", medians)
     if uneven:
-        factor, where = max(uneven)
-        more = "; others vary too" if uneven[1:] else ""
-        yield f"The latency varies most for {where}, {factor:.1f} times the median{more}."
+        factor, subject = max(uneven)
+        ending = "; others vary too" if uneven[1:] else ""
+        yield f"The latency varies most for {subject}, {factor:.1f} times the median{ending}."
 
 
 def judge_busy(points: Sequence[InferencePoint], busy: Sequence[BusyFrom]) -> Iterator[str]:

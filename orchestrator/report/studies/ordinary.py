@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -31,19 +31,18 @@ def section_chapter(groups: Sequence[View], key: str) -> View:
     are several."""
     pairs = [(group, part) for group in groups for part in group.chapters if part.key == key]
 
-    def name_tables(of: Callable[[View], Sequence[Table]]) -> tuple[Table, ...]:
-        return tuple(
-            replace(table, caption=f"{table.caption}, {group.title}") if len(groups) > 1 else table
-            for group, part in pairs
-            for table in of(part)
-        )
+    def name_tables(read: Callable[[View], Sequence[Table]]) -> Iterator[Table]:
+        for group, part in pairs:
+            heading = f", {group.title}" if len(groups) > 1 else ""
+            for table in read(part):
+                yield replace(table, caption=table.caption + heading)
 
     return make_chapter(
-        tuple(dict.fromkeys(fact for _, part in pairs for fact in part.facts)),
-        tuple(chart for _, part in pairs for chart in part.charts),
+        dict.fromkeys(fact for _, part in pairs for fact in part.facts),
+        (chart for _, part in pairs for chart in part.charts),
         name_tables(lambda part: part.tables),
         name_tables(lambda part: part.folded),
-        tuple(
+        (
             finding
             for group in groups
             for finding in group.findings

@@ -70,8 +70,8 @@ def ranks_tables(communication: JobCommunication) -> tuple[Table, ...]:
     """Return the ranks; then exposed communication, steps, stragglers, stages of a pipeline and
     single collectives, if there are any."""
     makers = (layers_table, steps_table, stragglers_table, bubbles_table, collectives_table)
-    tables = (make(communication) for make in makers)
-    return (ranks_table(communication.job), *(made for made in tables if made is not None))
+    tables = filter(None, (make(communication) for make in makers))
+    return (ranks_table(communication.job), *tables)
 
 
 def ranks_table(job: Job) -> Table:
@@ -111,10 +111,10 @@ def ranks_table(job: Job) -> Table:
 
 
 def _describe_job(job: Job) -> str:
-    text, matched = "", job.ranks[0].matched
+    text = ""
     if job.world_size not in (None, len(job.ranks)):
         text = f": {len(job.ranks)} of {job.world_size}"
-    if matched:
+    if matched := job.ranks[0].matched:
         text += f", waiting over {matched} collectives"
     if job.straggler is not None:
         waits = time(max(rank.waiting_ns or 0 for rank in job.ranks))
@@ -128,8 +128,8 @@ def _bandwidth_cells(
     if speed is None:
         return nothing(reason or "not known"), nothing(reason or "not known")
     share = None if communication.link_peak is None else speed / communication.link_peak
-    shown = number_cell(si(speed, "B/s"), full(speed, "B/s"), speed)
-    return shown, share_cell(share, communication.link_reason or "not known")
+    cell = number_cell(si(speed, "B/s"), full(speed, "B/s"), speed)
+    return cell, share_cell(share, communication.link_reason or "not known")
 
 
 def _layer_cell(layer: str | None, by: str | None, reason: str | None = None) -> Cell:
@@ -142,10 +142,8 @@ def _group_cell(
     communication: JobCommunication, ranks: int | None, names: Sequence[int] = ()
 ) -> Cell:
     """Return the process group, if there are smaller ones than the job."""
-    if not any(
-        (layer.group_size or len(communication.job.ranks)) < len(communication.job.ranks)
-        for layer in communication.layers
-    ):
+    size = len(communication.job.ranks)
+    if not any((layer.group_size or size) < size for layer in communication.layers):
         return nothing("all ranks")
     if names and len(names) <= NAMED_RANKS_MAX:
         return text_cell(" ".join(map(str, names)))
@@ -305,19 +303,19 @@ def _judge_straggler(communication: JobCommunication) -> Finding | None:
     costs = sorted(communication.ns_by_straggler.items(), key=lambda pair: -pair[1])
     if not costs:
         return None
-    (rank, cost), *others = costs
+    rank, cost = costs[0]
     delays = [item for item in communication.stragglers if item.rank == rank]
     if any(item.error_ns is None for item in delays):
         return None
     error, span = sum(item.error_ns or 0 for item in delays), _span(communication)
-    is_most = cost >= STRAGGLER_SHARE_MIN * sum(of_rank for _, of_rank in costs)
-    is_leading = is_most and all(cost > 2 * other for _, other in others[:1])
+    is_most = cost >= STRAGGLER_SHARE_MIN * sum(ns for _, ns in costs)
+    is_leading = is_most and all(cost > 2 * ns for _, ns in costs[1:2])
     if not is_leading or cost - error < LATE_MIN * span:
         return None
     worst = max(delays, key=lambda item: item.straggler_ns)
-    where = ""
+    most = ""
     if len(communication.steps) > 1 and worst.step is not None:
-        where = f", most in step {worst.step} ({time(worst.straggler_ns)})"
+        most = f", most in step {worst.step} ({time(worst.straggler_ns)})"
     of_rank = sum(rank in item.ranks for item in communication.collectives)
     index = [use.rank for use in communication.job.ranks].index(rank)
     compute = sum(step.compute_ns[index] for step in communication.steps)
@@ -332,7 +330,7 @@ def _judge_straggler(communication: JobCommunication) -> Finding | None:
     text = (
         f"Rank {rank} is a straggler: it starts {sum(item.times for item in delays)} of its "
         f"{of_rank} collectives last, {time(cost)} (± {time(error)} by the clocks) after the next "
-        f"rank in sum, {percent(cost / span)} of the time{where}. The others wait "
+        f"rank in sum, {percent(cost / span)} of the time{most}. The others wait "
         f"{time(sum(item.waiting_ns for item in delays))} for it, added up. {cause}."
     )
     return Finding(text, "ranks", impact_ns=cost, step_ns=span)
@@ -347,17 +345,14 @@ def _judge_exposed(communication: JobCommunication) -> Finding | None:
     waits = [rank.waiting_ns for rank in ranks if rank.waiting_ns is not None]
     most = waiting = ""
     if waits:
-        waiting = (
-            " From start to the last rank's start of all collectives they wait "
-            f"{time(fmean(waits))}."
-        )
-    if communication.layers and communication.layers[0].exposed_ns:
-        first = communication.layers[0]
-        layer = (
-            f"after {first.layer} backward" if first.layer_by != "range" else f"of {first.layer}"
-        )
-        layer = layer if first.layer else "of no known layer"
-        most = f" Most is in {first.name} {layer}: {time(first.exposed_ns or 0)}."
+        start = " From start to the last rank's start of all collectives they wait "
+        waiting = f"{start}{time(fmean(waits))}."
+    first = next(iter(communication.layers), None)
+    if first is not None and first.exposed_ns:
+        layer = f"of {first.layer}" if first.layer else "of no known layer"
+        if first.layer and first.layer_by != "range":
+            layer = f"after {first.layer} backward"
+        most = f" Most is in {first.name} {layer}: {time(first.exposed_ns)}."
     text = (
         f"Exposed communication of the job: on average over {len(ranks)} ranks, collectives run "
         f"{time(exposed)} without any compute kernel, {percent(exposed / span)} of the "
@@ -376,10 +371,10 @@ def _judge_balance(communication: JobCommunication) -> Finding | None:
     lost = most - fmean(step.compute_ns)
     if lost < LATE_MIN * step.span_ns:
         return None
-    where = "" if step.step is None else f" in step {step.step}"
+    at_step = "" if step.step is None else f" in step {step.step}"
     rank = communication.job.ranks[step.compute_ns.index(most)].rank
     text = (
-        f"Work is uneven{where}: rank {rank} computes {time(most)}, {ratio(step.imbalance or 0)} "
+        f"Work is uneven{at_step}: rank {rank} computes {time(most)}, {ratio(step.imbalance or 0)} "
         f"times the mean of all. Evened out, it would take {time(lost)} less: compare lengths of "
         "its samples, experts or tables."
     )
@@ -392,17 +387,13 @@ def _judge_bandwidth(communication: JobCommunication) -> Finding | None:
         for item in communication.collectives
         if item.bandwidth is not None and (item.bytes or 0) >= LARGE_BYTES
     ]
-    if (
-        communication.link_peak is None
-        or not speeds
-        or median(speeds) >= LINK_SHARE_MIN * communication.link_peak
-    ):
+    peak = communication.link_peak
+    if peak is None or not speeds or median(speeds) >= LINK_SHARE_MIN * peak:
         return None
     text = (
         f"{len(speeds)} collectives of 1 MB or more reach a bus bandwidth of "
-        f"{si(median(speeds), 'B/s')} (median), "
-        f"{percent(median(speeds) / communication.link_peak)} of {communication.link}'s "
-        f"{si(communication.link_peak, 'B/s')} one way. Send fewer and larger messages, and "
+        f"{si(median(speeds), 'B/s')} (median), {percent(median(speeds) / peak)} of "
+        f"{communication.link}'s {si(peak, 'B/s')} one way. Send fewer and larger messages, and "
         "see with NCCL_DEBUG=INFO and nvidia-smi topo -m whether NCCL uses that link."
     )
     return Finding(text, "ranks")

@@ -21,19 +21,19 @@ FILES = "The folder tables/ has the tables as CSV, and the folder charts/ the ch
 
 
 def make_chapter(
-    text: Sequence[str] = (),
-    charts: Sequence[Chart | None] = (),
-    tables: Sequence[Table | None] = (),
-    folded: Sequence[Table | None] = (),
-    findings: Sequence[Finding | str] = (),
-    missing: Sequence[tuple[str, str]] = (),
+    text: Iterable[str] = (),
+    charts: Iterable[Chart | None] = (),
+    tables: Iterable[Table | None] = (),
+    folded: Iterable[Table | None] = (),
+    findings: Iterable[Finding | str] = (),
+    missing: Mapping[str, str] | None = None,
     key: str = "",
     title: str = "",
 ) -> View:
     """Return a chapter of a study, without charts and tables that have nothing to show.
 
     folded: they are in the CSV files, not in the Markdown. findings: a text is proved by this
-    chapter. key, title: "" stands for that of the study's file.
+    chapter. missing: quantity -> reason. key, title: "" stands for that of the study's file.
     """
     return View(
         title,
@@ -42,7 +42,7 @@ def make_chapter(
         tuple(findings),
         charts=tuple(filter(None, charts)),
         folded=tuple(filter(None, folded)),
-        missing=tuple(missing),
+        missing=tuple((missing or {}).items()),
         key=key,
     )
 
@@ -78,22 +78,23 @@ def study_view(
 ) -> View:
     """Return a study: the chapters that its file lists, of the subjects that they name. Charts are
     drawn here. Raises UsageError for a chapter that does not exist."""
-    words = {name: word for item in subjects.values() for name, word in item.words.items()}
-    made = [
+    items = subjects.values()
+    words = {name: text for item in items for name, text in item.words.items()}
+    drawn = [
         chapter for entry in content["chapters"] for chapter in _chapters(entry, subjects, words)
     ]
-    chapters = [replace(chapter, findings=()) for chapter in made if _has_content(chapter)]
+    chapters = [replace(chapter, findings=()) for chapter in drawn if _has_content(chapter)]
     keys = [chapter.key for chapter in chapters]
-    order = [*content.get("findings", ()), *(chapter.key for chapter in made)]
+    order = [*content.get("findings", ()), *(chapter.key for chapter in drawn)]
     findings = [
         _one_sentence(finding, chapter.key)
-        for chapter in sorted(made, key=lambda chapter: order.index(chapter.key))
+        for chapter in sorted(drawn, key=lambda chapter: order.index(chapter.key))
         for finding in chapter.findings
     ]
-    absent = [pair for item in subjects.values() for pair in item.missing]
-    absent += [pair for chapter in made for pair in chapter.missing]
+    absent = [pair for item in items for pair in item.missing]
+    absent += [pair for chapter in drawn for pair in chapter.missing]
     absent = list(dict.fromkeys((*missing, *absent)))
-    origins = [origin for item in subjects.values() for origin in item.origins]
+    origins = [origin for item in items for origin in item.origins]
     if source is not None and not origins:
         origins = [f"recorded in {source}"]
     origin = "; ".join(dict.fromkeys(origins))
@@ -107,10 +108,10 @@ def study_view(
         notes=(FILES, *(["To repeat this study:"] if command else [])),
         lines=(command,) if command else (),
         command=f"study {kind}",
-        properties=tuple(fact for item in subjects.values() for fact in item.facts),
+        properties=tuple(fact for item in items for fact in item.facts),
         chapters=tuple(chapters),
         missing=tuple(absent),
-        links=(*links, *(link for item in subjects.values() for link in item.links)),
+        links=(*links, *(link for item in items for link in item.links)),
     )
 
 
@@ -122,8 +123,8 @@ def _fill(text: str, words: Mapping[str, str]) -> str:
     try:
         return text.format_map(words)
     except (KeyError, ValueError, IndexError) as error:
-        known = ", ".join(f"{{{name}}}" for name in words)
-        raise UsageError(f"'{text}': {error} is not known", f"Use {known}") from error
+        names = ", ".join(f"{{{name}}}" for name in words)
+        raise UsageError(f"'{text}': {error} is not known", f"Use {names}") from error
 
 
 def _one_sentence(finding: Finding | str, key: str) -> Finding:
@@ -137,15 +138,15 @@ def _chapters(
 ) -> Iterator[View]:
     """Yield the chapters of an entry of the file, with what it fixes."""
     subject, _, name = entry["show"].partition(".")
-    known = subjects[subject].chapters
-    if name not in known:
+    chapters_by_name = subjects[subject].chapters
+    if name not in chapters_by_name:
         raise UsageError(
             f"there is no chapter '{entry['show']}'",
-            f"Use {', '.join(f'{subject}.{chapter}' for chapter in known)}",
+            f"Use {', '.join(f'{subject}.{chapter}' for chapter in chapters_by_name)}",
         )
-    made = known[name]()
+    drawn = chapters_by_name[name]()
     text = tuple(_fill(sentence, words) for sentence in entry.get("text", ()))
-    for chapter in (made,) if isinstance(made, View) else made:
+    for chapter in (drawn,) if isinstance(drawn, View) else drawn:
         yield replace(
             chapter,
             key=chapter.key or entry.get("key", name),
@@ -157,10 +158,10 @@ def _chapters(
 def facts_of(runs: Sequence[Run]) -> dict[str, str]:
     """Return what measured the runs, where and on what."""
     devices = [device for run in runs for device in run.devices[:1]]
-    named = [device.name for device in devices if device.name]
+    device_names = [device.name for device in devices if device.name]
     batches = sorted({run.batch_size for run in runs if run.batch_size is not None})
     facts = {
-        "device": ", ".join(dict.fromkeys(named or [device.kind for device in devices])),
+        "device": ", ".join(dict.fromkeys(device_names or [device.kind for device in devices])),
         "batch sizes": ", ".join(map(str, batches)),
         "measured by": about.tools(runs),
     }

@@ -14,7 +14,7 @@ from perfctl.orchestrator.report.charts import speedup as charts
 from perfctl.orchestrator.report.numbers import percent, ratio, short, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
-from perfctl.orchestrator.report.tables import Column, Table, nothing, table, text_columns
+from perfctl.orchestrator.report.tables import Column, nothing, table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
@@ -111,7 +111,7 @@ def answer_chapter(trained: Trained) -> View:
     return make_chapter(
         (parts.WHICH, parts.UNKNOWN),
         tables=(parts.overview(trained.speedups),),
-        findings=tuple(findings),
+        findings=findings,
     )
 
 
@@ -121,8 +121,8 @@ def _describe_details(speedup: Speedup) -> Iterator[str]:
         best = next(iter(other.amdahl), None)
         if best is not None and best.gain.value >= GAIN_MIN:
             limit = f"{ratio(best.gain.value)} times faster (Amdahl), at most {ratio(best.limit)}"
-            alone = f"{best.layer} alone on {parts.device_of(other.label)}"
-            yield f"{name}: with {alone}, a step would be {limit}."
+            setup = f"{best.layer} alone on {parts.device_of(other.label)}"
+            yield f"{name}: with {setup}, a step would be {limit}."
     if speedup.times_to_quality:
         yield f"{name}: {_describe_reached(speedup.times_to_quality[-1])}"
 
@@ -141,19 +141,17 @@ def network_chapters(trained: Trained) -> Iterator[View]:
     """Yield a chapter for each network and batch size: each alone, gains, results, layers,
     operations."""
     for key, speedup in trained.keyed:
-        shown: list[Table] = []
-        folded: list[Table] = []
-        for made in parts.tables(speedup):
-            shown.append(made)
-            if made.total > ROWS_OPEN_MAX:
-                folded.append(made)
-                caption = f"{made.caption}: the first {FIRST_ROWS}"
-                shown[-1] = replace(made, caption=caption, rows=made.rows[:FIRST_ROWS], hidden=0)
+        tables = list(parts.tables(speedup))
+        folded = [drawn for drawn in tables if drawn.total > ROWS_OPEN_MAX]
+        for drawn in folded:
+            caption = f"{drawn.caption}: the first {FIRST_ROWS}"
+            start = replace(drawn, caption=caption, rows=drawn.rows[:FIRST_ROWS], hidden=0)
+            tables[tables.index(drawn)] = start
         yield make_chapter(
-            tuple(parts.notes(speedup)),
-            tuple(charts.charts(speedup, key)),
-            tuple(shown),
-            tuple(folded),
+            parts.notes(speedup),
+            charts.charts(speedup, key),
+            tables,
+            folded,
             key=key,
             title=_title(speedup),
         )
@@ -165,12 +163,13 @@ def _title(speedup: Speedup) -> str:
 
 def pies_chapter(trained: Trained) -> View:
     """Return kinds of work of each network on each device."""
-    drawn = [
-        replace(chart, title=f"{_title(speedup)}: {chart.title.lower()}")
-        for number, speedup in enumerate(trained.speedups, 1)
-        for chart in charts.work_charts(speedup, f"pies-{number}", pie=True)
-    ]
-    return make_chapter(charts=tuple(drawn))
+    return make_chapter(
+        charts=[
+            replace(chart, title=f"{_title(speedup)}: {chart.title.lower()}")
+            for number, speedup in enumerate(trained.speedups, 1)
+            for chart in charts.work_charts(speedup, f"pies-{number}", pie=True)
+        ]
+    )
 
 
 def files_chapter(trained: Trained) -> View:

@@ -3,23 +3,26 @@ stay text."""
 
 from __future__ import annotations
 
-import random
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.compare.causes import explain
 from perfctl.orchestrator.compare.compare import Comparison, Side, compare
 from perfctl.orchestrator.compare.compared import MEANING
-from perfctl.orchestrator.report.compare import output as compare_text
-from perfctl.orchestrator.report.compare.page import compare_view
-from perfctl.orchestrator.report.compare.words import around, describe, percent_change
+from perfctl.orchestrator.report.compare.page import (
+    compare_output,
+    compare_view,
+    comparison_view,
+    markdown,
+)
+from perfctl.orchestrator.report.compare.words import describe, percent_change, write_interval
 from perfctl.orchestrator.report.page import page
 from perfctl.orchestrator.report.view import View, on_terminal
-from perfctl.records.run import Run
+from perfctl.records.report import Kernel
 from tests.make import synthetic
+from tests.make.two_sides import QUIET, gpu_side
 from tests.report.outline import outline, printed
 
 HOSTILE = (
@@ -35,48 +38,29 @@ HOSTILE = (
 )
 
 
-@pytest.fixture
-def slower() -> Any:
-    """slower(names): conv2 forward a fifth slower in B; other names for two kernels where given.
-    4 repeats."""
+def slower(hostile: str = "", torch: str = "2.8.0") -> Comparison:
+    """conv2 a fifth slower in B, with this name of a workload, a layer, kernels and a version."""
 
-    def make(hostile: str | None = None, torch: str = "2.8.0") -> Comparison:
-        dice = random.Random(1)
+    def rename(side: Side) -> Side:
+        def rename_kernel(kernel: Kernel) -> Kernel:
+            layer = hostile if kernel.layer == "fc1" else kernel.layer
+            name = f"{hostile} {side.label}" if kernel.layer == "fc2" else kernel.short_name
+            return kernel._replace(layer=layer, short_name=name)
 
-        def side(label: str, factor: float, version: str) -> Side:
-            runs: list[Run] = []
-            for number in range(4):
-                run = synthetic.gpu_pair(number + 1, 64)[0]
-                kernels = [
-                    kernel._replace(
-                        duration_ns=kernel.duration_ns
-                        * (
-                            factor
-                            if (kernel.layer, kernel.direction) == ("conv2", "forward")
-                            else 1.0
-                        )
-                        * (1 + dice.gauss(0, 0.005)),
-                        layer=hostile if hostile and kernel.layer == "fc1" else kernel.layer,
-                        short_name=f"{hostile} {label}"
-                        if hostile and kernel.layer == "fc2"
-                        else kernel.short_name,
-                    )
-                    for kernel in run.report.kernels
-                ]
-                facts = {"torch": version, "cudnn": hostile or "9"}
-                report = replace(run.report, kernels=kernels, environment=facts)
-                runs.append(replace(run, report=report, workload=hostile or run.workload))
-            return Side(f"{label} {hostile or ''}".strip(), tuple(runs))
+        runs = []
+        for run in side.runs:
+            facts = {**run.report.environment, "cudnn": hostile}
+            kernels = list(map(rename_kernel, run.report.kernels))
+            report = replace(run.report, kernels=kernels, environment=facts)
+            runs.append(replace(run, report=report, workload=hostile))
+        return Side(f"{side.label} {hostile}", tuple(runs))
 
-        return compare(
-            side("before", 1.0, "2.8.0"), side("after", 1.2, torch), anyway=torch != "2.8.0"
-        )
-
-    return make
+    sides = gpu_side("before", QUIET), gpu_side("after", QUIET, conv2=1.2, torch=torch)
+    return compare(*(map(rename, sides) if hostile else sides), anyway=torch != "2.8.0")
 
 
 def terminal(found: Comparison) -> str:
-    return printed(on_terminal(compare_text.comparison_view(found), 80))
+    return printed(on_terminal(comparison_view(found), 80))
 
 
 def sentences(comparison: Comparison) -> View:
@@ -87,9 +71,9 @@ def flat(text: str) -> str:
     return re.sub(r"\s+", " ", text)
 
 
-def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what_its_layer_said(
-    slower: Any,
-) -> None:
+def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what_its_layer_said() -> (
+    None
+):
     found = slower(torch="2.9.0")
     said = sentences(found)
     news, warnings = said.stated
@@ -100,7 +84,7 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
     text = flat(" ".join(outline(page.render_view(compare_view(found))).words))
     for sentence in (*news, *warnings):
         assert flat(sentence) in text
-        assert flat(sentence) in flat(compare_text.markdown(found).replace("\\", ""))
+        assert flat(sentence) in flat(markdown(found).replace("\\", ""))
     for sentence in (*news[: said.open_findings], *warnings):
         assert flat(sentence) in flat(terminal(found))
     for verdict in {row.result for pair in found.pairs for row in pair.rows}:
@@ -110,7 +94,7 @@ def test_page_terminal_and_markdown_say_the_same_sentences_and_a_kernel_not_what
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
+def test_hostile_names_stay_text_everywhere(name: str) -> None:
     found = slower(name)
     plain, hostile = (
         outline(page.render_view(compare_view(slower()))),
@@ -119,19 +103,19 @@ def test_hostile_names_stay_text_everywhere(slower: Any, name: str) -> None:
     assert hostile.tags.count("script") == plain.tags.count("script")
     assert "img" not in hostile.tags
     assert not [name for _, name, _ in hostile.attributes if name.startswith("on")]
-    text = compare_text.markdown(found)
+    text = markdown(found)
     assert not re.search(r"(?<!\\)<(script|img|b)\b", text)
     assert "@everyone" not in text
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert {line.count("|") for line in rows} <= {7, 8}
     shown = terminal(found)
     assert max(map(len, shown.splitlines())) <= 80 and "\x1b" not in shown
-    assert compare_text.compare_output(found).pairs
+    assert compare_output(found).pairs
 
 
-def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes(
-    slower: Any,
-) -> None:
+def test_every_link_of_the_page_leads_somewhere_in_it_and_the_same_comparison_gives_the_same_bytes() -> (
+    None
+):
     parsed = outline(page.render_view(compare_view(slower())))
     targets = [
         value or "" for tag, name, value in parsed.attributes if (tag, name) == ("a", "href")
@@ -164,27 +148,4 @@ def test_a_page_of_nothing_is_a_page() -> None:
 )
 def test_changes_have_a_sign_and_one_decimal(change: float, text: str) -> None:
     assert percent_change(change) == text
-    assert around((change, change)) == f"{text} to {text}"
-
-
-def test_a_spread_wider_than_the_gate_is_not_taken_for_no_change() -> None:
-    dice = random.Random(5)
-
-    def side(label: str) -> Side:
-        runs = (synthetic.gpu_pair(number, 64)[0] for number in range(3))
-        noisy = []
-        for run in runs:
-            factor = 1 + dice.gauss(0, 0.3)
-            steps = tuple(
-                step._replace(duration_ns=int(step.duration_ns * factor))
-                for step in run.report.steps
-            )
-            noisy.append(replace(run, report=replace(run.report, steps=steps)))
-        return Side(label, tuple(noisy))
-
-    said = sentences(compare(side("A"), side("B")))
-    assert said.stated[0][0].startswith("Too noisy to judge at batch 64: the step changed by ")
-    assert any(
-        "The spread of 1 of 1 times may hide a change beyond the gate: step at batch 64" in text
-        for text in said.warnings
-    )
+    assert write_interval((change, change)) == f"{text} to {text}"

@@ -3,7 +3,6 @@ difference is the likeliest."""
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -14,62 +13,22 @@ from perfctl.orchestrator.compare.causes import explain
 from perfctl.orchestrator.compare.compare import Comparison, Side, compare
 from perfctl.orchestrator.report.compare.words import describe, of_the_change
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
-from perfctl.records.report import Step
-from perfctl.records.run import Run
-from tests.make import synthetic
-
-WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
-STEP, STEPS = 1_000_000, 12
-
-
-def made(
-    label: str,
-    factors: tuple[float, ...],
-    *,
-    conv2: float = 1.0,
-    winograd: bool = False,
-    batch: int = 64,
-    steps: int = STEPS,
-    profiler: str = "nsys",
-    **environment: str,
-) -> Side:
-    """A run for each factor of a step of 1 ms; conv2's kernels take ``conv2`` times as long, by
-    Winograd or implicit GEMM."""
-    runs: list[Run] = []
-    for number, factor in enumerate(factors, 1):
-        run = next(one for one in synthetic.gpu_pair(number, batch) if one.profiler == profiler)
-        dice = random.Random(number)
-        kernels = [
-            kernel._replace(
-                name=WINOGRAD if winograd and kernel.layer == "conv2" else kernel.name,
-                duration_ns=round(
-                    factor * (kernel.duration_ns or 0) * (conv2 if kernel.layer == "conv2" else 1)
-                ),
-            )
-            for kernel in run.report.kernels
-        ]
-        timed = tuple(
-            Step(at, "step", None, round(STEP * factor * (1 + dice.gauss(0, 0.001))))
-            for at in range(steps)
-        )
-        facts = {"torch": "2.8.0", "cudnn": "9.10"} | environment
-        report = replace(
-            run.report, kernels=kernels, steps=timed if profiler != "ncu" else (), environment=facts
-        )
-        runs.append(replace(run, report=report))
-    return Side(label, tuple(runs))
-
-
-QUIET = (1.0, 1.002, 0.998, 1.001, 0.999)
+from perfctl.orchestrator.report.view import View
+from tests.make.two_sides import GPU_STEP as STEP
+from tests.make.two_sides import QUIET, gpu_side
 
 
 def scaled(by: float) -> tuple[float, ...]:
     return tuple(by * factor for factor in QUIET)
 
 
-def said(a: Side, b: Side, **how: Any) -> tuple[str, ...]:
+def view_of(a: Side, b: Side, **how: Any) -> View:
     found = compare(a, b, **how)
-    view = describe(found, [explain(pair) for pair in found.pairs])
+    return describe(found, [explain(pair) for pair in found.pairs])
+
+
+def said(a: Side, b: Side, **how: Any) -> tuple[str, ...]:
+    view = view_of(a, b, **how)
     for finding in view.findings:
         assert isinstance(finding, Finding)
         assert len(finding.first) <= LONGEST, finding.first
@@ -106,31 +65,39 @@ def conv2_ns(found: Comparison) -> float:
     ],
 )
 def test_several_repeats_say_how_the_step_changed(by: float, first: str) -> None:
-    assert said(made("A", QUIET), made("B", scaled(by)))[0].startswith(first)
+    assert said(gpu_side("A", QUIET), gpu_side("B", scaled(by)))[0].startswith(first)
 
 
 def test_noise_is_said_in_one_sentence_with_the_repeats_that_would_do() -> None:
     wide = (1.0, 1.3, 0.8, 1.1, 0.9)
-    first = said(made("A", wide), made("B", (1.1, 0.9, 1.2, 1.0, 0.8)))[0]
+    sides = gpu_side("A", wide), gpu_side("B", (1.1, 0.9, 1.2, 1.0, 0.8))
+    first = said(*sides)[0]
+    hidden = "may hide a change beyond the gate: step at batch 64"
+    assert any(hidden in text for text in view_of(*sides).warnings)
     assert first.startswith("Too noisy to judge at batch 64: the step changed by ")
     assert first.endswith(
         ("repeats per side would suffice.", "repeats per side would not suffice.")
     )
+    wider = (1.0, 3.0, 0.3, 2.0, 0.5)
+    first = said(gpu_side("A", wider), gpu_side("B", wider[::-1]))[0]
+    assert first.endswith("even 100 repeats per side would not suffice.")
     slightly = (1.0, 1.06, 0.95, 1.02, 0.98)
     count = int(
-        said(made("A", slightly), made("B", slightly[::-1]))[0].split("about ")[1].split()[0]
+        said(gpu_side("A", slightly), gpu_side("B", slightly[::-1]))[0]
+        .split("about ")[1]
+        .split()[0]
     )
     assert 5 < count < 40
 
 
 def test_one_run_each_of_few_steps_is_too_little_and_five_repeats_would_do() -> None:
-    first = said(made("A", (1.0,), steps=3), made("B", (1.5,), steps=3))[0]
+    first = said(gpu_side("A", (1.0,), steps=3), gpu_side("B", (1.5,), steps=3))[0]
     assert first.startswith("The step took 50.0% longer at batch 64 (")
     assert "from too few values to judge: 5 repeats per side would suffice." in first
 
 
 def test_another_algorithm_is_what_is_behind_the_change() -> None:
-    a, b = made("A", QUIET, winograd=True), made("B", scaled(1.0), conv2=1.5)
+    a, b = gpu_side("A", QUIET, winograd=True), gpu_side("B", scaled(1.0), conv2=1.5)
     _, because, *_ = said(a, b)
     much = f"+50.0% time; +{0.5 * conv2_ns(compare(a, b)) / 1000:.0f} µs"
     assert because == (
@@ -143,21 +110,23 @@ def test_another_algorithm_is_what_is_behind_the_change() -> None:
 
 
 def test_the_only_version_that_changed_is_named_with_the_reason() -> None:
-    news = said(made("A", QUIET, winograd=True), made("B", scaled(1.3), conv2=1.5, cudnn="9.99"))
+    news = said(
+        gpu_side("A", QUIET, winograd=True), gpu_side("B", scaled(1.3), conv2=1.5, cudnn="9.99")
+    )
     assert (
         "cuDNN (9.10 in A, 9.99 in B) is the only version that changed. Convolutions run the "
         "kernels that cuDNN chooses, and " in news[2]
     )
-    quiet = said(made("A", QUIET), made("B", QUIET, cudnn="9.99"))
+    quiet = said(gpu_side("A", QUIET), gpu_side("B", QUIET, cudnn="9.99"))
     assert quiet[-1] == "No difference between the sides is a likely cause; cudnn differs."
 
 
 def test_what_one_side_did_not_record_is_not_said_to_differ() -> None:
-    one = said(made("A", QUIET), made("B", QUIET, kernel="6.1"))
+    one = said(gpu_side("A", QUIET), gpu_side("B", QUIET, kernel="6.1"))
     assert one[-1] == (
         "No difference between the sides is a likely cause; kernel was recorded on one side only."
     )
-    both = said(made("A", QUIET), made("B", QUIET, cudnn="9.99", kernel="6.1"))
+    both = said(gpu_side("A", QUIET), gpu_side("B", QUIET, cudnn="9.99", kernel="6.1"))
     assert both[-1] == (
         "No difference between the sides is a likely cause; cudnn differs; kernel was recorded "
         "on one side only."
@@ -166,15 +135,29 @@ def test_what_one_side_did_not_record_is_not_said_to_differ() -> None:
 
 def test_the_same_kernels_are_said_to_be_the_same() -> None:
     launches = 4 * 2 + 1  # four layers in two directions, and a copy of no layer
-    news = said(made("A", QUIET), made("B", QUIET))
+    news = said(gpu_side("A", QUIET), gpu_side("B", QUIET))
     assert news[1] == (
         f"Both sides run the same kernels equally often on the same grids ({launches} launches "
         "per step)."
     )
 
 
+def test_the_layer_that_changed_most_is_named_also_if_its_kernels_are_the_same() -> None:
+    runs = []
+    for run in gpu_side("B", scaled(1.1), conv2=1.5).runs:
+        kernels = [
+            kernel._replace(name="other") if kernel.layer == "fc2" else kernel
+            for kernel in run.report.kernels
+        ]
+        runs.append(replace(run, report=replace(run.report, kernels=kernels)))
+    because = said(gpu_side("A", QUIET), Side("B", tuple(runs)))[1]
+    assert because.startswith("conv2 ")
+    assert " changed most: " in because
+    assert because.endswith(", with the same kernels.")
+
+
 def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
-    b = made("B", QUIET)
+    b = gpu_side("B", QUIET)
     longer = tuple(
         replace(
             run,
@@ -188,14 +171,14 @@ def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
         )
         for run in b.runs
     )
-    news = said(made("A", QUIET), Side("B", longer))
+    news = said(gpu_side("A", QUIET), Side("B", longer))
     assert news[0].startswith("The step is 100.0% slower at batch 64: 1.00 ms in A, 2.00 ms in B")
     assert news[1].endswith("the rest is between kernels (host, launches, data).")
 
 
 def test_counts_stand_where_no_step_was_timed() -> None:
     rows = 4 * 2
-    a, b = made("A", (1.0,), profiler="ncu"), made("B", (1.0,), profiler="ncu")
+    a, b = gpu_side("A", (1.0,), profiler="ncu"), gpu_side("B", (1.0,), profiler="ncu")
     assert said(a, b)[0] == (
         f"No step has a time on both sides; the executed FLOPs are the same in {rows} of {rows} "
         "layer rows."
@@ -204,7 +187,7 @@ def test_counts_stand_where_no_step_was_timed() -> None:
 
 def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up() -> None:
     def foreign(label: str, factor: float) -> Side:
-        (run,) = made(label, (factor,)).runs
+        (run,) = gpu_side(label, (factor,)).runs
         kernels = [
             kernel._replace(step=None, layer=None, direction=None) for kernel in run.report.kernels
         ]
@@ -219,13 +202,13 @@ def test_without_steps_and_counts_the_kernels_of_the_report_are_added_up() -> No
 
 
 def test_other_work_is_shown_and_called_not_comparable() -> None:
-    news = said(made("A", QUIET), made("B", scaled(1.5), batch=128))
+    news = said(gpu_side("A", QUIET), gpu_side("B", scaled(1.5), batch=128))
     assert news[0].startswith(
         "Not comparable (batch 64 in A, 128 in B): the step took 50.0% longer, 1.00 ms in A, 1.50 "
         "ms in B."
     )
     assert news[-1].startswith("Likely cause: batch 64 in A, 128 in B.")
-    forced = said(made("A", QUIET), made("B", scaled(1.5), batch=128), anyway=True)
+    forced = said(gpu_side("A", QUIET), gpu_side("B", scaled(1.5), batch=128), anyway=True)
     assert forced[0].startswith("The step is 50.0% slower at batch 64 / 128: ")
 
 
