@@ -98,37 +98,36 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
     before anything is written when ``path`` exists and ``force`` is false.
     """
     check_free(path, force=force, folder=folder)
-    try:
-        with scratch(path.parent, path.name) as place:
-            partial = place / path.name
-            if folder:
-                partial.mkdir()
-            else:
-                partial.touch()
-            yield partial
-            if folder and path.is_dir():
-                for file in partial.iterdir():
-                    file.replace(path / file.name)
-            else:
-                partial.replace(path)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+    with explain_unwritable(path), scratch(path.parent, path.name) as place:
+        partial = place / path.name
+        if folder:
+            partial.mkdir()
+        else:
+            partial.touch()
+        yield partial
+        if folder and path.is_dir():
+            for file in partial.iterdir():
+                file.replace(path / file.name)
+        else:
+            partial.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` to a temporary file, then rename it over ``path``. Raises PerfctlError when
     that fails."""
+    with explain_unwritable(path), scratch(path.parent, path.name) as place:
+        partial = place / path.name
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+
+
+@contextmanager
+def explain_unwritable(path: Path, remedy: str = "Choose another `out`") -> Iterator[None]:
+    """Raise PerfctlError about ``path`` for an OSError inside the block."""
     try:
-        with scratch(path.parent, path.name) as place:
-            partial = place / path.name
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
+        yield
     except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> PerfctlError:
-    return PerfctlError(f"{path}: cannot be written ({error.strerror})", "Choose another `out`")
+        raise PerfctlError(f"{path}: cannot be written ({error.strerror})", remedy) from error
 
 
 def check_free(path: Path, *, force: bool, folder: bool = False) -> None:

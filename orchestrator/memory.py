@@ -56,7 +56,7 @@ def bytes_of(text: str | int | None) -> int:
     return size
 
 
-def shown(limit: int) -> str:
+def format_limit(limit: int) -> str:
     """Return "2 GiB", "700 MiB"."""
     return f"{limit / 2**30:.3g} GiB" if limit >= 1 << 30 else f"{limit / 2**20:.3g} MiB"
 

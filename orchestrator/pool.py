@@ -32,7 +32,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.faults import alone
+from perfctl.orchestrator.faults import isolate_failure
 from perfctl.records.errors import ReportError
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ def _open_call(
 
     def answer(item: None, tell: Tell) -> Any:
         try:
-            with alone(name, refuse, limit=limit, passing=(OSError,)):
+            with isolate_failure(name, refuse, limit=limit, passing=(OSError,)):
                 return work()
         except (ReportError, OSError) as error:
             raise PerfctlError(str(error)) from error

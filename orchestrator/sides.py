@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.faults import lost, whole
+from perfctl.orchestrator.faults import lost, work_on_sound
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import loaded
@@ -36,8 +36,7 @@ def compare_sides(
     """Compare B with A, each as :func:`side` takes it."""
     from perfctl.orchestrator.compare import compare as comparing
 
-    if not (isfinite(gate) and gate >= 0):
-        raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5%")
+    check_gate(gate)
     limit = memory.bytes_of(memory_limit)
     sides = [side(given, Path(store), messages, limit) for given in (a, b)]
 
@@ -49,7 +48,13 @@ def compare_sides(
         return comparing.compare(*whole_sides, gate=gate, anyway=anyway)
 
     runs = [(side, run) for side in sides for run in side.runs]
-    return whole(runs, compare_runs, lambda item: _name_run(*item))
+    return work_on_sound(runs, compare_runs, lambda item: _name_run(*item))
+
+
+def check_gate(gate: float) -> None:
+    """Raise UsageError for what is no share."""
+    if not (isfinite(gate) and gate >= 0):
+        raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5%")
 
 
 def _name_run(side: Side, run: Run) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
-from perfctl.orchestrator.faults import alone, lost, whole
+from perfctl.orchestrator.faults import isolate_failure, lost, work_on_sound
 from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.orchestrator.store import DEFAULT_STORE, database, read
 from perfctl.parsers import no_collection
@@ -97,7 +97,7 @@ def _reading(name: str, failed: Callable[[str], None]) -> Iterator[None]:
     """What cannot be read or analysed of a stored run costs the block only: ``failed`` is told in
     one line."""
     name = f"{name} cannot be analysed"
-    with alone(name, failed):
+    with isolate_failure(name, failed):
         try:
             yield
         except read.BadRecord as error:
@@ -185,14 +185,14 @@ def _nothing_left(said: str) -> NoReturn:
 
 def shown(run: Run, work: Callable[[], R]) -> R:
     """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly."""
-    with alone(f"run {run.id} cannot be analysed", _nothing_left, passing=(OSError,)):
+    with isolate_failure(f"run {run.id} cannot be analysed", _nothing_left, passing=(OSError,)):
         return work()
 
 
 def analysed(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
     """What ``work`` makes of these runs, or of those of them that it does not fail on
     unexpectedly."""
-    return whole(
+    return work_on_sound(
         runs,
         work,
         lambda run: (

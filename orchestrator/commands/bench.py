@@ -121,9 +121,7 @@ class BenchOptions:
         float | None,
         Option("Stop a batch size after this many seconds.", metavar="SECONDS", least=1),
     ] = None
-    out: Annotated[Path, Option("Folder for all runs.", "Output", names=("--out", "-o"))] = Path(
-        "perfctl-runs"
-    )
+    out: Annotated[Path, Option("Folder for all runs.", "Output")] = Path("perfctl-runs")
     store: Annotated[
         Path | None, Option("Results database. Default: perfctl.db next to --out.", "Output")
     ] = None
@@ -531,7 +529,7 @@ class BenchExportOptions:
     Raises UsageError if the file exists and ``force`` is false, PerfctlError without a point.
     """
 
-    out: Annotated[Path, Option("FILE.json.", "Output", names=("--out", "-o"))] = Path("bench.json")
+    out: Annotated[Path, Option("FILE.json.", "Output")] = Path("bench.json")
     _: KW_ONLY
     force: Force = False
     store: Annotated[Path, Option("Results database.")] = DEFAULT_STORE

@@ -21,6 +21,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.report.compare import output
 from perfctl.orchestrator.report.compare.output import CompareOutput
 from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.sides import compare_sides
@@ -96,8 +97,6 @@ def run(asked: CompareOptions, events: Events) -> Compared:
         write_text(asked.out, render_view(compare_view(comparison)))
         events.note(f"Wrote {asked.out}")
     if asked.markdown is not None and not is_summary:
-        from perfctl.orchestrator.report.compare import output
-
         write_text(Path(asked.markdown), output.markdown(comparison))
         events.note(f"Wrote {asked.markdown}")
     return Compared(comparison, is_summary)
@@ -155,7 +154,6 @@ def record(compared: Compared) -> CompareOutput:
 
 def view(compared: Compared) -> View | Lines:
     """Return the sides, what changed and one table, or the summary for a pull request."""
-    from perfctl.orchestrator.report.compare import output
 
     if compared.is_summary:
         return Lines([output.markdown(compared.comparison)], "`markdown` -")

@@ -36,14 +36,15 @@ from perfctl.orchestrator.commands.declare import (
     api,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.files import check_free, explain_unwritable, replacing
+from perfctl.orchestrator.report.files import tables as files
+from perfctl.orchestrator.report.files.tables import Column, Table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, query, read
 from perfctl.orchestrator.stored_runs import each_study, outlines
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.report.files.tables import Table
     from perfctl.orchestrator.report.ledger.rows import LedgerColumns
     from perfctl.records.run import Run
 
@@ -114,7 +115,6 @@ class ExportOptions:
             "Output file, or folder for several tables as csv or parquet. Default: "
             "perfctl-export*.",
             group="Output",
-            names=("--out", "-o"),
         ),
     ] = None
     dataset: Annotated[
@@ -159,7 +159,6 @@ def view(written: Exported | Dataset) -> View:
 
 def _export_tables(asked: ExportOptions) -> Exported:
     """Write one file, or a folder with a file per table."""
-    from perfctl.orchestrator.report.files import tables as files
 
     ending = asked.out.suffix.lower().removeprefix(".") if asked.out is not None else ""
     form = _choose_format(asked, ending)
@@ -237,7 +236,6 @@ def _choose_runs(
 
 
 def _store_table(name: str, rows: Iterable[Sequence[Any]]) -> Table:
-    from perfctl.orchestrator.report.files.tables import Column, Table
 
     columns = (
         Column(column.name, kind, column.meaning, column.unit, column.null)
@@ -248,7 +246,6 @@ def _store_table(name: str, rows: Iterable[Sequence[Any]]) -> Table:
 
 def _write_combined(path: Path, form: str, tables: list[Table]) -> None:
     """Write all tables and the description of their columns as one file."""
-    from perfctl.orchestrator.report.files import tables as files
 
     tables = [*tables, files.described(tables)]
     if form == "xlsx":
@@ -290,7 +287,6 @@ def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
     Raises UsageError for a folder that is no dataset of perfctl, or that has runs which the
     database no longer has; ToolMissing without pyarrow; StoreError if there is no database.
     """
-    from perfctl.orchestrator.report.files import tables as files
 
     files.need("parquet")
     is_dataset = not folder.exists() or (folder / "run").is_dir()
@@ -317,12 +313,9 @@ def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """Keep other exports out of the folder, which would use the same number for other files."""
-    try:
+    with explain_unwritable(folder, "Choose another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        problem = f"{folder}: cannot be written ({error.strerror})"
-        raise PerfctlError(problem, "Choose another folder") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -352,7 +345,6 @@ def _read_parts(folder: Path, table: str, columns: Sequence[str]) -> Iterator[tu
 
 def _write_parts(connection: sqlite3.Connection, folder: Path, runs: Sequence[RunKey]) -> Dataset:
     """Write the next part of each table. ``runs``: ordered by sweep and profiler."""
-    from perfctl.orchestrator.report.files import tables as files
 
     partial, name = folder / PARTIAL_FOLDER, f"part-{len(_parts(folder, 'run'))}.parquet"
     shutil.rmtree(partial, ignore_errors=True)  # left by an export that was killed
@@ -361,26 +353,26 @@ def _write_parts(connection: sqlite3.Connection, folder: Path, runs: Sequence[Ru
     written = count = 0
     empty = [_store_table(table, ()) for table in query.table_names()]
     try:
-        for table in query.table_names():
-            for partition, rows in _partitions(connection, folder, table, runs):
-                first = next(rows, None)
-                if first is not None:
-                    target = partial / partition / name
-                    target.parent.mkdir(parents=True)
-                    part = _store_table(table, chain([first], rows))
-                    count += files.write_parquet(target, part)
-                    written += 1
-        (partial / "columns").mkdir()
-        description = files.described(empty)
-        files.write_parquet(partial / "columns" / "part-0.parquet", description)
-        parts = sorted(partial.rglob("*.parquet"), key=lambda file: file.parent == partial / "run")
-        for file in parts:
-            target = folder / file.relative_to(partial)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            file.replace(target)
-    except OSError as error:
-        problem = f"{folder}: cannot be written ({error.strerror})"
-        raise PerfctlError(problem, "Check free disk space") from error
+        with explain_unwritable(folder, "Check free disk space"):
+            for table in query.table_names():
+                for partition, rows in _partitions(connection, folder, table, runs):
+                    first = next(rows, None)
+                    if first is not None:
+                        target = partial / partition / name
+                        target.parent.mkdir(parents=True)
+                        part = _store_table(table, chain([first], rows))
+                        count += files.write_parquet(target, part)
+                        written += 1
+            (partial / "columns").mkdir()
+            description = files.described(empty)
+            files.write_parquet(partial / "columns" / "part-0.parquet", description)
+            parts = sorted(
+                partial.rglob("*.parquet"), key=lambda file: file.parent == partial / "run"
+            )
+            for file in parts:
+                target = folder / file.relative_to(partial)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return Dataset(folder, len(runs), written, count)

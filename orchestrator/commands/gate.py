@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+from perfctl.orchestrator import memory
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -26,13 +27,27 @@ from perfctl.orchestrator.compare.baseline import (
     read,
     text_of,
 )
-from perfctl.orchestrator.compare.gate import Measured, Outcome
+from perfctl.orchestrator.compare.gate import Measured, Outcome, judge, with_sessions
+from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, Regressed, UsageError
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.options import read_batches
-from perfctl.orchestrator.report.gate import GateOutput
+from perfctl.orchestrator.report.gate import (
+    GateOutput,
+    comment,
+    gate_output,
+    gate_view,
+    github_annotations,
+    headline,
+    junit,
+)
 from perfctl.orchestrator.report.view import Lines, View
+from perfctl.orchestrator.sides import side
+from perfctl.orchestrator.stored_runs import analysed
+from perfctl.parsers import ReportError
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +89,6 @@ class GateOptions:
         tuple[int, ...],
         Option(
             "Batch sizes of --model: 16,32,64.",
-            names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
             typed_default="1",
@@ -130,23 +144,20 @@ class Gated:
 
 def run(asked: GateOptions, events: Events) -> Gated:
     """Judge every entry that was asked for, or write it into the baseline."""
-    from perfctl.orchestrator.report import gate as texts
 
     outcomes = judge_as_asked(asked, events)
     if asked.update:
         return Gated(asked, ())
     if asked.junit is not None:
-        write_text(asked.junit, texts.junit(outcomes))
+        write_text(asked.junit, junit(outcomes))
     if asked.markdown not in (None, "-"):
-        write_text(Path(str(asked.markdown)), texts.comment(outcomes))
+        write_text(Path(str(asked.markdown)), comment(outcomes))
     return Gated(asked, outcomes)
 
 
 def judge_as_asked(asked: GateOptions, events: Events) -> tuple[Outcome, ...]:
     """Return each entry of the baseline against what its subject is now; with subjects, only the
     entries of their names, against these. With ``update`` the baseline is written instead."""
-    from perfctl.orchestrator.compare.gate import judge
-    from perfctl.parsers import ReportError
 
     subjects, tolerances = _subjects(asked), _tolerances(asked)
     if asked.update:
@@ -183,7 +194,6 @@ def _update(
     Times of an entry whose other quantities are as they were join the sessions that the baseline
     has, so that it learns how much a time varies; otherwise they begin anew.
     """
-    from perfctl.orchestrator.compare.gate import with_sessions
 
     folder = asked.baseline.parent
     held = read(asked.baseline) if not subjects or asked.baseline.exists() else Baseline()
@@ -206,7 +216,6 @@ def _update(
 
 
 def _subjects(asked: GateOptions) -> list[Subject]:
-    from perfctl.orchestrator.estimate.request import Request
 
     subjects: list[Subject] = []
     for model in asked.models:
@@ -248,7 +257,6 @@ def _tolerances(asked: GateOptions) -> dict[str, float]:
 
 def record(gated: Gated) -> GateOutput | None:
     """Return all quantities that were judged, for programs; None if none was to be judged."""
-    from perfctl.orchestrator.report.gate import gate_output
 
     if gated.asked.markdown == "-" or gated.asked.github:
         raise UsageError(
@@ -261,7 +269,6 @@ def record(gated: Gated) -> GateOutput | None:
 def view(gated: Gated) -> View | Lines:
     """Return what fails first, below the sums of each entry; the comment and annotations of GitHub
     as they are."""
-    from perfctl.orchestrator.report.gate import comment, gate_view, github_annotations
 
     asked = gated.asked
     if asked.update:
@@ -276,7 +283,6 @@ def view(gated: Gated) -> View | Lines:
 
 def check(gated: Gated, events: Events) -> None:
     """Raise what gives the exit code; nothing when all is as it was, or better."""
-    from perfctl.orchestrator.report.gate import headline
 
     if gated.asked.update:
         return
@@ -312,10 +318,6 @@ def measure(
 ) -> Measured:
     """Return a subject as it is now; paths are relative to ``folder``. Raises PerfctlError and
     ReportError where it cannot be had."""
-    from perfctl.orchestrator import memory
-    from perfctl.orchestrator.compare.gate_quantities import of_runs
-    from perfctl.orchestrator.sides import side
-    from perfctl.orchestrator.stored_runs import analysed
 
     if "model" in given:
         return _measure_model(given, folder)
@@ -327,9 +329,6 @@ def measure(
 
 
 def _measure_model(given: Mapping[str, Any], folder: Path) -> Measured:
-    from perfctl.orchestrator.compare.gate_quantities import of_model
-    from perfctl.orchestrator.estimate.request import Request
-    from perfctl.orchestrator.estimate.session import estimate_model
 
     facts: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in given.items()

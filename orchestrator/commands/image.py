@@ -20,9 +20,7 @@ class ImageOptions(definition.Definition):
     needed.
     """
 
-    out: Annotated[Path, Option("Definition file to write.", "Output", names=("--out", "-o"))] = (
-        Path("perfctl.def")
-    )
+    out: Annotated[Path, Option("Definition file to write.", "Output")] = Path("perfctl.def")
     force: Force = False
     command_line: CommandLine = ""
 

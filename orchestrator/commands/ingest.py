@@ -101,7 +101,6 @@ class IngestOptions(UserHints):
         int | None,
         Option(
             "Parser processes. Default: one per core, for 16 MB or more.",
-            names=("--jobs", "-j"),
             least=1,
         ),
     ] = None

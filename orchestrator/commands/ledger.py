@@ -68,7 +68,6 @@ class LedgerOptions:
         tuple[int, ...],
         Option(
             "Show only these batch sizes: 16,64.",
-            names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
         ),

@@ -62,11 +62,11 @@ class MfuOptions:
     device: Annotated[
         str | None, Option("GPU whose dense peak is used: H100, 'A100 SXM4 80 GB'.")
     ] = None
-    gpus: Annotated[int, Option("Number of GPUs that gave the throughput.")] = 1
+    gpus: Annotated[int, Option("Number of GPUs that gave the throughput.", least=1)] = 1
     precision: Annotated[
         str, Option("Data type of the matrix multiplications: bf16, fp16, fp8, tf32, fp32, fp64.")
     ] = "bf16"
-    seq: Annotated[int | None, Option("Tokens per sequence. Default: 2048.")] = None
+    seq: Annotated[int | None, Option("Tokens per sequence. Default: 2048.", least=1)] = None
     formula: Annotated[
         str | None,
         Option(
@@ -169,7 +169,7 @@ def _dimensions(asked: MfuOptions) -> dict[str, Any]:
 
 
 def _check(asked: MfuOptions, tokens_per_second: float) -> None:
-    formula, recompute, seq = asked.formula, asked.recompute, asked.seq
+    formula, recompute = asked.formula, asked.recompute
     is_mode = recompute in RECOMPUTE if isinstance(recompute, str) else 0 <= recompute <= 1
     checks = (
         (
@@ -177,12 +177,6 @@ def _check(asked: MfuOptions, tokens_per_second: float) -> None:
             f"`tokens_per_second` must be above 0, got {tokens_per_second:g}",
             "Set the throughput of all GPUs",
         ),
-        (
-            asked.gpus >= 1,
-            f"`gpus` must be at least 1, got {asked.gpus}",
-            "Omit `gpus` for one GPU",
-        ),
-        (seq is None or seq >= 1, f"`seq` must be at least 1, got {seq}", "For example `seq` 4096"),
         (
             formula is None or formula in KEYS,
             f"invalid value '{formula}' for `formula`",

@@ -58,7 +58,6 @@ class PlotOptions:
         Option(
             "Output file: .pdf, .png or .svg. Default: NAME.pdf.",
             group="Output",
-            names=("--out", "-o"),
         ),
     ] = None
     width_mm: Annotated[

@@ -20,6 +20,7 @@ from perfctl.orchestrator.commands.declare import (
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.events import SILENT
+from perfctl.orchestrator.evidence import find_device, find_evidence
 from perfctl.orchestrator.predict import prices
 from perfctl.orchestrator.predict.answer import Answer, Question, Setting
 from perfctl.orchestrator.predict.cost import Frontier
@@ -139,7 +140,6 @@ def answer_question(asked: Question, events: Events = SILENT) -> Answer:
             f"`gpus` {asked.gpus}: the bandwidth between the GPUs is unknown",
             "Set `interconnect` in GB/s, or `efficiency`",
         )
-    from perfctl.orchestrator.evidence import find_evidence
     from perfctl.orchestrator.predict.models.subjects import find_subject
 
     evidence = find_evidence(asked.store or DEFAULT_STORE, [setting.device], events.note)
@@ -193,7 +193,6 @@ def _resolve(asked: Question, events: Events) -> Setting:
     Raises UsageError for a question that makes no sense, and if the device has no fast path for the
     precision.
     """
-    from perfctl.orchestrator.evidence import find_device
 
     asked.check()
     store = asked.store or DEFAULT_STORE

@@ -56,7 +56,6 @@ class PrepareOptions:
         Option(
             "Output folder for the class folders.",
             "Output",
-            names=("--out", "-o"),
             metavar="FOLDER",
         ),
     ] = Path("imagenet-val")

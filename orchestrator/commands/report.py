@@ -21,7 +21,7 @@ from perfctl.orchestrator.commands.declare import (
     Store,
     api,
 )
-from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.ledger.prepared import studies as group_studies
 from perfctl.orchestrator.report.view import View
@@ -60,8 +60,8 @@ class ReportOptions:
     """
 
     store: Store = DEFAULT_STORE
-    out: Annotated[Path, Option("HTML report to write.", group="Output", names=("--out", "-o"))] = (
-        Path("perfctl-report.html")
+    out: Annotated[Path, Option("HTML report to write.", group="Output")] = Path(
+        "perfctl-report.html"
     )
     _: KW_ONLY
     sweep: Annotated[
@@ -81,8 +81,6 @@ def run(asked: ReportOptions, events: Events) -> WrittenReport:
     """Write the HTML report."""
     from perfctl.orchestrator.report.page import page
 
-    if asked.studies < 1:
-        raise UsageError(f"`studies` must be at least 1, got {asked.studies}")
     store, out, omitted = Path(asked.store), Path(asked.out), None
     with database.reading(store) as connection:
         ids = list(asked.runs)

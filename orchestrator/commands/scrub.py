@@ -57,7 +57,6 @@ class ScrubOptions:
         Option(
             "Output file. Default: NAME.scrubbed.* next to the report.",
             group="Output",
-            names=("--out", "-o"),
         ),
     ] = None
     _: KW_ONLY

@@ -16,7 +16,8 @@ from perfctl.orchestrator.commands.declare import (
     Option,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.faults import whole
+from perfctl.orchestrator.evidence import store_and_devices
+from perfctl.orchestrator.faults import work_on_sound
 from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page.server import Answers, PageServer, pages
 from perfctl.orchestrator.report.view import View
@@ -81,7 +82,6 @@ def _answers(store: Path) -> Answers:
 
     @cache
     def families() -> FamilyAnswers:
-        from perfctl.orchestrator.evidence import store_and_devices
         from perfctl.orchestrator.report.calculator import FamilyAnswers
 
         return FamilyAnswers(partial(store_and_devices, store))
@@ -95,7 +95,7 @@ def listing(folder: Path) -> str:
     from perfctl.orchestrator.report.page import page
 
     reports, omitted = pages(folder)
-    sweeps = whole(
+    sweeps = work_on_sound(
         list(parallel.sweeps(folder)),
         lambda states: list(map(_sweep, states)),
         lambda state: f"sweep {state.name}",

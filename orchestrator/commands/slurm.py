@@ -3,7 +3,6 @@ bring what they left into one store and page."""
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.commands import study
+from perfctl.orchestrator.commands import report, study
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -37,7 +36,7 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
-from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, Study, read_study
+from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, read_study
 from perfctl.orchestrator.options import part_of, read_numbers, words_of
 from perfctl.orchestrator.report.tables import Column, dense_table
 from perfctl.orchestrator.report.view import Lines, View
@@ -103,14 +102,6 @@ class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
         Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
     ] = ()
     program: Annotated[Sequence[str] | None, Option("Your script.", filled_from="program")] = None
-    # not options here: the scripts set them for each task, or they make no sense in an array
-    again: bool = False
-    grace: float | None = None
-    no_store: bool = False
-    sweep_name: str | None = None
-    scratch: Path | None = None
-    devices: str | None = None
-    container_runtime: str | None = None
 
 
 class PlanScripts:
@@ -210,8 +201,7 @@ def _task_words(name: str, asked: RenderOptions, request: SweepRequest) -> rende
         shared = [field for field in swept if field.name in ("out", "timeout")]
         words = ("replay", str(asked.recording), *words_of(asked, shared), sweep_name)
         return render.Words(words, ())
-    of_site = {field.name for field in options_of(Site)}
-    names = {field.name for field in options_of(RenderOptions)} - of_site
+    names = {field.name for field in RENDER.fields} - {field.name for field in options_of(Site)}
     profiler: Any = SWEEPS[name]
     fields = (*options_of(profiler), *(field for field in swept if field.name in names))
     workload = [] if asked.workload is None else [f"--workload={asked.workload}"]
@@ -252,7 +242,7 @@ def _count(number: int, what: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyScriptOptions(Site):
+class StudyScriptOptions(Site, study.StudyOptions):
     """Write the job scripts of a study: one task per part, and a gather job that writes the report.
 
     The options are those of the study and of your site. Slurm is not needed for this.
@@ -262,38 +252,43 @@ class StudyScriptOptions(Site):
         False
     )
     dry_run: DryRun = False
-    # not options here: the scripts set the part of each task, and a task runs something
-    part: str | None = None
-    source: Path | None = None
 
 
-def command_of_study(declared: Study) -> Command[Any, Scripts]:
+def command_of_study(name: str) -> Command[StudyScriptOptions, Scripts]:
     """Return the command that writes the job scripts of a study."""
+    declared = read_study(name)
 
-    def render_study(asked: Any, events: Events) -> Scripts:
+    def render_study(asked: StudyScriptOptions, events: Events) -> Scripts:
         site, request = _site_of(asked), study.request_from(declared, asked)
         study.check_layers(request)
         parts = study.plan(request)
         named = [*map(str, request.typed.values()), *request.words, str(request.out)]
         folders = [Path(word).resolve() for word in named if word and Path(word).is_dir()]
         rendered = render.render_parts(parts, site, request.command_line, folders, RUNS)
-        if not asked.dry_run:
-            study.claim(request)
         is_written = not asked.dry_run
+        if is_written:
+            study.claim(request)
         return finish_scripts(rendered, site, events, force=asked.force, is_written=is_written)
 
-    name = next((name for name in NODE_DEVICES if name in declared.options), None)
-    defaults = {name: NODE_DEVICES[name]} if name is not None else {}
-    options = study.options_class(declared, StudyScriptOptions, defaults=defaults)
-    options.__doc__ = inspect.getdoc(StudyScriptOptions)
-    line = declared.content.get("line", "")
-    return Command(options, render_study, show_scripts, has_document=False, line=line)
+    own = study.own_options(declared)
+    option = next((option for option in NODE_DEVICES if option in own), None)
+    if option is not None:
+        own[option] = replace(own[option], default=NODE_DEVICES[option])
+    return Command(
+        StudyScriptOptions,
+        render_study,
+        show_scripts,
+        has_document=False,
+        line=declared.content.get("line", ""),
+        own=own,
+        without=("part", "source"),  # the scripts set the part of each task, which runs something
+    )
 
 
 STUDIES = Group(
     "Write the job scripts of a study: one task per part, and a gather job that writes the report.",
-    {name: command_of_study(read_study(name)) for name in SEEDS},
-    find=lambda word: command_of_study(read_study(word)) if word.endswith(".toml") else None,
+    {name: command_of_study(name) for name in SEEDS},
+    find=lambda word: command_of_study(word) if word.endswith(".toml") else None,
 )
 
 
@@ -322,16 +317,6 @@ class IngestArrayOptions(UserHints, Site):
     ] = False
     store: Annotated[Path, Option("Results database.", OUTPUT)] = DEFAULT_STORE
     command_line: CommandLine = ""
-    # not options here: they are for profilers
-    image: str | None = None
-    bind: tuple[str, ...] | None = None
-    template: str | None = None
-    gather_template: str | None = None
-    srun: bool | None = None
-    after: tuple[str, ...] | None = None
-    stop_before: int | None = None
-    disable_dcgm: bool | None = None
-    dcgm_pause: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -474,7 +459,6 @@ class GatherOptions:
 
 def gather(asked: GatherOptions, events: Events) -> Gathered:
     """Gather arrays, and write the page of the store."""
-    from perfctl.orchestrator.commands import report
     from perfctl.orchestrator.ingest import gather as arrays
 
     store = asked.store
@@ -533,26 +517,40 @@ def show_cancelled(jobs: status.Cancelled) -> View:
     return View("", lines=(*lines, kept) if lines else ("No task is queued",))
 
 
+RENDER = Command(
+    RenderOptions,
+    render_scripts,
+    show_scripts,
+    has_document=False,
+    common=(
+        *("batches", "workload", "steps", "device", "partition", "account", "time"),
+        *("mem", "module", "image", "out", "dry_run"),
+    ),
+    examples=(
+        "perfctl slurm render nsys,ncu --batches 16,64 --partition gpu --time 30:00",
+        "perfctl slurm render nsys --batches 16,32 -- python train.py {batch}",
+        "perfctl slurm render study speedup --partition gpu",
+    ),
+    # the scripts set them for each task, or they make no sense in an array
+    without=(
+        *("again", "grace", "no_store", "sweep_name", "scratch", "devices", "container_runtime"),
+    ),
+)
 GROUP = Group(
     "Run a sweep as a Slurm job array, and gather its runs into one database and report.",
     {
-        "render": Command(
-            RenderOptions,
-            render_scripts,
-            show_scripts,
+        "render": RENDER,
+        "render study": STUDIES,
+        "ingest": Command(
+            IngestArrayOptions,
+            render_ingest,
+            show_ingest,
             has_document=False,
-            common=(
-                *("batches", "workload", "steps", "device", "partition", "account", "time"),
-                *("mem", "module", "image", "out", "dry_run"),
-            ),
-            examples=(
-                "perfctl slurm render nsys,ncu --batches 16,64 --partition gpu --time 30:00",
-                "perfctl slurm render nsys --batches 16,32 -- python train.py {batch}",
-                "perfctl slurm render study speedup --partition gpu",
+            without=(  # they are for profilers
+                *("image", "bind", "template", "gather_template", "srun", "after"),
+                *("stop_before", "disable_dcgm", "dcgm_pause"),
             ),
         ),
-        "render study": STUDIES,
-        "ingest": Command(IngestArrayOptions, render_ingest, show_ingest, has_document=False),
         "submit": Command(SubmitOptions, submit, show_submitted, has_document=False),
         "status": Command(StatusOptions, read_status, show_status),
         "gather": Command(

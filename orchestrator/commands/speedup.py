@@ -22,7 +22,10 @@ from perfctl.orchestrator.compare.speedup import (
 )
 from perfctl.orchestrator.compare.speedup import speedup as compare_speed
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.evidence import roofs
+from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.ingest.sweep import run_sweep
 from perfctl.orchestrator.launch.sweep.folders import write_json
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.ways import (
@@ -36,6 +39,8 @@ from perfctl.orchestrator.launch.sweep.ways import (
 )
 from perfctl.orchestrator.ledger.arm_figures import facts_of
 from perfctl.orchestrator.options import part_of, read_batches
+from perfctl.orchestrator.outputs import to_json
+from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.speedup import speedup_view
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.sides import side
@@ -64,7 +69,6 @@ class SpeedupOptions(SweepOptions):
         tuple[int, ...],
         Option(
             "Batch sizes, each compared separately: 16,32,64.",
-            names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
             is_common=True,
@@ -74,7 +78,6 @@ class SpeedupOptions(SweepOptions):
         str | None,
         Option(
             "Built-in training workload.",
-            names=("--workload", "-w"),
             metavar="NAME",
             is_common=True,
         ),
@@ -119,19 +122,6 @@ class SpeedupOptions(SweepOptions):
     arguments: Annotated[
         Sequence[str], Option("Options for the workload.", filled_from="rest")
     ] = ()
-    # not options here: the list of devices says, or a speed-up is of training with the built-in
-    # workloads on this machine
-    mode: str | None = None
-    precision: str | None = None
-    device: str = "auto"
-    batch_env: str | None = None
-    step_marker: str | None = None
-    to_end: bool | None = None
-    sweep_name: str | None = None
-    no_store: bool = False
-    image: str | None = None
-    bind: tuple[str, ...] = ()
-    container_runtime: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +209,6 @@ def write_speedup(
 ) -> list[Path]:
     """Write the page, and the page's charts as PDF into the folder ``charts``. Return what was
     written, charts first."""
-    from perfctl.orchestrator.files import write_text
-    from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.page.page import render_view
 
     written = []
@@ -240,8 +228,6 @@ def write_speedup(
 def run_way(request: SweepRequest, events: Events) -> None:
     """Run one sweep into its folder and the store, and write results.json beside the runs: each
     run's figures, with units in their names."""
-    from perfctl.orchestrator.ingest.sweep import run_sweep
-    from perfctl.orchestrator.outputs import to_json
 
     folder = request.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -328,7 +314,6 @@ def distinct_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
 
 def estimate_memory(run: Run) -> tuple[int | None, str | None]:
     """Return the estimated bytes of a step, or why they are not known."""
-    from perfctl.orchestrator.estimate.request import Request
 
     reason = None
     if run.workload not in WORKLOADS or not run.batch_size:
@@ -385,6 +370,11 @@ COMMAND = Command(
     view,
     record,
     check=lambda result, events: result.check(),
+    # the list of devices says, or a speedup is of training with the built-in workloads here
+    without=(
+        *("mode", "precision", "device", "batch_env", "step_marker", "to_end"),
+        *("sweep_name", "no_store", "image", "bind", "container_runtime"),
+    ),
     examples=(
         "perfctl speedup --workload unet --devices cpu,cuda,cuda:bf16",
         "perfctl speedup --workload lstm --devices cpu,cpu:bf16 --epochs 2",

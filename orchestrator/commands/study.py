@@ -8,16 +8,24 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.commands.declare import Command, CommandLine, Group, Option
+from perfctl.orchestrator.commands.declare import (
+    Command,
+    CommandLine,
+    Field,
+    Group,
+    Option,
+    options_of,
+)
+from perfctl.orchestrator.commands.profile import ProfileOptions
 from perfctl.orchestrator.commands.study_subjects import CALCULATOR, SUBJECTS, Material
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.files import explain_unwritable, write_text
 from perfctl.orchestrator.launch.sweep.options import resolve_device
 from perfctl.orchestrator.launch.sweep.study import (
     RUNS,
@@ -39,6 +47,12 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.context import Event
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
+PROGRAM = {
+    option.name: option
+    for option in options_of(ProfileOptions)
+    if option.option.filled_from in ("rest", "program")
+}
+"""Options of a study of any program, by name."""
 CHART_MM = 140
 """Width of a chart in the Markdown: a page of text."""
 NO_GPU = (
@@ -73,23 +87,12 @@ class StudyOptions:
         Option(
             "Folder of the study: runs, store, page, summary, tables, charts. Default: study-NAME.",
             "Output",
-            names=("--out", "-o"),
             metavar="FOLDER",
         ),
     ] = None
     command_line: CommandLine = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramStudyOptions(StudyOptions):
-    """Options of a study of any program."""
-
-    arguments: Annotated[
-        Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
-    ] = ()
-    program: Annotated[
-        Sequence[str] | None, Option("The program of your own.", filled_from="program")
-    ] = None
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Option that the study's file declares -> its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,21 +344,10 @@ def claim(request: StudyRequest) -> None:
             f"{request.out} holds another study ({which})",
             "Choose another `out`, or remove that folder",
         )
-    with _writing(request.out):
+    with explain_unwritable(request.out):
         request.out.mkdir(parents=True, exist_ok=True)
     if before is None:
         write_text(file, json.dumps(asked, indent=1) + "\n")
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Raise PerfctlError where the folder cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise PerfctlError(
-            f"{folder}: cannot be written ({error.strerror})", "Choose another `out`"
-        ) from error
 
 
 @contextmanager
@@ -455,7 +447,7 @@ def _write(
 
             report(material.store, out / "report.html")
     charts, tables = out / "charts", out / "tables"
-    with _writing(out):
+    with explain_unwritable(out):
         for folder in (charts, tables):
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.iterdir():
@@ -477,33 +469,23 @@ def _write(
     return StudyResult(page, written, tuple(problems))
 
 
-def options_class(
-    study: Study, *more: type[Any], defaults: Mapping[str, Any] | None = None
-) -> type[Any]:
-    """Return the class of a study's options: its own, those of every study, and those of the
-    classes ``more``, which go before. ``defaults``: other ones of its own."""
-    defaults = defaults or {}
-    own = [
-        (name, Annotated[field.hint, field.option], defaults.get(name, field.default))
-        for name, field in study.options.items()
-    ]
-    declared = make_dataclass("OwnOptions", own, frozen=True, kw_only=True)
-    common = ProgramStudyOptions if study.content.get("takes_program") else StudyOptions
-    return make_dataclass("Options", (), bases=(*more, common, declared), frozen=True, kw_only=True)
+def own_options(study: Study) -> dict[str, Field]:
+    """Return the options that the file of a study declares, with those of programs."""
+    return {**study.options, **(PROGRAM if study.content.get("takes_program") else {})}
 
 
-def request_from(study: Study, asked: Any) -> StudyRequest:
+def request_from(study: Study, asked: StudyOptions) -> StudyRequest:
     """Return what the options ask of a study."""
-    typed = {name: getattr(asked, name) for name in study.options}
+    own = asked.own
     return StudyRequest(
         study,
-        {name: value for name, value in typed.items() if value != study.options[name].default},
+        {name: own[name] for name, field in study.options.items() if own[name] != field.default},
         asked.out or Path(f"study-{study.kind}"),
         asked.quick,
         asked.source,
         asked.part,
-        tuple(getattr(asked, "arguments", ())),
-        getattr(asked, "program", None),
+        tuple(own.get("arguments", ())),
+        own.get("program"),
         asked.command_line,
     )
 
@@ -535,10 +517,10 @@ def _check(result: StudyResult | StudyParts | None, events: Events) -> None:
         result.check()
 
 
-def command_of(study: Study) -> Command[Any, Any]:
+def command_of(study: Study) -> Command[StudyOptions, Any]:
     """Return the command of a study."""
 
-    def run(asked: Any, events: Events) -> StudyResult | StudyParts | None:
+    def run(asked: StudyOptions, events: Events) -> StudyResult | StudyParts | None:
         request = request_from(study, asked)
         if asked.dry_run:
             return plan(request)
@@ -547,20 +529,21 @@ def command_of(study: Study) -> Command[Any, Any]:
         run_part(request, events)
         return None
 
-    options = options_class(study)
-    options.__doc__ = inspect.cleandoc(study.content.get("help", study.content.get("line", "")))
+    line = study.content.get("line", "")
     return Command(
-        options,
+        StudyOptions,
         run,
         show,
         has_document=False,
         has_json=False,
         check=_check,
-        line=study.content.get("line", ""),
+        line=line,
+        help=inspect.cleandoc(study.content.get("help", line)),
+        own=own_options(study),
     )
 
 
-def command_of_file(word: str) -> Command[Any, Any] | None:
+def find_command(word: str) -> Command[StudyOptions, Any] | None:
     """Return the command of a user's TOML file; None for a word that names none. Raises UsageError
     for a file that is no study."""
     return command_of(read_study(word)) if word.endswith(".toml") else None
@@ -570,5 +553,5 @@ GROUP = Group(
     "Do a complete study: measure, compare, and write an HTML report and a summary. "
     "perfctl study FILE.toml does one of your own.",
     {name: command_of(read_study(name)) for name in SEEDS},
-    find=command_of_file,
+    find=find_command,
 )

@@ -58,7 +58,6 @@ class TraceOptions:
         Option(
             "Output file: .json or .json.gz. Default: trace-runN.json.gz.",
             group="Output",
-            names=("--out", "-o"),
         ),
     ] = None
     force: Force = False

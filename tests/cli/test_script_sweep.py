@@ -8,7 +8,6 @@ import shlex
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +23,10 @@ from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
+from tests.cli.conftest import Perfctl
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
 
 STEPS, WARMUP = 2, 1
 SCRIPT = """
@@ -223,9 +221,7 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
 
 
 def test_options_of_a_built_in_workload_may_still_follow_two_dashes(perfctl: Perfctl) -> None:
-    said = perfctl(
-        "torch", "-w", "mnist_cnn", "-b", "3", "--dry-run", "--", "--conv2", "32,128,5,1"
-    )
+    said = perfctl("torch -w mnist_cnn -b 3 --dry-run -- --conv2 32,128,5,1")
     assert said.code == 0
     assert "--conv2 32,128,5,1" in said.out
 
@@ -337,7 +333,7 @@ def test_without_a_gpu_the_cost_cannot_be_told_and_one_line_says_so(
 ) -> None:
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: False)
     for device in ("cpu", "cuda"):
-        said = perfctl("ncu", "--estimate-cost", "-b", "16", "--device", device)
+        said = perfctl(f"ncu --estimate-cost -b 16 --device {device}")
         assert (said.code, said.out, said.err.count("\n")) == (1, "", 1)
         assert "NVIDIA GPU" in said.err
     assert list(Path().iterdir()) == []
@@ -376,8 +372,8 @@ def test_a_rank_that_a_killed_ingest_left_out_comes_with_the_next(
     home = tmp_path / "two ranks" / "b16"
     shutil.copytree(recorded / "torch" / "b16", home)
     shutil.copy(home / "workload.json", home / "workload.rank1.json")
-    words = ("ingest", home, recorded / "nsys" / "b16", "--jobs", jobs)
-    assert perfctl(*words).code == 0
+    words = f"ingest {home} {recorded / 'nsys' / 'b16'} --jobs {jobs}"
+    assert perfctl(words).code == 0
     query = "SELECT sweep_id, profiler, variant, rank FROM run ORDER BY profiler, rank"
     before = rows(query)
     with closing(sqlite3.connect("perfctl.db")) as store:
@@ -385,7 +381,7 @@ def test_a_rank_that_a_killed_ingest_left_out_comes_with_the_next(
         store.execute("DELETE FROM run WHERE rank = 1")
         store.commit()
     for _ in range(2):
-        assert perfctl(*words).code == 0
+        assert perfctl(words).code == 0
         assert rows(query) == before, "once, and in the sweep of rank 0"
 
 
