@@ -112,14 +112,14 @@ def report_fault(name: object, error: BaseException, limit: int = 0) -> str:
     ]
     text = " ".join([type(error).__name__, *frames[-6:]])
     number = hashlib.sha256(text.encode()).hexdigest()[:8]
-    what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    where = _keep(number, name, error)
-    kept = (
-        f"To report it, send {where}"
-        if where
+    description = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    file = _keep(number, name, error)
+    advice = (
+        f"To report it, send {file}"
+        if file
         else "perfctl could not save the traceback, because no folder is writable"
     )
-    return mask(f"{name}: unexpected error ({what}), reference {number}. {kept}")
+    return mask(f"{name}: unexpected error ({description}), reference {number}. {advice}")
 
 
 def _keep(number: str, name: object, error: BaseException) -> Path | None:
@@ -137,14 +137,14 @@ def _keep(number: str, name: object, error: BaseException) -> Path | None:
     )
     for folder in folders:
         with suppress(OSError, RuntimeError):  # no home folder
-            place = folder()
-            place.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if place.stat().st_uid != os.getuid():
+            log = folder()
+            log.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if log.stat().st_uid != os.getuid():
                 continue
-            file = place / f"{number}.txt"
+            file = log / f"{number}.txt"
             file.write_text(text, encoding="utf-8", errors="backslashreplace")
-            kept = sorted(place.glob("????????.txt"), key=lambda one: one.stat().st_mtime)
-            for old in kept[:-_KEPT]:
+            tracebacks = sorted(log.glob("????????.txt"), key=lambda path: path.stat().st_mtime)
+            for old in tracebacks[:-_KEPT]:
                 old.unlink(missing_ok=True)
             return file
     return None

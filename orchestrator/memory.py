@@ -67,8 +67,8 @@ def keep_below(limit: int) -> None:
         return
     with suppress(OSError, ValueError):  # a system without /proc keeps no limit
         status = Path("/proc/self/status").read_text()
-        (held,) = re.findall(r"^VmData:\s*(\d+) kB", status, re.MULTILINE)
+        (used_kib,) = re.findall(r"^VmData:\s*(\d+) kB", status, re.MULTILINE)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = (int(held) << 10) + limit
-        if soft == resource.RLIM_INFINITY or wanted < soft:
-            resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+        new_limit = (int(used_kib) << 10) + limit
+        if soft == resource.RLIM_INFINITY or new_limit < soft:
+            resource.setrlimit(resource.RLIMIT_DATA, (new_limit, hard))

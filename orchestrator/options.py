@@ -178,7 +178,7 @@ def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
             words.append(f"{name}={','.join(map(str, value))}")
         else:
             values = value if isinstance(value, tuple) else (value,)
-            words += [f"{name}={one}" for one in values]
+            words += [f"{name}={item}" for item in values]
     return [*words, "--", *arguments] if arguments else words
 
 

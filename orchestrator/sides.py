@@ -87,9 +87,9 @@ def side(
     else:
         label, runs = _in_store(named, store)
     if not any(run.status == "ok" for run in runs):
-        why = next((f": {run.reason}" for run in runs if run.reason), "")
+        reason = next((f": {run.reason}" for run in runs if run.reason), "")
         raise PerfctlError(
-            f"{named}: no complete run to compare{why}",
+            f"{named}: no complete run to compare{reason}",
             "Run 'perfctl runs' to list the runs",
         )
     return Side(label, tuple(runs))
@@ -107,7 +107,9 @@ def is_store(path: Path) -> bool:
 def _of_store(path: Path) -> list[Run]:
     with database.reading(path) as connection:
         newest = read.run_ids(connection, latest_of_each=True)
-        with_repeats = {one for run in newest for one in (run, *read.repeat_ids(connection, run))}
+        with_repeats = {
+            run_id for run in newest for run_id in (run, *read.repeat_ids(connection, run))
+        }
         return loaded(connection, sorted(with_repeats))
 
 
@@ -132,11 +134,11 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
     problem = f"'{named}' is not a file, and not a sweep or run in {store}"
     if chosen:
         problem = f"{len(chosen)} sweeps of {store} begin with '{named}'"
-    known = "; ".join(f"sweep:{row['id']} is {row['name']}" for row in sweeps[-6:])
+    listed = "; ".join(f"sweep:{row['id']} is {row['name']}" for row in sweeps[-6:])
     other = (
         "Name a database, a report, a folder, or the number of a run ('perfctl runs' lists them)"
     )
-    raise UsageError(problem, f"Known: {known}" if known else other)
+    raise UsageError(problem, f"Known: {listed}" if listed else other)
 
 
 def _of_reports(path: Path, messages: Events, limit: int) -> list[Run]:

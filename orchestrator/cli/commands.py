@@ -108,7 +108,9 @@ class CommandList(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the lists."""
-        lines = {name: line_of(one) for name, one in self.commands.items() if not one.hidden}
+        lines = {
+            name: line_of(command) for name, command in self.commands.items() if not command.hidden
+        }
         sections = self.sections or {"Commands": lines}
         width = max((len(name) for section in sections.values() for name in section), default=0)
         for heading, section in sections.items():

@@ -169,8 +169,8 @@ def _not_loaded() -> None:
     pass
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         console.result(f"perfctl {__version__}")
         raise typer.Exit
 

@@ -92,21 +92,21 @@ class CalculatorOptions:
     force: Force = False
 
 
-def run(asked: CalculatorOptions, events: Events) -> CalculatorPage:
+def run(options: CalculatorOptions, events: Events) -> CalculatorPage:
     """Write the page."""
-    contents = write_page(asked, events)
+    contents = write_page(options, events)
     traced = sum(model.network.family == "torchvision" for model in contents.models)
-    return CalculatorPage(asked.out, asked.out.stat().st_size, traced, len(contents.devices))
+    return CalculatorPage(options.out, options.out.stat().st_size, traced, len(contents.devices))
 
 
-def write_page(asked: CalculatorOptions, events: Events) -> CalculatorContents:
+def write_page(options: CalculatorOptions, events: Events) -> CalculatorContents:
     """Write the page and return what is in it."""
-    check_free(asked.out, force=asked.force)
+    check_free(options.out, force=options.force)
     from perfctl.orchestrator.report.page.page import render_calculator
 
     cache = user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
     kept = KeptModels(cache, shipped_table())
-    contents = _gather(asked, kept, events.progress)
+    contents = _gather(options, kept, events.progress)
     if kept.from_table:
         versions = " and ".join(f"{name} {version}" for name, version in libraries().items())
         events.note(
@@ -118,18 +118,18 @@ def write_page(asked: CalculatorOptions, events: Events) -> CalculatorContents:
     events.progress("writing the page", 0, 1)
     today = datetime.now(UTC).date().isoformat()
     text = render_calculator(page_view(contents, date=today, version=__version__))
-    with replacing(asked.out, force=asked.force) as partial:
+    with replacing(options.out, force=options.force) as partial:
         partial.write_text(text, encoding="utf-8")
     return contents
 
 
-def _gather(asked: CalculatorOptions, kept: KeptModels, progress: Progress) -> CalculatorContents:
+def _gather(options: CalculatorOptions, kept: KeptModels, progress: Progress) -> CalculatorContents:
     """Return everything that a page shows; the families are always part of it."""
     from perfctl.orchestrator.predict import prices, published
 
-    names, missing = names_of(asked.models, kept)
-    table = prices.load(asked.prices).certain
-    evidence, devices = store_and_devices(asked.store)
+    names, missing = names_of(options.models, kept)
+    table = prices.load(options.prices).certain
+    evidence, devices = store_and_devices(options.store)
     planned = [planned_model(family) for family in PARAMETERS]
     traced, failed = trace_all(names, progress, kept)
     offers = tuple(price for price in table.prices if price.board is not None)

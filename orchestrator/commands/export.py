@@ -133,16 +133,16 @@ class ExportOptions:
     store: Store = DEFAULT_STORE
 
 
-def run(asked: ExportOptions, events: Events) -> Exported | Dataset:
+def run(options: ExportOptions, events: Events) -> Exported | Dataset:
     """Write the tables."""
-    if asked.dataset is None:
-        if asked.all_tables and asked.tables:
+    if options.dataset is None:
+        if options.all_tables and options.tables:
             raise UsageError("`all_tables` and `tables` exclude each other", "Choose one")
-        return _export_tables(asked)
-    others = ("format", "tables", "all_tables", "out", "sweep", "runs", "raw")
-    if any(getattr(asked, name) for name in others):
+        return _export_tables(options)
+    table_options = ("format", "tables", "all_tables", "out", "sweep", "runs", "raw")
+    if any(getattr(options, name) for name in table_options):
         raise UsageError("`dataset` exports every table of every run", "Omit the other options")
-    return export_dataset(asked.dataset, asked.store)
+    return export_dataset(options.dataset, options.store)
 
 
 def view(written: Exported | Dataset) -> View:
@@ -157,27 +157,27 @@ def view(written: Exported | Dataset) -> View:
     )
 
 
-def _export_tables(asked: ExportOptions) -> Exported:
+def _export_tables(options: ExportOptions) -> Exported:
     """Write one file, or a folder with a file per table."""
 
-    ending = asked.out.suffix.lower().removeprefix(".") if asked.out is not None else ""
-    form = _choose_format(asked, ending)
+    ending = options.out.suffix.lower().removeprefix(".") if options.out is not None else ""
+    form = _choose_format(options, ending)
     available = (LEDGER, *query.table_names())
-    for name in asked.tables:
+    for name in options.tables:
         if name not in available:
             remedy = f"Choose {', '.join(available)}"
             raise UsageError(f"invalid value '{name}' for `tables`", remedy)
-    names = available if asked.all_tables else tuple(dict.fromkeys(asked.tables or (LEDGER,)))
+    names = available if options.all_tables else tuple(dict.fromkeys(options.tables or (LEDGER,)))
     is_combined = form in ("json", "xlsx")
     is_folder = not is_combined and (len(names) > 1 or ending != form)
-    target = asked.out or Path(f"perfctl-export.{form}" if is_combined else "perfctl-export")
+    target = options.out or Path(f"perfctl-export.{form}" if is_combined else "perfctl-export")
     if is_folder and ending == form:
         problem = f"`out` {target}: several {form} tables need a folder"
         raise UsageError(problem, "Set a folder, or a file that ends with .xlsx or .json")
-    check_free(target, force=asked.force, folder=is_folder)
+    check_free(target, force=options.force, folder=is_folder)
     files.need(form)
-    with database.reading(asked.store) as connection:
-        ids = _choose_runs(connection, asked.sweep, asked.runs)
+    with database.reading(options.store) as connection:
+        ids = _choose_runs(connection, options.sweep, options.runs)
         for name in names if form == "xlsx" else ():
             rows = query.count_rows(connection, name, ids) if name != LEDGER else 0
             if rows >= files.SHEET_ROWS:
@@ -187,12 +187,12 @@ def _export_tables(asked: ExportOptions) -> Exported:
                 )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
         tables = [
-            files.ledger_table(values_of_ledger(asked.store, ids))
+            files.ledger_table(values_of_ledger(options.store, ids))
             if name == LEDGER
             else _store_table(name, query.table_rows(connection, name, ids))
             for name in names
         ]
-        with replacing(target, force=asked.force, folder=is_folder) as partial:
+        with replacing(target, force=options.force, folder=is_folder) as partial:
             if is_combined:
                 _write_combined(partial, form, tables)
             else:
@@ -200,19 +200,19 @@ def _export_tables(asked: ExportOptions) -> Exported:
                 for table in described:
                     file = partial / f"{table.name}.{form}" if is_folder else partial
                     if form == "csv":
-                        files.write_csv(file, table, raw=asked.raw)
+                        files.write_csv(file, table, raw=options.raw)
                     else:
                         files.write_parquet(file, table)
     return Exported(target, form, names)
 
 
-def _choose_format(asked: ExportOptions, ending: str) -> str:
+def _choose_format(options: ExportOptions, ending: str) -> str:
     """Return the format of the option, otherwise that of the file's ending."""
-    form, ended = asked.format, ending if ending in FORMATS else None
+    form, ended = options.format, ending if ending in FORMATS else None
     if form is not None and form not in FORMATS:
         raise UsageError(f"invalid value '{form}' for `format`", f"Choose {', '.join(FORMATS)}")
     if form and ended and form != ended:
-        problem = f"`format` {form}, but `out` {asked.out} ends like {ended}"
+        problem = f"`format` {form}, but `out` {options.out} ends like {ended}"
         raise UsageError(problem, "Omit one of the two")
     return form or ended or "csv"
 

@@ -56,25 +56,27 @@ class HistoryOptions:
     out: HtmlReport = None
 
 
-def run(asked: HistoryOptions, events: Events) -> History:
+def run(options: HistoryOptions, events: Events) -> History:
     """Read every whole run of the stores. Times in ns, memory in bytes."""
 
-    if asked.by not in ("time", "commit"):
-        raise UsageError(f"invalid value '{asked.by}' for `by`", "Choose time or commit")
-    check_gate(asked.gate)
+    if options.by not in ("time", "commit"):
+        raise UsageError(f"invalid value '{options.by}' for `by`", "Choose time or commit")
+    check_gate(options.gate)
     if not available():
         raise ToolMissing(
             "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"
         )
     runs = [
-        run for number, store in enumerate(asked.stores) for run in _read_runs(number, Path(store))
+        run
+        for number, store in enumerate(options.stores)
+        for run in _read_runs(number, Path(store))
     ]
     if not runs:
         raise PerfctlError(
             "no database has a complete run of a known workload", "See 'perfctl runs'"
         )
-    lines = tuple(build_lines(runs, by_commit=asked.by == "commit", gate=asked.gate))
-    find = cache(partial(_find_suspects, tuple(asked.stores), lines))
+    lines = tuple(build_lines(runs, by_commit=options.by == "commit", gate=options.gate))
+    find = cache(partial(_find_suspects, tuple(options.stores), lines))
     for index, line in enumerate(lines):
         line.series = tuple(
             replace(
@@ -86,12 +88,12 @@ def run(asked: HistoryOptions, events: Events) -> History:
             )
             for series in line.series
         )
-    history = History(tuple(map(str, asked.stores)), asked.gate, lines)
-    if asked.out is not None:
+    history = History(tuple(map(str, options.stores)), options.gate, lines)
+    if options.out is not None:
         from perfctl.orchestrator.report.page.page import render_view
 
-        write_text(asked.out, render_view(view(history)))
-        events.note(f"Wrote {asked.out}")
+        write_text(options.out, render_view(view(history)))
+        events.note(f"Wrote {options.out}")
     return history
 
 
@@ -113,7 +115,7 @@ def _find_suspects(
     def load_side(label: str, point: Sequence[Seen]) -> Side:
         store = point[0].store
         with database.reading(Path(stores[store])) as connection:
-            ids = [seen.run for seen in point if seen.store == store]
+            ids = [run.run for run in point if run.store == store]
             return Side(label, tuple(loaded(connection, ids)))
 
     points = lines[index].points

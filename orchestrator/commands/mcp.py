@@ -89,10 +89,10 @@ class AnswerOptions:
     limit: Annotated[int, Option("Rows of each list in json.", least=1, most=MAX_ROWS)] = 50
 
 
-def run(asked: McpOptions, events: Events) -> None:
+def run(options: McpOptions, events: Events) -> None:
     """Serve until the client closes the input. Ctrl-C and TERM end the process at once: the SDK
     reads its input in a thread, which nothing else ends."""
-    check(asked.store)
+    check(options.store)
     import anyio
     import mcp_types as types
     from mcp.server.lowlevel import Server
@@ -100,7 +100,7 @@ def run(asked: McpOptions, events: Events) -> None:
     from mcp.shared.message import SessionMessage
 
     logging.getLogger("mcp").setLevel(logging.ERROR)
-    caller = Caller(asked.store.absolute(), asked.timeout)
+    caller = Caller(options.store.absolute(), options.timeout)
     tools = [types.Tool.model_validate(describe_tool(name)) for name in TOOLS]
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:

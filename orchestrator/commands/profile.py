@@ -220,64 +220,64 @@ def with_python_call(options: Stored, call: str, end: str = ")") -> Stored:
     if options.command_line:
         return options
     kind: Any = type(options)
-    values = {one: getattr(options, one.name) for one in options_of(kind)}
-    words = (
-        f"{one.name}={str(value) if isinstance(value, Path) else value!r}"
-        for one, value in values.items()
-        if value != one.default
+    values = {field: getattr(options, field.name) for field in options_of(kind)}
+    keywords = (
+        f"{field.name}={str(value) if isinstance(value, Path) else value!r}"
+        for field, value in values.items()
+        if value != field.default
     )
-    return replace(options, command_line=f"{call}{', '.join(words)}{end}")
+    return replace(options, command_line=f"{call}{', '.join(keywords)}{end}")
 
 
-def run(asked: ProfileOptions, events: Events) -> Swept | list[PlannedCommand] | NcuCost:
+def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand] | NcuCost:
     """Measure, return what would be started, or estimate how long ncu would take."""
     from perfctl.orchestrator.ingest.sweep import estimate_ncu_cost
     from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
-    (profiler,) = (part_of(asked, kind) for kind in SWEEPS.values() if isinstance(asked, kind))
-    asked = with_python_call(asked, f"perfctl.{profiler.name}(")
-    options, words = part_of(asked, SweepOptions), (asked.arguments, asked.program)
-    if isinstance(asked, NcuOptions) and asked.estimate_cost:
-        reject_placement(options, "an estimate of ncu's cost")
-        request = plan_sweep(profiler, options, *words, events=events)
-        step = replace(options, batches=options.batches[:1], steps=1)
+    (profiler,) = (part_of(options, kind) for kind in SWEEPS.values() if isinstance(options, kind))
+    options = with_python_call(options, f"perfctl.{profiler.name}(")
+    sweep_options, words = part_of(options, SweepOptions), (options.arguments, options.program)
+    if isinstance(options, NcuOptions) and options.estimate_cost:
+        reject_placement(sweep_options, "an estimate of ncu's cost")
+        request = plan_sweep(profiler, sweep_options, *words, events=events)
+        step = replace(sweep_options, batches=sweep_options.batches[:1], steps=1)
         return estimate_ncu_cost(request, plan_sweep(TorchProfiler(), step, *words), events)
     return run_or_plan(
-        plan_sweep(profiler, options, *words, events=events), events, dry_run=asked.dry_run
+        plan_sweep(profiler, sweep_options, *words, events=events), events, dry_run=options.dry_run
     )
 
 
-def replay_sweep(asked: ReplayOptions, events: Events) -> Swept | list[PlannedCommand]:
+def replay_sweep(options: ReplayOptions, events: Events) -> Swept | list[PlannedCommand]:
     """Replay the sweep, or return what would be started."""
     from perfctl.orchestrator.launch.sweep.plan import plan_replay
 
-    asked = with_python_call(asked, "perfctl.replay(")
-    request = plan_replay(asked.folder, asked, asked.batches)
-    return run_or_plan(request, events, dry_run=asked.dry_run)
+    options = with_python_call(options, "perfctl.replay(")
+    request = plan_replay(options.folder, options, options.batches)
+    return run_or_plan(request, events, dry_run=options.dry_run)
 
 
-def infer_models(asked: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCommand]:
+def infer_models(options: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCommand]:
     """Measure each model; for a dry run, return what would be started."""
     from perfctl.orchestrator.ingest.sweep import ModelCommand, ModelSwept, Swept
     from perfctl.orchestrator.launch.sweep.plan import plan_inference
 
     requests = plan_inference(
-        asked.models,
-        asked.profiler,
-        part_of(asked, SweepOptions),
-        arguments=asked.arguments,
-        only_planned=asked.dry_run,
+        options.models,
+        options.profiler,
+        part_of(options, SweepOptions),
+        arguments=options.arguments,
+        only_planned=options.dry_run,
     )
     swept, planned = [], []
     for model, request in requests.items():
-        if len(requests) > 1 and not asked.dry_run:
+        if len(requests) > 1 and not options.dry_run:
             events.note(f"{model}:")
-        result = run_or_plan(request, events, dry_run=asked.dry_run)
+        result = run_or_plan(request, events, dry_run=options.dry_run)
         if isinstance(result, Swept):
             swept.append(ModelSwept(model, result))
         else:
             planned += [ModelCommand(model, command) for command in result]
-    return planned if asked.dry_run else swept
+    return planned if options.dry_run else swept
 
 
 def run_or_plan(
@@ -289,7 +289,7 @@ def run_or_plan(
     if not dry_run:
         return run_sweep(request, events)
     commands = planned_commands(request)
-    for note in dict.fromkeys(one.command.note for one in commands if one.command.note):
+    for note in dict.fromkeys(planned.command.note for planned in commands if planned.command.note):
         events.note(note)
     return commands
 
@@ -366,10 +366,10 @@ def summarize(done: Swept) -> View:
     runs = [run for run in runs_of_sweeps(store, [done.name]) if run.batch_size in batches]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     ranks = len(runs) - len(first)
-    others = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"
+    rank_note = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"
     return View(
         chapters=terminal.sweep_views(first),
-        notes=(others,) if ranks else (),
+        notes=(rank_note,) if ranks else (),
         lines=(f"Wrote {done.folder} and {store}", next_step(store)),
     )
 

@@ -73,9 +73,9 @@ class StoredRun(dict[str, Any]):
         )
 
 
-def run(asked: RunsOptions, events: Events) -> list[StoredRun]:
+def run(options: RunsOptions, events: Events) -> list[StoredRun]:
     """Read the rows of the table run."""
-    with database.reading(asked.store) as connection:
+    with database.reading(options.store) as connection:
         return [StoredRun(row) for row in read.run_rows(connection)]
 
 

@@ -63,9 +63,9 @@ class ScrubOptions:
     force: Force = False
 
 
-def run(asked: ScrubOptions, events: Events) -> ScrubOutput:
+def run(options: ScrubOptions, events: Events) -> ScrubOutput:
     """Write the copy."""
-    return scrub_report(asked.file, asked.out, force=asked.force)
+    return scrub_report(options.file, options.out, force=options.force)
 
 
 def view(done: ScrubOutput) -> View:

@@ -54,13 +54,13 @@ class ServeOptions:
     ] = DEFAULT_STORE
 
 
-def run(asked: ServeOptions, events: Events) -> None:
+def run(options: ServeOptions, events: Events) -> None:
     """Serve until Ctrl-C."""
-    folder, host, port = asked.folder, asked.host, asked.port
+    folder, host, port = options.folder, options.host, options.port
     if not folder.is_dir():
         raise UsageError(f"{folder}: folder not found", "Name the folder of the HTML reports")
     try:
-        server = PageServer(folder, host, port, lambda: listing(folder), _answers(asked.store))
+        server = PageServer(folder, host, port, lambda: listing(folder), _answers(options.store))
     except OSError as error:
         raise PerfctlError(
             f"{host}:{port} cannot be used ({error.strerror or error})",

@@ -201,12 +201,12 @@ def resolve_devices(
     devices = request.values.get("devices")
     if devices is None or request.source is not None:
         return request, []
-    asked = ways.default_ways(events) if devices == "auto" else ways.read_ways(devices)
-    chosen, missing = list(asked), []
+    requested = ways.default_ways(events) if devices == "auto" else ways.read_ways(devices)
+    chosen, missing = list(requested), []
     if not is_planned and resolve_device("auto") != "cuda":
-        chosen = [way for way in asked if way.device != "cuda"]
-        if len(chosen) < len(asked):
-            lost = ", ".join(way.label for way in asked if way not in chosen)
+        chosen = [way for way in requested if way.device != "cuda"]
+        if len(chosen) < len(requested):
+            lost = ", ".join(way.label for way in requested if way not in chosen)
             events.warning(f"{lost}: {NO_GPU}")
             chosen = list(ways.default_ways(events)) if len(chosen) < 2 else chosen
         missing = [("a GPU", NO_GPU)]
@@ -277,7 +277,7 @@ def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
     file = values.get("design") or resources.files("perfctl.templates").joinpath(name)
     with resources.as_file(file) as path:
         design = read_bench(path)
-    asked = bench.BenchOptions(
+    options = bench.BenchOptions(
         Path(name),
         budget=values.get("budget"),
         shard=request.part,
@@ -287,16 +287,16 @@ def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
         store=request.out / DEFAULT_STORE,
         command_line=request.command_line,
     )
-    return bench.bench_request(design, asked, {})
+    return bench.bench_request(design, options, {})
 
 
 def check_layers(request: StudyRequest) -> None:
     """Raise UsageError if `layer` or `hand` names a layer that the built-in network does not have.
     The layers of a program, and of reports, are unknown before they are read."""
     values = request.values
-    asked = {layer: "layer" for layer in (values.get("layer"),) if layer}
-    asked |= {text.partition("=")[0].strip(): "hand" for text in values.get("hand") or ()}
-    if not asked or request.program is not None or request.source is not None:
+    layer_options = {layer: "layer" for layer in (values.get("layer"),) if layer}
+    layer_options |= {text.partition("=")[0].strip(): "hand" for text in values.get("hand") or ()}
+    if not layer_options or request.program is not None or request.source is not None:
         return
     from perfctl.orchestrator.launch.sweep.plan import DEFAULT_WORKLOAD
     from perfctl.workloads.run.options import find, parse_arguments
@@ -309,7 +309,7 @@ def check_layers(request: StudyRequest) -> None:
     except (ImportError, SpecError, WorkloadError):  # sweeps report it, or the nodes have it
         return
     names = ["(model)", *(name for name, _ in model.named_modules() if name)]
-    for layer, option in asked.items():
+    for layer, option in layer_options.items():
         if layer not in names:
             alike = get_close_matches(layer, names, 3, 0.4)
             remedy = f"Did you mean {' or '.join(alike)}?" if alike else None
@@ -322,7 +322,9 @@ def claim(request: StudyRequest) -> None:
 
     Raises UsageError when the folder holds another study, PerfctlError when it cannot be written.
     """
-    asked = json.loads(json.dumps({"study": request.study.name, **request.identity}, default=str))
+    identity = json.loads(
+        json.dumps({"study": request.study.name, **request.identity}, default=str)
+    )
     file = request.out / "study.json"
     try:
         before = json.loads(file.read_text(encoding="utf-8"))
@@ -337,9 +339,9 @@ def claim(request: StudyRequest) -> None:
     )
     if before is not None and reads_own and before.get("study") == request.study.name:
         return
-    if before is not None and before != asked:
-        keys = [key for key in {**asked, **before} if asked.get(key) != before.get(key)]
-        which = ", ".join(f"{key} was {before.get(key)}, now {asked.get(key)}" for key in keys)
+    if before is not None and before != identity:
+        keys = [key for key in {**identity, **before} if identity.get(key) != before.get(key)]
+        which = ", ".join(f"{key} was {before.get(key)}, now {identity.get(key)}" for key in keys)
         raise UsageError(
             f"{request.out} holds another study ({which})",
             "Choose another `out`, or remove that folder",
@@ -347,7 +349,7 @@ def claim(request: StudyRequest) -> None:
     with explain_unwritable(request.out):
         request.out.mkdir(parents=True, exist_ok=True)
     if before is None:
-        write_text(file, json.dumps(asked, indent=1) + "\n")
+        write_text(file, json.dumps(identity, indent=1) + "\n")
 
 
 @contextmanager
@@ -425,11 +427,11 @@ def _write(
     from perfctl.orchestrator.report.studies.written import csv_files, markdown
 
     request, links = material.request, list[tuple[str, str]]()
-    content, out = request.study.content, request.out
+    content, folder_out = request.study.content, request.out
     names = dict.fromkeys(chapter["show"].partition(".")[0] for chapter in content["chapters"])
     if content.get("report"):
         links = [("Every layer, kernel, operation and run of this study", "report.html")]
-    with _none_if_empty(out):
+    with _none_if_empty(folder_out):
         with charts_files.drawn() as drawings:
             subjects = {name: SUBJECTS[name](material) for name in names}
             page = study_view(
@@ -445,9 +447,9 @@ def _write(
         if links:
             from perfctl.orchestrator.commands.report import report
 
-            report(material.store, out / "report.html")
-    charts, tables = out / "charts", out / "tables"
-    with explain_unwritable(out):
+            report(material.store, folder_out / "report.html")
+    charts, tables = folder_out / "charts", folder_out / "tables"
+    with explain_unwritable(folder_out):
         for folder in (charts, tables):
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.iterdir():
@@ -461,11 +463,11 @@ def _write(
         "summary.md": markdown(page, [f"{drawing.name}.png" for drawing in drawings]),
     }
     for name, text in files.items():
-        write_text(out / name, text)
+        write_text(folder_out / name, text)
     problems = [f"{part}: {reason}" for part, reason in failed]
     problems += [problem for subject in subjects.values() for problem in subject.problems]
-    extra = [out / file for _, file in page.links if file == CALCULATOR]
-    written = (*(out / name for name in files), tables, charts, *extra)
+    extra = [folder_out / file for _, file in page.links if file == CALCULATOR]
+    written = (*(folder_out / name for name in files), tables, charts, *extra)
     return StudyResult(page, written, tuple(problems))
 
 
@@ -474,19 +476,19 @@ def own_options(study: Study) -> dict[str, Field]:
     return {**study.options, **(PROGRAM if study.content.get("takes_program") else {})}
 
 
-def request_from(study: Study, asked: StudyOptions) -> StudyRequest:
+def request_from(study: Study, options: StudyOptions) -> StudyRequest:
     """Return what the options ask of a study."""
-    own = asked.own
+    own = options.own
     return StudyRequest(
         study,
         {name: own[name] for name, field in study.options.items() if own[name] != field.default},
-        asked.out or Path(f"study-{study.kind}"),
-        asked.quick,
-        asked.source,
-        asked.part,
+        options.out or Path(f"study-{study.kind}"),
+        options.quick,
+        options.source,
+        options.part,
         tuple(own.get("arguments", ())),
         own.get("program"),
-        asked.command_line,
+        options.command_line,
     )
 
 
@@ -499,8 +501,10 @@ def plan(request: StudyRequest) -> StudyParts:
 def show(result: StudyResult | StudyParts | None) -> View | Lines:
     """Return the findings and the names of what was written; or the commands of the parts."""
     if isinstance(result, StudyParts):
-        words = (*(words for _, words in result.parts), result.finish)
-        return Lines((f"{shlex.join(['perfctl', *one])}\n" for one in words), "--dry-run")
+        commands = (*(commands for _, commands in result.parts), result.finish)
+        return Lines(
+            (f"{shlex.join(['perfctl', *command])}\n" for command in commands), "--dry-run"
+        )
     if result is None:
         return View("")
     findings, warnings = result.page.stated
@@ -512,17 +516,17 @@ def show(result: StudyResult | StudyParts | None) -> View | Lines:
 def _check(result: StudyResult | StudyParts | None, events: Events) -> None:
     """Say what is not in the study. Raises PartlyDone where a part failed."""
     if isinstance(result, StudyResult):
-        for what, reason in result.page.missing:
-            events.note(f"not in this study: {what}: {reason}")
+        for part, reason in result.page.missing:
+            events.note(f"not in this study: {part}: {reason}")
         result.check()
 
 
 def command_of(study: Study) -> Command[StudyOptions, Any]:
     """Return the command of a study."""
 
-    def run(asked: StudyOptions, events: Events) -> StudyResult | StudyParts | None:
-        request = request_from(study, asked)
-        if asked.dry_run:
+    def run(options: StudyOptions, events: Events) -> StudyResult | StudyParts | None:
+        request = request_from(study, options)
+        if options.dry_run:
             return plan(request)
         if request.part is None:
             return run_study(request, events)

@@ -192,6 +192,7 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
         ("torchvision:squeezenet1_1", "--precision tf32 --mode infer"),
         ("resnet:depth=10,stages=3,width=8", "--precision bf16"),
         ("resnet:depth=10,stages=3,width=8", "--precision fp32"),
+        ("resnet:width=16,image=32", "--precision fp32 --mode infer"),
         ("mnist_cnn", "--precision fp32 --optimizer adam"),
     ],
 )
@@ -232,16 +233,3 @@ def test_what_is_null_has_its_reason(perfctl: Perfctl) -> None:
         assert {name for name in point["missing_values"] if "." not in name} == empty
     assert bare["missing_values"]["epoch_s"] == "no --dataset-size"
     assert "energy.cost" not in full["missing_values"]
-
-
-def test_the_memory_of_a_familys_forward_pass_is_that_of_the_trace(
-    perfctl: Perfctl,
-) -> None:
-    from perfctl.orchestrator.estimate.request import Request
-    from perfctl.orchestrator.estimate.session import Session
-
-    model = "resnet:width=16,image=32"
-    found = perfctl(f"predict {model} --batch 8 --device T4 --mode infer --json").json
-    traced = Session(Request(model, mode="infer", memory=True)).at(8).memory
-    assert traced is not None
-    assert found["batches"][0]["memory"]["needed_bytes"] == traced.allocated
