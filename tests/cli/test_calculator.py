@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.commands import calculator
 from perfctl.orchestrator.commands.calculator import trace_all
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.evidence import store_and_devices
@@ -104,7 +105,7 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
         cache.read_text().replace('"works":[[', '"works":[["x",'),
     ):
         cache.write_text(damaged)
-        monkeypatch.setattr(traced_models, "traced", lambda model: "not now")
+        monkeypatch.setattr(calculator, "traced", lambda model: "not now")
         assert trace_all(("squeezenet1_1",), lambda *said: None, KeptModels(cache)) == (
             (),
             ("squeezenet1_1 is not included: not now.",),

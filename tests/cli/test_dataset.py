@@ -150,7 +150,7 @@ def test_the_sql_reads_the_dataset_and_nothing_else(
 ) -> None:
     shutil.copytree(dataset, "data")
     Path("secret.txt").write_text("password")
-    said = perfctl(f"query --dataset data {sql}")
+    said = perfctl("query", "--dataset", "data", sql)
     assert (said.code, said.out) == (2, "")
     assert len(said.err.splitlines()) == 1
     assert why in said.err

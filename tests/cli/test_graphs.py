@@ -49,10 +49,10 @@ def test_the_ledger_has_paper_flops_of_captured_operators(taken: Any, perfctl: P
 
 def test_the_store_answers_by_phase(taken: Any, perfctl: Perfctl) -> None:
     query = "SELECT phase, sum(decode_tokens) AS tokens FROM served_step GROUP BY phase"
-    assert perfctl(f"query {query} --json").json == [{"phase": "decode", "tokens": 16}]
+    assert perfctl("query", query, "--json").json == [{"phase": "decode", "tokens": 16}]
     query = "SELECT capture, matched, how, confidence FROM graph_launch"
     assert (
-        perfctl(f"query {query} --json").json
+        perfctl("query", query, "--json").json
         == [{"capture": "capture_8_FULL", "matched": 5, "how": "name", "confidence": 1.0}] * 2
     )
 
@@ -116,6 +116,6 @@ def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(
     )
     assert "4 of 4 kernels of graphs by the capture (inferred, confidence 1.00)" in words
     query = "SELECT layer, layer_source FROM kernel WHERE layer IS NOT NULL ORDER BY launch"
-    assert perfctl(f"query {query} --json").json == [
+    assert perfctl("query", query, "--json").json == [
         {"layer": layer, "layer_source": "capture"} for layer in ("conv1", "fc", "fc")
     ]

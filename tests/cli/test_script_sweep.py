@@ -333,7 +333,7 @@ def test_a_rank_that_a_killed_ingest_left_out_comes_with_the_next(
     home = tmp_path / "two ranks" / "b16"
     shutil.copytree(recorded / "torch" / "b16", home)
     shutil.copy(home / "workload.json", home / "workload.rank1.json")
-    words = f"ingest {home} {recorded / 'nsys' / 'b16'} --jobs {jobs}"
+    words = f"ingest '{home}' {recorded / 'nsys' / 'b16'} --jobs {jobs}"
     assert perfctl(words).code == 0
     query = "SELECT sweep_id, profiler, variant, rank FROM run ORDER BY profiler, rank"
     before = rows(query)

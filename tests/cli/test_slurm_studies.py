@@ -60,9 +60,9 @@ def test_flops_has_a_part_for_each_sweep_and_each_shape(parts_of: Parts) -> None
     typed = {"--conv2": "32,128,5,1", "--epochs": "3", "--out": "st"}
     for label, words in found.parts:
         assert words[:2] == ("study", "flops")
-        assert options(words) == {**typed, "--part": label}
-    finish = {**typed, "--from": "st/perfctl-runs", "--hand": "conv2=1"}
-    assert options(found.finish) == finish
+        assert options(words) == {**typed, "--part": label, "--device": "cuda"}
+    gathered = {"--from": "st/perfctl-runs", "--hand": "conv2=1", "--device": "cuda"}
+    assert options(found.finish) == {**typed, **gathered}
 
 
 def test_flops_of_a_program_keeps_its_words_last(parts_of: Parts) -> None:
