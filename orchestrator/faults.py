@@ -52,7 +52,7 @@ def lost(text: str) -> None:
 
 
 @contextmanager
-def alone(
+def isolate_failure(
     name: object,
     failed: Callable[[str], None] = lost,
     *,
@@ -60,8 +60,8 @@ def alone(
     is_of_store: Callable[[], bool] = lambda: False,
     passing: tuple[type[Exception], ...] = (),
 ) -> Iterator[None]:
-    """An unexpected exception in the block ends the block only: ``failed`` is told in one line,
-    which names ``name``.
+    """An unexpected exception in the block ends the block only: ``failed`` gets one line, which
+    names ``name``.
 
     What perfctl raises itself (PerfctlError, ReportError), what stops it (Ctrl-C, SystemExit) and
     SQLite's errors that are of the store pass through. ``limit``: bytes of memory that there were,
@@ -72,43 +72,39 @@ def alone(
         yield
     except (PerfctlError, ReportError):
         raise
-    except sqlite3.Error as error:
-        whole_code = getattr(error, "sqlite_errorcode", 0)
-        # a record lacks something
-        code = whole_code & 0xFF if whole_code != sqlite3.SQLITE_CONSTRAINT_NOTNULL else 0
-        if code in _OF_THE_STORE or (
-            code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) and is_of_store()
-        ):
-            raise
-        failed(said_of(name, error))
     except Exception as error:
-        is_short = _THREADS in str(error) or getattr(error, "errno", None) == errno.ENOMEM
-        if is_short or isinstance(error, MemoryError):
-            failed(short_of_memory(name, limit))
-        elif isinstance(error, passing):
+        code = getattr(error, "sqlite_errorcode", 0)
+        # SQLITE_CONSTRAINT_NOTNULL: a record lacks something
+        code = code & 0xFF if code != sqlite3.SQLITE_CONSTRAINT_NOTNULL else 0
+        is_damage = code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        if code in _OF_THE_STORE or (is_damage and is_of_store()):
             raise
-        else:
-            failed(said_of(name, error))
+        if isinstance(error, passing) and not _is_short_of_memory(error):
+            raise
+        failed(report_fault(name, error, limit))
 
 
-def short_of_memory(name: object, limit: int = 0) -> str:
-    """Return the line about a file that needs more memory than there is."""
-    if not limit:
+def _is_short_of_memory(error: BaseException) -> bool:
+    is_refused = _THREADS in str(error) or getattr(error, "errno", None) == errno.ENOMEM
+    return is_refused or isinstance(error, MemoryError)
+
+
+def report_fault(name: object, error: BaseException, limit: int = 0) -> str:
+    """Return one line about an exception that nobody expected, and keep its traceback; or that
+    memory ran out, of which there were ``limit`` bytes. Never raises.
+
+    Its reference number is made of its type and of perfctl's own functions that it came through.
+    """
+    if _is_short_of_memory(error) and limit:
+        return (
+            f"{name}: parsing needs more than {memory.format_limit(limit)} of memory. If the file "
+            "is valid, raise `memory_limit`"
+        )
+    if _is_short_of_memory(error):
         return (
             f"{name}: not enough memory to read it. Close other programs, or read it on a larger "
             "machine"
         )
-    return (
-        f"{name}: parsing needs more than {memory.shown(limit)} of memory. If the file is valid, "
-        "raise `memory_limit`"
-    )
-
-
-def said_of(name: object, error: BaseException) -> str:
-    """One line about an exception that nobody expected; its traceback is kept. Never raises.
-
-    Its reference number is made of its type and of perfctl's own functions that it came through.
-    """
     frames = [
         f"{Path(frame.filename).name}:{frame.name}"
         for frame in traceback.extract_tb(error.__traceback__)
@@ -116,14 +112,14 @@ def said_of(name: object, error: BaseException) -> str:
     ]
     text = " ".join([type(error).__name__, *frames[-6:]])
     number = hashlib.sha256(text.encode()).hexdigest()[:8]
-    what = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-    where = _keep(number, name, error)
-    kept = (
-        f"To report it, send {where}"
-        if where
+    description = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    file = _keep(number, name, error)
+    advice = (
+        f"To report it, send {file}"
+        if file
         else "perfctl could not save the traceback, because no folder is writable"
     )
-    return mask(f"{name}: unexpected error ({what}), reference {number}. {kept}")
+    return mask(f"{name}: unexpected error ({description}), reference {number}. {advice}")
 
 
 def _keep(number: str, name: object, error: BaseException) -> Path | None:
@@ -141,29 +137,29 @@ def _keep(number: str, name: object, error: BaseException) -> Path | None:
     )
     for folder in folders:
         with suppress(OSError, RuntimeError):  # no home folder
-            place = folder()
-            place.mkdir(parents=True, exist_ok=True, mode=0o700)
-            if place.stat().st_uid != os.getuid():
+            log = folder()
+            log.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if log.stat().st_uid != os.getuid():
                 continue
-            file = place / f"{number}.txt"
+            file = log / f"{number}.txt"
             file.write_text(text, encoding="utf-8", errors="backslashreplace")
-            kept = sorted(place.glob("????????.txt"), key=lambda one: one.stat().st_mtime)
-            for old in kept[:-_KEPT]:
+            tracebacks = sorted(log.glob("????????.txt"), key=lambda path: path.stat().st_mtime)
+            for old in tracebacks[:-_KEPT]:
                 old.unlink(missing_ok=True)
             return file
     return None
 
 
-def whole(
+def work_on_sound(
     items: Sequence[T],
     work: Callable[[Sequence[T]], R],
     name: Callable[[T], object],
     failed: Callable[[str], None] = lost,
 ) -> R:
-    """``work`` on all items; where that fails unexpectedly, on all but those that it fails on
-    alone: each of these is said and left out.
+    """Return ``work`` of all items; if that fails unexpectedly, of all but those that it fails on
+    separately: ``failed`` gets a line about each of these.
 
-    Raises what ``work`` raises where it fails on no item alone, and PartlyDone where it fails on
+    Raises what ``work`` raises if it fails on no item separately, and PartlyDone if it fails on
     each.
     """
     try:
@@ -171,18 +167,16 @@ def whole(
     except (PerfctlError, ReportError):
         raise
     except Exception as error:
-        left = []
+        sound = []
         for item in items:
             try:
-                work([item])
-            except (PerfctlError, ReportError):
-                left.append(item)
-            except Exception as own:
-                failed(said_of(name(item), own))
-            else:
-                left.append(item)
-        if len(left) == len(items):
+                with suppress(PerfctlError, ReportError):
+                    work([item])
+                sound.append(item)
+            except Exception as fault:
+                failed(report_fault(name(item), fault))
+        if len(sound) == len(items):
             raise
-        if not left:
+        if not sound:
             raise PartlyDone("nothing is left to show", "See the reasons above") from error
-    return whole(left, work, name, failed)
+    return work_on_sound(sound, work, name, failed)

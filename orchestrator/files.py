@@ -74,11 +74,13 @@ def remove_abandoned(beside: Path, name: str) -> None:
     """Remove folders of ``scratch`` that no process holds. Where the file system has no locks,
     they stay."""
     start = _begin(name)
-    with suppress(OSError), os.scandir(beside) as found:
-        left = [
-            one.path for one in found if one.name.startswith(start) and one.name.endswith(_SCRATCH)
+    with suppress(OSError), os.scandir(beside) as entries:
+        abandoned = [
+            entry.path
+            for entry in entries
+            if entry.name.startswith(start) and entry.name.endswith(_SCRATCH)
         ]
-        for path in left:
+        for path in abandoned:
             with suppress(OSError):
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
@@ -98,37 +100,36 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
     before anything is written when ``path`` exists and ``force`` is false.
     """
     check_free(path, force=force, folder=folder)
-    try:
-        with scratch(path.parent, path.name) as place:
-            partial = place / path.name
-            if folder:
-                partial.mkdir()
-            else:
-                partial.touch()
-            yield partial
-            if folder and path.is_dir():
-                for file in partial.iterdir():
-                    file.replace(path / file.name)
-            else:
-                partial.replace(path)
-    except OSError as error:
-        raise _cannot_write(path, error) from error
+    with explain_unwritable(path), scratch(path.parent, path.name) as scratch_folder:
+        partial = scratch_folder / path.name
+        if folder:
+            partial.mkdir()
+        else:
+            partial.touch()
+        yield partial
+        if folder and path.is_dir():
+            for file in partial.iterdir():
+                file.replace(path / file.name)
+        else:
+            partial.replace(path)
 
 
 def write_text(path: Path, text: str) -> None:
     """Write ``text`` to a temporary file, then rename it over ``path``. Raises PerfctlError when
     that fails."""
+    with explain_unwritable(path), scratch(path.parent, path.name) as scratch_folder:
+        partial = scratch_folder / path.name
+        partial.write_text(text, encoding="utf-8")
+        partial.replace(path)
+
+
+@contextmanager
+def explain_unwritable(path: Path, remedy: str = "Choose another `out`") -> Iterator[None]:
+    """Raise PerfctlError about ``path`` for an OSError inside the block."""
     try:
-        with scratch(path.parent, path.name) as place:
-            partial = place / path.name
-            partial.write_text(text, encoding="utf-8")
-            partial.replace(path)
+        yield
     except OSError as error:
-        raise _cannot_write(path, error) from error
-
-
-def _cannot_write(path: Path, error: OSError) -> PerfctlError:
-    return PerfctlError(f"{path}: cannot be written ({error.strerror})", "Choose another `out`")
+        raise PerfctlError(f"{path}: cannot be written ({error.strerror})", remedy) from error
 
 
 def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
@@ -161,5 +162,5 @@ def sha256(path: Path) -> str:
 def user_folder(variable: str, default: str) -> Path:
     """perfctl's folder below the one that an XDG variable names; the default where it names no
     absolute path."""
-    asked = Path(os.environ.get(variable, ""))
-    return (asked if asked.is_absolute() else Path(default).expanduser()) / "perfctl"
+    named_folder = Path(os.environ.get(variable, ""))
+    return (named_folder if named_folder.is_absolute() else Path(default).expanduser()) / "perfctl"

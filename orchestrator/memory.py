@@ -56,7 +56,7 @@ def bytes_of(text: str | int | None) -> int:
     return size
 
 
-def shown(limit: int) -> str:
+def format_limit(limit: int) -> str:
     """Return "2 GiB", "700 MiB"."""
     return f"{limit / 2**30:.3g} GiB" if limit >= 1 << 30 else f"{limit / 2**20:.3g} MiB"
 
@@ -67,8 +67,8 @@ def keep_below(limit: int) -> None:
         return
     with suppress(OSError, ValueError):  # a system without /proc keeps no limit
         status = Path("/proc/self/status").read_text()
-        (held,) = re.findall(r"^VmData:\s*(\d+) kB", status, re.MULTILINE)
+        (used_kib,) = re.findall(r"^VmData:\s*(\d+) kB", status, re.MULTILINE)
         soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = (int(held) << 10) + limit
-        if soft == resource.RLIM_INFINITY or wanted < soft:
-            resource.setrlimit(resource.RLIMIT_DATA, (wanted, hard))
+        new_limit = (int(used_kib) << 10) + limit
+        if soft == resource.RLIM_INFINITY or new_limit < soft:
+            resource.setrlimit(resource.RLIMIT_DATA, (new_limit, hard))

@@ -9,13 +9,20 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from perfctl.orchestrator.errors import UsageError
 
 Part = TypeVar("Part")
+
+LETTERS = {"out": "-o", "batches": "-b", "workload": "-w", "profiler": "-p", "jobs": "-j"}
+"""Option -> its letter, which is the same in every command."""
+KINDS = (bool, int, float, Path, str)
+"""What one value of an option can be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +33,8 @@ class Option:
     group: str = "Input"
     """Heading above it in ``--help``: one of ``cli.commands.HEADINGS``."""
     names: tuple[str, ...] = ()
-    """Names on the command line; empty: the name of the field, as in --tokens-per-second."""
+    """Names on the command line; empty: the name of the field, as in --tokens-per-second, with its
+    letter if it has one."""
     metavar: str | None = None
     least: float | None = None
     most: float | None = None
@@ -56,13 +64,20 @@ class Field:
     option: Option
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Return every name of the option, such as --out and -o, or --srun/--no-srun."""
+        if self.option.names:
+            return self.option.names
+        word = self.name.replace("_", "-")
+        negative = f"/--no-{word}" * self.is_switch
+        return tuple(filter(None, (f"--{word}{negative}", LETTERS.get(self.name))))
+
+    @property
     def flag(self) -> str:
         """Return the option as one types it, such as --tool-args; of an argument, its metavar."""
-        word = self.name.replace("_", "-")
         if self.option.is_argument:
-            return self.option.metavar or word.upper()
-        names = (name for name in self.option.names if name.startswith("--"))
-        return next(names, f"--{word}").partition("/")[0]
+            return self.option.metavar or self.name.replace("_", "-").upper()
+        return next(name for name in self.names if name.startswith("--")).partition("/")[0]
 
     @property
     def parameter(self) -> str:
@@ -74,6 +89,39 @@ class Field:
     def is_switch(self) -> bool:
         """Return whether the option has a negative form, such as --no-srun."""
         return not self.option.names and {bool, type(None)} <= set(get_args(self.hint))
+
+    @property
+    def several(self) -> Any:
+        """Return the hint of one value if the option has several; None if it has one."""
+        hints = (self.hint, *get_args(self.hint))
+        sequences = (hint for hint in hints if get_origin(hint) in (Sequence, tuple))
+        return next((get_args(hint)[0] for hint in sequences), None)
+
+    @property
+    def kind(self) -> Any:
+        """Return what one value of the option is: one of KINDS."""
+        hint = self.several or self.hint
+        return next((kind for kind in KINDS if kind in (hint, *get_args(hint))), str)
+
+    def read_word(self, word: str) -> Any:
+        """Return what was typed as a value, or as one of several. Raises UsageError."""
+        if self.option.parse is not None:
+            return self.option.parse(word)
+        try:
+            value = self.kind(word)
+        except ValueError:
+            number = "a whole number" if self.kind is int else "a number"
+            raise UsageError(f"`{self.name}`: '{word}' is not {number}") from None
+        self.check_range(value, word)
+        return value
+
+    def check_range(self, value: Any, word: object) -> None:
+        """Raise UsageError for a value, typed as ``word``, that is too small or too large."""
+        option = self.option
+        if option.least is not None and value < option.least:
+            raise UsageError(f"`{self.name}` must be at least {option.least:g}, got {word}")
+        if option.most is not None and value > option.most:
+            raise UsageError(f"`{self.name}` must be at most {option.most:g}, got {word}")
 
 
 @cache
@@ -89,6 +137,25 @@ def options_of(declared: Hashable) -> tuple[Field, ...]:
             default = inspect.Parameter.empty if field.default is MISSING else field.default
             options.append(Field(field.name, plain, default, option))
     return tuple(options)
+
+
+def read_texts(options: Part) -> Part:
+    """Return the options with values in the place of texts, where a text is not what is meant:
+    "16,32" is (16, 32). Raises UsageError, also for a number out of the option's range."""
+    declared: Any = type(options)
+    values = {}
+    for field in options_of(declared):
+        value = getattr(options, field.name)
+        is_union = get_origin(field.hint) in (Union, UnionType)
+        if not isinstance(value, str):
+            if isinstance(value, int | float):
+                field.check_range(value, value)
+        elif str not in (get_args(field.hint) if is_union else (field.hint,)):
+            read = field.read_word(value)
+            is_one = field.several is not None and field.option.parse is None
+            values[field.name] = (read,) if is_one else read
+    changed: Any = options
+    return replace(changed, **values) if values else options
 
 
 def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
@@ -111,7 +178,7 @@ def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
             words.append(f"{name}={','.join(map(str, value))}")
         else:
             values = value if isinstance(value, tuple) else (value,)
-            words += [f"{name}={one}" for one in values]
+            words += [f"{name}={item}" for item in values]
     return [*words, "--", *arguments] if arguments else words
 
 

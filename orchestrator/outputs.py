@@ -258,8 +258,8 @@ def _hints_of(definition: Any) -> dict[str, Any]:
         for name, hint in hints.items():
             if isinstance(hint, TypeVar):
                 hints[name] = types_of[hint]
-            elif own := getattr(hint, "__parameters__", ()):
-                hints[name] = hint[tuple(types_of[variable] for variable in own)]
+            elif parameters := getattr(hint, "__parameters__", ()):
+                hints[name] = hint[tuple(types_of[variable] for variable in parameters)]
     return hints
 
 
@@ -282,8 +282,8 @@ def options_schema(options: Iterable[Field]) -> dict[str, Any]:
         words = {"type": ["string", "integer"]} if option.parse else type_schema(field.hint)
         facts = {"minimum": option.least, "maximum": option.most, "description": option.help}
         facts["default"] = default if isinstance(default, str | int | float) else None
-        known = {key: fact for key, fact in facts.items() if fact is not None}
-        properties[field.name] = words | known
+        stated = {key: fact for key, fact in facts.items() if fact is not None}
+        properties[field.name] = words | stated
         required += [field.name] if default is inspect.Parameter.empty else []
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return schema | {"required": required}

@@ -32,7 +32,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import PerfctlError
-from perfctl.orchestrator.faults import alone
+from perfctl.orchestrator.faults import isolate_failure
 from perfctl.records.errors import ReportError
 
 T = TypeVar("T")
@@ -142,7 +142,7 @@ def _open_call(
 
     def answer(item: None, tell: Tell) -> Any:
         try:
-            with alone(name, refuse, limit=limit, passing=(OSError,)):
+            with isolate_failure(name, refuse, limit=limit, passing=(OSError,)):
                 return work()
         except (ReportError, OSError) as error:
             raise PerfctlError(str(error)) from error
@@ -209,7 +209,7 @@ class _Pool(Generic[T]):
     def _hand_out(self, until: int) -> None:
         """Give each idle worker an item; start workers where there are too few."""
         while self.next < min(until, len(self.items)):
-            worker = next((one for one in self.workers if one.item is None), None)
+            worker = next((idle for idle in self.workers if idle.item is None), None)
             try:
                 if worker is None and len(self.workers) == self.processes:
                     return
@@ -233,8 +233,11 @@ class _Pool(Generic[T]):
     def _hear(self) -> None:
         """Take the next event of each worker that has one; of a worker that is gone, its last."""
         busy = [worker for worker in self.workers if worker.item is not None]
-        left = min((worker.deadline for worker in busy), default=0) - time.monotonic()
-        ready = wait([worker.connection for worker in busy], None if left == inf else max(left, 0))
+        seconds_left = min((worker.deadline for worker in busy), default=0) - time.monotonic()
+        ready = wait(
+            [worker.connection for worker in busy],
+            None if seconds_left == inf else max(seconds_left, 0),
+        )
         for worker in busy:
             assert worker.item is not None
             event: object
@@ -262,8 +265,8 @@ def _why(status: int) -> str:
     if status >= 0:
         return f"the process that read it ended with exit code {status}"
     is_kill = status == -signal.SIGKILL
-    more = ", probably because memory ran out" if is_kill else ""
-    return f"the process that read it was killed by signal {-status}{more}"
+    suspicion = ", probably because memory ran out" if is_kill else ""
+    return f"the process that read it was killed by signal {-status}{suspicion}"
 
 
 class _Worker:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.faults import lost, whole
+from perfctl.orchestrator.faults import lost, work_on_sound
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import loaded
@@ -36,8 +36,7 @@ def compare_sides(
     """Compare B with A, each as :func:`side` takes it."""
     from perfctl.orchestrator.compare import compare as comparing
 
-    if not (isfinite(gate) and gate >= 0):
-        raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5%")
+    check_gate(gate)
     limit = memory.bytes_of(memory_limit)
     sides = [side(given, Path(store), messages, limit) for given in (a, b)]
 
@@ -49,7 +48,13 @@ def compare_sides(
         return comparing.compare(*whole_sides, gate=gate, anyway=anyway)
 
     runs = [(side, run) for side in sides for run in side.runs]
-    return whole(runs, compare_runs, lambda item: _name_run(*item))
+    return work_on_sound(runs, compare_runs, lambda item: _name_run(*item))
+
+
+def check_gate(gate: float) -> None:
+    """Raise UsageError for what is no share."""
+    if not (isfinite(gate) and gate >= 0):
+        raise UsageError(f"`gate` must be 0 or more, got {gate}", "0.05 is 5%")
 
 
 def _name_run(side: Side, run: Run) -> str:
@@ -82,9 +87,9 @@ def side(
     else:
         label, runs = _in_store(named, store)
     if not any(run.status == "ok" for run in runs):
-        why = next((f": {run.reason}" for run in runs if run.reason), "")
+        reason = next((f": {run.reason}" for run in runs if run.reason), "")
         raise PerfctlError(
-            f"{named}: no complete run to compare{why}",
+            f"{named}: no complete run to compare{reason}",
             "Run 'perfctl runs' to list the runs",
         )
     return Side(label, tuple(runs))
@@ -102,7 +107,9 @@ def is_store(path: Path) -> bool:
 def _of_store(path: Path) -> list[Run]:
     with database.reading(path) as connection:
         newest = read.run_ids(connection, latest_of_each=True)
-        with_repeats = {one for run in newest for one in (run, *read.repeat_ids(connection, run))}
+        with_repeats = {
+            run_id for run in newest for run_id in (run, *read.repeat_ids(connection, run))
+        }
         return loaded(connection, sorted(with_repeats))
 
 
@@ -127,11 +134,11 @@ def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
     problem = f"'{named}' is not a file, and not a sweep or run in {store}"
     if chosen:
         problem = f"{len(chosen)} sweeps of {store} begin with '{named}'"
-    known = "; ".join(f"sweep:{row['id']} is {row['name']}" for row in sweeps[-6:])
+    listed = "; ".join(f"sweep:{row['id']} is {row['name']}" for row in sweeps[-6:])
     other = (
         "Name a database, a report, a folder, or the number of a run ('perfctl runs' lists them)"
     )
-    raise UsageError(problem, f"Known: {known}" if known else other)
+    raise UsageError(problem, f"Known: {listed}" if listed else other)
 
 
 def _of_reports(path: Path, messages: Events, limit: int) -> list[Run]:

@@ -291,8 +291,8 @@ def holm(chances: Mapping[K, float]) -> dict[K, float]:
     5%."""
     ordered = sorted(chances, key=chances.__getitem__)
     raised = (
-        min(chances[key] * left, 1.0)
-        for key, left in zip(ordered, range(len(ordered), 0, -1), strict=True)
+        min(chances[key] * remaining, 1.0)
+        for key, remaining in zip(ordered, range(len(ordered), 0, -1), strict=True)
     )
     return dict(zip(ordered, accumulate(raised, max), strict=True))
 
@@ -333,16 +333,16 @@ def _incomplete_beta(x: float, a: float, b: float) -> float:
 def _fraction(x: float, a: float, b: float) -> float:
     """1/(1 + d1/(1 + d2/(1 + ...))) from front to back (Lentz), with the d of DLMF 8.17.22."""
     tiny = 1e-300
-    whole, c, d = 2.0, 2.0, 1.0
-    for place in range(1, 500):
-        half = place // 2
-        if place % 2:
+    value, c, d = 2.0, 2.0, 1.0
+    for index in range(1, 500):
+        half = index // 2
+        if index % 2:
             term = -(a + half) * (a + b + half) * x / ((a + 2 * half) * (a + 2 * half + 1))
         else:
             term = half * (b - half) * x / ((a + 2 * half - 1) * (a + 2 * half))
         d = 1 / ((1 + term * d) or tiny)
         c = (1 + term / c) or tiny
-        whole *= c * d
+        value *= c * d
         if abs(c * d - 1) < 1e-15:
             break
-    return whole - 1
+    return value - 1

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
-from perfctl.orchestrator.faults import alone, lost, whole
+from perfctl.orchestrator.faults import isolate_failure, lost, work_on_sound
 from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.orchestrator.store import DEFAULT_STORE, database, read
 from perfctl.parsers import no_collection
@@ -97,7 +97,7 @@ def _reading(name: str, failed: Callable[[str], None]) -> Iterator[None]:
     """What cannot be read or analysed of a stored run costs the block only: ``failed`` is told in
     one line."""
     name = f"{name} cannot be analysed"
-    with alone(name, failed):
+    with isolate_failure(name, failed):
         try:
             yield
         except read.BadRecord as error:
@@ -126,10 +126,10 @@ def each_study(
     and :func:`analysed_each` raise.
     """
 
-    found = analysed(known, lambda some: list(studies(some))) if known else []
+    all_studies = analysed(known, lambda some: list(studies(some))) if known else []
     groups = [
         sorted(ids) if len(group) > 1 else ids
-        for group in (_beside(found) if beside else ([study] for study in found))
+        for group in (_beside(all_studies) if beside else ([study] for study in all_studies))
         if (ids := [run.id for study in group for run in study.runs])
     ]
 
@@ -161,16 +161,16 @@ def _run_in_workers(
 def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
     last: dict[tuple[object, ...], int] = {}
     keys = [{(run.sweep_id, study.workload, study.mode) for run in study.runs} for study in found]
-    for at, mine in enumerate(keys):
-        last |= dict.fromkeys(mine, at)
-    held: list[Study] = []
+    for index, study_keys in enumerate(keys):
+        last |= dict.fromkeys(study_keys, index)
+    batch: list[Study] = []
     until = 0
-    for at, (study, mine) in enumerate(zip(found, keys, strict=True)):
-        held.append(study)
-        until = max(until, *(last[key] for key in mine))
-        if at == until:
-            yield held
-            held, until = [], at + 1
+    for index, (study, study_keys) in enumerate(zip(found, keys, strict=True)):
+        batch.append(study)
+        until = max(until, *(last[key] for key in study_keys))
+        if index == until:
+            yield batch
+            batch, until = [], index + 1
 
 
 def only_run(connection: sqlite3.Connection, run_id: int) -> Run:
@@ -185,14 +185,14 @@ def _nothing_left(said: str) -> NoReturn:
 
 def shown(run: Run, work: Callable[[], R]) -> R:
     """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly."""
-    with alone(f"run {run.id} cannot be analysed", _nothing_left, passing=(OSError,)):
+    with isolate_failure(f"run {run.id} cannot be analysed", _nothing_left, passing=(OSError,)):
         return work()
 
 
 def analysed(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> R:
     """What ``work`` makes of these runs, or of those of them that it does not fail on
     unexpectedly."""
-    return whole(
+    return work_on_sound(
         runs,
         work,
         lambda run: (
@@ -218,11 +218,11 @@ def _try(runs: Sequence[Run], work: Callable[[Sequence[Run]], R]) -> _Outcome:
 
 def _drop_empty(outcomes: Iterable[_Outcome]) -> Iterator[Any]:
     """Yield what was made of groups; raise the last error where nothing was made of any."""
-    failed, some = None, False
-    for made, error in outcomes:
+    failed, has_result = None, False
+    for result, error in outcomes:
         failed = error or failed
-        if made is not None:
-            some = True
-            yield made
-    if failed is not None and not some:
+        if result is not None:
+            has_result = True
+            yield result
+    if failed is not None and not has_result:
         raise failed

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.plot import charts, plot
     from perfctl.orchestrator.commands.predict import predict, predict_generation
     from perfctl.orchestrator.commands.prepare import prepare
-    from perfctl.orchestrator.commands.profile import dlprof, ncu, nsys, sweep, torch
-    from perfctl.orchestrator.commands.replay import replay
+    from perfctl.orchestrator.commands.profile import dlprof, ncu, nsys, replay, sweep, torch
     from perfctl.orchestrator.commands.report import report
     from perfctl.orchestrator.commands.scrub import scrub
     from perfctl.orchestrator.commands.trace import trace
@@ -109,8 +108,7 @@ _HOME = {
     **dict.fromkeys(("predict", "predict_generation"), f"{_COMMANDS}.predict"),
     "prepare": f"{_COMMANDS}.prepare",
     "report": f"{_COMMANDS}.report",
-    "replay": f"{_COMMANDS}.replay",
-    **dict.fromkeys(("dlprof", "ncu", "nsys", "sweep", "torch"), f"{_COMMANDS}.profile"),
+    **dict.fromkeys(("dlprof", "ncu", "nsys", "replay", "sweep", "torch"), f"{_COMMANDS}.profile"),
     **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger"), "perfctl.frames"),
     "runs": "perfctl.orchestrator.stored_runs",
     **dict.fromkeys(("ReportError", "parse", "sniff"), "perfctl.parsers"),

@@ -56,12 +56,12 @@ def kernels(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None
 def counters(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None) -> pd.DataFrame:
     """One row a metric of a kernel launch, with the launch's run, kernel, layer and direction
     beside it."""
-    kept = list(runs) if runs is not None else None
-    launches = _table(store, "kernel", kept)[
+    run_ids = list(runs) if runs is not None else None
+    launches = _table(store, "kernel", run_ids)[
         ["id", "run_id", "launch", "name", "layer", "direction", "step"]
     ]
     launches = launches.rename(columns={"id": "kernel_id", "name": "kernel"})
-    return _with_run(_table(store, "counter", kept).merge(launches, on="kernel_id"), store)
+    return _with_run(_table(store, "counter", run_ids).merge(launches, on="kernel_id"), store)
 
 
 def layer_calls(
@@ -87,5 +87,5 @@ def _with_run(frame: pd.DataFrame, store: Path | str) -> pd.DataFrame:
     about = _table(store, "run", None)[["id", "profiler", "workload", "batch_size"]].rename(
         columns={"id": "run_id"}
     )
-    found = frame.merge(about, on="run_id", how="left")
-    return found[[*about, *(column for column in found if column not in about)]]
+    merged = frame.merge(about, on="run_id", how="left")
+    return merged[[*about, *(column for column in merged if column not in about)]]

@@ -112,7 +112,9 @@ def make_visible(text: str, but: str = "") -> str:
     """Return a text whose hidden letters, except ``but``, are written as Python writes them:
     ``\\x1b``, ``\\u202e``."""
     hidden = hidden_letters(text) - set(but)
-    return text.translate({ord(one): one.encode("unicode_escape").decode() for one in hidden})
+    return text.translate(
+        {ord(letter): letter.encode("unicode_escape").decode() for letter in hidden}
+    )
 
 
 def make_visible_values(value: Any) -> Any:
@@ -138,9 +140,9 @@ def may_hold_secret(text: str) -> bool:
     return any(sign in text for sign in _SIGNS)
 
 
-def kept_of(found: re.Match[str]) -> str:
+def kept_of(match: re.Match[str]) -> str:
     """Return the beginning of a match that is no secret, such as a setting's name."""
-    return found[found.lastindex] if found.lastindex else ""
+    return match[match.lastindex] if match.lastindex else ""
 
 
 def mask_words(words: Sequence[str]) -> tuple[str, ...]:
@@ -209,8 +211,8 @@ def clean_column(column: Sequence[Any]) -> Sequence[Any]:
     if not isinstance(next((value for value in column if value is not None), None), str):
         return column
     texts = {value for value in set(column) if isinstance(value, str)}
-    together = "\n".join(texts)
-    if mask(together) == together and max(map(len, texts)) <= LONGEST:
+    joined = "\n".join(texts)
+    if mask(joined) == joined and max(map(len, texts)) <= LONGEST:
         return column
-    kept = {text: clean(text) for text in texts}
-    return [kept.get(value, value) if isinstance(value, str) else value for value in column]
+    cleaned = {text: clean(text) for text in texts}
+    return [cleaned.get(value, value) if isinstance(value, str) else value for value in column]

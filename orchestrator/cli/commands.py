@@ -12,15 +12,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
 from perfctl.orchestrator.cli import console
-from perfctl.orchestrator.errors import FIELD, PerfctlError, UsageError, fill_fields
-from perfctl.orchestrator.options import Field, options_of
+from perfctl.orchestrator.errors import FIELD, PerfctlError, fill_fields
+from perfctl.orchestrator.options import Field
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.commands.declare import Command as Declared
@@ -108,7 +108,9 @@ class CommandList(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the lists."""
-        lines = {name: line_of(one) for name, one in self.commands.items() if not one.hidden}
+        lines = {
+            name: line_of(command) for name, command in self.commands.items() if not command.hidden
+        }
         sections = self.sections or {"Commands": lines}
         width = max((len(name) for section in sections.values() for name in section), default=0)
         for heading, section in sections.items():
@@ -165,8 +167,7 @@ class Command(TyperCommand):
 
 def _sources_of(command: Declared[Any, Any]) -> set[str]:
     """Return which parts of the typed line fill fields of a command."""
-    options: Any = command.options
-    return {field.option.filled_from for field in options_of(options)}
+    return {field.option.filled_from for field in command.fields}
 
 
 def name_options(text: str, command: Declared[Any, Any]) -> str:
@@ -178,9 +179,7 @@ def name_options(text: str, command: Declared[Any, Any]) -> str:
 def flags_of(command: Declared[Any, Any]) -> dict[str, str]:
     """Return field -> its option, or the name of its argument; with those of the built-in
     workloads, if the command passes words on."""
-    options: Any = command.options
-    fields = options_of(options)
-    flags = {name: field.flag for field in fields for name in (field.parameter, field.name)}
+    flags = {name: field.flag for field in command.fields for name in (field.parameter, field.name)}
     if "rest" not in _sources_of(command):
         return flags
     from perfctl.workloads.models import WORKLOADS
@@ -258,18 +257,15 @@ def add_declared(
 def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     """Return the function that typer calls for a declared command: its parameters are the options,
     then --format (if its view is a document too) and --json."""
-    options_class: Any = command.options
-    fields = options_of(options_class)
 
     def call(context: typer.Context, **typed: Any) -> None:
-        form = console.form_of(typed.pop("form", None), typed.get("as_json", False))
         try:
-            _run(command, fields, context, typed, form)
+            _run(command, context, typed)
         except PerfctlError as error:
             error.name_options(flags_of(command))
             raise
 
-    parameters = [CONTEXT, *_parameters_of(command, fields)]
+    parameters = [CONTEXT, *_parameters_of(command)]
     if command.has_document:
         hint: Any = Annotated[str | None, FORM]
         parameters.append(inspect.Parameter("form", KEYWORD, annotation=hint, default=None))
@@ -277,7 +273,8 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
         for name, option in (("as_json", JSON), ("json_schema", _schema_option(command))):
             hint = Annotated[bool, option]
             parameters.append(inspect.Parameter(name, KEYWORD, annotation=hint, default=False))
-    text = (inspect.getdoc(command.options) or "").partition("\n\nRaises ")[0]
+    text = command.help or inspect.getdoc(command.options) or ""
+    text = text.partition("\n\nRaises ")[0]
     text += f"\n\n{command.notes}" * bool(command.notes)
     if command.examples:
         text += "\n\n\b\nExamples:\n" + "\n".join(f"  {line}" for line in command.examples)
@@ -287,25 +284,20 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
     return call
 
 
-def _run(
-    command: Declared[Any, Any],
-    fields: Sequence[Field],
-    context: typer.Context,
-    typed: Mapping[str, Any],
-    form: str | None,
-) -> None:
+def _run(command: Declared[Any, Any], context: typer.Context, typed: Mapping[str, Any]) -> None:
     """Run a command with the options that were typed, and print its result."""
     from perfctl.orchestrator.cli import progress
 
+    form = console.form_of(typed.get("form"), typed.get("as_json", False))
     parts = {"rest": tuple(context.args), "program": context.meta.get(PROGRAM)}
     parts["line"] = console.command_line()
     values = {
         field.name: parts[field.option.filled_from]
         if field.option.filled_from
         else read_value(field, typed[field.name])
-        for field in fields
+        for field in command.fields
     }
-    options = command.options(**values)
+    options = command.make_options(values)
     with progress.working() as steps:
         events = TerminalEvents(command, steps)
         result = command.run(options, events)
@@ -344,42 +336,41 @@ def _schema_option(command: Declared[Any, Any]) -> Any:
     )
 
 
-def _parameters_of(command: Declared[Any, Any], fields: Sequence[Field]) -> list[inspect.Parameter]:
+def _parameters_of(command: Declared[Any, Any]) -> list[inspect.Parameter]:
     """Return the parameters that typer reads; common ones come first in the help."""
-    typed = [field for field in fields if not field.option.filled_from]
+    typed = [field for field in command.fields if not field.option.filled_from]
     groups = sorted(typed, key=lambda field: HEADINGS.index(field.option.group))
     common = [field.name for field in groups if field.option.is_common]
     ranks = {name: number for number, name in enumerate(command.common or common)}
-    parameters = []
-    for field in sorted(typed, key=lambda field: ranks.get(field.name, len(ranks))):
-        kind, is_list = (str, False) if field.option.parse else _kind_of(field)
-        hint: Any = list[str] if is_list else bool if kind is bool else str
-        heading = COMMON if field.name in ranks else field.option.group
-        annotation: Any = Annotated[hint | None, _parameter(field, heading)]
-        default = _typed_default(field)
-        parameters.append(
-            inspect.Parameter(field.name, KEYWORD, annotation=annotation, default=default)
-        )
-    return parameters
+    typed.sort(key=lambda field: ranks.get(field.name, len(ranks)))
+    return [
+        _parameter(field, COMMON if field.name in ranks else field.option.group) for field in typed
+    ]
 
 
-def _parameter(field: Field, heading: str) -> Any:
+def _parameter(field: Field, heading: str) -> inspect.Parameter:
     """Return an option as typer declares it."""
-    option, (kind, _) = field.option, _kind_of(field)
-    text, default = option.help, _typed_default(field)
+    option, default = field.option, _typed_default(field)
+    kind = str if option.parse else field.kind
+    text = option.help
     if default not in (None, False, inspect.Parameter.empty) and "Default:" not in text:
-        default = "on" if default is True else default
-        text += f" Default: {', '.join(default) if isinstance(default, list) else default}."
+        words = "on" if default is True else default
+        text += f" Default: {', '.join(words) if isinstance(words, list) else words}."
     text = text.replace("-", UNBROKEN)
     if option.is_argument:
-        return typer.Argument(help=text, metavar=option.metavar, show_default=False)
-    return typer.Option(
-        *(option.names or (field.flag + field.flag.replace("--", "/--no-", 1) * field.is_switch,)),
-        help=text,
-        metavar=option.metavar or ("TEXT" if option.parse is not None else METAVARS[kind]),
-        rich_help_panel=heading,
-        show_default=False,
-    )
+        declared = typer.Argument(help=text, metavar=option.metavar, show_default=False)
+    else:
+        declared = typer.Option(
+            *field.names,
+            help=text,
+            metavar=option.metavar or METAVARS[kind],
+            rich_help_panel=heading,
+            show_default=False,
+        )
+    is_list = field.several is not None and option.parse is None
+    hint: Any = list[str] if is_list else bool if kind is bool else str
+    annotation: Any = Annotated[hint | None, declared]
+    return inspect.Parameter(field.name, KEYWORD, annotation=annotation, default=default)
 
 
 def _typed_default(field: Field) -> Any:
@@ -398,37 +389,10 @@ def _typed_default(field: Field) -> Any:
     return str(default) if is_text else default
 
 
-def _kind_of(field: Field) -> tuple[Any, bool]:
-    """Return what each value of an option is, a key of METAVARS, and whether there are several."""
-    kinds = (field.hint, *get_args(field.hint))
-    several = next((kind for kind in kinds if get_origin(kind) in (Sequence, tuple)), None)
-    if several is not None:
-        item = get_args(several)[0]
-        kinds = (item, *get_args(item))  # a Python user may also give the text of a path
-    return next((kind for kind in METAVARS if kind in kinds), str), several is not None
-
-
 def read_value(field: Field, typed: Any) -> Any:
     """Return what was typed as a value of the field. Raises UsageError."""
     if typed is None or typed == _typed_default(field) or typed == ():
         return field.default
     if isinstance(typed, list | tuple):
-        return tuple(_read_word(field, word) for word in typed)
-    return typed if isinstance(typed, bool) else _read_word(field, typed)
-
-
-def _read_word(field: Field, word: str) -> Any:
-    """Return a word as a value of the field. Raises UsageError."""
-    option, (kind, _) = field.option, _kind_of(field)
-    if option.parse is not None:
-        return option.parse(word)
-    try:
-        value = kind(word)
-    except ValueError:
-        number = "a whole number" if kind is int else "a number"
-        raise UsageError(f"`{field.name}`: '{word}' is not {number}") from None
-    if option.least is not None and value < option.least:
-        raise UsageError(f"`{field.name}` must be at least {option.least:g}, got {word}")
-    if option.most is not None and value > option.most:
-        raise UsageError(f"`{field.name}` must be at most {option.most:g}, got {word}")
-    return value
+        return tuple(map(field.read_word, typed))
+    return typed if isinstance(typed, bool) else field.read_word(typed)

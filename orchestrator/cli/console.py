@@ -38,8 +38,8 @@ def _console(*, error: bool = False) -> Console:
 
     stream = sys.stderr if error else sys.stdout
     columns = os.environ.get("COLUMNS", "")
-    asked = int(columns) if columns.isdecimal() and int(columns) >= 20 else PLAIN_WIDTH
-    width = None if stream.isatty() else asked
+    stated_width = int(columns) if columns.isdecimal() and int(columns) >= 20 else PLAIN_WIDTH
+    width = None if stream.isatty() else stated_width
     return Console(
         file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False
     )
@@ -86,7 +86,7 @@ def json_text(value: Any) -> str:
 
     text = json.dumps(to_json(value), indent=1, ensure_ascii=False, default=str)
     hidden = hidden_letters(text) - {"\n"}
-    return text.translate({ord(one): json.dumps(one)[1:-1] for one in hidden})
+    return text.translate({ord(letter): json.dumps(letter)[1:-1] for letter in hidden})
 
 
 def _print_lists(lists: JsonLists[Any], schema: str) -> None:
@@ -104,8 +104,8 @@ def _print_lists(lists: JsonLists[Any], schema: str) -> None:
         }
         begun: set[str] = set()
         for texts in lists.batches(json_text):
-            for name, more in texts.items():
-                for text in more:
+            for name, new_texts in texts.items():
+                for text in new_texts:
                     separator = "," if name in begun else ""
                     files[name].write(f"{separator}\n  " + text.replace("\n", "\n  "))
                     begun.add(name)
@@ -223,5 +223,5 @@ def bar() -> Iterator[Any]:
 
     # what does not fit is cut at its end
     columns = (BarColumn(BAR), TextColumn("{task.description}", markup=False))
-    with Bar(*columns, console=_console(error=True), transient=True) as shown:
-        yield shown
+    with Bar(*columns, console=_console(error=True), transient=True) as progress_bar:
+        yield progress_bar

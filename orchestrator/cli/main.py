@@ -30,6 +30,7 @@ from perfctl.orchestrator.errors import (
     StoreNote,
     UsageError,
 )
+from perfctl.records.errors import ReportError
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
@@ -103,6 +104,8 @@ DECLARATIONS = {
     "ncu": "profile.NCU",
     "torch": "profile.TORCH",
     "dlprof": "profile.DLPROF",
+    "infer": "profile.INFER",
+    "replay": "profile.REPLAY",
     "study": "study.GROUP",
     "bench": "bench.GROUP",
     "slurm": "slurm.GROUP",
@@ -166,8 +169,8 @@ def _not_loaded() -> None:
     pass
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(is_wanted: bool) -> None:
+    if is_wanted:
         console.result(f"perfctl {__version__}")
         raise typer.Exit
 
@@ -232,7 +235,7 @@ def _run(arguments: Sequence[str]) -> int:
         message = f"{error.filename or 'an output file'}: {error.strerror or error}"
         console.error(str(PerfctlError(message, REMEDIES.get(error.errno or 0))))
         return 1
-    except _expected_errors() as error:
+    except (PerfctlError, ReportError) as error:
         console.error(str(error))
         return _exit_code(error)
     except Exception as error:
@@ -240,11 +243,9 @@ def _run(arguments: Sequence[str]) -> int:
             # Python 3.11 wraps Ctrl-C that comes while an imported module makes a class
             console.error("stopped")
             return 130
-        from perfctl.orchestrator.faults import said_of, short_of_memory
+        from perfctl.orchestrator.faults import report_fault
 
-        name = f"perfctl {next(iter(arguments), '')}".strip()
-        is_memory = isinstance(error, MemoryError)
-        console.error(short_of_memory(name) if is_memory else said_of(name, error))
+        console.error(report_fault(f"perfctl {next(iter(arguments), '')}".strip(), error))
         return 1
 
 
@@ -259,13 +260,6 @@ def _print_bad_call(error: Any) -> int:
     remedy = f"Run '{command} --help' for the valid options"
     console.error(str(UsageError(message[:1].lower() + message[1:], remedy)))
     return int(error.exit_code)
-
-
-def _expected_errors() -> tuple[type[Exception], ...]:
-    """Return what is looked up only when something went wrong: '--help' loads no parser."""
-    from perfctl.records.errors import ReportError
-
-    return PerfctlError, ReportError
 
 
 def _exit_code(error: Exception) -> int:

@@ -66,8 +66,8 @@ class Steps:
         if not self.total or not 0 < part <= self.total:
             return ""
         spent = time.monotonic() - self._start
-        left = _clock(spent * (self.total / part - 1))
-        return f"{part / self.total * 100:.0f}%, about {left} left  "
+        time_left = _clock(spent * (self.total / part - 1))
+        return f"{part / self.total * 100:.0f}%, about {time_left} left  "
 
     def show(self, stopped: threading.Event) -> None:
         """Show the line until ``stopped`` is set."""

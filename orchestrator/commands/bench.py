@@ -121,9 +121,7 @@ class BenchOptions:
         float | None,
         Option("Stop a batch size after this many seconds.", metavar="SECONDS", least=1),
     ] = None
-    out: Annotated[Path, Option("Folder for all runs.", "Output", names=("--out", "-o"))] = Path(
-        "perfctl-runs"
-    )
+    out: Annotated[Path, Option("Folder for all runs.", "Output")] = Path("perfctl-runs")
     store: Annotated[
         Path | None, Option("Results database. Default: perfctl.db next to --out.", "Output")
     ] = None
@@ -145,12 +143,12 @@ class BenchRequest:
     part: tuple[int, int] | None
     """(number from 1, of how many) when several machines share the work: only run folders are
     written, and no results database."""
-    asked: BenchOptions
+    options: BenchOptions
 
     @property
     def store(self) -> Path:
         """Return the named results database, otherwise perfctl.db next to the run folders."""
-        return self.asked.store or self.asked.out.parent / DEFAULT_STORE
+        return self.options.store or self.options.out.parent / DEFAULT_STORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,18 +204,18 @@ class BenchResult:
 
 
 def bench_request(
-    bench: Bench, asked: BenchOptions, environment: Mapping[str, str] = os.environ
+    bench: Bench, options: BenchOptions, environment: Mapping[str, str] = os.environ
 ) -> BenchRequest:
     """Return the design of ``bench``, or this machine's part of it. Nothing is started.
 
     Device and threads that were asked for replace those of ``bench``. Raises UsageError when
     nothing can be measured, or the design is too large.
     """
-    device = resolve_device(asked.device or bench.device)
-    bench = replace(bench, device=device, threads=asked.threads or bench.threads)
-    planned, part = design(bench), part_of(asked.shard, environment)
+    device = resolve_device(options.device or bench.device)
+    bench = replace(bench, device=device, threads=options.threads or bench.threads)
+    planned, part = design(bench), part_of(options.shard, environment)
     points = share(planned.points, *part) if part else planned.points
-    return BenchRequest(bench, points, planned.skipped, part, asked)
+    return BenchRequest(bench, points, planned.skipped, part, options)
 
 
 def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
@@ -231,7 +229,7 @@ def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
     Raises UsageError and ToolMissing before anything runs, Interrupted when asked to
     stop, StoreError.
     """
-    asked, store, steady = request.asked, request.store, request.asked.steady
+    options, store, steady = request.options, request.store, request.options.steady
     if request.part and steady is not None:
         raise UsageError(
             "`steady` needs the results database, which the parts of a bench do not use",
@@ -251,7 +249,7 @@ def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
         if request.part is None:
             take_folder(
                 result.folder,
-                _facts_of(result.folder, asked.command_line),
+                _facts_of(result.folder, options.command_line),
                 limit,
                 store=store,
                 again=False,
@@ -260,14 +258,14 @@ def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
         listener.finished(result)
 
     if request.part is not None:
-        asked.out.mkdir(parents=True, exist_ok=True)
+        options.out.mkdir(parents=True, exist_ok=True)
     with nullcontext() if request.part else storing(store, "points"):
         points = stored_points(store) if steady is not None else ()
         unsteady = (point for point in points if point.spread * 100 > (steady or 0.0))
         done = run(
             request.points,
             partial(sweep_of, request),
-            Budget(asked.budget),
+            Budget(options.budget),
             replace(listener, finished=store_run),
             frozenset((point.model, point.batch) for point in unsteady),
         )
@@ -344,9 +342,9 @@ def sweep_of(request: BenchRequest, point: Point) -> SweepRequest:
         device=bench.device,
         host=platform.node(),
         batches=(point.batch,),
-        out=request.asked.out,
-        command_line=request.asked.command_line,
-        timeout=request.asked.timeout,
+        out=request.options.out,
+        command_line=request.options.command_line,
+        timeout=request.options.timeout,
         no_store=request.part is not None,
         sweep_name=f"bench-{file_name(point.model.replace('=', ''))}-{digest}",
         sample="off",
@@ -409,10 +407,10 @@ def bench_charts(store: Path) -> dict[str, Drawn]:
     return relations.bench_charts(points) | relations.all_relation_charts(observations(points))
 
 
-def measure(asked: BenchOptions, events: Events) -> BenchResult | BenchRequest:
+def measure(options: BenchOptions, events: Events) -> BenchResult | BenchRequest:
     """Measure the points of a file, or return what would be measured."""
-    request = bench_request(read_bench(asked.file), asked)
-    return request if asked.dry_run else bench(request, events)
+    request = bench_request(read_bench(options.file), options)
+    return request if options.dry_run else bench(request, events)
 
 
 def bench_view(result: BenchResult | BenchRequest) -> View:
@@ -423,7 +421,7 @@ def bench_view(result: BenchResult | BenchRequest) -> View:
     wrote = f"Wrote {request.store}. Next: perfctl bench show"
     if request.part:
         done = "When all parts are done: the same command without --shard, --budget 0"
-        wrote = f"Wrote {request.asked.out}. {done}"
+        wrote = f"Wrote {request.options.out}. {done}"
     complete = [run for run in result.runs if run.status == "ok"]
     title = (
         f"{len({run.point for run in complete})} of {len(request.points)} points measured, "
@@ -499,11 +497,11 @@ class MeasuredPoints:
     """Whether they are those of a results database, of which charts can be drawn."""
 
 
-def show_points(asked: BenchShowOptions, events: Events) -> MeasuredPoints:
+def show_points(options: BenchShowOptions, events: Events) -> MeasuredPoints:
     """Return the points and the correlations of each family."""
-    points = bench_points(asked.store, file=asked.file, family=asked.family)
+    points = bench_points(options.store, file=options.file, family=options.family)
     rows = [BenchRow(point, figures(point)) for point in points]
-    return MeasuredPoints(rows, correlations(points), asked.file is None)
+    return MeasuredPoints(rows, correlations(points), options.file is None)
 
 
 def points_view(measured: MeasuredPoints) -> View:
@@ -531,7 +529,7 @@ class BenchExportOptions:
     Raises UsageError if the file exists and ``force`` is false, PerfctlError without a point.
     """
 
-    out: Annotated[Path, Option("FILE.json.", "Output", names=("--out", "-o"))] = Path("bench.json")
+    out: Annotated[Path, Option("FILE.json.", "Output")] = Path("bench.json")
     _: KW_ONLY
     force: Force = False
     store: Annotated[Path, Option("Results database.")] = DEFAULT_STORE
@@ -546,13 +544,13 @@ class ExportedPoints:
     networks: int
 
 
-def export_points(asked: BenchExportOptions, events: Events) -> ExportedPoints:
+def export_points(options: BenchExportOptions, events: Events) -> ExportedPoints:
     """Write all points of a store into one JSON file."""
-    check_free(asked.out, force=asked.force)
-    points = bench_points(asked.store)
-    with replacing(asked.out, force=asked.force) as partial_file:
+    check_free(options.out, force=options.force)
+    points = bench_points(options.store)
+    with replacing(options.out, force=options.force) as partial_file:
         partial_file.write_text(as_json(points), encoding="utf-8")
-    return ExportedPoints(asked.out, len(points), len({point.model for point in points}))
+    return ExportedPoints(options.out, len(points), len({point.model for point in points}))
 
 
 def exported_view(exported: ExportedPoints) -> View:

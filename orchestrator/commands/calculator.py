@@ -20,7 +20,19 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     api,
 )
+from perfctl.orchestrator.estimate.session import without_driver_warning
+from perfctl.orchestrator.evidence import store_and_devices
 from perfctl.orchestrator.files import check_free, replacing, user_folder
+from perfctl.orchestrator.predict.models.calculator import (
+    KeptModels,
+    Model,
+    libraries,
+    names_of,
+    planned_model,
+    shipped_table,
+    traced,
+)
+from perfctl.orchestrator.report.calculator import CalculatorContents, ListedDevice, page_view
 from perfctl.orchestrator.report.view import View
 from perfctl.version import __version__
 from perfctl.workloads.models.plan import PARAMETERS
@@ -28,10 +40,8 @@ from perfctl.workloads.models.plan import PARAMETERS
 if TYPE_CHECKING:
     from perfctl.orchestrator import pool
     from perfctl.orchestrator.counts.hardware.machines import Device
-    from perfctl.orchestrator.predict.models.calculator import KeptModels, Model
     from perfctl.orchestrator.predict.predict import Evidence
     from perfctl.orchestrator.predict.prices import Price
-    from perfctl.orchestrator.report.calculator import CalculatorContents, ListedDevice
 
 Progress = Callable[[str, int, int], None]
 """Takes what is being done now, the parts done before it, and how many there are."""
@@ -63,9 +73,7 @@ class CalculatorOptions:
     PerfctlError for a store or price table that cannot be read.
     """
 
-    out: Annotated[Path, Option("HTML file.", "Output", names=("--out", "-o"))] = Path(
-        "calculator.html"
-    )
+    out: Annotated[Path, Option("HTML file.", "Output")] = Path("calculator.html")
     _: KW_ONLY
     models: Annotated[
         str,
@@ -84,23 +92,21 @@ class CalculatorOptions:
     force: Force = False
 
 
-def run(asked: CalculatorOptions, events: Events) -> CalculatorPage:
+def run(options: CalculatorOptions, events: Events) -> CalculatorPage:
     """Write the page."""
-    contents = write_page(asked, events)
+    contents = write_page(options, events)
     traced = sum(model.network.family == "torchvision" for model in contents.models)
-    return CalculatorPage(asked.out, asked.out.stat().st_size, traced, len(contents.devices))
+    return CalculatorPage(options.out, options.out.stat().st_size, traced, len(contents.devices))
 
 
-def write_page(asked: CalculatorOptions, events: Events) -> CalculatorContents:
+def write_page(options: CalculatorOptions, events: Events) -> CalculatorContents:
     """Write the page and return what is in it."""
-    check_free(asked.out, force=asked.force)
-    from perfctl.orchestrator.predict.models.calculator import KeptModels, libraries, shipped_table
-    from perfctl.orchestrator.report.calculator import page_view
+    check_free(options.out, force=options.force)
     from perfctl.orchestrator.report.page.page import render_calculator
 
     cache = user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
     kept = KeptModels(cache, shipped_table())
-    contents = _gather(asked, kept, events.progress)
+    contents = _gather(options, kept, events.progress)
     if kept.from_table:
         versions = " and ".join(f"{name} {version}" for name, version in libraries().items())
         events.note(
@@ -112,21 +118,18 @@ def write_page(asked: CalculatorOptions, events: Events) -> CalculatorContents:
     events.progress("writing the page", 0, 1)
     today = datetime.now(UTC).date().isoformat()
     text = render_calculator(page_view(contents, date=today, version=__version__))
-    with replacing(asked.out, force=asked.force) as partial:
+    with replacing(options.out, force=options.force) as partial:
         partial.write_text(text, encoding="utf-8")
     return contents
 
 
-def _gather(asked: CalculatorOptions, kept: KeptModels, progress: Progress) -> CalculatorContents:
+def _gather(options: CalculatorOptions, kept: KeptModels, progress: Progress) -> CalculatorContents:
     """Return everything that a page shows; the families are always part of it."""
-    from perfctl.orchestrator.evidence import store_and_devices
     from perfctl.orchestrator.predict import prices, published
-    from perfctl.orchestrator.predict.models.calculator import names_of, planned_model
-    from perfctl.orchestrator.report.calculator import CalculatorContents
 
-    names, missing = names_of(asked.models, kept)
-    table = prices.load(asked.prices).certain
-    evidence, devices = store_and_devices(asked.store)
+    names, missing = names_of(options.models, kept)
+    table = prices.load(options.prices).certain
+    evidence, devices = store_and_devices(options.store)
     planned = [planned_model(family) for family in PARAMETERS]
     traced, failed = trace_all(names, progress, kept)
     offers = tuple(price for price in table.prices if price.board is not None)
@@ -151,7 +154,6 @@ def _listed_device(
     from perfctl.orchestrator.counts.hardware.machines import class_of
     from perfctl.orchestrator.predict.prices import ambiguous_for
     from perfctl.orchestrator.predict.training import power_of
-    from perfctl.orchestrator.report.calculator import ListedDevice
 
     general = power_of(evidence, device, "", None)
     watts = {"": general} if general is not None else {}
@@ -179,7 +181,6 @@ def trace_all(
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
     """Return the models, and why others are not among them. ``kept``: models of earlier calls; it
     keeps these for the next call."""
-    from perfctl.orchestrator.predict.models.calculator import KeptModels
 
     kept = kept or KeptModels()
     missing = [name for name in names if kept.model(name) is None]
@@ -201,8 +202,6 @@ def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str,
     """Yield each name with its model, or why there is none, as they are done; by one process per
     core if there are PARALLEL_MODELS_MIN."""
     from perfctl.orchestrator import pool
-    from perfctl.orchestrator.estimate.session import without_driver_warning
-    from perfctl.orchestrator.predict.models.calculator import traced
 
     jobs = len(os.sched_getaffinity(0)) if len(names) >= PARALLEL_MODELS_MIN else 1
     if jobs == 1:
@@ -237,8 +236,6 @@ def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str,
 def _open_tracer() -> Iterator[Callable[[Sequence[str], pool.Tell], None]]:
     """Yield the function that traces names in a worker, and reports each with its model or why
     there is none."""
-    from perfctl.orchestrator.estimate.session import without_driver_warning
-    from perfctl.orchestrator.predict.models.calculator import traced
 
     def trace(names: Sequence[str], tell: pool.Tell) -> None:
         for name in names:

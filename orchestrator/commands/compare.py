@@ -21,6 +21,7 @@ from perfctl.orchestrator.commands.declare import (
 )
 from perfctl.orchestrator.errors import PerfctlError, Regressed, UsageError
 from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.report.compare import page
 from perfctl.orchestrator.report.compare.page import CompareOutput
 from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.sides import compare_sides
@@ -85,60 +86,60 @@ class Compared:
     """Whether the summary for a pull request is printed."""
 
 
-def run(asked: CompareOptions, events: Events) -> Compared:
+def run(options: CompareOptions, events: Events) -> Compared:
     """Compare, and write the page and the summary that were asked for."""
-    comparison = compare_as_asked(asked, events)
-    is_summary = asked.markdown == "-"
-    if asked.out is not None:
+    comparison = compare_as_asked(options, events)
+    is_summary = options.markdown == "-"
+    if options.out is not None:
         from perfctl.orchestrator.report.compare.page import compare_view
         from perfctl.orchestrator.report.page.page import render_view
 
-        write_text(asked.out, render_view(compare_view(comparison)))
-        events.note(f"Wrote {asked.out}")
-    if asked.markdown is not None and not is_summary:
-        from perfctl.orchestrator.report.compare import page
-
-        write_text(Path(asked.markdown), page.markdown(comparison))
-        events.note(f"Wrote {asked.markdown}")
+        write_text(options.out, render_view(compare_view(comparison)))
+        events.note(f"Wrote {options.out}")
+    if options.markdown is not None and not is_summary:
+        write_text(Path(options.markdown), page.markdown(comparison))
+        events.note(f"Wrote {options.markdown}")
     return Compared(comparison, is_summary)
 
 
-def compare_as_asked(asked: CompareOptions, events: Events) -> Comparison:
+def compare_as_asked(options: CompareOptions, events: Events) -> Comparison:
     """Compare two sides, or run a sweep on both and compare these."""
-    words = [*(str(word) for word in (asked.a, asked.b) if word is not None), *asked.rest]
-    if asked.rev is not None:
-        if asked.store != DEFAULT_STORE:
+    sides = [*(str(word) for word in (options.a, options.b) if word is not None), *options.rest]
+    if options.rev is not None:
+        if options.store != DEFAULT_STORE:
             raise UsageError("`rev` uses a separate database", "Omit `store`")
         from perfctl.orchestrator.launch.sweep.revisions import REPEAT, run_on_revisions
 
-        stores = run_on_revisions(asked.rev, words, repeat=asked.repeat or REPEAT, messages=events)
+        stores = run_on_revisions(
+            options.rev, sides, repeat=options.repeat or REPEAT, messages=events
+        )
         comparison = compare_sides(
-            stores.a, stores.b, gate=asked.gate, anyway=asked.anyway, messages=events
+            stores.a, stores.b, gate=options.gate, anyway=options.anyway, messages=events
         )
         events.note(
             f"To compare both sides again: perfctl compare {shlex.quote(str(stores.a))} "
             f"{shlex.quote(str(stores.b))}"
         )
         return comparison
-    if asked.repeat is not None:
+    if options.repeat is not None:
         raise UsageError(
             "`repeat` needs `rev`", "Repeat the sweep itself: perfctl torch --repeat 5"
         )
-    if len(words) != 2:
-        number = "one" if len(words) == 1 else len(words)
-        given = f"got {number} ({', '.join(map(repr, words))})" if words else "got none"
+    if len(sides) != 2:
+        number = "one" if len(sides) == 1 else len(sides)
+        number_given = f"got {number} ({', '.join(map(repr, sides))})" if sides else "got none"
         raise UsageError(
-            f"compare needs two runs, sweeps or databases; {given}",
+            f"compare needs two runs, sweeps or databases; {number_given}",
             "Example: perfctl compare 1 2",
         )
     return compare_sides(
-        words[0],
-        words[1],
-        gate=asked.gate,
-        anyway=asked.anyway,
-        store=asked.store,
+        sides[0],
+        sides[1],
+        gate=options.gate,
+        anyway=options.anyway,
+        store=options.store,
         messages=events,
-        memory_limit=asked.memory_limit,
+        memory_limit=options.memory_limit,
     )
 
 
@@ -155,7 +156,6 @@ def record(compared: Compared) -> CompareOutput:
 
 def view(compared: Compared) -> View | Lines:
     """Return the sides, what changed and one table, or the summary for a pull request."""
-    from perfctl.orchestrator.report.compare import page
 
     if compared.is_summary:
         return Lines([page.markdown(compared.comparison)], "`markdown` -")
@@ -170,12 +170,12 @@ def check(compared: Compared, events: Events) -> None:
     worse = comparison.regressions
     if worse:
         pair, row = worse[0]
-        at = f" at batch {pair.batch}" if pair.batch else ""
+        batch = f" at batch {pair.batch}" if pair.batch else ""
         change = f", {percent_change(row.change)}" if row.change is not None else ""
         gate = f"over {comparison.gate * 100:g}%"
         heading = f"{len(worse)} regressions {gate}; largest"
         heading = heading if len(worse) > 1 else f"1 regression {gate}"
-        raise Regressed(f"{heading}: {row.name}{at}{change} ({row.result})")
+        raise Regressed(f"{heading}: {row.name}{batch}{change} ({row.result})")
     if comparison.not_comparable:
         reasons = "; ".join(
             f"{fact.sentence} ({fact.reason})" for fact in comparison.not_comparable[0].blocked

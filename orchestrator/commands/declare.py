@@ -10,10 +10,10 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import wrap
-from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT
@@ -21,6 +21,7 @@ from perfctl.orchestrator.events import Events as Events
 from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.options import options_of as options_of
+from perfctl.orchestrator.options import read_texts
 from perfctl.orchestrator.options import words as words
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT_STORE
 
@@ -48,9 +49,7 @@ Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
 ]
-HtmlReport = Annotated[
-    Path | None, Option("Write an HTML report.", "Output", names=("--out", "-o"))
-]
+HtmlReport = Annotated[Path | None, Option("Write an HTML report.", "Output")]
 PeaksOf = Annotated[
     str,
     Option(
@@ -61,7 +60,7 @@ PeaksOf = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Command(Generic[Options, Result]):
     """A command: ``run`` turns options into a result, ``view`` turns the result into words."""
 
@@ -86,7 +85,26 @@ class Command(Generic[Options, Result]):
     examples: tuple[str, ...] = ()
     """Lines to type, below its description in ``--help``."""
     line: str = ""
-    """Its line in the list of a group; empty: the first sentence of its options' docstring."""
+    """Its line in the list of a group; empty: the first sentence of its help."""
+    help: str = ""
+    """What it does; empty: the docstring of its options."""
+    own: Mapping[str, Field] = field(default_factory=dict)
+    """Options that a file declares. Their values become the field ``own`` of the options."""
+    without: Sequence[str] = ()
+    """Fields of the options that are no options of this command."""
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """Return every option of the command."""
+        declared: Any = self.options
+        fields = (*self.own.values(), *options_of(declared))
+        return tuple(field for field in fields if field.name not in self.without)
+
+    def make_options(self, values: Mapping[str, Any]) -> Options:
+        """Return the options with these values, by the names of ``fields``."""
+        shared = {name: value for name, value in values.items() if name not in self.own}
+        own = {"own": {name: values[name] for name in self.own}} if self.own else {}
+        return self.options(**shared, **own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,33 +128,20 @@ def api(
     """The command as a function of the Python API: its keywords are the fields of ``options``."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        return run(_with_paths(options(*args, **kwargs)), SILENT)
+        return run(read_texts(options(*args, **kwargs)), SILENT)
 
     declared: Any = options
-    texts = [f"{one.name}: {one.option.help}" for one in options_of(declared)]
+    fields = {field.name: field for field in options_of(declared)}
+    texts = [f"{name}: {field.option.help}" for name, field in fields.items()]
     lines = [line for text in texts for line in wrap(text, 100, subsequent_indent="    ")]
     call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
-    hints = {one.name: one.hint for one in options_of(declared)}
     keywords = [
-        one.replace(annotation=hints[one.name])
-        for one in inspect.signature(declared).parameters.values()
-        if one.name in hints
+        parameter.replace(annotation=fields[name].hint)
+        for name, parameter in inspect.signature(declared).parameters.items()
+        if name in fields
     ]
     call.__signature__ = inspect.Signature(keywords)  # type: ignore[attr-defined]
     return call
-
-
-def _with_paths(options: Options) -> Options:
-    """Return the options with paths for texts where a path is meant."""
-    given: Any = options
-    paths = {}
-    kind: Any = type(given)
-    for one in options_of(kind):
-        kinds = (one.hint, *get_args(one.hint))
-        value = getattr(given, one.name)
-        if isinstance(value, str) and Path in kinds and str not in kinds:
-            paths[one.name] = Path(value)
-    return replace(given, **paths) if paths else options
 
 
 def read_share(text: str) -> float:

@@ -34,7 +34,7 @@ class DoctorOptions:
     """Check the hardware, profilers and permissions of this machine."""
 
 
-def run(asked: DoctorOptions, events: Events) -> list[Finding]:
+def run(options: DoctorOptions, events: Events) -> list[Finding]:
     """Examine this machine."""
     return list(examine())
 

@@ -118,64 +118,69 @@ class EstimateOptions(Request):
 class Estimated:
     """An estimate, and its options."""
 
-    asked: EstimateOptions
+    options: EstimateOptions
     output: Output
     problem: str | None
     """Where a trace stopped early, and what the output covers then."""
 
 
-def run(asked: EstimateOptions, events: Events) -> Estimated:
+def run(options: EstimateOptions, events: Events) -> Estimated:
     """Trace the model, and apply the formulas."""
-    request = replace(part_of(asked, Request), memory=asked.limit is not None)
+    request = replace(part_of(options, Request), memory=options.limit is not None)
     if request.prompt is not None:
-        return _generate(asked, request)
+        return _generate(options, request)
     from perfctl.orchestrator.estimate.session import check_value, estimate_model
 
-    has_sheets = asked.sheet or asked.value is not None
+    has_sheets = options.sheet or options.value is not None
     estimates = estimate_model(
         request,
-        asked.batch,
-        limit=None if has_sheets else asked.limit,
-        reserve=asked.reserve,
+        options.batch,
+        limit=None if has_sheets else options.limit,
+        reserve=options.reserve,
         progress=events.progress,
     )
-    model, problems = asked.model, estimates.problems
+    model, problems = options.model, estimates.problems
     output: Output
-    if asked.value is not None:
-        sheets, others = estimates.sheets(asked.layer), estimates.other_sheets(asked.layer)
-        output = sheet_output(model, sheets, check_value(asked.value, sheets, others), problems)
-    elif asked.sheet and asked.layer is not None:
-        output = sheet_output(model, estimates.sheets(asked.layer), {}, problems)
-    elif asked.sheet:
+    if options.value is not None:
+        sheets, other_sheets = (
+            estimates.sheets(options.layer),
+            estimates.other_sheets(options.layer),
+        )
+        output = sheet_output(
+            model, sheets, check_value(options.value, sheets, other_sheets), problems
+        )
+    elif options.sheet and options.layer is not None:
+        output = sheet_output(model, estimates.sheets(options.layer), {}, problems)
+    elif options.sheet:
         output = NetworkSheets(model, estimates.network_sheets(), problems)
     else:
-        batches = estimates.batches if asked.layer is None else estimates.part(asked.layer)
-        output = EstimateOutput(model, asked.mode, batches, estimates.fit, estimates.notes)
+        batches = estimates.batches if options.layer is None else estimates.part(options.layer)
+        output = EstimateOutput(model, options.mode, batches, estimates.fit, estimates.notes)
     problem = None
     if problems:
         problem = f"{problems[0]}. The output covers only the operations before the error"
-    return Estimated(asked, output, problem)
+    return Estimated(options, output, problem)
 
 
-def _generate(asked: EstimateOptions, request: Request) -> Estimated:
+def _generate(options: EstimateOptions, request: Request) -> Estimated:
     """Trace prefill and decode of a language model."""
     from perfctl.orchestrator.estimate.generation_steps import estimate_generation, part_of_model
 
-    if asked.value is not None:
+    if options.value is not None:
         raise UsageError(
             "`check` and `prompt` exclude each other",
             "Omit `prompt` and set `seq` to check one pass",
         )
     batches: dict[int, Generation] = {}
     problem = None
-    for size, generation in estimate_generation(request, asked.batch).items():
+    for size, generation in estimate_generation(request, options.batch).items():
         batches[size] = generation
         if generation.problem is not None:
             omitted = "Batch sizes that could not be traced completely are omitted"
             problem = problem or f"{generation.problem}. {omitted}"
-        elif asked.layer is not None:
-            batches[size] = part_of_model(generation, asked.layer)
-    return Estimated(asked, GenerationOutput(asked.model, batches), problem)
+        elif options.layer is not None:
+            batches[size] = part_of_model(generation, options.layer)
+    return Estimated(options, GenerationOutput(options.model, batches), problem)
 
 
 def record(result: Estimated) -> Output:
@@ -185,14 +190,14 @@ def record(result: Estimated) -> Output:
 
 def view(result: Estimated) -> View:
     """Return the words of a result."""
-    asked, output = result.asked, result.output
+    options, output = result.options, result.output
     if isinstance(output, NetworkSheets):
         return network_view(output)
     if isinstance(output, LayerSheets):
-        return layer_view(output, has_sheet=asked.sheet)
+        return layer_view(output, has_sheet=options.sheet)
     if isinstance(output, EstimateOutput):
-        return estimate_view(output, has_every_row=asked.has_every_row, limit=asked.limit)
-    has_layers = asked.sheet or asked.has_every_row or asked.layer is not None
+        return estimate_view(output, has_every_row=options.has_every_row, limit=options.limit)
+    has_layers = options.sheet or options.has_every_row or options.layer is not None
     return generation_view(output, has_layers=has_layers)
 
 

@@ -36,14 +36,15 @@ from perfctl.orchestrator.commands.declare import (
     api,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.files import check_free, replacing
+from perfctl.orchestrator.files import check_free, explain_unwritable, replacing
+from perfctl.orchestrator.report.files import tables as files
+from perfctl.orchestrator.report.files.tables import Column, Table
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, query, read
 from perfctl.orchestrator.stored_runs import each_study, outlines
 from perfctl.version import __version__
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.report.files.tables import Table
     from perfctl.orchestrator.report.ledger.rows import LedgerColumns
     from perfctl.records.run import Run
 
@@ -114,7 +115,6 @@ class ExportOptions:
             "Output file, or folder for several tables as csv or parquet. Default: "
             "perfctl-export*.",
             group="Output",
-            names=("--out", "-o"),
         ),
     ] = None
     dataset: Annotated[
@@ -133,16 +133,16 @@ class ExportOptions:
     store: Store = DEFAULT_STORE
 
 
-def run(asked: ExportOptions, events: Events) -> Exported | Dataset:
+def run(options: ExportOptions, events: Events) -> Exported | Dataset:
     """Write the tables."""
-    if asked.dataset is None:
-        if asked.all_tables and asked.tables:
+    if options.dataset is None:
+        if options.all_tables and options.tables:
             raise UsageError("`all_tables` and `tables` exclude each other", "Choose one")
-        return _export_tables(asked)
-    others = ("format", "tables", "all_tables", "out", "sweep", "runs", "raw")
-    if any(getattr(asked, name) for name in others):
+        return _export_tables(options)
+    table_options = ("format", "tables", "all_tables", "out", "sweep", "runs", "raw")
+    if any(getattr(options, name) for name in table_options):
         raise UsageError("`dataset` exports every table of every run", "Omit the other options")
-    return export_dataset(asked.dataset, asked.store)
+    return export_dataset(options.dataset, options.store)
 
 
 def view(written: Exported | Dataset) -> View:
@@ -157,28 +157,27 @@ def view(written: Exported | Dataset) -> View:
     )
 
 
-def _export_tables(asked: ExportOptions) -> Exported:
+def _export_tables(options: ExportOptions) -> Exported:
     """Write one file, or a folder with a file per table."""
-    from perfctl.orchestrator.report.files import tables as files
 
-    ending = asked.out.suffix.lower().removeprefix(".") if asked.out is not None else ""
-    form = _choose_format(asked, ending)
+    ending = options.out.suffix.lower().removeprefix(".") if options.out is not None else ""
+    form = _choose_format(options, ending)
     available = (LEDGER, *query.table_names())
-    for name in asked.tables:
+    for name in options.tables:
         if name not in available:
             remedy = f"Choose {', '.join(available)}"
             raise UsageError(f"invalid value '{name}' for `tables`", remedy)
-    names = available if asked.all_tables else tuple(dict.fromkeys(asked.tables or (LEDGER,)))
+    names = available if options.all_tables else tuple(dict.fromkeys(options.tables or (LEDGER,)))
     is_combined = form in ("json", "xlsx")
     is_folder = not is_combined and (len(names) > 1 or ending != form)
-    target = asked.out or Path(f"perfctl-export.{form}" if is_combined else "perfctl-export")
+    target = options.out or Path(f"perfctl-export.{form}" if is_combined else "perfctl-export")
     if is_folder and ending == form:
         problem = f"`out` {target}: several {form} tables need a folder"
         raise UsageError(problem, "Set a folder, or a file that ends with .xlsx or .json")
-    check_free(target, force=asked.force, folder=is_folder)
+    check_free(target, force=options.force, folder=is_folder)
     files.need(form)
-    with database.reading(asked.store) as connection:
-        ids = _choose_runs(connection, asked.sweep, asked.runs)
+    with database.reading(options.store) as connection:
+        ids = _choose_runs(connection, options.sweep, options.runs)
         for name in names if form == "xlsx" else ():
             rows = query.count_rows(connection, name, ids) if name != LEDGER else 0
             if rows >= files.SHEET_ROWS:
@@ -188,12 +187,12 @@ def _export_tables(asked: ExportOptions) -> Exported:
                 )
                 raise UsageError(problem, "Use `format` parquet or csv, or fewer `runs`")
         tables = [
-            files.ledger_table(values_of_ledger(asked.store, ids))
+            files.ledger_table(values_of_ledger(options.store, ids))
             if name == LEDGER
             else _store_table(name, query.table_rows(connection, name, ids))
             for name in names
         ]
-        with replacing(target, force=asked.force, folder=is_folder) as partial:
+        with replacing(target, force=options.force, folder=is_folder) as partial:
             if is_combined:
                 _write_combined(partial, form, tables)
             else:
@@ -201,19 +200,19 @@ def _export_tables(asked: ExportOptions) -> Exported:
                 for table in described:
                     file = partial / f"{table.name}.{form}" if is_folder else partial
                     if form == "csv":
-                        files.write_csv(file, table, raw=asked.raw)
+                        files.write_csv(file, table, raw=options.raw)
                     else:
                         files.write_parquet(file, table)
     return Exported(target, form, names)
 
 
-def _choose_format(asked: ExportOptions, ending: str) -> str:
+def _choose_format(options: ExportOptions, ending: str) -> str:
     """Return the format of the option, otherwise that of the file's ending."""
-    form, ended = asked.format, ending if ending in FORMATS else None
+    form, ended = options.format, ending if ending in FORMATS else None
     if form is not None and form not in FORMATS:
         raise UsageError(f"invalid value '{form}' for `format`", f"Choose {', '.join(FORMATS)}")
     if form and ended and form != ended:
-        problem = f"`format` {form}, but `out` {asked.out} ends like {ended}"
+        problem = f"`format` {form}, but `out` {options.out} ends like {ended}"
         raise UsageError(problem, "Omit one of the two")
     return form or ended or "csv"
 
@@ -237,7 +236,6 @@ def _choose_runs(
 
 
 def _store_table(name: str, rows: Iterable[Sequence[Any]]) -> Table:
-    from perfctl.orchestrator.report.files.tables import Column, Table
 
     columns = (
         Column(column.name, kind, column.meaning, column.unit, column.null)
@@ -248,7 +246,6 @@ def _store_table(name: str, rows: Iterable[Sequence[Any]]) -> Table:
 
 def _write_combined(path: Path, form: str, tables: list[Table]) -> None:
     """Write all tables and the description of their columns as one file."""
-    from perfctl.orchestrator.report.files import tables as files
 
     tables = [*tables, files.described(tables)]
     if form == "xlsx":
@@ -290,7 +287,6 @@ def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
     Raises UsageError for a folder that is no dataset of perfctl, or that has runs which the
     database no longer has; ToolMissing without pyarrow; StoreError if there is no database.
     """
-    from perfctl.orchestrator.report.files import tables as files
 
     files.need("parquet")
     is_dataset = not folder.exists() or (folder / "run").is_dir()
@@ -317,12 +313,9 @@ def export_dataset(folder: Path, store: Path = DEFAULT_STORE) -> Dataset:
 @contextmanager
 def _lock(folder: Path) -> Iterator[None]:
     """Keep other exports out of the folder, which would use the same number for other files."""
-    try:
+    with explain_unwritable(folder, "Choose another folder"):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
-    except OSError as error:
-        problem = f"{folder}: cannot be written ({error.strerror})"
-        raise PerfctlError(problem, "Choose another folder") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -352,7 +345,6 @@ def _read_parts(folder: Path, table: str, columns: Sequence[str]) -> Iterator[tu
 
 def _write_parts(connection: sqlite3.Connection, folder: Path, runs: Sequence[RunKey]) -> Dataset:
     """Write the next part of each table. ``runs``: ordered by sweep and profiler."""
-    from perfctl.orchestrator.report.files import tables as files
 
     partial, name = folder / PARTIAL_FOLDER, f"part-{len(_parts(folder, 'run'))}.parquet"
     shutil.rmtree(partial, ignore_errors=True)  # left by an export that was killed
@@ -361,26 +353,26 @@ def _write_parts(connection: sqlite3.Connection, folder: Path, runs: Sequence[Ru
     written = count = 0
     empty = [_store_table(table, ()) for table in query.table_names()]
     try:
-        for table in query.table_names():
-            for partition, rows in _partitions(connection, folder, table, runs):
-                first = next(rows, None)
-                if first is not None:
-                    target = partial / partition / name
-                    target.parent.mkdir(parents=True)
-                    part = _store_table(table, chain([first], rows))
-                    count += files.write_parquet(target, part)
-                    written += 1
-        (partial / "columns").mkdir()
-        description = files.described(empty)
-        files.write_parquet(partial / "columns" / "part-0.parquet", description)
-        parts = sorted(partial.rglob("*.parquet"), key=lambda file: file.parent == partial / "run")
-        for file in parts:
-            target = folder / file.relative_to(partial)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            file.replace(target)
-    except OSError as error:
-        problem = f"{folder}: cannot be written ({error.strerror})"
-        raise PerfctlError(problem, "Check free disk space") from error
+        with explain_unwritable(folder, "Check free disk space"):
+            for table in query.table_names():
+                for partition, rows in _partitions(connection, folder, table, runs):
+                    first = next(rows, None)
+                    if first is not None:
+                        target = partial / partition / name
+                        target.parent.mkdir(parents=True)
+                        part = _store_table(table, chain([first], rows))
+                        count += files.write_parquet(target, part)
+                        written += 1
+            (partial / "columns").mkdir()
+            description = files.described(empty)
+            files.write_parquet(partial / "columns" / "part-0.parquet", description)
+            parts = sorted(
+                partial.rglob("*.parquet"), key=lambda file: file.parent == partial / "run"
+            )
+            for file in parts:
+                target = folder / file.relative_to(partial)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                file.replace(target)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return Dataset(folder, len(runs), written, count)

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+from perfctl.orchestrator import memory
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -26,13 +27,27 @@ from perfctl.orchestrator.compare.baseline import (
     read,
     text_of,
 )
-from perfctl.orchestrator.compare.gate import Measured, Outcome
+from perfctl.orchestrator.compare.gate import Measured, Outcome, judge, with_sessions
+from perfctl.orchestrator.compare.gate_quantities import of_model, of_runs
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, Regressed, UsageError
+from perfctl.orchestrator.estimate.request import Request
+from perfctl.orchestrator.estimate.session import estimate_model
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.options import read_batches
-from perfctl.orchestrator.report.gate import GateOutput
+from perfctl.orchestrator.report.gate import (
+    GateOutput,
+    comment,
+    gate_output,
+    gate_view,
+    github_annotations,
+    headline,
+    junit,
+)
 from perfctl.orchestrator.report.view import Lines, View
+from perfctl.orchestrator.sides import side
+from perfctl.orchestrator.stored_runs import analysed
+from perfctl.parsers import ReportError
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +89,6 @@ class GateOptions:
         tuple[int, ...],
         Option(
             "Batch sizes of --model: 16,32,64.",
-            names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
             typed_default="1",
@@ -123,59 +137,59 @@ class Subject(NamedTuple):
 class Gated:
     """What a gate found."""
 
-    asked: GateOptions
+    options: GateOptions
     outcomes: tuple[Outcome, ...]
     """Empty where the baseline was written in their place."""
 
 
-def run(asked: GateOptions, events: Events) -> Gated:
+def run(options: GateOptions, events: Events) -> Gated:
     """Judge every entry that was asked for, or write it into the baseline."""
-    from perfctl.orchestrator.report import gate as texts
 
-    outcomes = judge_as_asked(asked, events)
-    if asked.update:
-        return Gated(asked, ())
-    if asked.junit is not None:
-        write_text(asked.junit, texts.junit(outcomes))
-    if asked.markdown not in (None, "-"):
-        write_text(Path(str(asked.markdown)), texts.comment(outcomes))
-    return Gated(asked, outcomes)
+    outcomes = judge_as_asked(options, events)
+    if options.update:
+        return Gated(options, ())
+    if options.junit is not None:
+        write_text(options.junit, junit(outcomes))
+    if options.markdown not in (None, "-"):
+        write_text(Path(str(options.markdown)), comment(outcomes))
+    return Gated(options, outcomes)
 
 
-def judge_as_asked(asked: GateOptions, events: Events) -> tuple[Outcome, ...]:
+def judge_as_asked(options: GateOptions, events: Events) -> tuple[Outcome, ...]:
     """Return each entry of the baseline against what its subject is now; with subjects, only the
     entries of their names, against these. With ``update`` the baseline is written instead."""
-    from perfctl.orchestrator.compare.gate import judge
-    from perfctl.parsers import ReportError
 
-    subjects, tolerances = _subjects(asked), _tolerances(asked)
-    if asked.update:
-        _update(asked, subjects, tolerances, events)
+    subjects, tolerances = _subjects(options), _tolerances(options)
+    if options.update:
+        _update(options, subjects, tolerances, events)
         return ()
-    held = read(asked.baseline)
-    entries = {entry.name: entry for entry in held.entries}
+    baseline = read(options.baseline)
+    entries = {entry.name: entry for entry in baseline.entries}
     for subject in subjects:
         if subject.name not in entries:
             names = ", ".join(entries) or "nothing"
             raise UsageError(
-                f"{asked.baseline} has no entry '{subject.name}'",
+                f"{options.baseline} has no entry '{subject.name}'",
                 f"It has {names}. Add an entry with `update`",
             )
-    folder = Path() if subjects else asked.baseline.parent
+    folder = Path() if subjects else options.baseline.parent
     outcomes = []
-    for subject in subjects or [Subject(entry.name, entry.subject) for entry in held.entries]:
+    for subject in subjects or [Subject(entry.name, entry.subject) for entry in baseline.entries]:
         try:
-            now = measure(subject.given, folder, events, asked.memory_limit)
+            now = measure(subject.given, folder, events, options.memory_limit)
         except (PerfctlError, ReportError) as error:
             outcomes.append(Outcome(subject.name, (), problems=(str(error),)))
         else:
             before = entries[subject.name].measured
-            outcomes.append(judge(subject.name, before, now, {**held.tolerances, **tolerances}))
+            outcomes.append(judge(subject.name, before, now, {**baseline.tolerances, **tolerances}))
     return tuple(outcomes)
 
 
 def _update(
-    asked: GateOptions, subjects: Sequence[Subject], tolerances: Mapping[str, float], events: Events
+    options: GateOptions,
+    subjects: Sequence[Subject],
+    tolerances: Mapping[str, float],
+    events: Events,
 ) -> None:
     """Measure, and write what is into the baseline: of the subjects, else of all its entries. Where
     a subject cannot be measured, PerfctlError is raised and the file left as it was.
@@ -183,60 +197,58 @@ def _update(
     Times of an entry whose other quantities are as they were join the sessions that the baseline
     has, so that it learns how much a time varies; otherwise they begin anew.
     """
-    from perfctl.orchestrator.compare.gate import with_sessions
 
-    folder = asked.baseline.parent
-    held = read(asked.baseline) if not subjects or asked.baseline.exists() else Baseline()
-    held = replace(held, tolerances={**held.tolerances, **tolerances})
+    folder = options.baseline.parent
+    baseline = read(options.baseline) if not subjects or options.baseline.exists() else Baseline()
+    baseline = replace(baseline, tolerances={**baseline.tolerances, **tolerances})
     beside = [Subject(subject.name, _beside(subject.given, folder)) for subject in subjects]
-    for name, given in beside or [Subject(entry.name, entry.subject) for entry in held.entries]:
-        measured = measure(given, folder, events, asked.memory_limit)
+    for name, facts in beside or [Subject(entry.name, entry.subject) for entry in baseline.entries]:
+        measured = measure(facts, folder, events, options.memory_limit)
         if not measured.places:
-            reasons = (f"{what}: {why}" for what, why in measured.unknown.items())
+            reasons = (f"{quantity}: {reason}" for quantity, reason in measured.unknown.items())
             problem = f"{name}: no quantity is known that the gate could check"
             raise PerfctlError(problem, next(reasons, None))
-        older = next((entry.measured for entry in held.entries if entry.name == name), None)
+        older = next((entry.measured for entry in baseline.entries if entry.name == name), None)
         if older is not None:
-            measured = with_sessions(older, measured, held.tolerances)
-        held = held.with_entry(Entry(name, given, measured))
-    write_text(asked.baseline, text_of(held))
-    places = [values for entry in held.entries for values in entry.measured.places.values()]
-    names = ", ".join(entry.name for entry in held.entries)
-    events.note(f"Wrote {asked.baseline}: {sum(map(len, places)):,} quantities of {names}")
+            measured = with_sessions(older, measured, baseline.tolerances)
+        baseline = baseline.with_entry(Entry(name, facts, measured))
+    write_text(options.baseline, text_of(baseline))
+    places = [values for entry in baseline.entries for values in entry.measured.places.values()]
+    names = ", ".join(entry.name for entry in baseline.entries)
+    events.note(f"Wrote {options.baseline}: {sum(map(len, places)):,} quantities of {names}")
 
 
-def _subjects(asked: GateOptions) -> list[Subject]:
-    from perfctl.orchestrator.estimate.request import Request
+def _subjects(options: GateOptions) -> list[Subject]:
 
     subjects: list[Subject] = []
-    for model in asked.models:
+    for model in options.models:
         request = Request(
             model,
-            tuple(asked.inputs),
-            asked.mode,
-            asked.optimizer,
+            tuple(options.inputs),
+            options.mode,
+            options.optimizer,
             memory=True,
-            seq=asked.seq,
-            precision=asked.precision,
+            seq=options.seq,
+            precision=options.precision,
         )
         request.check()
         facts = {
             key: value for key, value in asdict(request).items() if value not in (None, (), "")
         }
-        subjects.append(Subject(model, facts | {"batches": list(asked.batches)}))
-    subjects += [Subject(Path(runs).name, {"runs": runs}) for runs in asked.runs]
-    if asked.name is None:
+        subjects.append(Subject(model, facts | {"batches": list(options.batches)}))
+    subjects += [Subject(Path(runs).name, {"runs": runs}) for runs in options.runs]
+    if options.name is None:
         return subjects
     if len(subjects) != 1:
         raise UsageError(
             "`name` needs exactly one `models` or `runs`", "Name each of them in a separate call"
         )
-    return [Subject(asked.name, subjects[0].given)]
+    return [Subject(options.name, subjects[0].given)]
 
 
-def _tolerances(asked: GateOptions) -> dict[str, float]:
+def _tolerances(options: GateOptions) -> dict[str, float]:
     tolerances: dict[str, float] = {}
-    for text in asked.tolerances:
+    for text in options.tolerances:
         match = re.fullmatch(r"\s*([a-z_]+)\s*=\s*(\d+(?:\.\d+)?)\s*%\s*", text)
         if match is None:
             raise UsageError(
@@ -248,37 +260,34 @@ def _tolerances(asked: GateOptions) -> dict[str, float]:
 
 def record(gated: Gated) -> GateOutput | None:
     """Return all quantities that were judged, for programs; None if none was to be judged."""
-    from perfctl.orchestrator.report.gate import gate_output
 
-    if gated.asked.markdown == "-" or gated.asked.github:
+    if gated.options.markdown == "-" or gated.options.github:
         raise UsageError(
             "--json must be the only output on standard output",
             "Set `markdown` to a file, and omit `github`",
         )
-    return None if gated.asked.update else gate_output(gated.outcomes)
+    return None if gated.options.update else gate_output(gated.outcomes)
 
 
 def view(gated: Gated) -> View | Lines:
     """Return what fails first, below the sums of each entry; the comment and annotations of GitHub
     as they are."""
-    from perfctl.orchestrator.report.gate import comment, gate_view, github_annotations
 
-    asked = gated.asked
-    if asked.update:
+    options = gated.options
+    if options.update:
         return View("")
-    if asked.markdown != "-" and not asked.github:
+    if options.markdown != "-" and not options.github:
         return gate_view(gated.outcomes)
     lines = [comment(gated.outcomes)]
-    if asked.github:
-        lines += [f"{line}\n" for line in github_annotations(gated.outcomes, str(asked.baseline))]
-    return Lines(lines, "`github`" if asked.github else "`markdown` -", has_names=True)
+    if options.github:
+        lines += [f"{line}\n" for line in github_annotations(gated.outcomes, str(options.baseline))]
+    return Lines(lines, "`github`" if options.github else "`markdown` -", has_names=True)
 
 
 def check(gated: Gated, events: Events) -> None:
     """Raise what gives the exit code; nothing when all is as it was, or better."""
-    from perfctl.orchestrator.report.gate import headline
 
-    if gated.asked.update:
+    if gated.options.update:
         return
     sentence = headline(gated.outcomes)
     if any(outcome.failed for outcome in gated.outcomes):
@@ -290,36 +299,32 @@ def check(gated: Gated, events: Events) -> None:
     events.note(sentence)
 
 
-def _beside(given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _beside(facts: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Return a subject with its path as the baseline, in ``folder``, can keep it."""
-    subject = dict(given)
+    subject = dict(facts)
     for kind in ("runs", "model"):
-        name, colon, rest = str(subject.get(kind, "")), "", ""
+        name, colon, factory = str(subject.get(kind, "")), "", ""
         if kind == "model":  # of a file and a factory in it
-            name, colon, rest = name.rpartition(":")
+            name, colon, factory = name.rpartition(":")
         if name and Path(name).exists() and (kind == "runs" or name.endswith(".py")):
             path, home = Path(name).resolve(), folder.resolve()
             path = path.relative_to(home) if path.is_relative_to(home) else path
-            subject[kind] = f"{path}{colon}{rest}"
+            subject[kind] = f"{path}{colon}{factory}"
     return subject
 
 
 def measure(
-    given: Mapping[str, Any],
+    facts: Mapping[str, Any],
     folder: Path = Path(),
     events: Events = SILENT,
     memory_limit: str | int | None = None,
 ) -> Measured:
     """Return a subject as it is now; paths are relative to ``folder``. Raises PerfctlError and
     ReportError where it cannot be had."""
-    from perfctl.orchestrator import memory
-    from perfctl.orchestrator.compare.gate_quantities import of_runs
-    from perfctl.orchestrator.sides import side
-    from perfctl.orchestrator.stored_runs import analysed
 
-    if "model" in given:
-        return _measure_model(given, folder)
-    name = str(given["runs"])
+    if "model" in facts:
+        return _measure_model(facts, folder)
+    name = str(facts["runs"])
     path = folder / name
     chosen = path if path.exists() else name
     limit = memory.bytes_of(memory_limit)
@@ -327,9 +332,6 @@ def measure(
 
 
 def _measure_model(given: Mapping[str, Any], folder: Path) -> Measured:
-    from perfctl.orchestrator.compare.gate_quantities import of_model
-    from perfctl.orchestrator.estimate.request import Request
-    from perfctl.orchestrator.estimate.session import estimate_model
 
     facts: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in given.items()

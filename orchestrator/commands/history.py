@@ -6,9 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cache, partial
-from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
@@ -19,16 +18,16 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     api,
 )
-from perfctl.orchestrator.compare.history import History
+from perfctl.orchestrator.compare.causes import Suspect, explain
+from perfctl.orchestrator.compare.changes import available
+from perfctl.orchestrator.compare.compare import Side, compare
+from perfctl.orchestrator.compare.history import History, Line, Seen, build_lines, read_run
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.report.history import view
+from perfctl.orchestrator.sides import check_gate
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.stored_runs import analysed, loaded
-
-if TYPE_CHECKING:
-    from perfctl.orchestrator.compare.causes import Suspect
-    from perfctl.orchestrator.compare.history import Line, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +56,27 @@ class HistoryOptions:
     out: HtmlReport = None
 
 
-def run(asked: HistoryOptions, events: Events) -> History:
+def run(options: HistoryOptions, events: Events) -> History:
     """Read every whole run of the stores. Times in ns, memory in bytes."""
-    from perfctl.orchestrator.compare.changes import available
-    from perfctl.orchestrator.compare.history import build_lines
 
-    if asked.by not in ("time", "commit"):
-        raise UsageError(f"invalid value '{asked.by}' for `by`", "Choose time or commit")
-    if not (isfinite(asked.gate) and asked.gate >= 0):
-        raise UsageError(f"`gate` must be 0 or more, got {asked.gate}", "0.05 is 5%")
+    if options.by not in ("time", "commit"):
+        raise UsageError(f"invalid value '{options.by}' for `by`", "Choose time or commit")
+    check_gate(options.gate)
     if not available():
         raise ToolMissing(
             "change points need ruptures, which is not installed", "pip install 'perfctl[history]'"
         )
     runs = [
-        run for number, store in enumerate(asked.stores) for run in _read_runs(number, Path(store))
+        run
+        for number, store in enumerate(options.stores)
+        for run in _read_runs(number, Path(store))
     ]
     if not runs:
         raise PerfctlError(
             "no database has a complete run of a known workload", "See 'perfctl runs'"
         )
-    lines = tuple(build_lines(runs, by_commit=asked.by == "commit", gate=asked.gate))
-    find = cache(partial(_find_suspects, tuple(asked.stores), lines))
+    lines = tuple(build_lines(runs, by_commit=options.by == "commit", gate=options.gate))
+    find = cache(partial(_find_suspects, tuple(options.stores), lines))
     for index, line in enumerate(lines):
         line.series = tuple(
             replace(
@@ -90,18 +88,17 @@ def run(asked: HistoryOptions, events: Events) -> History:
             )
             for series in line.series
         )
-    history = History(tuple(map(str, asked.stores)), asked.gate, lines)
-    if asked.out is not None:
+    history = History(tuple(map(str, options.stores)), options.gate, lines)
+    if options.out is not None:
         from perfctl.orchestrator.report.page.page import render_view
 
-        write_text(asked.out, render_view(view(history)))
-        events.note(f"Wrote {asked.out}")
+        write_text(options.out, render_view(view(history)))
+        events.note(f"Wrote {options.out}")
     return history
 
 
 def _read_runs(number: int, store: Path) -> Iterator[Seen]:
     """Yield the whole runs of one store that have a workload; ``number``: that of the store."""
-    from perfctl.orchestrator.compare.history import read_run
 
     with database.reading(store) as connection:
         for run_id in read.run_ids(connection):
@@ -114,13 +111,11 @@ def _find_suspects(
     stores: Sequence[Path | str], lines: Sequence[Line], index: int, before: int, after: int
 ) -> tuple[Suspect, ...]:
     """Return what differs between two points of the line with this index."""
-    from perfctl.orchestrator.compare.causes import explain
-    from perfctl.orchestrator.compare.compare import Side, compare
 
     def load_side(label: str, point: Sequence[Seen]) -> Side:
         store = point[0].store
         with database.reading(Path(stores[store])) as connection:
-            ids = [seen.run for seen in point if seen.store == store]
+            ids = [run.run for run in point if run.store == store]
             return Side(label, tuple(loaded(connection, ids)))
 
     points = lines[index].points
@@ -128,10 +123,5 @@ def _find_suspects(
     return explain(pairs[0]).suspects if pairs else ()
 
 
-def record(history: History) -> History:
-    """Return the history, which is its own record."""
-    return history
-
-
-COMMAND = Command(HistoryOptions, run, view, record)
+COMMAND = Command(HistoryOptions, run, view)
 history = api(HistoryOptions, run)

@@ -20,9 +20,7 @@ class ImageOptions(definition.Definition):
     needed.
     """
 
-    out: Annotated[Path, Option("Definition file to write.", "Output", names=("--out", "-o"))] = (
-        Path("perfctl.def")
-    )
+    out: Annotated[Path, Option("Definition file to write.", "Output")] = Path("perfctl.def")
     force: Force = False
     command_line: CommandLine = ""
 
@@ -36,10 +34,12 @@ class ImageDefinition:
     """Words of the command that builds the image."""
 
 
-def write_definition(asked: ImageOptions, events: Events) -> ImageDefinition:
+def write_definition(options: ImageOptions, events: Events) -> ImageDefinition:
     """Write the definition of an image."""
-    build = definition.write(asked, asked.out, force=asked.force, command_line=asked.command_line)
-    return ImageDefinition(asked.out, build)
+    build = definition.write(
+        options, options.out, force=options.force, command_line=options.command_line
+    )
+    return ImageDefinition(options.out, build)
 
 
 def show_definition(written: ImageDefinition) -> View:

@@ -101,7 +101,6 @@ class IngestOptions(UserHints):
         int | None,
         Option(
             "Parser processes. Default: one per core, for 16 MB or more.",
-            names=("--jobs", "-j"),
             least=1,
         ),
     ] = None
@@ -114,7 +113,7 @@ class IngestOptions(UserHints):
     ] = False
 
 
-def run(asked: IngestOptions, events: Events) -> Ingested:
+def run(options: IngestOptions, events: Events) -> Ingested:
     """Read the reports."""
     # Nothing here multiplies matrices: numpy's threads for that would only spin for a tenth of
     # a second.
@@ -122,34 +121,34 @@ def run(asked: IngestOptions, events: Events) -> Ingested:
     from perfctl.orchestrator.ingest.derive import derive_store
     from perfctl.orchestrator.ingest.ingest import ingest
 
-    paths = [asked.paths] if isinstance(asked.paths, (str, Path)) else list(asked.paths)
-    if asked.derive:
-        runs = derive_store(asked.store)
+    paths = [options.paths] if isinstance(options.paths, (str, Path)) else list(options.paths)
+    if options.derive:
+        runs = derive_store(options.store)
         events.note(f"derived the counts and kernel families of {runs:,} runs again")
-        if not paths and asked.files_from is None:
-            return Ingested(asked.store, (), ())
-    if asked.files_from is not None:
-        paths += _read_list(asked.files_from)
+        if not paths and options.files_from is None:
+            return Ingested(options.store, (), ())
+    if options.files_from is not None:
+        paths += _read_list(options.files_from)
     if not paths:
         raise UsageError(
             "no report was named",
             "Name report files or folders, or a list of them with `files_from`",
         )
-    capture = asked.capture
+    capture = options.capture
     if capture is not None:
         if not capture.is_file():
             raise UsageError(f"`capture` {capture}: file not found", "Check the path")
         capture = capture.absolute()
     return ingest(
         paths,
-        asked.store,
-        hints=replace(part_of(asked, UserHints), capture=capture),
-        again=asked.again,
+        options.store,
+        hints=replace(part_of(options, UserHints), capture=capture),
+        again=options.again,
         listener=_Forwarder(events),
         command_line=events.command_line,
         ask=partial(_ask_batch_size, events),
-        jobs=asked.jobs,
-        memory_limit=asked.memory_limit,
+        jobs=options.jobs,
+        memory_limit=options.memory_limit,
         estimate=estimate_workload,
     )
 
@@ -227,8 +226,10 @@ def _lines(done: Ingested) -> Iterator[str]:
         else:
             yield from (_describe_run(path, written) for written in runs)
     if any(written.new for _, written in done.taken):
-        more = "" if done.store == DEFAULT_STORE else f" --store {shlex.quote(str(done.store))}"
-        yield f"Wrote {done.store}. Next: perfctl report{more}"
+        store_option = (
+            "" if done.store == DEFAULT_STORE else f" --store {shlex.quote(str(done.store))}"
+        )
+        yield f"Wrote {done.store}. Next: perfctl report{store_option}"
 
 
 def _counts(runs: Sequence[Written]) -> str:

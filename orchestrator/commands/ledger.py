@@ -68,7 +68,6 @@ class LedgerOptions:
         tuple[int, ...],
         Option(
             "Show only these batch sizes: 16,64.",
-            names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
         ),
@@ -126,21 +125,21 @@ class Ledgers:
         Analyses have no short kernel names. Raises StoreError if there is no database, PerfctlError
         if no run has estimated layers, UsageError if no row is left: before anything is yielded.
         """
-        asked = self.options
-        if asked.phase is not None:
-            runs = _runs_with_phase(asked.store, asked.phase)
-            peaks = roofs(asked.peaks, asked.store, runs, self.events.note)
+        options = self.options
+        if options.phase is not None:
+            runs = _runs_with_phase(options.store, options.phase)
+            peaks = roofs(options.peaks, options.store, runs, self.events.note)
             with no_collection():
                 yield analysed(runs, lambda some: make(list(analyse_all(studies(some), peaks))))
             return
-        with database.reading(asked.store) as connection:
+        with database.reading(options.store) as connection:
             runs = outlines(connection, read.run_ids(connection, latest_of_each=True))
-        peaks = roofs(asked.peaks, asked.store, runs, self.events.note)
+        peaks = roofs(options.peaks, options.store, runs, self.events.note)
 
         def work(runs: Sequence[Run]) -> tuple[_Group, R]:
             estimated = (study for study in studies(runs) if study.on_paper)
             analyses = list(analyse_all(estimated, peaks, {}))
-            chosen = [_keep_rows(analysis, asked) for analysis in analyses]
+            chosen = [_keep_rows(analysis, options) for analysis in analyses]
             ledgers = [analysis.ledger for analysis in analyses]
             has_rows = any(ledger.rows or ledger.unattributed for ledger in ledgers)
             is_asked = any(analysis.ledger.rows for analysis in chosen)
@@ -150,32 +149,32 @@ class Ledgers:
 
         groups: list[_Group] = []
         waiting: list[R] = []  # until there are rows
-        for group, result in each_study(asked.store, runs, work, beside=True, plain=is_pickled):
+        for group, result in each_study(options.store, runs, work, beside=True, plain=is_pickled):
             groups.append(_Group(*group))
             waiting.append(result)
             if any(group.is_asked for group in groups):
                 yield from waiting
                 waiting.clear()
         if not any(group.is_asked for group in groups):
-            raise _explain_no_rows(asked, groups)
+            raise _explain_no_rows(options, groups)
 
 
-def run(asked: LedgerOptions, events: Events) -> Ledgers:
+def run(options: LedgerOptions, events: Events) -> Ledgers:
     """Return the ledgers, which are read when they are shown."""
-    if asked.order not in ORDERS:
+    if options.order not in ORDERS:
         raise UsageError(
-            f"invalid value '{asked.order}' for `order`", f"Choose {' or '.join(ORDERS)}"
+            f"invalid value '{options.order}' for `order`", f"Choose {' or '.join(ORDERS)}"
         )
-    return Ledgers(asked, events)
+    return Ledgers(options, events)
 
 
 def record(ledgers: Ledgers) -> JsonLists[LedgerOutput]:
     """Return the rows of all ledgers for programs."""
-    asked = ledgers.options
+    options = ledgers.options
 
     def batches(json_text: Callable[[object], str]) -> Iterator[Mapping[str, Iterable[str]]]:
         def make(analyses: list[Analysis]) -> dict[str, list[str]]:
-            lists = ledger_json(analyses, asked.phase, each=asked.each)
+            lists = ledger_json(analyses, options.phase, each=options.each)
             return {name: list(map(json_text, rows)) for name, rows in lists.items()}
 
         return ledgers.each(make, is_pickled=True)
@@ -187,16 +186,16 @@ def view(ledgers: Ledgers) -> View:
     """Return each ledger below its heading, after the findings if it is complete."""
     from perfctl.orchestrator.report.ledger.view import DOCUMENT, LedgerShape
 
-    asked = ledgers.options
+    options = ledgers.options
     shape = LedgerShape(
-        is_whole=asked.layer is None,
-        has_all_rows=asked.all_rows,
-        has_all_batches=asked.wide,
-        is_by_time=asked.order == "time",
-        is_explained=asked.explain,
-        is_by_block=asked.each,
+        is_whole=options.layer is None,
+        has_all_rows=options.all_rows,
+        has_all_batches=options.wide,
+        is_by_time=options.order == "time",
+        is_explained=options.explain,
+        is_by_block=options.each,
     )
-    complete = replace(DOCUMENT, is_whole=shape.is_whole, is_by_block=asked.each)
+    complete = replace(DOCUMENT, is_whole=shape.is_whole, is_by_block=options.each)
     return View(
         chapters=_chapters(ledgers, shape),
         document=lambda: View(chapters=_chapters(ledgers, complete)),
@@ -239,11 +238,11 @@ def _runs_with_phase(store: Path, phase: str) -> list[Run]:
     phases_of = {run.id: {step.phase for step in run.report.served_steps} for run in runs}
     chosen = [run for run in runs if phase in phases_of[run.id]]
     if not chosen:
-        known = sorted(set().union(*phases_of.values()))
+        phases = sorted(set().union(*phases_of.values()))
         gaps = (gap for run in runs for gap in run.report.gaps)
         reasons = [gap.reason for gap in gaps if gap.quantity == "served_step"]
-        if known:
-            explanation = f"; available: {' and '.join(known)}"
+        if phases:
+            explanation = f"; available: {' and '.join(phases)}"
         elif reasons:
             explanation = f": {reasons[0]}"
         else:
@@ -256,8 +255,8 @@ def _runs_with_phase(store: Path, phase: str) -> list[Run]:
     return chosen
 
 
-def _explain_no_rows(asked: LedgerOptions, groups: Sequence[_Group]) -> PerfctlError:
-    store, layer = asked.store, asked.layer
+def _explain_no_rows(options: LedgerOptions, groups: Sequence[_Group]) -> PerfctlError:
+    store, layer = options.store, options.layer
     if not any(group.has_estimates for group in groups):
         return PerfctlError(
             f"{store}: no run has a workload, a batch size or shapes, so perfctl cannot compute "
@@ -278,27 +277,27 @@ def _explain_no_rows(asked: LedgerOptions, groups: Sequence[_Group]) -> PerfctlE
         )
     names = list(dict.fromkeys(name for group in groups for name in group.layers))
     similar = get_close_matches(layer, names, NAMES_MAX, 0.4) or names[:NAMES_MAX]
-    more = f" and {len(names) - len(similar):,} more" if len(names) > len(similar) else ""
+    others_count = f" and {len(names) - len(similar):,} more" if len(names) > len(similar) else ""
     return UsageError(
         f"layer {layer!r} not found in {store} (`layer`)",
-        f"Available layers: {', '.join(similar)}{more}",
+        f"Available layers: {', '.join(similar)}{others_count}",
     )
 
 
-def _keep_rows(analysis: Analysis, asked: LedgerOptions) -> Analysis:
+def _keep_rows(analysis: Analysis, options: LedgerOptions) -> Analysis:
     """Keep the rows that were asked for; unattributed work belongs to no layer."""
-    layer, ledger = asked.layer, analysis.ledger
+    layer, ledger = options.layer, analysis.ledger
 
     def is_asked(row: LedgerRow | Unattributed) -> bool:
-        return not asked.batches or row.batch in asked.batches
+        return not options.batches or row.batch in options.batches
 
     rows = tuple(
         row
         for row in ledger.rows
         if is_asked(row) and (layer is None or f"{row.place}.".startswith(f"{layer}."))
     )
-    rest = tuple(item for item in ledger.unattributed if layer is None and is_asked(item))
-    return replace(analysis, ledger=replace(ledger, rows=rows, unattributed=rest))
+    unattributed = tuple(item for item in ledger.unattributed if layer is None and is_asked(item))
+    return replace(analysis, ledger=replace(ledger, rows=rows, unattributed=unattributed))
 
 
 COMMAND = Command(LedgerOptions, run, view, record)

@@ -89,16 +89,18 @@ class AnswerOptions:
     limit: Annotated[int, Option("Rows of each list in json.", least=1, most=MAX_ROWS)] = 50
 
 
-def run(asked: McpOptions, events: Events) -> None:
+def run(options: McpOptions, events: Events) -> None:
     """Serve until the client closes the input. Ctrl-C and TERM end the process at once: the SDK
     reads its input in a thread, which nothing else ends."""
-    check(asked.store)
+    check(options.store)
+    import anyio
     import mcp_types as types
     from mcp.server.lowlevel import Server
     from mcp.server.stdio import stdio_server
+    from mcp.shared.message import SessionMessage
 
     logging.getLogger("mcp").setLevel(logging.ERROR)
-    caller = Caller(asked.store.absolute(), asked.timeout)
+    caller = Caller(options.store.absolute(), options.timeout)
     tools = [types.Tool.model_validate(describe_tool(name)) for name in TOOLS]
 
     async def list_tools(context: Any, params: Any) -> types.ListToolsResult:
@@ -120,11 +122,27 @@ def run(asked: McpOptions, events: Events) -> None:
         caller.end()
         os._exit(128 + number)
 
+    async def answer_broken_lines(reading: Any, messages: Any, writing: Any) -> None:
+        async with messages:
+            async for message in reading:
+                if not isinstance(message, Exception):
+                    await messages.send(message)
+                    continue
+                # the SDK drops a line that is no message, and its sender would wait for an answer
+                faults: Any = message
+                is_json = "json_invalid" not in [fault["type"] for fault in faults.errors()]
+                code = types.INVALID_REQUEST if is_json else types.PARSE_ERROR
+                error = types.ErrorData(code=code, message="the line is not a JSON-RPC message")
+                answer = types.JSONRPCError(jsonrpc="2.0", id=None, error=error)
+                await writing.send(SessionMessage(answer))
+
     async def serve() -> None:
         about: dict[str, Any] = {"version": __version__, "instructions": f"{INSTRUCTIONS} {NOTE}"}
         server = Server("perfctl", on_list_tools=list_tools, on_call_tool=call_tool, **about)
-        async with stdio_server() as (reading, writing):
-            await server.run(reading, writing, server.create_initialization_options())
+        async with stdio_server() as (reading, writing), anyio.create_task_group() as tasks:
+            sender, messages = anyio.create_memory_object_stream[Any]()
+            tasks.start_soon(answer_broken_lines, reading, sender, writing)
+            await server.run(messages, writing, server.create_initialization_options())
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
@@ -142,7 +160,7 @@ def check(store: Path) -> None:
 def command_of(name: str) -> tuple[Command[Any, Any], dict[str, Field]]:
     """Return the command of a tool, and all its options by name."""
     command = import_module(f"perfctl.orchestrator.commands.{name}").COMMAND
-    return command, {field.name: field for field in options_of(command.options)}
+    return command, {field.name: field for field in command.fields}
 
 
 def describe_tool(name: str) -> dict[str, Any]:

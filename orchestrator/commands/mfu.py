@@ -62,11 +62,11 @@ class MfuOptions:
     device: Annotated[
         str | None, Option("GPU whose dense peak is used: H100, 'A100 SXM4 80 GB'.")
     ] = None
-    gpus: Annotated[int, Option("Number of GPUs that gave the throughput.")] = 1
+    gpus: Annotated[int, Option("Number of GPUs that gave the throughput.", least=1)] = 1
     precision: Annotated[
         str, Option("Data type of the matrix multiplications: bf16, fp16, fp8, tf32, fp32, fp64.")
     ] = "bf16"
-    seq: Annotated[int | None, Option("Tokens per sequence. Default: 2048.")] = None
+    seq: Annotated[int | None, Option("Tokens per sequence. Default: 2048.", least=1)] = None
     formula: Annotated[
         str | None,
         Option(
@@ -116,60 +116,66 @@ SIZES = ("layers", "hidden", "heads", "ffn", "vocab")
 OTHER_SIZES = ("head_dim", "kv_heads", "parameters", "gated", "tied")
 
 
-def run(asked: MfuOptions, events: Events) -> Audit:
+def run(options: MfuOptions, events: Events) -> Audit:
     """Return the MFU of training by every convention, with HFU if activations are recomputed."""
-    if asked.tokens_per_second is None:
+    if options.tokens_per_second is None:
         raise UsageError(
             "`tokens_per_second` is missing",
             "Set the measured throughput of all GPUs, for example `tokens_per_second` 12000",
         )
-    has_dimensions = _has_dimensions(asked)
-    peak, notes = peak_of(asked.device, asked.precision, asked.peak_tflops)
-    _check(asked, asked.tokens_per_second)
-    model = _build_decoder(asked) if has_dimensions else trace_decoder(str(asked.model), asked.seq)
+    has_dimensions = _has_dimensions(options)
+    peak, notes = peak_of(options.device, options.precision, options.peak_tflops)
+    _check(options, options.tokens_per_second)
+    model = (
+        _build_decoder(options)
+        if has_dimensions
+        else trace_decoder(str(options.model), options.seq)
+    )
     result = audit(
         model,
-        asked.tokens_per_second,
-        asked.gpus,
+        options.tokens_per_second,
+        options.gpus,
         peak,
-        recompute=asked.recompute,
-        reported=_read_reported(asked.reported),
+        recompute=options.recompute,
+        reported=_read_reported(options.reported),
         notes=notes,
     )
     if result.causal.mfu is None:
         raise PerfctlError(
             f"MFU over 100% by the formula with the fewest FLOPs: {result.causal.reason}"
         )
-    return result if asked.formula is None else replace(result, rows=(result.row(asked.formula),))
+    return (
+        result if options.formula is None else replace(result, rows=(result.row(options.formula),))
+    )
 
 
-def _has_dimensions(asked: MfuOptions) -> bool:
+def _has_dimensions(options: MfuOptions) -> bool:
     """Return whether dimensions take the place of a model. Raises UsageError for both, or too
     few."""
-    present = list(_dimensions(asked))
+    present = list(_dimensions(options))
     missing = [f"`{name}`" for name in SIZES if name not in present]
-    if asked.model is not None and present:
+    if options.model is not None and present:
         raise UsageError(
             f"`{present[0]}` and a model exclude each other", "Name a model, or set its dimensions"
         )
-    if asked.model is None and missing:
+    if options.model is None and missing:
         raise UsageError(
             f"{', '.join(missing)} missing" if present else "no model",
             "Name one, as in hf:llama, or give `layers`, `hidden`, `heads`, `ffn` and `vocab`",
         )
-    return asked.model is None
+    return options.model is None
 
 
-def _dimensions(asked: MfuOptions) -> dict[str, Any]:
+def _dimensions(options: MfuOptions) -> dict[str, Any]:
     """Return the dimensions that are set."""
-    values = {name: getattr(asked, name) for name in (*SIZES, *OTHER_SIZES)}
+    values = {name: getattr(options, name) for name in (*SIZES, *OTHER_SIZES)}
     return {
         name: value for name, value in values.items() if value is not None and value is not False
     }
 
 
-def _check(asked: MfuOptions, tokens_per_second: float) -> None:
-    formula, recompute, seq = asked.formula, asked.recompute, asked.seq
+def _check(options: MfuOptions, tokens_per_second: float) -> None:
+    formula, recompute = options.formula, options.recompute
     is_mode = recompute in RECOMPUTE if isinstance(recompute, str) else 0 <= recompute <= 1
     checks = (
         (
@@ -177,12 +183,6 @@ def _check(asked: MfuOptions, tokens_per_second: float) -> None:
             f"`tokens_per_second` must be above 0, got {tokens_per_second:g}",
             "Set the throughput of all GPUs",
         ),
-        (
-            asked.gpus >= 1,
-            f"`gpus` must be at least 1, got {asked.gpus}",
-            "Omit `gpus` for one GPU",
-        ),
-        (seq is None or seq >= 1, f"`seq` must be at least 1, got {seq}", "For example `seq` 4096"),
         (
             formula is None or formula in KEYS,
             f"invalid value '{formula}' for `formula`",
@@ -217,19 +217,20 @@ def _read_reported(text: str | None) -> tuple[float, float] | None:
     return percent / 100, max(rounding, TOLERANCE * percent) / 100
 
 
-def _build_decoder(asked: MfuOptions) -> Decoder:
-    sizes = _dimensions(asked)
+def _build_decoder(options: MfuOptions) -> Decoder:
+    sizes = _dimensions(options)
     for field, value in sizes.items():
         if not 0 < value < inf:
             raise UsageError(
                 f"`{field}` must be above 0, got {value:g}",
                 "Omit the model and set its dimensions",
             )
-    if asked.head_dim is None and sizes["hidden"] % sizes["heads"]:
+    if options.head_dim is None and sizes["hidden"] % sizes["heads"]:
         raise UsageError(
-            f"`hidden` {asked.hidden} is not a multiple of `heads` {asked.heads}", "Give `head_dim`"
+            f"`hidden` {options.hidden} is not a multiple of `heads` {options.heads}",
+            "Give `head_dim`",
         )
-    return by_hand(seq=asked.seq or SEQ, **sizes)
+    return by_hand(seq=options.seq or SEQ, **sizes)
 
 
 def trace_decoder(model: str, seq: int | None) -> Decoder:

@@ -58,7 +58,6 @@ class PlotOptions:
         Option(
             "Output file: .pdf, .png or .svg. Default: NAME.pdf.",
             group="Output",
-            names=("--out", "-o"),
         ),
     ] = None
     width_mm: Annotated[
@@ -108,19 +107,19 @@ class ChartName:
     description: str
 
 
-def run(asked: PlotOptions, events: Events) -> Plotted | list[ChartName]:
+def run(options: PlotOptions, events: Events) -> Plotted | list[ChartName]:
     """Write the chart, or list those that exist."""
-    events.progress("looking for charts" if asked.listed else f"drawing {asked.name}", 0, 1)
-    if asked.listed:
-        charts = drawings(asked, events)
+    events.progress("looking for charts" if options.listed else f"drawing {options.name}", 0, 1)
+    if options.listed:
+        charts = drawings(options, events)
         return [ChartName(name, chart.description) for name, chart in charts.items()]
-    if asked.name is None:
+    if options.name is None:
         raise UsageError(
             "no chart was named",
-            f"Available charts: {', '.join(drawings(asked, events))}. 'perfctl plot --list' "
+            f"Available charts: {', '.join(drawings(options, events))}. 'perfctl plot --list' "
             "describes them",
         )
-    return _plot(asked.name, asked, events)
+    return _plot(options.name, options, events)
 
 
 def view(result: Plotted | list[ChartName]) -> View:
@@ -133,23 +132,23 @@ def view(result: Plotted | list[ChartName]) -> View:
     return View("", tables=(listed,) if listed is not None else (), notes=tuple(notes))
 
 
-def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:
-    target = asked.out or Path(f"{name}.pdf")
+def _plot(name: str, options: PlotOptions, events: Events) -> Plotted:
+    target = options.out or Path(f"{name}.pdf")
     form = target.suffix.lower().removeprefix(".")
     if form not in charts_files.FORMATS:
         raise UsageError(
             f"invalid file name '{target}' for `out`",
             "Use a name that ends with .pdf, .png or .svg",
         )
-    check_free(target, force=asked.force)
-    if asked.pie and not PIE_PARTS & set(name.split("-")):
+    check_free(target, force=options.force)
+    if options.pie and not PIE_PARTS & set(name.split("-")):
         raise UsageError(
             f"`pie` does not apply to the chart '{name}'",
             f"It applies to charts whose names contain {' or '.join(sorted(PIE_PARTS))}",
         )
     # the charts of a bench need no page of each of its networks
-    is_of_bench = not asked.runs and name.startswith("bench-")
-    charts = _of_bench(asked, events) if is_of_bench else drawings(asked, events)
+    is_of_bench = not options.runs and name.startswith("bench-")
+    charts = _of_bench(options, events) if is_of_bench else drawings(options, events)
     if name not in charts:
         close = get_close_matches(name, charts, 3)
         fix = f"Close: {', '.join(close)}. " if close else ""
@@ -159,8 +158,10 @@ def _plot(name: str, asked: PlotOptions, events: Events) -> Plotted:
     chart = charts[name]
     if chart.warning:
         events.warning(chart.warning)
-    with replacing(target, force=asked.force) as partial_file:
-        charts_files.save(chart, partial_file, form, asked.width_mm, asked.height_mm, asked.dpi)
+    with replacing(target, force=options.force) as partial_file:
+        charts_files.save(
+            chart, partial_file, form, options.width_mm, options.height_mm, options.dpi
+        )
     return Plotted(target, chart.name, chart.description)
 
 
@@ -178,10 +179,10 @@ def charts(
     """
     path = Path(source)
     if path.suffix == ".json":
-        found = _of_json(path, pie=pie)
+        drawn = _of_json(path, pie=pie)
     else:
-        found = drawings(PlotOptions(store=path, pie=pie), messages)
-    return {name: charts_files.Picture(chart) for name, chart in found.items()}
+        drawn = drawings(PlotOptions(store=path, pie=pie), messages)
+    return {name: charts_files.Picture(chart) for name, chart in drawn.items()}
 
 
 def _of_json(path: Path, *, pie: bool) -> dict[str, Drawn]:
@@ -216,16 +217,16 @@ def drawings(source: PlotOptions, messages: Events = SILENT) -> dict[str, Drawn]
     if source.runs:
         arms = named_arms(source.runs, source.store, messages)
         charts = _of_arms("", arms, source, allowed_facts(source.allow), messages)
-        what = f"`runs` {','.join(source.runs)}"
+        subject = f"`runs` {','.join(source.runs)}"
         fix = "A chart needs complete runs on two devices"
     else:
         charts = _of_page(source, messages)
         if source.sweep is None:
             charts |= _speedups_of_store(source, messages) | _of_bench(source, messages)
-        what = str(source.store)
+        subject = str(source.store)
         fix = "A chart needs a workload at several batch sizes, counters, or a speedup"
     if not charts:
-        raise PerfctlError(f"{what}: no data for a chart", fix)
+        raise PerfctlError(f"{subject}: no data for a chart", fix)
     return charts
 
 
@@ -265,9 +266,11 @@ def _of_page(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
         joint = {chart.name for chart in answers}  # the page's part of all models has the same
         of_page = [chart for chart in of_page if chart.name not in joint]
         several = len({chart.name.partition("-")[0] for chart in of_page}) > 1
-        named = {_without_key(chart): chart for chart in of_models}
-        named |= {chart.name: chart for chart in (*answers, *compared)}
-        return named | {chart.name if several else _without_key(chart): chart for chart in of_page}
+        by_name = {_without_key(chart): chart for chart in of_models}
+        by_name |= {chart.name: chart for chart in (*answers, *compared)}
+        return by_name | {
+            chart.name if several else _without_key(chart): chart for chart in of_page
+        }
 
     return analysed(newest_runs(source.store, source.sweep), draw)
 

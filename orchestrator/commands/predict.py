@@ -20,6 +20,7 @@ from perfctl.orchestrator.commands.declare import (
 from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.events import SILENT
+from perfctl.orchestrator.evidence import find_device, find_evidence
 from perfctl.orchestrator.predict import prices
 from perfctl.orchestrator.predict.answer import Answer, Question, Setting
 from perfctl.orchestrator.predict.cost import Frontier
@@ -85,126 +86,124 @@ class Prediction:
 Result = Prediction | GenerationAnswer | PriceList | PriceChange
 
 
-def run(asked: PredictOptions, events: Events) -> Result:
+def run(options: PredictOptions, events: Events) -> Result:
     """Return the prediction, or the price table."""
     actions = ("list_prices", "use_prices", "reset_prices")
-    chosen = [name for name in actions if getattr(asked, name)]
+    chosen = [name for name in actions if getattr(options, name)]
     if len(chosen) > 1:
         raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` exclude each other", "Choose one")
     if chosen:
-        return _manage_prices(asked)
-    if asked.prompt is not None:
+        return _manage_prices(options)
+    if options.prompt is not None:
         for name in ("explain", "frontier"):
-            if getattr(asked, name):
+            if getattr(options, name):
                 raise UsageError(f"`{name}` and `prompt` exclude each other", f"Omit `{name}`")
-        return predict_text(asked, events)
-    if asked.frontier:
-        check_frontier(asked)
-    answer = predict_training(asked, events)
-    return Prediction(answer, frontier_of(answer) if asked.frontier else None, asked.explain)
+        return predict_text(options, events)
+    if options.frontier:
+        check_frontier(options)
+    answer = predict_training(options, events)
+    return Prediction(answer, frontier_of(answer) if options.frontier else None, options.explain)
 
 
-def _manage_prices(asked: PredictOptions) -> PriceList | PriceChange:
+def _manage_prices(options: PredictOptions) -> PriceList | PriceChange:
     """Change or list the price table."""
-    if asked.use_prices is not None:
-        return PriceChange(prices.use_prices(asked.use_prices), prices.own_file(), "written")
-    if asked.reset_prices:
+    if options.use_prices is not None:
+        return PriceChange(prices.use_prices(options.use_prices), prices.own_file(), "written")
+    if options.reset_prices:
         action = "removed" if prices.reset_prices() else "absent"
         return PriceChange(prices.load(), prices.own_file(), action)
-    return PriceList(prices.list_prices(asked.model, asked.prices), asked.model)
+    return PriceList(prices.list_prices(options.model, options.prices), options.model)
 
 
-def predict_training(asked: Question, events: Events = SILENT) -> Answer:
+def predict_training(options: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference. Raises UsageError before anything slow
     begins."""
-    if asked.prompt is not None:
+    if options.prompt is not None:
         raise UsageError(
             "`prompt` needs a model that generates text", "Use perfctl.predict_generation"
         )
-    if asked.store is not None and not asked.store.exists():
+    if options.store is not None and not options.store.exists():
         raise UsageError(
-            f"`store`: {asked.store} not found",
+            f"`store`: {options.store} not found",
             "Omit it to predict without runs, or run 'perfctl bench'",
         )
-    return answer_question(asked, events)
+    return answer_question(options, events)
 
 
-def answer_question(asked: Question, events: Events = SILENT) -> Answer:
+def answer_question(options: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference, with the runs of the store if there is
     one."""
-    setting = _resolve(asked, events)
-    link_gbs, _ = link_between(setting.device.board, asked)
-    if asked.gpus > 1 and asked.efficiency is None and link_gbs is None:
+    setting = _resolve(options, events)
+    link_gbs, _ = link_between(setting.device.board, options)
+    if options.gpus > 1 and options.efficiency is None and link_gbs is None:
         raise UsageError(
-            f"`gpus` {asked.gpus}: the bandwidth between the GPUs is unknown",
+            f"`gpus` {options.gpus}: the bandwidth between the GPUs is unknown",
             "Set `interconnect` in GB/s, or `efficiency`",
         )
-    from perfctl.orchestrator.evidence import find_evidence
     from perfctl.orchestrator.predict.models.subjects import find_subject
 
-    evidence = find_evidence(asked.store or DEFAULT_STORE, [setting.device], events.note)
-    subject = find_subject(asked, setting.device.machine.kind == "gpu", events.note)
-    return answer_training(asked, setting, subject, evidence)
+    evidence = find_evidence(options.store or DEFAULT_STORE, [setting.device], events.note)
+    subject = find_subject(options, setting.device.machine.kind == "gpu", events.note)
+    return answer_training(options, setting, subject, evidence)
 
 
-def predict_text(asked: Question, events: Events = SILENT) -> GenerationAnswer:
+def predict_text(options: Question, events: Events = SILENT) -> GenerationAnswer:
     """Return the prediction of generated text. Raises UsageError before anything slow begins."""
-    if asked.prompt is None:
+    if options.prompt is None:
         raise UsageError(
             "`prompt` is missing", "Set the prompt length in tokens, for example `prompt` 512"
         )
-    setting = _resolve(asked, events)
+    setting = _resolve(options, events)
     device, board = setting.device, setting.device.board
-    if asked.engine == "tensorrt-llm" and board and board.gpu.capability.startswith("gfx"):
+    if options.engine == "tensorrt-llm" and board and board.gpu.capability.startswith("gfx"):
         raise UsageError(
             f"`engine` tensorrt-llm does not run on {device.machine.name}", "Use `engine` eager"
         )
     from perfctl.orchestrator.estimate.generation_steps import estimate_generation
 
-    events.note(f"tracing {asked.name} without data")
-    traced = estimate_generation(_request(asked), asked.batches)
+    events.note(f"tracing {options.name} without data")
+    traced = estimate_generation(_request(options), options.batches)
     for batch, generation in traced.items():
         if generation.problem is not None:
-            problem = f"{asked.name}, batch {batch}, cannot be traced: {generation.problem}"
-            command = f"perfctl estimate {asked.name} --prompt {asked.prompt}"
+            problem = f"{options.name}, batch {batch}, cannot be traced: {generation.problem}"
+            command = f"perfctl estimate {options.name} --prompt {options.prompt}"
             raise PerfctlError(problem, f"Run '{command}' to see where it stops")
         size = sum(module.parameter_bytes for module in generation.prefill.modules)
-        if asked.number_type in ("fp32", "tf32") and size < 4 * generation.parameters:
-            problem = f"{asked.name} has weights of less than 32 bits"
+        if options.number_type in ("fp32", "tf32") and size < 4 * generation.parameters:
+            problem = f"{options.name} has weights of less than 32 bits"
             raise UsageError(problem, "Use `precision` bf16 or fp16")
-    return answer_generation(asked, setting, [traced[batch] for batch in asked.batches])
+    return answer_generation(options, setting, [traced[batch] for batch in options.batches])
 
 
-def _request(asked: Question) -> Request:
+def _request(options: Question) -> Request:
     """Return the request to trace. The first token comes from prefill, so decode has one step less
     than tokens; fp8 keeps its cache in fp8."""
     return Request(
-        asked.name,
-        prompt=asked.prompt,
-        generate=asked.generate - 1,
-        kv_cache=asked.kv_cache or ("fp8" if asked.precision == "fp8" else None),
-        precision=TRACED_IN[asked.number_type],
+        options.name,
+        prompt=options.prompt,
+        generate=options.generate - 1,
+        kv_cache=options.kv_cache or ("fp8" if options.precision == "fp8" else None),
+        precision=TRACED_IN[options.number_type],
     )
 
 
-def _resolve(asked: Question, events: Events) -> Setting:
+def _resolve(options: Question, events: Events) -> Setting:
     """Return the device and the prices of a question.
 
     Raises UsageError for a question that makes no sense, and if the device has no fast path for the
     precision.
     """
-    from perfctl.orchestrator.evidence import find_device
 
-    asked.check()
-    store = asked.store or DEFAULT_STORE
-    device = find_device(asked.device, asked.device_spec, store, asked.threads, events.note)
-    if device.machine.kind == "gpu" or asked.prompt is not None:
+    options.check()
+    store = options.store or DEFAULT_STORE
+    device = find_device(options.device, options.device_spec, store, options.threads, events.note)
+    if device.machine.kind == "gpu" or options.prompt is not None:
         try:
-            peak_of(device.machine, asked.number_type)
+            peak_of(device.machine, options.number_type)
         except ValueError as error:
             raise UsageError(str(error), NO_PEAK) from error
-    table = prices.load(asked.prices)
-    usable = table if asked.undated else table.certain
+    table = prices.load(options.prices)
+    usable = table if options.undated else table.certain
     offers = for_board(usable.prices, device.board)
     unused = len(for_board(table.prices, device.board)) - len(offers)
     return Setting(device, usable, offers, unused)

@@ -56,38 +56,37 @@ class PrepareOptions:
         Option(
             "Output folder for the class folders.",
             "Output",
-            names=("--out", "-o"),
             metavar="FOLDER",
         ),
     ] = Path("imagenet-val")
 
 
-def run(asked: PrepareOptions, events: Events) -> Prepared:
+def run(options: PrepareOptions, events: Events) -> Prepared:
     """Sort the images, and warn of those that are missing or misplaced."""
     from perfctl.workloads.data import imagenet
     from perfctl.workloads.spec import WorkloadError
 
-    if asked.dataset not in DATASETS:
-        problem = f"invalid value '{asked.dataset}' for `dataset`"
+    if options.dataset not in DATASETS:
+        problem = f"invalid value '{options.dataset}' for `dataset`"
         raise UsageError(problem, f"Choose {', '.join(DATASETS)}")
-    for path in (asked.archive, asked.devkit, asked.synsets):
+    for path in (options.archive, options.devkit, options.synsets):
         if path is not None and not path.is_file():
             raise UsageError(f"{path}: file not found", "Check the path")
     try:
-        for path in () if asked.no_verify else (asked.devkit, asked.archive):
+        for path in () if options.no_verify else (options.devkit, options.archive):
             if not imagenet.check_sum(path, partial(events.progress, f"MD5 of {path.name}")):
                 events.note(
                     f"{path.name}: the name is not a published one, so perfctl does not compare "
                     "the MD5 sum"
                 )
-        kit = imagenet.read_devkit(asked.devkit, asked.synsets)
+        kit = imagenet.read_devkit(options.devkit, options.synsets)
         progress = partial(events.progress, "images")
-        done = imagenet.sort_archive(asked.archive, kit, asked.out, progress)
-        misplaced = tuple(imagenet.strays(asked.out, kit))
+        done = imagenet.sort_archive(options.archive, kit, options.out, progress)
+        misplaced = tuple(imagenet.strays(options.out, kit))
     except WorkloadError as error:
         raise PerfctlError(str(error)) from error
     prepared = Prepared(
-        folder=asked.out,
+        folder=options.out,
         images=done.images,
         total=done.total,
         existing=done.already,
@@ -101,9 +100,9 @@ def run(asked: PrepareOptions, events: Events) -> Prepared:
 
 def _warn(prepared: Prepared, events: Events) -> None:
     if prepared.ignored:
-        name, *others = prepared.ignored
-        more = f" and {len(others)} more" if others else ""
-        events.warning(f"not an image of the validation set, ignored: {name}{more}")
+        name, *later = prepared.ignored
+        further = f" and {len(later)} more" if later else ""
+        events.warning(f"not an image of the validation set, ignored: {name}{further}")
     if prepared.misplaced:
         first = prepared.misplaced[0].relative_to(prepared.folder)
         events.warning(

@@ -1,4 +1,5 @@
-"""Measure a program under a profiler, one process per batch size: perfctl nsys, ncu, torch, dlprof.
+"""Sweeps: measure a program under a profiler, one process per batch size (perfctl nsys, ncu, torch,
+dlprof), measure inference over models of torchvision, and replay a recorded sweep.
 
 What follows ``--`` is a program of the user's, and no option in it is perfctl's.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -18,7 +19,9 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     api,
     options_of,
+    words,
 )
+from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
@@ -27,16 +30,23 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import (
     MEASURE,
     OUTPUT,
+    PROFILER,
     StoredSweep,
     SweepOptions,
     reject_placement,
 )
-from perfctl.orchestrator.options import part_of
+from perfctl.orchestrator.options import part_of, read_batches
+from perfctl.orchestrator.report.view import Lines, View
 
 if TYPE_CHECKING:
-    from perfctl.orchestrator.ingest.sweep import NcuCost, PlannedCommand, Swept
+    from perfctl.orchestrator.ingest.sweep import (
+        ModelCommand,
+        ModelSwept,
+        NcuCost,
+        PlannedCommand,
+        Swept,
+    )
     from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
-    from perfctl.orchestrator.report.view import Lines, View
 
 Stored = TypeVar("Stored", bound=StoredSweep)
 Asked = TypeVar("Asked", bound="ProfileOptions")
@@ -115,6 +125,70 @@ class DLProfOptions(ProfileOptions, DLProf):
     """
 
 
+@dataclass(frozen=True, slots=True)
+class ReplayOptions(StoredSweep):
+    """Replay a recorded sweep of any profiler, without a GPU or a profiler. perfctl marks its runs
+    as recorded.
+
+    Raises UsageError if the folder is not a recorded sweep, StoreError.
+    """
+
+    folder: Annotated[
+        Path,
+        Option("Folder of a recorded sweep, with b16, b32, ...", is_argument=True),
+    ]
+    _: KW_ONLY
+    batches: Annotated[
+        tuple[int, ...],
+        Option(
+            "Batch sizes. Default: all recorded batch sizes.",
+            metavar="LIST",
+            parse=read_batches,
+            is_common=True,
+        ),
+    ] = ()
+    dry_run: DryRun = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferOptions(SweepOptions):
+    """Measure inference over models and batch sizes: latency, images/s, top-1 and top-5, one
+    process per run.
+
+    perfctl passes options that are not listed here to the workload: --images N (3000), --weights
+    default|none|FILE, --weights-dir DIR, --data imagenet --data-dir DIR, --dataloader-workers
+    N. Repeat the command to continue after an interruption.
+    """
+
+    models: Annotated[
+        tuple[str, ...],
+        Option(
+            "torchvision models: resnet152,densenet201.",
+            names=("--models", "-m"),
+            metavar="NAMES",
+            parse=words,
+            is_common=True,
+        ),
+    ]
+    batches: Annotated[
+        tuple[int, ...],
+        Option(
+            "Batch sizes, one process each: 1,5,10.",
+            metavar="LIST",
+            parse=read_batches,
+            is_common=True,
+        ),
+    ] = (1, 5, 10, 15, 20)
+    profiler: Annotated[
+        str,
+        Option("none, nsys, torch or dlprof.", PROFILER, metavar="NAME", is_common=True),
+    ] = "none"
+    arguments: Annotated[
+        Sequence[str], Option("Options for the workload.", filled_from="rest")
+    ] = ()
+    dry_run: DryRun = False
+
+
 def sweep(
     profiler: Profiler | str,
     options: SweepOptions,
@@ -146,31 +220,64 @@ def with_python_call(options: Stored, call: str, end: str = ")") -> Stored:
     if options.command_line:
         return options
     kind: Any = type(options)
-    values = {one: getattr(options, one.name) for one in options_of(kind)}
-    words = (
-        f"{one.name}={str(value) if isinstance(value, Path) else value!r}"
-        for one, value in values.items()
-        if value != one.default
+    values = {field: getattr(options, field.name) for field in options_of(kind)}
+    keywords = (
+        f"{field.name}={str(value) if isinstance(value, Path) else value!r}"
+        for field, value in values.items()
+        if value != field.default
     )
-    return replace(options, command_line=f"{call}{', '.join(words)}{end}")
+    return replace(options, command_line=f"{call}{', '.join(keywords)}{end}")
 
 
-def run(asked: ProfileOptions, events: Events) -> Swept | list[PlannedCommand] | NcuCost:
+def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand] | NcuCost:
     """Measure, return what would be started, or estimate how long ncu would take."""
     from perfctl.orchestrator.ingest.sweep import estimate_ncu_cost
     from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
-    (profiler,) = (part_of(asked, kind) for kind in SWEEPS.values() if isinstance(asked, kind))
-    asked = with_python_call(asked, f"perfctl.{profiler.name}(")
-    options, words = part_of(asked, SweepOptions), (asked.arguments, asked.program)
-    if isinstance(asked, NcuOptions) and asked.estimate_cost:
-        reject_placement(options, "an estimate of ncu's cost")
-        request = plan_sweep(profiler, options, *words, events=events)
-        step = replace(options, batches=options.batches[:1], steps=1)
+    (profiler,) = (part_of(options, kind) for kind in SWEEPS.values() if isinstance(options, kind))
+    options = with_python_call(options, f"perfctl.{profiler.name}(")
+    sweep_options, words = part_of(options, SweepOptions), (options.arguments, options.program)
+    if isinstance(options, NcuOptions) and options.estimate_cost:
+        reject_placement(sweep_options, "an estimate of ncu's cost")
+        request = plan_sweep(profiler, sweep_options, *words, events=events)
+        step = replace(sweep_options, batches=sweep_options.batches[:1], steps=1)
         return estimate_ncu_cost(request, plan_sweep(TorchProfiler(), step, *words), events)
     return run_or_plan(
-        plan_sweep(profiler, options, *words, events=events), events, dry_run=asked.dry_run
+        plan_sweep(profiler, sweep_options, *words, events=events), events, dry_run=options.dry_run
     )
+
+
+def replay_sweep(options: ReplayOptions, events: Events) -> Swept | list[PlannedCommand]:
+    """Replay the sweep, or return what would be started."""
+    from perfctl.orchestrator.launch.sweep.plan import plan_replay
+
+    options = with_python_call(options, "perfctl.replay(")
+    request = plan_replay(options.folder, options, options.batches)
+    return run_or_plan(request, events, dry_run=options.dry_run)
+
+
+def infer_models(options: InferOptions, events: Events) -> list[ModelSwept] | list[ModelCommand]:
+    """Measure each model; for a dry run, return what would be started."""
+    from perfctl.orchestrator.ingest.sweep import ModelCommand, ModelSwept, Swept
+    from perfctl.orchestrator.launch.sweep.plan import plan_inference
+
+    requests = plan_inference(
+        options.models,
+        options.profiler,
+        part_of(options, SweepOptions),
+        arguments=options.arguments,
+        only_planned=options.dry_run,
+    )
+    swept, planned = [], []
+    for model, request in requests.items():
+        if len(requests) > 1 and not options.dry_run:
+            events.note(f"{model}:")
+        result = run_or_plan(request, events, dry_run=options.dry_run)
+        if isinstance(result, Swept):
+            swept.append(ModelSwept(model, result))
+        else:
+            planned += [ModelCommand(model, command) for command in result]
+    return planned if options.dry_run else swept
 
 
 def run_or_plan(
@@ -182,7 +289,7 @@ def run_or_plan(
     if not dry_run:
         return run_sweep(request, events)
     commands = planned_commands(request)
-    for note in dict.fromkeys(one.command.note for one in commands if one.command.note):
+    for note in dict.fromkeys(planned.command.note for planned in commands if planned.command.note):
         events.note(note)
     return commands
 
@@ -191,12 +298,9 @@ def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Lines:
     """Return the summary of a sweep and what to type next, commands, or ncu's cost."""
     from perfctl.orchestrator.counts.kernels.replays import cost_lines
     from perfctl.orchestrator.ingest.sweep import NcuCost
-    from perfctl.orchestrator.launch.catalog import printable
-    from perfctl.orchestrator.report.view import Lines, View
 
     if isinstance(result, list):
-        commands = (f"{printable(one.command)}\n" for one in result)
-        return Lines(commands, "--dry-run", has_names=True)
+        return list_commands(result)
     if isinstance(result, NcuCost):
         lines = cost_lines(result.cost, result.batch_size, result.layers)
         advice = (
@@ -211,20 +315,61 @@ def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Lines:
     return summarize(result)
 
 
+def list_commands(commands: Sequence[PlannedCommand]) -> Lines:
+    """Return the commands, ready to paste."""
+    from perfctl.orchestrator.launch.catalog import printable
+
+    lines = (f"{printable(planned.command)}\n" for planned in commands)
+    return Lines(lines, "--dry-run", has_names=True)
+
+
+def show_inference(result: list[ModelSwept] | list[ModelCommand]) -> View | Lines:
+    """Return findings and one table over models and batch sizes, or the commands."""
+    from perfctl.orchestrator.ingest.sweep import ModelCommand, ModelSwept
+    from perfctl.orchestrator.report.studies.inference import inference_answer
+    from perfctl.orchestrator.stored_runs import runs_of_sweeps
+
+    commands = [planned.result for planned in result if isinstance(planned, ModelCommand)]
+    if commands:
+        return list_commands(commands)
+    sweeps = [swept.result for swept in result if isinstance(swept, ModelSwept)]
+    store = sweeps[0].request.store_path
+    return replace(
+        inference_answer(runs_of_sweeps(store, [sweep.name for sweep in sweeps])),
+        title=f"Inference of {', '.join(swept.model for swept in result)}",
+        lines=(*(f"Wrote {sweep.folder}" for sweep in sweeps), f"Wrote {store}", next_step(store)),
+    )
+
+
+def check_inference(result: list[ModelSwept] | list[ModelCommand], events: Events) -> None:
+    """Raise PartlyDone if a model failed or is partial."""
+    from perfctl.orchestrator.ingest.sweep import ModelSwept
+
+    failed = []
+    for swept in result:
+        if isinstance(swept, ModelSwept):
+            try:
+                swept.result.check()
+            except PartlyDone as error:
+                failed.append(f"{swept.model}: {error}")
+    if failed:
+        count = f"{len(failed)} of {len(result)} models"
+        raise PartlyDone(f"{count} failed or are incomplete: {failed[0]}")
+
+
 def summarize(done: Swept) -> View:
     """Return the findings and the table of a sweep, where everything is, and what to type next."""
     from perfctl.orchestrator.report import terminal
-    from perfctl.orchestrator.report.view import View
     from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
     store, batches = done.request.store_path, done.request.batches
     runs = [run for run in runs_of_sweeps(store, [done.name]) if run.batch_size in batches]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     ranks = len(runs) - len(first)
-    others = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"
+    rank_note = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"
     return View(
         chapters=terminal.sweep_views(first),
-        notes=(others,) if ranks else (),
+        notes=(rank_note,) if ranks else (),
         lines=(f"Wrote {done.folder} and {store}", next_step(store)),
     )
 
@@ -266,5 +411,35 @@ NSYS = declare(NsysOptions, "nsys", "--workload torchvision_infer --batches 1,8 
 NCU = declare(NcuOptions, "ncu", "--estimate-cost --batches 64")
 TORCH = declare(TorchOptions, "torch", "--workload lstm --batches 8 --repeat 5")
 DLPROF = declare(DLProfOptions, "dlprof", "--batches 64 --dlprof-mode pytorch -- python train.py")
+REPLAY = Command(
+    ReplayOptions,
+    replay_sweep,
+    view,
+    outputs=OUTPUTS,
+    has_document=False,
+    check=check,
+    examples=(
+        "perfctl replay perfctl-runs/torch-mnist_cnn-d31dc50c",
+        "perfctl replay recorded/nsys --batches 16,32",
+    ),
+)
+INFER = Command(
+    InferOptions,
+    infer_models,
+    show_inference,
+    outputs=("infer", "infer-commands"),
+    check=check_inference,
+    examples=(
+        "perfctl infer --models resnet152,densenet201",
+        "perfctl infer --models resnet50 --batches 1,8,32 --profiler nsys",
+        "perfctl infer --models resnet18 --data imagenet --data-dir imagenet/val",
+    ),
+    # the workload is inference only, of complete data, in one sweep per model
+    without=(
+        *("workload", "mode", "steps", "batch_env", "step_marker", "to_end"),
+        *("sweep_name", "no_store"),
+    ),
+)
+replay = api(ReplayOptions, replay_sweep)
 nsys, ncu = api(NsysOptions, run), api(NcuOptions, run)
 torch, dlprof = api(TorchOptions, run), api(DLProfOptions, run)

@@ -78,38 +78,38 @@ class QueryRow(dict[str, Any]):
 class Answer:
     """The rows of a query, which can be read once."""
 
-    asked: QueryOptions
+    options: QueryOptions
     columns: tuple[str, ...]
     rows: Iterator[tuple[Any, ...]]
 
 
-def run(asked: QueryOptions, events: Events) -> Answer:
+def run(options: QueryOptions, events: Events) -> Answer:
     """Start the query."""
-    if (asked.sql is None) == (asked.search is None):
+    if (options.sql is None) == (options.search is None):
         raise UsageError(
             "exactly one of a SELECT and `search` is needed",
             "For example: perfctl query 'select * from run'",
         )
-    if asked.search is not None:
-        if asked.dataset is not None:
+    if options.search is not None:
+        if options.dataset is not None:
             raise UsageError(
                 "`dataset` and `search` exclude each other", "Query a dataset with SQL"
             )
-        names = query.names_like(asked.store, asked.search)
-        return Answer(asked, query.FOUND_COLUMNS, iter(names))
-    if asked.dataset is not None and asked.store != DEFAULT_STORE:
+        names = query.names_like(options.store, options.search)
+        return Answer(options, query.FOUND_COLUMNS, iter(names))
+    if options.dataset is not None and options.store != DEFAULT_STORE:
         raise UsageError("`dataset` and `store` exclude each other", "Omit one of them")
-    sql = sys.stdin.read() if asked.sql == "-" else str(asked.sql)
-    rows = _rows_of(asked, sql)
-    return Answer(asked, next(rows), rows)
+    sql = sys.stdin.read() if options.sql == "-" else str(options.sql)
+    rows = _rows_of(options, sql)
+    return Answer(options, next(rows), rows)
 
 
-def _rows_of(asked: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
+def _rows_of(options: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
     """Yield the names of the columns, then the rows."""
-    if asked.dataset is None:
-        opened = query.answers(asked.store, sql, asked.timeout)
+    if options.dataset is None:
+        opened = query.answers(options.store, sql, options.timeout)
     else:
-        opened = dataset_answers(asked.dataset, sql, asked.timeout)
+        opened = dataset_answers(options.dataset, sql, options.timeout)
     with opened as (columns, rows):
         yield columns
         yield from rows
@@ -117,7 +117,7 @@ def _rows_of(asked: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
 
 def record(answer: Answer) -> list[QueryRow]:
     """Return all rows for programs."""
-    if answer.asked.csv:
+    if answer.options.csv:
         raise UsageError("--json and `csv` exclude each other", "Choose one")
     names = unique(answer.columns)
     return [QueryRow(zip(names, map(json_value, row), strict=True)) for row in answer.rows]
@@ -127,18 +127,18 @@ def view(answer: Answer) -> View | Lines:
     """Return a table of the first rows, or all rows as CSV."""
     names = unique(answer.columns)
 
-    if answer.asked.csv:
+    if answer.options.csv:
         return Lines(lines(names, answer.rows), "`csv`")
-    values = list(islice(answer.rows, answer.asked.rows))
+    values = list(islice(answer.rows, answer.options.rows))
     note = "1 row" if len(values) == 1 else f"{len(values)} rows"
     if next(answer.rows, None) is not None:
         note = f"first {len(values)} rows; use --rows to show more"
     columns = zip(names, zip(*values, strict=True), strict=True) if values else ()
-    words = {
+    text_columns = {
         name for name, column in columns if any(isinstance(value, str | bytes) for value in column)
     }
     table = Table(
-        tuple(Column(name, style="text" if name in words else "num") for name in names),
+        tuple(Column(name, style="text" if name in text_columns else "num") for name in names),
         tuple(tuple(map(_cell, row)) for row in values),
         "",
         notes=(note,),

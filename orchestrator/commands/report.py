@@ -21,7 +21,7 @@ from perfctl.orchestrator.commands.declare import (
     Store,
     api,
 )
-from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.files import write_text
 from perfctl.orchestrator.ledger.prepared import studies as group_studies
 from perfctl.orchestrator.report.view import View
@@ -60,8 +60,8 @@ class ReportOptions:
     """
 
     store: Store = DEFAULT_STORE
-    out: Annotated[Path, Option("HTML report to write.", group="Output", names=("--out", "-o"))] = (
-        Path("perfctl-report.html")
+    out: Annotated[Path, Option("HTML report to write.", group="Output")] = Path(
+        "perfctl-report.html"
     )
     _: KW_ONLY
     sweep: Annotated[
@@ -77,33 +77,31 @@ class ReportOptions:
     open_page: Annotated[bool, Option("Open the report in the browser.", names=("--open",))] = False
 
 
-def run(asked: ReportOptions, events: Events) -> WrittenReport:
+def run(options: ReportOptions, events: Events) -> WrittenReport:
     """Write the HTML report."""
     from perfctl.orchestrator.report.page import page
 
-    if asked.studies < 1:
-        raise UsageError(f"`studies` must be at least 1, got {asked.studies}")
-    store, out, omitted = Path(asked.store), Path(asked.out), None
+    store, out, omitted = Path(options.store), Path(options.out), None
     with database.reading(store) as connection:
-        ids = list(asked.runs)
+        ids = list(options.runs)
         if not ids:
-            ids = read.run_ids(connection, sweep=asked.sweep, latest_of_each=True)
-            if asked.sweep is None:
+            ids = read.run_ids(connection, sweep=options.sweep, latest_of_each=True)
+            if options.sweep is None:
                 fastest, slower = read.fastest_bench_runs(connection)
                 ids = sorted({*ids, *fastest} - {*slower})
-            ids, omitted = keep_newest(connection, ids, asked.studies)
+            ids, omitted = keep_newest(connection, ids, options.studies)
         events.progress("reading the database", 0, 0)
         runs = loaded(connection, ids)
         last_change = read.last_change(connection)
     if not runs:
-        _refuse_nothing(store, asked.sweep, has_runs=bool(ids))
-    peaks = evidence.roofs(asked.peaks, store, runs, events.note)
+        _refuse_nothing(store, options.sweep, has_runs=bool(ids))
+    peaks = evidence.roofs(options.peaks, store, runs, events.note)
 
     def draw(sound: Sequence[Run]) -> tuple[str, tuple[int, ...]]:
         html = page.render(
             sound,
             generated_at=last_change,
-            title=asked.title,
+            title=options.title,
             peaks=peaks,
             caution=omitted and f"{omitted}.",
             # reading was the first part
@@ -115,7 +113,7 @@ def run(asked: ReportOptions, events: Events) -> WrittenReport:
     write_text(out, html)
     if omitted:
         events.note(omitted)
-    if asked.open_page:
+    if options.open_page:
         webbrowser.open(out.resolve().as_uri())
     return WrittenReport(out, out.stat().st_size, drawn, omitted)
 
@@ -144,8 +142,8 @@ def keep_newest(
     runs = outlines(connection, ids)
     bench = [run for run in runs if run.workload == WORKLOAD and run.profiler == "none"]
     points = [run.id for run in bench if run.batch_size is not None]
-    others = [run for run in runs if run.id not in set(points)]
-    groups = sorted(([run.id for run in study.runs] for study in group_studies(others)), key=max)
+    ordinary = [run for run in runs if run.id not in set(points)]
+    groups = sorted(([run.id for run in study.runs] for study in group_studies(ordinary)), key=max)
     older, newest = groups[:-most], groups[-most:]
     ids = sorted(chain(points, *newest))
     if not older:

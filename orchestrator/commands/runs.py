@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Store
-from perfctl.orchestrator.faults import whole
+from perfctl.orchestrator.faults import work_on_sound
 from perfctl.orchestrator.outputs import column_schema, object_schema
 from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.tables import Cell, Column, Table, nothing, table, text_cell
@@ -73,9 +73,9 @@ class StoredRun(dict[str, Any]):
         )
 
 
-def run(asked: RunsOptions, events: Events) -> list[StoredRun]:
+def run(options: RunsOptions, events: Events) -> list[StoredRun]:
     """Read the rows of the table run."""
-    with database.reading(asked.store) as connection:
+    with database.reading(options.store) as connection:
         return [StoredRun(row) for row in read.run_rows(connection)]
 
 
@@ -83,7 +83,7 @@ def view(rows: list[StoredRun]) -> View:
     """Return one line a run, and below it what is the same in all."""
     if not rows:
         return View("The results database has no runs.")
-    return whole(rows, _view_of, lambda row: f"run {row['id']}")
+    return work_on_sound(rows, _view_of, lambda row: f"run {row['id']}")
 
 
 def _view_of(rows: Sequence[StoredRun]) -> View:

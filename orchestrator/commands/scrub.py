@@ -57,16 +57,15 @@ class ScrubOptions:
         Option(
             "Output file. Default: NAME.scrubbed.* next to the report.",
             group="Output",
-            names=("--out", "-o"),
         ),
     ] = None
     _: KW_ONLY
     force: Force = False
 
 
-def run(asked: ScrubOptions, events: Events) -> ScrubOutput:
+def run(options: ScrubOptions, events: Events) -> ScrubOutput:
     """Write the copy."""
-    return scrub_report(asked.file, asked.out, force=asked.force)
+    return scrub_report(options.file, options.out, force=options.force)
 
 
 def view(done: ScrubOutput) -> View:

@@ -16,7 +16,8 @@ from perfctl.orchestrator.commands.declare import (
     Option,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
-from perfctl.orchestrator.faults import whole
+from perfctl.orchestrator.evidence import store_and_devices
+from perfctl.orchestrator.faults import work_on_sound
 from perfctl.orchestrator.report.numbers import time
 from perfctl.orchestrator.report.page.server import Answers, PageServer, pages
 from perfctl.orchestrator.report.view import View
@@ -53,13 +54,13 @@ class ServeOptions:
     ] = DEFAULT_STORE
 
 
-def run(asked: ServeOptions, events: Events) -> None:
+def run(options: ServeOptions, events: Events) -> None:
     """Serve until Ctrl-C."""
-    folder, host, port = asked.folder, asked.host, asked.port
+    folder, host, port = options.folder, options.host, options.port
     if not folder.is_dir():
         raise UsageError(f"{folder}: folder not found", "Name the folder of the HTML reports")
     try:
-        server = PageServer(folder, host, port, lambda: listing(folder), _answers(asked.store))
+        server = PageServer(folder, host, port, lambda: listing(folder), _answers(options.store))
     except OSError as error:
         raise PerfctlError(
             f"{host}:{port} cannot be used ({error.strerror or error})",
@@ -81,7 +82,6 @@ def _answers(store: Path) -> Answers:
 
     @cache
     def families() -> FamilyAnswers:
-        from perfctl.orchestrator.evidence import store_and_devices
         from perfctl.orchestrator.report.calculator import FamilyAnswers
 
         return FamilyAnswers(partial(store_and_devices, store))
@@ -95,7 +95,7 @@ def listing(folder: Path) -> str:
     from perfctl.orchestrator.report.page import page
 
     reports, omitted = pages(folder)
-    sweeps = whole(
+    sweeps = work_on_sound(
         list(parallel.sweeps(folder)),
         lambda states: list(map(_sweep, states)),
         lambda state: f"sweep {state.name}",

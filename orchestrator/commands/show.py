@@ -47,21 +47,21 @@ class StoredReport:
     """None: they were not asked for."""
 
 
-def run(asked: ShowOptions, events: Events) -> StoredReport:
+def run(options: ShowOptions, events: Events) -> StoredReport:
     """Read the run."""
-    with database.reading(asked.store) as connection:
-        stored = only_run(connection, asked.run)
-        if not asked.source:
-            return StoredReport(stored, asked.whole, None)
-        lines = read.source_lines(connection, asked.run)
+    with database.reading(options.store) as connection:
+        stored = only_run(connection, options.run)
+        if not options.source:
+            return StoredReport(stored, options.whole, None)
+        lines = read.source_lines(connection, options.run)
     if not lines:
         reasons = (gap.reason for gap in stored.report.gaps if gap.quantity == "source_counter")
         raise PerfctlError(
-            f"run {asked.run} has no counters of source lines: "
+            f"run {options.run} has no counters of source lines: "
             f"{next(reasons, 'they were not ingested')}",
             "perfctl ingest FILE.ncu-rep --source --again",
         )
-    return StoredReport(stored, asked.whole, lines)
+    return StoredReport(stored, options.whole, lines)
 
 
 def record(report: StoredReport) -> ShownRun | list[SourceLine]:

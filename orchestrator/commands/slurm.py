@@ -3,7 +3,6 @@ bring what they left into one store and page."""
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.commands import study
+from perfctl.orchestrator.commands import report, study
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
@@ -37,7 +36,7 @@ from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
-from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, Study, read_study
+from perfctl.orchestrator.launch.sweep.study import RUNS, SEEDS, read_study
 from perfctl.orchestrator.options import part_of, read_numbers, words_of
 from perfctl.orchestrator.report.tables import Column, dense_table
 from perfctl.orchestrator.report.view import Lines, View
@@ -103,14 +102,6 @@ class RenderOptions(Site, SweepOptions, DLProf, TorchProfiler, Ncu, Nsys):
         Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
     ] = ()
     program: Annotated[Sequence[str] | None, Option("Your script.", filled_from="program")] = None
-    # not options here: the scripts set them for each task, or they make no sense in an array
-    again: bool = False
-    grace: float | None = None
-    no_store: bool = False
-    sweep_name: str | None = None
-    scratch: Path | None = None
-    devices: str | None = None
-    container_runtime: str | None = None
 
 
 class PlanScripts:
@@ -150,73 +141,76 @@ class Scripts(PlanScripts):
     is_written: bool
 
 
-def render_scripts(asked: RenderOptions, events: Events) -> Scripts:
+def render_scripts(options: RenderOptions, events: Events) -> Scripts:
     """Write the job scripts of a sweep, or only make them. Raises UsageError."""
-    names = [name.strip() for name in asked.profilers.split(",")]
+    names = [name.strip() for name in options.profilers.split(",")]
     for name in names:
         if name not in PROFILERS:
             raise UsageError(
                 f"invalid profiler '{name}'", f"Choose one or more of {','.join(PROFILERS)}"
             )
     if len(set(names)) < len(names):
-        raise UsageError(f"a profiler is repeated in {asked.profilers}", "Name each once")
-    if asked.extra and len(names) > 1:
+        raise UsageError(f"a profiler is repeated in {options.profilers}", "Name each once")
+    if options.extra and len(names) > 1:
         raise UsageError(
-            f"`tool_args` needs exactly one profiler, got {asked.profilers}",
+            f"`tool_args` needs exactly one profiler, got {options.profilers}",
             "Render each profiler separately",
         )
-    site = _site_of(asked)
-    device = "cuda" if asked.device == "auto" else asked.device
-    options = replace(part_of(asked, SweepOptions), device=device, image=None, bind=())
-    sweeps = {name: _plan_task_sweep(name, asked, options, site) for name in names}
-    words = {name: _task_words(name, asked, request) for name, request in sweeps.items()}
-    store = asked.store_path
-    page = asked.page or store.with_name("perfctl-report.html")
+    site = _site_of(options)
+    device = "cuda" if options.device == "auto" else options.device
+    sweep_options = replace(part_of(options, SweepOptions), device=device, image=None, bind=())
+    sweeps = {name: _plan_task_sweep(name, options, sweep_options, site) for name in names}
+    words = {name: _task_words(name, options, request) for name, request in sweeps.items()}
+    store = options.store_path
+    page = options.page or store.with_name("perfctl-report.html")
     rendered = render.render_sweeps(sweeps, words, site, device, (store, page))
-    return finish_scripts(rendered, site, events, force=asked.force, is_written=not asked.dry_run)
+    return finish_scripts(
+        rendered, site, events, force=options.force, is_written=not options.dry_run
+    )
 
 
-def _site_of(asked: Site) -> Site:
+def _site_of(options: Site) -> Site:
     """Return the settings that were typed, and the defaults of the site."""
-    return with_defaults(part_of(asked, Site), (Path.cwd(), Path.home()))
+    return with_defaults(part_of(options, Site), (Path.cwd(), Path.home()))
 
 
 def _plan_task_sweep(
-    name: str, asked: RenderOptions, options: SweepOptions, site: Site
+    name: str, options: RenderOptions, sweep_options: SweepOptions, site: Site
 ) -> SweepRequest:
     """Return the sweep of a profiler, checked as on one machine; what is on the nodes, only they
     can check."""
     if name == "replay":
-        if asked.recording is None:
+        if options.recording is None:
             raise UsageError(
                 "replay needs the folder of a recorded sweep", "Set it with `recording`"
             )
-        recorded = Replay(asked.recording)
-        options = replace(options, workload=recorded.workload(), device=recorded.device())
-        return plan_sweep(recorded, options, origin="recorded")
-    program = asked.program
+        recorded = Replay(options.recording)
+        sweep_options = replace(
+            sweep_options, workload=recorded.workload(), device=recorded.device()
+        )
+        return plan_sweep(recorded, sweep_options, origin="recorded")
+    program = options.program
     if site.image:  # its interpreter need not be on this machine
         python, rest = program_words(tuple(program or ()))
         program = (sys.executable, *rest) if python else program
-    return plan_sweep(part_of(asked, SWEEPS[name]), options, asked.arguments, program)
+    return plan_sweep(part_of(options, SWEEPS[name]), sweep_options, options.arguments, program)
 
 
-def _task_words(name: str, asked: RenderOptions, request: SweepRequest) -> render.TaskCommand:
+def _task_words(name: str, options: RenderOptions, request: SweepRequest) -> render.TaskCommand:
     """Return the command line of a task, made from what was asked."""
     sweep_name = f"--sweep-name={request.name}"
     swept = [field for field in options_of(SweepOptions) if field.name not in OF_ARRAY]
     if name == "replay":
         shared = [field for field in swept if field.name in ("out", "timeout")]
-        words = ("replay", str(asked.recording), *words_of(asked, shared), sweep_name)
+        words = ("replay", str(options.recording), *words_of(options, shared), sweep_name)
         return render.TaskCommand(words, ())
-    of_site = {field.name for field in options_of(Site)}
-    names = {field.name for field in options_of(RenderOptions)} - of_site
+    names = {field.name for field in RENDER.fields} - {field.name for field in options_of(Site)}
     profiler: Any = SWEEPS[name]
     fields = (*options_of(profiler), *(field for field in swept if field.name in names))
-    workload = [] if asked.workload is None else [f"--workload={asked.workload}"]
+    workload = [] if options.workload is None else [f"--workload={options.workload}"]
     first = (name, f"--device={request.device}", *workload)
-    words = (*first, *words_of(asked, fields), sweep_name, *asked.arguments)
-    return render.TaskCommand(words, tuple(asked.program or ()))
+    words = (*first, *words_of(options, fields), sweep_name, *options.arguments)
+    return render.TaskCommand(words, tuple(options.program or ()))
 
 
 def finish_scripts(
@@ -246,12 +240,12 @@ def _relative(path: Path) -> str:
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyScriptOptions(Site):
+class StudyScriptOptions(Site, study.StudyOptions):
     """Write the job scripts of a study: one task per part, and a gather job that writes the report.
 
     The options are those of the study and of your site. Slurm is not needed for this.
@@ -261,38 +255,43 @@ class StudyScriptOptions(Site):
         False
     )
     dry_run: DryRun = False
-    # not options here: the scripts set the part of each task, and a task runs something
-    part: str | None = None
-    source: Path | None = None
 
 
-def command_of_study(declared: Study) -> Command[Any, Scripts]:
+def command_of_study(name: str) -> Command[StudyScriptOptions, Scripts]:
     """Return the command that writes the job scripts of a study."""
+    declared = read_study(name)
 
-    def render_study(asked: Any, events: Events) -> Scripts:
-        site, request = _site_of(asked), study.request_from(declared, asked)
+    def render_study(options: StudyScriptOptions, events: Events) -> Scripts:
+        site, request = _site_of(options), study.request_from(declared, options)
         study.check_layers(request)
         parts = study.plan(request)
         named = [*map(str, request.typed.values()), *request.words, str(request.out)]
         folders = [Path(word).resolve() for word in named if word and Path(word).is_dir()]
         rendered = render.render_parts(parts, site, request.command_line, folders, RUNS)
-        if not asked.dry_run:
+        is_written = not options.dry_run
+        if is_written:
             study.claim(request)
-        is_written = not asked.dry_run
-        return finish_scripts(rendered, site, events, force=asked.force, is_written=is_written)
+        return finish_scripts(rendered, site, events, force=options.force, is_written=is_written)
 
-    name = next((name for name in NODE_DEVICES if name in declared.options), None)
-    defaults = {name: NODE_DEVICES[name]} if name is not None else {}
-    options = study.options_class(declared, StudyScriptOptions, defaults=defaults)
-    options.__doc__ = inspect.getdoc(StudyScriptOptions)
-    line = declared.content.get("line", "")
-    return Command(options, render_study, show_scripts, has_document=False, line=line)
+    own = study.own_options(declared)
+    option = next((option for option in NODE_DEVICES if option in own), None)
+    if option is not None:
+        own[option] = replace(own[option], default=NODE_DEVICES[option])
+    return Command(
+        StudyScriptOptions,
+        render_study,
+        show_scripts,
+        has_document=False,
+        line=declared.content.get("line", ""),
+        own=own,
+        without=("part", "source"),  # the scripts set the part of each task, which runs something
+    )
 
 
 STUDIES = Group(
     "Write the job scripts of a study: one task per part, and a gather job that writes the report.",
-    {name: command_of_study(read_study(name)) for name in SEEDS},
-    find=lambda word: command_of_study(read_study(word)) if word.endswith(".toml") else None,
+    {name: command_of_study(name) for name in SEEDS},
+    find=lambda word: command_of_study(word) if word.endswith(".toml") else None,
 )
 
 
@@ -321,16 +320,6 @@ class IngestArrayOptions(UserHints, Site):
     ] = False
     store: Annotated[Path, Option("Results database.", OUTPUT)] = DEFAULT_STORE
     command_line: CommandLine = ""
-    # not options here: they are for profilers
-    image: str | None = None
-    bind: tuple[str, ...] | None = None
-    template: str | None = None
-    gather_template: str | None = None
-    srun: bool | None = None
-    after: tuple[str, ...] | None = None
-    stop_before: int | None = None
-    disable_dcgm: bool | None = None
-    dcgm_pause: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -346,21 +335,21 @@ class IngestScripts(PlanScripts):
     """null: it was not asked to be submitted."""
 
 
-def render_ingest(asked: IngestArrayOptions, events: Events) -> IngestScripts:
+def render_ingest(options: IngestArrayOptions, events: Events) -> IngestScripts:
     """Write the job scripts of an array of ingests, and submit them if asked."""
     from perfctl.orchestrator.ingest import array
 
     rendered = array.render(
-        asked.paths,
-        asked.store,
-        _site_of(asked),
-        asked.command_line,
+        options.paths,
+        options.store,
+        _site_of(options),
+        options.command_line,
         events.warning,
-        tasks=asked.tasks,
-        options=words_of(asked, options_of(UserHints)),
-        hints=part_of(asked, UserHints),
+        tasks=options.tasks,
+        options=words_of(options, options_of(UserHints)),
+        hints=part_of(options, UserHints),
     )
-    submitted = status.submit(rendered.plan) if asked.submit else None
+    submitted = status.submit(rendered.plan) if options.submit else None
     return IngestScripts(rendered.plan, rendered.files, submitted)
 
 
@@ -398,9 +387,9 @@ class SubmitOptions:
     ] = None
 
 
-def submit(asked: SubmitOptions, events: Events) -> status.Submitted:
+def submit(options: SubmitOptions, events: Events) -> status.Submitted:
     """Submit an array."""
-    return status.submit(read_plan(asked.folder), asked.tasks)
+    return status.submit(read_plan(options.folder), options.tasks)
 
 
 def show_submitted(jobs: status.Submitted) -> View:
@@ -420,9 +409,9 @@ class StatusOptions:
     folder: Folder
 
 
-def read_status(asked: StatusOptions, events: Events) -> status.ArrayStatus:
+def read_status(options: StatusOptions, events: Events) -> status.ArrayStatus:
     """Return how far each task is."""
-    return status.read_status(read_plan(asked.folder), events.note)
+    return status.read_status(read_plan(options.folder), events.note)
 
 
 def show_status(array: status.ArrayStatus) -> View:
@@ -434,8 +423,8 @@ def show_status(array: status.ArrayStatus) -> View:
     lines: list[str] = []
     for state in array.tasks:
         runs = state.task.runs
-        own = (runs.profiler, str(runs.batch_size)) if runs and is_swept else (state.label,)
-        rows.append((str(state.number), *own, state.state, state.reason or "–"))
+        cells = (runs.profiler, str(runs.batch_size)) if runs and is_swept else (state.label,)
+        rows.append((str(state.number), *cells, state.state, state.reason or "–"))
         if state.log and state.state in (*status.REPEAT, status.UNKNOWN):
             lines.append(f"Last lines of {array.plan.log(state.task)}:")
             lines += [f"    {line}" for line in state.log]
@@ -444,8 +433,8 @@ def show_status(array: status.ArrayStatus) -> View:
         lines.append(f"{array.gather[:1].upper()}{array.gather[1:]}")
     if array.repeat:
         folder, numbers = shlex.quote(str(array.plan.folder)), ",".join(map(str, array.repeat))
-        again = f"perfctl slurm submit {folder} --tasks {numbers}"
-        lines.append(f"To repeat only incomplete tasks: {again}")
+        command = f"perfctl slurm submit {folder} --tasks {numbers}"
+        lines.append(f"To repeat only incomplete tasks: {command}")
     table = dense_table("", heads, rows)
     return View(array.summary, tables=(table,), lines=tuple(lines))
 
@@ -471,17 +460,16 @@ class GatherOptions:
     memory_limit: MemoryLimit = None
 
 
-def gather(asked: GatherOptions, events: Events) -> Gathered:
+def gather(options: GatherOptions, events: Events) -> Gathered:
     """Gather arrays, and write the page of the store."""
-    from perfctl.orchestrator.commands import report
     from perfctl.orchestrator.ingest import gather as arrays
 
-    store = asked.store
-    done = arrays.gather(asked.folders, store, events.note, memory_limit=asked.memory_limit)
+    store = options.store
+    done = arrays.gather(options.folders, store, events.note, memory_limit=options.memory_limit)
     for line in (*done.incomplete_ingests, *done.problems, *done.incomplete_parts):
         events.note(line)
     if done.is_stored:
-        done.report = asked.page or store.with_name("perfctl-report.html")
+        done.report = options.page or store.with_name("perfctl-report.html")
         report.run(report.ReportOptions(store, done.report), events)
     if done.unfinished:
         events.note(
@@ -510,9 +498,9 @@ class CancelOptions:
     folder: Folder
 
 
-def cancel(asked: CancelOptions, events: Events) -> status.Cancelled:
+def cancel(options: CancelOptions, events: Events) -> status.Cancelled:
     """Cancel an array."""
-    return status.cancel(read_plan(asked.folder))
+    return status.cancel(read_plan(options.folder))
 
 
 def show_cancelled(jobs: status.Cancelled) -> View:
@@ -528,30 +516,44 @@ def show_cancelled(jobs: status.Cancelled) -> View:
         gathers = _count(jobs.gathers, "gather job")
         lines.append(f"Cancelled {_count(jobs.tasks, 'task')} and {gathers}")
     folder = shlex.quote(str(jobs.folder))
-    kept = f"Complete runs are kept. Next: perfctl slurm gather {folder}"
-    return View("", lines=(*lines, kept) if lines else ("No task is queued",))
+    next_step = f"Complete runs are kept. Next: perfctl slurm gather {folder}"
+    return View("", lines=(*lines, next_step) if lines else ("No task is queued",))
 
 
+RENDER = Command(
+    RenderOptions,
+    render_scripts,
+    show_scripts,
+    has_document=False,
+    common=(
+        *("batches", "workload", "steps", "device", "partition", "account", "time"),
+        *("mem", "module", "image", "out", "dry_run"),
+    ),
+    examples=(
+        "perfctl slurm render nsys,ncu --batches 16,64 --partition gpu --time 30:00",
+        "perfctl slurm render nsys --batches 16,32 -- python train.py {batch}",
+        "perfctl slurm render study speedup --partition gpu",
+    ),
+    # the scripts set them for each task, or they make no sense in an array
+    without=(
+        *("again", "grace", "no_store", "sweep_name", "scratch", "devices", "container_runtime"),
+    ),
+)
 GROUP = Group(
     "Run a sweep as a Slurm job array, and gather its runs into one database and report.",
     {
-        "render": Command(
-            RenderOptions,
-            render_scripts,
-            show_scripts,
+        "render": RENDER,
+        "render study": STUDIES,
+        "ingest": Command(
+            IngestArrayOptions,
+            render_ingest,
+            show_ingest,
             has_document=False,
-            common=(
-                *("batches", "workload", "steps", "device", "partition", "account", "time"),
-                *("mem", "module", "image", "out", "dry_run"),
-            ),
-            examples=(
-                "perfctl slurm render nsys,ncu --batches 16,64 --partition gpu --time 30:00",
-                "perfctl slurm render nsys --batches 16,32 -- python train.py {batch}",
-                "perfctl slurm render study speedup --partition gpu",
+            without=(  # they are for profilers
+                *("image", "bind", "template", "gather_template", "srun", "after"),
+                *("stop_before", "disable_dcgm", "dcgm_pause"),
             ),
         ),
-        "render study": STUDIES,
-        "ingest": Command(IngestArrayOptions, render_ingest, show_ingest, has_document=False),
         "submit": Command(SubmitOptions, submit, show_submitted, has_document=False),
         "status": Command(StatusOptions, read_status, show_status),
         "gather": Command(

@@ -21,7 +21,10 @@ from perfctl.orchestrator.compare.speedup import (
 )
 from perfctl.orchestrator.compare.speedup import speedup as compare_speed
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.evidence import roofs
+from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.ingest.sweep import run_sweep
 from perfctl.orchestrator.launch.sweep.folders import write_json
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
 from perfctl.orchestrator.launch.sweep.ways import (
@@ -35,6 +38,8 @@ from perfctl.orchestrator.launch.sweep.ways import (
 )
 from perfctl.orchestrator.ledger.arm_figures import facts_of
 from perfctl.orchestrator.options import part_of, read_batches
+from perfctl.orchestrator.outputs import to_json
+from perfctl.orchestrator.report.charts import files as charts_files
 from perfctl.orchestrator.report.speedup import speedup_view
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.sides import side
@@ -63,7 +68,6 @@ class SpeedupOptions(SweepOptions):
         tuple[int, ...],
         Option(
             "Batch sizes, each compared separately: 16,32,64.",
-            names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
             is_common=True,
@@ -73,7 +77,6 @@ class SpeedupOptions(SweepOptions):
         str | None,
         Option(
             "Built-in training workload.",
-            names=("--workload", "-w"),
             metavar="NAME",
             is_common=True,
         ),
@@ -118,19 +121,6 @@ class SpeedupOptions(SweepOptions):
     arguments: Annotated[
         Sequence[str], Option("Options for the workload.", filled_from="rest")
     ] = ()
-    # not options here: the list of devices says, or a speed-up is of training with the built-in
-    # workloads on this machine
-    mode: str | None = None
-    precision: str | None = None
-    device: str = "auto"
-    batch_env: str | None = None
-    step_marker: str | None = None
-    to_end: bool | None = None
-    sweep_name: str | None = None
-    no_store: bool = False
-    image: str | None = None
-    bind: tuple[str, ...] = ()
-    container_runtime: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,31 +144,33 @@ class SpeedupResult:
                 )
 
 
-def run(asked: SpeedupOptions, events: Events) -> SpeedupResult:
+def run(options: SpeedupOptions, events: Events) -> SpeedupResult:
     """Train on each device, or take what was named, compare with the first, and write the page.
 
     Everything is checked before anything runs; a device that fails does not stop the others, and
     :meth:`SpeedupResult.check` raises for it. Raises UsageError, ToolMissing, Interrupted when
     asked to stop, and PerfctlError when no batch size ran on two devices.
     """
-    allowed, store, page = allowed_facts(asked.allow), asked.store_path, asked.page
-    if asked.runs is not None:
+    allowed, store, page = allowed_facts(options.allow), options.store_path, options.page
+    if options.runs is not None:
         if page is None:
             events.note("no report is written without --page FILE")
-        arms = named_arms(asked.runs, store, events)
+        arms = named_arms(options.runs, store, events)
     else:
-        page = page or asked.out.parent / f"{asked.workload}_speedup.html"
-        ways = default_ways(events) if asked.devices == "auto" else read_ways(asked.devices)
-        options = replace(part_of(asked, SweepOptions), devices=None)
-        planned = [(way, plan_way(way, asked.epochs, options, asked.arguments)) for way in ways]
+        page = page or options.out.parent / f"{options.workload}_speedup.html"
+        ways = default_ways(events) if options.devices == "auto" else read_ways(options.devices)
+        sweep_options = replace(part_of(options, SweepOptions), devices=None)
+        planned = [
+            (way, plan_way(way, options.epochs, sweep_options, options.arguments)) for way in ways
+        ]
         for way, request in planned:
             check_way(way, request)
         for way, request in planned:
             events.note(f"{way.label}:")
             run_way(request, events)
         arms, allowed = arms_of(planned), allowed | ASKED
-    result = compare_arms(arms, store, allowed=allowed, peaks=asked.peaks, events=events)
-    return replace(result, written=tuple(write_speedup(result, page, asked.charts)))
+    result = compare_arms(arms, store, allowed=allowed, peaks=options.peaks, events=events)
+    return replace(result, written=tuple(write_speedup(result, page, options.charts)))
 
 
 def compare_arms(
@@ -189,17 +181,19 @@ def compare_arms(
     speedups = []
     for batch, arms in study.items():
         try:
-            found = compare_speed(arms, allowed=allowed, peaks=roofs_of(arms, store, peaks, events))
+            comparison = compare_speed(
+                arms, allowed=allowed, peaks=roofs_of(arms, store, peaks, events)
+            )
         except ValueError as error:
             events.warning(f"batch {batch}: nothing to compare: {error}")
             continue
         newest = {arm.label: run for arm in arms for run in arm.runs if run.status == "ok"}
-        memory = [estimate_memory(newest[facts.label]) for facts in found.arms]
+        memory = [estimate_memory(newest[facts.label]) for facts in comparison.arms]
         facts = (
             replace(facts, estimated_memory=size, estimated_memory_reason=reason)
-            for facts, (size, reason) in zip(found.arms, memory, strict=True)
+            for facts, (size, reason) in zip(comparison.arms, memory, strict=True)
         )
-        speedups.append(replace(found, arms=tuple(facts)))
+        speedups.append(replace(comparison, arms=tuple(facts)))
     if not speedups:
         raise PerfctlError(
             "no batch size ran on two devices", "See the reasons above; logs are in the run folders"
@@ -218,8 +212,6 @@ def write_speedup(
 ) -> list[Path]:
     """Write the page, and the page's charts as PDF into the folder ``charts``. Return what was
     written, charts first."""
-    from perfctl.orchestrator.files import write_text
-    from perfctl.orchestrator.report.charts import files as charts_files
     from perfctl.orchestrator.report.page.page import render_view
 
     written = []
@@ -239,8 +231,6 @@ def write_speedup(
 def run_way(request: SweepRequest, events: Events) -> None:
     """Run one sweep into its folder and the store, and write results.json beside the runs: each
     run's figures, with units in their names."""
-    from perfctl.orchestrator.ingest.sweep import run_sweep
-    from perfctl.orchestrator.outputs import to_json
 
     folder = request.folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -248,15 +238,15 @@ def run_way(request: SweepRequest, events: Events) -> None:
     write_json(folder / RECORD, record)
     run_sweep(request, events)
     rows = []
-    for one in runs_of(request):
+    for run in runs_of(request):
         row = {
-            "batch_size": one.batch_size,
-            "status": one.status,
-            "reason": one.reason,
-            "trace": one.artifact,
+            "batch_size": run.batch_size,
+            "status": run.status,
+            "reason": run.reason,
+            "trace": run.artifact,
         }
-        if one.status == "ok":
-            figures = to_json(facts_of(request.name, (one,)))
+        if run.status == "ok":
+            figures = to_json(facts_of(request.name, (run,)))
             # the report has estimates
             row |= {
                 key: value for key, value in figures.items() if not key.startswith("estimated_")
@@ -272,8 +262,8 @@ def runs_of(request: SweepRequest) -> list[Run]:
     runs = runs_of_sweeps(request.store_path, [request.name], latest_of_each=False)
     chosen: list[Run] = []
     for batch in request.batches:
-        own = [one for one in runs if one.batch_size == batch]
-        chosen += [one for one in own if one.status == "ok"][-request.repeat :] or own[-1:]
+        of_size = [run for run in runs if run.batch_size == batch]
+        chosen += [run for run in of_size if run.status == "ok"][-request.repeat :] or of_size[-1:]
     return chosen
 
 
@@ -282,8 +272,8 @@ def arms_of(planned: Sequence[tuple[Way, SweepRequest]]) -> ArmsByBatch:
     runs = {way.label: runs_of(request) for way, request in planned}
     return {
         batch: [
-            Arm(label, tuple(one for one in own if one.batch_size == batch))
-            for label, own in runs.items()
+            Arm(label, tuple(run for run in of_way if run.batch_size == batch))
+            for label, of_way in runs.items()
         ]
         for batch in planned[0][1].batches
     }
@@ -320,14 +310,13 @@ def distinct_labels(labels: Sequence[str], names: Sequence[str]) -> list[str]:
         for label, name in zip(labels, names, strict=True)
     ]
     return [
-        f"{label} ({distinct[: place + 1].count(label)})" if distinct.count(label) > 1 else label
-        for place, label in enumerate(distinct)
+        f"{label} ({distinct[: index + 1].count(label)})" if distinct.count(label) > 1 else label
+        for index, label in enumerate(distinct)
     ]
 
 
 def estimate_memory(run: Run) -> tuple[int | None, str | None]:
     """Return the estimated bytes of a step, or why they are not known."""
-    from perfctl.orchestrator.estimate.request import Request
 
     reason = None
     if run.workload not in WORKLOADS or not run.batch_size:
@@ -383,6 +372,11 @@ COMMAND = Command(
     view,
     record,
     check=lambda result, events: result.check(),
+    # the list of devices says, or a speedup is of training with the built-in workloads here
+    without=(
+        *("mode", "precision", "device", "batch_env", "step_marker", "to_end"),
+        *("sweep_name", "no_store", "image", "bind", "container_runtime"),
+    ),
     examples=(
         "perfctl speedup --workload unet --devices cpu,cuda,cuda:bf16",
         "perfctl speedup --workload lstm --devices cpu,cpu:bf16 --epochs 2",

@@ -8,16 +8,24 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.commands.declare import Command, CommandLine, Group, Option
+from perfctl.orchestrator.commands.declare import (
+    Command,
+    CommandLine,
+    Field,
+    Group,
+    Option,
+    options_of,
+)
+from perfctl.orchestrator.commands.profile import ProfileOptions
 from perfctl.orchestrator.commands.study_subjects import CALCULATOR, SUBJECTS, Material
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Events
-from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.files import explain_unwritable, write_text
 from perfctl.orchestrator.launch.sweep.options import resolve_device
 from perfctl.orchestrator.launch.sweep.study import (
     RUNS,
@@ -39,6 +47,12 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.context import Event
     from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
+PROGRAM = {
+    option.name: option
+    for option in options_of(ProfileOptions)
+    if option.option.filled_from in ("rest", "program")
+}
+"""Options of a study of any program, by name."""
 CHART_MM = 140
 """Width of a chart in the Markdown: a page of text."""
 NO_GPU = (
@@ -73,23 +87,12 @@ class StudyOptions:
         Option(
             "Folder of the study: runs, store, page, summary, tables, charts. Default: study-NAME.",
             "Output",
-            names=("--out", "-o"),
             metavar="FOLDER",
         ),
     ] = None
     command_line: CommandLine = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProgramStudyOptions(StudyOptions):
-    """Options of a study of any program."""
-
-    arguments: Annotated[
-        Sequence[str], Option("Options for the built-in workload.", filled_from="rest")
-    ] = ()
-    program: Annotated[
-        Sequence[str] | None, Option("The program of your own.", filled_from="program")
-    ] = None
+    own: Mapping[str, Any] = field(default_factory=dict)
+    """Option that the study's file declares -> its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,12 +201,12 @@ def resolve_devices(
     devices = request.values.get("devices")
     if devices is None or request.source is not None:
         return request, []
-    asked = ways.default_ways(events) if devices == "auto" else ways.read_ways(devices)
-    chosen, missing = list(asked), []
+    requested = ways.default_ways(events) if devices == "auto" else ways.read_ways(devices)
+    chosen, missing = list(requested), []
     if not is_planned and resolve_device("auto") != "cuda":
-        chosen = [way for way in asked if way.device != "cuda"]
-        if len(chosen) < len(asked):
-            lost = ", ".join(way.label for way in asked if way not in chosen)
+        chosen = [way for way in requested if way.device != "cuda"]
+        if len(chosen) < len(requested):
+            lost = ", ".join(way.label for way in requested if way not in chosen)
             events.warning(f"{lost}: {NO_GPU}")
             chosen = list(ways.default_ways(events)) if len(chosen) < 2 else chosen
         missing = [("a GPU", NO_GPU)]
@@ -274,7 +277,7 @@ def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
     file = values.get("design") or resources.files("perfctl.templates").joinpath(name)
     with resources.as_file(file) as path:
         design = read_bench(path)
-    asked = bench.BenchOptions(
+    options = bench.BenchOptions(
         Path(name),
         budget=values.get("budget"),
         shard=request.part,
@@ -284,16 +287,16 @@ def bench_request_of(request: StudyRequest) -> bench.BenchRequest:
         store=request.out / DEFAULT_STORE,
         command_line=request.command_line,
     )
-    return bench.bench_request(design, asked, {})
+    return bench.bench_request(design, options, {})
 
 
 def check_layers(request: StudyRequest) -> None:
     """Raise UsageError if `layer` or `hand` names a layer that the built-in network does not have.
     The layers of a program, and of reports, are unknown before they are read."""
     values = request.values
-    asked = {layer: "layer" for layer in (values.get("layer"),) if layer}
-    asked |= {text.partition("=")[0].strip(): "hand" for text in values.get("hand") or ()}
-    if not asked or request.program is not None or request.source is not None:
+    layer_options = {layer: "layer" for layer in (values.get("layer"),) if layer}
+    layer_options |= {text.partition("=")[0].strip(): "hand" for text in values.get("hand") or ()}
+    if not layer_options or request.program is not None or request.source is not None:
         return
     from perfctl.orchestrator.launch.sweep.plan import DEFAULT_WORKLOAD
     from perfctl.workloads.run.options import find, parse_arguments
@@ -306,7 +309,7 @@ def check_layers(request: StudyRequest) -> None:
     except (ImportError, SpecError, WorkloadError):  # sweeps report it, or the nodes have it
         return
     names = ["(model)", *(name for name, _ in model.named_modules() if name)]
-    for layer, option in asked.items():
+    for layer, option in layer_options.items():
         if layer not in names:
             alike = get_close_matches(layer, names, 3, 0.4)
             remedy = f"Did you mean {' or '.join(alike)}?" if alike else None
@@ -319,7 +322,9 @@ def claim(request: StudyRequest) -> None:
 
     Raises UsageError when the folder holds another study, PerfctlError when it cannot be written.
     """
-    asked = json.loads(json.dumps({"study": request.study.name, **request.identity}, default=str))
+    identity = json.loads(
+        json.dumps({"study": request.study.name, **request.identity}, default=str)
+    )
     file = request.out / "study.json"
     try:
         before = json.loads(file.read_text(encoding="utf-8"))
@@ -334,28 +339,17 @@ def claim(request: StudyRequest) -> None:
     )
     if before is not None and reads_own and before.get("study") == request.study.name:
         return
-    if before is not None and before != asked:
-        keys = [key for key in {**asked, **before} if asked.get(key) != before.get(key)]
-        which = ", ".join(f"{key} was {before.get(key)}, now {asked.get(key)}" for key in keys)
+    if before is not None and before != identity:
+        keys = [key for key in {**identity, **before} if identity.get(key) != before.get(key)]
+        which = ", ".join(f"{key} was {before.get(key)}, now {identity.get(key)}" for key in keys)
         raise UsageError(
             f"{request.out} holds another study ({which})",
             "Choose another `out`, or remove that folder",
         )
-    with _writing(request.out):
+    with explain_unwritable(request.out):
         request.out.mkdir(parents=True, exist_ok=True)
     if before is None:
-        write_text(file, json.dumps(asked, indent=1) + "\n")
-
-
-@contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    """Raise PerfctlError where the folder cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise PerfctlError(
-            f"{folder}: cannot be written ({error.strerror})", "Choose another `out`"
-        ) from error
+        write_text(file, json.dumps(identity, indent=1) + "\n")
 
 
 @contextmanager
@@ -433,11 +427,11 @@ def _write(
     from perfctl.orchestrator.report.studies.written import csv_files, markdown
 
     request, links = material.request, list[tuple[str, str]]()
-    content, out = request.study.content, request.out
+    content, folder_out = request.study.content, request.out
     names = dict.fromkeys(chapter["show"].partition(".")[0] for chapter in content["chapters"])
     if content.get("report"):
         links = [("Every layer, kernel, operation and run of this study", "report.html")]
-    with _none_if_empty(out):
+    with _none_if_empty(folder_out):
         with charts_files.drawn() as drawings:
             subjects = {name: SUBJECTS[name](material) for name in names}
             page = study_view(
@@ -453,9 +447,9 @@ def _write(
         if links:
             from perfctl.orchestrator.commands.report import report
 
-            report(material.store, out / "report.html")
-    charts, tables = out / "charts", out / "tables"
-    with _writing(out):
+            report(material.store, folder_out / "report.html")
+    charts, tables = folder_out / "charts", folder_out / "tables"
+    with explain_unwritable(folder_out):
         for folder in (charts, tables):
             folder.mkdir(parents=True, exist_ok=True)
             for old in folder.iterdir():
@@ -469,42 +463,32 @@ def _write(
         "summary.md": markdown(page, [f"{drawing.name}.png" for drawing in drawings]),
     }
     for name, text in files.items():
-        write_text(out / name, text)
+        write_text(folder_out / name, text)
     problems = [f"{part}: {reason}" for part, reason in failed]
     problems += [problem for subject in subjects.values() for problem in subject.problems]
-    extra = [out / file for _, file in page.links if file == CALCULATOR]
-    written = (*(out / name for name in files), tables, charts, *extra)
+    extra = [folder_out / file for _, file in page.links if file == CALCULATOR]
+    written = (*(folder_out / name for name in files), tables, charts, *extra)
     return StudyResult(page, written, tuple(problems))
 
 
-def options_class(
-    study: Study, *more: type[Any], defaults: Mapping[str, Any] | None = None
-) -> type[Any]:
-    """Return the class of a study's options: its own, those of every study, and those of the
-    classes ``more``, which go before. ``defaults``: other ones of its own."""
-    defaults = defaults or {}
-    own = [
-        (name, Annotated[field.hint, field.option], defaults.get(name, field.default))
-        for name, field in study.options.items()
-    ]
-    declared = make_dataclass("OwnOptions", own, frozen=True, kw_only=True)
-    common = ProgramStudyOptions if study.content.get("takes_program") else StudyOptions
-    return make_dataclass("Options", (), bases=(*more, common, declared), frozen=True, kw_only=True)
+def own_options(study: Study) -> dict[str, Field]:
+    """Return the options that the file of a study declares, with those of programs."""
+    return {**study.options, **(PROGRAM if study.content.get("takes_program") else {})}
 
 
-def request_from(study: Study, asked: Any) -> StudyRequest:
+def request_from(study: Study, options: StudyOptions) -> StudyRequest:
     """Return what the options ask of a study."""
-    typed = {name: getattr(asked, name) for name in study.options}
+    own = options.own
     return StudyRequest(
         study,
-        {name: value for name, value in typed.items() if value != study.options[name].default},
-        asked.out or Path(f"study-{study.kind}"),
-        asked.quick,
-        asked.source,
-        asked.part,
-        tuple(getattr(asked, "arguments", ())),
-        getattr(asked, "program", None),
-        asked.command_line,
+        {name: own[name] for name, field in study.options.items() if own[name] != field.default},
+        options.out or Path(f"study-{study.kind}"),
+        options.quick,
+        options.source,
+        options.part,
+        tuple(own.get("arguments", ())),
+        own.get("program"),
+        options.command_line,
     )
 
 
@@ -517,8 +501,10 @@ def plan(request: StudyRequest) -> StudyParts:
 def show(result: StudyResult | StudyParts | None) -> View | Lines:
     """Return the findings and the names of what was written; or the commands of the parts."""
     if isinstance(result, StudyParts):
-        words = (*(words for _, words in result.parts), result.finish)
-        return Lines((f"{shlex.join(['perfctl', *one])}\n" for one in words), "--dry-run")
+        commands = (*(commands for _, commands in result.parts), result.finish)
+        return Lines(
+            (f"{shlex.join(['perfctl', *command])}\n" for command in commands), "--dry-run"
+        )
     if result is None:
         return View("")
     findings, warnings = result.page.stated
@@ -530,37 +516,38 @@ def show(result: StudyResult | StudyParts | None) -> View | Lines:
 def _check(result: StudyResult | StudyParts | None, events: Events) -> None:
     """Say what is not in the study. Raises PartlyDone where a part failed."""
     if isinstance(result, StudyResult):
-        for what, reason in result.page.missing:
-            events.note(f"not in this study: {what}: {reason}")
+        for part, reason in result.page.missing:
+            events.note(f"not in this study: {part}: {reason}")
         result.check()
 
 
-def command_of(study: Study) -> Command[Any, Any]:
+def command_of(study: Study) -> Command[StudyOptions, Any]:
     """Return the command of a study."""
 
-    def run(asked: Any, events: Events) -> StudyResult | StudyParts | None:
-        request = request_from(study, asked)
-        if asked.dry_run:
+    def run(options: StudyOptions, events: Events) -> StudyResult | StudyParts | None:
+        request = request_from(study, options)
+        if options.dry_run:
             return plan(request)
         if request.part is None:
             return run_study(request, events)
         run_part(request, events)
         return None
 
-    options = options_class(study)
-    options.__doc__ = inspect.cleandoc(study.content.get("help", study.content.get("line", "")))
+    line = study.content.get("line", "")
     return Command(
-        options,
+        StudyOptions,
         run,
         show,
         has_document=False,
         has_json=False,
         check=_check,
-        line=study.content.get("line", ""),
+        line=line,
+        help=inspect.cleandoc(study.content.get("help", line)),
+        own=own_options(study),
     )
 
 
-def command_of_file(word: str) -> Command[Any, Any] | None:
+def find_command(word: str) -> Command[StudyOptions, Any] | None:
     """Return the command of a user's TOML file; None for a word that names none. Raises UsageError
     for a file that is no study."""
     return command_of(read_study(word)) if word.endswith(".toml") else None
@@ -570,5 +557,5 @@ GROUP = Group(
     "Do a complete study: measure, compare, and write an HTML report and a summary. "
     "perfctl study FILE.toml does one of your own.",
     {name: command_of(read_study(name)) for name in SEEDS},
-    find=command_of_file,
+    find=find_command,
 )

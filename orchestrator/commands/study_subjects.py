@@ -80,8 +80,8 @@ def _summary_line(run: Run, store: Path) -> str | None:
     if file.suffix != ".csv" or not file.is_file():
         return None
     with file.open(encoding="utf-8", errors="replace") as lines:
-        found = islice(lines, SUMMARY_LINE - 1, SUMMARY_LINE)
-        return next((line.strip()[:200] for line in found), None)
+        line_15 = islice(lines, SUMMARY_LINE - 1, SUMMARY_LINE)
+        return next((line.strip()[:200] for line in line_15), None)
 
 
 def _prepare_speedup(material: Material) -> Subject:

@@ -58,40 +58,39 @@ class TraceOptions:
         Option(
             "Output file: .json or .json.gz. Default: trace-runN.json.gz.",
             group="Output",
-            names=("--out", "-o"),
         ),
     ] = None
     force: Force = False
     store: Store = DEFAULT_STORE
 
 
-def run(asked: TraceOptions, events: Events) -> Trace:
+def run(options: TraceOptions, events: Events) -> Trace:
     """Write the trace."""
-    step = asked.step
-    if asked.whole and step is not None:
+    step = options.step
+    if options.whole and step is not None:
         raise UsageError("`whole` and `step` exclude each other", "Choose one")
-    out = asked.out or Path(f"trace-run{asked.run}.json.gz")
+    out = options.out or Path(f"trace-run{options.run}.json.gz")
     if not out.name.endswith((".json", ".json.gz")):
         raise UsageError(
             f"invalid file name '{out}' for `out`", "Use a name that ends with .json or .json.gz"
         )
-    check_free(out, force=asked.force)
-    with database.reading(asked.store) as connection:
-        stored = only_run(connection, asked.run)
-        is_step_chosen = step is None and not asked.whole
+    check_free(out, force=options.force)
+    with database.reading(options.store) as connection:
+        stored = only_run(connection, options.run)
+        is_step_chosen = step is None and not options.whole
         if is_step_chosen:
             step = next(iter(shown(stored, lambda: trace_file.steps(stored))[::-1]), None)
-        calls = read.op_calls(connection, asked.run)
+        calls = read.op_calls(connection, options.run)
         content, counts = shown(stored, lambda: trace_file.trace(stored, step, calls))
     if is_step_chosen and step is None:
         events.note(
-            f"run {asked.run} has no measured steps, so perfctl writes the complete capture"
+            f"run {options.run} has no measured steps, so perfctl writes the complete capture"
         )
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
-    with replacing(out, force=asked.force) as partial:
+    with replacing(out, force=options.force) as partial:
         partial.write_bytes(gzip.compress(text, mtime=0) if out.suffix == ".gz" else text)
     written = sum(event["ph"] != "M" for event in content["traceEvents"])
-    return Trace(out, asked.run, step, written, counts)
+    return Trace(out, options.run, step, written, counts)
 
 
 def view(written: Trace) -> View:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import StoreError, UsageError
-from perfctl.orchestrator.faults import alone
+from perfctl.orchestrator.faults import isolate_failure
 from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints
 from perfctl.orchestrator.ingest.find import find_sources
 from perfctl.orchestrator.ingest.ingest import read_names
@@ -111,10 +111,14 @@ def render(
 
 
 def _packed(name: Path) -> Path:
-    """The archive that holds it, where there is one."""
-    while not name.exists():
-        name = name.parent
-    return name
+    """Return the archive that holds it, if there is one. Raises UsageError for what does not
+    exist."""
+    file = name
+    while not file.exists():
+        file = file.parent
+    if file != name and file.is_dir():
+        raise UsageError(f"{name}: file not found", "Check the path")
+    return file
 
 
 def _parts(files: Sequence[Path], tasks: int) -> list[list[Path]]:
@@ -177,7 +181,10 @@ def merge_parts(
             wrong.append(f"task {task}: {error}")
             continue
         damaged = partial(database.is_damaged, connection)
-        with alone(part, wrong.append, is_of_store=damaged), merge.attached(connection, part):
+        with (
+            isolate_failure(part, wrong.append, is_of_store=damaged),
+            merge.attached(connection, part),
+        ):
             for run in merge.run_numbers(connection):
                 _, is_new = merge.copy_run(
                     connection,

@@ -21,7 +21,7 @@ from pathlib import Path
 from perfctl import parsers
 from perfctl.orchestrator import pool
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.faults import alone
+from perfctl.orchestrator.faults import isolate_failure
 from perfctl.orchestrator.ingest.archives import Room, is_archive, may_be_archive, unpack
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
 from perfctl.parsers import ReportError
@@ -134,7 +134,7 @@ class Findings:
 
     def add_archive(self, archive: Source, depth: int, room: Room | None) -> None:
         """Unpack an archive, and add what it holds."""
-        with alone(archive.shown, self.entries.append):
+        with isolate_failure(archive.shown, self.entries.append):
             folder = Path(tempfile.mkdtemp(dir=self.temporary))
             room = room or Room(archive.path.stat().st_size)
             try:
@@ -246,7 +246,7 @@ def _find_fault(path: Path) -> str | None:
     was, a report."""
     faults: list[str] = []
     try:
-        with alone(path, faults.append, passing=(OSError,)):
+        with isolate_failure(path, faults.append, passing=(OSError,)):
             if path.name.endswith(_PROFILERS) or (
                 path.name.endswith(_REPORTS) and parsers.is_stump(path)
             ):

@@ -22,7 +22,7 @@ from pathlib import Path
 from perfctl import parsers
 from perfctl.orchestrator import memory, pool
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.faults import alone
+from perfctl.orchestrator.faults import isolate_failure
 from perfctl.orchestrator.files import remove_abandoned, scratch
 from perfctl.orchestrator.ingest.context import (
     NO_HINTS,
@@ -352,7 +352,7 @@ def _take_source(
     source = task.source
     is_of_store = partial(database.is_damaged, connection)
     try:
-        with alone(
+        with isolate_failure(
             source.shown,
             lambda why: tell(Failed(why, is_expected=False)),
             limit=settings.limit,

@@ -101,7 +101,7 @@ class Run:
         return 1.0 if stated is None or stated.value is None else stated.value
 
     def _stated(self, name: str) -> Summary | None:
-        return next((one for one in self.report.summaries if one.name == name), None)
+        return next((summary for summary in self.report.summaries if summary.name == name), None)
 
     @property
     def devices(self) -> tuple[Device, ...]:

@@ -44,8 +44,8 @@ def read_served(name: str) -> ServedStep | None:
     was idle."""
     if not name.startswith(_BEGINS):
         return None
-    if found := _AMD.match(name):
-        _, *numbers = map(int, found.groups())
+    if match := _AMD.match(name):
+        _, *numbers = map(int, match.groups())
         prompts, *context = numbers[:5]
         decodes, *generation = numbers[5:]
         return _step(
@@ -55,16 +55,16 @@ def read_served(name: str) -> ServedStep | None:
             [context[0], context[1], context[3]],
             [generation[0], generation[1], generation[3]],
         )
-    if found := _VLLM.match(name):
-        prompts, tokens, decodes, own = map(int, found.groups())
-        return _step(name, prompts, decodes, [tokens], [own])
-    if found := _TENSORRT.match(name):
-        _, prompts_, tokens_, decodes_ = found.groups()
+    if match := _VLLM.match(name):
+        prompts, tokens, decodes, own_tokens = map(int, match.groups())
+        return _step(name, prompts, decodes, [tokens], [own_tokens])
+    if match := _TENSORRT.match(name):
+        _, prompts_, tokens_, decodes_ = match.groups()
         context = [int(tokens_)] if tokens_ else [0] if prompts_ == "0" else []
         # with drafts a sequence has more than one token, of which the name says nothing
         return _step(name, int(prompts_), int(decodes_), context, [0] if decodes_ == "0" else [])
-    if found := _SGLANG.match(name):
-        mode, size, tokens_ = found.groups()
+    if match := _SGLANG.match(name):
+        mode, size, tokens_ = match.groups()
         if mode == "DECODE":
             return _step(name, 0, int(size), [0], [int(size)])
         if mode in ("EXTEND", "PREFILL", "SPLIT_PREFILL"):
@@ -84,13 +84,13 @@ def _step(
         return None
     phase = "mixed" if prompts and decodes else "prefill" if prompts else "decode"
     names = ("tokens", "keys", "pairs")
-    known = {f"prompt_{name}": value for name, value in zip(names, context, strict=False)}
-    known |= {f"decode_{name}": value for name, value in zip(names, generation, strict=False)}
-    return ServedStep(0, name, phase, prompts=prompts, decodes=decodes, **known)
+    figures = {f"prompt_{name}": value for name, value in zip(names, context, strict=False)}
+    figures |= {f"decode_{name}": value for name, value in zip(names, generation, strict=False)}
+    return ServedStep(0, name, phase, prompts=prompts, decodes=decodes, **figures)
 
 
 def read_capture(name: str) -> tuple[int, str] | None:
     """(size, mode) of the range in which a server captures a graph: ``capture_32_DECODE``; None for
     other names."""
-    found = _CAPTURE.match(name)
-    return (int(found[1]), found[2]) if found else None
+    match = _CAPTURE.match(name)
+    return (int(match[1]), match[2]) if match else None

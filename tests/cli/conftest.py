@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.outputs import JsonLists, name_of, schema_of, to_json
 from tests.cli import hostile as hostile_store
 
+Perfctl = Callable[..., "Said"]
 Break = Callable[[str, Callable[[], object]], None]
 
 
@@ -101,13 +103,15 @@ def _of_lists(value: JsonLists[Any]) -> dict[str, list[Any]]:
 def perfctl(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., Said]:
-    """Call a command in an empty folder (the same one within a test)."""
+    """Call a command in an empty folder (the same one within a test): a line as a user types it, or
+    its words after "perfctl"."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
 
     def call(*words: object) -> Said:
         capsys.readouterr()
-        code = run([str(word) for word in words])
+        typed = shlex.split(str(words[0])) if len(words) == 1 else words
+        code = run([str(word) for word in typed])
         said = capsys.readouterr()
         return Said(code, said.out, said.err)
 
@@ -119,19 +123,8 @@ def replayed(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with the recorded torch sweep, made once, for tests that only read it."""
     folder = tmp_path_factory.mktemp("replayed")
     store = folder / "perfctl.db"
-    assert (
-        run(
-            [
-                "replay",
-                str(recorded / "torch"),
-                "--store",
-                str(store),
-                "--out",
-                str(folder / "perfctl-runs"),
-            ]
-        )
-        == 0
-    )
+    line = f"replay {recorded / 'torch'} --store {store} --out {folder / 'perfctl-runs'}"
+    assert run(shlex.split(line)) == 0
     return store
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
+
+from tests.cli.conftest import Perfctl
 
 NET = "vgg:depth=6,stages=3,width=16,image=32,hidden=64"
 
 
-def ask(call: Callable[..., Any], *words: object) -> Any:
-    said = call("predict", NET, "--json", *words)
+def ask(perfctl: Perfctl, options: str) -> Any:
+    said = perfctl(f"predict {NET} --json {options}")
     assert said.code == 0, said.err
     return said.json

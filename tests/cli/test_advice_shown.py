@@ -3,17 +3,15 @@ source lines."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.records.report import Advice, Counter, Kernel, Report, SourceCounter
+from tests.cli.conftest import Perfctl
 
-Perfctl = Callable[..., Any]
 MIX = "sass__inst_executed_per_opcode"
 LONG = "Words about occupancy " * 20
 
@@ -58,7 +56,7 @@ def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_advice_is_shown_by_its_estimated_speed_up_with_launches_that_say_the_same_as_one(
     perfctl: Perfctl,
 ) -> None:
-    text = " ".join(perfctl("show", 1).out.split())
+    text = " ".join(perfctl("show 1").out.split())
     places = [
         text.index(words)
         for words in (
@@ -69,7 +67,7 @@ def test_advice_is_shown_by_its_estimated_speed_up_with_launches_that_say_the_sa
     ]
     assert places == sorted(places)
     assert text.count("Limit OPT") == 1
-    assert {one["estimated_speedup"] for one in perfctl("show", 1, "--json").json["advice"]} == {
+    assert {one["estimated_speedup"] for one in perfctl("show 1 --json").json["advice"]} == {
         0.25,
         0.1,
         0.4,
@@ -80,7 +78,7 @@ def test_advice_is_shown_by_its_estimated_speed_up_with_launches_that_say_the_sa
 
 @pytest.mark.usefixtures("stored")
 def test_the_page_has_advice_folded_and_escaped(perfctl: Perfctl) -> None:
-    assert perfctl("report", "--out", "page.html").code == 0
+    assert perfctl("report --out page.html").code == 0
     page = Path("page.html").read_text()
     assert "Advice of ncu" in page
     assert "Instruction mix, by opcode" in page
@@ -90,10 +88,10 @@ def test_the_page_has_advice_folded_and_escaped(perfctl: Perfctl) -> None:
 
 @pytest.mark.usefixtures("stored")
 def test_source_lines_are_shown_with_the_most_samples_first(perfctl: Perfctl) -> None:
-    said = " ".join(perfctl("show", 1, "--source").out.split())
+    said = " ".join(perfctl("show 1 --source").out.split())
     assert "gemm gemm.cu:12 1 FFMA 60 30 75.0% wait" in said
     assert "relu +0x10 1 MOV 20 10 25.0%" in said
-    first, second = perfctl("show", 1, "--source", "--json").json
+    first, second = perfctl("show 1 --source --json").json
     assert (first["file"], first["line"], first["thread_inst_executed"]) == (
         "/src/gemm.cu",
         12,
@@ -107,17 +105,17 @@ def test_a_run_without_source_lines_says_why_and_how_to_get_them(perfctl: Perfct
         '"ID","Process ID","Kernel Name","Metric Name","Metric Unit","Metric Value"\n'
         '"0","1","gemm","a__b.sum","inst","1"\n'
     )
-    assert perfctl("ingest", "r.csv", "--source").code == 0
-    said = perfctl("show", 1, "--source")
+    assert perfctl("ingest r.csv --source").code == 0
+    said = perfctl("show 1 --source")
     assert said.code == 1
     assert said.err.strip() == (
         "perfctl: run 1 has no counters of source lines: only .ncu-rep files contain counters per "
         "instruction. perfctl ingest FILE.ncu-rep --source --again"
     )
-    assert perfctl("ingest", "r.csv", "--again").code == 0
+    assert perfctl("ingest r.csv --again").code == 0
     assert (
         "run 2 has no counters of source lines: they were not ingested"
-        in perfctl("show", 2, "--source").err
+        in perfctl("show 2 --source").err
     )
 
 
@@ -126,8 +124,8 @@ def test_a_report_file_s_source_lines_go_into_the_store_when_asked_for(
 ) -> None:
     pytest.importorskip("ncu_report")
     path = reports / "ncu/rep/lashi_profile.ncu-rep"
-    assert perfctl("ingest", path, "--source").code == 0
-    lines = perfctl("show", 1, "--source", "--json").json
+    assert perfctl(f"ingest {path} --source").code == 0
+    lines = perfctl("show 1 --source --json").json
     assert sum(line["inst_executed"] for line in lines) == sum(
         row["value"]
         for row in perfctl(

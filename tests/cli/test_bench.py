@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,7 @@ from perfctl.orchestrator.commands.bench import part_of
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.options import read_seconds
 from perfctl.parsers.own.bench import read_points
-
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+from tests.cli.conftest import Perfctl
 
 pytest.importorskip("torch")
 
@@ -48,7 +45,7 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     perfctl: Perfctl,
 ) -> None:
     Path("grid.toml").write_text(TINY)
-    none = perfctl("bench", "grid.toml", "--budget", "0")
+    none = perfctl("bench grid.toml --budget 0")
     assert none.code == 4
     assert (
         "3 points remain, from mlp:width=8,image=4, batch 2 on, because the budget is spent"
@@ -56,16 +53,16 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     )
     assert not Path("perfctl-runs").exists()
 
-    part = perfctl("bench", "grid.toml", "--shard", "1/2")
+    part = perfctl("bench grid.toml --shard 1/2")
     assert part.code == 0, part.err
     assert "2 of 2 points measured" in part.out
     assert query("SELECT count(*) FROM run") == [(0,)]
 
-    said = perfctl("bench", "grid.toml")
+    said = perfctl("bench grid.toml")
     assert said.code == 0, said.err
     assert "3 of 3 points measured, 1 of them now" in said.out
     assert "image=16 is too small: stage5.pool" in said.err
-    again = perfctl("bench", "grid.toml", "--json")
+    again = perfctl("bench grid.toml --json")
     assert [run["skipped"] for run in again.json["runs"]] == [True] * 3
 
     assert query("SELECT variant, batch_size FROM run ORDER BY id") == [
@@ -86,32 +83,32 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
         "SELECT count(*) FROM layer_time WHERE low_ns > duration_ns OR duration_ns > high_ns"
     ) == [(0,)]
 
-    told = perfctl("bench", "show", "--json").json
+    told = perfctl("bench show --json").json
     assert next((one["model"], one["batch"], one["steps"]) for one in told["points"]) == (
         "mlp:width=8,image=4",
         2,
         5,
     )
-    assert "correlation with the time of a step" in perfctl("bench", "show").out
-    assert perfctl("bench", "show", "--family", "resnet").code == 2
-    drawn = perfctl("plot", "bench-flops-forward", "--out", "time.svg")
+    assert "correlation with the time of a step" in perfctl("bench show").out
+    assert perfctl("bench show --family resnet").code == 2
+    drawn = perfctl("plot bench-flops-forward --out time.svg")
     assert drawn.code == 0, drawn.err
     assert "<svg" in Path("time.svg").read_text()
-    written = perfctl("bench", "export", "--out", "bench.json")
+    written = perfctl("bench export --out bench.json")
     assert "3 points of 2 networks" in written.out
     assert [point.batch for point in read_points(Path("bench.json"))] == [2, 3, 2]
-    from_file = perfctl("bench", "show", "bench.json", "--json").json
+    from_file = perfctl("bench show bench.json --json").json
     assert [one["step_ns"] for one in from_file["points"]] == [
         one["step_ns"] for one in told["points"]
     ]
     assert from_file["correlations"] == told["correlations"]
-    steady = perfctl("bench", "grid.toml", "--steady", "0", "--budget", "0")
+    steady = perfctl("bench grid.toml --steady 0 --budget 0")
     assert "3 points remain" in steady.err  # each varied a little, and would be measured again
 
 
 def test_the_design_is_shown_without_measuring_anything(perfctl: Perfctl) -> None:
     Path("grid.toml").write_text(TINY)
-    said = perfctl("bench", "grid.toml", "--dry-run")
+    said = perfctl("bench grid.toml --dry-run")
 
     assert said.code == 0
     assert any(line.startswith("vgg:width=4,image=32  ") for line in said.out.splitlines())

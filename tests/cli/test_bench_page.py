@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.report.page.sections import WHOLE
+from tests.cli.conftest import Perfctl
 from tests.cli.plain_runs import Row, store
 
 
@@ -28,7 +27,7 @@ def rows(networks: int, slower: float = 1.0) -> list[Row]:
 
 @pytest.mark.parametrize("networks", [WHOLE, WHOLE + 2])
 def test_many_networks_share_one_part_and_few_have_their_own(
-    perfctl: Callable[..., Any], tmp_path: Path, networks: int
+    perfctl: Perfctl, tmp_path: Path, networks: int
 ) -> None:
     store(tmp_path / "perfctl.db", rows(networks))
     said = perfctl("report")
@@ -41,14 +40,14 @@ def test_many_networks_share_one_part_and_few_have_their_own(
 
 
 def test_of_a_points_runs_the_fastest_is_in_the_page_as_in_bench_show(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     networks = WHOLE + 1
     store(tmp_path / "perfctl.db", [*rows(networks), *rows(networks, slower=3.0)])
-    found = perfctl("report", "--json").json
+    found = perfctl("report --json").json
     assert found["runs"] == list(range(1, 2 * networks + 1))
-    shown = perfctl("bench", "show", "--json").json
+    shown = perfctl("bench show --json").json
     assert len(shown["points"]) == 2 * networks
-    one = perfctl("report", "--run", found["runs"][0], "--out", "network.html")
+    one = perfctl(f"report --run {found['runs'][0]} --out network.html")
     assert one.code == 0, one.err
     assert "bench, training" not in (tmp_path / "network.html").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.cli.main import run
+from perfctl.orchestrator.commands import calculator
 from perfctl.orchestrator.commands.calculator import trace_all
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.evidence import store_and_devices
@@ -28,20 +29,8 @@ from perfctl.orchestrator.report.calculator import FamilyAnswers
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page without traced models and without a store."""
     folder = tmp_path_factory.mktemp("calculator")
-    assert (
-        run(
-            [
-                "calculator",
-                "--out",
-                str(folder / "c.html"),
-                "--models",
-                "none",
-                "--store",
-                str(folder / "no.db"),
-            ]
-        )
-        == 0
-    )
+    line = f"calculator --out {folder / 'c.html'} --models none --store {folder / 'no.db'}"
+    assert run(line.split()) == 0
     return folder / "c.html"
 
 
@@ -52,14 +41,6 @@ def test_the_page_is_whole_and_small(page: Path) -> None:
     assert (
         "http://" not in text.replace("http://www.w3.org/2000/svg", "") and "https://" not in text
     )
-
-
-def test_another_page_is_not_written_over_without_force(
-    page: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    before = page.read_bytes()
-    assert run(["calculator", "--out", str(page), "--models", "none"]) == 2
-    assert "--force" in capsys.readouterr().err and page.read_bytes() == before
 
 
 def test_a_model_that_torchvision_has_not_is_said_with_close_names() -> None:
@@ -124,7 +105,7 @@ def test_a_traced_model_is_kept_for_the_next_time_and_traced_anew_when_the_file_
         cache.read_text().replace('"works":[[', '"works":[["x",'),
     ):
         cache.write_text(damaged)
-        monkeypatch.setattr(traced_models, "traced", lambda model: "not now")
+        monkeypatch.setattr(calculator, "traced", lambda model: "not now")
         assert trace_all(("squeezenet1_1",), lambda *said: None, KeptModels(cache)) == (
             (),
             ("squeezenet1_1 is not included: not now.",),

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+from tests.cli.conftest import Perfctl
+
 NOISE = (1.0, 1.01, 0.99, 1.005)
 Repeated = Callable[..., Path]
 """The fixture ``repeated``."""
@@ -31,7 +31,7 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(
     perfctl: Perfctl, repeated: Repeated
 ) -> None:
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE])
-    said = perfctl("compare", a, b, "--json")
+    said = perfctl(f"compare {a} {b} --json")
     assert said.code == 3
     row = step(said)
     assert row["result"] == "slower"
@@ -41,8 +41,8 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(
     assert re.search(
         r"\d regressions? over 5%(; largest)?: step at batch 16, \+30\.0% \(slower\)", said.err
     )
-    assert perfctl("compare", a, b, "--gate", "50%").code == 0
-    back = perfctl("compare", b, a, "--json")
+    assert perfctl(f"compare {a} {b} --gate 50%").code == 0
+    back = perfctl(f"compare {b} {a} --json")
     assert back.code == 0
     assert step(back)["result"] == "faster"
     assert back.json["improvements"] >= 1
@@ -51,7 +51,7 @@ def test_a_step_that_became_slower_is_a_regression_with_exit_code_3(
 def test_a_comparison_without_a_tested_time_warns_and_is_no_failure(
     perfctl: Perfctl, recorded: Path
 ) -> None:
-    said = perfctl("compare", recorded / "torch", recorded / "torch")
+    said = perfctl(f"compare {recorded / 'torch'} {recorded / 'torch'}")
     assert (said.code, "--repeat 5" in said.err) == (0, True)
 
 
@@ -59,7 +59,7 @@ def test_an_upgrade_is_compared_and_named_as_the_likely_cause(
     perfctl: Perfctl, repeated: Repeated
 ) -> None:
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], torch="2.99.0")
-    said = perfctl("compare", a, b, "--json")
+    said = perfctl(f"compare {a} {b} --json")
     assert said.code == 3
     assert said.json["findings"][0].startswith("The step is 30.0% slower at batch 16: ")
     assert any(
@@ -76,22 +76,22 @@ def test_other_precision_is_shown_and_judged_by_anyway_alone(
     perfctl: Perfctl, repeated: Repeated
 ) -> None:
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE], tf32_conv="on")
-    said = perfctl("compare", a, b)
+    said = perfctl(f"compare {a} {b}")
     assert said.code == 1
     assert "tf32_conv: off in A, on in B" in said.err
     assert "--anyway" in said.err
     assert [line[:2] for line in said.out.splitlines()] == ["A ", "B "], "the sides and no figures"
-    anyway = perfctl("compare", a, b, "--anyway", "--out", "c.html", "--markdown", "c.md")
+    anyway = perfctl(f"compare {a} {b} --anyway --out c.html --markdown c.md")
     assert anyway.code == 3
     for text in (anyway.out, Path("c.html").read_text(), Path("c.md").read_text()):
         assert "Compared anyway" in " ".join(text.split()).replace("\\", "")
 
 
 def test_two_profilers_are_not_comparable(perfctl: Perfctl, recorded: Path) -> None:
-    said = perfctl("compare", recorded / "torch", recorded / "nsys")
+    said = perfctl(f"compare {recorded / 'torch'} {recorded / 'nsys'}")
     assert said.code == 1
     assert "profiler: torch in A, nsys in B" in said.err
-    anyway = perfctl("compare", recorded / "torch", recorded / "nsys", "--anyway", "--json")
+    anyway = perfctl(f"compare {recorded / 'torch'} {recorded / 'nsys'} --anyway --json")
     assert anyway.code == 0, "times of two profilers are shown and never judged"
     rows = [
         row for pair in anyway.json["pairs"] for row in pair["rows"] if row["quantity"] == "time"
@@ -102,18 +102,18 @@ def test_two_profilers_are_not_comparable(perfctl: Perfctl, recorded: Path) -> N
 
 def test_sides_are_named_by_store_sweep_or_run(perfctl: Perfctl, recorded: Path) -> None:
     perfctl("replay", recorded / "torch")
-    (row, *_) = perfctl("runs", "--json").json
+    (row, *_) = perfctl("runs --json").json
     with closing(sqlite3.connect("perfctl.db")) as store, store:
         ((name,),) = store.execute("SELECT name FROM sweep").fetchall()
     for one in ("perfctl.db", name, name[:10], "sweep:1", next(Path("perfctl-runs").iterdir())):
-        said = perfctl("compare", one, "perfctl.db", "--json")
+        said = perfctl(f"compare {one} perfctl.db --json")
         assert said.code == 0, (one, said.err)
         assert len(said.json["pairs"]) == 2
-    said = perfctl("compare", row["id"], f"run:{row['id']}", "--json")
+    said = perfctl(f"compare {row['id']} run:{row['id']} --json")
     assert [pair["batch_a"] for pair in said.json["pairs"]] == [16]
     assert said.json["a"]["label"] == "run 1"
     report = next(Path("perfctl-runs").glob("*/b16/report.*"))
-    assert perfctl("compare", report, report).code == 0
+    assert perfctl(f"compare {report} {report}").code == 0
 
 
 def test_a_run_that_the_other_side_has_nothing_like_is_not_called_no_run(
@@ -124,7 +124,7 @@ def test_a_run_that_the_other_side_has_nothing_like_is_not_called_no_run(
     for name in ("workload.json", "run.json"):
         about = json.loads((other / name).read_text())
         (other / name).write_text(json.dumps(about | {"workload": "other"}))
-    said = perfctl("compare", recorded / "torch" / "b16", "other")
+    said = perfctl(f"compare {recorded / 'torch' / 'b16'} other")
     assert said.code == 1
     assert (
         "A  b16: 0 runs of 1, because the other side has no matching runs" in said.out.splitlines()
@@ -137,15 +137,15 @@ def test_a_batch_size_that_failed_in_b_is_exit_code_1(
     broken = Path("broken")
     shutil.copytree(recorded / "torch", broken)
     (broken / "b32" / "report.pt.trace.json.gz").unlink()
-    assert perfctl("replay", broken, "--store", "b.db", "--out", "two").code == 4
-    said = perfctl("compare", replayed, "b.db")
+    assert perfctl(f"replay {broken} --store b.db --out two").code == 4
+    said = perfctl(f"compare {replayed} b.db")
     assert said.code == 1
     assert "failed in B: mnist_cnn, training, fp32, batch 32" in said.err
 
 
 def test_the_markdown_summary_goes_to_stdout_alone(perfctl: Perfctl, repeated: Repeated) -> None:
     a, b = repeated("a", NOISE), repeated("b", [1.3 * factor for factor in NOISE])
-    said = perfctl("compare", a, b, "--markdown", "-")
+    said = perfctl(f"compare {a} {b} --markdown -")
     assert said.code == 3
     assert said.out.startswith("### perfctl compare: b against a\n")
     assert "step is 30.0% slower at batch 16" in said.out
@@ -156,7 +156,7 @@ def test_the_report_takes_the_newest_repeat_and_shows_the_interval_over_all(
     perfctl: Perfctl, repeated: Repeated
 ) -> None:
     assert perfctl("ingest", repeated("a", NOISE)).code == 0
-    assert len(perfctl("runs", "--json").json) == 4
+    assert len(perfctl("runs --json").json) == 4
     assert perfctl("report").code == 0
     page = Path("perfctl-report.html").read_text()
     assert "over repeats" in page
@@ -167,5 +167,5 @@ def test_the_report_takes_the_newest_repeat_and_shows_the_interval_over_all(
 def test_without_repeats_the_report_has_no_column_for_them(
     perfctl: Perfctl, replayed: Path
 ) -> None:
-    assert perfctl("report", "--store", replayed).code == 0
+    assert perfctl(f"report --store {replayed}").code == 0
     assert "over repeats" not in Path("perfctl-report.html").read_text()

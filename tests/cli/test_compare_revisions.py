@@ -9,30 +9,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Perfctl
+
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
-Perfctl = Callable[..., Any]
-SWEEP = (
-    "--",
-    "torch",
-    "--device",
-    "cpu",
-    "--batches",
-    "2",
-    "--steps",
-    "2",
-    "--warmup",
-    "1",
-    "--",
-    "python",
-    "train.py",
-    "{batch}",
-)
+SWEEP = "-- torch --device cpu --batches 2 --steps 2 --warmup 1 -- python train.py {batch}"
 PROGRAM = """
 import sys
 import torch
@@ -79,7 +63,7 @@ def code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(
     perfctl: Perfctl, code: Path
 ) -> None:
-    said = perfctl("compare", "--rev", "HEAD", "--repeat", 1, "--json", *SWEEP)
+    said = perfctl(f"compare --rev HEAD --repeat 1 --json {SWEEP}")
     commit = git(code, "rev-parse", "HEAD")[:12]
     (pair,) = said.json["pairs"]
     (differs,) = [one for one in pair["differences"] if one["fact"] == "commit"]
@@ -101,25 +85,19 @@ def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("typed", "said"),
     [
-        (("--rev", "no-such", *SWEEP), "the repository has no such revision"),
-        (("--rev", "--all", *SWEEP), "the repository has no such revision"),
-        (("--rev", "HEAD"), "--rev needs a sweep to run on both revisions, and got none"),
-        (("--rev", "HEAD", "--", "rm", "-rf", "x"), "'rm' is not a sweep"),
-        (
-            ("--rev", "HEAD", "--", "torch", "--out", "x", "--", "python", "train.py"),
-            "--rev chooses --out itself",
-        ),
-        (("--repeat", "3", "1", "2"), "--repeat needs --rev"),
-        (("1",), "compare needs two runs, sweeps or databases; got one ('1')"),
-        (("1", "2", "3"), "compare needs two runs, sweeps or databases; got 3 ('1', '2', '3')"),
+        (f"--rev no-such {SWEEP}", "the repository has no such revision"),
+        (f"--rev --all {SWEEP}", "the repository has no such revision"),
+        ("--rev HEAD", "--rev needs a sweep to run on both revisions, and got none"),
+        ("--rev HEAD -- rm -rf x", "'rm' is not a sweep"),
+        ("--rev HEAD -- torch --out x -- python train.py", "--rev chooses --out itself"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_runs(
-    perfctl: Perfctl, code: Path, words: tuple[str, ...], said: str
+    perfctl: Perfctl, code: Path, typed: str, said: str
 ) -> None:
-    answer = perfctl("compare", *words)
+    answer = perfctl(f"compare {typed}")
     assert answer.code == 2
     assert said in answer.err
     assert not (code / "perfctl-runs").exists()
@@ -129,7 +107,7 @@ def test_outside_of_a_repository_there_is_no_revision(
     perfctl: Perfctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = perfctl("compare", "--rev", "HEAD", *SWEEP)
+    answer = perfctl(f"compare --rev HEAD {SWEEP}")
     assert answer.code == 2
     assert "is not in a git repository" in answer.err
 
@@ -140,7 +118,7 @@ def test_a_side_whose_program_fails_is_named_with_its_last_words(
     (code / "layers.py").write_text("raise SystemExit('no layers today')\n")
     git(code, "commit", "-qam", "broken")
     (code / "layers.py").write_text("WIDTH = 32\n")
-    answer = perfctl("compare", "--rev", "HEAD", "--repeat", 1, *SWEEP)
+    answer = perfctl(f"compare --rev HEAD --repeat 1 {SWEEP}")
     assert answer.code not in (0, 3)
     assert f"the sweep of {git(code, 'rev-parse', 'HEAD')[:12]} ended with exit code" in answer.err
     assert "It has committed files only" in answer.err
@@ -157,7 +135,7 @@ def test_a_comparison_that_is_told_to_stop_leaves_no_process_and_no_worktree(
     git(code, "commit", "-qam", "sleeps")
     places = tmp_path / "places"
     places.mkdir()
-    words = [sys.executable, "-m", "perfctl", "compare", "--rev", "HEAD", *SWEEP]
+    words = [sys.executable, "-m", "perfctl", "compare", "--rev", "HEAD", *SWEEP.split()]
     running = subprocess.Popen(
         words, cwd=code, env=os.environ | {"TMPDIR": str(places)}, stderr=subprocess.PIPE, text=True
     )

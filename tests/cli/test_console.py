@@ -1,26 +1,30 @@
 from __future__ import annotations
 
-import io
 import json
-import time
+from collections.abc import Callable
 
 import pytest
 
-from perfctl.orchestrator.cli import console, progress
+from perfctl.orchestrator.cli import console
 
 PRINTS_ITS_OWN = True
 
 
-def test_control_characters_from_reports_never_reach_the_terminal(
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(
+    ("write", "text", "printed"),
+    [
+        (console.result, "kernel\x1b[31m\x9b\x07", "kernel\\x1b[31m\\x9b\\x07"),
+        (console.result, "Größe 大きさ → 1\tµs", "Größe 大きさ → 1\tµs"),
+        (console.error, "a\nb: cannot be read", "perfctl: a b: cannot be read"),
+        (console.error, "https://bob:hunter22@host/x", "perfctl: https://bob:(removed)@host/x"),
+    ],
+    ids=["control characters", "letters of any language", "line breaks", "secrets"],
+)
+def test_what_a_terminal_would_obey_is_printed_as_text(
+    write: Callable[[str], None], text: str, printed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    console.result("kernel\x1b[31m\x9b\x07")
-    assert capsys.readouterr().out == "kernel\\x1b[31m\\x9b\\x07\n"
-
-
-def test_an_error_is_one_line_whatever_the_name_in_it(capsys: pytest.CaptureFixture[str]) -> None:
-    console.error("a\nb: cannot be read")
-    assert capsys.readouterr().err == "perfctl: a b: cannot be read\n"
+    write(text)
+    assert "".join(capsys.readouterr()) == f"{printed}\n"
 
 
 def test_marks_that_turn_a_line_around_and_halves_of_pairs_are_shown_as_such(
@@ -33,26 +37,3 @@ def test_marks_that_turn_a_line_around_and_halves_of_pairs_are_shown_as_such(
     assert out.startswith("a\\u202eb\\u2066c\\udcffd\n")
     assert json.loads(out.partition("\n")[2]) == {"name": "a\u202eb\udcff\x9b"}
     assert not any(mark in out for mark in ("\u202e", "\u2066", "\x9b"))
-
-
-def test_letters_of_any_language_stay_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
-    console.result("Größe 大きさ → 1\tµs")
-    assert capsys.readouterr().out == "Größe 大きさ → 1\tµs\n"
-
-
-def test_an_error_says_no_secret(capsys: pytest.CaptureFixture[str]) -> None:
-    console.error("cannot fetch https://bob:hunter22@host/x")
-    assert capsys.readouterr().err == "perfctl: cannot fetch https://bob:(removed)@host/x\n"
-
-
-def test_brackets_in_a_name_are_no_markup_in_the_progress(monkeypatch: pytest.MonkeyPatch) -> None:
-    stream = io.StringIO()
-    stream.isatty = lambda: True  # type: ignore[method-assign]
-    monkeypatch.setattr("sys.stderr", stream)
-    monkeypatch.setattr(progress, "AFTER_S", 0.0)
-    monkeypatch.setattr(progress, "BAR_S", 0.01)
-    with progress.working() as steps:
-        steps("batch [/16]: \x1b]0;title\x07 run", 0, 2)
-        time.sleep(0.5)
-    assert "[/16]" in stream.getvalue()
-    assert "\x1b]0;" not in stream.getvalue()

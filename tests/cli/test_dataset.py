@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,9 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.store import database, query
+from tests.cli.conftest import Perfctl
 from tests.cli.test_ingest import NCU
 
-Perfctl = Callable[..., Any]
 duckdb = pytest.importorskip("duckdb")
 DATA = Path(__file__).resolve().parent.parent / "data"
 
@@ -24,7 +23,7 @@ def store(perfctl: Perfctl, recorded: Path) -> Path:
     """Real recordings of two profilers, and synthetic counters and kernels, in three sweeps."""
     Path("b8.csv").write_text(NCU.format(count=5))
     perfctl("ingest", recorded)
-    perfctl("ingest", "b8.csv")
+    perfctl("ingest b8.csv")
     perfctl("ingest", DATA / "kineto-synthetic" / "trace.json")
     return Path("perfctl.db")
 
@@ -36,7 +35,7 @@ def parts() -> set[str]:
 def test_every_table_of_the_dataset_has_the_rows_columns_and_nulls_of_the_store(
     perfctl: Perfctl, store: Path
 ) -> None:
-    assert perfctl("export", "--dataset", "data").code == 0
+    assert perfctl("export --dataset data").code == 0
     with database.reading(store) as connection:
         for table in query.table_names():
             names = [column.name for column, _ in query.columns_of(table)]
@@ -72,7 +71,7 @@ def test_files_lie_by_sweep_and_profiler_and_pandas_reads_them(
 ) -> None:
     import pandas
 
-    perfctl("export", "--dataset", "data")
+    perfctl("export --dataset data")
     assert {
         "data/range/sweep=1/profiler=nsys/part-0.parquet",
         "data/range/sweep=1/profiler=torch/part-0.parquet",
@@ -94,20 +93,20 @@ def test_files_lie_by_sweep_and_profiler_and_pandas_reads_them(
 def test_later_runs_add_files_and_leave_the_others_as_they_are(
     perfctl: Perfctl, store: Path
 ) -> None:
-    perfctl("export", "--dataset", "data")
+    perfctl("export --dataset data")
     before = {file: Path(file).stat().st_mtime_ns for file in parts() if "/columns/" not in file}
-    assert "every run" in perfctl("export", "--dataset", "data").out
+    assert "every run" in perfctl("export --dataset data").out
     Path("b16.csv").write_text(NCU.format(count=6))
-    perfctl("ingest", "b16.csv")
+    perfctl("ingest b16.csv")
     Path("data/kernel/sweep=4/profiler=ncu").mkdir(parents=True)
     Path("data/kernel/sweep=4/profiler=ncu/part-1.parquet").write_text("what a killed export left")
-    assert "Added 1 runs" in perfctl("export", "--dataset", "data").out
+    assert "Added 1 runs" in perfctl("export --dataset data").out
     assert {file: Path(file).stat().st_mtime_ns for file in before} == before
     new = {file for file in parts() - before.keys() if "/columns/" not in file}
     assert new
     assert all(file.endswith("part-1.parquet") for file in new)
     said = perfctl(
-        "query", "--dataset", "data", "select count(*) n, count(distinct id) ids from run", "--json"
+        "query --dataset data 'select count(*) n, count(distinct id) ids from run' --json"
     )
     with closing(sqlite3.connect(store)) as connection:
         (runs,) = connection.execute("SELECT count(*) FROM run").fetchone()
@@ -117,16 +116,16 @@ def test_later_runs_add_files_and_leave_the_others_as_they_are(
 def test_a_dataset_of_another_store_and_a_folder_of_other_things_are_refused(
     perfctl: Perfctl, store: Path
 ) -> None:
-    perfctl("export", "--dataset", "data")
+    perfctl("export --dataset data")
     Path("other.csv").write_text(NCU.format(count=9))
-    perfctl("ingest", "other.csv", "--store", "other.db")
-    said = perfctl("export", "--dataset", "data", "--store", "other.db")
+    perfctl("ingest other.csv --store other.db")
+    said = perfctl("export --dataset data --store other.db")
     assert (said.code, said.out) == (2, "")
     assert "new folder" in said.err
     Path("mine").mkdir()
     Path("mine/photo.jpg").touch()
-    assert perfctl("export", "--dataset", "mine").code == 2
-    assert perfctl("query", "--dataset", "mine", "select 1").code == 2
+    assert perfctl("export --dataset mine").code == 2
+    assert perfctl("query --dataset mine 'select 1'").code == 2
 
 
 @pytest.mark.parametrize(
@@ -174,16 +173,11 @@ def test_a_query_that_takes_too_long_is_stopped_and_a_missing_duckdb_is_named(
     perfctl: Perfctl, dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = perfctl(
-        "query",
-        "--dataset",
-        dataset,
-        "select sum(a.i * b.i) from range(1000000) a(i), range(1000000) b(i)",
-        "--timeout",
-        0.5,
+        f"query --dataset {dataset} 'select sum(a.i * b.i) from range(1000000) a(i), range(1000000) b(i)' --timeout 0.5",
     )
     assert "longer than 0.5 s" in said.err
     monkeypatch.setitem(__import__("sys").modules, "duckdb", None)
-    said = perfctl("query", "--dataset", dataset, "select 1")
+    said = perfctl(f"query --dataset {dataset} 'select 1'")
     assert (said.code, said.err) == (
         1,
         "perfctl: --dataset needs DuckDB, which is not installed. pip install 'perfctl[duckdb]'\n",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ import pytest
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.replays import first_pass
 from perfctl.records.report import Kernel, Range
+from tests.cli.conftest import Perfctl
 
 RECORDINGS = Path(__file__).resolve().parent.parent / "data" / "h100"
 ATTENTION = ("model.layers.1.self_attn", "backward")
-Perfctl = Callable[..., Any]
 Row = tuple[str, str]
 
 
@@ -46,8 +45,8 @@ def plain_step(own_ranges: bool) -> str:
 
 def ledger(perfctl: Perfctl, folder: Path) -> dict[Row, dict[str, Any]]:
     store = f"{folder.parent.name}-{folder.name}.db"
-    assert perfctl("replay", folder, "--store", store, "--out", f"{store}-runs").code == 0
-    rows = perfctl("ledger", "--store", store, "--each", "--json").json["rows"]
+    assert perfctl(f"replay {folder} --store {store} --out {store}-runs").code == 0
+    rows = perfctl(f"ledger --store {store} --each --json").json["rows"]
     return {(row["layer"], row["direction"]): row for row in rows}
 
 
@@ -93,7 +92,7 @@ def test_without_its_plan_a_missing_row_is_one_that_ncu_was_told_to_leave_out(
     (verdict,) = row["causes"]
     assert verdict["rule"] == "direction missing"
     assert "Profile the complete run again: ncu excluded launches" in verdict["fix"]
-    found = perfctl("show", "--store", "h100-ncu-distinct.db").out
+    found = perfctl("show --store h100-ncu-distinct.db").out
     assert "did not run during" not in " ".join(found.split())
 
 

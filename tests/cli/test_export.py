@@ -4,7 +4,6 @@ import csv
 import json
 import sqlite3
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ import pytest
 from perfctl.orchestrator.report.files import tables as files_tables
 from perfctl.orchestrator.report.ledger import rows as ledger_rows
 from perfctl.orchestrator.store import query
-
-Perfctl = Callable[..., Any]
+from tests.cli.conftest import Perfctl
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def mine() -> set[str]:
 def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_columns(
     perfctl: Perfctl, replayed: Path
 ) -> None:
-    assert perfctl("export", "--all", "--store", replayed).code == 0
+    assert perfctl(f"export --all --store {replayed}").code == 0
     files = {file.stem for file in Path("perfctl-export").iterdir()}
     assert files == {*query.table_names(), "ledger", "columns"}
     with closing(sqlite3.connect(replayed)) as db, db:
@@ -55,7 +53,7 @@ def test_every_table_leaves_with_all_its_rows_and_a_table_that_describes_the_col
 def test_null_is_empty_an_empty_text_is_quoted_and_zero_is_zero(
     perfctl: Perfctl, store: Path
 ) -> None:
-    perfctl("export", "--all")
+    perfctl("export --all")
     lines = Path("perfctl-export/counter.csv").read_text().splitlines()
     assert [line.split(",")[2] for line in lines[1:]] == ["0", "", "2.5"]
     assert Path("perfctl-export/environment.csv").read_text().splitlines()[1] == '1,empty,""'
@@ -64,12 +62,12 @@ def test_null_is_empty_an_empty_text_is_quoted_and_zero_is_zero(
 def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_numbers_none(
     perfctl: Perfctl, store: Path
 ) -> None:
-    perfctl("export", "--all", "--out", "guarded")
+    perfctl("export --all --out guarded")
     assert cells(Path("guarded/kernel.csv"))[0]["name"].startswith("'=HYPERLINK")
     assert cells(Path("guarded/gap.csv"))[0]["reason"] == "'-1+1|cmd"
     assert cells(Path("guarded/sweep.csv"))[0]["name"] == "'@sweep"
     assert cells(Path("guarded/summary.csv"))[0]["text"] == "-5", "a number in a text is no formula"
-    perfctl("export", "--all", "--out", "raw", "--raw")
+    perfctl("export --all --out raw --raw")
     assert cells(Path("raw/kernel.csv"))[0]["name"].startswith("=HYPERLINK")
 
 
@@ -80,7 +78,7 @@ def test_every_way_to_begin_a_formula_is_guarded(text: str) -> None:
 
 
 def test_json_has_null_for_what_is_not_known_and_is_strict(perfctl: Perfctl, store: Path) -> None:
-    assert perfctl("export", "--all", "-f", "json").code == 0
+    assert perfctl("export --all -f json").code == 0
     text = Path("perfctl-export.json").read_text(encoding="utf-8")
     found = json.loads(text, parse_constant=lambda word: pytest.fail(word))["tables"]
     assert [row["duration_ns"] for row in found["kernel"]] == [500, 0, None]
@@ -88,26 +86,16 @@ def test_json_has_null_for_what_is_not_known_and_is_strict(perfctl: Perfctl, sto
 
 
 def test_only_the_runs_that_were_asked_for_leave(perfctl: Perfctl, replayed: Path) -> None:
-    perfctl("export", "--table", "step", "--table", "device", "--run", 2, "--store", replayed)
+    perfctl(f"export --table step --table device --run 2 --store {replayed}")
     assert {row["run_id"] for row in cells(Path("perfctl-export/step.csv"))} == {"2"}
     assert len(cells(Path("perfctl-export/device.csv"))) == 1
-    perfctl("export", "--out", "ledger.csv", "--run", 2, "--store", replayed)
+    perfctl(f"export --out ledger.csv --run 2 --store {replayed}")
     assert {row["batch"] for row in cells(Path("ledger.csv"))} == {"32"}
 
 
 def test_the_ledgers_columns_are_all_described(perfctl: Perfctl, replayed: Path) -> None:
-    rows = perfctl("ledger", "--json", "--store", replayed).json["rows"]
+    rows = perfctl(f"ledger --json --store {replayed}").json["rows"]
     assert set(rows[0]) <= set(ledger_rows.column_facts())
-
-
-def test_what_is_there_is_not_replaced_without_force(perfctl: Perfctl, store: Path) -> None:
-    Path("k.csv").write_text("mine")
-    said = perfctl("export", "--table", "kernel", "--out", "k.csv")
-    assert said.code == 2
-    assert "--force" in said.err
-    assert Path("k.csv").read_text() == "mine"
-    assert perfctl("export", "--table", "kernel", "--out", "k.csv", "--force").code == 0
-    assert len(cells(Path("k.csv"))) == 3
 
 
 @pytest.mark.parametrize(
@@ -135,8 +123,8 @@ def test_a_folder_that_is_replaced_keeps_what_is_not_perfctls(
 ) -> None:
     Path("out").mkdir()
     Path("out/notes.txt").write_text("mine")
-    assert perfctl("export", "--all", "--out", "out").code == 2
-    assert perfctl("export", "--all", "--out", "out", "--force").code == 0
+    assert perfctl("export --all --out out").code == 2
+    assert perfctl("export --all --out out --force").code == 0
     assert Path("out/notes.txt").read_text() == "mine"
     assert Path("out/kernel.csv").exists()
 
@@ -149,7 +137,7 @@ def test_a_write_that_fails_leaves_nothing_behind(
 
     monkeypatch.setattr("perfctl.orchestrator.report.files.tables.write_csv", full)
     before = mine()
-    said = perfctl("export", "--all")
+    said = perfctl("export --all")
     assert said.code == 1
     assert "No space left" in said.err
     assert mine() == before
@@ -160,7 +148,7 @@ def test_a_missing_library_is_named_with_how_to_get_it(
     perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch, form: str, library: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    said = perfctl("export", "-f", form)
+    said = perfctl(f"export -f {form}")
     assert said.code == 1
     assert library in said.err
     assert "perfctl[export]" in said.err
@@ -170,7 +158,7 @@ def test_parquet_keeps_types_and_nulls(perfctl: Perfctl, store: Path) -> None:
     parquet = pytest.importorskip(
         "pyarrow.parquet", reason="pyarrow is not installed (extra 'export')"
     )
-    assert perfctl("export", "--all", "-f", "parquet").code == 0
+    assert perfctl("export --all -f parquet").code == 0
     kernels = parquet.read_table("perfctl-export/kernel.parquet")
     assert kernels["duration_ns"].to_pylist() == [500.0, 0.0, None]
     assert kernels["launch"].to_pylist() == [0, 1, 2]
@@ -190,7 +178,7 @@ def test_a_workbook_has_a_sheet_a_table_text_that_is_no_formula_and_whole_large_
     epoch = 1_700_000_000_123_456_789
     with closing(sqlite3.connect(store)) as db, db:
         db.execute("UPDATE kernel_launch SET start_ns = ? WHERE id = 1", (epoch,))
-    assert perfctl("export", "--all", "-f", "xlsx").code == 0
+    assert perfctl("export --all -f xlsx").code == 0
     book = openpyxl.load_workbook("perfctl-export.xlsx")
     assert book.sheetnames == ["ledger", *query.table_names(), "columns"]
     head, first, second, third = book["kernel"].iter_rows()

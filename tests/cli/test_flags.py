@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import typer.main
 from perfctl.orchestrator.cli import commands as declared
 from perfctl.orchestrator.cli.main import application
 from perfctl.orchestrator.errors import FIELD, UsageError
-from perfctl.orchestrator.options import options_of
+from tests.cli.conftest import Perfctl
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -39,8 +39,7 @@ def with_options(text: str, *words: str) -> str:
 def test_every_field_of_every_command_becomes_what_a_user_types(words: tuple[str, ...]) -> None:
     command = EVERY[words]
     params = {param.name: param for param in command.params}
-    options: Any = command.context_settings["obj"].options
-    for field in options_of(options):
+    for field in command.context_settings["obj"].fields:
         if field.option.filled_from:
             continue
         text = with_options(f"`{field.name}`", *words)
@@ -109,26 +108,26 @@ def test_every_field_that_a_text_names_is_an_option_of_a_command() -> None:
 
 
 def test_a_refusal_of_an_action_reaches_the_user_with_its_option(
-    perfctl: Callable[..., Any],
+    perfctl: Perfctl,
 ) -> None:
-    said = perfctl("torch", "-b", "4", "--sweep-name", "a/b")
+    said = perfctl("torch -b 4 --sweep-name a/b")
     assert (said.code, said.err.startswith("perfctl: --sweep-name: invalid folder name 'a/b'")) == (
         2,
         True,
     )
-    said = perfctl("torch", "-b", "4", "--bind", "/data")
+    said = perfctl("torch -b 4 --bind /data")
     assert "--bind and --container-runtime need an image. Set the image with --image" in said.err
     assert list(Path().iterdir()) == []
 
 
 def test_the_mode_of_dlprof_is_not_the_mode_of_the_workload(
-    perfctl: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(mode: str, **others: object) -> None:
         raise UsageError(f"`mode` must be simple or pytorch, got {mode}")
 
     monkeypatch.setattr("perfctl.orchestrator.launch.profilers.dlprof.DLProf", refuse)
-    said = perfctl("dlprof", "-b", "4", "--dlprof-mode", "fast")
+    said = perfctl("dlprof -b 4 --dlprof-mode fast")
     assert (said.code, said.err) == (
         2,
         "perfctl: --dlprof-mode must be simple or pytorch, got fast\n",

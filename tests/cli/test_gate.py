@@ -171,26 +171,17 @@ def test_a_change_of_the_models_code_makes_the_build_red_from_any_folder(
     call = request.getfixturevalue("perfctl")
     (tmp_path / "net.py").write_text(NET.format(side=3))
     monkeypatch.chdir(tmp_path)
-    asked = [
-        "perfctl-gate.json",
-        "--update",
-        "--model",
-        "net.py:factory",
-        "--input",
-        "3x8x8",
-        "--batches",
-        "2",
-        "--mode",
-        "infer",
-    ]
-    assert call("gate", *asked).code == 0
+    asked = (
+        "perfctl-gate.json --update --model net.py:factory --input 3x8x8 --batches 2 --mode infer"
+    )
+    assert call(f"gate {asked}").code == 0
     kept = json.loads((tmp_path / "perfctl-gate.json").read_text())
     assert [entry["subject"]["model"] for entry in kept["entries"]] == ["net.py:factory"]
     (elsewhere := tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(elsewhere)
-    assert call("gate", "../perfctl-gate.json").code == 0
+    assert call("gate ../perfctl-gate.json").code == 0
     (tmp_path / "net.py").write_text(NET.format(side="(5, 5)"))
-    found = call("gate", "../perfctl-gate.json")
+    found = call("gate ../perfctl-gate.json")
     assert found.code == 3
     flops = [2 * 2 * 4 * (8 - side + 1) ** 2 * 3 * side**2 for side in (3, 5)]
     assert flops == [15552, 19200]

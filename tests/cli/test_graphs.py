@@ -3,16 +3,14 @@ page say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Perfctl
 from tests.make import kineto as traces
 from tests.make.nsys_sqlite import LAUNCH, NsysBuilder, captured, replay
-
-Perfctl = Callable[..., Any]
 
 
 @pytest.fixture
@@ -21,7 +19,7 @@ def taken(perfctl: Perfctl, tmp_path: Path) -> Any:
         traces.executing(tmp_path / "run.json", replays=2),
         traces.capturing(tmp_path / "graphs.json"),
     )
-    return perfctl("ingest", run, capture, "--capture", capture)
+    return perfctl(f"ingest {run} {capture} --capture {capture}")
 
 
 def test_ingest_says_how_much_of_the_kernel_time_has_a_module(
@@ -29,14 +27,14 @@ def test_ingest_says_how_much_of_the_kernel_time_has_a_module(
 ) -> None:
     assert taken.code == 0
     assert "100.0% of the kernel time has a module" in taken.out
-    again = perfctl("ingest", tmp_path / "run.json", "--again", "--json").json
+    again = perfctl(f"ingest {tmp_path / 'run.json'} --again --json").json
     assert again["runs"][0]["kernel_time_with_module"] == 0  # the capture is in another place
 
 
 def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
     taken: Any, perfctl: Perfctl
 ) -> None:
-    for said in (perfctl("show", 1).out, perfctl("ledger", "--explain").out):
+    for said in (perfctl("show 1").out, perfctl("ledger --explain").out):
         words = " ".join(said.split())
         assert "10 of 10 kernels of graphs by the capture (inferred, confidence 1.00)" in words
         # two steps of 8 sequences; five kernels of 10 us each: 100 us over 16 tokens
@@ -45,7 +43,7 @@ def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
 
 
 def test_the_ledger_has_paper_flops_of_captured_operators(taken: Any, perfctl: Perfctl) -> None:
-    rows = perfctl("ledger", "--json").json
+    rows = perfctl("ledger --json").json
     assert str(2 * 8 * 16 * 32) in str(rows)
 
 
@@ -60,7 +58,7 @@ def test_the_store_answers_by_phase(taken: Any, perfctl: Perfctl) -> None:
 
 
 def test_the_page_has_prefill_and_decode(taken: Any, perfctl: Perfctl, tmp_path: Path) -> None:
-    assert perfctl("report", "-o", tmp_path / "page.html").code == 0
+    assert perfctl(f"report -o {tmp_path / 'page.html'}").code == 0
     page = (tmp_path / "page.html").read_text()
     assert "Prefill and decode" in page
     assert "kernels of graphs by the capture" in page
@@ -89,9 +87,9 @@ def test_the_trace_of_a_capture_is_read_with_the_others_of_its_folder_and_is_no_
     assert "100.0% of the kernel time has a module" in said.out
     assert "graphs.json. Name such a file itself to store it" in said.err
     assert "not a report" not in said.err
-    assert len(perfctl("runs", "--json").json) == 1
+    assert len(perfctl("runs --json").json) == 1
     assert perfctl("ingest", capture).code == 0, "named by itself, it is a run"
-    assert len(perfctl("runs", "--json").json) == 2
+    assert len(perfctl("runs --json").json) == 2
 
 
 def test_a_folder_of_captures_alone_is_read(perfctl: Perfctl, tmp_path: Path) -> None:
@@ -102,7 +100,7 @@ def test_a_folder_of_captures_alone_is_read(perfctl: Perfctl, tmp_path: Path) ->
         '[{"file": "graphs.json", "batch_size": 8, "mode": "FULL"}]'
     )
     assert perfctl("ingest", folder).code == 0
-    assert len(perfctl("runs", "--json").json) == 1
+    assert len(perfctl("runs --json").json) == 1
 
 
 def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(
@@ -112,7 +110,7 @@ def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(
     builder.range("perfctl:step:0", LAUNCH, LAUNCH + 90)
     replay(builder, [101, 102, 103, 104], LAUNCH)
     assert perfctl("ingest", builder.write(tmp_path / "graphs.sqlite")).code == 0
-    words = " ".join(perfctl("show", 1).out.split())
+    words = " ".join(perfctl("show 1").out.split())
     assert "75.0% of the kernel time has a module" in words, (
         "three of four kernels that take equally long"
     )

@@ -5,18 +5,17 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Perfctl
 from tests.make.known_network import mnist, step
 from tests.make.nsys_sqlite import NsysBuilder
 
 pytest.importorskip("torch", reason="torch is not installed")
-Perfctl = Callable[..., Any]
 
 
 def report(folder: Path, truth: list[Any], *, layer: str | None = None) -> Path:
@@ -56,7 +55,7 @@ def test_guessed_layers_are_marked_in_the_store_and_on_the_page(perfctl: Perfctl
 
 def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) -> None:
     path = report(Path(), step(mnist(64)) * 3)
-    assert perfctl("ingest", path, "--workload", "mnist_cnn", "--batch", 64).code == 0
+    assert perfctl(f"ingest {path} --workload mnist_cnn --batch 64").code == 0
     without = perfctl("ledger")
     assert (without.code, without.out, without.err.count("\n")) == (1, "", 1)
     assert "no run has layer information" in without.err and "--guess-layers --again" in without.err
@@ -66,7 +65,7 @@ def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) 
 
 def test_without_a_batch_size_nothing_is_guessed_and_the_gap_says_so(perfctl: Perfctl) -> None:
     path = report(Path(), step(mnist(64)) * 3)
-    assert perfctl("ingest", path, "--workload", "mnist_cnn", "--guess-layers").code == 0
+    assert perfctl(f"ingest {path} --workload mnist_cnn --guess-layers").code == 0
     assert any(
         "workload or batch size unknown" in reason for (reason,) in rows("SELECT reason FROM gap")
     )

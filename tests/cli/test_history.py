@@ -7,11 +7,11 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Perfctl = Callable[..., Any]
+from tests.cli.conftest import Perfctl
+
 pytest.importorskip("ruptures", reason="perfctl history needs perfctl[history]")
 NOISE = (1.0, 1.01, 0.99, 1.005, 0.995, 1.002, 0.998)
 
@@ -37,7 +37,7 @@ def test_the_point_from_which_steps_took_longer_is_named_with_what_else_changed(
     perfctl: Perfctl, slower_from_the_eighth_on: list[Path], tmp_path: Path
 ) -> None:
     assert perfctl("ingest", *slower_from_the_eighth_on).code == 0
-    said = perfctl("history", "--out", tmp_path / "history.html")
+    said = perfctl(f"history --out {tmp_path / 'history.html'}")
     assert said.code == 0
     (line,) = re.findall(r"step [+-].*changed: .*", " ".join(said.out.split()))
     assert re.search(r"step \+(49|50|51)(\.\d+)?% between run 7 .*and run 8 ", line)
@@ -45,14 +45,14 @@ def test_the_point_from_which_steps_took_longer_is_named_with_what_else_changed(
     page = (tmp_path / "history.html").read_text(encoding="utf-8")
     assert re.search(r"<h1>\d+ changes? in 14 points</h1>", page)
     assert "torch 2.14 to 2.15" in page
-    series = json.loads(perfctl("history", "--json").out)["lines"][0]["series"]
+    series = json.loads(perfctl("history --json").out)["lines"][0]["series"]
     assert page.count("</tr>") == len(series) + 1, "a row each, below the heads"
 
 
 def test_one_point_shows_its_values_and_says_why_nothing_is_judged(
     perfctl: Perfctl, replayed: Path
 ) -> None:
-    said = perfctl("history", "--store", replayed)
+    said = perfctl(f"history --store {replayed}")
     assert said.code == 0
     assert "points to judge times" in said.out
     assert "too few points" in said.out and "between run" not in said.out
@@ -62,7 +62,7 @@ def test_several_stores_are_one_history(perfctl: Perfctl, replayed: Path, tmp_pa
     other = tmp_path / "other" / "second.db"
     other.parent.mkdir()
     shutil.copy(replayed, other)
-    found = perfctl("history", "--store", replayed, "--store", other, "--json").json
+    found = perfctl(f"history --store {replayed} --store {other} --json").json
     assert all(len(line["points"]) == 2 for line in found["lines"])
     points = [point for line in found["lines"] for point in line["points"]]
     assert {found["stores"][run["store"]] for point in points for run in point} == {

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Perfctl
 from tests.make.nsys_sqlite import NsysBuilder
 
-Perfctl = Callable[..., Any]
 NAMES = (
     "'); DROP TABLE run; --",
     "</script><script>alert(1)</script>",
@@ -92,8 +90,8 @@ def test_pages_and_drawings_hold_them_as_text(
     perfctl: Perfctl, store: Path, tmp_path: Path
 ) -> None:
     assert perfctl("report").code == 0
-    for chart in perfctl("plot", "--list", "--json").json:
-        assert perfctl("plot", chart["name"], "--out", f"{chart['name']}.svg").code == 0
+    for chart in perfctl("plot --list --json").json:
+        assert perfctl(f"plot {chart['name']} --out {chart['name']}.svg").code == 0
     pages = [*tmp_path.glob("*.html"), *tmp_path.glob("*.svg")]
     assert {page.suffix for page in pages} == {".html", ".svg"}
     for page in pages:

@@ -9,11 +9,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.cli.conftest import Perfctl
 
 READING = """
 import json, sys, warnings
@@ -27,31 +27,9 @@ print("READ " + json.dumps({"rows": len(frame), "us": {str(name): float(us) for 
 """
 
 
-def test_hta_reads_a_trace_and_finds_the_same_times(
-    perfctl: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_hta_reads_a_trace_and_finds_the_same_times(perfctl: Perfctl, tmp_path: Path) -> None:
     said = perfctl(
-        "torch",
-        "--workload",
-        "lstm",
-        "--batches",
-        "4",
-        "--hidden",
-        "4",
-        "--length",
-        "6",
-        "--samples",
-        "16",
-        "--threads",
-        "1",
-        "--steps",
-        "3",
-        "--warmup",
-        "2",
-        "--out",
-        "runs",
-        "--sweep-name",
-        "small",
+        "torch --workload lstm --batches 4 --hidden 4 --length 6 --samples 16 --threads 1 --steps 3 --warmup 2 --out runs --sweep-name small",
     )
     assert said.code == 0, said.err
     (trace,) = Path("runs").rglob("*.pt.trace.json.gz")

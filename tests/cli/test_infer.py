@@ -5,15 +5,13 @@ from __future__ import annotations
 import io
 import shlex
 import tarfile
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+from tests.cli.conftest import Perfctl
+
 TABLE = Path(__file__).resolve().parent.parent / "data" / "imagenet-devkit"
 
 pytestmark = pytest.mark.skipif(
@@ -26,18 +24,8 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
     perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    words = [
-        "infer",
-        "--models",
-        "squeezenet1_1,shufflenet_v2_x0_5",
-        "--images",
-        "4",
-        "--weights",
-        "none",
-        "--warmup",
-        "1",
-    ]
-    said = perfctl(*words, "--batches", "2")
+    words = "infer --models squeezenet1_1,shufflenet_v2_x0_5 --images 4 --weights none --warmup 1"
+    said = perfctl(f"{words} --batches 2")
     assert said.code == 0, said.err
     folders = sorted(Path("perfctl-runs").iterdir())
     assert [folder.name.rsplit("-", 1)[0] for folder in folders] == ["none-torchvision_infer"] * 2
@@ -50,25 +38,25 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
     assert latency["squeezenet1_1"] == latency["shufflenet_v2_x0_5"] == "2"
     assert "the weights are random" in said.out
 
-    again = perfctl(*words, "--batches", "2")
+    again = perfctl(f"{words} --batches 2")
     assert again.code == 0
     assert again.err.count("already complete, skipped") == 2
-    told = perfctl(*words, "--batches", "2", "--json").json
+    told = perfctl(f"{words} --batches 2 --json").json
     assert [(one["model"], [run["status"] for run in one["runs"]]) for one in told] == [
         ("squeezenet1_1", ["ok"]),
         ("shufflenet_v2_x0_5", ["ok"]),
     ]
-    runs = perfctl("runs", "--json").json
+    runs = perfctl("runs --json").json
     assert [(run["profiler"], run["batch_size"], run["mode"]) for run in runs] == [
         ("none", 2, "infer")
     ] * 2
 
-    page = perfctl("report", "--out", "page.html")
+    page = perfctl("report --out page.html")
     assert page.code == 0, page.err
     assert "Latency of a batch" in Path("page.html").read_text()
     one = perfctl("show", runs[0]["id"])
     assert "Latency of a batch" in one.out
-    names = [row["name"] for row in perfctl("show", runs[0]["id"], "--json").json["summaries"]]
+    names = [row["name"] for row in perfctl(f"show {runs[0]['id']} --json").json["summaries"]]
     assert sorted(names) == sorted(set(names)), (
         "the record is the report, and must not be read twice"
     )
@@ -76,18 +64,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
 
 def test_a_dry_run_prints_one_command_a_model_and_batch(perfctl: Perfctl) -> None:
     said = perfctl(
-        *[
-            "infer",
-            "--models",
-            "vgg11,alexnet",
-            "--batches",
-            "1,5",
-            "--profiler",
-            "torch",
-            "--images",
-            "20",
-            "--dry-run",
-        ]
+        "infer --models vgg11,alexnet --batches 1,5 --profiler torch --images 20 --dry-run"
     )
     assert said.code == 0
     lines = [shlex.split(line) for line in said.out.splitlines()]
@@ -121,20 +98,16 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(
     perfctl: Perfctl, archives: tuple[str, str]
 ) -> None:
     archive, kit = archives
-    said = perfctl("prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted")
+    said = perfctl(f"prepare imagenet-val {archive} --devkit {kit} --out sorted")
     assert said.code == 0, said.err
     assert "Wrote 2 of 3 images in 3 class folders to sorted" in said.out
     assert "the archive lacks 1 images" in said.err
     assert "does not compare the MD5 sum" in said.err
     assert Path("sorted/n02119789/ILSVRC2012_val_00000001.JPEG").read_bytes() == b"image"
-    again = perfctl(
-        "prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--no-verify"
-    )
+    again = perfctl(f"prepare imagenet-val {archive} --devkit {kit} --out sorted --no-verify")
     assert "2 of them already existed" in again.out
     assert "MD5" not in again.err
-    told = perfctl(
-        "prepare", "imagenet-val", archive, "--devkit", kit, "--out", "sorted", "--json"
-    ).json
+    told = perfctl(f"prepare imagenet-val {archive} --devkit {kit} --out sorted --json").json
     counts = {"images": 2, "total": 3, "existing": 2, "classes": 3}
     assert told == {
         "schema": "perfctl.prepare/2",
@@ -147,10 +120,10 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(
 
 def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple[str, str]) -> None:
     archive, kit = archives
-    assert perfctl("prepare", "coco", archive, "--devkit", kit).code == 2
-    gone = perfctl("prepare", "imagenet-val", "gone.tar", "--devkit", kit)
+    assert perfctl(f"prepare coco {archive} --devkit {kit}").code == 2
+    gone = perfctl(f"prepare imagenet-val gone.tar --devkit {kit}")
     assert (gone.code, "gone.tar: file not found" in gone.err) == (2, True)
-    swapped = perfctl("prepare", "imagenet-val", kit, "--devkit", archive)
+    swapped = perfctl(f"prepare imagenet-val {kit} --devkit {archive}")
     assert swapped.code == 1
     assert "has no ILSVRC2012_validation_ground_truth.txt" in swapped.err
 
@@ -160,7 +133,7 @@ def test_prepare_compares_the_checksum_of_a_published_name(
 ) -> None:
     archive, kit = archives
     Path(archive).rename("ILSVRC2012_img_val.tar")
-    said = perfctl("prepare", "imagenet-val", "ILSVRC2012_img_val.tar", "--devkit", kit)
+    said = perfctl(f"prepare imagenet-val ILSVRC2012_img_val.tar --devkit {kit}")
     assert said.code == 1
     assert "but that of the published file is 29b22e2961454d5413ddabcf34fc5622" in said.err
     assert not Path("imagenet-val").exists()

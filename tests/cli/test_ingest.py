@@ -3,13 +3,11 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+from tests.cli.conftest import Perfctl
 
 NCU = (
     '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section '
@@ -32,11 +30,9 @@ def count(table: str) -> int:
 
 def test_what_the_file_cannot_say_is_told_and_marked_as_told(perfctl: Perfctl) -> None:
     Path("r.csv").write_text(NCU.format(count=5))
-    said = perfctl(
-        "ingest", "r.csv", "--batch", 64, "--workload", "mnist_cnn", "--device-name", "Tesla V100"
-    )
+    said = perfctl("ingest r.csv --batch 64 --workload mnist_cnn --device-name 'Tesla V100'")
     assert said.code == 0
-    (row,) = perfctl("runs", "--json").json
+    (row,) = perfctl("runs --json").json
     assert (row["batch_size"], row["workload"], row["device_name"], row["origin"]) == (
         64,
         "mnist_cnn",
@@ -53,7 +49,7 @@ def test_one_bad_file_does_not_stop_the_others_and_the_exit_code_says_so(perfctl
     Path("pointer.sqlite").write_text(
         "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"
     )
-    said = perfctl("ingest", "bad.csv", "good.csv", "empty.csv", "pointer.sqlite", "missing.csv")
+    said = perfctl("ingest bad.csv good.csv empty.csv pointer.sqlite missing.csv")
     assert said.code == 4
     lines = told(said)
     assert len(lines) == 5, "one line for each bad file, one for the sum"
@@ -67,13 +63,13 @@ def test_when_nothing_could_be_read_the_exit_code_is_1_and_no_store_is_left(
     perfctl: Perfctl,
 ) -> None:
     Path("bad.csv").write_text("no report at all\n")
-    assert perfctl("ingest", "bad.csv").code == 1
+    assert perfctl("ingest bad.csv").code == 1
     assert [path.name for path in Path().iterdir()] == ["bad.csv"]
 
 
 def test_a_file_that_is_not_there_and_a_folder_without_a_report_are_named(perfctl: Perfctl) -> None:
     Path("empty").mkdir()
-    said = perfctl("ingest", "gone.csv", "empty")
+    said = perfctl("ingest gone.csv empty")
     assert (said.code, said.out) == (1, "")
     assert said.err.splitlines() == [
         "perfctl: gone.csv: file not found",
@@ -88,9 +84,9 @@ def test_a_folder_is_walked_and_batch_sizes_are_read_from_names(perfctl: Perfctl
         folder.mkdir(parents=True)
         (folder / "ncu.csv").write_text(NCU.format(count=batch))
     (Path("study") / "notes.txt").write_text("not a report")
-    said = perfctl("ingest", "study", "--json")
+    said = perfctl("ingest study --json")
     assert [row["kernels"] for row in said.json["runs"]] == [1, 1]
-    assert [row["batch_size"] for row in perfctl("runs", "--json").json] == [16, 64]
+    assert [row["batch_size"] for row in perfctl("runs --json").json] == [16, 64]
     assert count("diagnostic WHERE text LIKE '%was read from the name%'") == 2
 
 
@@ -98,14 +94,7 @@ def test_the_six_reports_of_different_tools_go_in_together_with_right_counts(
     perfctl: Perfctl, reports: Path
 ) -> None:
     said = perfctl(
-        "ingest",
-        reports / "ncu/csv_long/leleucas_conv2d_result.csv",
-        reports / "ncu/csv_long/wangzy_roofline_output.csv",
-        reports / "nsys/sqlite/lowertri_la.sqlite",
-        reports / "ncu/rep/lashi_profile.ncu-rep",
-        reports / "dlprof/odema_pytorch/no_relu",
-        reports / "kineto/tracelens_h100_Falconsai_vit.json.gz",
-        "--json",
+        f"ingest {reports / 'ncu/csv_long/leleucas_conv2d_result.csv'} {reports / 'ncu/csv_long/wangzy_roofline_output.csv'} {reports / 'nsys/sqlite/lowertri_la.sqlite'} {reports / 'ncu/rep/lashi_profile.ncu-rep'} {reports / 'dlprof/odema_pytorch/no_relu'} {reports / 'kineto/tracelens_h100_Falconsai_vit.json.gz'} --json",
     )
     assert said.code == 0
     counts = [
@@ -135,7 +124,7 @@ def test_what_is_left_of_reports_in_a_folder_is_refused_line_by_line(perfctl: Pe
         database.execute("CREATE TABLE t AS SELECT hex(randomblob(9000)) AS x")
     data = (folder / "whole.sqlite").read_bytes()
     (folder / "cut.sqlite").write_bytes(data[: len(data) // 2])
-    said = perfctl("ingest", "profiles")
+    said = perfctl("ingest profiles")
     assert said.code == 4
     assert "4 of 5 could not be read" in said.err
     reasons = {
@@ -156,7 +145,7 @@ def test_what_a_newer_format_holds_beyond_the_known_is_one_warning_line_and_kept
 ) -> None:
     newer = NCU.replace('"Stream",', '"Stream","Cluster Size",').replace('"7",', '"7","(2, 1, 1)",')
     Path("newer.csv").write_text(newer.format(count=1))
-    said = perfctl("ingest", "newer.csv")
+    said = perfctl("ingest newer.csv")
     assert said.code == 0
     (line,) = told(said)
     assert line == "warning: newer.csv: not understood and left out: columns Cluster Size"
@@ -168,7 +157,7 @@ def test_a_file_that_cannot_be_read_brings_one_line_even_with_a_secret_in_it(
     perfctl: Perfctl,
 ) -> None:
     Path("bad.csv").write_text("export HF_TOKEN=abcdefgh\nno report\n")
-    assert len(told(perfctl("ingest", "bad.csv"))) == 2, "the file's line and the sum"
+    assert len(told(perfctl("ingest bad.csv"))) == 2, "the file's line and the sum"
 
 
 def test_a_folder_of_dlprof_json_is_one_run(perfctl: Perfctl) -> None:
@@ -179,5 +168,5 @@ def test_a_folder_of_dlprof_json_is_one_run(perfctl: Perfctl) -> None:
     (folder / "dlprof_iteration.json").write_text(json.dumps([row]))
     ops = {"Op Name": "conv1", "Op Type": "conv2d", "No. Calls": 3, "Total CPU Time (ns)": 9}
     (folder / "dlprof_detailed.json").write_text(json.dumps([ops]))
-    (row,) = perfctl("ingest", "prof", "--json").json["runs"]
+    (row,) = perfctl("ingest prof --json").json["runs"]
     assert (row["kernels"], row["operations"]) == (1, 1)

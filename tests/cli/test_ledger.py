@@ -12,17 +12,18 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.launch.machine import peaks as launch_peaks
+from tests.cli.conftest import Perfctl
 
 
 @pytest.fixture
-def in_store(perfctl: Callable[..., Any], replayed: Path) -> Callable[..., Any]:
+def in_store(perfctl: Perfctl, replayed: Path) -> Callable[..., Any]:
     """Calls commands beside a copy of the store with the recorded sweep."""
     shutil.copy(replayed, "perfctl.db")
     return perfctl
 
 
 def test_the_ledger_fits_eighty_columns_and_says_what_is_not_collected(
-    in_store: Callable[..., Any],
+    in_store: Perfctl,
 ) -> None:
     done = in_store("ledger")
     assert done.code == 0
@@ -31,8 +32,8 @@ def test_the_ledger_fits_eighty_columns_and_says_what_is_not_collected(
     assert "perfctl measures FLOPs with GPU counters" in " ".join(done.out.split())
 
 
-def test_layer_and_batch_narrow_the_rows(in_store: Callable[..., Any]) -> None:
-    rows = in_store("ledger", "--layer", "conv2", "--batches", "32", "--json").json["rows"]
+def test_layer_and_batch_narrow_the_rows(in_store: Perfctl) -> None:
+    rows = in_store("ledger --layer conv2 --batches 32 --json").json["rows"]
     assert {(row["layer"], row["batch"]) for row in rows} == {("conv2", 32)}
     (forward,) = (row for row in rows if row["direction"] == "forward")
     assert (
@@ -42,9 +43,9 @@ def test_layer_and_batch_narrow_the_rows(in_store: Callable[..., Any]) -> None:
 
 
 def test_measured_peaks_are_kept_beside_the_store_and_used(
-    in_store: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    in_store: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = in_store("ledger", "--json").json["rows"]
+    rows = in_store("ledger --json").json["rows"]
     device = rows[0]["device"]
     calls = []
 
@@ -55,18 +56,18 @@ def test_measured_peaks_are_kept_beside_the_store_and_used(
 
     monkeypatch.setattr(launch_peaks, "measure", measure)
     for _ in range(2):
-        rows = in_store("ledger", "--peaks", "measured", "--json").json["rows"]
+        rows = in_store("ledger --peaks measured --json").json["rows"]
     assert calls == ["cpu"], "the second call reads the file"
     assert json.loads(Path("perfctl.peaks.json").read_text())[0]["flops"] == {"fp32": 1e15}
     (row,) = (
         r for r in rows if (r["layer"], r["direction"], r["batch"]) == ("conv2", "forward", 32)
     )
     assert row["mfu"] == pytest.approx(row["estimated_flops"] / row["time_ns"] * 1e9 / 1e15)
-    assert in_store("report", "--peaks", "measured").code == 0
+    assert in_store("report --peaks measured").code == 0
     assert "measured on 2026-11-20" in Path("perfctl-report.html").read_text()
 
 
-def test_a_damaged_file_of_peaks_is_named(in_store: Callable[..., Any]) -> None:
+def test_a_damaged_file_of_peaks_is_named(in_store: Perfctl) -> None:
     Path("perfctl.peaks.json").write_text("{")
-    done = in_store("ledger", "--peaks", "measured")
+    done = in_store("ledger --peaks measured")
     assert done.code == 1 and "perfctl.peaks.json" in done.err and "Delete the file" in done.err

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-Perfctl = Callable[..., Any]
+from tests.cli.conftest import Perfctl
+
 RECORDINGS = Path(__file__).resolve().parent.parent / "data" / "h100"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from perfctl.orchestrator.commands.report import keep_newest
 from perfctl.orchestrator.store import database, read
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
 from perfctl.records.report import Device, Report
+from tests.cli.conftest import Perfctl
 
 BATCHES = (8, 16)
 
@@ -77,24 +77,20 @@ def test_points_of_a_bench_are_never_left_out(store: Path) -> None:
     assert (omitted or "").startswith("5 older run groups")
 
 
-def test_the_page_says_what_it_leaves_out_and_how_to_see_it(
-    perfctl: Callable[..., Any], store: Path
-) -> None:
-    said = perfctl("report", "--store", store, "--studies", "2")
+def test_the_page_says_what_it_leaves_out_and_how_to_see_it(perfctl: Perfctl, store: Path) -> None:
+    said = perfctl(f"report --store {store} --studies 2")
     text = Path("perfctl-report.html").read_text(encoding="utf-8")
     assert "3 older run groups (6 runs) of the database are not in this report" in text
     assert "3 older run groups (6 runs)" in said.err
     assert "--studies 5" in said.err
     assert "model-3" not in text
-    assert perfctl("report", "--store", store, "--studies", "5").code == 0
+    assert perfctl(f"report --store {store} --studies 5").code == 0
     text = Path("perfctl-report.html").read_text(encoding="utf-8")
     assert "not in this page" not in text
     assert "model-3" in text
 
 
-def test_runs_that_were_asked_for_are_all_shown(perfctl: Callable[..., Any], store: Path) -> None:
-    said = perfctl(
-        "report", "--store", store, "--studies", "1", "--run", "1", "--run", "3", "--json"
-    )
+def test_runs_that_were_asked_for_are_all_shown(perfctl: Perfctl, store: Path) -> None:
+    said = perfctl(f"report --store {store} --studies 1 --run 1 --run 3 --json")
     assert said.json["runs"] == [1, 3]
     assert said.json["omitted"] is None

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import machine_name
 from perfctl.orchestrator.evidence import read_measurements
 from perfctl.orchestrator.predict.measurements import (
     model_name,
@@ -36,13 +35,6 @@ def test_a_run_has_the_name_by_which_its_model_is_asked_for(
     workload: str, variant: str | None, name: str
 ) -> None:
     assert model_name(workload, variant) == name
-
-
-def test_a_gpu_has_the_name_of_the_board_it_is_and_a_cpu_that_of_its_threads() -> None:
-    assert machine_name("Tesla V100-SXM2-32GB", "gpu") == "V100 SXM2 32 GB"
-    assert machine_name("NVIDIA A100", "gpu") == "NVIDIA A100"  # may be four boards: none is chosen
-    assert machine_name("AMD EPYC", "cpu", 2) == "AMD EPYC, 2 threads"
-    assert machine_name("AMD EPYC", "cpu", 1) == "AMD EPYC, 1 thread"
 
 
 @pytest.mark.parametrize(

@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.cli.conftest import Said
+from tests.cli.conftest import Perfctl
 
-PALM = [
-    "mfu",
-    "--layers",
-    118,
-    "--hidden",
-    18432,
-    "--heads",
-    48,
-    "--head-dim",
-    256,
-    "--kv-heads",
-    1,
-    "--ffn",
-    73728,
-    "--gated",
-    "--vocab",
-    256_000,
-    "--tied",
-    "--parameters",
-    540.35e9,
-    "--tokens-per-second",
-    238_300,
-    "--gpus",
-    6144,
-    "--peak-tflops",
-    275,
-]
+PALM = (
+    "mfu --layers 118 --hidden 18432 --heads 48 --head-dim 256 --kv-heads 1 "
+    "--ffn 73728 --gated --vocab 256000 --tied --parameters 540.35e9 "
+    "--tokens-per-second 238300 --gpus 6144 --peak-tflops 275"
+)
 FLOPS = 6 * 540.35e9 + 12 * 118 * 48 * 256 * 2048
 SUPPLY = 6144 * 275e12
 
 
-def test_one_formula_comes_with_its_source(perfctl: Callable[..., Said]) -> None:
-    found = perfctl(*PALM, "--formula", "6N").out
+def test_one_formula_comes_with_its_source(perfctl: Perfctl) -> None:
+    found = perfctl(f"{PALM} --formula 6N").out
     assert "\npalm" not in found and "6N: 6 N (Kaplan" in found
 
 
-def test_the_json_has_every_term(perfctl: Callable[..., Said]) -> None:
-    found = perfctl(*PALM, "--reported", "46.2", "--json").json
+def test_the_json_has_every_term(perfctl: Perfctl) -> None:
+    found = perfctl(f"{PALM} --reported 46.2 --json").json
     assert found["formulas"]["palm"]["flops_per_token"] == FLOPS
     assert found["formulas"]["palm"]["mfu"] == pytest.approx(238300 * FLOPS / SUPPLY)
     assert sum(found["formulas"]["6N"]["difference_by_term"].values()) == pytest.approx(
@@ -55,9 +31,9 @@ def test_the_json_has_every_term(perfctl: Callable[..., Said]) -> None:
     assert found["formulas"]["palm"]["hfu"] is None
 
 
-def test_a_reported_share_is_told_from_percent(perfctl: Callable[..., Said]) -> None:
+def test_a_reported_share_is_told_from_percent(perfctl: Perfctl) -> None:
     assert (
         "no known formula gives this value. The value is in percent: write 46.2 for a share of 0.462. "
-        "Closest" in " ".join(perfctl(*PALM, "--reported", "0.462").out.split())
+        "Closest" in " ".join(perfctl(f"{PALM} --reported 0.462").out.split())
     )
-    assert "in percent: write" not in perfctl(*PALM, "--reported", "12.34").out
+    assert "in percent: write" not in perfctl(f"{PALM} --reported 12.34").out

@@ -7,15 +7,14 @@ import html
 import json
 import re
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.report.numbers import time
+from tests.cli.conftest import Perfctl
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "mnist_v100_study"
 BATCHES = (16, 32, 64, 128, 256)
@@ -44,10 +43,10 @@ def page(study: Path) -> str:
 
 
 def test_the_store_has_them_as_derived_counts_of_their_launch(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     store = tmp_path / "study.db"
-    assert perfctl("ingest", EXAMPLE, "--store", store).code == 0
+    assert perfctl(f"ingest {EXAMPLE} --store {store}").code == 0
     with closing(sqlite3.connect(store)) as connection:
         rows = connection.execute(
             "SELECT k.name, k.source, instruction, value, verified_error FROM derived_count AS d"
@@ -136,9 +135,9 @@ def test_each_finding_stands_once_and_begins_with_a_short_sentence(study: Path) 
 
 
 def test_the_ledger_of_the_terminal_has_the_same_findings_and_both_tables(
-    study: Path, perfctl: Callable[..., Any]
+    study: Path, perfctl: Perfctl
 ) -> None:
-    said = perfctl("ledger", "--store", study).out
+    said = perfctl(f"ledger --store {study}").out
     flat = re.sub(r"\s+", " ", said)
     assert "6 Implausible timing:" in flat
     assert "Variants side by side, batch 64" in said
@@ -189,17 +188,17 @@ def test_no_file_passes_for_the_output_of_a_profiler() -> None:
 
 
 def test_replaying_the_study_finds_the_same_and_leaves_it_a_transcription(
-    perfctl: Callable[..., Any],
+    perfctl: Perfctl,
 ) -> None:
-    assert perfctl("replay", EXAMPLE, "--store", "replayed.db", "--out", "runs").code == 0
-    found = json.loads(perfctl("ledger", "--store", "replayed.db", "--json").out)
+    assert perfctl(f"replay {EXAMPLE} --store replayed.db --out runs").code == 0
+    found = json.loads(perfctl("ledger --store replayed.db --json").out)
     assert [item["rule"] for item in found["sweep"]] == [
         "wrong window",
         "time does not follow",
         "FADD alone",
         "hand estimate",
     ]
-    listed = json.loads(perfctl("runs", "--store", "replayed.db", "--json").out)
+    listed = json.loads(perfctl("runs --store replayed.db --json").out)
     assert {run["origin"] for run in (listed["runs"] if isinstance(listed, dict) else listed)} == {
         "transcribed"
     }

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Perfctl
 from tests.cli.predict_calls import NET, ask
 
 SIZES = ("1", "2", "8", "64", "512")
@@ -23,9 +22,9 @@ pytestmark = [
 
 
 def test_epoch_training_and_cost_follow_from_the_step_by_arithmetic(
-    perfctl: Callable[..., Any],
+    perfctl: Perfctl,
 ) -> None:
-    found = ask(perfctl, "--batch", 64, "--device", "T4", "--dataset-size", 1001, "--epochs", 3)
+    found = ask(perfctl, "--batch 64 --device T4 --dataset-size 1001 --epochs 3")
     (point,) = found["batches"]
     step = point["step_s"]
     assert 0 < step["low"] < step["value"] < step["high"]
@@ -43,9 +42,9 @@ def test_epoch_training_and_cost_follow_from_the_step_by_arithmetic(
 
 
 def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why_it_was_not(
-    perfctl: Callable[..., Any],
+    perfctl: Perfctl,
 ) -> None:
-    (point,) = ask(perfctl, "--batch", 64, "--device", "T4")["batches"]
+    (point,) = ask(perfctl, "--batch 64 --device T4")["batches"]
     assert point["basis"] == "published"
     assert [why.partition(":")[0] for why in point["unused_sources"]] == ["measured", "fitted"]
     assert point["roofline_s"] < point["step_s"]["low"]
@@ -54,10 +53,10 @@ def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why
 
 
 def test_peaks_by_hand_that_are_those_of_a_board_give_a_time_within_its_interval(
-    perfctl: Callable[..., Any],
+    perfctl: Perfctl,
 ) -> None:
-    by_hand = ask(perfctl, "--batch", 64, "--device-spec", SPEC)["batches"][0]
-    named = ask(perfctl, "--batch", 64, "--device", "T4")["batches"][0]
+    by_hand = ask(perfctl, f"--batch 64 --device-spec {SPEC}")["batches"][0]
+    named = ask(perfctl, "--batch 64 --device T4")["batches"][0]
     # its power is not known
     assert named["step_s"]["low"] < by_hand["step_s"]["value"] < named["step_s"]["high"]
     assert by_hand["memory"] == named["memory"]
@@ -65,25 +64,19 @@ def test_peaks_by_hand_that_are_those_of_a_board_give_a_time_within_its_interval
 
 
 def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(
-    perfctl: Callable[..., Any],
+    perfctl: Perfctl,
 ) -> None:
     model = "resnet:depth=26,width=128,image=224,classes=1000"
-    said = perfctl(
-        "predict", model, "--batch", 512, "--device", "T4", "--json", "--dataset-size", 1000
-    )
+    said = perfctl(f"predict {model} --batch 512 --device T4 --json --dataset-size 1000")
     memory = said.json["batches"][0]["memory"]
     assert memory["fits"] is False
     assert memory["reserve_bytes"] == 2**30
     assert memory["missing_bytes"] == memory["needed_bytes"] + 2**30 - 15 * 2**30 > 0
     largest = memory["largest_batch"]
-    edges = perfctl(
-        "predict", model, "--batches", f"{largest},{largest + 1}", "--device", "T4", "--json"
-    )
+    edges = perfctl(f"predict {model} --batches {largest},{largest + 1} --device T4 --json")
     assert [point["memory"]["fits"] for point in edges.json["batches"]] == [True, False]
     text = " ".join(
-        perfctl(
-            "predict", model, "--batch", 512, "--device", "T4", "--dataset-size", 1000
-        ).out.split()
+        perfctl(f"predict {model} --batch 512 --device T4 --dataset-size 1000").out.split()
     )
     whole = (memory["needed_bytes"] + 2**30) / 2**30
     kept = "1.00 GiB of it reserved for the CUDA context and cuDNN"
@@ -94,9 +87,9 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
 
 
 def test_gradients_of_all_parameters_go_over_the_link_of_the_board(
-    perfctl: Callable[..., Any],
+    perfctl: Perfctl,
 ) -> None:
-    found = ask(perfctl, "--batch", 64, "--device", "V100 SXM2 32 GB", "--gpus", 4)
+    found = ask(perfctl, "--batch 64 --device 'V100 SXM2 32 GB' --gpus 4")
     (point,) = found["batches"]
     moved = 2 * 3 / 4 * 4 * found["parameters"]
     assert point["parallel"]["moved_bytes"] == pytest.approx(moved)
@@ -105,24 +98,24 @@ def test_gradients_of_all_parameters_go_over_the_link_of_the_board(
         point["step_one_gpu_s"]["value"] + moved / 150e9
     )
     assert point["samples_per_s"]["value"] == pytest.approx(4 * 64 / point["step_s"]["value"])
-    slower = ask(
-        perfctl, "--batch", 64, "--device", "V100 SXM2 32 GB", "--gpus", 4, "--interconnect", 1
-    )["batches"][0]
+    slower = ask(perfctl, "--batch 64 --device 'V100 SXM2 32 GB' --gpus 4 --interconnect 1")[
+        "batches"
+    ][0]
     assert slower["parallel"]["communication"] == pytest.approx(moved / 1e9)
-    said = ask(
-        perfctl, "--batch", 64, "--device", "V100 SXM2 32 GB", "--gpus", 4, "--efficiency", 0.8
-    )["batches"][0]
+    said = ask(perfctl, "--batch 64 --device 'V100 SXM2 32 GB' --gpus 4 --efficiency 0.8")[
+        "batches"
+    ][0]
     assert said["step_s"]["value"] == pytest.approx(point["step_one_gpu_s"]["value"] / 0.8)
 
 
 def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(
-    perfctl: Callable[..., Any],
+    perfctl: Perfctl,
 ) -> None:
-    words = ("--batches", ",".join(SIZES), "--device", "A100-SXM4-80GB", "--dataset-size", 10_000)
-    found = ask(perfctl, *words)
+    options = f"--batches {','.join(SIZES)} --device A100-SXM4-80GB --dataset-size 10000"
+    found = ask(perfctl, options)
     steps = [point["step_s"]["value"] for point in found["batches"]]
     assert steps == sorted(steps)
-    table = perfctl("predict", NET, *words)
+    table = perfctl(f"predict {NET} {options}")
     assert table.code == 0, table.err
     assert all(len(line) <= 80 for line in table.out.splitlines())
     assert sum(
@@ -131,47 +124,34 @@ def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(
 
 
 def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(
-    perfctl: Callable[..., Any],
+    perfctl: Perfctl,
 ) -> None:
     model = "resnet:depth=50,width=64,image=224,classes=1000"
-    words = (
-        model,
-        "--batches",
-        "32,256",
-        "--dataset-size",
-        100_000,
-        "--device",
-        "T4",
-        "--frontier",
-    )
-    best = perfctl("predict", *words, "--json").json["frontier"]
+    words = f"{model} --batches 32,256 --dataset-size 100000 --device T4 --frontier"
+    best = perfctl(f"predict {words} --json").json["frontier"]
     times = [choice["training_s"]["value"] for choice in best["choices"]]
     costs = [choice["on_demand_usd"]["value"] for choice in best["choices"]]
     assert times == sorted(times)
     assert costs == sorted(costs, reverse=True)
     assert best["too_large"] > 0  # batch 256 on a T4
     assert best["compared"] > 60
-    assert "do not fit in memory" in " ".join(perfctl("predict", *words).out.split())
+    assert "do not fit in memory" in " ".join(perfctl(f"predict {words}").out.split())
 
 
-def test_a_price_table_of_ones_own_is_used_and_named(
-    perfctl: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_price_table_of_ones_own_is_used_and_named(perfctl: Perfctl, tmp_path: Path) -> None:
     (tmp_path / "mine.csv").write_text(
         "provider,instance,gpu,count,on_demand_usd_per_hour,spot_usd_per_hour,region,date,source\n"
         "Basement,rack,T4,1,0.36,,home,2026-11-20,invoice\n"
     )
-    assert perfctl("predict", "--use-prices", "mine.csv").code == 0
-    found = ask(perfctl, "--batch", 64, "--device", "T4", "--dataset-size", 64_000)
+    assert perfctl("predict --use-prices mine.csv").code == 0
+    found = ask(perfctl, "--batch 64 --device T4 --dataset-size 64000")
     (offer,) = found["batches"][0]["offers"]
     assert offer["on_demand_usd"]["value"] == pytest.approx(
         found["batches"][0]["epoch_s"]["value"] / 3600 * 0.36
     )
     assert "your table" in found["price_source"]
     text = " ".join(
-        perfctl(
-            "predict", NET, "--batch", 64, "--device", "T4", "--dataset-size", 64_000
-        ).out.split()
+        perfctl(f"predict {NET} --batch 64 --device T4 --dataset-size 64000").out.split()
     )
     assert "prices of 2026-11-20, your table" in text
 
@@ -185,50 +165,51 @@ def net():
 
 
 def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_any_batch(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     from perfctl.orchestrator.estimate.request import Request
     from perfctl.orchestrator.estimate.session import Session
 
     (tmp_path / "net.py").write_text(MODEL)
-    words = ("predict", "net.py:net", "--input", "3x8x8", "--batch", 37, "--device", "T4", "--json")
-    said = perfctl(*words)
+    words = "predict net.py:net --input 3x8x8 --batch 37 --device T4 --json"
+    said = perfctl(words)
     assert said.code == 0, said.err
     exact = Session(Request("net.py:net", ("3x8x8",), "train", "momentum", memory=True)).at(37)
     assert exact.memory is not None
     assert said.json["batches"][0]["memory"]["needed_bytes"] == exact.memory.allocated
     assert said.json["optimizer"] == "momentum"
     assert said.json["parameters"] == 8 * 27 + 8 + 288 * 10 + 10
-    inference = perfctl(*words, "--mode", "infer").json["batches"][0]
+    inference = perfctl(f"{words} --mode infer").json["batches"][0]
     assert inference["step_s"]["value"] < said.json["batches"][0]["step_s"]["value"]
     assert inference["memory"]["needed_bytes"] < exact.memory.allocated
 
 
 @pytest.mark.parametrize(
-    ("model", "precision", "words"),
+    ("model", "options"),
     [
-        ("torchvision:squeezenet1_1", "fp32", ()),
-        ("torchvision:squeezenet1_1", "fp16", ()),
-        ("torchvision:squeezenet1_1", "tf32", ("--mode", "infer")),
-        ("resnet:depth=10,stages=3,width=8", "bf16", ()),
-        ("resnet:depth=10,stages=3,width=8", "fp32", ()),
-        ("mnist_cnn", "fp32", ("--optimizer", "adam")),
+        ("torchvision:squeezenet1_1", "--precision fp32"),
+        ("torchvision:squeezenet1_1", "--precision fp16"),
+        ("torchvision:squeezenet1_1", "--precision tf32 --mode infer"),
+        ("resnet:depth=10,stages=3,width=8", "--precision bf16"),
+        ("resnet:depth=10,stages=3,width=8", "--precision fp32"),
+        ("resnet:width=16,image=32", "--precision fp32 --mode infer"),
+        ("mnist_cnn", "--precision fp32 --optimizer adam"),
     ],
 )
 def test_predict_and_estimate_give_the_same_bytes_and_the_same_largest_batch(
-    perfctl: Callable[..., Any], model: str, precision: str, words: tuple[str, ...]
+    perfctl: Perfctl, model: str, options: str
 ) -> None:
     """With the defaults of both; a model of a family is traced, too, so that its allocations have
     their order."""
-    on = ("--batch", 3, "--precision", precision, "--json", *words)
+    on = f"{model} --batch 3 --json {options}"
     peaks = (
         "fp32_tflops=8,bandwidth_gbs=320,tensor_fp16_tflops=65,tensor_bf16_tflops=65,"
         "tensor_tf32_tflops=30"
     )
     for megabytes in (1200, 2500, 16000):
         given = f"name=X1,{peaks},memory_gb={megabytes / 1000}"
-        said = perfctl("predict", model, *on, "--device-spec", given)
-        paper = perfctl("estimate", model, *on, "--memory", f"{megabytes}MB")
+        said = perfctl(f"predict {on} --device-spec {given}")
+        paper = perfctl(f"estimate {on} --memory {megabytes}MB")
         assert (said.code, paper.code) == (0, 0), said.err + paper.err
         found, fit = said.json["batches"][0]["memory"], paper.json["largest_batch"]
         assert found["needed_bytes"] == paper.json["batches"]["3"]["memory"]["allocated"]
@@ -237,24 +218,11 @@ def test_predict_and_estimate_give_the_same_bytes_and_the_same_largest_batch(
         assert fit["needed"] + fit["reserve"] + fit["margin"] == found["limit_bytes"]
 
 
-def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:
-    (bare,) = ask(perfctl, "--batch", 64, "--device", "T4")["batches"]
+def test_what_is_null_has_its_reason(perfctl: Perfctl) -> None:
+    (bare,) = ask(perfctl, "--batch 64 --device T4")["batches"]
     (full,) = ask(
         perfctl,
-        "--batch",
-        64,
-        "--device",
-        "T4",
-        "--dataset-size",
-        1000,
-        "--epochs",
-        2,
-        "--gpus",
-        2,
-        "--interconnect",
-        5,
-        "--tariff",
-        0.3,
+        "--batch 64 --device T4 --dataset-size 1000 --epochs 2 --gpus 2 --interconnect 5 --tariff 0.3",
     )["batches"]
     for point in (bare, full):
         empty = {
@@ -265,18 +233,3 @@ def test_what_is_null_has_its_reason(perfctl: Callable[..., Any]) -> None:
         assert {name for name in point["missing_values"] if "." not in name} == empty
     assert bare["missing_values"]["epoch_s"] == "no --dataset-size"
     assert "energy.cost" not in full["missing_values"]
-
-
-def test_the_memory_of_a_familys_forward_pass_is_that_of_the_trace(
-    perfctl: Callable[..., Any],
-) -> None:
-    from perfctl.orchestrator.estimate.request import Request
-    from perfctl.orchestrator.estimate.session import Session
-
-    model = "resnet:width=16,image=32"
-    found = perfctl(
-        "predict", model, "--batch", 8, "--device", "T4", "--mode", "infer", "--json"
-    ).json
-    traced = Session(Request(model, mode="infer", memory=True)).at(8).memory
-    assert traced is not None
-    assert found["batches"][0]["memory"]["needed_bytes"] == traced.allocated

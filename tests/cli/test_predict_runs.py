@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from perfctl.orchestrator.predict.models.subjects import find_subject
 from perfctl.orchestrator.predict.step_parts import roofline
 from perfctl.orchestrator.predict.training import step_of
 from tests.cli import plain_runs as runs
+from tests.cli.conftest import Perfctl
 from tests.cli.predict_calls import NET, ask
 
 pytestmark = [
@@ -23,36 +23,36 @@ pytestmark = [
 
 
 def test_a_step_measured_on_this_device_is_taken_without_the_time_its_data_took(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     rows = [
         runs.Row(NET, 64, (10.0, 12.0, 14.0), data_ms=2.0),
         runs.Row(NET, 64, (100.0, 120.0, 140.0)),
     ]
     runs.store(tmp_path / "perfctl.db", rows)
-    (point,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "sgd")["batches"]
+    (point,) = ask(perfctl, "--batch 64 --device T4 --optimizer sgd")["batches"]
     assert point["basis"] == "measured"
     # quartiles of 8, 10, 12 ms
     assert point["step_s"] == pytest.approx({"value": 0.010, "low": 0.009, "high": 0.011})
     assert point["phases_s"]["backward"] == pytest.approx(0.005)
-    (same,) = ask(perfctl, "--batch", 64, "--device", "T4", "--optimizer", "momentum")["batches"]
+    (same,) = ask(perfctl, "--batch 64 --device T4 --optimizer momentum")["batches"]
     assert same["basis"] == "published"
-    (other,) = ask(perfctl, "--batch", 32, "--device", "T4", "--optimizer", "sgd")["batches"]
+    (other,) = ask(perfctl, "--batch 32 --device T4 --optimizer sgd")["batches"]
     assert other["basis"] == "published"
     assert "at batch 64, not at 32" in other["unused_sources"][0]
 
 
 def test_power_that_was_measured_stands_before_the_data_sheets(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 64, (10.0, 10.0), watts=55.0)])
-    words = ("--batch", 64, "--device", "T4", "--dataset-size", 64_000, "--optimizer", "sgd")
-    energy = ask(perfctl, *words, "--tariff", 0.4)["batches"][0]["energy"]
+    words = "--batch 64 --device T4 --dataset-size 64000 --optimizer sgd"
+    energy = ask(perfctl, f"{words} --tariff 0.4")["batches"][0]["energy"]
     assert energy["watts"] == 55.0
     assert "measured in 1 runs of this model" in energy["source"]
     assert energy["kwh"]["value"] == pytest.approx(55.0 * 1000 * 0.010 / 3.6e6)
     assert energy["cost"]["value"] == pytest.approx(0.4 * energy["kwh"]["value"])
-    assert ask(perfctl, *words, "--power", 60)["batches"][0]["energy"]["watts"] == 60.0
+    assert ask(perfctl, f"{words} --power 60")["batches"][0]["energy"]["watts"] == 60.0
 
 
 def bench(slower: float = 1.0) -> list[Any]:
@@ -73,60 +73,51 @@ def bench(slower: float = 1.0) -> list[Any]:
     return rows
 
 
-def test_runs_of_ones_own_are_fitted(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+def test_runs_of_ones_own_are_fitted(perfctl: Perfctl, tmp_path: Path) -> None:
     pytest.importorskip(
         "sklearn", reason="scikit-learn is not installed: pip install 'perfctl[predict]'"
     )
     runs.store(tmp_path / "perfctl.db", bench())
     words = (
-        "predict",
-        "vgg:depth=6,stages=3,width=40,image=32,hidden=64",
-        "--batch",
-        48,
-        "--device",
-        "T4",
-        "--optimizer",
-        "sgd",
-        "--json",
+        "predict vgg:depth=6,stages=3,width=40,image=32,hidden=64 --batch 48 "
+        "--device T4 --optimizer sgd --json"
     )
-    first = perfctl(*words)
+    first = perfctl(words)
     assert first.code == 0, first.err
     assert "fitting 32 steps measured on T4" in first.err
     (point,) = first.json["batches"]
     assert point["basis"] == "fitted"
     assert point["coverage"] is not None
     assert point["step_s"]["value"] == pytest.approx(2 * point["roofline_s"], rel=0.35)
-    again = perfctl(*words)
+    again = perfctl(words)
     assert again.json == first.json
     assert not list(tmp_path.glob("*fit*"))
     runs.store(tmp_path / "perfctl.db", [runs.Row(NET, 256, (50.0,))])
-    assert "fitting 33 steps" in perfctl(*words).err
+    assert "fitting 33 steps" in perfctl(words).err
 
 
 def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
-    perfctl: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    perfctl: Perfctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from perfctl.orchestrator.predict import efficiency
 
     monkeypatch.setattr(efficiency, "find_spec", lambda name: None)
     runs.store(tmp_path / "perfctl.db", bench())
-    found = ask(perfctl, "--batch", 48, "--device", "T4", "--optimizer", "sgd")
+    found = ask(perfctl, "--batch 48 --device T4 --optimizer sgd")
     assert found["batches"][0]["basis"] == "published"
     said = [note for note in found["notes"] if "scikit-learn" in note]
     assert said == ["fitted predictions need scikit-learn: pip install 'perfctl[predict]'"]
 
 
-def test_runs_of_another_device_are_not_fitted(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+def test_runs_of_another_device_are_not_fitted(perfctl: Perfctl, tmp_path: Path) -> None:
     runs.store(tmp_path / "perfctl.db", bench())
-    found = perfctl(
-        "predict", NET, "--batch", 48, "--device", "P100 16 GB", "--optimizer", "sgd", "--json"
-    )
+    found = perfctl(f"predict {NET} --batch 48 --device 'P100 16 GB' --optimizer sgd --json")
     assert found.json["batches"][0]["basis"] == "published"
     assert "fitting" not in found.err
 
 
 def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_threads(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     from perfctl.orchestrator.launch.machine.doctor import host_facts
 
@@ -147,7 +138,7 @@ def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_t
         for length, threads in ((9.0, 1), (5.0, 2))
     )
     runs.store(tmp_path / "perfctl.db", [other, mine])
-    found = ask(perfctl, "--batch", 8, "--device", "cpu", "--optimizer", "sgd")
+    found = ask(perfctl, "--batch 8 --device cpu --optimizer sgd")
     assert found["device"]["name"] == f"{name}, 2 threads"
     assert found["batches"][0]["basis"] == "measured"
     assert found["batches"][0]["step_s"]["value"] == pytest.approx(0.005)
@@ -155,7 +146,7 @@ def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_t
 
 
 def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     from perfctl.orchestrator.launch.machine.doctor import host_facts
 
@@ -171,8 +162,8 @@ def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
     }
     records = [whole, {**whole, "threads": 1, "threads_asked": 1, "flops": {"fp32": 4e10}}]
     (tmp_path / "perfctl.peaks.json").write_text(json.dumps(records))
-    words = ("--batch", 64, "--device", "cpu", "--optimizer", "sgd")
-    every, one = ask(perfctl, *words), ask(perfctl, *words, "--threads", 1)
+    words = "--batch 64 --device cpu --optimizer sgd"
+    every, one = ask(perfctl, f"{words}"), ask(perfctl, f"{words} --threads 1")
     assert (every["device"]["name"], one["device"]["name"]) == (
         f"{cpu}, 7 threads",
         f"{cpu}, 1 thread",
@@ -183,11 +174,11 @@ def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
         "predict --threads 1' to use them" in every["notes"]
     )
     assert one["batches"][0]["step_s"]["value"] == 0.010
-    said = perfctl("predict", NET, "--batch", 64, "--device", "T4", "--threads", 1)
+    said = perfctl(f"predict {NET} --batch 64 --device T4 --threads 1")
     assert said.code == 2 and "--threads needs --device cpu" in said.err
 
 
-def test_a_file_that_is_no_store_is_refused(perfctl: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_file_that_is_no_store_is_refused(perfctl: Perfctl, tmp_path: Path) -> None:
     (tmp_path / "x.db").write_text("no database at all, but long enough to look like one" * 50)
-    said = perfctl("predict", NET, "--batch", 4, "--device", "T4", "--store", "x.db")
+    said = perfctl(f"predict {NET} --batch 4 --device T4 --store x.db")
     assert (said.code, said.err.count("\n")) == (1, 1) and "x.db" in said.err

@@ -4,15 +4,13 @@ import csv
 import io
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Perfctl
 from tests.cli.hostile import FORMULA
-
-Perfctl = Callable[..., Any]
 
 
 @pytest.fixture
@@ -91,7 +89,7 @@ def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, store: Path) ->
     endless = (
         "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
     )
-    said = perfctl("query", endless, "--timeout", "0.3")
+    said = perfctl("query", endless, "--timeout", 0.3)
     assert said.code == 2
     assert "longer than 0.3 s" in said.err
 
@@ -115,13 +113,16 @@ def test_a_query_that_would_fill_the_memory_is_stopped(store: Path) -> None:
     assert "needs more than 16 MiB of memory" in said.stderr
 
 
-def test_json_functions_and_the_schema_can_be_asked(perfctl: Perfctl, store: Path) -> None:
-    assert perfctl("query", "SELECT value FROM json_each('[4, 5]')", "--json").json == [
-        {"value": 4},
-        {"value": 5},
-    ]
-    columns = perfctl("query", "SELECT name FROM pragma_table_info('gap')", "--json").json
-    assert {"name": "reason"} in columns
+def test_json_functions_the_schema_and_columns_of_one_name_can_be_asked(
+    perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for sql, rows in (
+        ("SELECT value FROM json_each('[4, 5]')", [{"value": 4}, {"value": 5}]),
+        ("SELECT 1 AS a, 2 AS a, NULL AS a", [{"a": 1, "a_2": 2, "a_3": None}]),
+        ("SELECT name FROM pragma_table_info('gap') WHERE name LIKE 're%'", [{"name": "reason"}]),
+    ):
+        monkeypatch.setattr("sys.stdin", io.StringIO(sql))
+        assert perfctl("query - --json").json == rows
 
 
 def test_hostile_names_reach_the_terminal_as_text_and_programs_whole(
@@ -130,47 +131,31 @@ def test_hostile_names_reach_the_terminal_as_text_and_programs_whole(
     for words in ((), ("--rows", "1")):
         shown = perfctl("query", "SELECT name FROM kernel ORDER BY launch DESC", *words).out
         assert not any(mark in shown for mark in ("\x1b", "\x07", "\x9b", "\u202e"))
-    answer = perfctl("query", "SELECT name FROM kernel", "--json")
+    answer = perfctl("query 'SELECT name FROM kernel' --json")
     assert answer.json[1]["name"] == hostile.ESCAPES
     assert not any(mark in answer.out for mark in ("\x1b", "\x07", "\x9b"))
     rows = list(
         csv.DictReader(
-            io.StringIO(perfctl("query", "SELECT name FROM kernel", "--csv").out, newline="")
+            io.StringIO(perfctl("query 'SELECT name FROM kernel' --csv").out, newline="")
         )
     )
     assert rows[0]["name"] == "'" + hostile.FORMULA
     assert rows[1]["name"] == hostile.ESCAPES
 
 
-def test_many_columns_become_a_list_that_fits_80_columns(perfctl: Perfctl, store: Path) -> None:
-    shown = perfctl("query", "SELECT * FROM kernel")
-    assert shown.code == 0
-    assert "row 3" in shown.out
-    assert all(len(line) <= 80 for line in shown.out.splitlines())
-
-
-def test_columns_of_one_name_stay_apart_in_json(perfctl: Perfctl, store: Path) -> None:
-    found = perfctl("query", "SELECT 1 AS a, 2 AS a, NULL AS a", "--json").json
-    assert found == [{"a": 1, "a_2": 2, "a_3": None}]
-
-
-def test_the_table_says_that_there_are_more_rows(perfctl: Perfctl, store: Path) -> None:
-    said = perfctl("query", "SELECT launch FROM kernel", "--rows", "2")
-    assert len(said.out.splitlines()) == 4
-    assert "use --rows to show more" in said.out.splitlines()[-1]
-
-
-def test_the_query_can_come_from_standard_input(
-    perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_table_says_that_there_are_more_rows_and_many_columns_become_a_list(
+    perfctl: Perfctl, store: Path
 ) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 7 AS seven"))
-    assert perfctl("query", "-", "--json").json == [{"seven": 7}]
+    lines = perfctl("query 'SELECT launch FROM kernel' --rows 2").out.splitlines()
+    assert len(lines) == 4 and "use --rows to show more" in lines[-1]
+    shown = perfctl("query 'SELECT * FROM kernel'").out
+    assert "row 3" in shown and max(map(len, shown.splitlines())) <= 80
 
 
 def test_kernels_and_layers_are_found_by_parts_of_their_names(
     perfctl: Perfctl, store: Path
 ) -> None:
-    assert perfctl("query", "--search", "ONV1", "--json").json == [
+    assert perfctl("query --search ONV1 --json").json == [
         {
             "type": "layer",
             "name": "conv1",
@@ -188,10 +173,10 @@ def test_kernels_and_layers_are_found_by_parts_of_their_names(
         "launches": 1,
         "duration_ns": 500,
     }
-    assert perfctl("query", "--search", "x.example click", "--json").json == [formula]
+    assert perfctl("query --search 'x.example click' --json").json == [formula]
     assert perfctl("query", "--search", 'click") http', "--json").json == [formula]
-    assert perfctl("query", "--search", "=h", "--json").json == [formula]
-    unknown = perfctl("query", "--search", "alert", "--csv")
+    assert perfctl("query --search =h --json").json == [formula]
+    unknown = perfctl("query --search alert --csv")
     assert unknown.out.splitlines()[1:] == ["kernel,<script>alert('1')</script>,,1,1,"]
     for nothing in ("conv2", "conv1 gemm", 'name:"conv1"', "x*", "conv1 OR gemm"):
         assert perfctl("query", "--search", nothing, "--json").json == []

@@ -6,14 +6,12 @@ the command line: options, remedies, and what only the command line can be asked
 
 from __future__ import annotations
 
-import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Said
+from tests.cli.conftest import Perfctl
 
 LANGUAGE_MODEL = Path(__file__).parents[1] / "data" / "scripts" / "language_model.py"
 OWN_SCRIPT = "torch --batches 2,4 --device cpu"
@@ -113,11 +111,19 @@ WRONG_REQUESTS = (
         "slurm render study flops --layer fc",
         "--layer: layer 'fc' not found in mnist_cnn",
     ),
+    ("slurm ingest nosuch", "nosuch: file not found"),
     ("ingest --guess-layers gone.csv", "--guess-layers needs the name of the network. Set it with"),
     ("ingest train.py --guess-layers", "with --workload: mnist_cnn"),
     ("ingest train.py --guess-layers --workload no_such_net", "no_such_net"),
     ("ingest train.py --precision weird", "fp32, tf32, bf16, fp16"),
     ("ledger --layer conv9", "conv9"),
+    ("ledger --format docx", "invalid value 'docx' for --format"),
+    ("ledger --format md --json", "--format and --json exclude each other"),
+    ("plot", "perfctl plot --list"),
+    ("plot nope", "chart 'nope' is not available. Available charts"),
+    ("compare 1", "compare needs two runs, sweeps or databases; got one ('1')"),
+    ("compare 1 2 3", "compare needs two runs, sweeps or databases; got 3 ('1', '2', '3')"),
+    ("compare --repeat 3 1 2", "--repeat needs --rev"),
     ("ledger --batches 7", "batch size not found in perfctl.db (--batches)"),
     ("ledger --peaks guessed", "--peaks"),
     ("export --format ods", "invalid value 'ods' for --format. Choose csv"),
@@ -198,10 +204,11 @@ MISSING = (
     [
         *((typed, 2, refusal) for typed, refusal in WRONG_REQUESTS),
         *((typed, 1, refusal) for typed, refusal in MISSING),
+        (f"estimate {LANGUAGE_MODEL}:Breaks --prompt 5 --generate 5", 4, "not my style"),
     ],
 )
 def test_a_wrong_request_is_one_line_with_what_to_do_and_writes_nothing(
-    perfctl: Callable[..., Said],
+    perfctl: Perfctl,
     replayed: Path,
     own_configuration: None,
     monkeypatch: pytest.MonkeyPatch,
@@ -212,7 +219,7 @@ def test_a_wrong_request_is_one_line_with_what_to_do_and_writes_nothing(
     monkeypatch.setenv("HOME", str(Path.cwd()))
     shutil.copy(replayed, "perfctl.db")
     Path("train.py").write_text("import torch\n")
-    answer = perfctl(*shlex.split(typed))
+    answer = perfctl(typed)
     assert (answer.code, answer.out, answer.err.count("\n")) == (code, "", 1), answer
     assert answer.err.startswith("perfctl: ") and refusal in answer.err
     assert {path.name for path in Path().iterdir()} - {"perfctl.db-wal", "perfctl.db-shm"} == {
@@ -221,15 +228,22 @@ def test_a_wrong_request_is_one_line_with_what_to_do_and_writes_nothing(
     }
 
 
-def test_a_trace_that_exists_is_kept_unless_forced(
-    perfctl: Callable[..., Said], replayed: Path
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "trace 1 --out kept.json",
+        "plot sample --out kept.svg",
+        "export --table kernel --out kept.csv",
+        "calculator --models none --out kept.html",
+    ],
+)
+def test_a_file_that_exists_is_kept_unless_forced(
+    perfctl: Perfctl, replayed: Path, typed: str
 ) -> None:
-    Path("t.json").write_text("of the user")
-    answer = perfctl("trace", 1, "--store", replayed, "--out", "t.json")
-    assert answer.code == 2 and "--force" in answer.err
-    assert Path("t.json").read_text() == "of the user"
-
-
-def test_a_generation_that_fails_prints_no_figures(perfctl: Callable[..., Said]) -> None:
-    answer = perfctl("estimate", f"{LANGUAGE_MODEL}:Breaks", "--prompt", 5, "--generate", 5)
-    assert answer.code != 0 and answer.out == "" and "not my style" in answer.err
+    kept = Path(typed.rpartition(" ")[2])
+    kept.write_text("of the user")
+    refused = perfctl(f"{typed} --store {replayed}")
+    assert refused.code == 2 and "--force" in refused.err
+    assert kept.read_text() == "of the user"
+    assert perfctl(f"{typed} --store {replayed} --force").code == 0
+    assert kept.read_bytes() != b"of the user"

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+from tests.cli.conftest import Perfctl
 
 
 def test_pen_and_paper_in_the_store_follows_from_the_dimensions(
     perfctl: Perfctl, recorded: Path
 ) -> None:
-    perfctl("replay", recorded / "torch", "--batches", "32")
+    perfctl(f"replay {recorded / 'torch'} --batches 32")
     conv2_macs = 32 * 64 * 24 * 24 * (32 * 3 * 3)
     with closing(sqlite3.connect("perfctl.db")) as store, store:
         rows = store.execute(
@@ -36,7 +33,7 @@ def test_pen_and_paper_in_the_store_follows_from_the_dimensions(
 def test_every_measured_step_has_a_range_for_every_layer_forward_and_backward(
     perfctl: Perfctl, recorded: Path
 ) -> None:
-    perfctl("replay", recorded / "nsys", "--batches", "16")
+    perfctl(f"replay {recorded / 'nsys'} --batches 16")
     with closing(sqlite3.connect("perfctl.db")) as store, store:
         steps = {
             number for (number,) in store.execute("SELECT number FROM step WHERE phase = 'step'")
@@ -57,13 +54,13 @@ def test_a_sweeps_folder_copied_elsewhere_can_be_ingested_there(
     perfctl: Perfctl, recorded: Path, tmp_path: Path
 ) -> None:
     perfctl("replay", recorded / "torch")
-    first = perfctl("runs", "--json").json
+    first = perfctl("runs --json").json
     (copy,) = (tmp_path / "perfctl-runs").iterdir()
     elsewhere = tmp_path / "laptop"
     shutil.copytree(copy, elsewhere / copy.name)
-    said = perfctl("ingest", elsewhere, "--store", elsewhere / "perfctl.db")
+    said = perfctl(f"ingest {elsewhere} --store {elsewhere / 'perfctl.db'}")
     assert said.code == 0
-    again = perfctl("runs", "--json", "--store", elsewhere / "perfctl.db").json
+    again = perfctl(f"runs --json --store {elsewhere / 'perfctl.db'}").json
     same = (
         "profiler",
         "batch_size",
@@ -88,7 +85,7 @@ def test_a_trace_that_is_cut_off_leaves_a_partial_run_with_the_workloads_own_rec
     trace = folder / "report.pt.trace.json.gz"
     trace.write_bytes(trace.read_bytes()[:-2000])
     assert perfctl("ingest", tmp_path / "broken").code == 0
-    (row,) = perfctl("runs", "--json").json
+    (row,) = perfctl("runs --json").json
     assert row["status"] == "partial"
     assert "report.pt.trace.json.gz" in row["reason"]
     with closing(sqlite3.connect("perfctl.db")) as store, store:

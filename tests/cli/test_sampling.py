@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from perfctl.orchestrator.ingest.run_folders import add_surroundings
 from perfctl.orchestrator.launch.profilers.base import Command
@@ -14,6 +12,7 @@ from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Report
+from tests.cli.conftest import Perfctl
 
 
 def test_sampling_is_on_unless_it_is_turned_off_and_makes_no_other_sweep() -> None:
@@ -35,7 +34,7 @@ def test_broken_samples_leave_the_run_whole_with_a_gap(tmp_path: Path) -> None:
 
 
 def test_a_real_run_has_samples_in_the_store_on_the_clock_of_its_steps(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     script = tmp_path / "train.py"
     script.write_text(
@@ -47,21 +46,8 @@ def test_a_real_run_has_samples_in_the_store_on_the_clock_of_its_steps(
         "    for _ in range(3): model(torch.ones(int(sys.argv[1]), 512)).sum().backward()\n"
         "    optimizer.step()\n"
     )
-    said = perfctl(
-        "torch",
-        "--device",
-        "cpu",
-        "--batches",
-        256,
-        "--sample",
-        "10ms",
-        "--steps",
-        40,
-        "--",
-        "python",
-        script,
-        "{batch}",
-    )
+    options = "--device cpu --batches 256 --sample 10ms --steps 40"
+    said = perfctl(f"torch {options} -- python {script} {{batch}}")
     assert said.code == 0, said.err
     with database.reading(tmp_path / "perfctl.db") as connection:
         (run,) = read.load(connection, read.run_ids(connection, latest_of_each=True))

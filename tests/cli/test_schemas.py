@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,88 +12,35 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from perfctl.orchestrator.cli.main import application
-from perfctl.orchestrator.launch.sweep.study import SEEDS
+from perfctl.orchestrator.cli.commands import outputs_of_command
 from perfctl.orchestrator.outputs import OUTPUTS as RECORDS
 from perfctl.orchestrator.outputs import name_of, schema_of, to_json
 from perfctl.orchestrator.report.studies.ranks import job_outputs
 from perfctl.records.report import Collective, Kernel
+from tests.cli.conftest import Perfctl
+from tests.commands.test_declare import DECLARED
 from tests.make.synthetic import foreign_run
 
-Perfctl = Callable[..., Any]
-READ = {
-    "runs": ["runs"],
-    "show": ["show", "1"],
-    "ledger": ["ledger"],
-    "compare": ["compare", "run:1", "run:2", "--anyway"],
-    "query": ["query", "select * from gap"],
-    "doctor": ["doctor"],
-    "prices": ["predict", "--list-prices"],
-    "report": ["report"],
-    "plot": ["plot", "step", "--out", "step.svg"],
-    "plot-list": ["plot", "--list"],
-    "trace": ["trace", "1"],
-    "history": ["history"],
-    "export": ["export"],
+PRINTED = {
+    "runs": "runs",
+    "show": "show 1",
+    "ledger": "ledger",
+    "compare": "compare run:1 run:2 --anyway",
+    "query": "query 'select * from gap'",
+    "doctor": "doctor",
+    "prices": "predict --list-prices",
+    "report": "report",
+    "plot": "plot step --out step.svg",
+    "plot-list": "plot --list",
+    "trace": "trace 1",
+    "history": "history",
+    "export": "export",
+    "estimate": "estimate mnist_cnn --batches 2,3 --memory 8G",
+    "estimate-layer": "estimate mnist_cnn --layer conv2 --check 141557760",
+    "estimate-sheet": "estimate mnist_cnn --sheet",
+    "predict": "predict mnist_cnn --device V100 --batch 8 --dataset-size 1000",
 }
-ON_PAPER = {
-    "estimate": ["estimate", "mnist_cnn", "--batches", "2,3", "--memory", "8G"],
-    "estimate-layer": ["estimate", "mnist_cnn", "--layer", "conv2", "--check", "141557760"],
-    "estimate-sheet": ["estimate", "mnist_cnn", "--sheet"],
-    "predict": [
-        "predict",
-        "mnist_cnn",
-        "--device",
-        "V100",
-        "--batch",
-        "8",
-        "--dataset-size",
-        "1000",
-    ],
-}
-OF_SWEEPS = {"sweep", "sweep-commands"}
-OUTPUTS = {
-    **{
-        name: {name}
-        for name in (
-            "runs",
-            "ledger",
-            "compare",
-            "query",
-            "doctor",
-            "report",
-            "trace",
-            "calculator",
-            "scrub",
-            "ingest",
-            "mfu",
-            "speedup",
-            "gate",
-            "history",
-        )
-    },
-    **dict.fromkeys(("nsys", "torch", "dlprof", "replay"), OF_SWEEPS),
-    "ncu": {*OF_SWEEPS, "ncu-cost"},
-    "infer": {"infer", "infer-commands"},
-    "show": {"show", "show-source"},
-    "plot": {"plot", "plot-list"},
-    "estimate": {"estimate", "estimate-layer", "estimate-sheet", "estimate-generation"},
-    "predict": {"predict", "predict-generation", "prices"},
-    "export": {"export", "export-dataset"},
-    "bench run": {"bench", "bench-design"},
-    "bench show": {"bench-show"},
-    "bench export": {"bench-export"},
-    "prepare": {"prepare"},
-    **{
-        f"slurm {word}": {f"slurm-{word}"}
-        for word in ("render", "ingest", "submit", "status", "gather", "cancel")
-    },
-    **{f"slurm render study {name}": {"slurm-render"} for name in SEEDS},
-    "image render": {"image"},
-}
-"""Command with --json -> names of what it prints."""
-PLAIN = {"doctor", "prices", *ON_PAPER}
-"""Outputs that need no store."""
+"""Output -> a command that prints it."""
 
 
 def inside(schema: Any) -> Iterator[dict[str, Any]]:
@@ -111,26 +59,15 @@ def wrong(output: str, value: Any) -> list[str]:
     return [f"{'.'.join(map(str, error.absolute_path))}: {error.message[:200]}" for error in found]
 
 
-@pytest.mark.parametrize("output", [*READ, *ON_PAPER])
+@pytest.mark.parametrize("output", PRINTED)
 def test_what_a_command_prints_holds_to_its_schema(
     perfctl: Perfctl, replayed: Path, output: str, own_configuration: None
 ) -> None:
-    words = (READ | ON_PAPER)[output]
-    store = [] if output in PLAIN else ["--store", str(replayed)]
-    said = perfctl(*words, *store, "--json")
+    shutil.copy(replayed, "perfctl.db")
+    said = perfctl(f"{PRINTED[output]} --json")
     assert wrong(output, said.json) == []
     if isinstance(said.json, dict):
-        assert next(iter(said.json)) == "schema"
-        assert said.json["schema"] == name_of(output)
-
-
-def test_a_run_with_kernels_and_counters_holds_to_the_schemas(perfctl: Perfctl) -> None:
-    reports = Path(__file__).resolve().parents[1] / "data" / "ncu-nvtx" / "layers.csv"
-    assert perfctl("ingest", reports).code == 0
-    shown = perfctl("show", 1, "--json").json
-    assert len(shown["kernels"]) == 6
-    assert wrong("show", shown) == []
-    assert wrong("runs", perfctl("runs", "--json").json) == []
+        assert next(iter(said.json.items())) == ("schema", name_of(output))
 
 
 def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
@@ -158,18 +95,10 @@ def test_a_job_of_two_ranks_holds_to_the_schema_of_the_ledger() -> None:
     assert wrong("ledger", value | {"jobs": [jobs[0] | {"surprise": 1}]})
 
 
-def _with_json(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
-    for name, one in getattr(command, "commands", {}).items():
-        yield from _with_json(one, (*words, name))
-    if any("--json" in one.opts for one in command.params):
-        yield " ".join(words)
-
-
 def test_every_command_with_json_has_a_schema_and_every_schema_a_command() -> None:
-    import typer
-
-    assert set(_with_json(typer.main.get_command(application()))) == set(OUTPUTS)
-    assert set().union(*OUTPUTS.values()) == set(RECORDS)
+    printed = [outputs_of_command(command) for command in DECLARED.values() if command.has_json]
+    assert all(printed)
+    assert set().union(*printed) == set(RECORDS)
 
 
 @pytest.mark.parametrize("output", RECORDS)
@@ -188,7 +117,7 @@ def test_a_key_that_no_schema_lists_and_one_that_is_missing_are_noticed(
     perfctl: Perfctl, replayed: Path
 ) -> None:
     """The schemas are closed, so the test above can fail."""
-    said = perfctl("ledger", "--store", replayed, "--json").json
+    said = perfctl(f"ledger --store {replayed} --json").json
     row = said["rows"][0]
     assert wrong("ledger", said | {"rows": [row | {"surprise": 1}]})
     assert wrong(

@@ -8,7 +8,6 @@ import shlex
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -24,11 +23,10 @@ from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep
+from tests.cli.conftest import Perfctl, Said
 
 pytestmark = pytest.mark.xdist_group("nsys")
 
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
 
 STEPS, WARMUP = 2, 1
 SCRIPT = """
@@ -72,10 +70,17 @@ def rows(query: str) -> list[tuple[Any, ...]]:
         return store.execute(query).fetchall()
 
 
-def sweep(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch, folder: Path, *words: str) -> Any:
+@pytest.fixture
+def sweep(perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Perfctl:
+    """Calls a sweep of two batch sizes on the CPU, in the folder of the script."""
     monkeypatch.chdir(folder)
-    steps = ("--steps", str(STEPS), "--warmup", str(WARMUP), "--device", "cpu")
-    return perfctl(words[0], "--batches", "2,4", *steps, *words[1:])
+    options = f"--batches 2,4 --steps {STEPS} --warmup {WARMUP} --device cpu"
+
+    def call(typed: str) -> Said:
+        profiler, _, others = typed.partition(" ")
+        return perfctl(f"{profiler} {options} {others}")
+
+    return call
 
 
 def check_store(profiler: str) -> None:
@@ -86,47 +91,35 @@ def check_store(profiler: str) -> None:
     assert runs == [(profiler, "train.py", batch, "train", "ok", variant) for batch in (2, 4)]
     for batch in (2, 4):
         where = f"run_id = (SELECT id FROM run WHERE batch_size = {batch})"
-        steps = {
-            number
-            for (number,) in rows(f"SELECT number FROM step WHERE phase = 'step' AND {where}")
-        }
+        steps = rows(f"SELECT DISTINCT number FROM step WHERE phase = 'step' AND {where}")
         assert len(steps) == STEPS
-        seen = set(rows(f"SELECT layer, direction FROM range WHERE layer IS NOT NULL AND {where}"))
-        assert {layer for layer, _ in seen} >= LAYERS
-        assert {direction for _, direction in seen} >= {"forward"}
-        backward = {
-            layer
-            for layer, direction in seen
-            if direction in ("backward", "grad_weight", "grad_input")
-        }
-        assert backward >= LAYERS, "the first layer's backward is there, too"
-        macs = dict(
-            rows(
-                f"SELECT layer, sum(macs) FROM layer_call WHERE direction = 'forward' AND {where} "
-                "GROUP BY 1"
-            )
+        ranges = rows(f"SELECT layer, direction FROM range WHERE layer IS NOT NULL AND {where}")
+        backward = ("backward", "grad_weight", "grad_input")
+        assert {layer for layer, direction in ranges if direction == "forward"} >= LAYERS
+        assert {layer for layer, direction in ranges if direction in backward} >= LAYERS, (
+            "the first layer's backward is there, too"
         )
+        query = (
+            "SELECT layer, sum(macs) FROM layer_call WHERE direction = 'forward' AND {} GROUP BY 1"
+        )
+        macs = dict(rows(query.format(where)))
+        outputs = {"model.conv": 4 * 6 * 6 * 9, "model.fc": 4 * 6 * 6 * 10}
         assert {layer: macs[layer] for layer in LAYERS} == {
-            "model.conv": batch * 4 * 6 * 6 * 9,
-            "model.fc": batch * 4 * 6 * 6 * 10,
+            layer: batch * count for layer, count in outputs.items()
         }
 
 
 @pytest.mark.parametrize("profiler", ["torch", "nsys"])
 def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the_store(
-    perfctl: Perfctl,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    profiler: str,
-    request: pytest.FixtureRequest,
+    sweep: Perfctl, folder: Path, profiler: str, request: pytest.FixtureRequest
 ) -> None:
     torch = pytest.importorskip("torch")
     if profiler == "torch":  # test_another_interpreter starts one under it as a user does
         request.getfixturevalue("quick_sweeps")
     if profiler == "nsys" and (tools.find("nsys") is None or not hasattr(torch._C, "_nvtx")):
         pytest.skip("needs nsys and a build of torch with NVTX")
-    words = (profiler, "--", sys.executable, "train.py", "--batch-size", "{batch}", "--note", "a b")
-    said = sweep(perfctl, monkeypatch, folder, *words)
+    typed = f"{profiler} -- {sys.executable} train.py --batch-size {{batch}} --note 'a b'"
+    said = sweep(typed)
     assert said.code == 0, said.err
     check_store(profiler)
     (home,) = (folder / "perfctl-runs").iterdir()
@@ -135,55 +128,34 @@ def test_an_unedited_script_is_swept_with_its_layers_directions_and_steps_in_the
     trained = "trained with 4 a b" in (home / "b4" / "stdout.log").read_text().splitlines()
     notes = said.err.count("train.py stopped after")
     assert (trained, notes) == (not is_stopped, int(is_stopped)), "noted once for both batch sizes"
-    again = sweep(perfctl, monkeypatch, folder, *words)
+    again = sweep(typed)
     assert (again.code, again.err.count("already complete, skipped")) == (0, 2)
 
 
 @pytest.mark.usefixtures("quick_sweeps")
 def test_the_size_can_go_through_a_variable_and_a_script_that_raises_at_one_keeps_the_other(
-    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Perfctl, folder: Path
 ) -> None:
     pytest.importorskip("torch")
     text = SCRIPT.replace("for _ in", "if given.batch_size == 4: raise KeyError('four')\nfor _ in")
     (folder / "train.py").write_text(text)
-    said = sweep(
-        perfctl,
-        monkeypatch,
-        folder,
-        "torch",
-        "--batch-env",
-        "SIZE",
-        "--",
-        sys.executable,
-        "train.py",
-    )
+    said = sweep(f"torch --batch-env SIZE -- {sys.executable} train.py")
     assert said.code == 4
     assert rows("SELECT batch_size, status, exit_code FROM run ORDER BY 1") == [
         (2, "ok", 0),
         (4, "failed", 1),
     ]
     ((reason,),) = rows("SELECT reason FROM run WHERE batch_size = 4")
-    assert "KeyError" in reason
-    assert "four" in reason
+    assert "KeyError" in reason and "four" in reason
     (log,) = (folder / "perfctl-runs").glob("*/b2/stdout.log")
     assert "trained with 2" in log.read_text()
 
 
 def test_a_dry_run_prints_each_size_ready_to_paste_and_starts_nothing(
-    perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
+    sweep: Perfctl, folder: Path
 ) -> None:
-    words = (
-        "torch",
-        "--dry-run",
-        "--step-marker",
-        "optimizer:SGD",
-        "--",
-        sys.executable,
-        "train.py",
-        "b={batch}",
-        "{x}",
-    )
-    said = sweep(perfctl, monkeypatch, folder, *words)
+    marked = "--dry-run --step-marker optimizer:SGD"
+    said = sweep(f"torch {marked} -- {sys.executable} train.py b={{batch}} {{x}}")
     assert said.code == 0
     commands = [shlex.split(line) for line in said.out.splitlines()]
     assert [command[command.index("--") + 1 :] for command in commands] == [
@@ -203,8 +175,8 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
     other = folder / "python3"
     other.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     other.chmod(0o755)
-    words = ("--", str(other), "train.py", "--batch-size", "{batch}")
-    said = perfctl("dlprof", "-b", "2", "--device", "cuda", "--dry-run", *words)
+    program = f"-- '{other}' train.py --batch-size {{batch}}"
+    said = perfctl(f"dlprof -b 2 --device cuda --dry-run {program}")
     command = shlex.split(said.out)
     at = command.index(str(other))
     assert (Path(command[at + 1]).name, *command[at + 2 : at + 4]) == (
@@ -212,10 +184,7 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
         "--batch",
         "2",
     )
-    assert (
-        perfctl("torch", "-b", "2", "--device", "cpu", "--steps", "2", "--warmup", "1", *words).code
-        == 0
-    )
+    assert perfctl(f"torch -b 2 --device cpu --steps 2 --warmup 1 {program}").code == 0
     (made,) = (folder / "perfctl-runs").glob("torch-*/annotator.pyz")
     assert {
         op["layer"] for op in json.loads((made.parent / "b2" / "workload.json").read_text())["ops"]
@@ -223,9 +192,7 @@ def test_another_interpreter_gets_what_runs_inside_as_one_file(
 
 
 def test_options_of_a_built_in_workload_may_still_follow_two_dashes(perfctl: Perfctl) -> None:
-    said = perfctl(
-        "torch", "-w", "mnist_cnn", "-b", "3", "--dry-run", "--", "--conv2", "32,128,5,1"
-    )
+    said = perfctl("torch -w mnist_cnn -b 3 --dry-run -- --conv2 32,128,5,1")
     assert said.code == 0
     assert "--conv2 32,128,5,1" in said.out
 
@@ -234,18 +201,8 @@ def test_layers_narrow_ncu_also_for_a_script(
     perfctl: Perfctl, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(folder)
-    words = (
-        "--device",
-        "cuda",
-        "--metrics",
-        "fadd",
-        "--layer",
-        "conv",
-        "--layer",
-        "fc",
-        "--dry-run",
-    )
-    said = perfctl("ncu", "-b", "2", *words, "--", sys.executable, "train.py", "--layer", "{batch}")
+    options = "-b 2 --device cuda --metrics fadd --layer conv --layer fc --dry-run"
+    said = perfctl(f"ncu {options} -- {sys.executable} train.py --layer {{batch}}")
     assert said.code == 0, said.err
     command = shlex.split(said.out.splitlines()[0])
     assert command[-4:] == ["--", "train.py", "--layer", "2"]
@@ -337,7 +294,7 @@ def test_without_a_gpu_the_cost_cannot_be_told_and_one_line_says_so(
 ) -> None:
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: False)
     for device in ("cpu", "cuda"):
-        said = perfctl("ncu", "--estimate-cost", "-b", "16", "--device", device)
+        said = perfctl(f"ncu --estimate-cost -b 16 --device {device}")
         assert (said.code, said.out, said.err.count("\n")) == (1, "", 1)
         assert "NVIDIA GPU" in said.err
     assert list(Path().iterdir()) == []
@@ -376,8 +333,8 @@ def test_a_rank_that_a_killed_ingest_left_out_comes_with_the_next(
     home = tmp_path / "two ranks" / "b16"
     shutil.copytree(recorded / "torch" / "b16", home)
     shutil.copy(home / "workload.json", home / "workload.rank1.json")
-    words = ("ingest", home, recorded / "nsys" / "b16", "--jobs", jobs)
-    assert perfctl(*words).code == 0
+    words = f"ingest '{home}' {recorded / 'nsys' / 'b16'} --jobs {jobs}"
+    assert perfctl(words).code == 0
     query = "SELECT sweep_id, profiler, variant, rank FROM run ORDER BY profiler, rank"
     before = rows(query)
     with closing(sqlite3.connect("perfctl.db")) as store:
@@ -385,7 +342,7 @@ def test_a_rank_that_a_killed_ingest_left_out_comes_with_the_next(
         store.execute("DELETE FROM run WHERE rank = 1")
         store.commit()
     for _ in range(2):
-        assert perfctl(*words).code == 0
+        assert perfctl(words).code == 0
         assert rows(query) == before, "once, and in the sweep of rank 0"
 
 

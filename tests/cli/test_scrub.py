@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Perfctl
 from tests.make.rocpd import made
 
 VALUE = "correct-horse-battery"
@@ -25,9 +24,9 @@ def trace(tmp_path: Path) -> Path:
 
 
 def test_the_copy_is_written_beside_the_report_and_kinds_are_said(
-    perfctl: Callable[..., Any], trace: Path
+    perfctl: Perfctl, trace: Path
 ) -> None:
-    said = perfctl("scrub", "trace.json")
+    said = perfctl("scrub trace.json")
     assert said.code == 0
     assert "Replaced by (removed): secret 1" in said.out
     assert "Replace those tokens" in said.out
@@ -39,18 +38,18 @@ def test_the_copy_is_written_beside_the_report_and_kinds_are_said(
 
 
 def test_a_log_that_is_no_report_is_copied_and_not_offered_to_ingest(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     (tmp_path / "run.log").write_text("loss 0.1\n")
-    said = perfctl("scrub", "run.log")
+    said = perfctl("scrub run.log")
     assert (said.code, said.out.splitlines()[0]) == (0, "Wrote run.scrubbed.log")
 
 
 def test_scrub_says_what_it_removed_of_a_rocpd_database_and_what_it_cannot_know(
-    perfctl: Callable[..., Any], tmp_path: Path
+    perfctl: Perfctl, tmp_path: Path
 ) -> None:
     made(tmp_path / "r.db")
-    said = perfctl("scrub", "r.db")
+    said = perfctl("scrub r.db")
     assert said.code == 0
     assert "1 row emptied (process environments, commands)" in said.out
     assert "1 row emptied (host names)" in said.out

@@ -7,17 +7,15 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.cli.conftest import Perfctl
 from tests.make import nsys_sqlite as nsys_secrets
 from tests.make.nsys_sqlite import NsysBuilder
 
-Perfctl = Callable[..., Any]
 TOKEN = "hf_" + "abcdefghijklmnopqrstuvwx"
 LOGIN = "https://bob:hunter22@git.example/net"
 OWN = (TOKEN, "hunter22", "s3cretw0rd", "0123456789abcdef0123")
@@ -35,7 +33,7 @@ def test_a_process_environment_in_a_report_reaches_neither_store_nor_page(
     perfctl: Perfctl, tmp_path: Path, generation: str
 ) -> None:
     nsys_secrets.with_environment(tmp_path / "report.sqlite", generation)
-    said = perfctl("ingest", "report.sqlite", "--batch", "16")
+    said = perfctl("ingest report.sqlite --batch 16")
     assert said.code == 0
     page = perfctl("report")
     assert page.code == 0
@@ -54,9 +52,9 @@ def test_secrets_in_names_reach_neither_store_nor_page_nor_terminal(
     builder.launch(40, name=f"gemm({TOKEN})")
     builder.launch(60, name="gemm(int)")
     builder.write(tmp_path / "report.sqlite")
-    assert perfctl("ingest", "report.sqlite", "--batch", "16").code == 0
+    assert perfctl("ingest report.sqlite --batch 16").code == 0
     assert perfctl("report").code == 0
-    shown = perfctl("show", "1").out + perfctl("query", "SELECT name FROM kernel").out
+    shown = perfctl("show 1").out + perfctl("query 'SELECT name FROM kernel'").out
     assert "gemm((removed))" in shown
     kept = everywhere(tmp_path)
     for value in OWN[:2]:
@@ -80,10 +78,10 @@ def test_secrets_of_a_run_reach_neither_store_nor_page_nor_what_is_said(
     workload["options"] |= {"wandb_api_key": OWN[3]}
     (folder / "run.json").write_text(json.dumps(record))
     (folder / "workload.json").write_text(json.dumps(workload))
-    said = perfctl("ingest", "b16")
+    said = perfctl("ingest b16")
     assert said.code == 0
     assert perfctl("report").code == 0
-    shown = said.out + perfctl("show", "1").out + perfctl("show", "1", "--json").out
+    shown = said.out + perfctl("show 1").out + perfctl("show 1 --json").out
     kept = everywhere(tmp_path)
     for value in OWN:
         assert value.encode() not in kept, value
@@ -95,7 +93,7 @@ def test_the_process_environment_of_perfctl_itself_is_kept_nowhere(
     perfctl: Perfctl, tmp_path: Path, recorded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MY_OWN_SETTING", "private-life-of-mine")
-    assert perfctl("replay", recorded / "torch", "--batches", "16").code == 0
+    assert perfctl(f"replay {recorded / 'torch'} --batches 16").code == 0
     assert perfctl("report").code == 0
     for file in (path for path in tmp_path.rglob("*") if path.is_file()):
         assert b"private-life-of-mine" not in file.read_bytes(), file

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
@@ -64,41 +64,45 @@ def server(folder: Path) -> Iterator[PageServer]:
 
 
 def ask(
-    server: PageServer, path: str, method: str = "GET", host: str | None = "127.0.0.1"
+    server: PageServer,
+    path: str,
+    method: str = "GET",
+    host: str | None = "127.0.0.1",
+    headers: Mapping[str, str] = {},
 ) -> tuple[int, dict[str, str], bytes]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
     with closing(connection):
         connection.putrequest(method, path, skip_host=True)
-        if host is not None:
-            connection.putheader("Host", host)
+        for name, value in {"Host": host, **headers}.items():
+            if value is not None:
+                connection.putheader(name, value)
         connection.endheaders()
         answer = connection.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "kind", "body", "may_run_script"),
+    [
+        ("GET", "/page.html", "text/html; charset=utf-8", b"<h1>page</h1>", True),
+        ("GET", "/other.html", "text/html; charset=utf-8", b"<h1>page</h1>", True),
+        ("HEAD", "/page.html", "text/html; charset=utf-8", b"", True),
+        ("GET", "/fig.svg", "image/svg+xml", b"<svg/>", False),
+    ],
+    ids=["a page", "a link to a page inside", "the length of a page", "a drawing"],
+)
 def test_a_page_is_shown_with_its_type_and_may_run_its_own_script_and_load_nothing(
-    server: PageServer,
+    server: PageServer, method: str, path: str, kind: str, body: bytes, may_run_script: bool
 ) -> None:
-    status, headers, body = ask(server, "/page.html")
-    assert (status, body) == (200, b"<h1>page</h1>")
-    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    status, headers, answer = ask(server, path, method)
+    assert (status, headers["Content-Type"], answer) == (200, kind, body)
+    assert int(headers["Content-Length"]) == len(body or b"<h1>page</h1>")
     policy = headers["Content-Security-Policy"]
-    assert policy.startswith("default-src 'none'")
-    assert "script-src 'unsafe-inline'" in policy
-    assert "http" not in policy
+    assert policy.startswith("default-src 'none'") and "http" not in policy
+    assert ("script-src 'unsafe-inline'" in policy) == may_run_script
+    assert ("script-src" in policy) == may_run_script
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["X-Frame-Options"] == "DENY"
-
-
-def test_a_drawing_may_run_no_script(server: PageServer) -> None:
-    status, headers, _ = ask(server, "/fig.svg")
-    assert (status, headers["Content-Type"]) == (200, "image/svg+xml")
-    assert "script-src" not in headers["Content-Security-Policy"]
-
-
-def test_head_gives_the_length_and_no_body(server: PageServer) -> None:
-    status, headers, body = ask(server, "/page.html", "HEAD")
-    assert (status, headers["Content-Length"], body) == (200, "13", b"")
 
 
 @pytest.mark.parametrize(
@@ -171,10 +175,6 @@ def test_an_answer_that_fails_is_one_line_and_the_next_is_given(
     assert (capfd.readouterr().err, said) == ("", ["an answer failed (ValueError: a)"])
 
 
-def test_a_link_to_a_page_inside_is_followed(server: PageServer) -> None:
-    assert ask(server, "/other.html")[2] == b"<h1>page</h1>"
-
-
 @pytest.mark.parametrize(
     "method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "MADEUP"]
 )
@@ -242,20 +242,17 @@ def test_the_calculator_answers_no_page_of_another_site(
     folder: Path, site: str, status: int
 ) -> None:
     with running(answering(folder)) as server:
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=10)
-        with closing(connection):
-            connection.request("GET", "/calculator.json", headers={"Sec-Fetch-Site": site})
-            assert connection.getresponse().status == status
+        answer = ask(server, "/calculator.json", headers={"Sec-Fetch-Site": site})
+        assert answer[0] == status
 
 
-def test_the_calculator_is_not_answered_where_others_are_let_in(folder: Path) -> None:
-    with running(answering(folder, "0.0.0.0")) as server:
-        assert ask(server, "/page.html")[0] == 200
-        assert ask(server, "/calculator.json?model=mlp")[0] == 404
-
-
-def test_a_server_without_answers_has_no_such_address(server: PageServer) -> None:
+def test_the_calculator_is_not_answered_where_others_are_let_in_or_without_answers(
+    folder: Path, server: PageServer
+) -> None:
     assert ask(server, "/calculator.json")[0] == 404
+    with running(answering(folder, "0.0.0.0")) as open_server:
+        assert ask(open_server, "/page.html")[0] == 200
+        assert ask(open_server, "/calculator.json?model=mlp")[0] == 404
 
 
 def test_a_sweep_that_runs_makes_the_list_refresh_until_it_ends(

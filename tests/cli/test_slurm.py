@@ -12,15 +12,13 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+from tests.cli.conftest import Perfctl
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +30,8 @@ def _no_slurm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
 
 
-def render(perfctl: Perfctl, recorded: Path, *words: object) -> Path:
-    said = perfctl("slurm", "render", "replay", "--recording", recorded / "torch", *words)
+def render(perfctl: Perfctl, recorded: Path, options: str = "") -> Path:
+    said = perfctl(f"slurm render replay --recording {recorded / 'torch'} {options}")
     assert said.code == 0, said.err
     return next(path for path in Path("perfctl-runs").iterdir() if path.name.startswith("slurm-"))
 
@@ -53,20 +51,12 @@ def rows(columns: str = "profiler, batch_size, status") -> list[tuple[Any, ...]]
 
 
 def states(perfctl: Perfctl, folder: Path) -> list[str]:
-    return [task["state"] for task in perfctl("slurm", "status", folder, "--json").json["tasks"]]
+    return [task["state"] for task in perfctl(f"slurm status {folder} --json").json["tasks"]]
 
 
 def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> None:
     said = perfctl(
-        "slurm",
-        "render",
-        "nsys,ncu",
-        "--batches",
-        "16,32",
-        "--layer",
-        "conv2",
-        "--partition",
-        "gpu",
+        "slurm render nsys,ncu --batches 16,32 --layer conv2 --partition gpu",
     )
     folder = next(Path("perfctl-runs").glob("slurm-*"))
     assert said.code == 0
@@ -92,29 +82,29 @@ def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> 
 
 
 def test_a_sweep_on_one_machine_finds_what_an_array_made(perfctl: Perfctl, recorded: Path) -> None:
-    folder = render(perfctl, recorded, "--batches", "16")
+    folder = render(perfctl, recorded, "--batches 16")
     run_task(folder, 0)
-    said = perfctl("replay", recorded / "torch", "--batches", "16")
+    said = perfctl(f"replay {recorded / 'torch'} --batches 16")
     assert "already complete, skipped" in said.err
     assert rows() == [("torch", 16, "ok")]
 
 
 def test_a_script_that_was_edited_is_kept_unless_forced(perfctl: Perfctl, recorded: Path) -> None:
     folder = render(perfctl, recorded)
-    again = ("slurm", "render", "replay", "--recording", recorded / "torch")
-    assert perfctl(*again).code == 0
+    again = f"slurm render replay --recording {recorded / 'torch'}"
+    assert perfctl(again).code == 0
     script = folder / "array.sbatch"
     script.write_text(script.read_text() + "# mine\n")
-    refused = perfctl(*again)
+    refused = perfctl(again)
     assert refused.code == 2
     assert "--force" in refused.err
     assert script.read_text().endswith("# mine\n")
-    assert perfctl(*again, "--force").code == 0
+    assert perfctl(f"{again} --force").code == 0
     assert "# mine" not in script.read_text()
 
 
 def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> None:
-    said = perfctl("slurm", "render", "nsys", "--dry-run")
+    said = perfctl("slurm render nsys --dry-run")
     assert said.out.count("#!/bin/bash") == 2
     assert [path.name for path in Path().iterdir()] == ["home"]
 
@@ -122,19 +112,19 @@ def test_a_dry_run_prints_both_scripts_and_writes_nothing(perfctl: Perfctl) -> N
 def test_submit_and_cancel_without_slurm_say_so(perfctl: Perfctl, recorded: Path) -> None:
     folder = render(perfctl, recorded)
     for command in ("submit", "cancel"):
-        said = perfctl("slurm", command, folder)
+        said = perfctl(f"slurm {command} {folder}")
         assert said.code == 1
         assert "squeue is not installed here" in said.err
-    assert perfctl("slurm", "status", "home").code == 2
+    assert perfctl("slurm status home").code == 2
 
 
 def test_status_without_slurm_tells_what_the_folders_tell(perfctl: Perfctl, recorded: Path) -> None:
-    folder = render(perfctl, recorded, "--batches", "16,32,64,128")
+    folder = render(perfctl, recorded, "--batches 16,32,64,128")
     run_task(folder, 0)
     run_task(folder, 2, code=4)
     (folder / "task-3.state").write_text("2026-01-01T00:00:00Z started on n1 as 7, restart 0\n")
     assert states(perfctl, folder) == ["complete", "missing", "failed", "unknown"]
-    said = perfctl("slurm", "status", folder)
+    said = perfctl(f"slurm status {folder}")
     assert said.code == 0
     assert "squeue is not installed here: the status comes from the folders only" in said.err
     assert f"perfctl slurm submit {folder} --tasks 1,2" in said.out
@@ -148,56 +138,57 @@ def test_status_without_slurm_tells_what_the_folders_tell(perfctl: Perfctl, reco
 def test_gather_names_what_is_missing_in_the_store_and_on_the_page_and_a_later_whole_run_takes_its_place(
     perfctl: Perfctl, recorded: Path
 ) -> None:
-    folder = render(perfctl, recorded, "--batches", "16,32")
+    folder = render(perfctl, recorded, "--batches 16,32")
     run_task(folder, 1)
-    said = perfctl("slurm", "gather", folder)
-    assert said.code == 4
+    said = perfctl(f"slurm gather {folder}")
+    assert said.code == 4 and "1 run is missing or incomplete" in said.err
+    assert said.out.startswith("added 2 runs to perfctl.db; 0 already existed\n")
     assert rows() == [("torch", 16, "failed"), ("torch", 32, "ok")]
     assert "task 0 (replay, batch 16)" in rows("reason")[0][0]
     page = Path("perfctl-report.html").read_text(encoding="utf-8")
     assert "task 0 (replay, batch 16)" in page
     before = rows("id, batch_size, reason")
-    assert perfctl("slurm", "gather", folder).code == 4
+    assert perfctl(f"slurm gather {folder}").code == 4
     assert rows("id, batch_size, reason") == before
     run_task(folder, 0)
-    assert perfctl("slurm", "gather", folder).code == 0
+    assert perfctl(f"slurm gather {folder}").code == 0
     assert rows() == [("torch", 16, "ok"), ("torch", 32, "ok")]
 
 
 def test_folders_copied_from_anywhere_are_gathered_and_none_twice(
     perfctl: Perfctl, recorded: Path
 ) -> None:
-    folder = render(perfctl, recorded, "--batches", "16,32")
+    folder = render(perfctl, recorded, "--batches 16,32")
     run_task(folder, 0)
     run_task(folder, 1)
     shutil.copytree("perfctl-runs", "copied")
     shutil.rmtree("perfctl-runs")
     sweep = next(Path("copied").glob("torch-*"))
-    assert perfctl("slurm", "gather", sweep).code == 0
-    assert perfctl("slurm", "gather", "copied", sweep).code == 0
+    assert perfctl(f"slurm gather {sweep}").code == 0
+    assert perfctl(f"slurm gather copied {sweep}").code == 0
     assert rows() == [("torch", 16, "ok"), ("torch", 32, "ok")]
-    assert perfctl("slurm", "gather", "home").code == 2
+    assert perfctl("slurm gather home").code == 2
 
 
 def test_a_copy_that_lacks_its_report_is_named_and_does_not_stop_the_others(
     perfctl: Perfctl, recorded: Path
 ) -> None:
-    folder = render(perfctl, recorded, "--batches", "16,32")
+    folder = render(perfctl, recorded, "--batches 16,32")
     run_task(folder, 0)
     run_task(folder, 1)
     next(Path("perfctl-runs").glob("torch-*/b16/report.*")).unlink()
-    assert perfctl("slurm", "gather", folder).code == 4
+    assert perfctl(f"slurm gather {folder}").code == 4
     assert rows() == [("torch", 16, "failed"), ("torch", 32, "ok")]
 
 
 def test_an_edited_script_is_not_taken_for_the_one_that_was_rendered(perfctl: Perfctl) -> None:
     Path("train.py").write_text("import torch\n")
-    words = ("torch", "--batches", "4", "--device", "cpu")
-    said = perfctl("slurm", "render", *words, "--", "train.py", "{batch}")
+    typed = "torch --batches 4 --device cpu"
+    said = perfctl(f"slurm render {typed} -- train.py {{batch}}")
     assert said.code == 0, said.err
     Path("train.py").write_text("import torch  # edited\n")
     name = next(Path("perfctl-runs").glob("torch-*")).name
-    refused = perfctl(*words, "--no-store", "--sweep-name", name, "--", "train.py", "{batch}")
+    refused = perfctl(f"{typed} --no-store --sweep-name {name} -- train.py {{batch}}")
     assert refused.code == 2
     assert "train.py was edited since" in refused.err
 
@@ -227,7 +218,7 @@ def test_a_gather_that_is_killed_and_runs_again_gives_the_same_rows(
     perfctl: Perfctl, recorded: Path
 ) -> None:
     sweep = many(recorded, 12)
-    assert perfctl("slurm", "gather", sweep, "--store", "expected.db").code == 0
+    assert perfctl(f"slurm gather {sweep} --store expected.db").code == 0
     argv = [sys.executable, "-m", "perfctl", "slurm", "gather", str(sweep)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as gathering:
         while not _count("perfctl.db"):
@@ -235,7 +226,7 @@ def test_a_gather_that_is_killed_and_runs_again_gives_the_same_rows(
             time.sleep(0.01)
         gathering.send_signal(signal.SIGKILL)
     assert 0 < _count("perfctl.db") < 12
-    assert perfctl("slurm", "gather", sweep).code == 0
+    assert perfctl(f"slurm gather {sweep}").code == 0
     for table in ("run", "kernel", "operation", "range", "step", "layer_call"):
         assert _count("perfctl.db", table) == _count("expected.db", table)
 
@@ -245,7 +236,7 @@ def test_gathers_at_the_same_time_fill_one_store_without_a_duplicate(
 ) -> None:
     many(recorded, 6)
     # none of these ran: four rows that say so
-    folder = render(perfctl, recorded, "--batches", "16,32,64,128")
+    folder = render(perfctl, recorded, "--batches 16,32,64,128")
     argv = [sys.executable, "-m", "perfctl", "slurm", "gather", "perfctl-runs"]
     both = [
         subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -274,20 +265,12 @@ def _count(store: str, table: str = "run") -> int:
 
 
 def test_options_for_one_tool_are_not_given_to_two(perfctl: Perfctl) -> None:
-    said = perfctl("slurm", "render", "nsys,ncu", "-b", "16", "--tool-args=--stats=true")
+    said = perfctl("slurm render nsys,ncu -b 16 --tool-args=--stats=true")
     assert (said.code, "--tool-args needs exactly one profiler, got nsys,ncu" in said.err) == (
         2,
         True,
     )
     said = perfctl(
-        "slurm",
-        "render",
-        "ncu",
-        "-b",
-        "16",
-        "--tool-args=--import-source yes",
-        "--launches",
-        "distinct",
-        "--dry-run",
+        "slurm render ncu -b 16 '--tool-args=--import-source yes' --launches distinct --dry-run",
     )
     assert "--launches=distinct '--tool-args=--import-source yes'" in said.out

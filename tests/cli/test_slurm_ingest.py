@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.cli.conftest import Perfctl
 from tests.cli.test_ingest import NCU
 from tests.ingest.test_ingest_jobs import DATA, rows
-
-Perfctl = Callable[..., Any]
 
 
 def rendered(perfctl: Perfctl) -> Path:
@@ -24,10 +22,7 @@ def rendered(perfctl: Perfctl) -> Path:
     Path("broken.csv").write_text("no report at all\n")
     shutil.copytree(DATA / "ncu-logs", "logs")
     shutil.copytree(DATA / "recorded-cpu" / "torch", "recorded")
-    assert (
-        perfctl("slurm", "ingest", "study", "recorded", "broken.csv", "logs", "--tasks", 3).code
-        == 0
-    )
+    assert perfctl("slurm ingest study recorded broken.csv logs --tasks 3").code == 0
     (folder,) = Path("perfctl-runs").iterdir()
     return folder
 
@@ -50,7 +45,7 @@ def test_the_merged_store_is_that_of_one_ingest_and_a_second_gather_adds_nothing
     assert len(lists) == 3
     for number in range(3):
         run_task(folder, number)
-    said = perfctl("slurm", "gather", folder, "--store", "all.db", "--page", "page.html")
+    said = perfctl(f"slurm gather {folder} --store all.db --page page.html")
     assert said.code == 4
     assert "1 task did not ingest all" in said.err
     perfctl("ingest", "--files-from", made_list(lists), "--store", "one.db", "--jobs", 1)
@@ -58,7 +53,7 @@ def test_the_merged_store_is_that_of_one_ingest_and_a_second_gather_adds_nothing
     assert merged == rows(Path("one.db"))
     assert len(merged["kernel"]) > 4
     assert {path for (path,) in paths(merged)} >= {"study/b1.csv", "study/b8.csv"}
-    again = perfctl("slurm", "gather", folder, "--store", "all.db", "--page", "page.html")
+    again = perfctl(f"slurm gather {folder} --store all.db --page page.html")
     assert again.out.startswith("added 0 runs to all.db")
     assert rows(Path("all.db")) == merged
 
@@ -78,7 +73,7 @@ def paths(tables: dict[str, list[tuple[Any, ...]]]) -> set[tuple[str]]:
 def test_a_task_that_did_not_end_is_named_and_can_come_later(perfctl: Perfctl) -> None:
     folder = rendered(perfctl)
     run_task(folder, 0)
-    said = perfctl("slurm", "gather", folder, "--store", "all.db", "--page", "page.html")
+    said = perfctl(f"slurm gather {folder} --store all.db --page page.html")
     assert said.code == 4
     assert [number for number in range(3) if f"task {number} has not finished" in said.err] == [
         1,
@@ -87,7 +82,7 @@ def test_a_task_that_did_not_end_is_named_and_can_come_later(perfctl: Perfctl) -
     before = len(rows(Path("all.db"))["run"])
     for number in (1, 2):
         run_task(folder, number)
-    perfctl("slurm", "gather", folder, "--store", "all.db", "--page", "page.html")
+    perfctl(f"slurm gather {folder} --store all.db --page page.html")
     assert len(rows(Path("all.db"))["run"]) > before > 0
 
 
@@ -96,8 +91,8 @@ def test_what_an_ingest_array_cannot_do_is_refused_before_anything_is_written(
 ) -> None:
     Path("b16_vs_b32.csv").write_text(NCU.format(count=1))
     Path("empty").mkdir()
-    assert perfctl("slurm", "ingest", "empty").code == 2
-    said = perfctl("slurm", "ingest", "b16_vs_b32.csv")
+    assert perfctl("slurm ingest empty").code == 2
+    said = perfctl("slurm ingest b16_vs_b32.csv")
     assert (said.code, len(said.err.splitlines())) == (2, 1)
     assert not Path("perfctl-runs").exists()
     assert perfctl("ingest").code == 2

@@ -11,46 +11,39 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.launch.cluster import render as rendering
 from perfctl.orchestrator.launch.sweep.study import SEEDS as STUDIES
 from perfctl.orchestrator.launch.sweep.study import StudyParts
+from tests.cli.conftest import Perfctl
 
-Call = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
+Parts = Callable[[str], StudyParts]
+COMPLETE = {name: name for name in STUDIES} | {"inference": "inference --models resnet18"}
+"""Study -> its name, with the options without which it is not complete."""
 
 
 @pytest.fixture
-def render(capsys: pytest.CaptureFixture[str]) -> Call:
-    """(exit code, what was printed) of perfctl slurm render WORDS."""
-
-    def call(*words: str) -> tuple[int, str]:
-        code = run(["slurm", "render", *words])
-        said = capsys.readouterr()
-        return code, said.out + said.err
-
-    return call
+def render(perfctl: Perfctl) -> Perfctl:
+    """Calls perfctl slurm render study."""
+    return lambda typed: perfctl(f"slurm render study {typed}")
 
 
-def parts_of(words: Sequence[str], program: Sequence[str] = ()) -> StudyParts:
-    """What an array is asked to hold for a study that these words name."""
-    asked = []
+@pytest.fixture
+def parts_of(render: Perfctl, monkeypatch: pytest.MonkeyPatch) -> Parts:
+    """What an array is asked to hold for a study that is typed."""
+    asked: list[StudyParts] = []
     make = rendering.render_parts
-    after = ("--", *program) if program else ()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            rendering, "render_parts", lambda one, *rest: make(asked.append(one) or one, *rest)
-        )
-        assert run(["slurm", "render", "study", *words, "--dry-run", *after]) == 0
-    return asked[0]
 
+    def remember(parts: StudyParts, *rest: object) -> object:
+        asked.append(parts)
+        return make(parts, *rest)  # type: ignore[arg-type]
 
-MORE = {"inference": ("--models", "resnet18")}
-"""Words without which a study is not complete."""
+    def find(typed: str) -> StudyParts:
+        monkeypatch.setattr(rendering, "render_parts", remember)
+        name, _, rest = typed.partition(" ")
+        assert render(f"{name} --dry-run {rest}").code == 0
+        return asked.pop()
+
+    return find
 
 
 def options(words: Sequence[str]) -> dict[str, str]:
@@ -58,42 +51,36 @@ def options(words: Sequence[str]) -> dict[str, str]:
     return {word: words[at + 1] for at, word in enumerate(words[:-1]) if word.startswith("--")}
 
 
-def test_flops_has_a_part_for_each_sweep_and_each_shape() -> None:
-    found = parts_of(
-        ["flops", "--conv2", "32,128,5,1", "--epochs", "3", "--hand", "conv2=1", "--out", "st"]
-    )
+def test_flops_has_a_part_for_each_sweep_and_each_shape(parts_of: Parts) -> None:
+    found = parts_of("flops --conv2 32,128,5,1 --epochs 3 --hand conv2=1 --out st")
     sweeps = ("clock", "training", "profile", "counts")
     assert [label for label, _ in found.parts] == [
         f"{one}{tail}" for tail in ("", " 32,128,5,1") for one in sweeps
     ]
+    typed = {"--conv2": "32,128,5,1", "--epochs": "3", "--out": "st"}
     for label, words in found.parts:
-        said = options(words)
         assert words[:2] == ("study", "flops")
-        assert (said["--part"], said["--conv2"], said["--epochs"], said["--out"]) == (
-            label,
-            "32,128,5,1",
-            "3",
-            "st",
-        )
-    said = options(found.finish)
-    assert (said["--from"], said["--out"], said["--hand"]) == ("st/perfctl-runs", "st", "conv2=1")
-    assert (said["--epochs"], said["--conv2"]) == ("3", "32,128,5,1")
+        assert options(words) == {**typed, "--part": label, "--device": "cuda"}
+    gathered = {"--from": "st/perfctl-runs", "--hand": "conv2=1", "--device": "cuda"}
+    assert options(found.finish) == {**typed, **gathered}
 
 
-def test_flops_of_a_program_keeps_its_words_last() -> None:
+def test_flops_of_a_program_keeps_its_words_last(parts_of: Parts) -> None:
     Path("train.py").write_text("")
-    found = parts_of(["flops", "--batches", "2"], ["python", "train.py", "--batch-size", "{batch}"])
+    program = "-- python train.py --batch-size {batch}"
+    found = parts_of(f"flops --batches 2 {program}")
     assert found.parts
     assert all(
-        words[-5:] == ("--", "python", "train.py", "--batch-size", "{batch}")
+        shlex.join(words).endswith(program.replace("{batch}", "'{batch}'"))
         for _, words in found.parts
     )
 
 
-def test_inference_has_two_parts_a_model_and_none_writes_the_store_of_another() -> None:
-    found = parts_of(
-        ["inference", "--models", "resnet18,vgg11", "--batches", "1,20", "--profiler", "torch"]
-    )
+def test_inference_has_two_parts_a_model_and_none_writes_the_store_of_another(
+    parts_of: Parts,
+) -> None:
+    asked = "--models resnet18,vgg11 --batches 1,20 --profiler torch"
+    found = parts_of(f"inference {asked}")
     assert [label for label, _ in found.parts] == [
         f"{m} {how}" for m in ("resnet18", "vgg11") for how in ("timed", "under torch")
     ]
@@ -101,26 +88,12 @@ def test_inference_has_two_parts_a_model_and_none_writes_the_store_of_another() 
         words[:2] == ("study", "inference") and options(words)["--batches"] == "1,20"
         for _, words in found.parts
     )
-    assert found.finish == (
-        "study",
-        "inference",
-        "--out",
-        "study-inference",
-        "--models",
-        "resnet18,vgg11",
-        "--batches",
-        "1,20",
-        "--profiler",
-        "torch",
-        "--device",
-        "cuda",
-        "--from",
-        "study-inference/perfctl-runs",
-    )
+    source = "--device cuda --from study-inference/perfctl-runs"
+    assert shlex.join(found.finish) == f"study inference --out study-inference {asked} {source}"
 
 
-def test_speedup_has_a_part_for_each_network_on_each_device() -> None:
-    found = parts_of(["speedup", "--devices", "cpu,cuda,cuda:bf16", "--unet", "--base-width 8"])
+def test_speedup_has_a_part_for_each_network_on_each_device(parts_of: Parts) -> None:
+    found = parts_of("speedup --devices cpu,cuda,cuda:bf16 --unet '--base-width 8'")
     wanted = [(net, device) for net in ("unet", "lstm") for device in ("cpu", "cuda", "cuda:bf16")]
     assert [label for label, _ in found.parts] == [f"{net} on {device}" for net, device in wanted]
     assert all(
@@ -131,8 +104,8 @@ def test_speedup_has_a_part_for_each_network_on_each_device() -> None:
     assert found.device == "cuda"
 
 
-def test_cost_is_shared_and_its_page_measures_nothing() -> None:
-    found = parts_of(["cost", "--quick", "--budget", "2m", "--threads", "1"])
+def test_cost_is_shared_and_its_page_measures_nothing(parts_of: Parts) -> None:
+    found = parts_of("cost --quick --budget 2m --threads 1")
     shards = [options(words) for _, words in found.parts]
     assert [one["--part"] for one in shards] == ["1/4", "2/4", "3/4", "4/4"]
     assert all((one["--budget"], one["--threads"]) == ("120s", "1") for one in shards)
@@ -140,54 +113,48 @@ def test_cost_is_shared_and_its_page_measures_nothing() -> None:
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_the_device_is_a_gpu_unless_it_is_named(name: str) -> None:
-    words = [name, *MORE.get(name, ())]
-    assert parts_of(words).device == "cuda"
+def test_the_device_is_a_gpu_unless_it_is_named(name: str, parts_of: Parts) -> None:
+    assert parts_of(COMPLETE[name]).device == "cuda"
     if name != "speedup":  # compares several
-        found = parts_of([*words, "--device", "cpu"])
+        found = parts_of(f"{COMPLETE[name]} --device cpu")
         assert found.device == "cpu"
         assert all(options(words)["--device"] == "cpu" for _, words in found.parts)
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_part_stands_in_the_array_word_for_word(name: str, render: Call) -> None:
-    assert render("study", name, *MORE.get(name, ()), "--partition", "gpu")[0] == 0
+def test_every_part_stands_in_the_array_word_for_word_and_a_dry_run_writes_nothing(
+    name: str, render: Perfctl, parts_of: Parts, tmp_path: Path
+) -> None:
+    planned = render(f"{COMPLETE[name]} --dry-run")
+    assert planned.code == 0 and "#SBATCH --array" in planned.out
+    assert not list(tmp_path.iterdir())
+    assert render(f"{COMPLETE[name]} --partition gpu").code == 0
     (array,) = Path().glob(f"study-{name}/slurm-study-{name}-*/array.sbatch")
     text = array.read_text().replace("\\\n", "")
-    found = parts_of([name, *MORE.get(name, ())])
+    found = parts_of(COMPLETE[name])
     lines = re.findall(r"arguments=\((.*?)\) ;;", text)
     assert [shlex.split(line) for line in lines] == [list(words) for _, words in found.parts]
     assert f"#SBATCH --array=0-{len(found.parts) - 1} " in text
     assert shlex.join(found.finish) in (array.parent / "gather.sbatch").read_text()
 
 
-@pytest.mark.parametrize("name", STUDIES)
-def test_a_dry_run_prints_the_scripts_and_writes_nothing(
-    name: str, render: Call, tmp_path: Path
+def test_the_folder_of_a_study_keeps_its_request_and_takes_no_other(
+    render: Perfctl, perfctl: Perfctl
 ) -> None:
-    code, said = render("study", name, *MORE.get(name, ()), "--dry-run")
-    assert code == 0
-    assert "#SBATCH --array" in said
-    assert not list(tmp_path.iterdir())
-
-
-def test_the_folder_of_a_study_keeps_its_request_and_takes_no_other(render: Call) -> None:
-    words = ("study", "flops", "--batches", "4", "--epochs", "1", "--out", "st")
-    assert render(*words)[0] == 0
+    typed = "flops --batches 4 --epochs 1 --out st"
+    assert render(typed).code == 0
     before = Path("st/study.json").read_text()
     asked = json.loads(before)
     assert (asked["batches"], asked["epochs"]) == ([4], 1)
-    for other in (("study", "speedup", "--out", "st"), (*words, "--steps", "3")):
-        code, printed = render(*other)
-        assert code == 2
-        assert "st holds another study" in printed
-    assert render(*words)[0] == 0
+    for other in ("speedup --out st", f"{typed} --steps 3"):
+        refused = render(other)
+        assert refused.code == 2 and "st holds another study" in refused.err
+    assert render(typed).code == 0
     Path("st/perfctl-runs").mkdir()
-    assert run(["study", "flops", "--out", "st", "--from", "st/perfctl-runs"]) == 1
+    assert perfctl("study flops --out st --from st/perfctl-runs").code == 1
     assert Path("st/study.json").read_text() == before
 
 
-def test_without_a_name_the_four_studies_are_listed(render: Call) -> None:
-    code, printed = render("study")
-    assert code == 0
-    assert all(f"  {name} " in printed for name in STUDIES)
+def test_without_a_name_the_four_studies_are_listed(render: Perfctl) -> None:
+    listed = render("")
+    assert listed.code == 0 and all(f"  {name} " in listed.out for name in STUDIES)

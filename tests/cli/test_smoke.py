@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.cli.main import COMMANDS
-from tests.cli.conftest import Said
+from tests.cli.conftest import Perfctl
 
 SIZES = "--layers 2 --hidden 64 --heads 4 --ffn 128 --vocab 500"
 CALLS = (
@@ -61,7 +59,7 @@ def test_every_command_is_called() -> None:
 
 @pytest.mark.parametrize(("typed", "code", "files", "line"), CALLS)
 def test_a_command_ends_as_it_should(
-    perfctl: Callable[..., Said],
+    perfctl: Perfctl,
     replayed: Path,
     recorded: Path,
     typed: str,
@@ -71,7 +69,7 @@ def test_a_command_ends_as_it_should(
 ) -> None:
     shutil.copy(replayed, "perfctl.db")
     Path("torch").symlink_to(recorded / "torch")
-    answer = perfctl(*shlex.split(typed))
+    answer = perfctl(typed)
     assert answer.code == code, answer.err
     assert line in (answer.out or answer.err).splitlines()[0]
     names = {path.name for path in Path().iterdir() if not path.name.endswith(("-wal", "-shm"))}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,35 +14,10 @@ from perfctl.orchestrator.commands.speedup import distinct_labels, own_options
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
 from perfctl.orchestrator.launch.sweep.ways import Way, plan_way, read_ways
+from tests.cli.conftest import Perfctl
 
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
-SMALL = (
-    "--hidden",
-    "4",
-    "--length",
-    "6",
-    "--samples",
-    "32",
-    "--threads",
-    "1",
-    "--steps",
-    "10",
-    "--warmup",
-    "2",
-)
-CALL = (
-    "speedup",
-    "--workload",
-    "lstm",
-    "--devices",
-    "cpu,cpu:bf16",
-    "--batches",
-    "8",
-    "--epochs",
-    "2",
-    *SMALL,
-)
+SMALL = "--hidden 4 --length 6 --samples 32 --threads 1 --steps 10 --warmup 2"
+CALL = f"speedup --workload lstm --devices cpu,cpu:bf16 --batches 8 --epochs 2 {SMALL}"
 
 
 @pytest.mark.usefixtures("quick_sweeps", "bf16_lstm")
@@ -51,7 +25,7 @@ def test_two_precisions_leave_traces_results_and_a_page(
     perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    said = perfctl(*CALL, "--charts", "charts")
+    said = perfctl(f"{CALL} --charts charts")
     assert said.code == 0, said.err
     for name, precision in (("lstm_cpu", "fp32"), ("lstm_cpu_bf16", "bf16")):
         (trace,) = Path("perfctl-runs", name).rglob("*.pt.trace.json.gz")
@@ -76,7 +50,7 @@ def test_two_precisions_leave_traces_results_and_a_page(
         assert words in page, words
     assert "cpu and cpu:bf16 differ in precision (fp32; bf16)" in " ".join(said.out.split())
 
-    again = perfctl(*CALL, "--json")
+    again = perfctl(f"{CALL} --json")
     assert again.err.count("already complete, skipped") == 2
     (study,) = again.json
     assert [arm["label"] for arm in study["arms"]] == ["cpu", "cpu:bf16"]
@@ -94,14 +68,13 @@ def test_two_precisions_leave_traces_results_and_a_page(
             assert line["gain"]["low"] <= line["gain"]["value"] <= line["gain"]["high"]
             assert line["gain"]["basis"]
 
-    refused = perfctl("speedup", "--runs", "lstm_cpu,lstm_cpu_bf16")
+    refused = perfctl("speedup --runs lstm_cpu,lstm_cpu_bf16")
     assert refused.code == 1
     assert "precision differs: lstm_cpu has fp32, lstm_cpu_bf16 has bf16" in refused.err
     assert "faster" not in refused.out.partition("Figures of each device")[2]
-    assert perfctl("speedup", "--runs", "lstm_cpu,lstm_cpu_bf16", "--allow", "precision").code == 0
+    assert perfctl("speedup --runs lstm_cpu,lstm_cpu_bf16 --allow precision").code == 0
 
-    store = ("--store", "perfctl.db")
-    named = [chart["name"] for chart in perfctl("plot", "--list", "--json", *store).json]
+    named = [chart["name"] for chart in perfctl("plot --list --json").json]
     for chart in (
         "training-loss-by-epoch",
         "test-loss-by-time",
@@ -122,24 +95,22 @@ def test_two_precisions_leave_traces_results_and_a_page(
         "a machine that is busy leaves no interval narrow enough to be shown"
     )
     texts = {}
-    for name, words in (("bars", ()), ("pie", ("--pie",))):
-        assert perfctl("plot", "lstm-work", *words, "--out", f"{name}.svg", *store).code == 0
+    for name, option in (("bars", ""), ("pie", "--pie")):
+        assert perfctl(f"plot lstm-work {option} --out {name}.svg").code == 0
         texts[name] = Path(f"{name}.svg").read_text(encoding="utf-8")
         assert ">RNN<" in texts[name]
         assert "_container" not in texts[name]
     assert (">cpu:bf16<" in texts["bars"], texts["bars"] != texts["pie"]) == (True, True)
-    said = perfctl("plot", "lstm-epoch-time", "--pie", *store)
+    said = perfctl("plot lstm-epoch-time --pie")
     assert (said.code, "--pie does not apply" in said.err) == (2, True)
-    said = perfctl("plot", "--list", "--json", "--runs", "lstm_cpu,lstm_cpu_bf16", *store)
+    said = perfctl("plot --list --json --runs lstm_cpu,lstm_cpu_bf16")
     assert "precision differs" in said.err
     assert "speedup" not in [chart["name"] for chart in said.json]
-    said = perfctl(
-        "plot", "speedup", "--runs", "lstm_cpu,lstm_cpu_bf16", "--allow", "precision", *store
-    )
+    said = perfctl("plot speedup --runs lstm_cpu,lstm_cpu_bf16 --allow precision")
     assert (said.code == 0) == Path("speedup.pdf").exists() == any(gains)
     assert not any(gains) or Path("speedup.pdf").read_bytes().startswith(b"%PDF")
 
-    other = perfctl(*CALL[:-1], "3")
+    other = perfctl(f"{CALL[:-1]}3")
     assert other.code == 2
     assert "perfctl-runs/lstm_cpu holds runs of another request" in other.err
 
@@ -215,18 +186,13 @@ def test_a_trace_of_another_machine_is_refused_for_what_it_does_not_say(
             "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz",
         )
     )
-    for one in (cpu, gpu):
-        assert (
-            perfctl(
-                "ingest", one, "--workload", "resnet50", "--batch", "32" if one is cpu else "16"
-            ).code
-            == 0
-        )
-    ask = ("speedup", "--runs", "run:1,run:2", "--store", "perfctl.db")
-    said = perfctl(*ask)
+    for trace, batch in ((cpu, 32), (gpu, 16)):
+        assert perfctl(f"ingest {trace} --workload resnet50 --batch {batch}").code == 0
+    ask = "speedup --runs run:1,run:2 --store perfctl.db"
+    said = perfctl(ask)
     assert said.code == 1
     assert "variant differs: run 1 has rank 34 of 300" in said.err
-    assert "batch differs: run 1 has 32, run 2 has 16" in perfctl(*ask, "--allow", "variant").err
+    assert "batch differs: run 1 has 32, run 2 has 16" in perfctl(f"{ask} --allow variant").err
 
 
 def test_compiling_without_a_compiler_is_refused_before_anything_runs(
@@ -234,7 +200,7 @@ def test_compiling_without_a_compiler_is_refused_before_anything_runs(
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)
-    said = perfctl("speedup", "--devices", "cpu,cpu:compile")
+    said = perfctl("speedup --devices cpu,cpu:compile")
     assert said.code == 2
     assert "cpu:compile needs a C++ compiler" in said.err
     assert not Path("perfctl-runs").exists()
@@ -243,22 +209,20 @@ def test_compiling_without_a_compiler_is_refused_before_anything_runs(
 def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
     here = "perfctl.orchestrator.launch.sweep.ways.resolve_device"
     monkeypatch.setattr(here, lambda asked: "cpu" if asked == "auto" else asked)
-    said = perfctl("speedup", "--devices", "cpu,cuda:bf16")
+    said = perfctl("speedup --devices cpu,cuda:bf16")
     assert said.code == 2
     assert "cuda:bf16: no NVIDIA GPU found" in said.err
 
 
 def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
-    said = perfctl(
-        "speedup", "--workload", "unet", "--devices", "cpu,cpu:bf16", "--image-size", "20"
-    )
+    said = perfctl("speedup --workload unet --devices cpu,cpu:bf16 --image-size 20")
     assert said.code == 2
     assert "is not a multiple of 16" in said.err
     with pytest.raises(UsageError):
         read_ways("")
 
 
-def test_equally_named_sides_aredistinct_labels() -> None:
+def test_equally_named_sides_have_distinct_labels() -> None:
     assert distinct_labels(["b16", "b16", "b32"], ["old/b16", "new/b16", "b32"]) == [
         "old/b16",
         "new/b16",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import typer
 
 from perfctl.orchestrator.cli.main import COMMANDS, GROUPS, application
-from tests.cli.conftest import Said
+from tests.cli.conftest import Perfctl
 
-Perfctl = Callable[..., Said]
 ROOT: Any = typer.main.get_command(application())
 LETTERS = {
     "-b": "--batches",

@@ -1,29 +1,26 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-Perfctl = Callable[..., Any]
-"""The fixture ``perfctl``: call a command, get its exit code and what it said."""
+from tests.cli.conftest import Perfctl
 
 
 def test_a_dry_run_ends_as_the_run_would_where_there_is_no_folder_for_the_store(
     perfctl: Perfctl,
 ) -> None:
-    words = ("torch", "--batches", "16", "--device", "cpu", "--out", "before/runs")
-    planned, ran = perfctl(*words, "--dry-run"), perfctl(*words)
+    words = "torch --batches 16 --device cpu --out before/runs"
+    planned, ran = perfctl(f"{words} --dry-run"), perfctl(words)
     assert "folder before not found" in planned.err
     assert (planned.code, planned.out, planned.err) == (ran.code, "", ran.err)
-    assert perfctl(*words, "--store", "here.db", "--dry-run").code == 0
+    assert perfctl(f"{words} --store here.db --dry-run").code == 0
     assert list(Path().iterdir()) == []
 
 
 def test_an_out_folder_that_is_a_file_is_one_line(perfctl: Perfctl, recorded: Path) -> None:
     Path("taken").touch()
-    said = perfctl("replay", recorded / "torch", "--out", "taken")
+    said = perfctl(f"replay {recorded / 'torch'} --out taken")
     assert said.code == 1
     assert "taken" in said.err
     assert "Traceback" not in said.err

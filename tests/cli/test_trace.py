@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import json
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -15,9 +14,8 @@ from perfctl.orchestrator.report.files.trace import trace
 from perfctl.parsers import parse
 from perfctl.records.report import Kernel, OpCall, Range, Sample
 from perfctl.records.run import Run
+from tests.cli.conftest import Perfctl
 from tests.make import synthetic
-
-Perfctl = Callable[..., Any]
 
 
 def events(path: Path, phase: str = "X") -> list[dict[str, Any]]:
@@ -35,7 +33,7 @@ def store(tmp_path: Path, hostile: Any) -> Path:
 def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(
     perfctl: Perfctl, store: Path, hostile: Any
 ) -> None:
-    assert perfctl("trace", 1, "--step", 0, "--out", "t.json").code == 0
+    assert perfctl("trace 1 --step 0 --out t.json").code == 0
     found = {event["name"]: event for event in events(Path("t.json"))}
     assert set(found) == {hostile.FORMULA, hostile.ESCAPES, "Memcpy HtoD", "outer", "inner"}, (
         "not the next step's"
@@ -51,21 +49,10 @@ def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(
         == kernel["args"]
     )
     assert copy["args"]["bytes"] == 4096
-
-
-def test_a_kernel_whose_length_is_not_known_is_an_instant_and_one_of_no_length_is_0(
-    perfctl: Perfctl, store: Path, hostile: Any
-) -> None:
-    perfctl("trace", 1, "--step", 0, "--out", "t.json")
-    assert [event["name"] for event in events(Path("t.json"), "i")] == [hostile.MARKUP]
-    assert (
-        next(event for event in events(Path("t.json")) if event["name"] == hostile.ESCAPES)["dur"]
-        == 0
+    assert found[hostile.ESCAPES]["dur"] == 0
+    assert [event["name"] for event in events(Path("t.json"), "i")] == [hostile.MARKUP], (
+        "its length is not known"
     )
-
-
-def test_lines_are_named_by_gpu_stream_and_thread(perfctl: Perfctl, store: Path) -> None:
-    perfctl("trace", 1, "--out", "t.json", "--whole")
     names = {event["args"]["name"] for event in events(Path("t.json"), "M")}
     assert names == {"host", "GPU 0", "stream 7", "thread 11"}
 
@@ -73,9 +60,9 @@ def test_lines_are_named_by_gpu_stream_and_thread(perfctl: Perfctl, store: Path)
 def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(
     perfctl: Perfctl, replayed: Path
 ) -> None:
-    assert perfctl("trace", 1, "--step", 1, "--store", replayed).code == 0
+    assert perfctl(f"trace 1 --step 1 --store {replayed}").code == 0
     back = parse(Path("trace-run1.json.gz"))
-    shown = perfctl("show", 1, "--json", "--store", replayed).json
+    shown = perfctl(f"show 1 --json --store {replayed}").json
     wanted = [(r["name"], r["duration_ns"]) for r in shown["ranges"] if r["step"] == 1]
     assert wanted
     found = [(span.name, span.duration_ns) for span in back.ranges]
@@ -87,7 +74,7 @@ def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(
 def test_a_real_gpu_trace_comes_back_with_the_same_kernels(perfctl: Perfctl, reports: Path) -> None:
     source = reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz"
     perfctl("ingest", source)
-    assert perfctl("trace", 1, "--whole", "--out", "t.json.gz").code == 0
+    assert perfctl("trace 1 --whole --out t.json.gz").code == 0
     old, new = parse(source), parse(Path("t.json.gz"))
 
     def facts(report: Any) -> list[tuple[Any, ...]]:
@@ -101,13 +88,11 @@ def test_a_real_gpu_trace_comes_back_with_the_same_kernels(perfctl: Perfctl, rep
     assert sorted(copy.bytes for copy in new.copies) == sorted(copy.bytes for copy in old.copies)
 
 
-def test_the_last_step_is_taken_where_none_is_named(perfctl: Perfctl, store: Path) -> None:
-    assert perfctl("trace", 1, "--json").json["step"] == 1
-
-
-def test_the_same_step_gives_the_same_bytes(perfctl: Perfctl, store: Path) -> None:
-    for name in ("a.json.gz", "b.json.gz"):
-        perfctl("trace", 1, "--out", name)
+def test_the_last_step_is_taken_where_none_is_named_and_the_same_step_gives_the_same_bytes(
+    perfctl: Perfctl, store: Path
+) -> None:
+    written = [perfctl(f"trace 1 --out {name}.json.gz --json").json["step"] for name in "ab"]
+    assert written == [1, 1]
     assert Path("a.json.gz").read_bytes() == Path("b.json.gz").read_bytes()
 
 
@@ -229,7 +214,7 @@ def test_names_and_times_of_a_real_trace_equal_the_store_by_query(
     perfctl: Perfctl, reports: Path
 ) -> None:
     perfctl("ingest", reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz")
-    answer = perfctl("trace", 1, "--whole", "--out", "t.json.gz", "--json").json
+    answer = perfctl("trace 1 --whole --out t.json.gz --json").json
     content = json.loads(gzip.decompress(Path("t.json.gz").read_bytes()))
     zero = int(content["otherData"]["zero_ns"])
     tables = (
@@ -254,23 +239,15 @@ def test_names_and_times_of_a_real_trace_equal_the_store_by_query(
     assert answer["operators"] > 0
 
 
-def test_a_run_without_times_says_which_profiler_has_them(perfctl: Perfctl, store: Path) -> None:
-    with closing(sqlite3.connect(store)) as db, db:
-        db.execute("UPDATE kernel_launch SET start_ns = NULL")
-        db.execute("DELETE FROM range")
-        db.execute("DELETE FROM copy")
-    said = perfctl("trace", 1)
-    assert said.code == 1
-    assert "perfctl nsys" in said.err
-
-
-def test_a_run_with_neither_steps_nor_times_is_refused_in_one_line(
-    perfctl: Perfctl, store: Path
+@pytest.mark.parametrize("has_steps", [True, False])
+def test_a_run_without_times_is_refused_in_one_line_with_the_profiler_that_has_them(
+    perfctl: Perfctl, store: Path, has_steps: bool
 ) -> None:
     with closing(sqlite3.connect(store)) as db, db:
-        for table in ("step", "range", "copy"):
+        for table in ("range", "copy", *(() if has_steps else ("step",))):
             db.execute(f"DELETE FROM {table}")
-        db.execute("UPDATE kernel_launch SET start_ns = NULL, step = NULL")
-    answer = perfctl("trace", 1)
-    assert answer.code == 1
-    assert len(answer.err.splitlines()) == 1
+        db.execute(
+            f"UPDATE kernel_launch SET start_ns = NULL{'' if has_steps else ', step = NULL'}"
+        )
+    answer = perfctl("trace 1")
+    assert (answer.code, answer.err.count("\n")) == (1, 1) and "perfctl nsys" in answer.err

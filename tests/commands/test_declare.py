@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from jsonschema import Draft202012Validator
 import perfctl
 from perfctl.orchestrator.cli import main
 from perfctl.orchestrator.cli.commands import outputs_of_command, read_value
-from perfctl.orchestrator.commands.declare import Command, Group, options_of
+from perfctl.orchestrator.commands.declare import Command, Group
 from perfctl.orchestrator.outputs import schema_of
 
 
@@ -64,7 +65,7 @@ def plain(default: Any) -> Any:
 @pytest.mark.parametrize("name", API)
 def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
     group: Any = typer.main.get_command(main.application(name))
-    fields = {field.name: field for field in options_of(DECLARED[name].options)}
+    fields = {field.name: field for field in DECLARED[name].fields}
     options = {
         param.name: plain(
             read_value(fields[param.name], param.default)
@@ -78,9 +79,7 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
         for key, value in inspect.signature(getattr(perfctl, name)).parameters.items()
     }
     parts_of_the_line = {
-        one.name: plain(one.default)
-        for one in options_of(DECLARED[name].options)
-        if one.option.filled_from
+        one.name: plain(one.default) for one in DECLARED[name].fields if one.option.filled_from
     }
     assert {
         key: value for key, value in options.items() if key not in OF_THE_COMMAND_LINE
@@ -90,7 +89,7 @@ def test_keywords_of_the_api_are_the_options_of_the_command(name: str) -> None:
 @pytest.mark.parametrize("name", API)
 def test_the_api_documents_every_keyword(name: str) -> None:
     said = inspect.getdoc(getattr(perfctl, name)) or ""
-    names = {one.name for one in options_of(DECLARED[name].options)} - OF_THE_COMMAND_LINE
+    names = {one.name for one in DECLARED[name].fields} - OF_THE_COMMAND_LINE
     assert all(f"{option}: " in said for option in names)
 
 
@@ -107,6 +106,20 @@ def test_json_schema_is_that_of_what_json_prints(
     )
 
 
-def test_a_python_user_may_give_the_text_of_a_path(tmp_path: Path) -> None:
-    with pytest.raises(perfctl.PerfctlError, match="no results database found"):
-        perfctl.report(str(tmp_path / "none.db"))  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: perfctl.report("none.db"), "none.db: no results database found"),
+        (lambda: perfctl.history("none.db"), "none.db: no results database found"),
+        (lambda: perfctl.predict(batch="x"), "invalid value 'x' for `batch`"),
+        (lambda: perfctl.predict(batch="4", gpus="two"), "`gpus`: 'two' is not a whole number"),
+        (lambda: perfctl.torch(batches="x"), "invalid value 'x' for `batches`"),
+        (lambda: perfctl.mfu(gpus=0), "`gpus` must be at least 1, got 0"),
+    ],
+)
+def test_a_python_user_may_give_texts_and_is_refused_as_on_the_command_line(
+    call: Callable[[], object], reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(perfctl.PerfctlError, match=reason):
+        call()

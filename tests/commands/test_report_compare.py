@@ -51,13 +51,6 @@ def test_a_comparison_is_a_record_that_says_what_could_not_be_judged(
     assert [(row.change, row.result) for row in steps] == [(0.0, "not judged")] * 2
 
 
-def test_runs_and_sweeps_of_a_store_are_named_as_on_the_command_line(store: Path) -> None:
-    found = perfctl.compare(1, "run:1", store=store)
-    assert [pair.batch for pair in found.pairs] == ["16"]
-    assert [side.label for side in (found.a, found.b)] == ["run 1", "run 1"]
-    assert len(perfctl.compare("sweep:1", store, store=store).pairs) == 2
-
-
 def test_of_a_folder_reports_that_cannot_be_read_are_skipped_and_said(
     recorded: Path, tmp_path: Path
 ) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import perfctl
-from perfctl.orchestrator.commands import replay
+from perfctl.orchestrator.commands import profile
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.ingest.sweep import Swept
 
@@ -37,7 +37,9 @@ def test_a_replay_stores_every_recorded_batch_size_and_says_how_each_went(
 ) -> None:
     sizes = sorted(int(folder.name[1:]) for folder in recorded.glob("b*"))
     heard = Heard()
-    done = replay.run(replay.ReplayOptions(recorded, out=tmp_path / "perfctl-runs"), heard)
+    done = profile.replay_sweep(
+        profile.ReplayOptions(recorded, out=tmp_path / "perfctl-runs"), heard
+    )
     assert isinstance(done, Swept)
     assert [(run.batch_size, run.status) for run in done.runs] == [(size, "ok") for size in sizes]
     assert heard.steps == [

@@ -11,7 +11,6 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from perfctl.orchestrator.commands import mcp
-from perfctl.orchestrator.commands.declare import options_of
 from perfctl.orchestrator.store import query
 
 SKILL = Path(__file__).resolve().parents[3] / "docs/skills/perfctl/SKILL.md"
@@ -43,7 +42,7 @@ def test_errors_name_what_there_is(store: Path, ask: Any) -> None:
 @pytest.mark.parametrize("name", mcp.TOOLS)
 def test_tools_are_made_of_the_options_that_read_and_name_no_file(name: str) -> None:
     command, declared = mcp.command_of(name)
-    assert set(mcp.TOOLS[name]) <= {option.name for option in options_of(command.options)}  # type: ignore[arg-type]
+    assert set(mcp.TOOLS[name]) <= {option.name for option in command.fields}
     for option in mcp.TOOLS[name]:
         assert declared[option].option.group != "Output" or option == "rows"
     schema = mcp.describe_tool(name)["inputSchema"]

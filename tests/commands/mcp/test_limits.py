@@ -187,3 +187,15 @@ def test_without_the_extra_one_line_says_how_to_get_it(
 def test_a_store_that_is_not_there_is_an_error_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(PerfctlError, match="no results database found"):
         mcp.check(tmp_path / "none.db")
+
+
+def test_a_line_that_is_no_message_is_answered_with_an_error(store: Path) -> None:
+    server = (sys.executable, "-m", "perfctl", "mcp", "--store", str(store))
+    lines = 'not JSON\n{"neither": "request nor answer"}\n'
+    done = subprocess.run(server, input=lines, capture_output=True, text=True, check=False)
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(answer["id"], answer["error"]["code"]) for answer in answers] == [
+        (None, -32700),
+        (None, -32600),
+    ]
+    assert (done.returncode, done.stderr) == (0, "")
