@@ -161,11 +161,12 @@ PACKED = gzip.compress(b'{"traceEvents": [{}, {}]}')
 @pytest.mark.parametrize(
     ("packed", "reason"),
     [
-        (PACKED[:20], "the gzip data is truncated"),
-        (PACKED[:-5], "the gzip data is truncated"),
-        (
-            PACKED[:-8] + bytes([PACKED[-8] ^ 1]) + PACKED[-7:],  # the sum over the text
+        pytest.param(PACKED[:20], "the gzip data is truncated", id="cut inside of the text"),
+        pytest.param(PACKED[:-5], "the gzip data is truncated", id="cut inside of its sum"),
+        pytest.param(
+            PACKED[:-8] + bytes([PACKED[-8] ^ 1]) + PACKED[-7:],
             "the gzip data is damaged at byte 0 .*check",
+            id="another sum over the text",
         ),
     ],
 )
