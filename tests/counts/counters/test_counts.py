@@ -7,16 +7,9 @@ import pytest
 
 from perfctl.orchestrator.counts.counters import sums
 from perfctl.orchestrator.counts.figure import Figure, missing
+from tests.make.metrics import PIPE, ops
 
-PIPE = "sm__inst_executed_pipe_tensor.sum"
 HALF = "HADD + HMUL + 2 HFMA"
-
-
-def ops(**values: float | None) -> dict[str, float | None]:
-    return {
-        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": value
-        for op, value in values.items()
-    }
 
 
 @pytest.mark.parametrize(
