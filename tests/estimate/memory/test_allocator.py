@@ -77,6 +77,7 @@ def test_a_small_segment_is_split_down_to_its_last_512_bytes() -> None:
 def test_what_is_left_of_a_large_block_is_used_by_the_next() -> None:
     assert reserved(trace_of((9, 0, None), (9, 1, None), (2, 2, None))) == SEGMENT
     assert reserved(trace_of((9, 0, None), (9, 1, None), (2.5, 2, None))) == 2 * SEGMENT
+    assert reserved(trace_of((30, 1, 2), (15, 3, None), (15, 4, None))) == 30 * MIB
 
 
 def test_small_and_large_tensors_do_not_share_a_segment() -> None:
@@ -147,6 +148,7 @@ def test_the_peak_names_what_lived_at_the_first_of_equal_moments_and_what_made_i
     assert peak(MemoryTrace(rows, 10, 20, 30)) == Peak(
         150, {"parameter": 100, "activation": 50}, "forward", "conv", "aten.convolution"
     )
+    assert peak(trace_of((1, 1, 2), (1, 2, None))).bytes == MIB, "what dies makes room"
     assert peak(MemoryTrace((), 10, 20, 30)) == Peak(0, {}, "forward", "", "")
 
 

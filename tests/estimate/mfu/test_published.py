@@ -22,6 +22,7 @@ from perfctl.orchestrator.estimate.mfu import (
     by_hand,
     repeated,
 )
+from tests.make.decoders import GPT_OSS, LLAMA3_8B, QWEN3_MOE, gated
 
 FORMULAS = {one.key: one for one in (*CONVENTIONS, *VARIANTS)}
 BY_01_PERCENT = 0.001
@@ -174,60 +175,11 @@ def test_megatrons_22b_is_as_near_as_its_iteration_time() -> None:
     assert low < 0.415 < high
 
 
-def llama(
-    layers: int, hidden: int, ffn: int, heads: int, kv_heads: int, vocab: int, seq: int
-) -> Decoder:
-    model = by_hand(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv_heads,
-        ffn=ffn,
-        gated=True,
-        vocab=vocab,
-        seq=seq,
-    )
-    return replace(model, others=(2 * layers + 1) * hidden)
-
-
-LLAMA3_8B = llama(32, 4096, 14336, 32, 8, 128_256, 8192)
-
-
 def test_torchtitans_log_of_llama_3_8b() -> None:
     assert LLAMA3_8B.parameters == 8_030_261_248
     assert flops("torchtitan", LLAMA3_8B) * 5615 / 1e12 == pytest.approx(325.20, rel=BY_01_PERCENT)
     found = audit(LLAMA3_8B, 5615, 1, Peak(989e12, ""))
     assert found.row("torchtitan").mfu == pytest.approx(0.3288, rel=BY_01_PERCENT)
-
-
-QWEN3_MOE = Decoder(
-    name="Qwen3-30B-A3B",
-    seq=8192,
-    products=48 * (2048 * 128 * (2 * 32 + 2 * 4) + 8 * 3 * 2048 * 768),
-    router=48 * 2048 * 128,
-    head=2048 * 151_936,
-    attention=(AttentionLayer(32 * 2 * 128),) * 48,
-    embedding=2048 * 151_936,
-    positions=0,
-    tied=False,
-    others=48 * (2 * 2048 + 2 * 128) + 2048,
-    idle=48 * 120 * 3 * 2048 * 768,
-    hidden=2048,
-)
-GPT_OSS = Decoder(
-    name="gpt-oss-20b",
-    seq=4096,
-    products=24 * (2 * 2880 * 4096 + 2 * 2880 * 512 + 4 * 3 * 2880 * 2880),
-    router=24 * 2880 * 32,
-    head=2880 * 201_088,
-    attention=(AttentionLayer(64 * 2 * 64, 128), AttentionLayer(64 * 2 * 64)) * 12,
-    embedding=2880 * 201_088,
-    positions=0,
-    tied=False,
-    hidden=2880,
-    others=24 * (4096 + 2 * 512 + 2880 + 64 + 32 + 4 * 3 * 2880 + 2 * 2880) + 2880,
-    idle=24 * 28 * (3 * 2880 * 2880 + 3 * 2880),
-)
 
 
 def test_torchtitans_flops_with_experts_and_windows_to_the_last_digit() -> None:
@@ -254,12 +206,12 @@ def test_olmo_cores_log_of_its_model_with_windows() -> None:
 
 
 def test_maxtexts_flops_of_llama_2_7b_before_and_after_the_causal_half() -> None:
-    model = llama(32, 4096, 11008, 32, 32, 32_000, 256)
+    model = gated(32, 4096, 11008, 32, 32, 32_000, 256)
     assert flops("maxtext, whole square", model) * 4 * 256 / 1e12 == pytest.approx(
         41.00620025856, rel=1e-12
     )
     for seq, before, after in ((8192, 1721.22, 1510.11), (129_024, 125194.40, 72826.86)):
-        model = llama(32, 4096, 11008, 32, 32, 32_000, seq)
+        model = gated(32, 4096, 11008, 32, 32, 32_000, seq)
         assert flops("maxtext, whole square", model) * 4 * seq / 1e12 == pytest.approx(
             before, rel=BY_01_PERCENT
         )
