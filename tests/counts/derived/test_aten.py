@@ -41,11 +41,6 @@ GELU = SILU.replace(
     "silu_kernel(at::TensorIteratorBase&)",
     "GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)",
 )
-ADD = (
-    "void at::native::elementwise_kernel<128, 2, void "
-    "at::native::gpu_kernel_impl<at::native::CUDAFunctor_add<float> >(X&, "
-    "Y)::{lambda(int)#1}>(int, Z)"
-)
 SOFTMAX = (
     "void (anonymous namespace)::softmax_warp_{}<float, float, float, {}, {}, false, 32>(float*, "
     "float const*, int, int, int)"
@@ -97,10 +92,6 @@ def test_silu_is_an_exponential_a_multiply_add_and_a_quotient_for_each_element()
     )
 
 
-def test_an_addition_on_strided_values_is_a_multiply_add_for_each() -> None:
-    assert counts(derived(ADD, (40, 1, 1), {10_240})) == (10_240, 0, 0)
-
-
 def test_an_unknown_functor_has_no_rule() -> None:
     assert derived(SILU.replace("silu_kernel", "my_kernel"), (4, 1, 1), {4096}) is None
 
@@ -141,14 +132,6 @@ def test_a_softmax_of_another_width_is_not_taken_for_this_one() -> None:
     launch = Launch(SOFTMAX.format("forward", 5, "false"), (40, 1, 1))
     assert by_rows(launch, [Rows("softmax", 320, 33)]) is None
     assert by_rows(launch, [Rows("softmax", 640, 20)]) is None
-
-
-def test_a_sum_over_rows_adds_each_value_and_three_partial_sums() -> None:
-    outputs, values = 800, 8
-    found = by_rows(
-        Launch(SUM.format(128, 4), (2, 1, 1), (32, 4, 1)), [Rows("sum", outputs, values)]
-    )
-    assert counts(found) == (0, 0, outputs * (values + 3))
 
 
 def test_a_sum_of_neighbours_adds_lanes_by_shuffles() -> None:
@@ -263,23 +246,6 @@ def test_windows_cut_off_at_the_edge_have_no_rule() -> None:
         attributes={"kernel_size": 2},
     )
     assert layer_work([padded, beyond]).rows == frozenset()
-
-
-def test_the_gradient_of_max_pooling_is_one_addition_for_each_output() -> None:
-    op = OpShape(
-        "",
-        "",
-        "aten.max_pool2d_with_indices_backward",
-        "backward",
-        ((2, 3, 4, 4), (2, 3, 8, 8)),
-        ((2, 3, 8, 8),),
-    )
-    launch = Launch(
-        "void at::native::(anonymous namespace)::max_pool_backward_nchw<float, float, int>(float "
-        "const*)",
-        (6, 1, 1),
-    )
-    assert counts(by_rows(launch, layer_work([op]).rows)) == (0, 0, 2 * 3 * 4 * 4)
 
 
 def test_a_softmax_over_a_block_makes_each_exponential_twice() -> None:

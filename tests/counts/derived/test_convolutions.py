@@ -152,12 +152,6 @@ def test_the_gradient_of_the_weight_sums_over_all_outputs_in_the_parts_of_the_gr
     part, last = ceil(outputs / 10), outputs - 9 * ceil(outputs / 10)
     assert found.ffma == 64 * (3 * 128) * (9 * ceil(part / 4) * 4 + ceil(last / 4) * 4)
     assert not derived(name, BACK, (4, 1, 10))
-    (engine,) = derived(
-        "void cudnn::cnn::wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>(int)",
-        BACK,
-        (9, 2, 64),
-    )
-    assert engine.ffma == 288 * 64 * outputs
 
 
 def test_a_first_layer_has_no_gradient_of_its_input() -> None:
@@ -182,17 +176,6 @@ def test_rules_of_gradients_say_that_no_counter_verified_them() -> None:
     assert [error_of([one.family]) for one in found] == [
         "scudnn, gradient: not verified on silicon"
     ]
-
-
-def test_an_engine_has_a_rule_behind_a_stride_and_an_implicit_product_has_not() -> None:
-    works = gradients((16, 64, 28, 28), (128, 64, 3, 3), stride=2, padding=1)
-    blocks = 64 * 9 // 64, ceil(14 * 14 / 32), 16
-    (found,) = derived(
-        "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)", works, blocks
-    )
-    assert found.ffma == 16 * (64 * 9) * (blocks[1] * 32) * 128
-    tiles = 16 * 28 * 28 // 128
-    assert not derived("cudnn_ampere_scudnn_128x64_stridedB_interior_nn_v1", works, (tiles, 1, 1))
 
 
 def test_depthwise_kernels_of_aten_leave_out_taps_on_the_padding() -> None:

@@ -95,18 +95,6 @@ def test_wgrad_engine_fills_tiles_of_weights_by_channels(
     assert found is not None and found.ffma == pytest.approx(forward(shape).macs * fill)
 
 
-def test_implicit_products_of_both_gradients() -> None:
-    shape = gradients(512, 28, 256)
-    found = derived(SCUDNN.format(64, ""), (196, 8, 1), shape)
-    assert (
-        found is not None and found.ffma == forward(shape).macs
-    )  # all of it fits: 196 x 128 positions, 8 x 64 channels
-    shape = gradients(2048, 7, 512)
-    found = derived(SCUDNN.format(128, "splitK_"), (16, 4, 7), shape)
-    part = ceil(BATCH * 49 / 7)
-    assert found is not None and found.ffma == 2048 * 512 * 7 * ceil(part / 4) * 4
-
-
 def test_winograd_of_both_gradients_is_told_apart_by_its_grid() -> None:
     shape = gradients(512, 7, 512, window=3)
     tiles = BATCH * 2 * 2  # 4 x 4 outputs each

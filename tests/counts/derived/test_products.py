@@ -8,7 +8,7 @@ from math import ceil
 
 import pytest
 
-from perfctl.orchestrator.counts.derived.records import AttentionShape, Derived, Launch, Work
+from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 
@@ -113,20 +113,6 @@ XMMA = (
 )
 
 
-def test_an_xmma_kernel_scales_each_value_by_a_multiply_add() -> None:
-    found = gemm(XMMA.format("tn", "64x64"), 100, 200, 36)
-    assert found is not None
-    assert (found.ffma, found.fmul, found.fadd) == (128 * 256 * (40 + 1), 0, 0)
-
-
-def test_parts_of_an_xmma_kernel_that_have_nothing_to_sum_take_a_step_too() -> None:
-    """10 x 128 outputs, a sum of 128 in 264 parts: one for each of twice 132 multiprocessors."""
-    name, parts, values = XMMA.format("nt", "32x128"), 264, 32 * 128
-    found = gemm(name, 10, 128, 128, (1, 1, parts))
-    assert found is not None and found.ffma == values * (parts * 8 + 1)
-    assert found.fadd == values * (parts - 1)
-
-
 def test_an_xmma_kernel_whose_parts_wait_for_splitkreduce_has_a_lower_bound() -> None:
     launch = Launch(XMMA.format("tn", "64x64"), (2, 4, 3), reduced=True)
     found = derive(launch, Work(GemmShape(100, 200, 96)))
@@ -199,24 +185,19 @@ def test_few_rows_are_filled_up_to_the_columns_of_gemm_sn() -> None:
     assert found.fadd == 12 * 98 * (16 + 64) - 98
 
 
-def test_a_product_with_a_vector_is_not_padded() -> None:
-    name = (
-        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, "
-        "X>(Y)"
-    )
-    found = gemm(name, 1, 101, 4096)
-    assert found is not None
-    assert (found.ffma, found.fmul) == (101 * 4096, 104 * 4096 / 8)
-    assert found.fadd == 101 * (31 + 16 * (4096 // 512 - 1))
+GEMV = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, X>(Y)"
 
 
-def test_a_vector_s_sum_may_be_split_over_blocks() -> None:
-    name = (
-        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, "
-        "X>(Y)"
-    )
-    found = gemm(name, 1, 512, 8192, (512, 1, 4))
-    assert found is not None and found.fadd == 512 * 4 * (31 + 16 * (2048 // 512 - 1))
+@pytest.mark.parametrize(
+    ("outputs", "depth", "parts"), [(101, 4096, 1), (512, 8192, 4)], ids=["whole", "split"]
+)
+def test_a_product_with_a_vector_is_not_padded_and_its_sum_may_be_split(
+    outputs: int, depth: int, parts: int
+) -> None:
+    found = gemm(GEMV, 1, outputs, depth, None if parts == 1 else (outputs, 1, parts))
+    assert found is not None and found.ffma == outputs * depth
+    assert parts > 1 or found.fmul == ceil(outputs / 8) * 8 * depth / 8
+    assert found.fadd == outputs * parts * (31 + 16 * (depth // parts // 512 - 1))
 
 
 def test_additions_of_a_dot_product_are_known_from_its_blocks_only() -> None:
@@ -225,71 +206,3 @@ def test_additions_of_a_dot_product_are_known_from_its_blocks_only() -> None:
     assert (found.ffma, found.fadd, found.fp32) == (60 * 512, None, None)
     with_grid = gemm("void dot_kernel<float, 128, 0, X>(Y)", 1, 60, 512, (7, 1, 60))
     assert with_grid is not None and with_grid.fadd == 7 * 60 * 127
-
-
-def test_tensor_products_are_computed_in_whole_tiles() -> None:
-    found = gemm("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_tn", 100, 200, 100)
-    assert found is not None and found.math == "fp16"
-    assert found.tensor == 2 * 256 * 128 * 128
-    assert (found.ffma, found.fp32) == (None, None)
-
-
-def test_a_product_of_the_size_that_was_counted_on_a_v100() -> None:
-    """HMMA.884 steps counted there: 33,554,432,000 of 512 FLOPs, for 20,480 cubed."""
-    found = gemm(
-        "void cutlass::Kernel<cutlass_70_tensorop_s884gemm_f16_128x128_nn_align8>(T1::Params)",
-        20480,
-        20480,
-        20480,
-    )
-    assert found is not None and found.tensor == 33_554_432_000 * 512
-
-
-def test_no_rule_where_the_way_a_tile_lies_decides_and_no_grid_says_it() -> None:
-    assert (
-        gemm("ampere_fp16_s16816gemm_fp16_256x64_ldg8_f2f_stages_64x3_tn", 256, 256, 64) is not None
-    )
-    lying = gemm("ampere_fp16_s16816gemm_fp16_256x64_ldg8_f2f_stages_64x3_tn", 64, 300, 64)
-    assert lying is None
-
-
-FLASH = (
-    "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 64, 4, false, false, cutlass::half_t>, "
-    "false, {}>(P)"
-)
-
-
-def test_a_causal_mask_skips_tiles_above_the_diagonal_only() -> None:
-    both = [
-        derive(
-            Launch(FLASH.format(str(causal).lower())),
-            Work(AttentionShape(2, 8, 256, 256, 64, 64, causal)),
-        )
-        for causal in (False, True)
-    ]
-    tiles = [None if one is None else (one.tensor or 0) / (2 * 16 * 128 * 64 * 128) for one in both]
-    assert tiles == [2 * 4, 2 + 4]  # of 2 rows of 4 tiles, the first row needs keys up to 128
-
-
-def test_flash_backward_does_five_products_for_two() -> None:
-    name = (
-        "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, 64, 128, 8, "
-        "half_t>, false>(P)"
-    )
-    shape = AttentionShape(1, 4, 128, 128, 64, 64, backward=True)
-    found = derive(Launch(name), Work(shape))
-    assert found is not None and found.tensor == 2 * 4 * 128 * 128 * 64 * 5
-
-
-def test_a_swizzled_grid_says_how_the_tiles_of_a_tensor_product_lie() -> None:
-    """Seen on an H100: 788 x 768 in tiles of 128 x 64. 13 x 6 tiles fill a grid of 13 x 8; 7 x 12
-    fit into none of 104."""
-    name = (
-        "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8>"
-        "(int)"
-    )
-    found = gemm(name, 788, 768, 768, (104, 1, 1))
-    assert (
-        found is not None and found.tensor == 2 * ceil(788 / 64) * ceil(768 / 128) * 64 * 128 * 768
-    )
-    assert gemm(name, 788, 768, 768, (7 * 13 * 12 * 6, 1, 1)) is None  # fits both ways
