@@ -112,14 +112,6 @@ def test_without_a_mask_the_gradients_that_came_out_are_those_that_were_asked_fo
         ("aten.dot", ((3,), (3,)), (), 3, "K = 3", 0),
         ("aten.addmm", ((5,), (2, 3), (3, 5)), (2, 5), 30, "M x K x N = 2 x 3 x 5", 10),
         (
-            "aten.baddbmm",
-            ((7, 2, 5), (7, 2, 3), (7, 3, 5)),
-            (7, 2, 5),
-            210,
-            "B x M x K x N = 7 x 2 x 3 x 5",
-            70,
-        ),
-        (
             "aten.linear",
             ((7, 2, 3), (5, 3), (5,)),
             (7, 2, 5),
@@ -135,7 +127,6 @@ def test_without_a_mask_the_gradients_that_came_out_are_those_that_were_asked_fo
             "rows x in x out = 14 x 3 x 5",
             0,
         ),
-        ("aten.linear", ((7, 2, 3), (5, 3)), (7, 2, 5), 210, "rows x in x out = 14 x 3 x 5", 0),
     ],
 )
 def test_a_product_reads_its_operands_writes_its_result_and_adds_a_bias_where_it_has_one(

@@ -80,8 +80,9 @@ def test_the_steps_end_at_the_value_by_hand_and_at_the_layers_row(name: str) -> 
     sheet, found = sheet_of(model, given, layer)
     assert lines(sheet)["in FLOP"].result == f"{2 * macs:,} FLOP"
     assert found.forward.macs == macs
+    assert found.parameters == sum(values.numel() for values in model.parameters())
     assert sheet.facts is not None
-    assert sheet.facts.macs == macs
+    assert (sheet.facts.macs, sheet.facts.batch) == (macs, 2)
     assert check(macs, sheet.facts).mistakes == ()
 
 
