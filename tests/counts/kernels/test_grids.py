@@ -3,12 +3,9 @@ from the shape."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from functools import cache
+from dataclasses import replace
 from math import prod
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -21,6 +18,7 @@ from perfctl.orchestrator.counts.kernels.grids import (
     predict_tiles,
 )
 from perfctl.orchestrator.counts.kernels.names import recognise
+from tests.make.scripts import load
 
 IMPLICIT = "volta_scudnn_128x64_relu_xregs_large_nn_v1"
 FUSED = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
@@ -245,20 +243,8 @@ def test_the_grid_tells_how_a_product_s_tile_lies(
     assert tiling.multiplies == count * 128 * 64 * 9
 
 
-@cache
-def neusight() -> ModuleType:
-    """scripts/proof/neusight.py, which is no package."""
-    path = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "neusight.py"
-    spec = importlib.util.spec_from_file_location("perfctl_scripts_neusight", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_public_measurements_have_the_predicted_grids_and_families(shared: Path) -> None:
-    script = neusight()
+    script = load("proof/neusight.py")
     whole = script.together([script.tally(path) for path in script.files(shared)])
     assert whole.rows > 27_000
     assert whole.right >= script.FAMILIES_WANTED * whole.rows
@@ -270,22 +256,13 @@ def test_public_measurements_have_the_predicted_grids_and_families(shared: Path)
 
 def test_a_wrong_rule_would_show_in_the_public_measurements(shared: Path) -> None:
     """The share that matches is no accident of the formula: one image more, and it falls."""
-    script = neusight()
+    script = load("proof/neusight.py")
     rows = [
         row for row in script.rows(script.files(shared)[0]) if isinstance(row.shape, ConvShape)
     ][:500]
     results = []
     for row in rows:
-        shape = row.shape
-        larger = ConvShape(
-            2 * shape.batch,
-            shape.in_channels,
-            shape.out_channels,
-            shape.out_h,
-            shape.out_w,
-            shape.kernel_h,
-            shape.kernel_w,
-        )
+        larger = replace(row.shape, batch=2 * row.shape.batch)
         prediction = predict_tiles(recognise(row.longest), row.grid, larger)
         if prediction is not None:
             results.append(bool(prediction.tilings))
