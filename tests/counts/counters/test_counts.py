@@ -24,9 +24,9 @@ def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts() -> None:
     assert sums.metric({"sm__a.sum": 0, "smsp__a.sum": 6}, "a.sum") == 0
     assert sums.metric({"sm__a.sum": None, "smsp__a.sum": 6}, "a.sum") == 6
     assert sums.metric({"smsp__b.sum": 6}, "a.sum") is None
-    assert sums.asked({"sm__a.sum": None}, "a.sum")
-    assert sums.asked({"smsp__a.sum": None}, "a.sum")
-    assert not sums.asked({"smsp__a.sum.per_second": 5}, "a.sum")
+    assert sums.has_metric({"sm__a.sum": None}, "a.sum")
+    assert sums.has_metric({"smsp__a.sum": None}, "a.sum")
+    assert not sums.has_metric({"smsp__a.sum.per_second": 5}, "a.sum")
 
 
 @pytest.mark.parametrize(
