@@ -21,6 +21,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
 )
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter, Kernel, Range, Report
+from tests.make.shapes import op
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 TIME = "gpu__time_duration.sum"
@@ -28,21 +29,9 @@ TIME = "gpu__time_duration.sum"
 
 def linear(layer: str, depth: int, bias: bool = True, position: int = 0) -> OpShape:
     """A product with 64 x 256 outputs: another depth gives no other kernel, and no other grid."""
-    op = "aten.addmm" if bias else "aten.mm"
     inputs = (((256,),) if bias else ()) + ((64, depth), (depth, 256))
-    return OpShape(
-        layer,
-        "Linear",
-        op,
-        "forward",
-        inputs,
-        ((64, 256),),
-        ("float32",),
-        {"alpha": 1},
-        0,
-        1,
-        position,
-    )
+    shape = op("aten.addmm" if bias else "aten.mm", inputs, ((64, 256),), layer=layer)
+    return replace(shape, position=position)
 
 
 def launch(
@@ -189,12 +178,7 @@ def test_a_copied_launch_was_neither_counted_nor_started_by_a_graph_and_has_the_
         for kernel in with_repeats(report(*seen), PLAIN).kernels
         if kernel.layer == "block.1.up"
     ]
-    assert (added.source, added.correlation, added.graph_id, added.graph_node_id) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    assert {added.source, added.correlation, added.graph_id, added.graph_node_id} == {None}
     assert (added.context, added.occupancy) == (1, 0.5)
 
 

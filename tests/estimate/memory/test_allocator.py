@@ -3,7 +3,6 @@ without torch."""
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError
 from itertools import permutations
 
 import pytest
@@ -184,8 +183,6 @@ def test_everything_of_a_step_is_summed_by_category_and_its_peak_rounded_to_bloc
     assert found.rounded_peak == 512 * (2 + 1 + 2 + 4 + 1 + 2 + 1)
     assert (found.reserved, found.gpu) == (2 * MIB, (9, 0))
     assert (found.workspaces, found.allocated) == ({}, found.rounded_peak)
-    with pytest.raises(FrozenInstanceError):
-        found.reserved = 1  # type: ignore[misc]
     assert rounded_peak(trace_of((1, 0, 1), (1, 1, None))) == MIB
 
 
