@@ -1,5 +1,5 @@
-"""The tables of boards and chips, entered a second time from the data sheets: a slip of one digit
-in either is seen."""
+"""Rates of chips, links and clocks of boards, entered a second time from the data sheets: a slip of
+one digit in either is seen. test_devices compares the other figures with the page of devices."""
 
 from __future__ import annotations
 
