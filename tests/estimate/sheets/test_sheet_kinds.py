@@ -96,11 +96,19 @@ def test_the_view_has_every_result(name: str) -> None:
         assert [line.result for line in section.lines] == [row[-1].text for row in table.rows]
 
 
-def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known() -> None:
+@pytest.mark.parametrize(
+    ("name", "value", "slip"),
+    [
+        # neither the input nor the initial state needs a gradient
+        ("rnn", 3 * 10 * 8 * (6 + 8) - 10 * 8 * 6 - 2 * 8 * 8, "forward and backward together"),
+        ("multi-head", 4 * 10 * 16 * 16, "attention left out"),
+    ],
+)
+def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known(
+    name: str, value: int, slip: str
+) -> None:
     """All slips of a kind and their multiply-adds: test_sheet_conv, _ways, _rnn and _products."""
-    model, given, layer, macs = KINDS["rnn"]
+    model, given, layer, _ = KINDS[name]
     sheet, _ = sheet_of(model, given, layer)
     assert sheet.facts is not None
-    # neither the input nor the initial state needs a gradient
-    finding = check(3 * macs - 10 * 8 * 6 - 2 * 8 * 8, sheet.facts)
-    assert finding.mistakes == ("forward and backward together",)
+    assert check(value, sheet.facts).mistakes == (slip,)
