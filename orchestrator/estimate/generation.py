@@ -419,7 +419,7 @@ def cache_of(
     layers: dict[str, list[_Tensor]] = {}
     for tensor in end:
         axis = growing_axis(known[tensor.name]) if tensor.name in known else None
-        owner, word = _named(tensor.name)
+        owner, word = _split_name(tensor.name)
         shape = tuple(size for at, size in enumerate(tensor.shape) if at not in (0, axis))
         kept = tensor.shape[axis] if axis is not None else tokens
         found = _Tensor(
@@ -442,7 +442,7 @@ def cache_of(
     return Cache(dtypes, parts, tokens, batch, size, latent and Latent(*latent))
 
 
-def _named(place: str) -> tuple[str, str]:
+def _split_name(place: str) -> tuple[str, str]:
     """ "layers.0.conv_states.1" -> ("layers.0", "conv_states"); of tuples alone, "0.1" -> ("0",
     "tensor 1")."""
     parts = place.split(".")

@@ -15,22 +15,14 @@ def test_a_sum_tells_how_many_launches_are_in_it_and_is_a_lower_bound_where_some
             Figure(7, "counted", None, 2, 2),
         ]
     )
-    assert (found.value, found.state, found.reason) == (12, "counted", None)
-    assert (found.launches, found.of_launches, found.lower_bound) == (3, 5, True)
+    assert found == Figure(12, "counted", None, 3, 5) and found.lower_bound
     assert not total_of([Figure(5, "counted"), Figure(7, "counted")]).lower_bound
     assert total_of([Figure(5, "counted", missing=("tensor",)), Figure(7, "counted")]).lower_bound
 
 
 def test_what_is_absent_is_no_lower_bound() -> None:
     found = missing("refused", "it would be wrong")
-    assert (found.value, found.state, found.reason, found.launches, found.of_launches) == (
-        None,
-        "refused",
-        "it would be wrong",
-        0,
-        1,
-    )
-    assert not found.lower_bound
+    assert found == Figure(None, "refused", "it would be wrong", 0, 1) and not found.lower_bound
     assert not Figure(None, "not_available", missing=("fp64",)).lower_bound
     assert not Figure(0, "counted").lower_bound
 
@@ -42,20 +34,9 @@ def test_without_a_value_the_first_reason_is_that_of_the_sum() -> None:
             missing("not_collected", "second", of_launches=3),
         ]
     )
-    assert (found.value, found.state, found.reason, found.launches, found.of_launches) == (
-        None,
-        "refused",
-        "first",
-        0,
-        5,
-    )
+    assert found == Figure(None, "refused", "first", 0, 5)
     assert total_of([Figure(None, "refused")]).reason == "not collected"
-    nothing = total_of([])
-    assert (nothing.state, nothing.reason, nothing.of_launches) == (
-        "not_collected",
-        "no launch was profiled",
-        0,
-    )
+    assert total_of([]) == Figure(None, "not_collected", "no launch was profiled", 0, 0)
 
 
 def test_one_estimate_makes_the_sum_an_estimate_and_gives_its_reasons_once() -> None:

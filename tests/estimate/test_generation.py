@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfctl.orchestrator.estimate.generation import Amounts, add_up, amounts, cache_of, written_by
 from perfctl.records.paper import CacheTensor, LayerCall, Traffic
+from tests.make.tables import table
 
 KEY = ("layer", "macs")
 
@@ -25,18 +25,23 @@ def counted(value: Callable[[int], int]) -> tuple[Callable[[int], Amounts], Coun
     return at, asked
 
 
-def test_a_line_is_added_up_from_three_steps() -> None:
-    at, asked = counted(lambda context: 7 + 5 * context)
-    assert add_up(513, 640, at, 1)[KEY] == sum(7 + 5 * context for context in range(513, 641))
-    assert len(asked) == 3
-
-
-def test_a_square_is_added_up_from_four_steps() -> None:
-    at, asked = counted(lambda context: 3 * context**2 + context + 11)
-    assert add_up(10, 1000, at, 2)[KEY] == sum(
-        3 * context**2 + context + 11 for context in range(10, 1001)
-    )
-    assert len(asked) == 4
+@table(
+    "first last degree value traced",
+    {
+        "a line": (513, 640, 1, lambda context: 7 + 5 * context, 3),
+        "a square": (10, 1000, 2, lambda context: 3 * context**2 + context + 11, 4),
+        **{
+            f"{count} steps": (5, 4 + count, 2, lambda context: context**3, count)
+            for count in (1, 2, 3, 4)
+        },
+    },
+)
+def test_steps_are_added_up_from_as_few_as_their_degree_needs(
+    first: int, last: int, degree: int, value: Callable[[int], int], traced: int
+) -> None:
+    at, asked = counted(value)
+    assert add_up(first, last, at, degree)[KEY] == sum(map(value, range(first, last + 1)))
+    assert len(asked) == traced
 
 
 @settings(max_examples=60, deadline=None)
@@ -127,10 +132,3 @@ def test_an_operation_without_formula_is_named_and_not_zero() -> None:
         found["a", "weight_bytes"],
         found["a", "cache_written_bytes"],
     ) == (12, 4, 7)
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 4])
-def test_few_steps_are_traced_one_by_one(count: int) -> None:
-    at, asked = counted(lambda context: context**3)
-    assert add_up(5, 4 + count, at, 2)[KEY] == sum(context**3 for context in range(5, 5 + count))
-    assert len(asked) == count

@@ -82,9 +82,7 @@ def test_a_package_is_kept_by_all_its_modules(
 
 def test_a_new_file_beside_the_factory_might_be_imported_instead_of_another(tmp_path: Path) -> None:
     model = f"{tmp_path / 'kept_lone.py'}:net"
-    write(
-        tmp_path / "kept_lone.py", "from torch import nn\ndef net():\n    return nn.Linear(8, 2)\n"
-    )
+    write(tmp_path / "kept_lone.py", LINEAR.format(2))
     assert (macs(model), is_kept(model)) == (16, True)
     (tmp_path / "notes.txt").touch()
     assert is_kept(model)
@@ -96,12 +94,11 @@ def test_what_was_written_after_this_process_began_may_not_be_what_it_imported(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "kept_new.py"
-    path.write_text(
-        "from torch import nn\ndef net():\n    return nn.Linear(8, 2)\n", encoding="utf-8"
-    )
+    path.write_text(LINEAR.format(2), encoding="utf-8")
     assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, False)
 
 
+LINEAR = "from torch import nn\ndef net():\n    return nn.Linear(8, {})\n"
 READING = {
     "the environment": ("import os\n", "int(os.environ.get('WIDTH', 2))"),
     "the environment by name": ("from os import getenv\n", "int(getenv('WIDTH', 2))"),
@@ -120,40 +117,29 @@ READING = {
     ),
     "published weights": ("from functools import partial\n", "partial(int, pretrained=True) and 2"),
 }
+HARMLESS = {
+    "words that look like reading": "class Net(nn.Linear):\n    def forward(self, input):\n"
+    "        self.eval()\n        return super().forward(input)\n"
+    "def net():\n    return Net(8, 2, bool(dict(pretrained=False)))\n",
+    "a kernel in triton reads memory of the GPU": "def kernel(at):\n"
+    "    from triton import language as tl\n    return tl.load(at)\n"
+    "def net():\n    return nn.Linear(8, 2)\n",
+}
+SOURCES = {
+    what: (before + LINEAR.format(width), False) for what, (before, width) in READING.items()
+}
+SOURCES |= {what: (f"from torch import nn\n{text}", True) for what, text in HARMLESS.items()}
 
 
-@pytest.mark.parametrize("what", READING)
+@pytest.mark.parametrize("what", SOURCES)
 def test_a_factory_that_reads_more_than_its_files_is_traced_each_time(
     what: str, tmp_path: Path, cache: Path
 ) -> None:
     path = tmp_path / f"kept_{'_'.join(what.split())}.py"
-    before, width = READING[what]
-    write(path, f"{before}from torch import nn\ndef net():\n    return nn.Linear(8, {width})\n")
-    assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, False)
-    assert not cache.exists()
-
-
-def test_words_that_only_look_like_reading_are_no_hindrance(tmp_path: Path) -> None:
-    path = tmp_path / "kept_words.py"
-    write(
-        path,
-        "from torch import nn\nclass Net(nn.Linear):\n    def forward(self, input):\n"
-        "        self.eval()\n"
-        "        return super().forward(input)\ndef net():\n    return Net(8, 2, "
-        "bool(dict(pretrained=False)))\n",
-    )
-    assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, True)
-
-
-def test_a_kernel_in_triton_reads_memory_of_the_gpu_and_no_file(tmp_path: Path) -> None:
-    path = tmp_path / "kept_kernel.py"
-    write(
-        path,
-        "from torch import nn\ndef kernel(at):\n    from triton import language as tl\n"
-        "    return tl.load(at)\n"
-        "def net():\n    return nn.Linear(8, 2)\n",
-    )
-    assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, True)
+    text, keeps = SOURCES[what]
+    write(path, text)
+    assert (macs(f"{path}:net"), is_kept(f"{path}:net")) == (16, keeps)
+    assert cache.exists() == keeps
 
 
 def test_an_error_while_a_model_is_built_is_not_kept(tmp_path: Path, cache: Path) -> None:
@@ -171,8 +157,8 @@ def test_a_trace_that_ended_for_want_of_a_package_is_made_anew(tmp_path: Path) -
     write(
         path,
         "from torch import nn\nclass Net(nn.Linear):\n    def forward(self, x):\n"
-        "        raise {}('no kernels')\n"
-        "def net():\n    return Net(8, 2)\n".format("ImportError"),
+        "        raise ImportError('no kernels')\n"
+        "def net():\n    return Net(8, 2)\n",
     )
     assert estimate_model(Request(f"{path}:net", ("8",))).problems
     found = kept_traces(Request(f"{path}:net", ("8",)))

@@ -15,7 +15,7 @@ import pytest
 from perfctl.orchestrator.estimate import trace_cache
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.estimate.session import ModelEstimate, estimate_model
-from perfctl.orchestrator.estimate.trace_cache import digest, kept_traces
+from perfctl.orchestrator.estimate.trace_cache import Kept, digest, kept_traces
 from perfctl.workloads.models import find
 from perfctl.workloads.tracing import recorder
 
@@ -190,6 +190,14 @@ def test_nothing_is_kept_where_the_variable_says_so(
     assert not cache.exists()
 
 
+def entry() -> Kept:
+    """Return the traces of a model that has no files, which may be written."""
+    found = kept_traces(Request("mnist_cnn"))
+    assert found is not None
+    found.made_from(())
+    return found
+
+
 def entries(cache: Path) -> list[Path]:
     return sorted(cache.glob("*"))
 
@@ -227,9 +235,7 @@ def test_a_damaged_or_foreign_file_is_as_good_as_none(what: str, cache: Path) ->
 def test_an_entry_that_another_user_made_is_not_read(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = kept_traces(Request("mnist_cnn"))
-    assert one is not None
-    one.made_from(())
+    one = entry()
     one.put("mine", 1)
     assert one.get(str, 1) == "mine"
     assert {path.stat().st_mode & 0o777 for path in (cache,)} == {0o700}
@@ -256,9 +262,7 @@ def test_a_folder_in_the_place_of_an_entry_and_a_cache_that_cannot_be_written_do
 def test_the_cache_stays_below_its_bound_and_keeps_what_was_used_last(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = kept_traces(Request("mnist_cnn"))
-    assert one is not None
-    one.made_from(())
+    one = entry()
     noise = os.urandom(4000).hex()
     for place in range(6):
         one.put(noise, place)
@@ -286,8 +290,6 @@ class _Odd(NamedTuple):
     "value", ["\udcff", object(), 1 + 2j], ids=["half a pair", "object", "complex"]
 )
 def test_a_value_that_json_cannot_hold_is_not_kept_and_does_no_harm(value: object) -> None:
-    one = kept_traces(Request("mnist_cnn"))
-    assert one is not None
-    one.made_from(())
+    one = entry()
     one.put(_Odd(value), 1)
     assert one.get(_Odd, 1) is None

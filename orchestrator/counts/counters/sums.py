@@ -120,7 +120,7 @@ def metric(values: Values, tail: str) -> float | None:
     return values.get(f"smsp__{tail}") if value is None else value
 
 
-def asked(values: Values, tail: str) -> bool:
+def has_metric(values: Values, tail: str) -> bool:
     """True when the report has the metric, with or without a value."""
     return f"sm__{tail}" in values or f"smsp__{tail}" in values
 
@@ -167,7 +167,7 @@ def weighted(values: Values, path: str, weights: Mapping[str, int] | None = None
             f"{by} {name.upper()}" if by > 1 else name.upper() for name, by in weights.items()
         )
         return Figure(total, "counted", rule=rule)
-    if any(asked(values, op(name.lower())) for name in lacking):
+    if any(has_metric(values, op(name.lower())) for name in lacking):
         return missing("not_available", f"ncu printed no value for {', '.join(lacking)}")
     if len(lacking) == len(weights):
         return missing(
@@ -538,7 +538,7 @@ def _instructions(
             of_launches=0,
         )
     if pipe is None and (
-        paths_asked or any(asked(values, tail) for tail in (PIPE_TENSOR, *SUBPIPES))
+        paths_asked or any(has_metric(values, tail) for tail in (PIPE_TENSOR, *SUBPIPES))
     ):
         return missing("not_available", "ncu printed no value for the tensor counters on this chip")
     if pipe is None:

@@ -463,7 +463,7 @@ def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, 
             figure = known[same] = total_of(found, divide_by=steps)
         return figure
 
-    def of(group: Sequence[Parts]) -> CountedWork:
+    def add_work(group: Sequence[Parts]) -> CountedWork:
         figures: dict[str, list[Figure]] = defaultdict(list)
         for parts in group:
             for name, figure in parts:
@@ -484,7 +484,7 @@ def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, 
     for key, group in grouped.items():
         same = tuple(map(id, group))
         if (one := made.get(same)) is None:
-            one = made[same] = of(group)
+            one = made[same] = add_work(group)
         work[key] = one
     return work
 

@@ -22,34 +22,34 @@ Applies = Callable[[str, Algorithm], bool]
 """Of a kernel's name in lower case and what it says."""
 
 
-def _named(*words: str) -> Applies:
+def _name_has(*words: str) -> Applies:
     """A name with one of these words."""
     return lambda name, _: any(word in name for word in words)
 
 
 RULES: tuple[tuple[Applies, Rule], ...] = (
-    (_named("sgemm_", "xmma_gemm_f32f32"), cuda_products.sgemm),
-    (_named("splitkreduce"), cuda_products.reduction),
-    (_named("sgemm_largek"), cuda_products.large_sum),
-    (_named("globalkernel<"), cuda_products.bias_epilogue),
-    (_named("gemmsn_"), cuda_products.small_columns),
-    (_named("gemv2t_kernel_val"), cuda_products.vector),
-    (_named("dot_kernel<float"), cuda_products.dot),
+    (_name_has("sgemm_", "xmma_gemm_f32f32"), cuda_products.sgemm),
+    (_name_has("splitkreduce"), cuda_products.reduction),
+    (_name_has("sgemm_largek"), cuda_products.large_sum),
+    (_name_has("globalkernel<"), cuda_products.bias_epilogue),
+    (_name_has("gemmsn_"), cuda_products.small_columns),
+    (_name_has("gemv2t_kernel_val"), cuda_products.vector),
+    (_name_has("dot_kernel<float"), cuda_products.dot),
     (
-        _named("_scudnn_", "_convolve_sgemm<float", "xmma_fprop_implicit_gemm_f32f32"),
+        _name_has("_scudnn_", "_convolve_sgemm<float", "xmma_fprop_implicit_gemm_f32f32"),
         cuda_convolutions.convolution,
     ),
-    (_named("engine<float", "stridedb"), cuda_convolutions.input_gradient),
+    (_name_has("engine<float", "stridedb"), cuda_convolutions.input_gradient),
     (lambda _, algorithm: cuda_convolutions.in_tiles(algorithm), cuda_convolutions.weight_gradient),
-    (_named("simt_s"), cuda_convolutions.simt),
+    (_name_has("simt_s"), cuda_convolutions.simt),
     (lambda _, algorithm: not algorithm.tensor_core, cuda_convolutions.transformed),
-    (_named("cgemm_", "gemm_cf32cf32"), cuda_convolutions.fourier),
-    (_named("2d_grouped_direct_kernel", "conv2d_c1_k1_"), cuda_convolutions.direct),
-    (_named("conv_depthwise2d_"), cuda_convolutions.depthwise),
+    (_name_has("cgemm_", "gemm_cf32cf32"), cuda_convolutions.fourier),
+    (_name_has("2d_grouped_direct_kernel", "conv2d_c1_k1_"), cuda_convolutions.direct),
+    (_name_has("conv_depthwise2d_"), cuda_convolutions.depthwise),
     (tensor_cores.is_dense, tensor_cores.product),
     (tensor_cores.is_dense, tensor_cores.convolution),
     (
-        _named("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"),
+        _name_has("_kernel_traits<", "collectivemainloop", "fmha_cutlass", "native_sdpa_"),
         tensor_cores.attention,
     ),
 )

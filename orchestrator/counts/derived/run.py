@@ -325,11 +325,11 @@ def derived_counts(
         side = _side(key)
         work = works.get(side, NOTHING_KNOWN)
         if (cache := caches.get(key)) is None:
-            cache = caches[key] = _known(work, capability)
+            cache = caches[key] = _counts_by_facts(work, capability)
         try:
             counts = cache[facts]
         except KeyError:
-            counts = cache[facts] = _one(_launch(facts), work, capability)
+            counts = cache[facts] = _derive_launch(_launch(facts), work, capability)
         if counts is None and lists_of(facts[0][0]) is not None:
             counts = over_parameters(_launch(facts), tensors, capability)
         if counts is not None:
@@ -417,13 +417,13 @@ def _works(ops: Sequence[OpShape]) -> Mapping[Key | None, LayerWork]:
 
 
 @lru_cache(maxsize=256)
-def _known(work: LayerWork, capability: str | None) -> dict[_Facts, Derived | None]:
+def _counts_by_facts(work: LayerWork, capability: str | None) -> dict[_Facts, Derived | None]:
     """Launch -> its counts in a layer of this work, as far as somebody asked: runs of one model ask
     for the same again."""
     return {}
 
 
-def _one(launch: Launch, work: LayerWork, capability: str | None) -> Derived | None:
+def _derive_launch(launch: Launch, work: LayerWork, capability: str | None) -> Derived | None:
     """The counts of a launch, where all products that its grid fits say the same, or those that its
     layout allows."""
     by_product = [(product, derive(launch, product)) for product in work.products]

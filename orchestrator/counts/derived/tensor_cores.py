@@ -171,7 +171,7 @@ def _depths(name: str, algorithm: Algorithm, k: int, split: int) -> list[int]:
     return list(dict.fromkeys((up(k, step), evenly)))
 
 
-class _Said(NamedTuple):
+class _NameFacts(NamedTuple):
     """What a kernel's name says about its grid."""
 
     cluster: tuple[int, int] | None
@@ -182,11 +182,11 @@ class _Said(NamedTuple):
 
 
 @lru_cache(maxsize=4096)
-def _said(name: str) -> _Said:
+def _read_name(name: str) -> _NameFacts:
     lowered = name.lower()
     match = _CLUSTER.search(lowered)
     sides = [int(side) for side in match.groups() if side] if match else []
-    return _Said(
+    return _NameFacts(
         (sides[0], sides[1]) if sides else None,
         _PERSISTENT.search(lowered) is not None,
         _SPLIT.search(lowered) is not None,
@@ -197,7 +197,7 @@ def _said(name: str) -> _Said:
 def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[tuple[Cover, int]]:
     """(tiles, parts of the sum) that name, grid and cluster allow. A cluster is computed whole.
     The launch states its size; only a name states how it lies: cuBLAS's 1x2 is launched as 2x1."""
-    facts = _said(launch.name)
+    facts = _read_name(launch.name)
     covers = dict.fromkeys(_tiles(launch, algorithm, shape))
     if not facts.is_persistent or launch.grid is None:
         for cover in covers:
@@ -225,7 +225,7 @@ def _tiles(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[C
     """Tiles of either orientation, filled up to clusters. cuBLAS works column by column, so the
     tile's first side lies along the outputs in most kernels; in convolutions along the rows. In
     those and in nvjet, a cluster lies only where there are tiles for all of its blocks."""
-    facts = _said(launch.name)
+    facts = _read_name(launch.name)
     m, n = (algorithm.tile or (0, 0, None))[:2]
     cluster = facts.cluster or launch.cluster or (1, 1)
     lies = [((n, m), cluster[::-1]), ((m, n), cluster)]
@@ -368,10 +368,10 @@ def tiles_of(shape: AttentionShape, m: int, n: int, causal: bool) -> int:
     rows, columns = ceil(shape.queries / m), ceil(shape.keys / n)
     if not causal:
         return rows * columns
-    return sum(ceil(max(last, 0) / n) for last in _seen(shape, m))
+    return sum(ceil(max(last, 0) / n) for last in _keys_reached(shape, m))
 
 
-def _seen(shape: AttentionShape, m: int, top_left: bool = False) -> list[int]:
+def _keys_reached(shape: AttentionShape, m: int, top_left: bool = False) -> list[int]:
     """Keys that each row of tiles reaches under a causal mask."""
     shift = 0 if top_left else shape.keys - shape.queries
     rows = ceil(shape.queries / m)
@@ -491,7 +491,9 @@ def _forward(shape: AttentionShape, m: int, n: int, step: int, kind: str) -> int
         return None
     values = n if kind == "rf" else up(shape.value_width, n)
     rows = (
-        _seen(shape, m, top_left=True) if shape.causal else [shape.keys] * ceil(shape.queries / m)
+        _keys_reached(shape, m, top_left=True)
+        if shape.causal
+        else [shape.keys] * ceil(shape.queries / m)
     )
     return sum(
         m * (up(keys, n) * up(shape.width, step) + values * _steps(keys, n, step)) for keys in rows

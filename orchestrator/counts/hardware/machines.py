@@ -227,7 +227,7 @@ def class_of(gpu: Gpu) -> str:
 BOARDS = tuple(Board(gpu, size) for gpu in (*GPUS, *AMD) for size in gpu.memory_gb)
 
 
-def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
+def _split_words(text: str) -> tuple[frozenset[str], frozenset[str]]:
     """(words of the chip, words of form factor and memory), lower case, without makers' and
     series' names."""
     cleaned = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
@@ -240,17 +240,17 @@ def _words(text: str) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(words - form), frozenset("sxm" if word == "hgx" else word for word in form)
 
 
-def words(name: str) -> frozenset[str]:
+def name_words(name: str) -> frozenset[str]:
     """Words of a device's name that tell products apart: chip, form factor and memory,
     lower case."""
-    return frozenset().union(*_words(name))
+    return frozenset().union(*_split_words(name))
 
 
 @lru_cache(maxsize=1024)
 def meant(name: str) -> tuple[Board, ...]:
     """The boards that a name may mean, in table order: "A100" four, "T4" one, "A11" none; none for
     slices and most laptop GPUs."""
-    chip, form = _words(name)
+    chip, form = _split_words(name)
     sizes = {int(word[:-2]) for word in form if word.endswith("gb")}
     exact = find(name)
     if exact is None and is_sliced(name):
@@ -262,7 +262,7 @@ def meant(name: str) -> tuple[Board, ...]:
     forms = {word for word in form if not word.startswith("hbm")}
     boards = []
     for board in BOARDS:
-        its_chip, its_form = _words(board.name)
+        its_chip, its_form = _split_words(board.name)
         its_form |= {f"{board.memory_gb}gb"}
         if chip == its_chip and all(
             any(its.startswith(word) for its in its_form) for word in forms
@@ -281,7 +281,7 @@ def nearest(name: str, count: int = 4) -> tuple[str, ...]:
     spelled: dict[str, str] = {}
     for board in BOARDS:
         spelled.setdefault(board.gpu.name.lower(), board.name)
-        spelled.setdefault(" ".join(sorted(_words(board.gpu.name)[0])), board.name)
+        spelled.setdefault(" ".join(sorted(_split_words(board.gpu.name)[0])), board.name)
     close = get_close_matches(" ".join(name.lower().split()), spelled, count * 2, 0.5)
     return tuple(dict.fromkeys(spelled[word] for word in close))[:count]
 

@@ -253,7 +253,7 @@ def _other_names(one: str, other: str) -> bool:
     ours, theirs = _products(one), _products(other)
     if ours and theirs:
         return not {gpu.name for gpu in ours} & {gpu.name for gpu in theirs}
-    words = [machines.words(name) for name in (one, other)]
+    words = [machines.name_words(name) for name in (one, other)]
     return not (words[0] <= words[1] or words[1] <= words[0])
 
 

@@ -74,7 +74,7 @@ def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
     """The layers of one step, in order; of a layer's two gradients ``first`` is first."""
     last = {call.layer: call.position or 0 for call in calls if call.direction == GRADIENTS[0]}
 
-    def place(call: LayerCall) -> tuple[int, bool]:
+    def position_of(call: LayerCall) -> tuple[int, bool]:
         own = call.position or 0
         return last.get(
             call.layer, own
@@ -89,7 +89,7 @@ def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
             call.output_elements // call.calls if call.output_elements else None,
             _product(call),
         )
-        for call in sorted(calls, key=place)
+        for call in sorted(calls, key=position_of)
         if call.macs and call.layer and call.direction in wanted
         for _ in range(call.calls)
     ]

@@ -108,8 +108,8 @@ def match(counted: Run, timed: Run) -> Matched:
         pairs += new_pairs
     return Matched(
         tuple(sorted(pairs)),
-        _left(ours),
-        _left(theirs),
+        _count_unpaired(ours),
+        _count_unpaired(theirs),
         steps,
         beyond,
         counted.profiler,
@@ -229,6 +229,6 @@ def _pair_captured(
     return pairs, left, [launch for launch in theirs if launch.kernel.launch not in timed]
 
 
-def _left(launches: Iterable[_Launch]) -> tuple[Left, ...]:
+def _count_unpaired(launches: Iterable[_Launch]) -> tuple[Left, ...]:
     tally = Counter((launch.kernel.name, launch.layer, launch.direction) for launch in launches)
     return tuple(Left(*key, count) for key, count in tally.most_common())

@@ -204,7 +204,7 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
         if reason is None and own <= Tally(map(_launch, measured)):
             # where ncu replayed a part all the same (ranges of the program's own lie around
             # it), that part keeps its counts
-            copied += ((kernel, _at(site, kernel)) for kernel in _without(measured, own))
+            copied += ((kernel, _move_to(site, kernel)) for kernel in _without(measured, own))
             continue
         lost = [
             kernel
@@ -231,7 +231,7 @@ def _without(kernels: Iterable[Kernel], own: Tally[Launch]) -> Iterator[Kernel]:
             yield kernel
 
 
-def _at(site: Site, kernel: Kernel) -> Kernel:
+def _move_to(site: Site, kernel: Kernel) -> Kernel:
     """Return the launch of another layer as one of ``site``, without what is only its own."""
     return kernel._replace(
         layer=site.layer,

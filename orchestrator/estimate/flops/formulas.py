@@ -448,17 +448,19 @@ class Net:
         return self.gates * self.hidden
 
     @property
-    def around(self) -> int:
+    def recurrent_size(self) -> int:
         """Recurrent size: H, or the projection."""
         return self.projection or self.hidden
 
     def feeds(self, layer: int) -> int:
         """Input size of a layer."""
-        return self.inputs if layer == 0 else self.directions * self.around
+        return self.inputs if layer == 0 else self.directions * self.recurrent_size
 
     @property
     def weights(self) -> int:
-        each = (self.wide * (self.feeds(layer) + self.around) for layer in range(self.layers))
+        each = (
+            self.wide * (self.feeds(layer) + self.recurrent_size) for layer in range(self.layers)
+        )
         return self.directions * (sum(each) + self.layers * self.projection * self.hidden)
 
     @property
@@ -466,7 +468,9 @@ class Net:
         """Multiply-adds as a sum of products, one or two for each layer."""
         found = []
         for layer in range(self.layers):
-            found.append((self.steps, self.directions, self.wide, self.feeds(layer) + self.around))
+            found.append(
+                (self.steps, self.directions, self.wide, self.feeds(layer) + self.recurrent_size)
+            )
             if self.projection:
                 found.append((self.steps, self.directions, self.projection, self.hidden))
         return tuple(found)
@@ -489,7 +493,8 @@ def net_of(op: OpShape, batch: int = 1) -> Net:
 def _recurrent_forward(net: Net) -> tuple[int, str]:
     extra = f" + {times(net.steps, net.projection * net.hidden)}" if net.projection else ""
     each = [
-        f"l{layer}: {times(net.steps, net.wide)} x ({net.feeds(layer):,} + {net.around:,}){extra}"
+        f"l{layer}: {times(net.steps, net.wide)} x "
+        f"({net.feeds(layer):,} + {net.recurrent_size:,}){extra}"
         for layer in range(net.layers)
         for _ in range(net.directions)
     ]
@@ -531,8 +536,8 @@ def recurrent_backward(op: OpShape) -> tuple[CallWork, ...]:
         grads -= net.directions * net.steps * net.wide * net.inputs
         left_out.append("the input needs no gradient")
     if not flag(op, "needs_hidden"):
-        grads -= net.directions * net.layers * first * net.wide * net.around
-        each = times(first, net.wide, net.around)
+        grads -= net.directions * net.layers * first * net.wide * net.recurrent_size
+        each = times(first, net.wide, net.recurrent_size)
         left_out.append(f"the initial state needs none (- {each} per layer and direction)")
     note = f"as forward, but {' and '.join(left_out)}" if left_out else "as forward"
     total = f"{note} = {grads:,} MAC = {2 * grads:,} FLOP"

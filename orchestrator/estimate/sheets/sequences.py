@@ -190,9 +190,9 @@ def recurrent(op: OpShape) -> WorkedLayer:
             "recurrent size",
             "R" if net.projection else "R = H",
             "projection" if net.projection else "",
-            f"{net.around:,}",
+            f"{net.recurrent_size:,}",
         ),
-        product_line("output features", "D x R", (net.directions, net.around)),
+        product_line("output features", "D x R", (net.directions, net.recurrent_size)),
         shape_line("output", shape_of(op.outputs, 0)),
     )
     output = tensors_of(op).outputs[0]
@@ -202,7 +202,7 @@ def recurrent(op: OpShape) -> WorkedLayer:
         steps += _layer_lines(net, layer, rows)
         sizes = {
             "input weights": (net.wide, net.feeds(layer)),
-            "recurrent weights": (net.wide, net.around),
+            "recurrent weights": (net.wide, net.recurrent_size),
             "projection": (net.projection, net.hidden),
             "biases": (2 * bias, net.wide),
         }
@@ -225,8 +225,8 @@ def recurrent(op: OpShape) -> WorkedLayer:
 
 def _layer_lines(net: Net, layer: int, rows: int) -> list[Line]:
     feeds, inputs = net.feeds(layer), "I" if layer == 0 else "D x R"
-    per_row, projected = net.wide * (feeds + net.around), net.projection * net.hidden
-    numbers = f"{times(net.gates, net.hidden)} x ({feeds:,} + {net.around:,})"
+    per_row, projected = net.wide * (feeds + net.recurrent_size), net.projection * net.hidden
+    numbers = f"{times(net.gates, net.hidden)} x ({feeds:,} + {net.recurrent_size:,})"
     letters = f"G x H x ({inputs} + R)"
     lines = [Line(f"layer {layer}, one row", letters, numbers, f"{per_row:,} MAC")]
     if net.projection:
@@ -260,9 +260,9 @@ def recurrent_ways(net: Net) -> tuple[Way, ...]:
     projections = (projection,) * net.layers if net.projection else ()
     for slip, sizes in (
         ("the product with the hidden state left out", map(net.feeds, range(net.layers))),
-        ("the product with the input left out", [net.around] * net.layers),
+        ("the product with the input left out", [net.recurrent_size] * net.layers),
     ):
         left = ((net.steps, net.directions, net.wide, size) for size in sizes)
         terms[slip] = (*left, *projections)
-    outputs = net.steps * net.directions * net.around
+    outputs = net.steps * net.directions * net.recurrent_size
     return tuple(Way((slip,) if slip else (), term, outputs) for slip, term in terms.items())

@@ -12,7 +12,7 @@ from types import ModuleType
 import pytest
 
 from perfctl.orchestrator.counts.counters.amd import dram_bytes, is_amd
-from perfctl.orchestrator.counts.counters.work import amd_flops, flops_by_launch, makes_flops
+from perfctl.orchestrator.counts.counters.work import amd_flops, flops_by_launch
 from perfctl.orchestrator.counts.counters.work import dram_bytes as bytes_of
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
@@ -109,15 +109,6 @@ def test_a_chip_whose_counters_tell_no_types_apart_says_so() -> None:
     assert (found.fp32.state, found.total.value) == ("not_available", None)
     assert amd_flops({"SQ_INSTS_VALU": 5}, "gfx906").tensor.value == 0, (
         "Vega 20 has no matrix cores"
-    )
-
-
-def test_only_counters_that_flops_are_made_from_count_as_such() -> None:
-    assert makes_flops("SQ_INSTS_VALU_ADD_F16") and makes_flops("SQ_INSTS_VALU_MFMA_MOPS_XF32")
-    assert (
-        not makes_flops("SQ_INSTS_VALU_MFMA_F16")
-        and not makes_flops("SQ_INSTS_VALU")
-        and not makes_flops("SQ_WAVES")
     )
 
 

@@ -8,23 +8,12 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.counts.counters.work import kernel_flops, values_by_launch
-from perfctl.orchestrator.counts.figure import Figure
-
-OPERATIONS = ("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma")
-ZEROS = dict.fromkeys(OPERATIONS, 0)
-PIPE = "sm__inst_executed_pipe_tensor.sum"
-
-
-def ops(**values: float | None) -> dict[str, float | None]:
-    return {
-        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": value
-        for op, value in values.items()
-    }
-
+from perfctl.orchestrator.counts.figure import Figure, missing
+from tests.make.metrics import PIPE, ZEROS, ops
 
 RATES = {
     "smsp__cycles_elapsed.avg": 28419.6,
-    **{name.replace(".sum", ".sum.per_cycle_elapsed"): 0 for name in ops(**ZEROS)},
+    **{name.replace(".sum", ".sum.per_cycle_elapsed"): 0 for name in ZEROS},
     "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": 1_000_000 / 28419.6,
 }
 
@@ -49,11 +38,16 @@ def test_elapsed_cycles_may_follow_from_frequency_and_duration() -> None:
 @pytest.mark.parametrize("rate", [35.19, 0])
 def test_rounded_rates_and_rates_of_nothing_but_zero_give_no_count(rate: float) -> None:
     values = RATES | {"smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": rate}
-    assert kernel_flops(values, "7.5").fp32.value is None
+    flops = kernel_flops(values, "7.5")
+    assert flops.fp32 == missing(
+        "not_collected",
+        "fp32 counters (FADD, FMUL, FFMA) exist as rates only, which give no exact counts",
+    )
+    assert (flops.total.value, flops.total.reason) == (None, flops.fp32.reason)
 
 
 def test_a_sum_that_was_collected_comes_before_its_rate() -> None:
-    values = RATES | ops(**ZEROS | {"fadd": 1_000_001})
+    values = RATES | ZEROS | ops(fadd=1_000_001)
     assert kernel_flops(values, "7.5").fp32 == Figure(1_000_001, "counted")
 
 
@@ -77,52 +71,9 @@ def test_real_rates_give_the_size_of_the_problem(shared: Path, file: str, additi
     assert (first.value, first.state) == (additions, "estimated")
 
 
-def test_real_reports_that_hold_rate_and_sum_of_instructions_agree(shared: Path) -> None:
-    pytest.importorskip("ncu_report")
-    from perfctl import parsers
-
-    report = parsers.parse(shared / "reports/ncu/rep/armleth_mlp_report.ncu-rep")
-    values = values_by_launch(report.counters)[0]
-    rate, cycles = (
-        values["sm__inst_executed.sum.per_cycle_elapsed"],
-        values["sm__cycles_elapsed.avg"],
-    )
-    assert rate is not None and cycles is not None
-    assert rate * cycles == pytest.approx(values["smsp__inst_executed.sum"], rel=1e-12)
-
-
-def test_the_average_over_partitions_gives_the_sum_back_as_an_estimate() -> None:
-    """The study's own figure: 115,200 additions per partition of a V100's 80 SMs."""
-    averages = {name.replace(".sum", ".avg"): 0 for name in ops(**ZEROS)}
-    averages["smsp__sass_thread_inst_executed_op_fadd_pred_on.avg"] = 115_200
-    found = kernel_flops(averages | {PIPE: 0}, "7.0", sm_count=80)
-    assert (found.fp32.value, found.fp32.state) == (1000 * 64 * 24 * 24, "estimated")
-    assert "average x units: .avg x 320 SM partitions" in (found.fp32.reason or "")
-    assert kernel_flops(averages, "7.0").fp32.value is None
-
-
-def test_rates_per_second_times_the_duration_give_the_counts_back() -> None:
-    rates = {name.replace(".sum", ".sum.per_second"): 0 for name in ops(**ZEROS)}
-    rates["smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_second"] = 2**30 / 2**20 * 1e9
-    found = kernel_flops(rates | {"gpu__time_duration.sum": 2**20, PIPE: 0}, "7.0")
-    assert (found.fp32.value, found.fp32.state) == (2 * 2**30, "estimated")
-
-
 def test_a_doubled_rate_of_a_roofline_section_is_halved_again() -> None:
     values = dict(RATES)
     rate = values.pop("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed")
     assert rate == 0
     values["derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2"] = 2 * 500 / 28419.6
     assert kernel_flops(values | {PIPE: 0}, "7.5").fp32.value == 1_000_000 + 2 * 500
-
-
-def test_rates_too_coarse_for_counts_are_named_as_rates_with_their_counters() -> None:
-    rounded = RATES | {
-        "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": 35.19
-    }
-    found = kernel_flops(rounded, "7.5")
-    assert found.fp32.value is None and found.total.value is None
-    assert found.fp32.reason == found.total.reason
-    assert found.fp32.reason == (
-        "fp32 counters (FADD, FMUL, FFMA) exist as rates only, which give no exact counts"
-    )

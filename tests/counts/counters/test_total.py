@@ -11,30 +11,14 @@ from perfctl.orchestrator.counts.counters.work import compute_capability, kernel
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Device, Kernel
-
-ZEROS = dict.fromkeys(("fadd", "fmul", "ffma", "dadd", "dmul", "dfma", "hadd", "hmul", "hfma"), 0)
-PIPE = "sm__inst_executed_pipe_tensor.sum"
-
-
-def ops(**values: float | None) -> dict[str, float | None]:
-    return {
-        f"smsp__sass_thread_inst_executed_op_{op}_pred_on.sum": value
-        for op, value in values.items()
-    }
+from tests.make.metrics import PIPE, ZEROS, ops
 
 
 @pytest.mark.parametrize(
-    ("chip", "known"),
+    ("known", "chip"),
     [
-        ("sm80", True),
-        ("sm90", True),
-        ("sm75", False),
-        ("sm70", False),
-        ("hopper", True),
-        ("ada", True),
-        ("blackwell", True),
-        ("turing", False),
-        ("volta", False),
+        *((True, chip) for chip in ("sm80", "sm90", "hopper", "ada", "blackwell")),
+        *((False, chip) for chip in ("sm75", "sm70", "turing", "volta")),
     ],
 )
 def test_a_kernel_made_for_compute_capability_8_tells_the_chip(
@@ -42,7 +26,7 @@ def test_a_kernel_made_for_compute_capability_8_tells_the_chip(
 ) -> None:
     """32 x 100 tensor instructions beside 3200 HFMA2 only moved constants, if the chip is one that
     does so."""
-    values = ops(**ZEROS | {"hfma": 3200, "ffma": 7}) | {PIPE: 100}
+    values = ZEROS | ops(hfma=3200, ffma=7) | {PIPE: 100}
     counters = [Counter(0, name, value, None) for name, value in values.items()]
     kernels = [Kernel(0, f"{chip}_sgemm_128x64_tn"), Kernel(1, "volta_sgemm_128x64_tn")]
     run = synthetic.make_run(device=None, kernels=kernels, counters=counters)
@@ -57,7 +41,7 @@ def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_s
     other = Device("z", "gpu", compute_capability="6.1", sm_count=20)
     averages = [
         Counter(4, name.replace(".sum", ".avg"), value, None)
-        for name, value in ops(**ZEROS | {"fadd": 3}).items()
+        for name, value in (ZEROS | ops(fadd=3)).items()
     ]
     for device, listed, capability, sms in (
         (other, (said,), "6.1", 20),
@@ -96,25 +80,30 @@ def test_half_precision_is_weighed_as_the_version_of_ncu_does(synthetic: ModuleT
 
 
 @pytest.mark.parametrize(
-    ("name", "makes"),
+    ("makes", "name"),
     [
-        ("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum", True),
-        ("derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2", True),
-        ("sm__inst_executed_pipe_tensor.sum", True),
-        ("sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum", True),
-        ("sm__ops_path_tensor_src_fp16.sum", True),
-        ("smsp__cycles_elapsed.avg", False),
-        ("gpu__time_duration.sum", False),
-        ("sm__inst_executed.sum", False),
-        ("sm__inst_executed_pipe_fma.sum", False),
+        (True, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
+        (True, "derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2"),
+        (True, "sm__inst_executed_pipe_tensor.sum"),
+        (True, "sm__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum"),
+        (True, "sm__ops_path_tensor_src_fp16.sum"),
+        (False, "smsp__cycles_elapsed.avg"),
+        (False, "gpu__time_duration.sum"),
+        (False, "sm__inst_executed.sum"),
+        (False, "sm__inst_executed_pipe_fma.sum"),
+        (True, "SQ_INSTS_VALU_ADD_F16"),
+        (True, "SQ_INSTS_VALU_MFMA_MOPS_XF32"),
+        (False, "SQ_INSTS_VALU_MFMA_F16"),
+        (False, "SQ_INSTS_VALU"),
+        (False, "SQ_WAVES"),
     ],
 )
-def test_which_metrics_make_flops(name: str, makes: bool) -> None:
+def test_which_metrics_make_flops(makes: bool, name: str) -> None:
     assert makes_flops(name) is makes
 
 
 def test_the_total_adds_every_path_and_says_what_is_not_in_it() -> None:
-    every = kernel_flops(ops(**ZEROS | {"ffma": 10, "dadd": 3, "hmul": 5}) | {PIPE: 2}, "7.0")
+    every = kernel_flops(ZEROS | ops(ffma=10, dadd=3, hmul=5) | {PIPE: 2}, "7.0")
     half, cores = (
         "HADD + HMUL + 2 HFMA; up to twice if instructions are packed",
         "512 x tensor instructions",
@@ -134,30 +123,29 @@ def test_the_total_adds_every_path_and_says_what_is_not_in_it() -> None:
     assert lacking.reason == (
         "fp16: fp16 counters were not collected (HADD, HMUL, HFMA); tensor: tensor counters were not collected"
     )
-    old = kernel_flops(ops(**ZEROS | {"ffma": 10}), "6.1").total
+    old = kernel_flops(ZEROS | ops(ffma=10), "6.1").total
     assert (old.value, old.reason, old.missing) == (20, None, ()), (
         "no tensor cores is nothing that is missing"
     )
 
 
 def test_nothing_but_0_with_a_part_missing_is_no_total_and_says_which_part() -> None:
-    packed = kernel_flops(ops(**ZEROS) | {PIPE: 0}, "10.0")
+    packed = kernel_flops(ZEROS | {PIPE: 0}, "10.0")
     assert (packed.fp32.value, packed.fp32.missing) == (0, ("packed fp32",))
     assert packed.total == missing(
         "not_collected", "packed fp32 was not collected and the rest is 0"
     )
-    path = kernel_flops(ops(**ZEROS), "8.0").total
+    path = kernel_flops(ZEROS, "8.0").total
     assert path == missing("not_collected", "tensor counters were not collected")
     first = kernel_flops(ops(fadd=None, fmul=1, ffma=1), "8.0").total
     assert first == missing("not_available", "ncu printed no value for FADD")
-    nothing = kernel_flops(ops(**ZEROS) | {PIPE: 0}, "8.0").total
+    nothing = kernel_flops(ZEROS | {PIPE: 0}, "8.0").total
     assert nothing == Figure(0, "counted"), "nothing is missing: it is 0"
 
 
 def test_only_what_rests_on_averages_becomes_an_estimate_and_each_rule_is_said_once() -> None:
     averages = {
-        name.replace(".sum", ".avg"): value
-        for name, value in ops(**ZEROS | {"ffma": 5, "hadd": 1}).items()
+        name.replace(".sum", ".avg"): value for name, value in (ZEROS | ops(ffma=5, hadd=1)).items()
     }
     found = kernel_flops(averages | {PIPE.replace(".sum", ".avg"): 2}, "7.0", sm_count=10)
     rule, cores = "average x units: .avg x 40 SM partitions", "average x units: .avg x 10 SMs"
@@ -206,7 +194,7 @@ def test_rates_of_either_unit_give_the_counts_back(form: str, per: str | None, u
     """2^30 multiply-adds in 2^20 cycles of that unit, or nanoseconds."""
     rates = {
         name.replace("smsp__", f"{unit}__").replace("sum", form): value
-        for name, value in ops(**ZEROS).items()
+        for name, value in ZEROS.items()
     }
     name = f"{unit}__sass_thread_inst_executed_op_ffma_pred_on.{form}"
     assert name in rates

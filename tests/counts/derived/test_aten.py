@@ -3,11 +3,9 @@ by parameters."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -24,8 +22,11 @@ from perfctl.orchestrator.counts.derived.records import Derived, Launch, Rows
 from perfctl.orchestrator.counts.derived.rules import verified
 from perfctl.orchestrator.counts.derived.run import layer_work
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.records.paper import OpShape
+from tests.make.scripts import load
+from tests.make.shapes import op
+from tests.make.tables import table
 
+SPACE = "void at::native::(anonymous namespace)::"
 SILU = (
     "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous "
     "namespace)::silu_kernel(at::TensorIteratorBase&)::{lambda()#1}::operator()() "
@@ -41,71 +42,55 @@ GELU = SILU.replace(
     "silu_kernel(at::TensorIteratorBase&)",
     "GeluCUDAKernelImpl(at::TensorIteratorBase&, at::native::GeluType)",
 )
-ADD = (
-    "void at::native::elementwise_kernel<128, 2, void "
-    "at::native::gpu_kernel_impl<at::native::CUDAFunctor_add<float> >(X&, "
-    "Y)::{lambda(int)#1}>(int, Z)"
-)
 SOFTMAX = (
     "void (anonymous namespace)::softmax_warp_{}<float, float, float, {}, {}, false, 32>(float*, "
     "float const*, int, int, int)"
 )
+FORWARD = SOFTMAX.format("forward", 5, "false")
+BLOCK_SOFTMAX = f"void cunn_SoftMaxForward<4, float, float, float, {SPACE[5:]}{{}}>(X)"
 SUM = (
     "void at::native::reduce_kernel<{}, {}, at::native::ReduceOp<float, "
     "at::native::func_wrapper_t<float, at::native::sum_functor<float, float, "
     "float>::operator()(at::TensorIterator&)::{{lambda(float, float)#1}}>, unsigned int, float, 4, "
     "4> >(X)"
 )
-LAYER_NORM = (
-    "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<float, float, "
-    "false>(int, float, float const*)"
-)
+LAYER_NORM = f"{SPACE}vectorized_layer_norm_kernel<float, float, false>(int, float, float const*)"
 BATCH_NORM = "void at::native::batch_norm_{}_kernel<{}float, float, float, {}int>(X)"
+STATISTICS = BATCH_NORM.format("collect_statistics", "at::native::InvStd, ", "")
+MERGES = 128 * 5 + 32 * 3
+"""Of the partial results of 128 threads."""
+IMAGES = 32 * 14 * 14
 
 
-def derived(
-    name: str, grid: tuple[int, int, int], sizes: set[int], capability: str | None = "8.0"
-) -> Derived | None:
-    return pointwise(Launch(name, grid), recognise(name), sizes, capability)
+def counts(found: Derived | None) -> tuple[float | None, ...] | None:
+    """FFMA, FMUL and FADD."""
+    return found and (found.ffma, found.fmul, found.fadd)
 
 
-def counts(found: Derived | None) -> tuple[float | None, ...]:
-    assert found is not None
-    return found.ffma, found.fmul, found.fadd
+def derived(name: str, elements: int) -> Derived | None:
+    launch = Launch(name, (elements // 1024, 1, 1))
+    return pointwise(launch, recognise(name), {elements}, "8.0")
 
 
-@pytest.mark.parametrize("name", [SILU, SILU_OF_NCU])
-def test_every_profilers_spelling_of_a_kernel_gives_the_same_functor(name: str) -> None:
-    assert functor_of(name) == "silu_kernel{#1}{float#1}"
-
-
-def test_the_exact_gelu_and_the_one_by_tanh_are_told_apart() -> None:
-    assert functor_of(GELU) == "gelucudakernelimpl{#1}{float#1}"
-    assert (
-        functor_of(GELU.replace("{lambda()#1}", "{lambda()#2}", 1))
-        == "gelucudakernelimpl{#2}{float#1}"
+def test_every_profilers_spelling_of_a_kernel_gives_the_functor_with_its_lambdas() -> None:
+    assert {functor_of(name) for name in (SILU, SILU_OF_NCU)} == {"silu_kernel{#1}{float#1}"}
+    exact, by_tanh = (
+        functor_of(GELU.replace("{lambda()#1}", number, 1))
+        for number in ("{lambda()#1}", "{lambda()#2}")
     )
+    assert exact == "gelucudakernelimpl{#1}{float#1}"
+    assert by_tanh == "gelucudakernelimpl{#2}{float#1}"
 
 
 def test_silu_is_an_exponential_a_multiply_add_and_a_quotient_for_each_element() -> None:
-    elements = 128 * 2048
     exponential, quotient = 4, 5  # its last multiply goes into 1 + e
-    assert counts(derived(SILU, (elements // 1024, 1, 1), {elements})) == (
-        (exponential + 1 + quotient) * elements,
-        0,
-        elements,
-    )
+    elements = 128 * 2048
+    each = exponential + 1 + quotient
+    assert counts(derived(SILU, elements)) == (each * elements, 0, elements)
 
 
-def test_an_addition_on_strided_values_is_a_multiply_add_for_each() -> None:
-    assert counts(derived(ADD, (40, 1, 1), {10_240})) == (10_240, 0, 0)
-
-
-def test_an_unknown_functor_has_no_rule() -> None:
-    assert derived(SILU.replace("silu_kernel", "my_kernel"), (4, 1, 1), {4096}) is None
-
-
-def test_a_functor_whose_count_depends_on_the_values_has_no_rule() -> None:
+def test_a_functor_that_is_unknown_or_whose_count_depends_on_the_values_has_no_rule() -> None:
+    assert derived(SILU.replace("silu_kernel", "my_kernel"), 4096) is None
     assert per_element("elu_kernel{#1}{float#1}", "8.0") is None, (
         "only negative values are exponentiated"
     )
@@ -116,109 +101,98 @@ def test_a_count_that_is_the_middle_of_two_says_so() -> None:
     assert found is not None and 0 < found.spread <= 0.08
 
 
-def test_the_columns_of_a_softmax_are_filled_up_to_a_power_of_two() -> None:
-    rows, columns, filled, lanes = 320, 20, 32, 32
-    found = by_rows(
-        Launch(SOFTMAX.format("forward", 5, "false"), (40, 1, 1)), [Rows("softmax", rows, columns)]
-    )
-    adds = 3 * filled + 5 * lanes  # maximum taken off, inside e, sum; five shuffles
-    assert counts(found) == (rows * (4 * filled + 5 * columns), rows * filled, rows * adds)
-
-
-def test_the_gradient_of_log_softmax_is_an_exponential_and_a_multiply_add() -> None:
-    rows, columns = 64, 10
-    found = by_rows(
-        Launch(SOFTMAX.format("backward", 4, "true"), (4, 1, 1)), [Rows("softmax", rows, columns)]
-    )
-    assert counts(found) == (
-        5 * rows * columns,
-        rows * columns,
-        rows * (16 + 16 * 4) + rows * columns,
-    )
-
-
-def test_a_softmax_of_another_width_is_not_taken_for_this_one() -> None:
-    launch = Launch(SOFTMAX.format("forward", 5, "false"), (40, 1, 1))
-    assert by_rows(launch, [Rows("softmax", 320, 33)]) is None
-    assert by_rows(launch, [Rows("softmax", 640, 20)]) is None
-
-
-def test_a_sum_over_rows_adds_each_value_and_three_partial_sums() -> None:
-    outputs, values = 800, 8
-    found = by_rows(
-        Launch(SUM.format(128, 4), (2, 1, 1), (32, 4, 1)), [Rows("sum", outputs, values)]
-    )
-    assert counts(found) == (0, 0, outputs * (values + 3))
-
-
-def test_a_sum_of_neighbours_adds_lanes_by_shuffles() -> None:
-    outputs, values = 64, 1024
-    # 1,024 / 4 side by side would be 256 lanes, but 16 rows share the 512 threads
-    width, height = 32, 16
-    found = by_rows(
-        Launch(SUM.format(512, 1), (4, 1, 1), (width, height, 1)), [Rows("sum", outputs, values)]
-    )
-    assert counts(found) == (0, 0, outputs * (values + 3 * width + 5 * width))
-
-
-def test_a_sum_with_another_block_has_no_rule() -> None:
-    assert by_rows(Launch(SUM.format(128, 4), (2, 1, 1), (16, 8, 1)), [Rows("sum", 800, 8)]) is None
-
-
-def test_layer_norm_takes_a_reciprocal_for_each_element_and_merges_partial_results_across_threads() -> (
-    None
-):
-    rows, columns, threads = 512, 1024, 128
-    found = by_rows(
-        Launch(LAYER_NORM, (rows, 1, 1), (32, 4, 1)),
-        [Rows("layer_norm", rows, columns, affine=True)],
-    )
-    merges = threads * 5 + 32 * 3
-    # FFMA and FADD: Welford's and the reciprocal's; scale and shift
-    statistics, scaled = (2 + 2, 3 + 1), (1, 1)
-    ffma, fadd = (one + other for one, other in zip(statistics, scaled, strict=True))
-    assert counts(found) == (
-        rows * (ffma * columns + 4 * merges + 5 * threads),
-        rows * (columns + 5 * merges),
-        rows * (fadd * columns + 4 * merges + threads),
-    )
-
-
-def test_layer_norm_of_few_columns_has_no_rule() -> None:
-    launch = Launch(LAYER_NORM, (512, 1, 1), (32, 4, 1))
-    assert by_rows(launch, [Rows("layer_norm", 512, 64, affine=True)]) is None, (
-        "lanes without values skip merges"
-    )
-
-
-def test_batch_norm_transforms_an_element_with_one_instruction_of_each_kind() -> None:
-    channels, each = 64, 32 * 14 * 14
-    name = BATCH_NORM.format("transform_input", "", "true, ")
-    found = by_rows(
-        Launch(name, (channels, 32, 1), (256, 1, 1)), [Rows("batch_norm", channels, each)]
-    )
-    assert counts(found) == (channels * each,) * 3
+@table(
+    "launch rows expected",
+    {
+        # filled up to 32 columns: maximum taken off, inside e, sum; five shuffles of 32 lanes
+        "softmax": (
+            Launch(FORWARD, (40, 1, 1)),
+            Rows("softmax", 320, 20),
+            (320 * (4 * 32 + 5 * 20), 320 * 32, 320 * (3 * 32 + 5 * 32)),
+        ),
+        "softmax of more columns": (
+            Launch(FORWARD, (40, 1, 1)),
+            Rows("softmax", 320, 33),
+            None,
+        ),
+        "softmax of more rows": (Launch(FORWARD, (40, 1, 1)), Rows("softmax", 640, 20), None),
+        "the gradient of log softmax": (
+            Launch(SOFTMAX.format("backward", 4, "true"), (4, 1, 1)),
+            Rows("softmax", 64, 10),
+            (5 * 64 * 10, 64 * 10, 64 * (16 + 16 * 4) + 64 * 10),
+        ),
+        # 1,024 / 4 side by side would be 256 lanes, but 16 rows share the 512 threads
+        "a sum of neighbours: shuffles of lanes": (
+            Launch(SUM.format(512, 1), (4, 1, 1), (32, 16, 1)),
+            Rows("sum", 64, 1024),
+            (0, 0, 64 * (1024 + 3 * 32 + 5 * 32)),
+        ),
+        "a sum with another block": (
+            Launch(SUM.format(128, 4), (2, 1, 1), (16, 8, 1)),
+            Rows("sum", 800, 8),
+            None,
+        ),
+        # Welford's and the reciprocal's, then scale and shift
+        "layer norm: a reciprocal for each element, merges across threads": (
+            Launch(LAYER_NORM, (512, 1, 1), (32, 4, 1)),
+            Rows("layer_norm", 512, 1024, affine=True),
+            (
+                512 * ((2 + 2 + 1) * 1024 + 4 * MERGES + 5 * 128),
+                512 * (1024 + 5 * MERGES),
+                512 * ((3 + 1 + 1) * 1024 + 4 * MERGES + 128),
+            ),
+        ),
+        # lanes without values skip merges
+        "layer norm of few columns": (
+            Launch(LAYER_NORM, (512, 1, 1), (32, 4, 1)),
+            Rows("layer_norm", 512, 64, affine=True),
+            None,
+        ),
+        "batch norm: one instruction of each kind": (
+            Launch(BATCH_NORM.format("transform_input", "", "true, "), (64, 32, 1), (256, 1, 1)),
+            Rows("batch_norm", 64, IMAGES),
+            (64 * IMAGES,) * 3,
+        ),
+    },
+)
+def test_a_kernel_over_rows_counts_by_their_shape_or_has_no_rule(
+    launch: Launch, rows: Rows, expected: tuple[int, ...] | None
+) -> None:
+    assert counts(by_rows(launch, [rows])) == expected
 
 
 def test_statistics_of_batch_norm_divide_for_each_element() -> None:
-    channels, each, threads = 64, 32 * 14 * 14, 512
-    name = BATCH_NORM.format("collect_statistics", "at::native::InvStd, ", "")
-    found = by_rows(
-        Launch(name, (channels, 1, 1), (256, 2, 1)), [Rows("batch_norm", channels, each)]
-    )
-    assert found is not None and found.ffma == channels * (6 * each + 4 * 5 * (threads + 32))
+    found = by_rows(Launch(STATISTICS, (64, 1, 1), (256, 2, 1)), [Rows("batch_norm", 64, IMAGES)])
+    assert found is not None and found.ffma == 64 * (6 * IMAGES + 4 * 5 * (512 + 32))
+
+
+@pytest.mark.parametrize(
+    ("epilogue", "ffma", "fmul"),
+    [
+        ("SoftMaxForwardEpilogue", (5 + 4 + 5) * 50_257, 50_257),
+        ("LogSoftMaxForwardEpilogue", 5 * 50_257 + 11 * 1024, 1024),
+    ],
+)
+def test_a_softmax_over_a_block_makes_each_exponential_twice(
+    epilogue: str, ffma: int, fmul: int
+) -> None:
+    launch = Launch(BLOCK_SOFTMAX.format(epilogue), (16, 1, 1), (1024, 1, 1))
+    found = by_rows(launch, [Rows("softmax", 16, 50_257)])
+    assert found is not None and (found.ffma, found.fmul) == (16 * ffma, 16 * fmul)
+
+
+def pool(*sides: int, **attributes: Any) -> frozenset[Rows]:
+    shapes = [((2, 3, side, side),) for side in sides]
+    return layer_work([op("aten.avg_pool2d", *shapes, **attributes)]).rows
 
 
 def test_rows_come_from_the_operations_of_a_layer() -> None:
-    def op(name: str, inputs: tuple[tuple[int, ...], ...], *outputs: tuple[int, ...]) -> OpShape:
-        return OpShape("", "", f"aten.{name}", "forward", inputs, outputs)
-
     work = layer_work(
         [
-            op("sum", ((4, 8),), (1, 8)),
-            op("_softmax", ((2, 3, 5),), (2, 3, 5)),
-            op("native_layer_norm", ((6, 4), (4,), (4,)), (6, 4), (6, 1), (6, 1)),
-            op("native_batch_norm", ((2, 3, 4, 4),), (2, 3, 4, 4)),
+            op("aten.sum", ((4, 8),), ((1, 8),)),
+            op("aten._softmax", ((2, 3, 5),), ((2, 3, 5),)),
+            op("aten.native_layer_norm", ((6, 4), (4,), (4,)), ((6, 4), (6, 1), (6, 1))),
+            op("aten.native_batch_norm", ((2, 3, 4, 4),), ((2, 3, 4, 4),)),
         ]
     )
     assert work.rows == {
@@ -230,78 +204,19 @@ def test_rows_come_from_the_operations_of_a_layer() -> None:
 
 
 def test_an_average_adds_each_window_and_divides_once() -> None:
-    halved = {"kernel_size": [2, 2], "stride": []}
-    pool = OpShape(
-        "", "", "aten.avg_pool2d", "forward", ((2, 3, 8, 8),), ((2, 3, 4, 4),), attributes=halved
-    )
+    name = f"{SPACE}avg_pool2d_out_cuda_frame<float, float>(int, float const*, long)"
+    found = by_rows(Launch(name, (1, 1, 1)), pool(8, 4, kernel_size=[2, 2], stride=[]))
     outputs, window = 2 * 3 * 4 * 4, 4
-    launch = Launch(
-        "void at::native::(anonymous namespace)::avg_pool2d_out_cuda_frame<float, float>(int, "
-        "float const*, long)",
-        (1, 1, 1),
-    )
-    assert counts(by_rows(launch, layer_work([pool]).rows)) == (5 * outputs, 0, window * outputs)
+    assert counts(found) == (5 * outputs, 0, window * outputs)
 
 
 def test_windows_cut_off_at_the_edge_have_no_rule() -> None:
-    padded = OpShape(
-        "",
-        "",
-        "aten.avg_pool2d",
-        "forward",
-        ((1, 1, 8, 8),),
-        ((1, 1, 5, 5),),
-        attributes={"kernel_size": 2, "padding": 1},
-    )
-    beyond = OpShape(
-        "",
-        "",
-        "aten.avg_pool2d",
-        "forward",
-        ((1, 1, 7, 7),),
-        ((1, 1, 4, 4),),
-        attributes={"kernel_size": 2},
-    )
-    assert layer_work([padded, beyond]).rows == frozenset()
-
-
-def test_the_gradient_of_max_pooling_is_one_addition_for_each_output() -> None:
-    op = OpShape(
-        "",
-        "",
-        "aten.max_pool2d_with_indices_backward",
-        "backward",
-        ((2, 3, 4, 4), (2, 3, 8, 8)),
-        ((2, 3, 8, 8),),
-    )
-    launch = Launch(
-        "void at::native::(anonymous namespace)::max_pool_backward_nchw<float, float, int>(float "
-        "const*)",
-        (6, 1, 1),
-    )
-    assert counts(by_rows(launch, layer_work([op]).rows)) == (0, 0, 2 * 3 * 4 * 4)
-
-
-def test_a_softmax_over_a_block_makes_each_exponential_twice() -> None:
-    name = (
-        "void cunn_SoftMaxForward<4, float, float, float, at::native::(anonymous namespace)::{}>(X)"
-    )
-    rows, columns, threads = 16, 50_257, 1024
-    shapes = [Rows("softmax", rows, columns)]
-    plain = by_rows(
-        Launch(name.format("SoftMaxForwardEpilogue"), (rows, 1, 1), (threads, 1, 1)), shapes
-    )
-    assert counts(plain)[:2] == (rows * (5 + 4 + 5) * columns, rows * columns)
-    logarithm = by_rows(
-        Launch(name.format("LogSoftMaxForwardEpilogue"), (rows, 1, 1), (threads, 1, 1)), shapes
-    )
-    assert counts(logarithm)[:2] == (rows * (5 * columns + 11 * threads), rows * threads)
+    assert pool(8, 5, kernel_size=2, padding=1) == pool(7, 4, kernel_size=2) == frozenset()
 
 
 FOREACH = (
-    "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous "
-    "namespace)::TensorListMetadata<2>, at::native::(anonymous namespace)::UnaryOpFunctor<float, "
-    "2, 1, 1>, at::native::Sqrt<float> >(X)"
+    f"{SPACE}multi_tensor_apply_kernel<{SPACE[5:]}TensorListMetadata<2>, "
+    f"{SPACE[5:]}UnaryOpFunctor<float, 2, 1, 1>, at::native::Sqrt<float> >(X)"
 )
 
 
@@ -320,34 +235,16 @@ def test_a_tensor_that_does_not_fit_goes_on_in_the_next_launch() -> None:
 
 
 def test_parameters_are_read_off_the_operations_that_use_them() -> None:
-    conv = OpShape(
-        "conv",
-        "Conv2d",
-        "aten.convolution",
-        "forward",
-        ((2, 3, 8, 8), (4, 3, 3, 3), (4,)),
-        ((2, 4, 6, 6),),
-        parameters=112,
-    )
+    shapes = ((2, 3, 8, 8), (4, 3, 3, 3), (4,))
+    conv = replace(op("aten.convolution", shapes, ((2, 4, 6, 6),)), parameters=112)
     assert parameters_of([conv]) == (108, 4)
-    other = OpShape("odd", "Odd", "aten.mul", "forward", ((7,),), ((7,),), parameters=5)
+    other = replace(op("aten.mul", ((7,),), ((7,),), layer="odd"), parameters=5)
     assert parameters_of([conv, other]) is None
 
 
-@cache
-def silicon() -> ModuleType:
-    """scripts/proof/silicon/silicon_aten.py, which is no package."""
-    path = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "silicon" / "silicon_aten.py"
-    spec = importlib.util.spec_from_file_location("perfctl_scripts_silicon_aten", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_pytorchs_kernels_of_an_a100_come_out_as_counted(shared: Path) -> None:
-    found = [one for one in silicon().launches(silicon().REPORT) if "distribution" not in one.name]
+    script = load("proof/silicon/silicon_aten.py")
+    found = [one for one in script.launches(script.REPORT) if "distribution" not in one.name]
     assert len(found) == 13 and all(one.derived is not None for one in found)
     wrong = [one for one in found if abs(one.error) > 0.001]
     assert [recognise(one.name).role for one in wrong] == [

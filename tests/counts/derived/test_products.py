@@ -1,5 +1,5 @@
-"""What library kernels execute follows from name, grid and shape: values worked out from
-the dimensions."""
+"""What library kernels of products execute follows from name, grid and shape: values worked out
+from the dimensions."""
 
 from __future__ import annotations
 
@@ -8,288 +8,210 @@ from math import ceil
 
 import pytest
 
-from perfctl.orchestrator.counts.derived.records import AttentionShape, Derived, Launch, Work
+from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
+from tests.make.tables import table
+
+Counts = tuple[float | None, float | None, float | None]
 
 
-def gemm(
-    name: str, m: int, n: int, k: int, grid: tuple[int, int, int] | None = None, **more: object
-) -> Derived | None:
-    return derive(
-        Launch(name, grid, scale=more.pop("scale", None)), Work(GemmShape(m, n, k), **more)
-    )  # type: ignore[arg-type]
+def counts(
+    launch: Launch, m: int, n: int, k: int, *, onto: bool = False, batch: int = 1
+) -> Counts | None:
+    """FFMA, FMUL and FADD."""
+    derived = derive(launch, Work(GemmShape(m, n, k, batch), onto=onto))
+    return derived and (derived.ffma, derived.fmul, derived.fadd)
 
 
-def test_an_sgemm_fills_tiles_and_steps_of_eight() -> None:
-    found = gemm("ampere_sgemm_128x64_tn", 100, 200, 36)
-    assert found is not None
-    values = (2 * 128) * (2 * 64)  # ceil(200 / 128) tiles of 128 outputs, ceil(100 / 64) of 64 rows
-    assert (found.ffma, found.fmul, found.fadd) == (values * 40, values, 0)
-    assert found.fp32 == 2 * values * 40 + values
-
-
-def test_a_bias_that_the_product_adds_is_a_multiply_add_for_each_value_of_its_tiles() -> None:
-    with_bias, without = (
-        gemm("ampere_sgemm_64x64_tn", 64, 64, 64, onto=onto) for onto in (True, False)
-    )
-    assert with_bias is not None and without is not None
-    assert with_bias.ffma == (without.ffma or 0) + 64 * 64
-
-
-SPLIT = Launch("ampere_sgemm_32x128_tn", (2, 8, 15))
-"""983 x 49, a sum of 1,024 in 15 parts: 2 x 8 tiles of 32 x 128."""
-
-
-def test_the_grid_says_how_often_a_sum_is_split_and_the_shorter_last_part_is_padded_by_itself() -> (
-    None
-):
-    found = derive(replace(SPLIT, reduced=False), Work(GemmShape(983, 49, 1024)))
-    assert found is not None
-    part, last = 69, 1024 - 14 * 69
-    deep = 14 * ceil(part / 8) * 8 + ceil(last / 8) * 8
-    assert found.ffma == 64 * 1024 * (deep + 14)  # 14 further parts are added to what is there
-    assert found.fmul == 64 * 1024 * 15
-
-
-@pytest.mark.parametrize(
-    ("reduced", "rows", "added"),
-    [
-        (True, 983, 0),  # a splitKreduce follows: it adds up the parts, and the bias
-        (False, 983, 14 + 1),
-        (None, 983, 0),  # 15 x 983 x 49 values fit into 4 MiB
-        (None, 1004 * 2, 14 + 1),  # 15 x 2,008 x 49 do not
-    ],
-)
-def test_parts_that_wait_in_a_workspace_are_not_added_by_the_product(
-    reduced: bool | None, rows: int, added: int
-) -> None:
-    grid = (2, ceil(rows / 128), 15)
-    found = derive(
-        replace(SPLIT, grid=grid, reduced=reduced), Work(GemmShape(rows, 49, 1024), onto=True)
-    )
-    assert found is not None
-    values, deep = 64 * ceil(rows / 128) * 128, 14 * 72 + 64
-    assert found.ffma == values * (deep + added)
-
-
-@pytest.mark.parametrize(
-    ("flags", "more"), [("true, false, false", 0), ("(bool)1, (bool)1, (bool)0", 1)]
-)
-def test_a_reduction_adds_every_part_of_an_output_and_scales_it_once(flags: str, more: int) -> None:
-    name = (
-        "void splitKreduce_kernel<32, 16, int, float, float, float, float, "
-        f"{flags}>(cublasSplitKParams<float>)"
-    )
-    product = Launch("ampere_sgemm_32x32_sliced1x4_tn", (8, 2, 4))
-    found = derive(Launch(name, (64, 1, 1), before=product), Work(GemmShape(40, 256, 256)))
-    assert found is not None and (found.ffma, found.fmul, found.fadd) == (
-        0,
-        40 * 256,
-        40 * 256 * (4 + more),
-    )
-    assert derive(Launch(name, (64, 1, 1)), Work(GemmShape(40, 256, 256))) is None, (
-        "how many parts is not known"
-    )
-    assert (
-        derive(Launch(name, (64, 1, 1), before=product), Work(GemmShape(80, 256, 256))) is None
-    ), "of another product"
-
-
-def test_thread_blocks_of_cutlass_may_lie_swizzled() -> None:
-    name = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nn_align1>(P)"
-    shape = GemmShape(300, 500, 100)
-    # 4 x 2 tiles; two and four rows of them beside each other
-    for grid in ((4, 2, 1), (8, 1, 1), (16, 1, 1)):
-        found = derive(Launch(name, grid), Work(shape))
-        assert found is not None and found.ffma == (4 * 128) * (2 * 256) * 104
-        assert found.fmul == (4 * 128) * (2 * 256)
-    assert derive(Launch(name, (7, 1, 1)), Work(shape)) is None
-
-
+SGEMM = Launch("ampere_sgemm_128x64_tn")
+SPLIT = Launch("ampere_sgemm_32x128_tn", (2, 8, 15), reduced=False)
+"""983 x 49, a sum of 1,024 in 15 parts, of which the shorter last one is padded by itself: 2 x 8
+tiles of 32 x 128."""
+DEEP = 14 * 72 + 64
+SLICED = Launch("ampere_sgemm_32x32_sliced1x4_tn", (32, 1, 5))
+CUTLASS = "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nn_align1>(P)"
 XMMA = (
-    "sm80_xmma_gemm_f32f32_f32f32_f32_{}_n_tilesize{}x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4"
+    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize1x4x1_ffma_aligna4_alignc4"
     "_execute_kernel__5x_cublas"
 )
+EPILOGUE = "void {}globalKernel<8, 32, float, float, float, true, true, 1>(int, int)"
+GEMM_SN = "void gemmSN_TN_kernel_64addr<float, 128, 16, 2, 4, 6, 7, false, X>(Y)"
+GEMV = "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, X>(Y)"
+DOT = "void dot_kernel<float, 128, 0, X>(Y)"
 
 
-def test_an_xmma_kernel_scales_each_value_by_a_multiply_add() -> None:
-    found = gemm(XMMA.format("tn", "64x64"), 100, 200, 36)
-    assert found is not None
-    assert (found.ffma, found.fmul, found.fadd) == (128 * 256 * (40 + 1), 0, 0)
-
-
-def test_parts_of_an_xmma_kernel_that_have_nothing_to_sum_take_a_step_too() -> None:
-    """10 x 128 outputs, a sum of 128 in 264 parts: one for each of twice 132 multiprocessors."""
-    name, parts, values = XMMA.format("nt", "32x128"), 264, 32 * 128
-    found = gemm(name, 10, 128, 128, (1, 1, parts))
-    assert found is not None and found.ffma == values * (parts * 8 + 1)
-    assert found.fadd == values * (parts - 1)
-
-
-def test_an_xmma_kernel_whose_parts_wait_for_splitkreduce_has_a_lower_bound() -> None:
-    launch = Launch(XMMA.format("tn", "64x64"), (2, 4, 3), reduced=True)
-    found = derive(launch, Work(GemmShape(100, 200, 96)))
-    assert found is not None and (found.ffma, found.fp32) == (128 * 256 * 96, None)
+@table(
+    "launch sizes onto expected",
+    {
+        # ceil(200 / 128) tiles of 128 outputs, ceil(100 / 64) of 64 rows
+        "tiles and steps of eight": (
+            SGEMM,
+            (100, 200, 36),
+            False,
+            (256 * 128 * 40, 256 * 128, 0),
+        ),
+        "another grid": (replace(SGEMM, grid=(7, 7, 1)), (100, 200, 36), False, None),
+        "another name": (Launch("my_own_gemm"), (100, 200, 36), False, None),
+        "a bias is a multiply-add for each value": (
+            Launch("ampere_sgemm_64x64_tn"),
+            (64, 64, 64),
+            True,
+            (64 * 64 * (64 + 1), 64 * 64, 0),
+        ),
+        # 14 further parts are added to what is there
+        "a sum in parts": (
+            SPLIT,
+            (983, 49, 1024),
+            False,
+            (64 * 1024 * (DEEP + 14), 64 * 1024 * 15, 0),
+        ),
+        "a sum in parts with a bias": (
+            SPLIT,
+            (983, 49, 1024),
+            True,
+            (64 * 1024 * (DEEP + 14 + 1), 64 * 1024 * 15, 0),
+        ),
+        # it adds up the parts, and the bias
+        "a splitKreduce follows": (
+            replace(SPLIT, reduced=True),
+            (983, 49, 1024),
+            True,
+            (64 * 1024 * DEEP, 64 * 1024 * 15, 0),
+        ),
+        "15 x 983 x 49 values fit into 4 MiB": (
+            replace(SPLIT, reduced=None),
+            (983, 49, 1024),
+            True,
+            (64 * 1024 * DEEP, 64 * 1024 * 15, 0),
+        ),
+        "15 x 2,008 x 49 values do not": (
+            replace(SPLIT, reduced=None, grid=(2, 16, 15)),
+            (2008, 49, 1024),
+            True,
+            (64 * 2048 * (DEEP + 14 + 1), 64 * 2048 * 15, 0),
+        ),
+        "FMUL says the parts where a report has no grid": (
+            replace(SPLIT, grid=None, reduced=None, scale=64 * 1024 * 15.0),
+            (983, 49, 1024),
+            False,
+            (64 * 1024 * DEEP, 64 * 1024 * 15, 0),
+        ),
+        "slices share a tile and are added up at the end": (
+            SLICED,
+            (26, 1024, 512),
+            False,
+            (
+                32 * 1024 * 5 * ceil(ceil(512 / 5) / 32) * 32,
+                32 * 1024 * 4 * 5,
+                32 * 1024 * 3 * 5,
+            ),
+        ),
+        # 4 x 2 tiles; two and four rows of them beside each other
+        **{
+            f"CUTLASS in {columns} columns": (
+                Launch(CUTLASS, (columns, 8 // columns or 1, 1)),
+                (300, 500, 100),
+                False,
+                (512 * 512 * 104, 512 * 512, 0),
+            )
+            for columns in (4, 8, 16)
+        },
+        "CUTLASS, another grid": (Launch(CUTLASS, (7, 1, 1)), (300, 500, 100), False, None),
+        **{
+            f"a bias epilogue {spelled}": (
+                Launch(EPILOGUE.format(spelled), (2, 2, 1)),
+                (64, 10, 128),
+                True,
+                (0, 0, 2 * 2 * 8 * 32),
+            )
+            for spelled in ("epilogue::", "cublasLt::epilogue::impl::")
+        },
+        "an epilogue of another grid": (
+            Launch(EPILOGUE.format("epilogue::"), (2, 3, 1)),
+            (64, 10, 128),
+            True,
+            None,
+        ),
+        "an epilogue without a bias": (
+            Launch(EPILOGUE.format("epilogue::"), (2, 2, 1)),
+            (64, 10, 128),
+            False,
+            None,
+        ),
+        # outputs in steps of 8
+        "gemmSN fills few rows up to its columns": (
+            Launch(GEMM_SN),
+            (11, 98, 1024),
+            True,
+            (12 * 98 * 1024 + 11 * 98, 11 * 104 * 1024 / 8, 12 * 98 * (16 + 64) - 98),
+        ),
+        "a vector": (
+            Launch(GEMV),
+            (1, 101, 4096),
+            False,
+            (101 * 4096, 104 * 4096 / 8, 101 * (31 + 16 * (4096 // 512 - 1))),
+        ),
+        "a vector in four parts": (
+            Launch(GEMV, (512, 1, 4)),
+            (1, 512, 8192),
+            False,
+            (512 * 8192, 512 * 8192 / 8, 512 * 4 * (31 + 16 * (2048 // 512 - 1))),
+        ),
+        "a dot product": (Launch(DOT), (1, 60, 512), False, (60 * 512, 0, None)),
+        "additions of a dot product follow from its blocks": (
+            Launch(DOT, (7, 1, 60)),
+            (1, 60, 512),
+            False,
+            (60 * 512, 0, 7 * 60 * 127),
+        ),
+    },
+)
+def test_a_product_counts_by_name_grid_and_shape_or_has_no_rule(
+    launch: Launch, sizes: tuple[int, int, int], onto: bool, expected: Counts | None
+) -> None:
+    assert counts(launch, *sizes, onto=onto) == expected
 
 
 @pytest.mark.parametrize(
-    "flags",
+    ("launch", "sizes"),
     [
-        "{}, {}, false",
-        "(bool){}, (bool){}, (bool)0",
-        "false, float, float, float, true, {1}, false, false",
-        "0, float, float, float, 1, {1}, 0, 0",
+        (Launch(XMMA, (2, 4, 3), reduced=True), (100, 200, 96)),
+        (Launch(DOT), (1, 60, 512)),
     ],
+    ids=["parts of xmma that wait for splitKreduce", "a dot product without its blocks"],
 )
+def test_what_is_known_in_part_has_no_sum(launch: Launch, sizes: tuple[int, int, int]) -> None:
+    derived = derive(launch, Work(GemmShape(*sizes)))
+    assert derived is not None and derived.ffma and derived.fp32 is None
+
+
+REDUCTION = "void cublasLt::splitKreduce_kernel<32, 16, int, float, float, float, float{}>(P)"
+TRAITS = {
+    "words": ", true, {}, false",
+    "casts": ", (bool)1, (bool){}, (bool)0",
+    "words of CUDA 13": ", false, float, float, float, true, {}, false, false",
+    "numbers of CUDA 13": ", 0, float, float, float, 1, {}, 0, 0",
+}
+
+
 @pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("traits", TRAITS)
 def test_the_parts_of_a_sum_are_added_up_with_the_bias_in_every_spelling(
-    flags: str, bias: bool
+    traits: str, bias: bool
 ) -> None:
-    """16 rows of 128 outputs in 32 parts, counted on an H100 (the latter two spellings: CUDA 13)."""
+    """16 rows of 128 outputs in 32 parts, counted on an H100."""
+    text = TRAITS[traits].format(str(bias).lower() if "words" in traits else int(bias))
     product = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(T1::Params)"
-    words = (1, int(bias)) if "(bool)" in flags or flags[0] == "0" else ("true", str(bias).lower())
-    types = "int, float, float, float, float"
-    name = f"void cublasLt::splitKreduce_kernel<32, 16, {types}, {flags.format(*words)}>(P)"
-    found = derive(
-        Launch(name, (4, 1, 1), before=Launch(product, (2, 1, 32))), Work(GemmShape(16, 128, 9216))
-    )
-    assert found is not None and (found.fadd, found.fmul) == (16 * 128 * (32 + bias), 16 * 128)
+    launch = Launch(REDUCTION.format(text), (4, 1, 1), before=Launch(product, (2, 1, 32)))
+    assert counts(launch, 16, 128, 9216) == (0, 16 * 128, 16 * 128 * (32 + bias))
 
 
-@pytest.mark.parametrize("spelled", ["epilogue::", "cublasLt::epilogue::impl::"])
-def test_a_bias_epilogue_adds_for_each_thread_of_whole_blocks(spelled: str) -> None:
-    name = f"void {spelled}globalKernel<8, 32, float, float, float, true, true, 1>(int, int)"
-    shape = GemmShape(64, 10, 128)
-    found = derive(Launch(name, (2, 2, 1)), Work(shape, onto=True))
-    assert found is not None and (found.ffma, found.fadd) == (0, 2 * 2 * 8 * 32)
-    assert derive(Launch(name, (2, 3, 1)), Work(shape, onto=True)) is None
-    assert derive(Launch(name, (2, 2, 1)), Work(shape)) is None, "no bias, no rule"
-
-
-def test_fmul_says_the_same_where_a_report_has_no_grid() -> None:
-    grid = gemm("ampere_sgemm_32x128_tn", 983, 49, 1024, (2, 8, 15))
-    assert gemm("ampere_sgemm_32x128_tn", 983, 49, 1024, scale=64 * 1024 * 15.0) == grid
-
-
-def test_slices_of_a_block_share_a_tile_and_are_added_up_at_the_end() -> None:
-    found = gemm("ampere_sgemm_32x32_sliced1x4_tn", 26, 1024, 512, (32, 1, 5))
-    assert found is not None
-    values, part = 32 * 1024, ceil(512 / 5)
-    assert found.ffma == values * 5 * ceil(part / 32) * 32
-    assert (found.fmul, found.fadd) == (values * 4 * 5, values * 3 * 5)
-
-
-def test_a_grid_of_another_shape_has_no_rule() -> None:
-    assert gemm("ampere_sgemm_128x64_tn", 100, 200, 36, (7, 7, 1)) is None
-    assert gemm("my_own_gemm", 100, 200, 36) is None
-
-
-def test_few_rows_are_filled_up_to_the_columns_of_gemm_sn() -> None:
-    found = gemm(
-        "void gemmSN_TN_kernel_64addr<float, 128, 16, 2, 4, 6, 7, false, X>(Y)",
-        11,
-        98,
-        1024,
-        onto=True,
-    )
-    assert found is not None
-    assert found.ffma == 12 * 98 * 1024 + 11 * 98
-    assert found.fmul == 11 * 104 * 1024 / 8  # outputs in steps of 8
-    assert found.fadd == 12 * 98 * (16 + 64) - 98
-
-
-def test_a_product_with_a_vector_is_not_padded() -> None:
-    name = (
-        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, "
-        "X>(Y)"
-    )
-    found = gemm(name, 1, 101, 4096)
-    assert found is not None
-    assert (found.ffma, found.fmul) == (101 * 4096, 104 * 4096 / 8)
-    assert found.fadd == 101 * (31 + 16 * (4096 // 512 - 1))
-
-
-def test_a_vector_s_sum_may_be_split_over_blocks() -> None:
-    name = (
-        "void gemv2T_kernel_val<int, int, float, float, float, float, 128, 16, 4, 4, false, false, "
-        "X>(Y)"
-    )
-    found = gemm(name, 1, 512, 8192, (512, 1, 4))
-    assert found is not None and found.fadd == 512 * 4 * (31 + 16 * (2048 // 512 - 1))
-
-
-def test_additions_of_a_dot_product_are_known_from_its_blocks_only() -> None:
-    found = gemm("void dot_kernel<float, 128, 0, X>(Y)", 1, 60, 512)
-    assert found is not None
-    assert (found.ffma, found.fadd, found.fp32) == (60 * 512, None, None)
-    with_grid = gemm("void dot_kernel<float, 128, 0, X>(Y)", 1, 60, 512, (7, 1, 60))
-    assert with_grid is not None and with_grid.fadd == 7 * 60 * 127
-
-
-def test_tensor_products_are_computed_in_whole_tiles() -> None:
-    found = gemm("ampere_fp16_s16816gemm_fp16_128x64_ldg8_f2f_stages_64x3_tn", 100, 200, 100)
-    assert found is not None and found.math == "fp16"
-    assert found.tensor == 2 * 256 * 128 * 128
-    assert (found.ffma, found.fp32) == (None, None)
-
-
-def test_a_product_of_the_size_that_was_counted_on_a_v100() -> None:
-    """HMMA.884 steps counted there: 33,554,432,000 of 512 FLOPs, for 20,480 cubed."""
-    found = gemm(
-        "void cutlass::Kernel<cutlass_70_tensorop_s884gemm_f16_128x128_nn_align8>(T1::Params)",
-        20480,
-        20480,
-        20480,
-    )
-    assert found is not None and found.tensor == 33_554_432_000 * 512
-
-
-def test_no_rule_where_the_way_a_tile_lies_decides_and_no_grid_says_it() -> None:
-    assert (
-        gemm("ampere_fp16_s16816gemm_fp16_256x64_ldg8_f2f_stages_64x3_tn", 256, 256, 64) is not None
-    )
-    lying = gemm("ampere_fp16_s16816gemm_fp16_256x64_ldg8_f2f_stages_64x3_tn", 64, 300, 64)
-    assert lying is None
-
-
-FLASH = (
-    "void flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 64, 4, false, false, cutlass::half_t>, "
-    "false, {}>(P)"
+@pytest.mark.parametrize(
+    ("before", "rows"),
+    [(None, 40), (replace(SLICED, grid=(8, 2, 4)), 80)],
+    ids=["the parts are not known", "of another product"],
 )
-
-
-def test_a_causal_mask_skips_tiles_above_the_diagonal_only() -> None:
-    both = [
-        derive(
-            Launch(FLASH.format(str(causal).lower())),
-            Work(AttentionShape(2, 8, 256, 256, 64, 64, causal)),
-        )
-        for causal in (False, True)
-    ]
-    tiles = [None if one is None else (one.tensor or 0) / (2 * 16 * 128 * 64 * 128) for one in both]
-    assert tiles == [2 * 4, 2 + 4]  # of 2 rows of 4 tiles, the first row needs keys up to 128
-
-
-def test_flash_backward_does_five_products_for_two() -> None:
-    name = (
-        "void flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Flash_bwd_kernel_traits<64, 64, 128, 8, "
-        "half_t>, false>(P)"
-    )
-    shape = AttentionShape(1, 4, 128, 128, 64, 64, backward=True)
-    found = derive(Launch(name), Work(shape))
-    assert found is not None and found.tensor == 2 * 4 * 128 * 128 * 64 * 5
-
-
-def test_a_swizzled_grid_says_how_the_tiles_of_a_tensor_product_lie() -> None:
-    """Seen on an H100: 788 x 768 in tiles of 128 x 64. 13 x 6 tiles fill a grid of 13 x 8; 7 x 12
-    fit into none of 104."""
-    name = (
-        "void cutlass::Kernel2<cutlass_80_tensorop_bf16_s16816gemm_relu_bf16_128x64_64x6_tn_align8>"
-        "(int)"
-    )
-    found = gemm(name, 788, 768, 768, (104, 1, 1))
-    assert (
-        found is not None and found.tensor == 2 * ceil(788 / 64) * ceil(768 / 128) * 64 * 128 * 768
-    )
-    assert gemm(name, 788, 768, 768, (7 * 13 * 12 * 6, 1, 1)) is None  # fits both ways
+def test_a_reduction_without_its_product_has_no_rule(before: Launch | None, rows: int) -> None:
+    name = REDUCTION.format(TRAITS["words"].format("false"))
+    assert counts(Launch(name, (64, 1, 1), before=before), rows, 256, 256) is None

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import csv
-import importlib.util
 import json
 import re
-import sys
 from collections import defaultdict
 from dataclasses import asdict, replace
-from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -18,18 +15,11 @@ import pytest
 from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive, verified
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
+from tests.make.scripts import load
 
 
-@cache
 def silicon(file: str = "silicon") -> ModuleType:
-    """A file of scripts/, which is no package."""
-    path = Path(__file__).resolve().parents[3] / "scripts" / "proof" / "silicon" / f"{file}.py"
-    spec = importlib.util.spec_from_file_location(f"perfctl_scripts_{file}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    return load(f"proof/silicon/{file}.py")
 
 
 def test_nearly_all_launches_of_the_a100_are_within_two_percent_and_none_is_far_off(

@@ -1,20 +1,10 @@
-"""Which board a name means, and that every product has its data sheet."""
+"""Which board a name means."""
 
 from __future__ import annotations
 
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, choose, meant, nearest
-
-
-def test_every_product_has_memory_power_and_a_link_and_no_other_has() -> None:
-    for board in BOARDS:
-        assert 4 <= board.memory_gb <= 288
-        assert board.gpu.power_w is None or 60 <= board.gpu.power_w <= 1400
-        assert (board.gpu.link == "NVLink") == (
-            "SXM" in board.name or board.name in ("B200", "B300")
-        )
-        assert len(board.gpu.source) > 8, "every row names its data sheet"
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
@@ -91,10 +81,6 @@ def test_names_of_other_products_mean_none(said: str) -> None:
     assert meant(said) == ()
 
 
-def test_boards_whose_rates_differ_from_their_architecture_can_be_told_apart_in_a_set() -> None:
-    assert set(meant("RTX 2070")) & set(meant("rtx2070")) == set(meant("NVIDIA GeForce RTX 2070"))
-
-
 def test_of_several_the_server_form_with_the_least_memory_is_chosen() -> None:
     assert choose(meant("A100")).name == "A100 SXM4 40 GB"
     assert choose(meant("V100")).name == "V100 SXM2 16 GB"
@@ -106,4 +92,6 @@ def test_the_nearest_names_are_offered_for_a_misspelt_one() -> None:
     assert "A10" in nearest("A10H")
     assert "RTX 3080 Ti" in nearest("RTX 3085 Ti")
     assert nearest("T5") == ("T4",)
+    assert (len(nearest("A100")), len(nearest("A100", 1))) == (4, 1)
+    assert nearest("geforce 2070 rtx suuper")[0] == "RTX 2070 Super"
     assert nearest("banana") == ()

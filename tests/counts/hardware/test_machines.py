@@ -13,6 +13,7 @@ from perfctl.orchestrator.counts.hardware.machines import (
     of_measured,
     threads_of,
 )
+from tests.make.tables import table
 
 
 def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
@@ -22,8 +23,7 @@ def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
     assert machine.flops_per_second["fp32"] == 40 * 128 * 1590e6  # SMs x FLOPs a cycle x clock
     assert machine.bytes_per_second == 320e9
     assert machine.memory_bytes == 15_360 * 2**20, "as nvidia-smi prints it"
-    assert device.note is None
-    assert device.power_w == 70
+    assert (device.note, device.power_w, machine.clock_hz) == (None, 70, 1_590_000_000)
 
 
 @pytest.mark.parametrize(
@@ -46,61 +46,39 @@ def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand() -> None:
         named("A10H")
     assert "A10," in caught.value.remedy
     assert "`device_spec`" in caught.value.remedy
+    with pytest.raises(DeviceError) as caught:
+        named("banana")
+    assert caught.value.remedy.startswith("Give its peaks instead: `device_spec` name=")
     with pytest.raises(DeviceError, match="slice of a GPU"):
         named("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
 
 
-def test_peaks_by_hand_become_base_units_and_bf16_follows_fp16() -> None:
-    machine = by_hand(
-        "name=X1, fp32_tflops=20, bandwidth_gbs=900, memory_gb=24, tensor_fp16_tflops=160"
-    ).machine
-    assert machine.name == "X1"
-    assert machine.flops_per_second == {"fp32": 20e12, "tensor fp16": 160e12, "tensor bf16": 160e12}
-    assert machine.bytes_per_second == 900e9
-    assert machine.memory_bytes == 24e9
-    assert machine.sms is None
+LINE = "name=X1,fp32_tflops={},bandwidth_gbs=900,memory_gb={}"
+NO_NUMBER = "{} must be a number above 0, got {!r}"
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("name=X1,fp32_tflops=20", "bandwidth_gbs, memory_gb missing"),
-        ("fp32_tflops=20,bandwidth_gbs=900,memory_gb=24", "name missing"),
-        (
-            "name=X1,fp32_tflops=fast,bandwidth_gbs=900,memory_gb=24",
-            "fp32_tflops must be a number above 0, got 'fast'",
-        ),
-        (
-            "name=X1,fp32_tflops=0,bandwidth_gbs=900,memory_gb=24",
-            "fp32_tflops must be a number above 0, got '0'",
-        ),
-        (
-            "name=X1,fp32_tflops=inf,bandwidth_gbs=900,memory_gb=24",
-            "fp32_tflops must be a number above 0, got 'inf'",
-        ),
-        (
-            "name=X1,fp32_tflops=nan,bandwidth_gbs=900,memory_gb=24",
-            "fp32_tflops must be a number above 0, got 'nan'",
-        ),
-        (
-            "name=X1,fp32_tflops=1,bandwidth_gbs=900,memory_gb=-24",
-            "memory_gb must be a number above 0, got '-24'",
-        ),
-        ("name=X1,fp32_tflops=,bandwidth_gbs=900,memory_gb=24", "fp32_tflops missing"),
-        ("name=X1,,fp32_tflops=1", "'' is not key=value"),
-        ("name=X1,tflops=20", "'tflops' is not known"),
-        ("name=X1,name=X2", "'name=X2' is given twice"),
-        ("X1", "'X1' is not key=value"),
-        (
-            "name=X1,kind=tpu,fp32_tflops=1,bandwidth_gbs=9,memory_gb=1",
-            "kind is gpu or cpu, got 'tpu'",
-        ),
-    ],
+@table(
+    "text message",
+    {
+        "keys missing": ("name=X1,fp32_tflops=20", "bandwidth_gbs, memory_gb missing"),
+        "no name": ("fp32_tflops=20,bandwidth_gbs=900,memory_gb=24", "name missing"),
+        **{
+            f"{value} as a peak": (LINE.format(value, 24), NO_NUMBER.format("fp32_tflops", value))
+            for value in ("fast", "0", "inf", "nan")
+        },
+        "negative": (LINE.format(1, -24), NO_NUMBER.format("memory_gb", "-24")),
+        "empty": (LINE.format("", 24), "fp32_tflops missing"),
+        "two commas": ("name=X1,,fp32_tflops=1", "'' is not key=value"),
+        "unknown key": ("name=X1,tflops=20", "'tflops' is not known"),
+        "twice": ("name=X1,name=X2", "'name=X2' is given twice"),
+        "no key": ("X1", "'X1' is not key=value"),
+        "another kind": (f"kind=tpu,{LINE.format(1, 1)}", "kind is gpu or cpu, got 'tpu'"),
+    },
 )
-def test_what_is_wrong_in_a_description_is_named(text: str, said: str) -> None:
+def test_what_is_wrong_in_a_description_is_named(text: str, message: str) -> None:
     with pytest.raises(DeviceError) as caught:
         by_hand(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_measured_peaks_make_a_machine_of_a_cpu() -> None:
@@ -135,15 +113,26 @@ def test_every_key_of_a_description_has_its_unit() -> None:
     }
     assert (machine.bytes_per_second, machine.memory_bytes) == (0.5e9, 24e9)
     assert (machine.sms, machine.clock_hz) == (12, 1.5e9)
-    assert machine.kind == "gpu"
+    assert (machine.name, machine.kind) == ("X1", "gpu")
 
 
-def test_without_tensor_peaks_none_are_made_up_and_what_is_not_said_is_not_known() -> None:
-    device = by_hand("name=X1,fp32_tflops=2,bandwidth_gbs=1,memory_gb=1")
-    assert device.machine.flops_per_second == {"fp32": 2e12}
-    assert (device.machine.clock_hz, device.power_w) == (None, None)
-    bf16 = by_hand("name=X1,fp32_tflops=2,bandwidth_gbs=1,memory_gb=1,tensor_bf16_tflops=8").machine
-    assert bf16.flops_per_second == {"fp32": 2e12, "tensor bf16": 8e12}
+@table(
+    "keys tensor_peaks",
+    {
+        "none": ("", {}),
+        "bf16 follows fp16": (
+            ", tensor_fp16_tflops=160",
+            {"tensor fp16": 160e12, "tensor bf16": 160e12},
+        ),
+        "bf16 alone": (",tensor_bf16_tflops=8", {"tensor bf16": 8e12}),
+    },
+)
+def test_no_tensor_peak_is_made_up_but_bf16_from_fp16(
+    keys: str, tensor_peaks: dict[str, float]
+) -> None:
+    device = by_hand(f"{LINE.format(2, 1)}{keys}")
+    assert device.machine.flops_per_second == {"fp32": 2e12} | tensor_peaks
+    assert (device.machine.sms, device.machine.clock_hz, device.power_w) == (None, None, None)
 
 
 @pytest.mark.parametrize("name", ["i9-10940X", "Core i9-10940X", "intel core I9 10940x"])
@@ -160,11 +149,6 @@ def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(nam
     )
 
 
-def test_a_board_gives_its_clock_in_hz_and_no_cache_where_no_sheet_states_one() -> None:
-    assert named("T4").machine.clock_hz == 1_590_000_000
-    assert named("RTX 5090").machine.bytes_per_second == 1.792e12
-
-
 def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
     with pytest.raises(DeviceError) as caught:
         by_hand("tflops=20")
@@ -175,19 +159,22 @@ def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
     )
 
 
-def test_a_name_that_nothing_is_near_to_is_told_how_to_give_peaks() -> None:
-    with pytest.raises(DeviceError) as caught:
-        named("banana")
-    assert caught.value.remedy.startswith("Give its peaks instead: `device_spec` name=")
-
-
 def test_a_gpu_is_called_after_its_board_where_the_name_means_one() -> None:
-    assert machine_name("NVIDIA A100-SXM4-40GB", "gpu", None) == "A100 SXM4 40 GB"
-    assert machine_name("A100", "gpu", None) == "A100"
-    assert machine_name("Some GPU", "gpu", 4) == "Some GPU"
-    assert machine_name("AMD EPYC", "cpu", None) == "AMD EPYC"
-    assert machine_name("AMD EPYC", "cpu", 2) == "AMD EPYC, 2 threads"
-    assert threads_of("AMD EPYC", "AMD EPYC, 12 threads") == 12
+    assert [
+        machine_name("NVIDIA A100-SXM4-40GB", "gpu"),
+        machine_name("A100", "gpu"),
+        machine_name("Some GPU", "gpu", 4),
+        machine_name("AMD EPYC", "cpu"),
+        machine_name("AMD EPYC", "cpu", 2),
+        machine_name("AMD EPYC, Zen 4", "cpu", 1),
+    ] == [
+        "A100 SXM4 40 GB",
+        "A100",
+        "Some GPU",
+        "AMD EPYC",
+        "AMD EPYC, 2 threads",
+        "AMD EPYC, Zen 4, 1 thread",
+    ]
 
 
 def test_measured_peaks_of_a_machine_without_threads_have_no_cores() -> None:
@@ -218,12 +205,17 @@ def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken(
     assert device.source == f"published values of the {device.board.gpu.name}, dense"
 
 
-def test_threads_of_a_machine_are_those_of_the_whole_name_alone() -> None:
-    assert threads_of("AMD EPYC", "AMD EPYC, 2 threads more") is None
-    assert threads_of("AMD EPYC", "AMD EPYC, 2 thread") == 2
-    assert machine_name("AMD EPYC, Zen 4", "cpu", 1) == "AMD EPYC, Zen 4, 1 thread"
-    assert (
-        threads_of("AMD EPYC", "AMD EPYC, Zen 4, 12 threads")
-        is threads_of("AMD EPYC", "AMD EPYC")
-        is None
-    )
+@table(
+    "name threads",
+    {
+        "twelve": ("AMD EPYC, 12 threads", 12),
+        "one": ("AMD EPYC, 2 thread", 2),
+        "more words": ("AMD EPYC, 2 threads more", None),
+        "another name": ("AMD EPYC, Zen 4, 12 threads", None),
+        "no number": ("AMD EPYC", None),
+    },
+)
+def test_threads_of_a_machine_are_those_of_the_whole_name_alone(
+    name: str, threads: int | None
+) -> None:
+    assert threads_of("AMD EPYC", name) == threads

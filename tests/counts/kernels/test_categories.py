@@ -160,21 +160,10 @@ def test_the_top_ten_of_a_trace_made_here_are_torchs_own(
     ranges = ("Optimizer.", "ProfilerStep", "[memory]")
     own = [entry for entry in profiler.key_averages() if not entry.key.startswith(ranges)]
     expected = sorted(own, key=lambda entry: -entry.self_cpu_time_total)[:10]
-    assert len(found) == 10
-    for mine, entry in zip(found, expected, strict=True):
-        assert mine.self_ns == pytest.approx(
-            entry.self_cpu_time_total * 1000, abs=2.0 * entry.count + 1000
-        )
-    named = {entry.key: entry for entry in own}
-    for mine in found:
-        entry = named[mine.name]
-        assert mine.calls == entry.count
-        assert mine.self_ns == pytest.approx(
-            entry.self_cpu_time_total * 1000, abs=2.0 * entry.count + 1000
-        )
-        assert mine.total_ns == pytest.approx(
-            entry.cpu_time_total * 1000, abs=2.0 * entry.count + 1000
-        )
+    assert [mine.self_ns for mine in found] == [
+        pytest.approx(entry.self_cpu_time_total * 1000, abs=2.0 * entry.count + 1000)
+        for entry in expected
+    ]
     left = categories.times(synthetic.make_run(operations=operations))
     assert left is not None
     assert left["other"] < 0.05 * sum(left.values())

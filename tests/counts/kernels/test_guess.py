@@ -17,11 +17,15 @@ from perfctl.orchestrator.counts.kernels.layers import (
     viterbi,
 )
 from perfctl.records.report import Kernel
-from tests.make.known_network import RELU, Layer, blocks, calls, launches, mnist, step
+from tests.make.known_network import RELU, Layer, Truth, blocks, calls, launches, mnist, step
 
 
 def found(kernels: tuple[Kernel, ...]) -> list[tuple[str | None, str | None]]:
     return [(kernel.layer, kernel.direction) for kernel in kernels]
+
+
+def places(truth: Truth) -> list[tuple[str | None, str | None]]:
+    return [place for _, place in truth]
 
 
 @pytest.mark.parametrize("weights_first", [False, True])
@@ -33,7 +37,7 @@ def test_every_launch_of_a_known_network_gets_its_true_layer(
 ) -> None:
     truth = step(layers, weights_first=weights_first) * 4
     made = guess(launches(truth), calls(layers))
-    assert found(made.kernels) == [place for _, place in truth]
+    assert found(made.kernels) == places(truth)
     assert {k.layer_source for k in made.kernels if k.layer} == {"guessed"}
     assert [k.step for k in made.kernels] == [n for n in range(4) for _ in range(len(truth) // 4)]
     (gap,) = made.gaps
@@ -45,7 +49,7 @@ def test_inference_has_forward_only() -> None:
     layers = blocks(8, 3)
     truth = step(layers, train=False) * 3
     made = guess(launches(truth), calls(layers, train=False))
-    assert found(made.kernels) == [place for _, place in truth]
+    assert found(made.kernels) == places(truth)
 
 
 def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps() -> None:
@@ -53,7 +57,7 @@ def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps() ->
     whole = step(layers)
     truth = [*whole[5:], *whole * 2, *whole[:4]]
     made = guess(launches(truth), calls(layers))
-    assert found(made.kernels) == [place for _, place in truth]
+    assert found(made.kernels) == places(truth)
     assert made.steps == 2
     numbers = [None] * (len(whole) - 5) + [0] * len(whole) + [1] * len(whole) + [None] * 4
     assert [k.step for k in made.kernels] == numbers
@@ -68,8 +72,8 @@ def test_launches_are_taken_in_order_of_time() -> None:
     kernels = launches(truth)
     shuffled = kernels[::2] + kernels[1::2]
     made = guess(shuffled, calls(mnist(32)))
-    places = {k.launch: (k.layer, k.direction) for k in made.kernels}
-    assert [places[n] for n in range(len(truth))] == [place for _, place in truth]
+    by_launch = {k.launch: (k.layer, k.direction) for k in made.kernels}
+    assert [by_launch[n] for n in range(len(truth))] == places(truth)
 
 
 def test_the_kernels_of_another_network_are_not_guessed() -> None:
@@ -167,5 +171,5 @@ def test_transforms_go_with_the_product_that_they_serve() -> None:
         else:
             truth.append((kernel, place))
     made = guess(launches(truth * 3), calls(layers, train=False))
-    assert found(made.kernels) == [place for _, place in truth * 3]
+    assert found(made.kernels) == places(truth) * 3
     assert {kernel.step for kernel in made.kernels} == {0, 1, 2}

@@ -17,6 +17,15 @@ CONV = frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
 Grid = tuple[int | None, int | None, int | None]
 
 
+def layer_item(
+    direction: str,
+    families: frozenset[str],
+    outputs: int | None = None,
+    sides: tuple[int, int] | None = None,
+) -> LayerItem:
+    return LayerItem("l", direction, families, outputs, sides)
+
+
 def score(
     algorithm: Algorithm, item: LayerItem, name: str = "kernel", grid: Grid = (1, 1, 1)
 ) -> float:
@@ -52,14 +61,14 @@ def call(
 @pytest.mark.parametrize(
     ("family", "stated", "item", "expected"),
     [
-        ("conv", None, LayerItem("l", "forward", GEMM, None, None), -4.0),
-        ("conv", None, LayerItem("l", "forward", CONV, None, None), 1.0),
-        ("conv", "forward", LayerItem("l", "forward", CONV, None, None), 3.0),
-        ("conv", "grad_input", LayerItem("l", "grad_input", CONV, None, None), 3.0),
-        ("conv", "grad_input", LayerItem("l", "grad_weight", CONV, None, None), -3.0),
-        ("conv", "forward", LayerItem("l", "grad_weight", CONV, None, None), -3.0),
-        ("conv", "forward", LayerItem("l", "recompute", CONV, None, None), 1.0),
-        ("conv", "forward", LayerItem("l", "backward", CONV, None, None), 1.0),
+        ("conv", None, layer_item("forward", GEMM), -4.0),
+        ("conv", None, layer_item("forward", CONV), 1.0),
+        ("conv", "forward", layer_item("forward", CONV), 3.0),
+        ("conv", "grad_input", layer_item("grad_input", CONV), 3.0),
+        ("conv", "grad_input", layer_item("grad_weight", CONV), -3.0),
+        ("conv", "forward", layer_item("grad_weight", CONV), -3.0),
+        ("conv", "forward", layer_item("recompute", CONV), 1.0),
+        ("conv", "forward", layer_item("backward", CONV), 1.0),
     ],
 )
 def test_the_family_must_fit_and_a_stated_direction_weighs_more(
@@ -85,9 +94,7 @@ def test_the_family_must_fit_and_a_stated_direction_weighs_more(
 def test_the_letters_of_a_product_are_a_hint_for_linear_layers(
     name: str, direction: str, families: frozenset[str], expected: float
 ) -> None:
-    assert (
-        score(Algorithm("gemm"), LayerItem("l", direction, families, None, None), name) == expected
-    )
+    assert score(Algorithm("gemm"), layer_item(direction, families), name) == expected
 
 
 @pytest.mark.parametrize(
@@ -110,8 +117,8 @@ def test_the_grid_that_the_product_s_sides_ask_for(grid: Grid, expected: float) 
     # 300 x 70 in tiles of 128 x 64: 3 x 2 = 6 blocks; in tiles of 64 x 128: 5 x 1 = 5 blocks.
     # 450 x 70: 4 x 2 = 8, or 8 x 1 = 8.
     rows = 300 if grid[0] == 5 else 450
-    item = LayerItem("l", "forward", GEMM, rows * 70, (rows, 70))
-    assert score(Algorithm("gemm", tile=(128, 64, None)), item, grid=grid) == expected
+    layer = layer_item("forward", GEMM, rows * 70, (rows, 70))
+    assert score(Algorithm("gemm", tile=(128, 64, None)), layer, grid=grid) == expected
 
 
 @pytest.mark.parametrize(
@@ -132,25 +139,23 @@ def test_the_grid_that_the_product_s_sides_ask_for(grid: Grid, expected: float) 
 def test_without_sides_the_area_under_all_tiles_must_be_near_the_outputs(
     blocks: int, expected: float
 ) -> None:
-    item = LayerItem("l", "forward", CONV, 100 * 128 * 64, None)
-    assert score(Algorithm("conv", tile=(128, 64, 8)), item, grid=(blocks, 1, 1)) == expected
+    layer = layer_item("forward", CONV, 100 * 128 * 64)
+    assert score(Algorithm("conv", tile=(128, 64, 8)), layer, grid=(blocks, 1, 1)) == expected
 
 
 def test_the_area_is_taken_with_and_without_the_grid_s_third_side() -> None:
-    item = LayerItem("l", "forward", CONV, 100 * 128 * 64, None)
+    layer = layer_item("forward", CONV, 100 * 128 * 64)
     tiled = Algorithm("conv", tile=(128, 64, 8))
-    assert score(tiled, item, grid=(10, 1, 10)) == 2.0
-    assert score(tiled, item, grid=(25, 4, 7)) == 2.0
-    assert score(tiled, item, grid=(10, 1, 300)) == -3.0
-    assert score(tiled, item, grid=(10, None, None)) == -3.0
+    assert score(tiled, layer, grid=(10, 1, 10)) == 2.0
+    assert score(tiled, layer, grid=(25, 4, 7)) == 2.0
+    assert score(tiled, layer, grid=(10, 1, 300)) == -3.0
+    assert score(tiled, layer, grid=(10, None, None)) == -3.0
 
 
 def test_without_a_tile_or_outputs_the_shape_says_nothing() -> None:
     tiled = Algorithm("conv", tile=(128, 64, 8))
-    assert (
-        score(Algorithm("conv"), LayerItem("l", "forward", CONV, 9999, None), grid=(7, 7, 7)) == 1.0
-    )
-    assert score(tiled, LayerItem("l", "forward", CONV, None, None), grid=(7, 7, 7)) == 1.0
+    assert score(Algorithm("conv"), layer_item("forward", CONV, 9999), grid=(7, 7, 7)) == 1.0
+    assert score(tiled, layer_item("forward", CONV), grid=(7, 7, 7)) == 1.0
 
 
 def test_launches_of_one_name_differ_by_their_grids() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 import time
-from pathlib import Path
 
 import pytest
 
@@ -17,8 +16,10 @@ from perfctl.orchestrator.counts.kernels.pairing import (
     narrowed_to,
     unmatched_lines,
 )
-from perfctl.records.report import Kernel, Report
+from perfctl.records.report import Kernel
 from perfctl.records.run import Run
+from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 GEMM = "void cutlass::Kernel<cutlass_80_simt_sgemm_128x64>(T1::Params)"
 FILL = (
@@ -52,107 +53,131 @@ def launch(
 
 
 def run(profiler: str, *kernels: Kernel, **environment: str) -> Run:
-    report = Report(
-        profiler, Path("report"), "synthetic", kernels=list(kernels), environment=environment
-    )
-    return Run(
-        id=1,
-        sweep_id=1,
-        sweep_name="synthetic",
-        sweep_command=None,
-        host=None,
-        profiler=profiler,
-        profiler_version=None,
-        workload="mnist_cnn",
-        batch_size=64,
-        mode="train",
-        precision="fp32",
-        device=None,
-        status="ok",
-        origin="synthetic",
-        exit_code=0,
-        reason=None,
-        started_at=None,
-        duration_ns=None,
-        artifact=None,
-        artifact_sha256=None,
-        report=report,
-    )
+    return make_run(profiler=profiler, kernels=list(kernels), environment=environment)
 
 
-def test_equal_launches_are_paired_in_order() -> None:
-    counted = run("ncu", launch(0), launch(1), launch(2, FILL))
-    timed = run("nsys", launch(7, FILL), launch(8), launch(9))
-    found = match(counted, timed)
-    assert found.pairs == ((0, 8), (1, 9), (2, 7))
-    assert (found.only_counted, found.only_timed, unmatched_lines(found)) == ((), (), [])
+def each(*numbers: int, **more: object) -> list[Kernel]:
+    return [launch(number, **more) for number in numbers]  # type: ignore[arg-type]
 
 
-def test_steps_are_aligned_from_the_first_one_and_what_only_one_recorded_is_no_mismatch() -> None:
-    counted = run("ncu", launch(0, step=3), launch(1, step=4))
-    timed = run("nsys", *(launch(10 + step, step=step) for step in range(5)))
-    found = match(counted, timed)
-    assert found.pairs == ((0, 10), (1, 11))
-    assert (found.steps, found.beyond) == (2, 5 - 2)
-    assert unmatched_lines(found) == []
+OTHER = GEMM.replace("128x64", "64x64")
+COMMON = [launch(2, "common"), launch(3, "common", step=77)]
+"""Both have it in both steps, which keeps step 77 from being the first one recorded."""
 
 
-def test_kernels_of_a_graph_pair_whatever_layer_their_capture_gave_them() -> None:
-    """ncu sees the launch of the graph only: outside of layers, or in the layer that replays
-    the graph."""
-    counted = run(
-        "ncu", launch(0, layer=None, direction=None), launch(1, layer="runner"), launch(2, FILL)
-    )
-    timed = run(
-        "nsys",
-        *(launch(number, layer_source="capture") for number in (5, 6)),
-        launch(7, FILL, "fc2"),
-    )
-    found = match(counted, timed)
-    assert found.pairs == ((0, 5), (1, 6))
-    assert [item.name for item in (*found.only_counted, *found.only_timed)] == [FILL, FILL], (
-        "fc2 is of no graph"
-    )
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"layer": "fc2"},
-        {"direction": "grad_weight"},
-        {"grid": (8, 4, 1)},
-        {"name": "void other_kernel(int)"},
-    ],
+@table(
+    "counted timed pairs left",
+    {
+        "equal launches in order": (
+            [*each(0, 1), launch(2, FILL)],
+            [launch(7, FILL), *each(8, 9)],
+            ((0, 8), (1, 9), (2, 7)),
+            (0, 0),
+        ),
+        "steps from the first one, the rest is no mismatch": (
+            [launch(0, step=3), launch(1, step=4)],
+            [launch(10 + step, step=step) for step in range(5)],
+            ((0, 10), (1, 11)),
+            (0, 0),
+        ),
+        # ncu sees the launch of the graph only, outside of layers or in the layer that replays it;
+        # fc2 is of no graph
+        "a graph, whatever layer its capture gave": (
+            [launch(0, layer=None, direction=None), launch(1, layer="runner"), launch(2, FILL)],
+            [*each(5, 6, layer_source="capture"), launch(7, FILL, "fc2")],
+            ((0, 5), (1, 6)),
+            (1, 1),
+        ),
+        **{
+            f"another {next(iter(other))}": (each(0), each(0, **other), (), (1, 1))
+            for other in (
+                {"layer": "fc2"},
+                {"direction": "grad_weight"},
+                {"name": "void other_kernel(int)"},
+            )
+        },
+        **{
+            f"another {field}": (
+                [*COMMON, *each(0)],
+                [*COMMON, launch(1)._replace(**{field: 77})],
+                ((2, 2), (3, 3)),
+                (1, 1),
+            )
+            for field in ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "step")
+        },
+        "names that ncu shortens": (
+            [launch(0, "enable_if<!T7, void>::type kernel<int, int, float, float>(T13)")],
+            [
+                launch(
+                    5,
+                    "std::enable_if<!T7, void>::type internal::gemvx::kernel<int, int, float>(T13)",
+                )
+            ],
+            ((0, 5),),
+            (0, 0),
+        ),
+        "a guessed layer and a known one": (
+            each(0, layer_source="guessed"),
+            each(0, layer_source="range"),
+            (),
+            (1, 1),
+        ),
+        "by their start": (
+            each(0, 1),
+            [launch(0, start_ns=500), launch(1, start_ns=100)],
+            ((0, 1), (1, 0)),
+            (0, 0),
+        ),
+        "in order where a start is not known": (
+            each(0, 1, 2),
+            [launch(0, start_ns=500), launch(1, start_ns=100), launch(2)],
+            ((0, 0), (1, 1), (2, 2)),
+            (0, 0),
+        ),
+        "of one start the earlier launch": (
+            each(0, 1),
+            each(9, 4, start_ns=5),
+            ((0, 4), (1, 9)),
+            (0, 0),
+        ),
+        "of twins as many as both have": (
+            each(0, 1, 2),
+            each(5, 6),
+            ((0, 5), (1, 6)),
+            (1, 0),
+        ),
+        "whole names before bare ones": (
+            [launch(0, OTHER), launch(1)],
+            [launch(5), launch(6, OTHER)],
+            ((0, 6), (1, 5)),
+            (0, 0),
+        ),
+    },
 )
-def test_launches_that_differ_in_one_thing_are_listed_on_both_sides(
-    other: dict[str, object],
+def test_launches_are_paired_or_listed(
+    counted: list[Kernel],
+    timed: list[Kernel],
+    pairs: tuple[tuple[int, int], ...],
+    left: tuple[int, int],
 ) -> None:
-    found = match(run("ncu", launch(0)), run("nsys", launch(0, **other)))  # type: ignore[arg-type]
-    assert found.pairs == ()
-    assert found.only_counted == (Left(GEMM, "fc1", "forward", 1),)
-    assert [item.launches for item in found.only_timed] == [1]
-    assert len(unmatched_lines(found)) == 2
+    found = match(run("ncu", *counted), run("nsys", *timed))
+    assert found.pairs == pairs
+    assert tuple(map(len, (found.only_counted, found.only_timed))) == left
+    assert len(unmatched_lines(found)) == sum(left)
 
 
 def test_what_is_left_over_is_said_with_side_layer_and_number() -> None:
-    timed = run(
-        "nsys",
-        *(launch(number, FILL, layer=None, direction=None) for number in range(3)),
-        launch(3),
-    )
-    found = match(run("ncu", launch(0)), timed)
-    assert unmatched_lines(found) == [
-        (
-            "3 launches of vectorized_elementwise_kernel (outside of layers) recorded by nsys "
-            "but not by ncu"
-        )
+    """A guessed layer is not said."""
+    timed = run("nsys", *each(0, 1, 2, name=FILL, layer=None, direction=None), launch(3))
+    assert unmatched_lines(match(run("ncu", launch(0)), timed)) == [
+        "3 launches of vectorized_elementwise_kernel (outside of layers) recorded by nsys "
+        "but not by ncu"
     ]
-
-
-def test_names_that_ncu_shortens_are_still_the_same_kernel() -> None:
-    full = "std::enable_if<!T7, void>::type internal::gemvx::kernel<int, int, float>(T13)"
-    short = "enable_if<!T7, void>::type kernel<int, int, float, float>(T13)"
-    assert match(run("ncu", launch(0, short)), run("nsys", launch(5, full))).pairs == ((0, 5),)
+    found = match(run("ncu", launch(0), launch(1, layer_source="guessed")), run("nsys"))
+    assert found.only_counted == (
+        Left(GEMM, "fc1", "forward", 1),
+        Left(GEMM, None, None, 1),
+    )
 
 
 @pytest.mark.parametrize(
@@ -200,18 +225,6 @@ def test_a_layer_holds_itself_and_those_below_it(layer: str | None, is_inside: b
     assert inside(layer, ()) is True
 
 
-def test_a_guessed_layer_is_not_set_against_a_known_one() -> None:
-    found = match(
-        run("ncu", launch(0, layer_source="guessed")), run("nsys", launch(0, layer_source="range"))
-    )
-    assert (found.pairs, found.only_counted[0].layer) == ((), None)
-
-
-def test_launches_are_ordered_by_their_start_where_the_recording_tells_it() -> None:
-    timed = run("nsys", launch(0, start_ns=500), launch(1, start_ns=100))
-    assert match(run("ncu", launch(0), launch(1)), timed).pairs == ((0, 1), (1, 0))
-
-
 def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time() -> None:
     kernels = [
         launch(n, f"k{n % 7}", f"l{n % 5}", step=n // 100, start_ns=n) for n in range(40_000)
@@ -228,6 +241,8 @@ def test_launches_outside_of_common_steps_are_beyond_on_both_sides() -> None:
     timed = run("nsys", launch(10, step=0), launch(11, step=None), launch(12, step=None))
     found = match(counted, timed)
     assert (found.pairs, found.steps, found.beyond) == (((0, 10),), 1, 1 + 1 + 2)
+    ahead = match(counted, run("nsys", *(launch(10 + step, step=step) for step in range(5))))
+    assert (ahead.steps, ahead.beyond) == (2, 5 - 2 + 1)
     assert (found.counted_by, found.timed_by) == ("ncu", "nsys")
     stepless = match(
         run("ncu", launch(0, step=None), launch(1, step=None)),
@@ -242,46 +257,9 @@ def test_launches_outside_of_common_steps_are_beyond_on_both_sides() -> None:
     assert [(left.name, left.launches) for left in stepless.only_timed] == [(GEMM, 1)]
 
 
-@pytest.mark.parametrize(
-    "field", ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z", "step"]
-)
-def test_every_side_of_grid_and_block_must_agree(field: str) -> None:
-    one, other = launch(0), launch(1)._replace(**{field: 77})
-    # A launch that both have in both steps keeps step 77 from being the first one recorded.
-    common = [launch(2, "common"), launch(3, "common", step=77)]
-    found = match(run("ncu", *common, one), run("nsys", *common, other))
-    assert (found.pairs, len(found.only_counted), len(found.only_timed)) == (((2, 2), (3, 3)), 1, 1)
-
-
-def test_of_twins_as_many_are_paired_as_both_have_and_whole_names_come_first() -> None:
-    found = match(run("ncu", launch(0), launch(1), launch(2)), run("nsys", launch(5), launch(6)))
-    assert (found.pairs, found.only_counted) == (
-        ((0, 5), (1, 6)),
-        (Left(GEMM, "fc1", "forward", 1),),
-    )
-    other = GEMM.replace("128x64", "64x64")
-    crossed = match(
-        run("ncu", launch(0, other), launch(1)), run("nsys", launch(5), launch(6, other))
-    )
-    assert crossed.pairs == ((0, 6), (1, 5)), "not as their bare names stand in order"
-
-
-def test_launches_keep_their_order_where_a_start_is_not_known() -> None:
-    timed = run("nsys", launch(0, start_ns=500), launch(1, start_ns=100), launch(2))
-    assert match(run("ncu", launch(0), launch(1), launch(2)), timed).pairs == (
-        (0, 0),
-        (1, 1),
-        (2, 2),
-    )
-    alike = run("nsys", launch(9, start_ns=5), launch(4, start_ns=5))
-    assert match(run("ncu", launch(0), launch(1)), alike).pairs == ((0, 4), (1, 9)), (
-        "of one start the earlier launch"
-    )
-
-
 @pytest.mark.parametrize(("kernels", "more"), [(19, 0), (20, 0), (21, 1), (30, 10)])
 def test_twenty_lines_are_shown_the_most_launched_first(kernels: int, more: int) -> None:
-    launches = [launch(100 * n + place, f"k{n}") for n in range(kernels) for place in range(n + 1)]
+    launches = [launch(100 * n + at, f"k{n}") for n in range(kernels) for at in range(n + 1)]
     lines = unmatched_lines(match(run("ncu", *launches), run("nsys")))
     assert len(lines) == min(kernels, 20) + (more > 0)
     assert (

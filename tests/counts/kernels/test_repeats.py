@@ -21,6 +21,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
 )
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter, Kernel, Range, Report
+from tests.make.shapes import op
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 TIME = "gpu__time_duration.sum"
@@ -28,21 +29,9 @@ TIME = "gpu__time_duration.sum"
 
 def linear(layer: str, depth: int, bias: bool = True, position: int = 0) -> OpShape:
     """A product with 64 x 256 outputs: another depth gives no other kernel, and no other grid."""
-    op = "aten.addmm" if bias else "aten.mm"
     inputs = (((256,),) if bias else ()) + ((64, depth), (depth, 256))
-    return OpShape(
-        layer,
-        "Linear",
-        op,
-        "forward",
-        inputs,
-        ((64, 256),),
-        ("float32",),
-        {"alpha": 1},
-        0,
-        1,
-        position,
-    )
+    shape = op("aten.addmm" if bias else "aten.mm", inputs, ((64, 256),), layer=layer)
+    return replace(shape, position=position)
 
 
 def launch(
@@ -132,6 +121,12 @@ def report(*kernels: Kernel) -> Report:
 
 
 PLAIN = first_pass(STEP, OPS, RANGES)
+REST = [kernel for kernel in STEP if kernel.layer != "block.1.up"]
+
+
+def twin(found: Report) -> list[Kernel]:
+    """Return the launches of the layer that repeats block.0.up."""
+    return [kernel for kernel in found.kernels if kernel.layer == "block.1.up"]
 
 
 def ffma(found: Report) -> dict[str | None, list[object]]:
@@ -147,14 +142,13 @@ def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_
     steps: int,
 ) -> None:
     seen = [
-        k._replace(launch=s * 9 + k.launch, step=s)
-        for s in range(steps)
-        for k in STEP
-        if k.layer != "block.1.up"
+        kernel._replace(launch=step * 9 + kernel.launch, step=step)
+        for step in range(steps)
+        for kernel in REST
     ]
     found = with_repeats(report(*seen), PLAIN)
     assert ffma(found)["block.1.up"] == ffma(found)["block.0.up"] == [64 * 256 * 257] * steps
-    added = [kernel for kernel in found.kernels if kernel.layer == "block.1.up"]
+    added = twin(found)
     assert [(kernel.step, kernel.duration_ns, kernel.start_ns) for kernel in added] == [
         (s, None, None) for s in range(steps)
     ]
@@ -183,18 +177,9 @@ def test_a_copied_launch_was_neither_counted_nor_started_by_a_graph_and_has_the_
         "context": 1,
         "occupancy": 0.5,
     }
-    seen = [kernel._replace(**own) for kernel in STEP if kernel.layer != "block.1.up"]
-    (added,) = [
-        kernel
-        for kernel in with_repeats(report(*seen), PLAIN).kernels
-        if kernel.layer == "block.1.up"
-    ]
-    assert (added.source, added.correlation, added.graph_id, added.graph_node_id) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    seen = [kernel._replace(**own) for kernel in REST]
+    (added,) = twin(with_repeats(report(*seen), PLAIN))
+    assert {added.source, added.correlation, added.graph_id, added.graph_node_id} == {None}
     assert (added.context, added.occupancy) == (1, 0.5)
 
 
@@ -232,7 +217,7 @@ def test_where_ncu_saw_other_launches_the_count_is_unknown_and_says_why(
     assert gap.reason.startswith(
         f"ncu excluded it because it repeats block.0.up:forward, and {reason}"
     )
-    (unknown,) = [kernel for kernel in found.kernels if kernel.layer == "block.1.up"]
+    (unknown,) = twin(found)
     assert (unknown.name, unknown.grid_x, unknown.source) == ("ampere_sgemm_64x64_tn", 4, None)
     assert reasons_left_out(found.gaps) == {Site("block.1.up", "forward"): gap.reason}
 
@@ -246,8 +231,7 @@ def test_a_launch_outside_of_the_ranges_of_its_layer_is_none_that_ncu_leaves_out
     ]
     plain = first_pass([*STEP, *sums], OPS, RANGES)
     assert plain == replace(PLAIN, all_launches=7)
-    of_ncu = [kernel for kernel in STEP if kernel.layer != "block.1.up"]
-    seen = [*of_ncu, *(kernel._replace(layer=None, direction=None) for kernel in sums)]
+    seen = [*REST, *(kernel._replace(layer=None, direction=None) for kernel in sums)]
     assert ffma(with_repeats(report(*seen), plain))["block.1.up"] == [64 * 256 * 257]
 
 

@@ -3,7 +3,7 @@ made by hand."""
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -140,8 +140,6 @@ def test_totals_are_of_the_directions_asked_for_and_name_what_is_unknown() -> No
     ]
     assert totals(calls, ("forward",)) == Totals(12, 24, 6, (("b", 2), ("z", 5)))
     assert totals(calls, ()) == Totals(0, 0, 0, ())
-    with pytest.raises(FrozenInstanceError):
-        totals(calls, ()).macs = 1  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,4 @@
-"""Memory from storage lifetimes: by hand, against torch's own tracker, and the
-allocator's rules."""
+"""Memory of traced steps: against torch's own tracker."""
 
 from __future__ import annotations
 
@@ -7,39 +6,12 @@ import pytest
 import torch
 
 from perfctl.orchestrator.estimate import session as estimation
-from perfctl.orchestrator.estimate.memory import LARGE_SEGMENT, SMALL_SEGMENT, peak, reserved
-from perfctl.records.paper import Allocation, MemoryTrace
+from perfctl.orchestrator.estimate.memory import peak
 from perfctl.workloads.tracing.recorder import trace
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
 
 MIB = 1 << 20
-
-
-def trace_of(*lives: tuple[int, int, int | None]) -> MemoryTrace:
-    rows = tuple(
-        Allocation(size, "temporary", born, died, f"l{born}", "forward", "op")
-        for size, born, died in lives
-    )
-    return MemoryTrace(rows, 10, 20, 30)
-
-
-def test_the_peak_is_the_fullest_moment_and_says_where() -> None:
-    found = peak(trace_of((100, 0, None), (50, 1, 3), (70, 2, 15), (60, 12, 14)))
-    assert found.bytes == 100 + 70 + 60
-    assert (found.phase, found.layer) == ("backward", "l12")
-
-
-def test_what_dies_makes_room_before_the_next_is_born() -> None:
-    assert peak(trace_of((100, 1, 2), (100, 2, None))).bytes == 100
-
-
-def test_small_tensors_share_a_segment_and_freed_blocks_are_used_again() -> None:
-    assert reserved(trace_of((MIB, 0, None), (MIB, 0, None))) == SMALL_SEGMENT
-    assert reserved(trace_of((5 * MIB, 1, 2), (5 * MIB, 3, 4), (9 * MIB, 5, None))) == LARGE_SEGMENT
-    assert (
-        reserved(trace_of((30 * MIB, 1, 2), (15 * MIB, 3, None), (15 * MIB, 4, None))) == 30 * MIB
-    )
 
 
 @pytest.mark.parametrize(

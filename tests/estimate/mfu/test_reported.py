@@ -3,20 +3,17 @@ OLMo-core and MaxText."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from perfctl.orchestrator.estimate.mfu import (
     CONVENTIONS,
     VARIANTS,
-    AttentionLayer,
     Decoder,
     Match,
     Peak,
     audit,
-    by_hand,
 )
+from tests.make.decoders import GPT_OSS, LLAMA3_8B, QWEN3_MOE, gated
 
 A100, H100 = (
     Peak(312e12, "A100"),
@@ -35,34 +32,14 @@ def explained(
     return found.matches
 
 
-def model(
-    layers: int, hidden: int, ffn: int, heads: int, kv: int, vocab: int, seq: int, **more: object
-) -> Decoder:
-    made = by_hand(
-        layers=layers,
-        hidden=hidden,
-        heads=heads,
-        kv_heads=kv,
-        ffn=ffn,
-        gated=True,
-        vocab=vocab,
-        seq=seq,
-        **more,
-    )  # type: ignore[arg-type]
-    return replace(made, others=(2 * layers + 1) * hidden)
-
-
-LLAMA3_8B = model(32, 4096, 14336, 32, 8, 128_256, 8192)
-
-
 @pytest.mark.parametrize(
     ("one", "tokens_per_second", "percent"),
     [
         (LLAMA3_8B, 2904, 56.8),
         (LLAMA3_8B, 2973, 58.2),
-        (model(80, 8192, 28672, 64, 8, 128_256, 8192), 331, 51.7),
-        (model(40, 5120, 13824, 40, 40, 32_000, 4096), 2162, 61.1),
-        (model(80, 8192, 28672, 64, 8, 32_000, 4096), 355, 50.8),
+        (gated(80, 8192, 28672, 64, 8, 128_256, 8192), 331, 51.7),
+        (gated(40, 5120, 13824, 40, 40, 32_000, 4096), 2162, 61.1),
+        (gated(80, 8192, 28672, 64, 8, 32_000, 4096), 355, 50.8),
     ],
     ids=["8B", "8B selective op", "70B", "Llama 2 13B", "Llama 2 70B"],
 )
@@ -102,7 +79,7 @@ def test_the_formula_that_torchtitan_4366_replaced_has_half_of_both_products_for
     """Inline in its flux models: 6 x hidden x tokens for each of 19 double and 38 single blocks of
     3,072 in 24 heads."""
     hidden, double, single, tokens = 3072, 19, 38, 4096 + 512
-    flux = model(double + single, hidden, 4 * hidden, 24, 24, 1, tokens)
+    flux = gated(double + single, hidden, 4 * hidden, 24, 24, 1, tokens)
     inline = 6 * hidden * tokens * single + 6 * hidden * tokens * double
     half = next(
         one for one in VARIANTS if one.key == "torchtitan, one of two attention products"
@@ -113,26 +90,10 @@ def test_the_formula_that_torchtitan_4366_replaced_has_half_of_both_products_for
 
 
 def test_a_head_depth_of_hidden_by_heads_as_in_torchtitan_1920() -> None:
-    qwen3_4b = model(36, 2560, 9728, 32, 8, 151_936, 8192, head_dim=128)
+    qwen3_4b = gated(36, 2560, 9728, 32, 8, 151_936, 8192, head_dim=128)
     wrong = mfu_with(qwen3_4b, 36 * 2 * 2560 * 8192)
     first, *_ = explained(qwen3_4b, 6000, wrong, H100)
     assert first.said == "torchtitan, heads hidden / heads deep"
-
-
-QWEN3_MOE = Decoder(
-    name="Qwen3-30B-A3B",
-    seq=8192,
-    products=2_717_908_992,
-    router=48 * 2048 * 128,
-    head=2048 * 151_936,
-    attention=(AttentionLayer(32 * 2 * 128),) * 48,
-    embedding=2048 * 151_936,
-    positions=0,
-    tied=False,
-    others=48 * (2 * 2048 + 2 * 128) + 2048,
-    idle=48 * 120 * 3 * 2048 * 768,
-    hidden=2048,
-)
 
 
 def test_all_experts_counted_as_in_torchtitans_transformers_backend() -> None:
@@ -144,23 +105,6 @@ def test_all_experts_counted_as_in_torchtitans_transformers_backend() -> None:
     )
     said = [one.said for one in explained(QWEN3_MOE, tokens_per_second, wrong, H100)]
     assert said[0] == "nanogpt", "the same number: it counts all parameters, too"
-
-
-GPT_OSS = Decoder(
-    name="gpt-oss-20b",
-    seq=4096,
-    products=3_025_797_120,
-    router=24 * 2880 * 32,
-    head=2880 * 201_088,
-    attention=(AttentionLayer(8192, 128), AttentionLayer(8192)) * 12,
-    embedding=2880 * 201_088,
-    positions=0,
-    tied=False,
-    others=1_164_864,
-    idle=16_727_316_480,
-    hidden=2880,
-    kv_share=8 / 64,
-)
 
 
 def test_ignored_windows_as_in_torchtitan_4300_and_olmo_core_475() -> None:
@@ -182,7 +126,7 @@ def test_heads_of_keys_in_place_of_queries_as_olmo_core_478_proposed() -> None:
 
 
 def test_a_tied_head_that_was_subtracted_as_before_torchtitan_3225() -> None:
-    tied = model(28, 1024, 3072, 16, 8, 151_936, 8192, head_dim=128, tied=True)
+    tied = gated(28, 1024, 3072, 16, 8, 151_936, 8192, head_dim=128, tied=True)
     wrong = (
         mfu_with(tied, (tied.attention_flops("sequence") or 0) / 6)
         - 100 * 6 * tied.head * 6000 / H100.flops

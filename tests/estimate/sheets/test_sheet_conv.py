@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from perfctl.orchestrator.estimate.sheets.layers import Item, Line, conv, conv_ways, transposed_ways
 from tests.make.shapes import op
+from tests.make.sheets import numbers_of, ways_of
 
 GROUPED = conv(
     op(
@@ -63,33 +64,29 @@ def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
 def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
     facts = GROUPED.facts
     assert facts is not None
-    assert (facts.batch, facts.weights, facts.biases, facts.bias, facts.macs) == (
-        2,
-        4 * 27,
-        4,
-        True,
-        6912,
-    )
+    assert numbers_of(facts) == (2, 4 * 27, 4, True, 6912)
     kernels = 4 * 27
-    assert [(way.slips, way.macs, way.outputs) for way in facts.ways] == [
-        ((), kernels * 4 * 8, 4 * 32),
-        (("the 4 output channels left out",), kernels * 32 // 4, 4 * 32),
-        (("the 3 input channels left out",), kernels * 32 // 3, 4 * 32),
-        (("one side of the 3x3 kernel left out",), kernels * 32 // 3, 4 * 32),
-        (("one side of the 4x8 positions left out",), kernels * 8, 4 * 32),
-        (("the 3x3 kernel left out",), kernels * 32 // 9, 4 * 32),
-        (("the 4x8 positions left out",), kernels, 4 * 32),
-        (("input 3x5 instead of 7x10",), kernels * 2 * 3, 4 * 6),
-        (("input 14x20 instead of 7x10",), kernels * 7 * 18, 4 * 126),
-        (("input 2x3 instead of 7x10",), kernels * 1 * 1, 4),
-        (("input 21x30 instead of 7x10",), kernels * 11 * 28, 4 * 308),
+    assert ways_of(facts) == [
+        ("", kernels * 4 * 8),
+        ("the 4 output channels left out", kernels * 32 // 4),
+        ("the 3 input channels left out", kernels * 32 // 3),
+        ("one side of the 3x3 kernel left out", kernels * 32 // 3),
+        ("one side of the 4x8 positions left out", kernels * 8),
+        ("the 3x3 kernel left out", kernels * 32 // 9),
+        ("the 4x8 positions left out", kernels),
+        ("input 3x5 instead of 7x10", kernels * 2 * 3),
+        ("input 14x20 instead of 7x10", kernels * 7 * 18),
+        ("input 2x3 instead of 7x10", kernels * 1 * 1),
+        ("input 21x30 instead of 7x10", kernels * 11 * 28),
         # After one by 4 the width is 2, and a kernel 5 wide does not fit into 2 + 2.
-        (("input 28x40 instead of 7x10",), kernels * 14 * 38, 4 * 14 * 38),
-        (("the division by 2 groups left out",), 2 * kernels * 32, 4 * 32),
-        (("stride left out (7x8 positions, not 4x8)",), kernels * 7 * 8, 4 * 56),
-        (("padding left out (3x6 positions, not 4x8)",), kernels * 3 * 6, 4 * 18),
-        (("output 7x10 instead of 4x8",), kernels * 7 * 10, 4 * 70),
+        ("input 28x40 instead of 7x10", kernels * 14 * 38),
+        ("the division by 2 groups left out", 2 * kernels * 32),
+        ("stride left out (7x8 positions, not 4x8)", kernels * 7 * 8),
+        ("padding left out (3x6 positions, not 4x8)", kernels * 3 * 6),
+        ("output 7x10 instead of 4x8", kernels * 7 * 10),
     ]
+    positions = [6, 126, 1, 308, 14 * 38, 32, 56, 18, 70]
+    assert [way.outputs for way in facts.ways] == [4 * size for size in [32] * 7 + positions]
     assert facts.ways[0].names == (
         ("4 output channels", 4),
         ("4x8", 32),
@@ -148,13 +145,7 @@ def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_
         "108 FLOP",
     ]
     assert [item.what for item in work.space] == ["weights", "output map"]
-    assert work.facts is not None
-    assert (work.facts.batch, work.facts.weights, work.facts.biases, work.facts.bias) == (
-        1,
-        18,
-        0,
-        False,
-    )
+    assert numbers_of(work.facts) == (1, 18, 0, False, 54)
 
 
 def test_a_transposed_convolution_line_by_line() -> None:
@@ -184,19 +175,19 @@ def test_a_transposed_convolution_line_by_line() -> None:
 def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> None:
     facts = UP.facts
     assert facts is not None
-    assert (facts.batch, facts.weights, facts.biases, facts.macs) == (2, 72, 6, 2160)
-    said = "positions of the output (9x15) instead of the input's (3x5)"
-    assert [(way.slips, way.macs, way.outputs) for way in facts.ways] == [
-        ((), 72 * 15, 6 * 135),
-        ((said,), 72 * 135, 6 * 135),
-        (("the division by 2 groups left out",), 2 * 72 * 15, 6 * 135),
-        (("the 3 output channels left out",), 24 * 15, 6 * 135),
-        (("the 4 input channels left out",), 18 * 15, 6 * 135),
-        (("one side of the 2x3 kernel left out",), 36 * 15, 6 * 135),
-        (("one side of the 3x5 positions left out",), 72 * 5, 6 * 135),
-        (("the 2x3 kernel left out",), 12 * 15, 6 * 135),
-        (("the 3x5 positions left out",), 72, 6 * 135),
+    assert numbers_of(facts) == (2, 72, 6, True, 2160)
+    assert ways_of(facts) == [
+        ("", 72 * 15),
+        ("positions of the output (9x15) instead of the input's (3x5)", 72 * 135),
+        ("the division by 2 groups left out", 2 * 72 * 15),
+        ("the 3 output channels left out", 24 * 15),
+        ("the 4 input channels left out", 18 * 15),
+        ("one side of the 2x3 kernel left out", 36 * 15),
+        ("one side of the 3x5 positions left out", 72 * 5),
+        ("the 2x3 kernel left out", 12 * 15),
+        ("the 3x5 positions left out", 72),
     ]
+    assert {way.outputs for way in facts.ways} == {6 * 135}
     assert facts.ways[0].names == (
         ("4 input channels", 4),
         ("3x5", 15),

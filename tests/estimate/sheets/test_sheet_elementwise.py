@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.estimate.sheets.layers import Item, Line, embedding, norm, plain, pooling
 from tests.make.shapes import Shape, op
+from tests.make.tables import table
 
 
 def test_an_embedding_line_by_line() -> None:
@@ -26,112 +28,113 @@ def test_an_embedding_line_by_line() -> None:
     assert work.facts is None
 
 
-CHANNELS: tuple[Shape | None, ...] = ((2, 6, 5, 4), (6,), (6,), (6,), (6,))
+GIVEN = (2, 6, 5, 4)
+CHANNELS: tuple[Shape | None, ...] = (GIVEN, (6,), (6,), (6,), (6,))
 KEPT = ("mean, kept for backward", "1/deviation, kept for backward")
 OWN = ("weights", "biases", "running mean", "running variance")
 
 
-@pytest.mark.parametrize(
-    ("name", "inputs", "kept", "attributes", "shared", "means", "each", "space"),
-    [
-        (
+@table(
+    "name inputs kept attributes shared sizes space",
+    {
+        "batch norm": (
             "native_batch_norm",
             CHANNELS,
             (6,),
             {"training": True},
-            ("N x positions of a channel", "2 x 5 x 4", "40"),
-            ("240/40", "6"),
-            (1, 3, 2, 2),
+            "N x positions of a channel",
+            (2, 5, 4),
             (*OWN, "output map", *KEPT),
         ),
-        (
+        "batch norm by its running statistics": (
             "native_batch_norm",
             CHANNELS,
             (0,),
             {"training": False},
-            ("N x positions of a channel", "2 x 5 x 4", "40"),
-            ("240/40", "6"),
-            (2, 2),
+            "N x positions of a channel",
+            (2, 5, 4),
             (*OWN, "output map"),
         ),
-        (
+        "batch norm with update": (
             "_batch_norm_with_update",
             CHANNELS,
             (6,),
             {},
-            ("N x positions of a channel", "2 x 5 x 4", "40"),
-            ("240/40", "6"),
-            (1, 3, 2, 2),
+            "N x positions of a channel",
+            (2, 5, 4),
             (*OWN, "output map", *KEPT),
         ),
-        (
+        "layer norm": (
             "native_layer_norm",
-            ((2, 6, 5, 4), None, (5, 4), (5, 4)),
+            (GIVEN, None, (5, 4), (5, 4)),
             (2, 6, 1, 1),
             {"normalized_shape": [5, 4]},
-            ("normalised sizes", "5 x 4", "20"),
-            ("240/20", "12"),
-            (1, 3, 2, 2),
+            "normalised sizes",
+            (5, 4),
             ("weights", "biases", "output map", *KEPT),
         ),
-        (
+        "layer norm without weights": (
             "native_layer_norm",
-            ((2, 6, 5, 4), None, None, None),
+            (GIVEN, None, None, None),
             (2, 6, 5, 1),
             {},
-            ("normalised sizes", "4", "4"),
-            ("240/4", "60"),
-            (1, 3, 2, 2),
+            "normalised sizes",
+            (4,),
             ("output map", *KEPT),
         ),
-        (
+        "group norm": (
             "native_group_norm",
-            ((2, 6, 5, 4), (6,), (6,)),
+            (GIVEN, (6,), (6,)),
             (2, 3),
             {"group": 3},
-            ("C/g x positions", "2 x 5 x 4", "40"),
-            ("240/40", "6"),
-            (1, 3, 2, 2),
+            "C/g x positions",
+            (2, 5, 4),
             ("weights", "biases", "output map", *KEPT),
         ),
-        (
+        "group norm of one group": (
             "native_group_norm",
-            ((2, 6, 5, 4), None, None),
+            (GIVEN, None, None),
             (2, 1),
             {},
-            ("C/g x positions", "6 x 5 x 4", "120"),
-            ("240/120", "2"),
-            (1, 3, 2, 2),
+            "C/g x positions",
+            (6, 5, 4),
             ("output map", *KEPT),
         ),
-    ],
+    },
 )
 def test_a_norm_says_what_shares_a_mean_what_each_value_costs_and_what_it_keeps(
     name: str,
     inputs: tuple[Shape | None, ...],
     kept: Shape,
     attributes: dict[str, Any],
-    shared: tuple[str, ...],
-    means: tuple[str, ...],
-    each: tuple[int, ...],
+    shared: str,
+    sizes: Shape,
     space: tuple[str, ...],
 ) -> None:
-    work = norm(op(f"aten.{name}", inputs, ((2, 6, 5, 4), kept, kept), **attributes))
+    work = norm(op(f"aten.{name}", inputs, (GIVEN, kept, kept), **attributes))
+    values, sharing = prod(GIVEN), prod(sizes)
     assert work.shapes == (
         Line("input", "", "", "2 x 6 x 5 x 4"),
-        Line("values that share a mean", *shared),
-        Line("means and variances", "values / those that share", *means),
+        Line("values that share a mean", shared, " x ".join(map(str, sizes)), f"{sharing}"),
+        Line(
+            "means and variances",
+            "values / those that share",
+            f"{values}/{sharing}",
+            f"{values // sharing}",
+        ),
         Line("output", "as the input", "", "2 x 6 x 5 x 4"),
     )
-    names = ("mean", "variance", "normalise", "scale and shift")
-    if len(each) == 2:
-        names = ("normalize with the running statistics", "scale and shift")
+    costs = {"mean": 1, "variance": 3, "normalise": 2, "scale and shift": 2}
+    if attributes.get("training") is False:
+        costs = {"normalize with the running statistics": 2, "scale and shift": 2}
     assert work.steps == (
         *(
-            Line(what, f"{cost} per value", f"{cost} x 240", f"{cost * 240} FLOP")
-            for what, cost in zip(names, each, strict=True)
+            Line(what, f"{cost} per value", f"{cost} x {values}", f"{cost * values} FLOP")
+            for what, cost in costs.items()
         ),
-        Line("total, elementwise", "no multiply-adds", "", f"{240 * sum(each):,} FLOP"),
+        Line(
+            "total, elementwise", "no multiply-adds", "", f"{values * sum(costs.values()):,} FLOP"
+        ),
     )
     assert tuple(item.what for item in work.space) == space
 

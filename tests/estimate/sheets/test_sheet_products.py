@@ -11,6 +11,7 @@ from perfctl.orchestrator.estimate.sheets.sequences import attention, products
 from perfctl.orchestrator.estimate.sheets.slips import check
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
+from tests.make.sheets import numbers_of, ways_of
 
 SDPA = "perfctl.scaled_dot_product_attention"
 IN = op("aten.addmm", ((48,), (10, 16), (16, 48)), ((10, 48),))
@@ -48,16 +49,10 @@ def test_multi_head_attention_line_by_line() -> None:
 def test_every_way_to_work_it_and_its_multiply_adds() -> None:
     facts = products((IN, SCORES, VALUES, OUT), 99, PARAMETERS, True).facts
     assert facts is not None
-    assert (facts.batch, facts.weights, facts.biases, facts.bias, facts.macs) == (
-        2,
-        1088,
-        0,
-        False,
-        11_840,
-    )
+    assert numbers_of(facts) == (2, 1088, 0, False, 11_840)
     into, one, out = 7680 // 2, 800 // 2, 2560 // 2
     whole = into + 2 * one + out
-    assert [(way.slips[0] if way.slips else "", way.macs) for way in facts.ways] == [
+    assert ways_of(facts) == [
         ("", whole),
         ("projection in left out", whole - into),
         ("projection in alone", into),
@@ -124,17 +119,16 @@ def test_products_of_any_other_layer_are_numbered_and_each_call_counts() -> None
         Line("in FLOP", "2 x MAC", "2 x 342", "684 FLOP"),
     )
     assert work.space == (Item("result of product 1", (6, 3), 4),)
-    assert work.facts is not None
-    assert [(way.slips, way.macs) for way in work.facts.ways] == [
-        ((), 57),
-        (("product 1 left out",), 45),
-        (("product 1 alone",), 12),
-        (("product 2 left out",), 12),
-        (("product 2 alone",), 45),
+    assert ways_of(work.facts) == [
+        ("", 57),
+        ("product 1 left out", 45),
+        ("product 1 alone", 12),
+        ("product 2 left out", 12),
+        ("product 2 alone", 45),
     ]
     alone = products((first,), 6, 12, False)
-    assert alone.facts is not None
-    assert (alone.facts.weights, [way.macs for way in alone.facts.ways]) == (12, [12])
+    assert alone.facts is not None and alone.facts.weights == 12
+    assert ways_of(alone.facts) == [("", 12)]
     assert products((first, again), 5, 0, False).facts is None, "72 is no multiple of 5"
     # What results are kept in was not seen: 4 bytes.
     assert products((again,), 1, 7, False).space == (Item("parameters", (7,), 4),)
@@ -165,20 +159,14 @@ def test_attention_line_by_line() -> None:
         Item("scores, if a kernel keeps them", (3, 2, 4, 5), 2),
         Item("output map", (3, 2, 4, 8), 2),
     )
-    assert work.facts is not None
-    assert [way.slips for way in work.facts.ways] == [
-        (),
-        ("the product of weights and values left out",),
-        ("one sequence of 4 instead of 4 x 5",),
-        ("the 2 heads left out",),
-        ("the whole width used for each head",),
+    assert [slip for slip, _ in ways_of(work.facts)] == [
+        "",
+        "the product of weights and values left out",
+        "one sequence of 4 instead of 4 x 5",
+        "the 2 heads left out",
+        "the whole width used for each head",
     ]
-    assert (work.facts.batch, work.facts.weights, work.facts.biases, work.facts.bias) == (
-        3,
-        0,
-        0,
-        False,
-    )
+    assert numbers_of(work.facts) == (3, 0, 0, False, 1680)
     unseen = attention(
         op(SDPA, ((7, 4, 6), (7, 5, 6), (7, 5, 8)), (None,), dtype="float16", is_causal=True)
     )

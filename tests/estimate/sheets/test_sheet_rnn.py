@@ -8,6 +8,7 @@ from perfctl.orchestrator.estimate.sheets.layers import Item, Line, WorkedLayer
 from perfctl.orchestrator.estimate.sheets.sequences import recurrent
 from perfctl.orchestrator.estimate.sheets.slips import check
 from tests.make.shapes import Shape, op
+from tests.make.sheets import numbers_of, ways_of
 
 
 def sheet(kind: str, given: Shape, result: Shape | None, **sizes: Any) -> WorkedLayer:
@@ -74,26 +75,20 @@ def test_a_projected_lstm_of_two_layers_and_directions_line_by_line() -> None:
 def test_every_way_to_work_it_and_its_multiply_adds() -> None:
     facts = LSTM.facts
     assert facts is not None
-    assert (facts.batch, facts.weights, facts.biases, facts.bias, facts.macs) == (
-        3,
-        2 * 768,
-        2 * 2 * 32 * 2,
-        False,
-        23040,
-    )
+    assert numbers_of(facts) == (3, 2 * 768, 2 * 2 * 32 * 2, False, 23040)
     rows, projected = 5 * 2, 2 * 32
-    assert [(way.slips, way.macs) for way in facts.ways] == [
-        ((), rows * (32 * 10 + 32 * 12 + projected)),
-        (("1 gate instead of 4",), rows * (8 * 10 + 8 * 12 + projected)),
-        (("3 gates instead of 4",), rows * (24 * 10 + 24 * 12 + projected)),
-        (("the second direction left out",), 5 * (32 * 10 + 32 * 8 + projected)),
-        (("one direction counted, with the inputs of two",), 5 * (32 * 10 + 32 * 12 + projected)),
-        (("only the first of 2 layers",), rows * (32 * 10 + 32)),
-        (("the first layer's input size used for all layers",), 2 * rows * (32 * 10 + 32)),
-        (("the projection left out",), rows * (32 * (6 + 8) + 32 * (16 + 8))),
-        (("the 5 time steps left out",), 2 * (32 * 10 + 32 * 12 + projected)),
-        (("the product with the hidden state left out",), rows * (32 * 6 + 32 * 8 + projected)),
-        (("the product with the input left out",), rows * (32 * 4 + 32 * 4 + projected)),
+    assert ways_of(facts) == [
+        ("", rows * (32 * 10 + 32 * 12 + projected)),
+        ("1 gate instead of 4", rows * (8 * 10 + 8 * 12 + projected)),
+        ("3 gates instead of 4", rows * (24 * 10 + 24 * 12 + projected)),
+        ("the second direction left out", 5 * (32 * 10 + 32 * 8 + projected)),
+        ("one direction counted, with the inputs of two", 5 * (32 * 10 + 32 * 12 + projected)),
+        ("only the first of 2 layers", rows * (32 * 10 + 32)),
+        ("the first layer's input size used for all layers", 2 * rows * (32 * 10 + 32)),
+        ("the projection left out", rows * (32 * (6 + 8) + 32 * (16 + 8))),
+        ("the 5 time steps left out", 2 * (32 * 10 + 32 * 12 + projected)),
+        ("the product with the hidden state left out", rows * (32 * 6 + 32 * 8 + projected)),
+        ("the product with the input left out", rows * (32 * 4 + 32 * 4 + projected)),
     ]
     assert {way.outputs for way in facts.ways} == {5 * 2 * 4}
     assert check(3 * 5 * (32 * 22 + projected), facts).mistakes == (
@@ -103,15 +98,13 @@ def test_every_way_to_work_it_and_its_multiply_adds() -> None:
 
 def test_a_gru_of_one_layer_and_one_step_has_few_ways() -> None:
     work = sheet("gru", (3, 6), None, rows=3, first_rows=3, input_size=6, hidden_size=8)
-    facts = work.facts
-    assert facts is not None
-    assert (facts.batch, facts.weights, facts.biases, facts.macs) == (3, 24 * 14, 0, 3 * 24 * 14)
-    assert [(way.slips, way.macs) for way in facts.ways] == [
-        ((), 24 * 14),
-        (("1 gate instead of 3",), 8 * 14),
-        (("4 gates instead of 3",), 32 * 14),
-        (("the product with the hidden state left out",), 24 * 6),
-        (("the product with the input left out",), 24 * 8),
+    assert numbers_of(work.facts) == (3, 24 * 14, 0, False, 3 * 24 * 14)
+    assert ways_of(work.facts) == [
+        ("", 24 * 14),
+        ("1 gate instead of 3", 8 * 14),
+        ("4 gates instead of 3", 32 * 14),
+        ("the product with the hidden state left out", 24 * 6),
+        ("the product with the input left out", 24 * 8),
     ]
     assert [line.result for line in work.steps] == [
         "336 MAC",
