@@ -3,17 +3,11 @@ asks for."""
 
 from __future__ import annotations
 
-import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
-import pytest
-
-from perfctl import __version__
-from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.schema import VERSION
 
 
 def _write(path: Path, name: str = "a device") -> None:
@@ -72,19 +66,3 @@ def test_who_opens_a_new_store_while_it_is_removed_writes_into_one_that_is_there
                 job.result()
         assert _names(path) == ["a device"], attempt
         path.unlink()
-
-
-@pytest.mark.parametrize("written_by", [__version__, "0.1.0", "x'; --", None])
-def test_a_newer_store_never_asks_for_a_version_that_cannot_read_it(
-    path: Path, written_by: str | None
-) -> None:
-    """A version under development writes the next schema under the number that was released
-    before it."""
-    with database.writing(path) as connection:
-        connection.execute(
-            "UPDATE store_info SET value = ? WHERE key = 'written_by'", (written_by,)
-        )
-        connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-    wanted = re.escape(f"Install a perfctl later than {__version__} ")
-    with pytest.raises(StoreError, match=wanted), database.reading(path):
-        pass

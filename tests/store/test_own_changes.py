@@ -14,21 +14,15 @@ import pytest
 
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, transaction, write_run
+from perfctl.orchestrator.store.write import transaction
 from perfctl.records.report import (
-    ApiCall,
-    Collective,
-    Copy,
     Counter,
     Gap,
     Kernel,
-    KernelPart,
-    OpCall,
-    Operation,
-    Range,
     Report,
     Step,
 )
+from tests.make import stored
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
 KERNELS = [
@@ -54,10 +48,9 @@ def store(path: Path) -> Path:
 
 
 def write(path: Path, report: Report | None = REPORT, status: str = "ok") -> int:
-    facts = RunFacts("ncu", status, "synthetic", "net", 16)
     with database.writing(path) as connection:
-        sweep = SweepFacts("a", "sweep", None, None)
-        return write_run(connection, sweep, facts, report).run_id
+        run = stored.write(connection, report, status=status, workload="net", batch_size=16)
+        return run.run_id
 
 
 def change(path: Path, *statements: str) -> bytes:
@@ -288,89 +281,3 @@ def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
         pass
     with database.reading(path) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
-
-
-def test_impossible_times_and_counts_are_not_known_and_say_so(store: Path) -> None:
-    inside = Report(
-        "nsys",
-        Path("r"),
-        "made",
-        duration_ns=-1,
-        ranges=[Range(0, "r", None, -5, -3, None, None, None)],
-        kernels=[
-            Kernel(0, "k", registers=-1, duration_ns=float("inf")),
-            Kernel(1, "k", registers=0, duration_ns=0),
-        ],
-        copies=[Copy("HtoD", -4096, -7, 1, None), Copy("HtoD", 2**63 - 1, 1, 1, None)],
-        operations=[Operation("o", None, 1, -1, None, None, -64, 5)],
-        steps=(Step(0, "step", -3, -100, -2.5, None),),
-        rank=-1,
-        world_size=0,
-        api_calls=[ApiCall("cuda", "f", 0, -1, None, 5)],
-        op_calls=[OpCall("o", -9, -1, 0), OpCall("o", 1, 2, 3)],
-        collectives=[Collective("all_reduce", "tp", 2, 0, None, -1, 7, -7)],
-    )
-    number = write(store, inside)
-    with database.reading(store) as connection:
-        (run,) = read.load(connection, [number])
-        operators = list(read.op_calls(connection, number))
-    found = run.report
-    assert [(o.start_ns, o.duration_ns, o.device_ns) for o in operators] == [
-        (-9, None, 0),
-        (1, 2, 3),
-    ]
-    assert [(a.calls, a.total_ns, a.max_ns) for a in found.api_calls] == [(0, None, 5)]
-    assert [(c.bytes, c.start_ns, c.exposed_ns) for c in found.collectives] == [(0, -1, None)]
-    assert (found.rank, found.world_size) == (None, 0)
-    assert [(k.registers, k.duration_ns) for k in found.kernels] == [(None, None), (0, 0)]
-    assert [(c.bytes, c.start_ns, c.duration_ns) for c in found.copies] == [
-        (None, -7, 1),
-        (2**63 - 1, 1, 1),
-    ]
-    assert [(r.start_ns, r.duration_ns) for r in found.ranges] == [(-5, None)]
-    assert [(o.cpu_ns, o.memory_bytes, o.flops) for o in found.operations] == [(None, -64, 5)]
-    assert [(s.start_ns, s.duration_ns, s.loss) for s in found.steps] == [(-3, None, -2.5)]
-    assert run.duration_ns is None
-    wanted = {
-        "run.duration_ns",
-        "range.duration_ns",
-        "kernel.registers",
-        "kernel.duration_ns",
-        "copy.bytes",
-        "operation.cpu_ns",
-        "step.duration_ns",
-        "run.rank",
-        "api_call.total_ns",
-        "op_call.duration_ns",
-        "collective.exposed_ns",
-    }
-    assert {gap.quantity for gap in found.gaps} == wanted
-    assert {(gap.state, gap.reason) for gap in found.gaps} == {
-        ("unreadable", "1 value is below 0 or not a number")
-    }
-
-
-def test_what_is_no_number_where_an_ordinal_belongs_is_not_known_and_says_so(store: Path) -> None:
-    inside = Report(
-        "nsys",
-        Path("r"),
-        "made",
-        kernels=[Kernel(0, "k", stream="7th"), Kernel(1, "k", stream=7)],  # type: ignore[arg-type]
-        kernel_parts=[
-            KernelPart("both", None, None, 1, 0.5),  # type: ignore[arg-type]
-            KernelPart(1, None, None, 1, 0.5),
-        ],
-    )
-    number = write(store, inside)
-    with database.reading(store) as connection:
-        (run,) = read.load(connection, [number])
-    assert [kernel.stream for kernel in run.report.kernels] == [None, 7]
-    assert [part.launch for part in run.report.kernel_parts] == [1]
-    assert {(gap.quantity, gap.state, gap.reason) for gap in run.report.gaps} == {
-        ("kernel.stream", "unreadable", "1 value is not a number"),
-        (
-            "kernel_part.launch",
-            "unreadable",
-            "1 value is not a number, so that row is left out",
-        ),
-    }
