@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import gzip
 import sqlite3
-import tarfile
 import tracemalloc
-import zipfile
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.ingest import archives
 from perfctl.parsers import ReportError, parse
 from tests.make.nsys_sqlite import NsysBuilder, training_step
 
@@ -60,49 +57,14 @@ def test_a_text_in_a_column_of_numbers_is_null_with_a_gap_and_never_a_number(
     assert reasons == {f"{table}.end", f"{table}.streamId"}
 
 
-def test_an_archive_with_a_name_that_no_system_takes_is_refused_in_words(tmp_path: Path) -> None:
-    """An OSError of the system."""
-    path = tmp_path / "r.tar"
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
-        for one in ("a", "a/b.json"):  # a file, and a file in it
-            archive.addfile(tarfile.TarInfo(one))
-    target = tmp_path / "unpacked"
-    target.mkdir()
-    with pytest.raises(ReportError, match="cannot be unpacked"):
-        archives.unpack(path, target, archives.Room(path.stat().st_size))
-
-
 @pytest.mark.parametrize("name", ["report.tar.gz", "trace.json.gz"])
 def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
     name: str, tmp_path: Path
 ) -> None:
-    """Asking tarfile whether it is an archive was an EOFError."""
     path = tmp_path / name
     path.write_bytes(gzip.compress(bytes(range(256)) * 4)[:40])
     with pytest.raises(ReportError, match=r"archive|gzip"):
         parse(path)
-    if archives.is_archive(path):
-        with pytest.raises(ReportError, match="cannot be unpacked"):
-            archives.unpack(path, tmp_path, archives.Room(path.stat().st_size))
-
-
-def test_a_zip_whose_directory_is_damaged_anywhere_is_refused_in_words(tmp_path: Path) -> None:
-    """An IndexError and an OSError of zipfile."""
-    path = tmp_path / "r.zip"
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("a/report.json", "{}")
-    whole = path.read_bytes()
-    refused = 0
-    for at in range(len(whole)):
-        for value in (0, 255):
-            path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
-            target = tmp_path / f"{at}-{value}"
-            target.mkdir()
-            try:
-                archives.unpack(path, target, archives.Room(path.stat().st_size))
-            except ReportError:
-                refused += 1
-    assert refused > 20
 
 
 def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from perfctl import redact
 from perfctl.orchestrator.store.write import write_derived
 from perfctl.records.report import (
     ApiCall,
@@ -233,3 +234,24 @@ def test_a_negative_derived_count_is_null_with_a_gap(writing: sqlite3.Connection
     write_derived(writing, write(writing, report).run_id, counts)
     assert writing.execute("SELECT value FROM derived_count").fetchall() == [(None,), (0,)]
     assert writing.execute("SELECT quantity FROM gap").fetchall() == [("derived_count.value",)]
+
+
+def test_a_long_text_is_cut_without_the_beginning_of_a_secret_and_a_gap_says_so(
+    writing: sqlite3.Connection,
+) -> None:
+    token = "ghp_" + "a1B2" * 9
+    # the token would be cut after 20 of its 40 characters
+    fill = redact.LONGEST - len("k ") - 20
+    long = f"k {'x' * (fill - 1)} {token} {'y' * 100_000}"
+    whole = "k" * redact.LONGEST
+    report = Report("nsys", Path("r"), "made", kernels=[Kernel(0, long), Kernel(1, whole)])
+    write(writing, report)
+    (cut,), (same,) = writing.execute("SELECT name FROM kernel ORDER BY launch").fetchall()
+    assert cut.endswith(f"({len(long):,} characters)")
+    assert "ghp_a1" not in cut and len(cut) < redact.LONGEST + 40
+    assert same == whole
+    (gap,) = writing.execute("SELECT quantity, reason FROM gap").fetchall()
+    assert gap == (
+        "text",
+        f"1 text has up to {len(long):,} characters; perfctl truncates each to {redact.LONGEST:,}",
+    )
