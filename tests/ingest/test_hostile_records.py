@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.make.stored import rows
 
 Perfctl = Callable[..., Any]
 
@@ -27,10 +27,7 @@ def change(file: Path, **fields: Any) -> None:
 
 def runs(folder: Path) -> int:
     store = folder.parent / "perfctl.db"
-    if not store.exists():
-        return 0
-    with closing(sqlite3.connect(store)) as db:
-        return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
+    return len(rows(store, "SELECT id FROM run")) if store.exists() else 0
 
 
 STEP = {"number": 0, "phase": "step", "start_ns": 1, "duration_ns": 1}
@@ -130,8 +127,8 @@ def test_half_a_surrogate_pair_is_kept_as_a_mark_and_stops_nothing(
 ) -> None:
     change(folder / "workload.json", environment={"torch": "b\udfff"})
     assert perfctl("ingest", "b16").code == 0
-    with closing(sqlite3.connect(folder.parent / "perfctl.db")) as db:
-        assert db.execute("SELECT value FROM environment WHERE key = 'torch'").fetchone() == ("b?",)
+    query = "SELECT value FROM environment WHERE key = 'torch'"
+    assert rows(folder.parent / "perfctl.db", query) == [("b?",)]
 
 
 def test_a_folder_whose_links_lead_round_in_circles_is_read_once(

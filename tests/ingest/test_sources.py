@@ -3,8 +3,6 @@ no rows."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,9 @@ import perfctl
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.ingest.ingest import ingest
 from tests.cli.test_ingest import NCU
+from tests.make.stored import execute, rows
 
 SUM = "Time (%),Total Time (ns),Num Calls,Avg (ns),Name\n100.0,{0},2,{0}.0,cudaFree\n"
-
-
-def rows(store: Path, query: str) -> list[Any]:
-    with closing(sqlite3.connect(store)) as connection:
-        return connection.execute(query).fetchall()
 
 
 def log(*totals: int) -> str:
@@ -57,9 +51,7 @@ def test_what_an_ingest_that_was_stopped_left_out_of_a_log_is_taken_by_the_next(
     store, path = tmp_path / "s.db", tmp_path / "job.log"
     path.write_text(log(100, 200, 300))
     perfctl.ingest(path, store)
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("DELETE FROM operation WHERE run_id = 3")
-        connection.execute("DELETE FROM run WHERE id = 3")
+    execute(store, "DELETE FROM operation WHERE run_id = 3", "DELETE FROM run WHERE id = 3")
     assert [written.new for _, written in perfctl.ingest(path, store).taken] == [False, False, True]
 
 

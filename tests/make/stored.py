@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
@@ -24,3 +26,16 @@ def write(
     """Write a run of the sweep; ``facts`` are fields of RunFacts."""
     run = RunFacts(**{"profiler": "ncu", "status": "ok", "origin": "measured", **facts})
     return write_run(connection, SWEEP, run, report, calls, again=again)
+
+
+def rows(path: Path | str, query: str) -> list[tuple[Any, ...]]:
+    """Return the answer of the database to a query, without perfctl."""
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(query).fetchall()
+
+
+def execute(path: Path | str, *statements: str) -> None:
+    """Change the database without perfctl."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for statement in statements:
+            connection.execute(statement)
