@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import sqlite3
 import tracemalloc
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from perfctl.parsers import ReportError, parse
 from tests.make.nsys_sqlite import NsysBuilder, training_step
+from tests.make.stored import execute
 
 
 def nsys(folder: Path, *statements: str) -> Path:
     path = training_step(NsysBuilder()).write(folder / "report.sqlite")
-    with closing(sqlite3.connect(path)) as db, db:
-        for statement in statements:
-            db.execute(statement)
+    execute(path, *statements)
     return path
 
 

@@ -12,6 +12,7 @@ import pytest
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import sqlite
 from tests.make.nsys_sqlite import NsysBuilder, training_step
+from tests.make.stored import execute
 
 ENDLESS = (
     "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id, n AS value "
@@ -22,10 +23,7 @@ ENDLESS = (
 def report(folder: Path, *statements: str) -> Path:
     folder.mkdir(exist_ok=True)
     path = training_step(NsysBuilder()).write(folder / "report.sqlite")
-    with closing(sqlite3.connect(path)) as db:
-        for statement in statements:
-            db.execute(statement)
-        db.commit()
+    execute(path, *statements)
     return path
 
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.schema import VERSION, Described, tables, views
 from perfctl.orchestrator.store.write import transaction
+from tests.make.stored import execute
 
 
 def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing: sqlite3.Connection) -> None:
@@ -81,8 +81,7 @@ def test_a_newer_database_asks_for_a_later_perfctl(
 def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line_and_left_alone(
     path: Path,
 ) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    execute(path, "CREATE TABLE StringIds (id INTEGER, value TEXT)")
     other = path.with_name("other.db")
     other.write_bytes(b"no database at all" * 100)
     remedy = "--store to another file, or move this file away and ingest the reports again"

@@ -23,6 +23,7 @@ from perfctl.records.report import (
     Step,
 )
 from tests.make import stored
+from tests.make.stored import rows
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
 KERNELS = [
@@ -61,11 +62,6 @@ def change(path: Path, *statements: str) -> bytes:
     return path.read_bytes()
 
 
-def asked(path: Path, sql: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(path)) as db:
-        return db.execute(sql).fetchall()
-
-
 def is_read_as_written(path: Path) -> bool:
     with database.reading(path) as connection:
         (run,) = read.load(connection, [1])
@@ -93,16 +89,16 @@ def test_a_trigger_on_a_table_of_perfctls_does_not_fire_stays_and_is_named(
     store: Path, trigger: str
 ) -> None:
     change(store, "CREATE TABLE mine (n)", trigger)
-    (before,) = asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
+    (before,) = rows(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
     with pytest.warns(StoreNote, match="perfctl disables triggers while it writes") as said:
         write(store)
     assert [str(before[0]) in str(note.message) for note in said] == [True]
-    assert asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'") == [
+    assert rows(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'") == [
         before
     ]
     assert is_read_as_written(store)
     counts = [
-        asked(store, f"SELECT count(*) FROM {table}")
+        rows(store, f"SELECT count(*) FROM {table}")
         for table in ("run", "gap", "step", "kernel", "mine")
     ]
     assert counts == [[(2,)], [(4,)], [(4,)], [(4,)], [(0,)]]
@@ -115,7 +111,7 @@ def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store: Path) -> N
         "CREATE TRIGGER t INSTEAD OF DELETE ON mine BEGIN SELECT 1; END",
     )
     write(store)
-    assert asked(store, "SELECT name FROM sqlite_master WHERE type = 'trigger'") == [("t",)]
+    assert rows(store, "SELECT name FROM sqlite_master WHERE type = 'trigger'") == [("t",)]
 
 
 def _die_while_triggers_are_away(path: Path) -> None:
@@ -131,15 +127,15 @@ def test_after_an_error_or_a_kill_in_the_middle_the_triggers_are_where_they_were
     store: Path, is_killed: Callable[..., None]
 ) -> None:
     change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
-    before = asked(store, "SELECT name, sql FROM sqlite_master")
+    before = rows(store, "SELECT name, sql FROM sqlite_master")
     with database.writing(store) as connection:
         with pytest.raises(KeyError), transaction(connection):
             connection.execute("DELETE FROM step")
             raise KeyError
         assert connection.execute("SELECT count(*) FROM step").fetchone() == (2,)
-    assert asked(store, "SELECT name, sql FROM sqlite_master") == before
+    assert rows(store, "SELECT name, sql FROM sqlite_master") == before
     is_killed(_die_while_triggers_are_away, store)
-    assert asked(store, "SELECT name, sql FROM sqlite_master") == before
+    assert rows(store, "SELECT name, sql FROM sqlite_master") == before
     assert is_read_as_written(store)
 
 
@@ -149,8 +145,8 @@ def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(sto
     change(store, "CREATE TABLE seen (id)", trigger)
     with pytest.warns(StoreNote, match="t on run"):
         write(store)
-    assert asked(store, "SELECT id, status FROM run ORDER BY id") == [(1, "ok"), (failed, "ok")]
-    assert asked(store, "SELECT count(*) FROM seen") == [(0,)]
+    assert rows(store, "SELECT id, status FROM run ORDER BY id") == [(1, "ok"), (failed, "ok")]
+    assert rows(store, "SELECT count(*) FROM seen") == [(0,)]
 
 
 @pytest.mark.parametrize("of", ["view", "table"])
@@ -160,7 +156,7 @@ def test_a_view_of_perfctls_that_was_replaced_is_not_the_one_that_is_read(
     change(store, "DROP VIEW kernel", f"CREATE {of} kernel AS {ENDLESS} LIMIT 3")
     assert is_read_as_written(store)
     write(store)
-    assert asked(store, "SELECT count(*) FROM kernel") == [(3,)]
+    assert rows(store, "SELECT count(*) FROM kernel") == [(3,)]
 
 
 def test_a_view_of_perfctls_that_is_gone_is_not_missed(store: Path) -> None:
@@ -260,19 +256,19 @@ def test_rows_of_the_users_that_belong_to_a_run_go_with_it(store: Path) -> None:
         'INSERT INTO "my notes" SELECT id, status FROM run',
     )
     write(store)
-    assert asked(store, 'SELECT "a text" FROM "my notes"') == [("ok",)]
+    assert rows(store, 'SELECT "a text" FROM "my notes"') == [("ok",)]
     for table in ("kernel_launch", "gap", "kernel_name"):
-        assert asked(store, f"SELECT 1 FROM {table} WHERE run_id NOT IN (SELECT id FROM run)") == []
+        assert rows(store, f"SELECT 1 FROM {table} WHERE run_id NOT IN (SELECT id FROM run)") == []
 
 
 def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as_it_was(
     store: Path,
 ) -> None:
     change(store, "CREATE UNIQUE INDEX one_each ON gap(quantity)")
-    before = asked(store, "SELECT * FROM run")
+    before = rows(store, "SELECT * FROM run")
     with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint in this store"):
         write(store)
-    assert asked(store, "SELECT * FROM run") == before
+    assert rows(store, "SELECT * FROM run") == before
 
 
 def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
