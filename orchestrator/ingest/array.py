@@ -21,11 +21,11 @@ from perfctl.orchestrator.faults import alone
 from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints
 from perfctl.orchestrator.ingest.find import find_sources
 from perfctl.orchestrator.ingest.ingest import read_names
-from perfctl.orchestrator.ingest.take import relative_path
+from perfctl.orchestrator.ingest.reports import relative_path
 from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
-from perfctl.orchestrator.store import database, merge
+from perfctl.orchestrator.store import bulk, database, merge
 from perfctl.orchestrator.store.write import SweepFacts, now
 
 _RECORD = "ingest.json"
@@ -177,7 +177,10 @@ def merge_parts(
             wrong.append(f"task {task}: {error}")
             continue
         damaged = partial(database.is_damaged, connection)
-        with alone(part, wrong.append, is_of_store=damaged), merge.attached(connection, part):
+        with (
+            alone(part, wrong.append, is_of_store=damaged),
+            bulk.attached(connection, part, merge.PART),
+        ):
             for run in merge.run_numbers(connection):
                 _, is_new = merge.copy_run(
                     connection,

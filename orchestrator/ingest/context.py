@@ -231,7 +231,7 @@ class Ingested:
             more = f", {empty}" if empty else ""
             raise PartlyDone(
                 f"{len(self.failed)} of {total} could not be read{more}; the others are in the "
-                "store"
+                "database"
             )
         if empty:
             raise PartlyDone(f"{empty}; see the warnings above")

@@ -21,7 +21,7 @@ from perfctl.orchestrator.ingest import array
 from perfctl.orchestrator.ingest.context import Failed, Settings
 from perfctl.orchestrator.ingest.context import Task as IngestTask
 from perfctl.orchestrator.ingest.find import Source
-from perfctl.orchestrator.ingest.ingest import take_runs
+from perfctl.orchestrator.ingest.ingest import ingest_run_folders
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, is_plan, read_plan
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
@@ -73,7 +73,7 @@ class Gathered:
             count = len(self.incomplete_ingests)
             tasks = f"{count} {'task' if count == 1 else 'tasks'}"
             raise PartlyDone(
-                f"{tasks} did not ingest all reports; the other reports are in the store"
+                f"{tasks} did not ingest all reports; the other reports are in the database"
             )
         remedy = None
         if self.repeat_folder is not None:
@@ -125,7 +125,7 @@ def gather(
             done.new_runs += new
             done.existing_runs += known
             done.incomplete_ingests += wrong
-    stand_ins = _take_runs(
+    stand_ins = _ingest_runs(
         [run for folder in sweeps for run in _runs_in(folder)], store, done, limit
     )
     with database.writing(store) as connection:
@@ -177,7 +177,7 @@ def _runs_in(sweep: Path) -> list[Path]:
     return [path for *_, path in sorted(runs)]
 
 
-def _take_runs(
+def _ingest_runs(
     runs: Sequence[Path], store: Path, done: Gathered, limit: int
 ) -> list[tuple[SweepFacts, RunFacts]]:
     """Take runs into the store, in workers. Return a failed run to put in the place of each that
@@ -191,7 +191,7 @@ def _take_runs(
                 tasks.append(IngestTask(Source(run, run), facts))
     outcomes = {
         task.source.path: outcome
-        for task, outcome in take_runs(tasks, Settings(store, limit=limit))
+        for task, outcome in ingest_run_folders(tasks, Settings(store, limit=limit))
     }
     stand_ins: list[tuple[SweepFacts, RunFacts]] = []
     for run, record in records.items():

@@ -1,5 +1,5 @@
 """Take the folder of one of perfctl's own runs (run.json, the workload's record, the profiler's
-report) into the store, like a report: see ``take``.
+report) into the store, like a report: see ``reports``.
 
 Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become
 runs of their own with a variant that names the rank, so that nothing adds them up.
@@ -23,7 +23,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
 )
 from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.context import Settings, Stored, Task
-from perfctl.orchestrator.ingest.take import mark_rank, relative_path, write_and_derive
+from perfctl.orchestrator.ingest.reports import mark_rank, relative_path, write_and_derive
 from perfctl.orchestrator.launch.profilers.ncu import find_filters
 from perfctl.orchestrator.launch.sweep.folders import (
     LAUNCHES,
@@ -65,7 +65,9 @@ class _Rank:
     report: Path | None = None
 
 
-def take_run(connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell) -> None:
+def ingest_run_folder(
+    connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell
+) -> None:
     """Take what run.json, the workload's record and the profiler's report say together, and each
     other rank as a run beside it.
 

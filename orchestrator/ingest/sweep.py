@@ -34,7 +34,7 @@ from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.faults import lost
 from perfctl.orchestrator.ingest.context import Failed, Features, Settings, Task
 from perfctl.orchestrator.ingest.find import Source
-from perfctl.orchestrator.ingest.ingest import take_runs
+from perfctl.orchestrator.ingest.ingest import ingest_run_folders
 from perfctl.orchestrator.launch.catalog import check_ready
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import counters
@@ -179,7 +179,7 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
 
         def store_run(result: RunResult) -> None:
             again = request.again and not result.skipped
-            written = take_folder(result.folder, facts, limit, store=store, again=again)
+            written = ingest_folder(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 events.note(
                     f"batch {result.batch_size}: the same profiler report is already stored as run "
@@ -228,7 +228,7 @@ def describe_outcome(result: RunResult) -> str:
     return f"{result.status}{seconds}" + (f": {result.reason}" if result.reason else "")
 
 
-def take_folder(
+def ingest_folder(
     folder: Path,
     facts: SweepFacts,
     limit: int,
@@ -243,7 +243,7 @@ def take_folder(
     None if its folder cannot be read: that is said, and costs this run alone.
     """
     task = Task(Source(folder, folder), facts, features=features)
-    ((_, outcome),) = take_runs([task], Settings(store, again=again, limit=limit))
+    ((_, outcome),) = ingest_run_folders([task], Settings(store, again=again, limit=limit))
     if isinstance(outcome, Failed):
         lost(outcome.text)
         return None

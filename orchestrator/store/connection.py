@@ -150,7 +150,7 @@ def as_store_error(path: Path) -> Iterator[None]:
                 remedy = "Check free disk space and permissions"
         elif isinstance(error, sqlite3.IntegrityError):
             remedy = (
-                "A constraint in this store rejects perfctl's rows. Drop the constraint, or set "
+                "A constraint in this database rejects perfctl's rows. Drop the constraint, or set "
                 "--store to another file"
             )
         raise StoreError(problem, remedy) from error

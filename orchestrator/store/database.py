@@ -143,14 +143,14 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
             f"{path}: its schema has no version ({version})", "Set --store to a results database"
         )
     if 0 < version < OLD_VERSION:
-        problem = f"{path}: perfctl 0.x wrote this store (schema version {version})"
+        problem = f"{path}: perfctl 0.x wrote this database (schema version {version})"
         raise StoreError(problem, "Open it once with perfctl 1.0.0, which upgrades it")
     if version > schema.VERSION:
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
         raise StoreError(
             f"{path}: the schema has version {version}, but this perfctl reads {schema.VERSION}",
             f"Install a perfctl later than {__version__} (perfctl {row and row[0]} wrote the "
-            "store), or set --store to another file",
+            "database), or set --store to another file",
         )
     return version
 

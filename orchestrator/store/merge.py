@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from functools import cache
-from pathlib import Path
 
 from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.write import (
@@ -22,14 +20,9 @@ from perfctl.orchestrator.store.write import (
 )
 
 PART = "part"
-"""What the store that is copied from is called in SQL."""
+"""Schema under which ``bulk.attached`` has the database that runs are copied from."""
 _BY_ROW = ("store_info", "sweep", "device", "run", "run_device")
 """Tables that are not copied as they are."""
-
-
-def attached(connection: sqlite3.Connection, path: Path) -> AbstractContextManager[None]:
-    """Inside, the store at ``path``, to which nobody writes, can be copied from."""
-    return bulk.attached(connection, path, PART)
 
 
 def run_numbers(connection: sqlite3.Connection) -> list[int]:

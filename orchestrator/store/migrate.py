@@ -91,7 +91,7 @@ def _check_writable(path: Path) -> None:
     file's owner has said that it is not to be changed."""
     if not path.stat().st_mode & 0o222 or not os.access(path.parent, os.W_OK):
         raise StoreError(
-            f"{path}: perfctl 1.0 wrote this store, and perfctl cannot upgrade it because it is "
+            f"{path}: perfctl 1.0 wrote this database, and perfctl cannot upgrade it because it is "
             "read-only",
             "Copy it to a writable folder, and set --store to the copy",
         )
@@ -106,7 +106,7 @@ def _explained(path: Path) -> Iterator[None]:
             raise
         raise StoreError(
             f"{path}: the upgrade from perfctl 1.0 failed ({error})",
-            "Correct the store with sqlite-utils, or ingest the reports into a new store",
+            "Correct the database with sqlite-utils, or ingest the reports into a new database",
         ) from error
 
 

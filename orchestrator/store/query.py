@@ -187,8 +187,8 @@ def columns_of(table: str) -> list[tuple[Column, str]]:
 
 def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> int:
     """Rows that ``table_rows`` would give."""
-    where = _where(table, runs)
-    return int(connection.execute(f"SELECT count(*) FROM {table}{where}").fetchone()[0])
+    query = f"SELECT count(*) FROM {table}{_filter_runs(table, runs)}"
+    return int(connection.execute(query).fetchone()[0])
 
 
 def table_rows(
@@ -200,13 +200,13 @@ def table_rows(
     A million rows are never in memory at once.
     """
     order = "id" if table == "kernel" else "rowid"
-    yield from _rows(connection, table, f"{_where(table, runs)} ORDER BY {order}")
+    yield from _rows(connection, table, f"{_filter_runs(table, runs)} ORDER BY {order}")
 
 
 def rows_of_run(connection: sqlite3.Connection, table: str, run: int) -> Iterator[tuple[Any, ...]]:
     """Rows of one run in one of ``table_names()`` that has some, read by its index: nothing
     is sorted."""
-    yield from _rows(connection, table, _where(table, [run]))
+    yield from _rows(connection, table, _filter_runs(table, [run]))
 
 
 def _rows(connection: sqlite3.Connection, table: str, ending: str) -> Iterator[tuple[Any, ...]]:
@@ -216,7 +216,7 @@ def _rows(connection: sqlite3.Connection, table: str, ending: str) -> Iterator[t
         yield row
 
 
-def _where(table: str, runs: Sequence[int] | None) -> str:
+def _filter_runs(table: str, runs: Sequence[int] | None) -> str:
     """Return the SQL that finds the rows of these runs; nothing for all rows."""
     if runs is None:
         return ""

@@ -295,7 +295,7 @@ def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
 
 def _file_of(connection: sqlite3.Connection) -> str:
     """Return the path of the connection's database, below the working folder if it is there."""
-    path = Path(connection.execute("PRAGMA database_list").fetchone()[2] or "the store")
+    path = Path(connection.execute("PRAGMA database_list").fetchone()[2] or "the database")
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 

@@ -262,7 +262,7 @@ def test_a_store_of_perfctl_0_is_refused_in_one_line_and_left_alone(
         with pytest.raises(StoreError) as raised, mode(path):
             pass
         assert str(raised.value) == (
-            f"{path}: perfctl 0.x wrote this store (schema version {version})."
+            f"{path}: perfctl 0.x wrote this database (schema version {version})."
             " Open it once with perfctl 1.0.0, which upgrades it"
         )
     assert path.read_bytes() == before

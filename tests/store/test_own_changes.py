@@ -266,7 +266,7 @@ def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as
 ) -> None:
     change(store, "CREATE UNIQUE INDEX one_each ON gap(quantity)")
     before = rows(store, "SELECT * FROM run")
-    with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint in this store"):
+    with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint in this database"):
         write(store)
     assert rows(store, "SELECT * FROM run") == before
 

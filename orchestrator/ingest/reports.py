@@ -39,7 +39,9 @@ _TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter
 """Quantities of gaps that are whole tables, what is looked for most first."""
 
 
-def take_report(connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell) -> None:
+def ingest_report(
+    connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell
+) -> None:
     """Take each run that a report holds. One that is in the store already is recognised by its
     SHA-256; of a file with several runs each has its number behind it. Raises ReportError."""
     source, hints = task.source, settings.hints
