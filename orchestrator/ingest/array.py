@@ -1,5 +1,5 @@
-"""Many reports as an array of Slurm jobs: each task takes a part of the files into a store of its
-own, gather merges them.
+"""Many reports as an array of Slurm jobs: each task takes a part of the files into a database of
+its own, gather merges them.
 
 The folder holds array.sbatch, gather.sbatch, ingest.json, and for each task files-N.txt, task-N.db,
 task-N.log, and task-N.code when it has ended.
@@ -142,7 +142,7 @@ def is_array(folder: Path) -> bool:
 def merge_parts(
     connection: sqlite3.Connection, folder: Path, store: Path
 ) -> tuple[int, int, list[str]]:
-    """Merge the stores of all tasks that have ended; (new runs, runs that were there, what
+    """Merge the databases of all tasks that have ended; (new runs, runs that were there, what
     is missing).
 
     Each run is one transaction, and is recognised: a merge that was killed, or runs twice, gives

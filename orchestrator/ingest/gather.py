@@ -1,4 +1,4 @@
-"""Take what the tasks of arrays left into one store.
+"""Take what the tasks of arrays left into one database.
 
 Each run is one transaction and is recognised by its report, so a gather that was killed, or that
 runs twice, gives the same rows. A task that left no run becomes a failed run, which a later whole
@@ -45,9 +45,9 @@ class Gathered:
 
     store: Path
     report: Path | None = None
-    """The page of the store; null: nothing was gathered into it."""
+    """The page of the database; null: nothing was gathered into it."""
     new_runs: int = 0
-    """Runs that the store did not have."""
+    """Runs that the database did not have."""
     existing_runs: int = 0
     """Runs that it had."""
     problems: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Gathered:
     finish: list[tuple[str, ...]] = field(default_factory=list)
     """Words after perfctl of what makes the page of each study."""
     is_stored: bool = True
-    """Whether anything was gathered into the store; the parts of a study have stores of
+    """Whether anything was gathered into the database; the parts of a study have stores of
     their own."""
     repeat_folder: Path | None = None
     """An array whose status says how to repeat what is not whole; None if sweeps were gathered
@@ -180,7 +180,7 @@ def _runs_in(sweep: Path) -> list[Path]:
 def _ingest_runs(
     runs: Sequence[Path], store: Path, done: Gathered, limit: int
 ) -> list[tuple[SweepFacts, RunFacts]]:
-    """Take runs into the store, in workers. Return a failed run to put in the place of each that
+    """Take runs into the database, in workers. Return a failed run to put in the place of each that
     cannot be read."""
     records = {run: read_run_record(run) or {} for run in runs}
     tasks = []

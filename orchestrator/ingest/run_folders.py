@@ -1,5 +1,5 @@
 """Take the folder of one of perfctl's own runs (run.json, the workload's record, the profiler's
-report) into the store, like a report: see ``reports``.
+report) into the database, like a report: see ``reports``.
 
 Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become
 runs of their own with a variant that names the rank, so that nothing adds them up.

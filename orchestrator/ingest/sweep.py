@@ -73,7 +73,7 @@ class Swept:
 
     @property
     def name(self) -> str:
-        """Name of the sweep, in the store and of its folder."""
+        """Name of the sweep, in the database and of its folder."""
         return self.request.name
 
     @property
@@ -156,7 +156,7 @@ class NcuCost:
 
 def planned_commands(request: SweepRequest) -> list[PlannedCommand]:
     """Return every command that the sweep would start, in order. Raises StoreError if there is no
-    folder for its store."""
+    folder for its database."""
     if not request.no_store:
         database.check_folder(request.store_path)
     return [PlannedCommand(*command) for command in sweeps.commands(request)]
@@ -237,7 +237,7 @@ def ingest_folder(
     again: bool,
     features: Features | None = None,
 ) -> Written | None:
-    """Take a run that has ended into the store, in a worker with ``limit`` bytes of memory;
+    """Take a run that has ended into the database, in a worker with ``limit`` bytes of memory;
     ``features`` works out what is stored about its estimate.
 
     None if its folder cannot be read: that is said, and costs this run alone.
@@ -252,7 +252,7 @@ def ingest_folder(
 
 @contextmanager
 def storing(store: Path, what: str) -> Iterator[None]:
-    """The store can be written to, so that each run may go into it as soon as it is finished.
+    """The database can be written to, so that each run may go into it as soon as it is finished.
     ``what`` was whole is kept when a signal stops the block."""
     with database.writing(store):
         pass
@@ -350,7 +350,7 @@ def estimate_ncu_cost(
     request: SweepRequest, plain: SweepRequest, events: Events = SILENT
 ) -> NcuCost:
     """Run one plain step at the first batch size, and estimate from its launches how long ncu would
-    take. Nothing is counted, and nothing goes into the store.
+    take. Nothing is counted, and nothing goes into the database.
 
     ``plain``: the request of the step. Raises ToolMissing without a GPU, where there are no
     launches to count; RunFailed when the step does not run.

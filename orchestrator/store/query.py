@@ -1,7 +1,7 @@
-"""The store for those who ask it something: one SELECT, a part of a name, or whole tables,
+"""The database for those who ask it something: one SELECT, a part of a name, or whole tables,
 streamed. Nothing here writes.
 
-A SELECT can neither change the store nor reach another file, nor run for ever.
+A SELECT can neither change the database nor reach another file, nor run for ever.
 """
 
 from __future__ import annotations
