@@ -156,23 +156,6 @@ def test_on_the_terminal_the_count_of_a_repeated_layer_is_marked_as_an_estimate(
     assert f"~ {flops}" in of["block.1.up"]
 
 
-def test_the_counts_are_those_of_a_run_that_replays_every_launch(node: Path) -> None:
-    distinct, whole = (
-        sweep(
-            Ncu(metrics=FFMA, launches=kind),
-            SweepOptions(batches=(4,), device="cuda", store=node / f"{kind}.db"),
-        )
-        for kind in ("distinct", "all")
-    )
-    assert distinct.store is not None and whole.store is not None
-    values = [
-        {layer: value for layer, (value, _) in counted(run.store).items()}
-        for run in (distinct, whole)
-    ]
-    assert values[0] == values[1]
-    assert "block.9" not in values[1], "the collective is never replayed"
-
-
 def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
     node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

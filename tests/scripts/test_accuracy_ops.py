@@ -166,52 +166,11 @@ def test_every_figure_of_a_winograd_convolution() -> None:
     )
 
 
-def test_every_figure_of_a_linear() -> None:
+def test_the_parts_of_a_linear() -> None:
     work, macs, moved = linear("", 101, 70), 130 * 101 * 70, 4 * (130 * 171 + 7070)
     # 2 x 2 blocks; 5 x 3 blocks, 4 waves
     first, second = 2 * 128 * 64 * 101 / 20, 2 * 4 * 32 * 32 * 101 / 20
     assert ops.parts(work, 130, TINY) == ops.Parts((first, second), 2 * macs, moved / 10)
-    share = 130 * 70 / 4
-    assert of_names(work, 130) == pytest.approx(
-        {
-            "batch": 130,
-            "rows": 130,
-            "macs": macs,
-            "outputs": 9100,
-            "inputs": 13130,
-            "bytes": moved,
-            "intensity": macs / moved,
-            "tiles": 0,
-            "waves 128x64": 1,
-            "waves 64x64": 2,
-            "part 0": first,
-            "part 1": second,
-            "part 2": 0,
-            "work 128x128": 128 * 128 * 101,
-            "work 128x32": 2 * 128 * 32 * 101,
-            "work 32x128": 2 * 32 * 128 * 101,
-            "work 64x64": 2 * 64 * 64 * 101,
-            "winograd 128x128": 0,
-            "winograd 64x64": 0,
-            "winograd 32x128": 0,
-            "columns": 70,
-            "depth": 101,
-            "weights": 7070,
-            "side": 1,
-            "columns by 4": 2,
-            "columns by 32": 6,
-            "depth by 4": 1,
-            "depth by 32": 5,
-            "side by 4": 1,
-            "last wave 128x128": 128 * 128 / share,
-            "last wave 128x64": 128 * 64 / share,
-            "last wave 64x64": 2 * 64 * 64 / share,
-            "last of two 128x64": 2 * 128 * 64 / share,
-            "last of four 128x64": 4 * 128 * 64 / share,
-            "last of four 64x64": 4 * 64 * 64 / share,
-            "shape": 130 / 70,
-        }
-    )
 
 
 def test_a_strided_convolution_has_one_part_and_products_of_several_groups_fill_more_blocks() -> (
