@@ -116,33 +116,33 @@ def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
             f"the query needs more than {MOST_MEMORY >> 20:,} MiB of memory", "Narrow it"
         ) from error
     except (sqlite3.Error, sqlite3.Warning) as error:
-        said = str(error)
-        if "interrupted" in said:
+        message = str(error)
+        if "interrupted" in message:
             raise UsageError(
                 f"the query took longer than {seconds:g} s",
                 "Narrow the query, or raise `timeout`",
             ) from error
-        if "one statement" in said:
+        if "one statement" in message:
             raise UsageError(
                 "the query has more than one statement", "Run one SELECT at a time"
             ) from error
-        if "authoriz" in said or "prohibited" in said or "readonly" in said:
+        if "authoriz" in message or "prohibited" in message or "readonly" in message:
             remedy = "Use SELECT. To change the database, use sqlite-utils or sqlite3"
-            raise UsageError(f"the query may only read ({said})", remedy) from error
-        if "no such table" in said:
+            raise UsageError(f"the query may only read ({message})", remedy) from error
+        if "no such table" in message:
             raise UsageError(
-                said, f"Tables: {', '.join(table_names())}. docs/schema.md describes them"
+                message, f"Tables: {', '.join(table_names())}. docs/schema.md describes them"
             ) from error
-        if "locked" in said or "malformed" in said:
+        if "locked" in message or "malformed" in message:
             raise StoreError(
-                f"{store}: {said}", "Try again, or ingest the reports into a new database"
+                f"{store}: {message}", "Try again, or ingest the reports into a new database"
             ) from error
         remedy = (
             _columns_in(sql)
-            if "no such column" in said
+            if "no such column" in message
             else "docs/schema.md lists tables and columns"
         )
-        raise UsageError(f"SQLite rejected the query: {said}", remedy) from error
+        raise UsageError(f"SQLite rejected the query: {message}", remedy) from error
 
 
 def _columns_in(sql: str) -> str:

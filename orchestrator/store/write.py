@@ -308,7 +308,11 @@ def _write_tables(
     facts = bulk.columns_of(keep_facts(known).items())
     bulk.insert(connection, "environment", run_id, {"key": "?", "value": "?"}, facts)
     shapes = bulk.columns_of(
-        (*(getattr(op, name) for name in SHAPE_COLUMNS), _shape_json(op)) for op in report.ops
+        (
+            *(getattr(op, name) for name in SHAPE_COLUMNS),
+            json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True),
+        )
+        for op in report.ops
     )
     bulk.insert(
         connection, "op_shape", run_id, dict.fromkeys((*SHAPE_COLUMNS, "record"), "?"), shapes
@@ -331,10 +335,6 @@ def _write_tables(
     gaps = _refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
     bulk.write_table(connection, "gap", Gap, run_id, gaps)
     return rows
-
-
-def _shape_json(op: OpShape) -> str:
-    return json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True)
 
 
 def write_derived(
