@@ -80,20 +80,29 @@ def test_random_bytes_never_raise_anything_else(
         assert error.remedy
 
 
-def test_a_program_line_that_begins_with_a_quote_does_not_swallow_rows(tmp_path: Path) -> None:
-    text = (
-        HEADER
-        + row(0, "1")
-        + '"unfinished words of the program\n'
-        + row(1, "2")
-        + '"done"\n'
-        + row(2, "3")
-    )
-    assert parse_text(tmp_path, text) == [1, 2, 3]
+PLAIN = f'1,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,{FFMA},inst,2\n'
 
 
-def test_a_row_or_header_behind_program_output_on_the_same_line_is_found(tmp_path: Path) -> None:
-    text = "progress 10%\rprogress 100%" + HEADER + row(0, "1") + "50%" + row(1, "2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            f'{HEADER}{row(0, "1")}"unfinished words of the program\n{row(1, "2")}"done"\n',
+            id="lines of the program that begin with a quote",
+        ),
+        pytest.param(
+            f"progress 10%\rprogress 100%{HEADER}{row(0, '1')}50%{row(1, '2')}",
+            id="header and row behind output on the same line",
+        ),
+        pytest.param(
+            HEADER.replace('"', "")
+            + PLAIN.replace("1", "0", 1).replace("inst,2", "inst,1")
+            + PLAIN,
+            id="a table saved again without quotes",
+        ),
+    ],
+)
+def test_rows_between_other_text_are_found(tmp_path: Path, text: str) -> None:
     assert parse_text(tmp_path, text) == [1, 2]
 
 
@@ -130,14 +139,6 @@ def test_a_file_that_does_not_decide_its_style_leaves_ambiguous_values_empty_and
         (512, None),
     ]
     assert (f"counter:{FFMA}", "ambiguous") in {gap[:2] for gap in report.gaps}
-
-
-def test_a_table_saved_again_without_quotes_is_read(tmp_path: Path) -> None:
-    header = HEADER.replace('"', "")
-    plain = (
-        '0,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,' + FFMA + ",inst,100\n"
-    )
-    assert parse_text(tmp_path, header + plain) == [100]
 
 
 def test_a_line_of_100_megabytes_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
