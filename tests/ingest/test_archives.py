@@ -208,3 +208,13 @@ def test_a_report_in_an_archive_and_beside_it_is_taken_once_also_gzipped(
     for name in ("all.tar.gz", "traces.tar"):
         note = f"{folder / name}: 1 report is also in other files with the same content"
         assert sum(line.startswith(note) for line in heard.lines) == 2
+
+
+@pytest.mark.parametrize("name", ["report.tar.gz", "trace.json.gz"])
+def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
+    name: str, tmp_path: Path
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(bytes(range(256)) * 4)[:40])
+    with pytest.raises(ReportError, match=r"archive|gzip"):
+        perfctl.parse(path)
