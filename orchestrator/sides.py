@@ -146,7 +146,7 @@ def _of_reports(path: Path, messages: Events, limit: int) -> list[Run]:
     cannot be read are skipped."""
     from perfctl.orchestrator.ingest.context import Failed, NameFacts, Note, Settings, Task
     from perfctl.orchestrator.ingest.find import Source, batch_in_name, list_reports
-    from perfctl.orchestrator.ingest.ingest import take
+    from perfctl.orchestrator.ingest.ingest import ingest_tasks
     from perfctl.orchestrator.store.write import SweepFacts
 
     files = list_reports(path) if path.is_dir() else [path]
@@ -157,7 +157,7 @@ def _of_reports(path: Path, messages: Events, limit: int) -> list[Run]:
     with tempfile.TemporaryDirectory(prefix="perfctl-compare-") as folder:
         store = Path(folder, DEFAULT)
         settings = Settings(store, again=True, limit=limit)
-        for _, events in take(tasks, settings):
+        for _, events in ingest_tasks(tasks, settings):
             for event in events:
                 match event:
                     case Note(text):

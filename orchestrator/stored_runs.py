@@ -28,7 +28,7 @@ MANY = 50
 MOST = 4
 """Processes, each of which holds a study."""
 
-_REMEDY = "Ingest its report again into a new store"
+_REMEDY = "Ingest its report again into a new database"
 
 _Outcome = tuple[Any, PartlyDone | None]
 """What was made of a group of runs, or None; and the error where nothing was left of it."""

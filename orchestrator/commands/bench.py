@@ -30,8 +30,8 @@ from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.ingest.context import Failed, Settings, Task
 from perfctl.orchestrator.ingest.find import Source
-from perfctl.orchestrator.ingest.ingest import take_runs
-from perfctl.orchestrator.ingest.sweep import describe_outcome, storing, take_folder
+from perfctl.orchestrator.ingest.ingest import ingest_run_folders
+from perfctl.orchestrator.ingest.sweep import describe_outcome, ingest_folder, storing
 from perfctl.orchestrator.launch.catalog import check_ready
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler
 from perfctl.orchestrator.launch.sweep.bench import Budget, Point, run
@@ -247,7 +247,7 @@ def bench(request: BenchRequest, events: Events = SILENT) -> BenchResult:
 
     def store_run(result: RunResult) -> None:
         if request.part is None:
-            take_folder(
+            ingest_folder(
                 result.folder,
                 _facts_of(result.folder, options.command_line),
                 limit,
@@ -365,7 +365,7 @@ def gather(
     ]
     with storing(store, "points"):
         settings = Settings(store, limit=memory.bytes_of(memory_limit))
-        outcomes = [outcome for _, outcome in take_runs(tasks, settings)]
+        outcomes = [outcome for _, outcome in ingest_run_folders(tasks, settings)]
     return tuple(outcome.text for outcome in outcomes if isinstance(outcome, Failed))
 
 

@@ -1,1 +1,1 @@
-"""Take reports into the store."""
+"""Take reports into the database."""

@@ -70,7 +70,7 @@ class Room:
     def __post_init__(self) -> None:
         self.bytes = max(_SMALL, _EXPANSION * self.size)
 
-    def take(self, path: Path, size: int) -> None:
+    def reserve(self, path: Path, size: int) -> None:
         """Make room for a member of ``path``. Raises ReportError where there is none."""
         self.bytes -= size
         self.files -= 1
@@ -127,7 +127,7 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
                 is_hidden = any(part.startswith(".") for part in parts)  # or lies elsewhere
                 is_wanted = member.isfile() and parts and not (is_hidden or name.is_absolute())
                 # what a tar archive hides has to be unpacked to get past it
-                room.take(path, member.size if is_wanted or path.suffix.lower() != ".zip" else 0)
+                room.reserve(path, member.size if is_wanted or path.suffix.lower() != ".zip" else 0)
                 if not is_wanted:
                     continue
                 longest = max(len(os.fsencode(part)) for part in parts)

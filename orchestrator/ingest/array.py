@@ -1,5 +1,5 @@
-"""Many reports as an array of Slurm jobs: each task takes a part of the files into a store of its
-own, gather merges them.
+"""Many reports as an array of Slurm jobs: each task takes a part of the files into a database of
+its own, gather merges them.
 
 The folder holds array.sbatch, gather.sbatch, ingest.json, and for each task files-N.txt, task-N.db,
 task-N.log, and task-N.code when it has ended.
@@ -21,11 +21,11 @@ from perfctl.orchestrator.faults import isolate_failure
 from perfctl.orchestrator.ingest.context import NO_HINTS, UserHints
 from perfctl.orchestrator.ingest.find import find_sources
 from perfctl.orchestrator.ingest.ingest import read_names
-from perfctl.orchestrator.ingest.take import relative_path
+from perfctl.orchestrator.ingest.reports import relative_path
 from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, Task
 from perfctl.orchestrator.launch.sweep.folders import read_json, write_json
-from perfctl.orchestrator.store import database, merge
+from perfctl.orchestrator.store import bulk, database, merge
 from perfctl.orchestrator.store.write import SweepFacts, now
 
 _RECORD = "ingest.json"
@@ -146,7 +146,7 @@ def is_array(folder: Path) -> bool:
 def merge_parts(
     connection: sqlite3.Connection, folder: Path, store: Path
 ) -> tuple[int, int, list[str]]:
-    """Merge the stores of all tasks that have ended; (new runs, runs that were there, what
+    """Merge the databases of all tasks that have ended; (new runs, runs that were there, what
     is missing).
 
     Each run is one transaction, and is recognised: a merge that was killed, or runs twice, gives
@@ -183,7 +183,7 @@ def merge_parts(
         damaged = partial(database.is_damaged, connection)
         with (
             isolate_failure(part, wrong.append, is_of_store=damaged),
-            merge.attached(connection, part),
+            bulk.attached(connection, part, merge.PART),
         ):
             for run in merge.run_numbers(connection):
                 _, is_new = merge.copy_run(

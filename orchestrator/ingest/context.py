@@ -126,18 +126,18 @@ class Settings:
     store: Path
     hints: UserHints = NO_HINTS
     again: bool = False
-    """Take in once more what the store has already."""
+    """Take in once more what the database has already."""
     limit: int = 0
     """Bytes of memory that a worker may take; 0 for no limit."""
     estimate: Estimate | None = None
     """What the layers of reports without ranges are guessed from; None: they are not."""
     known: Mapping[str, int] = field(default_factory=dict)
-    """SHA-256 of an artifact -> the newest run of the store that was made from it."""
+    """SHA-256 of an artifact -> the newest run of the database that was made from it."""
     ranks: Mapping[int, StoredRanks] = field(default_factory=dict)
-    """Run that is a rank 0 -> the other ranks that the store has: an ingest that was ended may
+    """Run that is a rank 0 -> the other ranks that the database has: an ingest that was ended may
     have left some out."""
     parts: Path | None = None
-    """Folder for the small stores of several workers; None where one writes into ``store``."""
+    """Folder for the small databases of several workers; None where one writes into ``store``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,7 @@ class Warned:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A run is in the store."""
+    """A run is in the database."""
 
     path: Path
     written: Written
@@ -211,7 +211,7 @@ class Ingested:
 
     store: Path
     taken: tuple[tuple[Path, Written], ...]
-    """(report or run folder, its run) of each that is in the store now; ``Written.new`` is False
+    """(report or run folder, its run) of each that is in the database now; ``Written.new`` is False
     for one that was already. A file with the outputs of several runs is there once for each."""
     failed: tuple[str, ...]
     """One line for each report that could not be read."""
@@ -231,7 +231,7 @@ class Ingested:
             more = f", {empty}" if empty else ""
             raise PartlyDone(
                 f"{len(self.failed)} of {total} could not be read{more}; the others are in the "
-                "store"
+                "database"
             )
         if empty:
             raise PartlyDone(f"{empty}; see the warnings above")

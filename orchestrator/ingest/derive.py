@@ -52,7 +52,7 @@ def derive_missing(connection: sqlite3.Connection) -> None:
 
 
 def derive_store(store: Path) -> int:
-    """Derive counts and families of every run of a store anew; how many runs there are. Raises
+    """Derive counts and families of every run of a database anew; how many runs there are. Raises
     StoreError."""
     with database.writing(store) as connection:
         runs = read.run_ids(connection)

@@ -62,7 +62,7 @@ class Source:
     """What it is called: its path as given; of an archive's member, that of the archive and the
     member's inside it."""
 
-    def said(self, text: str) -> str:
+    def show_names(self, text: str) -> str:
         """Return a message about ``path`` that names what the user knows."""
         return text if self.path == self.shown else text.replace(str(self.path), str(self.shown))
 
@@ -118,7 +118,7 @@ class Findings:
         archives |= {path.with_name(DETAILS) for path in captures}
         left = [file for file in others if file not in archives]
         faults = {file: _find_fault(file) for file in left if parsers.leader(file) not in taken}
-        broken = [folder.said(fault) for fault in faults.values() if fault is not None]
+        broken = [folder.show_names(fault) for fault in faults.values() if fault is not None]
         self.entries += broken
         if not reports and not archives and not broken:
             what = "archive" if depth else "folder"
@@ -140,7 +140,7 @@ class Findings:
             try:
                 left_out = unpack(archive.path, folder, room)
             except (ReportError, OSError) as error:
-                self.entries.append(archive.said(str(error)))
+                self.entries.append(archive.show_names(str(error)))
                 return
             if left_out:
                 files = "1 file has a name" if left_out == 1 else f"{left_out} files have names"
@@ -148,7 +148,9 @@ class Findings:
                     f"{archive.shown}: {files} that no file can have. perfctl skipped them"
                 )
             if own := [path for path in list_reports(folder) if is_run_folder(path)]:
-                remedy = "Unpack it and pass the folder, so that the store can refer to the files"
+                remedy = (
+                    "Unpack it and pass the folder, so that the database can refer to the files"
+                )
                 self.entries.append(
                     f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}"
                 )

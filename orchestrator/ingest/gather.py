@@ -1,4 +1,4 @@
-"""Take what the tasks of arrays left into one store.
+"""Take what the tasks of arrays left into one database.
 
 Each run is one transaction and is recognised by its report, so a gather that was killed, or that
 runs twice, gives the same rows. A task that left no run becomes a failed run, which a later whole
@@ -21,7 +21,7 @@ from perfctl.orchestrator.ingest import array
 from perfctl.orchestrator.ingest.context import Failed, Settings
 from perfctl.orchestrator.ingest.context import Task as IngestTask
 from perfctl.orchestrator.ingest.find import Source
-from perfctl.orchestrator.ingest.ingest import take_runs
+from perfctl.orchestrator.ingest.ingest import ingest_run_folders
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, is_plan, read_plan
 from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
@@ -45,9 +45,9 @@ class Gathered:
 
     store: Path
     report: Path | None = None
-    """The page of the store; null: nothing was gathered into it."""
+    """The page of the database; null: nothing was gathered into it."""
     new_runs: int = 0
-    """Runs that the store did not have."""
+    """Runs that the database did not have."""
     existing_runs: int = 0
     """Runs that it had."""
     problems: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Gathered:
     finish: list[tuple[str, ...]] = field(default_factory=list)
     """Words after perfctl of what makes the page of each study."""
     is_stored: bool = True
-    """Whether anything was gathered into the store; the parts of a study have stores of
+    """Whether anything was gathered into the database; the parts of a study have stores of
     their own."""
     repeat_folder: Path | None = None
     """An array whose status says how to repeat what is not whole; None if sweeps were gathered
@@ -73,7 +73,7 @@ class Gathered:
             count = len(self.incomplete_ingests)
             tasks = f"{count} {'task' if count == 1 else 'tasks'}"
             raise PartlyDone(
-                f"{tasks} did not ingest all reports; the other reports are in the store"
+                f"{tasks} did not ingest all reports; the other reports are in the database"
             )
         remedy = None
         if self.repeat_folder is not None:
@@ -125,7 +125,7 @@ def gather(
             done.new_runs += new
             done.existing_runs += known
             done.incomplete_ingests += wrong
-    stand_ins = _take_runs(
+    stand_ins = _ingest_runs(
         [run for folder in sweeps for run in _runs_in(folder)], store, done, limit
     )
     with database.writing(store) as connection:
@@ -177,10 +177,10 @@ def _runs_in(sweep: Path) -> list[Path]:
     return [path for *_, path in sorted(runs)]
 
 
-def _take_runs(
+def _ingest_runs(
     runs: Sequence[Path], store: Path, done: Gathered, limit: int
 ) -> list[tuple[SweepFacts, RunFacts]]:
-    """Take runs into the store, in workers. Return a failed run to put in the place of each that
+    """Take runs into the database, in workers. Return a failed run to put in the place of each that
     cannot be read."""
     records = {run: read_run_record(run) or {} for run in runs}
     tasks = []
@@ -191,7 +191,7 @@ def _take_runs(
                 tasks.append(IngestTask(Source(run, run), facts))
     outcomes = {
         task.source.path: outcome
-        for task, outcome in take_runs(tasks, Settings(store, limit=limit))
+        for task, outcome in ingest_run_folders(tasks, Settings(store, limit=limit))
     }
     stand_ins: list[tuple[SweepFacts, RunFacts]] = []
     for run, record in records.items():

@@ -1,9 +1,9 @@
-"""Take reports that were made elsewhere, and folders of perfctl's own runs, from disk into
-the store.
+"""Take reports that were made elsewhere, and folders of perfctl's own runs, from disk into the
+database.
 
-Each file is read by a worker process. A single worker writes into the store itself. Several write
-each file into a small store of its own, from where this process copies the runs in the order of
-the files: the result does not depend on the number of workers.
+Each file is read by a worker process. A single worker writes into the database itself. Several
+write each file into a small database of its own, from where this process copies the runs in the
+order of the files: the result does not depend on the number of workers.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ from perfctl.orchestrator.ingest.find import (
     list_batches,
     ranks_in_names,
 )
-from perfctl.orchestrator.ingest.run_folders import take_run
-from perfctl.orchestrator.ingest.take import take_report
-from perfctl.orchestrator.store import database, merge, write
+from perfctl.orchestrator.ingest.reports import ingest_report
+from perfctl.orchestrator.ingest.run_folders import ingest_run_folder
+from perfctl.orchestrator.store import bulk, database, merge, write
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.parsers import ReportError
 from perfctl.workloads.spec import MODES, PRECISIONS
@@ -67,11 +67,11 @@ WORTH_BYTES = 16 << 20
 """Large files are worth a process each, and smaller ones several where they are as large together:
 the runs that several processes read are copied."""
 _PARTS = "perfctl-ingest"
-"""Name of the folder of small stores; what a killed ingest left of it goes with the next."""
+"""Name of the folder of small databases; what a killed ingest left of it goes with the next."""
 _EMPTY = "empty.db"
-"""Without runs; each small store begins as a copy of it."""
+"""Without runs; each small database begins as a copy of it."""
 _PAGE_BYTES = 4096
-"""Of a small store: each of its hundred tables and indexes takes a page."""
+"""Of a small database: each of its hundred tables and indexes takes a page."""
 _SECONDS, _BYTES_A_SECOND = 3600, 500_000
 """A worker that takes longer for a file than an hour, and this, hangs; the slowest format reads
 eight times as much."""
@@ -96,7 +96,7 @@ def ingest(
 
     ``paths``: report files, archives and folders that hold some, and patterns for them
     (``runs/*.csv``). Each report goes in whole or not at all; one that cannot be read is in
-    ``failed`` and does not stop the others. ``again`` takes in once more what the store has
+    ``failed`` and does not stop the others. ``again`` takes in once more what the database has
     already. ``listener`` is called with each event. ``command_line`` is stored with the runs.
     ``ask`` is called for a report whose name may say several batch sizes. ``jobs``: processes that
     read at the same time; the result does not depend on it. ``memory_limit``: how much memory the
@@ -129,7 +129,7 @@ def ingest(
         tasks = [Task(source, sweep, names[source.shown]) for source in found.sources()]
         jobs = count_jobs(jobs, found.sources())
         settings = Settings(store, hints, again, limit, estimate=estimate)
-        with closing(take(tasks, settings, jobs)) as taking:
+        with closing(ingest_tasks(tasks, settings, jobs)) as taking:
             for entry in found.entries:
                 events = [Failed(entry)] if isinstance(entry, str) else next(taking)[1]
                 for event in events:
@@ -201,13 +201,14 @@ def _size(path: Path) -> int:
         return 0
 
 
-def take(
+def ingest_tasks(
     tasks: Sequence[Task], settings: Settings, jobs: int = 1
 ) -> Generator[tuple[Task, Iterator[Event]]]:
-    """Yield each task with its events, in order, while ``jobs`` workers take them into the store.
+    """Yield each task with its events, in order, while ``jobs`` workers take them into the
+    database.
 
     Raises what ends an ingest: StoreError, ToolMissing and their like. No worker, temporary file or
-    empty store is left behind.
+    empty database is left behind.
     """
     store = settings.store
     with ExitStack() as stack:
@@ -262,9 +263,11 @@ def _list_ranks(connection: sqlite3.Connection) -> dict[int, StoredRanks]:
     return ranks
 
 
-def take_runs(tasks: Sequence[Task], settings: Settings) -> Iterator[tuple[Task, Stored | Failed]]:
-    """Yield what became of each run folder. Raises what ``take`` raises."""
-    for task, events in take(tasks, settings):
+def ingest_run_folders(
+    tasks: Sequence[Task], settings: Settings
+) -> Iterator[tuple[Task, Stored | Failed]]:
+    """Yield what became of each run folder. Raises what ``ingest_tasks`` raises."""
+    for task, events in ingest_tasks(tasks, settings):
         *_, outcome = (event for event in events if isinstance(event, (Stored, Failed)))
         yield task, outcome
 
@@ -294,11 +297,11 @@ def _hear(
 def _copy_runs(
     events: list[object], connection: sqlite3.Connection, sweep: SweepFacts, settings: Settings
 ) -> list[object]:
-    """Copy the runs of a small store; the events, with the numbers that the runs have now."""
+    """Copy the runs of a small database; the events, with the numbers that the runs have now."""
     if not isinstance(events[-1], pool.Done):
         return events[-1:]  # what a worker wrote before it died is gone with it
     part: Path = events[-1].result
-    with merge.attached(connection, part):
+    with bulk.attached(connection, part, merge.PART):
         for place, event in enumerate(events):
             if not isinstance(event, Stored):
                 continue
@@ -323,16 +326,16 @@ def _copy_runs(
 
 @contextmanager
 def _open_worker(settings: Settings) -> Iterator[Callable[[Task, pool.Tell], Path | None]]:
-    """What a worker needs for all its tasks; gives what takes one: into the store, or into a small
-    store of its own, whose path it returns."""
+    """What a worker needs for all its tasks; gives what takes one: into the database, or into a
+    small database of its own, whose path it returns."""
     if settings.parts is not None:
-        yield partial(_take_into_part, settings, settings.parts)
+        yield partial(_ingest_into_part, settings, settings.parts)
         return
     with database.writing(settings.store) as connection:
-        yield partial(_take_source, connection, settings)
+        yield partial(_ingest_source, connection, settings)
 
 
-def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell) -> Path:
+def _ingest_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell) -> Path:
     handle, name = tempfile.mkstemp(suffix=".db", dir=parts)
     os.close(handle)
     shutil.copyfile(parts / _EMPTY, name)
@@ -340,14 +343,14 @@ def _take_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Tell
         # Nobody else sees this file before it is whole, and it need not survive a power cut.
         for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
             own.execute(f"PRAGMA {pragma}")
-        _take_source(own, settings, task, tell)
+        _ingest_source(own, settings, task, tell)
     return Path(name)
 
 
-def _take_source(
+def _ingest_source(
     connection: sqlite3.Connection, settings: Settings, task: Task, tell: pool.Tell
 ) -> None:
-    """Take one report or run folder into the store behind ``connection``, and tell what came
+    """Take one report or run folder into the database behind ``connection``, and tell what came
     of it."""
     source = task.source
     is_of_store = partial(database.is_damaged, connection)
@@ -360,16 +363,16 @@ def _take_source(
             passing=(OSError,),
         ):
             if is_run_folder(source.path):
-                take_run(connection, task, settings, tell)
+                ingest_run_folder(connection, task, settings, tell)
                 return
             parsers.refuse_special(source.path)
             source.path.stat()  # raises FileNotFoundError
             with parsers.no_collection():
-                take_report(connection, task, settings, tell)
+                ingest_report(connection, task, settings, tell)
     except FileNotFoundError:
         tell(Failed(f"{source.shown}: file not found"))
     except OSError as error:
-        place = source.said(str(error.filename or source.path))
+        place = source.show_names(str(error.filename or source.path))
         tell(Failed(f"{place}: {error.strerror or error}. Check the permissions"))
     except ReportError as error:
-        tell(Failed(source.said(str(error))))
+        tell(Failed(source.show_names(str(error))))

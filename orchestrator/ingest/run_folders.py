@@ -1,5 +1,5 @@
 """Take the folder of one of perfctl's own runs (run.json, the workload's record, the profiler's
-report) into the store, like a report: see ``take``.
+report) into the database, like a report: see ``reports``.
 
 Of a run over several ranks, rank 0 is the run. The other ranks' records (and torch's traces) become
 runs of their own with a variant that names the rank, so that nothing adds them up.
@@ -23,7 +23,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
 )
 from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.context import Settings, Stored, Task
-from perfctl.orchestrator.ingest.take import mark_rank, relative_path, write_and_derive
+from perfctl.orchestrator.ingest.reports import mark_rank, relative_path, write_and_derive
 from perfctl.orchestrator.launch.profilers.ncu import find_filters
 from perfctl.orchestrator.launch.sweep.folders import (
     LAUNCHES,
@@ -65,7 +65,9 @@ class _Rank:
     report: Path | None = None
 
 
-def take_run(connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell) -> None:
+def ingest_run_folder(
+    connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell
+) -> None:
     """Take what run.json, the workload's record and the profiler's report say together, and each
     other rank as a run beside it.
 
@@ -179,17 +181,17 @@ def _read_other_rank(
     gaps = []
     if rank.report is None and facts.profiler in _ONE_REPORT:
         only_first = any("--under-rank" in command for command in record["commands"][:1])
-        why = f"{facts.profiler} wrote one report for all ranks; rank 0 has it"
+        reason = f"{facts.profiler} wrote one report for all ranks; rank 0 has it"
         if only_first:
-            why = (
+            reason = (
                 f"only rank 0 ran under {facts.profiler}, the default (use --ranks all to count "
                 "every rank)"
             )
         elif not _is_shared(record):
-            why = f"{facts.profiler} left no report for this rank; see stderr.log"
-            facts = replace(facts, status="partial", reason=facts.reason or why)
+            reason = f"{facts.profiler} left no report for this rank; see stderr.log"
+            facts = replace(facts, status="partial", reason=facts.reason or reason)
         state = "not_collected" if only_first else "not_available"
-        gaps.append(Gap("kernel", state, why))
+        gaps.append(Gap("kernel", state, reason))
     try:
         facts, report = _read_rank(rank, facts)
     except ReportError as error:
@@ -286,16 +288,16 @@ def add_surroundings(
         gaps += [gap] if gap is not None else []
     known = {str(name): str(value) for name, value in _table(record, "environment").items()}
     if known.get("ncu:not_replayed"):
-        why = (
+        reason = (
             "ncu skipped kernels that wait for other GPUs (such as NCCL), because their replay "
             "would never end"
         )
-        gaps.append(Gap("collective", "not_collected", why))
+        gaps.append(Gap("collective", "not_collected", reason))
     if layers := ", ".join(map(str, _table(first, "profiler_options").get("layers") or ())):
         known["ncu:layers"] = layers
         # launches that the profiler was told to leave out are not zero
-        why = f"ncu counted only in the layers of --layer: {layers}"
-        gaps.append(Gap("kernel", "not_collected", why))
+        reason = f"ncu counted only in the layers of --layer: {layers}"
+        gaps.append(Gap("kernel", "not_collected", reason))
     environment = {**report.environment, **known}
     return replace(report, environment=environment, gaps=(*report.gaps, *gaps))
 
@@ -308,10 +310,10 @@ def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[
         try:
             added = with_repeats(report, read_first_pass(read_json(plan) or {}))
         except (KeyError, TypeError, ValueError):
-            why = (
+            reason = (
                 f"{plan.name} cannot be read, so perfctl omits the launches that repeat another one"
             )
-            gap = Gap("counter", "unreadable", why)
+            gap = Gap("counter", "unreadable", reason)
         else:
             has_all = added.gaps == report.gaps
             report, is_planned = added, True

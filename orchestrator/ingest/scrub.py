@@ -22,7 +22,9 @@ from typing import IO, cast
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import replacing
+from perfctl.orchestrator.store.schema import quote_name
 from perfctl.parsers import ReportError, refuse_special
+from perfctl.parsers.common.json import GZIP_MAGIC
 from perfctl.records.sqlite_header import is_sqlite
 from perfctl.redact import REMOVED, SECRET, kept_of, may_hold_secret
 
@@ -40,7 +42,6 @@ LONGEST = 1 << 16
 """Characters held back, so that no secret is split."""
 MOST_KEPT = 8 << 20
 """Characters after which a secret without an end is split anyway."""
-GZIP = b"\x1f\x8b"
 UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 _VERSIONS = ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
@@ -154,7 +155,7 @@ def _is_database(file: Path) -> bool:
     if is_sqlite(head):
         return True
     way = next((way for ending, way in EXPORTS.items() if file.name.endswith(ending)), None)
-    if way or (b"\0" in head and not head.startswith((GZIP, *UTF_16))):
+    if way or (b"\0" in head and not head.startswith((GZIP_MAGIC, *UTF_16))):
         remedy = f"Export it and scrub the export: {way or 'as SQLite, CSV or JSON'}"
         raise ReportError(file, "unknown", "a binary report cannot be edited", remedy)
     return False
@@ -201,7 +202,7 @@ def _either(names: Iterable[str]) -> str:
 def _copy_text(source: Path, copy: Path) -> tuple[dict[str, int], Counter[str]]:
     """Write a text anew, in pieces that split no secret: a trace may be one line of gigabytes."""
     with source.open("rb") as raw:
-        is_zipped = raw.read(2) == GZIP
+        is_zipped = raw.read(2) == GZIP_MAGIC
     with _open(source, "rb", is_zipped=is_zipped) as binary:
         coding = UTF_16.get(binary.read(2), "latin-1")  # as Latin-1 every byte is a character
     cleaner = _Cleaner()
@@ -245,7 +246,7 @@ def _copy_database(source: Path, copy: Path) -> tuple[dict[str, int], Counter[st
             connection.execute(f"PRAGMA {setting}").fetchall()
         connection.execute("BEGIN")
         for trigger in _schemas(connection, "trigger"):
-            connection.execute(f"DROP TRIGGER {_quoted(trigger)}")
+            connection.execute(f"DROP TRIGGER {quote_name(trigger)}")
         schemas = _schemas(connection, "table")
         cleaner = _Cleaner(*_people_in(connection, schemas))
         rows = {table: _delete_rows(connection, table) for table in KEPT if table in schemas}
@@ -254,7 +255,7 @@ def _copy_database(source: Path, copy: Path) -> tuple[dict[str, int], Counter[st
         for table in schemas:
             rows |= _empty_columns(connection, table)
             for column in _columns(connection, table):
-                _clean_column(connection, _quoted(table), _quoted(column), cleaner)
+                _clean_column(connection, quote_name(table), quote_name(column), cleaner)
         connection.execute("COMMIT")
         connection.execute("VACUUM")  # deleted rows do not remain in free pages
     return {table: count for table, count in rows.items() if count}, cleaner.replaced
@@ -268,7 +269,7 @@ def _schemas(connection: sqlite3.Connection, kind: str) -> dict[str, str]:
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> list[str]:
-    rows = connection.execute(f"PRAGMA table_info({_quoted(table)})")
+    rows = connection.execute(f"PRAGMA table_info({quote_name(table)})")
     return [row[1].decode() for row in rows]
 
 
@@ -282,7 +283,7 @@ def _people_in(connection: sqlite3.Connection, tables: Iterable[str]) -> tuple[s
         elif table in KEPT and {"name", "value"}.issubset(columns):
             query = f"SELECT name, value FROM {table} WHERE typeof(value) = 'text'"
         elif table.startswith("rocpd_info_node") and "hostname" in columns:
-            query = f"SELECT 'HOSTNAME', hostname FROM {_quoted(table)} WHERE hostname <> ''"
+            query = f"SELECT 'HOSTNAME', hostname FROM {quote_name(table)} WHERE hostname <> ''"
         else:
             continue
         for row in connection.execute(query):
@@ -313,8 +314,8 @@ def _delete_strings(connection: sqlite3.Connection, schemas: dict[str, str]) -> 
         stated = set(_COMMENT.findall(schema))
         for column in _columns(connection, table):
             if table != STRINGS and (column in stated or _REFERS.match(column)):
-                name = _quoted(column)
-                numbers = f"SELECT {name} FROM {_quoted(table)} WHERE typeof({name}) = 'integer'"
+                name = quote_name(column)
+                numbers = f"SELECT {name} FROM {quote_name(table)} WHERE typeof({name}) = 'integer'"
                 connection.execute(f"INSERT OR IGNORE INTO kept_string {numbers}")
     query = f"DELETE FROM {STRINGS} WHERE id NOT IN (SELECT id FROM kept_string)"
     return connection.execute(query).rowcount
@@ -326,7 +327,9 @@ def _empty_columns(connection: sqlite3.Connection, table: str) -> dict[str, int]
     for beginning, contents in EMPTIED.items():
         for column in _columns(connection, table) if table.startswith(beginning) else ():
             if content := contents.get(column):
-                query = f"UPDATE {_quoted(table)} SET {column} = {content} WHERE {column} IS NOT "
+                query = (
+                    f"UPDATE {quote_name(table)} SET {column} = {content} WHERE {column} IS NOT "
+                )
                 changed = max(changed, connection.execute(query + content).rowcount)
     return {table: changed} if changed else {}
 
@@ -356,7 +359,3 @@ def _clean_column(
         "(SELECT old FROM cleaned)"
     )
     connection.execute("DROP TABLE cleaned")
-
-
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'

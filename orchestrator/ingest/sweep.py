@@ -34,7 +34,7 @@ from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.faults import lost
 from perfctl.orchestrator.ingest.context import Failed, Features, Settings, Task
 from perfctl.orchestrator.ingest.find import Source
-from perfctl.orchestrator.ingest.ingest import take_runs
+from perfctl.orchestrator.ingest.ingest import ingest_run_folders
 from perfctl.orchestrator.launch.catalog import check_ready
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers import counters
@@ -73,7 +73,7 @@ class Swept:
 
     @property
     def name(self) -> str:
-        """Name of the sweep, in the store and of its folder."""
+        """Name of the sweep, in the database and of its folder."""
         return self.request.name
 
     @property
@@ -156,7 +156,7 @@ class NcuCost:
 
 def planned_commands(request: SweepRequest) -> list[PlannedCommand]:
     """Return every command that the sweep would start, in order. Raises StoreError if there is no
-    folder for its store."""
+    folder for its database."""
     if not request.no_store:
         database.check_folder(request.store_path)
     return [PlannedCommand(*command) for command in sweeps.commands(request)]
@@ -179,7 +179,7 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
 
         def store_run(result: RunResult) -> None:
             again = request.again and not result.skipped
-            written = take_folder(result.folder, facts, limit, store=store, again=again)
+            written = ingest_folder(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 events.note(
                     f"batch {result.batch_size}: the same profiler report is already stored as run "
@@ -228,7 +228,7 @@ def describe_outcome(result: RunResult) -> str:
     return f"{result.status}{seconds}" + (f": {result.reason}" if result.reason else "")
 
 
-def take_folder(
+def ingest_folder(
     folder: Path,
     facts: SweepFacts,
     limit: int,
@@ -237,13 +237,13 @@ def take_folder(
     again: bool,
     features: Features | None = None,
 ) -> Written | None:
-    """Take a run that has ended into the store, in a worker with ``limit`` bytes of memory;
+    """Take a run that has ended into the database, in a worker with ``limit`` bytes of memory;
     ``features`` works out what is stored about its estimate.
 
     None if its folder cannot be read: that is said, and costs this run alone.
     """
     task = Task(Source(folder, folder), facts, features=features)
-    ((_, outcome),) = take_runs([task], Settings(store, again=again, limit=limit))
+    ((_, outcome),) = ingest_run_folders([task], Settings(store, again=again, limit=limit))
     if isinstance(outcome, Failed):
         lost(outcome.text)
         return None
@@ -252,7 +252,7 @@ def take_folder(
 
 @contextmanager
 def storing(store: Path, what: str) -> Iterator[None]:
-    """The store can be written to, so that each run may go into it as soon as it is finished.
+    """The database can be written to, so that each run may go into it as soon as it is finished.
     ``what`` was whole is kept when a signal stops the block."""
     with database.writing(store):
         pass
@@ -350,7 +350,7 @@ def estimate_ncu_cost(
     request: SweepRequest, plain: SweepRequest, events: Events = SILENT
 ) -> NcuCost:
     """Run one plain step at the first batch size, and estimate from its launches how long ncu would
-    take. Nothing is counted, and nothing goes into the store.
+    take. Nothing is counted, and nothing goes into the database.
 
     ``plain``: the request of the step. Raises ToolMissing without a GPU, where there are no
     launches to count; RunFailed when the step does not run.

@@ -3,4 +3,4 @@
 from pathlib import Path
 
 DEFAULT_STORE = Path("perfctl.db")
-"""The store, where none is named; a sweep makes it beside its folder."""
+"""The database, where none is named; a sweep makes it beside its folder."""

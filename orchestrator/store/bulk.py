@@ -71,7 +71,7 @@ SHARED: Mapping[str, Sequence[Shared]] = {
     "source_counter": (Shared("file_id", "source_file", ("file",), ("name",)),),
 }
 REFERENCES = {"parent": "range", "range_id": "range", "kernel_id": "kernel_launch"} | {
-    kept.column: kept.table for shared in SHARED.values() for kept in shared
+    group.column: group.table for shared in SHARED.values() for group in shared
 }
 """Column -> the table whose ids it holds. Tables of a large report refer to no others."""
 _NUMBERS: Mapping[str, Mapping[str, Sequence[str]]] = {
@@ -82,11 +82,6 @@ _NUMBERS: Mapping[str, Mapping[str, Sequence[str]]] = {
     "source_counter": {"launch": ("kernel_id",)},
 }
 """Table -> field that numbers launches or ranges from 0 -> the columns that it is written to."""
-
-
-def _counted_from(first: int) -> _Ids:
-    """Each new key that is asked for gets the next number."""
-    return defaultdict(count(first).__next__)
 
 
 @contextmanager
@@ -208,11 +203,11 @@ def _insert_rows(
 
 
 def _write_shared(
-    connection: sqlite3.Connection, kept: Shared, run_id: int, rows: Iterable[tuple[Any, ...]]
+    connection: sqlite3.Connection, group: Shared, run_id: int, rows: Iterable[tuple[Any, ...]]
 ) -> None:
     """Write what the rows of a large table refer to; its number comes first."""
-    columns = dict.fromkeys(("id", *(kept.columns or kept.fields)), "?")
-    insert(connection, kept.table, run_id, columns, columns_of(rows))
+    columns = dict.fromkeys(("id", *(group.columns or group.fields)), "?")
+    insert(connection, group.table, run_id, columns, columns_of(rows))
 
 
 def write_kernels(
@@ -225,7 +220,7 @@ def write_kernels(
     """
     if isinstance(kernels, SqlKernels):
         shared = SHARED["kernel_launch"]
-        first = {**first, **{kept.table: next_id(connection, kept.table) for kept in shared}}
+        first = {**first, **{group.table: next_id(connection, group.table) for group in shared}}
         try:
             rows = _copy_kernels(connection, run_id, kernels, first)
         except sqlite3.Error:
@@ -234,9 +229,9 @@ def write_kernels(
             for _ in kernels:
                 pass
         else:
-            for kept, texts in zip(shared, (kernels.names, kernels.layers), strict=True):
-                keys = ((number + first[kept.table], *key) for number, key in texts.items())
-                _write_shared(connection, kept, run_id, keys)
+            for group, texts in zip(shared, (kernels.names, kernels.layers), strict=True):
+                keys = ((number + first[group.table], *key) for number, key in texts.items())
+                _write_shared(connection, group, run_id, keys)
             return rows, True
     return write_table(connection, "kernel_launch", Kernel, run_id, kernels, first), False
 
@@ -300,8 +295,11 @@ def write_table(
     ``first``: table -> id of its number 0. What rows refer to by number has to be there already.
     """
     shared = SHARED.get(table, ())
-    numbers = [_counted_from(next_id(connection, kept.table)) for kept in shared]
-    taken = {field for kept in shared for field in kept.fields}
+    # each new key gets the next number
+    numbers: list[_Ids] = [
+        defaultdict(count(next_id(connection, group.table)).__next__) for group in shared
+    ]
+    taken = {field for group in shared for field in group.fields}
     own = [
         (field, column)
         for field in record._fields
@@ -320,15 +318,15 @@ def write_table(
             _number_shared(record, fields, shared, numbers, chunk) for chunk in columns_of(rows)
         )
     columns = dict.fromkeys(
-        [*(column for _, column in own), *(kept.column for kept in shared)], "?"
+        [*(column for _, column in own), *(group.column for group in shared)], "?"
     )
     for name, target in {"id": table, **REFERENCES}.items():
         if name in columns and target in first:
             columns[name] = f"? + {first[target]}"
     written = insert(connection, table, run_id, columns, chunks)
-    for kept, known in zip(shared, numbers, strict=True):
+    for group, known in zip(shared, numbers, strict=True):
         keys = ((number, *key) for key, number in known.items())
-        _write_shared(connection, kept, run_id, keys)
+        _write_shared(connection, group, run_id, keys)
     return written
 
 
@@ -345,9 +343,9 @@ def _number_shared(
         zip(record._fields, columns, strict=False)
     )
     result = [by_field[field] for field in own]
-    for kept, known in zip(shared, numbers, strict=True):
-        keys = zip(*(by_field[field] for field in kept.fields), strict=True)
-        unknown = (None,) * len(kept.fields)
+    for group, known in zip(shared, numbers, strict=True):
+        keys = zip(*(by_field[field] for field in group.fields), strict=True)
+        unknown = (None,) * len(group.fields)
         result.append([None if key == unknown else known[key] for key in keys])
     return result
 

@@ -1,4 +1,4 @@
-"""Connections to a store's file, and SQLite's errors in perfctl's words."""
+"""Connections to a database's file, and SQLite's errors in perfctl's words."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def set_journal_mode(connection: sqlite3.Connection, mode: str) -> None:
 
 @contextmanager
 def folder_locked(path: Path, how: int, seconds: float = 1) -> Iterator[bool | None]:
-    """Hold a lock on the folder while a store in it is opened (shared), migrated or removed
+    """Hold a lock on the folder while a database in it is opened (shared), migrated or removed
     (exclusive): SQLite cannot tell that the file it opened has lost its name.
 
     False after this many seconds without it; None where the file system has no locks.
@@ -150,7 +150,7 @@ def as_store_error(path: Path) -> Iterator[None]:
                 remedy = "Check free disk space and permissions"
         elif isinstance(error, sqlite3.IntegrityError):
             remedy = (
-                "A constraint in this store rejects perfctl's rows. Drop the constraint, or set "
+                "A constraint in this database rejects perfctl's rows. Drop the constraint, or set "
                 "--store to another file"
             )
         raise StoreError(problem, remedy) from error

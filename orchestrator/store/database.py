@@ -1,4 +1,4 @@
-"""Open the store: one SQLite file, migrated, in WAL mode, shared between processes."""
+"""Open the database: one SQLite file, migrated, in WAL mode, shared between processes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CACHE_KIB = 48 << 10
 
 @contextmanager
 def writing(path: Path) -> Iterator[sqlite3.Connection]:
-    """The store at ``path``, created or migrated where needed. Raises StoreError when it cannot
+    """The database at ``path``, created or migrated where needed. Raises StoreError when it cannot
     be used.
 
     The connection is in autocommit mode: use ``transaction`` around everything that belongs
@@ -44,8 +44,8 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
-    """The store at ``path``, read-only: nothing is written to it, but that a store of perfctl 1.0
-    is migrated. Raises StoreError when it is not a store."""
+    """The database at ``path``, read-only: nothing is written to it, but that a database of perfctl
+    1.0 is migrated. Raises StoreError when it is not a database."""
     _check_kind(path)
     if not path.is_file():
         remedy = (
@@ -67,7 +67,7 @@ def reading(path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def check_folder(path: Path) -> None:
-    """Raise StoreError where there is no folder for a store at ``path``."""
+    """Raise StoreError where there is no folder for a database at ``path``."""
     if not path.parent.is_dir():
         raise StoreError(
             f"{path}: folder {path.parent} not found",
@@ -92,8 +92,8 @@ def _open(
     connect: Callable[[Path], sqlite3.Connection],
     prepare: Callable[[sqlite3.Connection], None],
 ) -> sqlite3.Connection:
-    """Return a connection to an empty file or a store of this version; a store of 1.0 is migrated
-    first. ``prepare`` is called before the folder is unlocked."""
+    """Return a connection to an empty file or a database of this version; a database of 1.0 is
+    migrated first. ``prepare`` is called before the folder is unlocked."""
     while True:
         with folder_locked(path, fcntl.LOCK_SH):
             before = path.stat() if path.exists() else None
@@ -127,7 +127,7 @@ def _prepare_writing(connection: sqlite3.Connection) -> None:
 
 def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
     """Return the version of the schema. Raises StoreError for one that this perfctl does not know,
-    and for a file that is no store."""
+    and for a file that is no database."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if tables and _pragma(connection, "application_id") != APPLICATION_ID:
         remedy = (
@@ -143,20 +143,20 @@ def _checked_version(connection: sqlite3.Connection, path: Path) -> int:
             f"{path}: its schema has no version ({version})", "Set --store to a results database"
         )
     if 0 < version < OLD_VERSION:
-        problem = f"{path}: perfctl 0.x wrote this store (schema version {version})"
+        problem = f"{path}: perfctl 0.x wrote this database (schema version {version})"
         raise StoreError(problem, "Open it once with perfctl 1.0.0, which upgrades it")
     if version > schema.VERSION:
         row = connection.execute("SELECT value FROM store_info WHERE key = 'written_by'").fetchone()
         raise StoreError(
             f"{path}: the schema has version {version}, but this perfctl reads {schema.VERSION}",
             f"Install a perfctl later than {__version__} (perfctl {row and row[0]} wrote the "
-            "store), or set --store to another file",
+            "database), or set --store to another file",
         )
     return version
 
 
 def _create(connection: sqlite3.Connection) -> None:
-    """Make the tables of a new store, unless another process is faster."""
+    """Make the tables of a new database, unless another process is faster."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")
         if version_of(connection) != 0:
@@ -179,8 +179,8 @@ def _make_views(connection: sqlite3.Connection) -> None:
 
 
 def is_damaged(connection: sqlite3.Connection) -> bool:
-    """Whether the store fails SQLite's own check: which of two attached files is damaged, an error
-    does not say."""
+    """Whether the database fails SQLite's own check: which of two attached files is damaged, an
+    error does not say."""
     try:
         return _pragma(connection, "main.quick_check(1)") != "ok"
     except sqlite3.Error:
@@ -189,8 +189,8 @@ def is_damaged(connection: sqlite3.Connection) -> bool:
 
 @contextmanager
 def no_empty(path: Path) -> Iterator[None]:
-    """A store that was made inside the block, by another process too, goes again behind it unless
-    something was stored or another process uses it."""
+    """A database that was made inside the block, by another process too, goes again behind it
+    unless something was stored or another process uses it."""
     existed = path.exists()
     try:
         yield
@@ -201,7 +201,7 @@ def no_empty(path: Path) -> Iterator[None]:
 
 
 def _remove_empty(path: Path) -> None:
-    """Remove the store if no table has a row. What this asks of SQLite is refused while another
+    """Remove the database if no table has a row. What this asks of SQLite is refused while another
     process has it open."""
     with (
         folder_locked(path, fcntl.LOCK_EX) as is_locked,

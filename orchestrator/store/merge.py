@@ -1,13 +1,11 @@
-"""Runs from one store into another, row by row as they are, inside SQLite: ids are shifted, nothing
-passes through Python."""
+"""Runs from one database into another, row by row as they are, inside SQLite: ids are shifted,
+nothing passes through Python."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from functools import cache
-from pathlib import Path
 
 from perfctl.orchestrator.store import bulk, schema
 from perfctl.orchestrator.store.write import (
@@ -22,18 +20,13 @@ from perfctl.orchestrator.store.write import (
 )
 
 PART = "part"
-"""What the store that is copied from is called in SQL."""
+"""Schema under which ``bulk.attached`` has the database that runs are copied from."""
 _BY_ROW = ("store_info", "sweep", "device", "run", "run_device")
 """Tables that are not copied as they are."""
 
 
-def attached(connection: sqlite3.Connection, path: Path) -> AbstractContextManager[None]:
-    """Inside, the store at ``path``, to which nobody writes, can be copied from."""
-    return bulk.attached(connection, path, PART)
-
-
 def run_numbers(connection: sqlite3.Connection) -> list[int]:
-    """Runs of the attached store, in its order."""
+    """Runs of the attached database, in its order."""
     return [number for (number,) in connection.execute(f"SELECT id FROM {PART}.run ORDER BY id")]
 
 
@@ -46,12 +39,12 @@ def copy_run(
     beside: bool = False,
     artifact: Callable[[str], str] | None = None,
 ) -> tuple[int, bool]:
-    """Copy one run of the attached store with all that is its own, or nothing; (its number here,
+    """Copy one run of the attached database with all that is its own, or nothing; (its number here,
     whether it is new).
 
     The same artifact is there once, unless ``again``. ``beside``: it takes no other's place, as in
-    ``write_run``. ``artifact`` gives the path of its report as this store says it; with it, a run
-    without a report is there once, too.
+    ``write_run``. ``artifact`` gives the path of its report as this database says it; with it, a
+    run without a report is there once, too.
     """
     with unchecked(connection), transaction(connection):
         run = _row(connection, "run", run_id)
@@ -101,7 +94,7 @@ def _same(connection: sqlite3.Connection, run: Mapping[str, object]) -> int | No
 
 
 def _row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, object]:
-    """Return a row of the attached store, without its number."""
+    """Return a row of the attached database, without its number."""
     names = [name for name in schema.columns(table) if name != "id"]
     row = connection.execute(
         f"SELECT {schema.name_list(names)} FROM {PART}.{table} WHERE id = ?", (number,)

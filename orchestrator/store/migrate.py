@@ -1,8 +1,9 @@
-"""A store of perfctl 1.0 into the present schema: a copy is rebuilt, and takes the store's place.
+"""A database of perfctl 1.0 into the present schema: a copy is rebuilt, and takes the database's
+place.
 
-Nobody sees anything but the old store or the new one, each complete: the old file is locked and not
-changed, and ``os.replace`` puts the finished copy under its name. After a kill, what is left of a
-copy is removed by the next attempt.
+Nobody sees anything but the old database or the new one, each complete: the old file is locked and
+not changed, and ``os.replace`` puts the finished copy under its name. After a kill, what is left of
+a copy is removed by the next attempt.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from perfctl.orchestrator.store.connection import (
 from perfctl.orchestrator.store.schema import quote_name
 
 OLD_VERSION = 4
-"""``PRAGMA user_version`` of stores that perfctl 1.0 wrote."""
+"""``PRAGMA user_version`` of databases that perfctl 1.0 wrote."""
 ADDED = ("parameter", "expectation", "counter_sample")
 """Tables that 1.0 did not have."""
 DROPPED = {"range": {"payload"}, "graph_launch": {"matched_ns"}}
@@ -38,10 +39,10 @@ _PLAIN_TYPES = ("INTEGER", "REAL", "TEXT", "BLOB")
 
 
 def migrate(path: Path) -> None:
-    """Bring the store up to date, unless another process was faster.
+    """Bring the database up to date, unless another process was faster.
 
-    Raises StoreError where the store may not be written to, is in use, or has values or tables that
-    the present schema does not allow; the store is then as it was.
+    Raises StoreError where the database may not be written to, is in use, or has values or tables
+    that the present schema does not allow; the database is then as it was.
     """
     path = path.resolve()
     copy = path.with_name(f"{path.name}.migrating")
@@ -91,7 +92,7 @@ def _check_writable(path: Path) -> None:
     file's owner has said that it is not to be changed."""
     if not path.stat().st_mode & 0o222 or not os.access(path.parent, os.W_OK):
         raise StoreError(
-            f"{path}: perfctl 1.0 wrote this store, and perfctl cannot upgrade it because it is "
+            f"{path}: perfctl 1.0 wrote this database, and perfctl cannot upgrade it because it is "
             "read-only",
             "Copy it to a writable folder, and set --store to the copy",
         )
@@ -106,12 +107,12 @@ def _explained(path: Path) -> Iterator[None]:
             raise
         raise StoreError(
             f"{path}: the upgrade from perfctl 1.0 failed ({error})",
-            "Correct the store with sqlite-utils, or ingest the reports into a new store",
+            "Correct the database with sqlite-utils, or ingest the reports into a new database",
         ) from error
 
 
 def _replace(path: Path, copy: Path) -> None:
-    """Put the copy in the store's place, with its mode and owner, so that a power cut loses
+    """Put the copy in the database's place, with its mode and owner, so that a power cut loses
     neither."""
     owner = path.stat()
     shutil.copymode(path, copy)

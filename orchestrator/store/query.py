@@ -1,7 +1,7 @@
-"""The store for those who ask it something: one SELECT, a part of a name, or whole tables,
+"""The database for those who ask it something: one SELECT, a part of a name, or whole tables,
 streamed. Nothing here writes.
 
-A SELECT can neither change the store nor reach another file, nor run for ever.
+A SELECT can neither change the database nor reach another file, nor run for ever.
 """
 
 from __future__ import annotations
@@ -116,33 +116,33 @@ def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
             f"the query needs more than {MOST_MEMORY >> 20:,} MiB of memory", "Narrow it"
         ) from error
     except (sqlite3.Error, sqlite3.Warning) as error:
-        said = str(error)
-        if "interrupted" in said:
+        message = str(error)
+        if "interrupted" in message:
             raise UsageError(
                 f"the query took longer than {seconds:g} s",
                 "Narrow the query, or raise `timeout`",
             ) from error
-        if "one statement" in said:
+        if "one statement" in message:
             raise UsageError(
                 "the query has more than one statement", "Run one SELECT at a time"
             ) from error
-        if "authoriz" in said or "prohibited" in said or "readonly" in said:
+        if "authoriz" in message or "prohibited" in message or "readonly" in message:
             remedy = "Use SELECT. To change the database, use sqlite-utils or sqlite3"
-            raise UsageError(f"the query may only read ({said})", remedy) from error
-        if "no such table" in said:
+            raise UsageError(f"the query may only read ({message})", remedy) from error
+        if "no such table" in message:
             raise UsageError(
-                said, f"Tables: {', '.join(table_names())}. docs/schema.md describes them"
+                message, f"Tables: {', '.join(table_names())}. docs/schema.md describes them"
             ) from error
-        if "locked" in said or "malformed" in said:
+        if "locked" in message or "malformed" in message:
             raise StoreError(
-                f"{store}: {said}", "Try again, or ingest the reports into a new database"
+                f"{store}: {message}", "Try again, or ingest the reports into a new database"
             ) from error
         remedy = (
             _columns_in(sql)
-            if "no such column" in said
+            if "no such column" in message
             else "docs/schema.md lists tables and columns"
         )
-        raise UsageError(f"SQLite rejected the query: {said}", remedy) from error
+        raise UsageError(f"SQLite rejected the query: {message}", remedy) from error
 
 
 def _columns_in(sql: str) -> str:
@@ -187,8 +187,8 @@ def columns_of(table: str) -> list[tuple[Column, str]]:
 
 def count_rows(connection: sqlite3.Connection, table: str, runs: Sequence[int] | None) -> int:
     """Rows that ``table_rows`` would give."""
-    where = _where(table, runs)
-    return int(connection.execute(f"SELECT count(*) FROM {table}{where}").fetchone()[0])
+    query = f"SELECT count(*) FROM {table}{_filter_runs(table, runs)}"
+    return int(connection.execute(query).fetchone()[0])
 
 
 def table_rows(
@@ -200,13 +200,13 @@ def table_rows(
     A million rows are never in memory at once.
     """
     order = "id" if table == "kernel" else "rowid"
-    yield from _rows(connection, table, f"{_where(table, runs)} ORDER BY {order}")
+    yield from _rows(connection, table, f"{_filter_runs(table, runs)} ORDER BY {order}")
 
 
 def rows_of_run(connection: sqlite3.Connection, table: str, run: int) -> Iterator[tuple[Any, ...]]:
     """Rows of one run in one of ``table_names()`` that has some, read by its index: nothing
     is sorted."""
-    yield from _rows(connection, table, _where(table, [run]))
+    yield from _rows(connection, table, _filter_runs(table, [run]))
 
 
 def _rows(connection: sqlite3.Connection, table: str, ending: str) -> Iterator[tuple[Any, ...]]:
@@ -216,7 +216,7 @@ def _rows(connection: sqlite3.Connection, table: str, ending: str) -> Iterator[t
         yield row
 
 
-def _where(table: str, runs: Sequence[int] | None) -> str:
+def _filter_runs(table: str, runs: Sequence[int] | None) -> str:
     """Return the SQL that finds the rows of these runs; nothing for all rows."""
     if runs is None:
         return ""

@@ -1,4 +1,4 @@
-"""The store back into records. Nothing here writes."""
+"""The database back into records. Nothing here writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _RANGE_NUMBERS = {
     "range": {"number": f"id - {_FIRST_RANGE}", "parent": f"parent - {_FIRST_RANGE}"},
     "kernel": {"range_number": f"range_id - {_FIRST_RANGE}"},
 }
-"""Table -> numbers of a run's ranges, which in the store go on from run to run."""
+"""Table -> numbers of a run's ranges, which in the database go on from run to run."""
 _ONE_OF_EACH_KIND = """
 AND id IN (SELECT min(id) FROM kernel_launch WHERE run_id = :run GROUP BY
     name_id, layer_id, grid_x, grid_y, grid_z, block_x, block_y, block_z, step IS NULL,
@@ -295,7 +295,7 @@ def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
 
 def _file_of(connection: sqlite3.Connection) -> str:
     """Return the path of the connection's database, below the working folder if it is there."""
-    path = Path(connection.execute("PRAGMA database_list").fetchone()[2] or "the store")
+    path = Path(connection.execute("PRAGMA database_list").fetchone()[2] or "the database")
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
@@ -488,7 +488,7 @@ def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
 
 
 def last_change(connection: sqlite3.Connection) -> str:
-    """When the newest run was written, UTC; so that the same store gives the same page."""
+    """When the newest run was written, UTC; so that the same database gives the same page."""
     return str(connection.execute("SELECT coalesce(max(ingested_at), '') FROM run").fetchone()[0])
 
 

@@ -1,12 +1,12 @@
-"""The schema of the store: ``schema.sql``, what its comments say, whether a file has it, and which
-values its columns may have.
+"""The schema of the database: ``schema.sql``, what its comments say, whether a file has it, and
+which values its columns may have.
 
 Every column says in its comment ``meaning; unit; NULL: when``, in that order. ``docs/schema.md`` is
 made from these comments (``python -m perfctl.orchestrator.store.schema > docs/schema.md``), and
 they reach anyone who types ``.schema`` in SQLite.
 
-A store belongs to its user: columns, tables, views and indexes may be added. perfctl asks for its
-own columns and for nothing else, always by name.
+A database belongs to its user: columns, tables, views and indexes may be added. perfctl asks for
+its own columns and for nothing else, always by name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from perfctl.records.possible import (
 )
 
 VERSION = 5
-"""``PRAGMA user_version`` of a store that perfctl writes."""
+"""``PRAGMA user_version`` of a database that perfctl writes."""
 SINCE = "2.0.0"
 """The perfctl that brought this version of the schema."""
 SQL = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
@@ -118,7 +118,7 @@ def _describe(kind: str) -> dict[str, Described]:
 
 @cache
 def statements() -> list[str]:
-    """Return the statements that make a store, one by one: ``executescript`` would commit the
+    """Return the statements that make a database, one by one: ``executescript`` would commit the
     transaction that it is run in."""
     statements, statement = [], ""
     for line in SQL.splitlines(keepends=True):
@@ -227,7 +227,7 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
             )
         raise StoreError(
             problem,
-            "Restore it as in docs/schema.md, or ingest the reports into a new store",
+            "Restore it as in docs/schema.md, or ingest the reports into a new database",
         )
 
 

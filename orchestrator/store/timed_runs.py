@@ -44,8 +44,10 @@ def timed_runs(connection: sqlite3.Connection) -> Iterator[TimedRun]:
             (layer, direction): length
             for layer, direction, length in connection.execute(_LAYERS, (run_id,))
         }
-        (said,) = connection.execute(_THREADS, (run_id,)).fetchone() or (None,)
-        threads = int(str(said)) if kind == "cpu" and str(said).isdecimal() else None
+        (threads_text,) = connection.execute(_THREADS, (run_id,)).fetchone() or (None,)
+        threads = (
+            int(str(threads_text)) if kind == "cpu" and str(threads_text).isdecimal() else None
+        )
         steps = tuple(read_table(connection, Step, "step", run_id))
         ops = tuple(op_shapes(connection, run_id))
         yield TimedRun._make((*row, steps, ops, peak, layers, threads))

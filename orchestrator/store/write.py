@@ -1,6 +1,6 @@
-"""Records into the store: one run is one transaction.
+"""Records into the database: one run is one transaction.
 
-Triggers of a store's user do not fire while perfctl writes. SQLite has no switch for them that
+Triggers of a database's user do not fire while perfctl writes. SQLite has no switch for them that
 Python 3.11 reaches. Schema changes are part of a transaction, though: triggers are dropped at its
 beginning and created again, word for word, before it is committed. No other process ever sees the
 file without them, and a kill in between leaves them where they were.
@@ -146,7 +146,7 @@ class Written:
 
 
 def find_artifact(connection: sqlite3.Connection, sha256: str) -> int | None:
-    """The newest run made from this artifact; None when it is not in the store."""
+    """The newest run made from this artifact; None when it is not in the database."""
     newest = "SELECT max(id) FROM run WHERE artifact_sha256 = ?"
     number: int | None = connection.execute(newest, (sha256,)).fetchone()[0]
     return number
@@ -164,7 +164,7 @@ def holds_rows(connection: sqlite3.Connection, run: Written) -> bool:
 
 
 def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> None:
-    """Say of a run that is in the store that it is not whole."""
+    """Say of a run that is in the database that it is not whole."""
     with transaction(connection):
         query = "UPDATE run SET status = 'partial', reason = ? WHERE id = ?"
         connection.execute(query, (clean(reason), run_id))
@@ -182,7 +182,7 @@ def write_run(
 ) -> Written:
     """Write one run with everything its report holds, or nothing at all.
 
-    Errors while the report is read (it may be a stream) leave the store as it was. The same
+    Errors while the report is read (it may be a stream) leave the database as it was. The same
     artifact is written once, unless ``again``. ``beside``: it belongs to the run just written
     (another rank of it), and takes no other's place. Raises OverflowError for a number beyond 64
     bits, which SQLite does not hold and no profiler counts.
@@ -308,7 +308,11 @@ def _write_tables(
     facts = bulk.columns_of(keep_facts(known).items())
     bulk.insert(connection, "environment", run_id, {"key": "?", "value": "?"}, facts)
     shapes = bulk.columns_of(
-        (*(getattr(op, name) for name in SHAPE_COLUMNS), _shape_json(op)) for op in report.ops
+        (
+            *(getattr(op, name) for name in SHAPE_COLUMNS),
+            json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True),
+        )
+        for op in report.ops
     )
     bulk.insert(
         connection, "op_shape", run_id, dict.fromkeys((*SHAPE_COLUMNS, "record"), "?"), shapes
@@ -331,10 +335,6 @@ def _write_tables(
     gaps = _refuse_impossible(connection, {**new_rows, "run": f"id = {run_id:d}"})
     bulk.write_table(connection, "gap", Gap, run_id, gaps)
     return rows
-
-
-def _shape_json(op: OpShape) -> str:
-    return json.dumps({name: getattr(op, name) for name in _SHAPE_RECORD}, sort_keys=True)
 
 
 def write_derived(
@@ -496,7 +496,7 @@ def forget(
 
 def _belonging(connection: sqlite3.Connection, table: str) -> set[tuple[str, str, str]]:
     """Return (table, column, key it refers to) of what goes with this table's rows: perfctl's own
-    tables, and those of the store's user that say ON DELETE CASCADE."""
+    tables, and those of the database's user that say ON DELETE CASCADE."""
     rows = connection.execute(
         'SELECT t.name, k."from", coalesce(k."to", \'id\') FROM main.sqlite_master AS t '
         "JOIN pragma_foreign_key_list(t.name) AS k "
@@ -513,7 +513,7 @@ def now() -> str:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All of it or none of it; waits for other writers before it begins. Triggers of the store's
+    """All of it or none of it; waits for other writers before it begins. Triggers of the database's
     user do not fire: the file has none inside."""
     with connection:
         connection.execute("BEGIN IMMEDIATE")

@@ -81,7 +81,7 @@ def test_what_is_wrong_with_a_run_is_named_by_its_column(
     said = perfctl("show 1 --store s.db")
     assert said.code == 4
     assert f"run 1 cannot be analysed: {said_of_it}" in said.err
-    assert "Ingest its report again into a new store" in said.err
+    assert "Ingest its report again into a new database" in said.err
     assert perfctl("show 2 --store s.db").code == 0
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.make.two_sides import maker_of_runs, maker_of_sides
+from tests.make.two_sides import make_run, make_side
 
 
 @pytest.fixture
-def one(synthetic: ModuleType) -> Any:
+def one() -> Any:
     """one(number, dice, noise, ...): a run for a comparison."""
-    return maker_of_runs(synthetic)
+    return make_run
 
 
 @pytest.fixture
-def side(one: Any) -> Any:
+def side() -> Any:
     """side("A", 5, dice, ...): so many repeats of one run."""
-    return maker_of_sides(one)
+    return make_side

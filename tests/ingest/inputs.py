@@ -3,8 +3,6 @@ tried with."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from tests.cli.test_ingest import NCU
@@ -25,10 +23,3 @@ def long_string(path: Path, size: int) -> Path:
     )
     path.write_text('{"schemaVersion": 1, "traceEvents": [' + event + "\\q" * (size // 2) + '"}}]}')
     return path
-
-
-def no_shapes(store: Path, run: int) -> None:
-    """Damage the records of the shapes of one run."""
-    with closing(sqlite3.connect(store)) as connection:
-        connection.execute("UPDATE op_shape SET record = '[]' WHERE run_id = ?", (run,))
-        connection.commit()

@@ -13,12 +13,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.find import batch_in_name, batches_in_names, list_batches
 from perfctl.orchestrator.ingest.ingest import ingest
-
-CSV = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Section '
-    'Name","Metric Name","Metric Unit","Metric Value"\n'
-    '"0","1","app","host","gemm","1","7","S","a__b.sum","inst","{}"\n'
-)
+from tests.cli.test_ingest import NCU
 
 
 def sizes(*names: str, pattern: str | None = None) -> list[int | None]:
@@ -119,8 +114,8 @@ def test_a_pattern_for_paths_takes_each_file_in_with_the_batch_size_of_its_name(
     tmp_path: Path,
 ) -> None:
     for size in (16, 128):
-        (tmp_path / f"forward_batch_size_{size}.csv").write_text(CSV.format(size))
-    (tmp_path / "other_b1_b2.csv").write_text(CSV.format(3))
+        (tmp_path / f"forward_batch_size_{size}.csv").write_text(NCU.format(count=size))
+    (tmp_path / "other_b1_b2.csv").write_text(NCU.format(count=3))
     done = perfctl.ingest(tmp_path / "forward_*.csv", tmp_path / "s.db")
     assert [
         (run.batch_size, path.name)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -17,11 +16,15 @@ import pytest
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.commands.profile import sweep
 from perfctl.orchestrator.counts.kernels.replays import first_pass
+from perfctl.orchestrator.errors import RunFailed
 from perfctl.orchestrator.ingest import sweep as sweeps
 from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
+from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep.options import SweepOptions
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 from tests.counts.kernels.test_repeats import OPS, RANGES, STEP
+from tests.make.stored import rows
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 DEPTH = {
@@ -111,12 +114,11 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def counted(store: Path) -> dict[str, tuple[float, str | None]]:
     """layer -> (FFMA, section) of each launch."""
-    with sqlite3.connect(store) as connection:
-        rows = connection.execute(
-            "SELECT kernel.layer, counter.value, counter.section FROM counter JOIN kernel ON "
-            f"kernel.id = counter.kernel_id WHERE counter.name = '{FFMA}'"
-        )
-        return {layer: (value, section) for layer, value, section in rows}
+    query = (
+        "SELECT kernel.layer, counter.value, counter.section FROM counter JOIN kernel ON "
+        f"kernel.id = counter.kernel_id WHERE counter.name = '{FFMA}'"
+    )
+    return {layer: (value, section) for layer, value, section in rows(store, query)}
 
 
 def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(node: Path) -> None:
@@ -134,8 +136,7 @@ def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(no
     assert argv[argv.index("--nvtx-exclude") + 1] == "block.1.up:forward]"
     assert argv.count("--nvtx-exclude") == 1
     assert argv[argv.index("--steps") + 1] == "1"
-    with sqlite3.connect(done.store) as connection:
-        said = dict(connection.execute("SELECT key, value FROM environment WHERE key LIKE 'ncu:%'"))
+    said = dict(rows(done.store, "SELECT key, value FROM environment WHERE key LIKE 'ncu:%'"))
     assert said["ncu:extrapolated"].startswith("1 of 5 launches were not replayed")
     assert (said["ncu:metrics"], said["ncu:metrics_chosen"]) == (FFMA, "set by the user")
 
@@ -155,23 +156,6 @@ def test_on_the_terminal_the_count_of_a_repeated_layer_is_marked_as_an_estimate(
     assert f"~ {flops}" in of["block.1.up"]
 
 
-def test_the_counts_are_those_of_a_run_that_replays_every_launch(node: Path) -> None:
-    distinct, whole = (
-        sweep(
-            Ncu(metrics=FFMA, launches=kind),
-            SweepOptions(batches=(4,), device="cuda", store=node / f"{kind}.db"),
-        )
-        for kind in ("distinct", "all")
-    )
-    assert distinct.store is not None and whole.store is not None
-    values = [
-        {layer: value for layer, (value, _) in counted(run.store).items()}
-        for run in (distinct, whole)
-    ]
-    assert values[0] == values[1]
-    assert "block.9" not in values[1], "the collective is never replayed"
-
-
 def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
     node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -187,15 +171,32 @@ def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
     store = node / "ranks.db"
     assert run(["ingest", str(folder), "--store", str(store)]) == 0
     assert "run 1" in capsys.readouterr().out
-    with sqlite3.connect(store) as connection:
-        assert connection.execute("SELECT status, variant FROM run ORDER BY id").fetchall() == [
-            ("ok", "rank 0 of 2"),
-            ("ok", "rank 1 of 2"),
-        ]
-        gaps = connection.execute(
-            "SELECT run_id, quantity, state, reason FROM gap ORDER BY run_id"
-        ).fetchall()
+    assert rows(store, "SELECT status, variant FROM run ORDER BY id") == [
+        ("ok", "rank 0 of 2"),
+        ("ok", "rank 1 of 2"),
+    ]
+    gaps = rows(store, "SELECT run_id, quantity, state, reason FROM gap ORDER BY run_id")
     of_collectives = [row[:3] for row in gaps if "their replay would never end" in row[3]]
     of_rank_1 = [row[:3] for row in gaps if "only rank 0 ran under ncu" in row[3]]
     assert of_collectives == [(1, "collective", "not_collected")]
     assert of_rank_1 == [(2, "kernel", "not_collected")]
+
+
+def test_a_plain_step_whose_report_is_damaged_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tools, "has_gpu_driver", lambda: True)
+    batch = tmp_path / "recorded" / "b16"
+    batch.mkdir(parents=True)
+    (batch / "report.pt.trace.json").write_text(
+        '{"schemaVersion": 1, "traceEvents": [{"ph": "X", "ca'
+    )
+    (batch / "run.json").write_text(
+        '{"profiler": "torch", "workload": "mnist_cnn", "device": "cuda", "batch_size": 16, '
+        '"status": "ok", "artifact": "report.pt.trace.json"}'
+    )
+    with pytest.raises(RunFailed, match=r"step without ncu.*report\.pt\.trace\.json"):
+        asked = SweepOptions(batches=(16,), device="cuda")
+        plain = plan_sweep(Replay(tmp_path / "recorded"), asked)
+        sweeps.estimate_ncu_cost(plan_sweep(Ncu(), asked), plain)

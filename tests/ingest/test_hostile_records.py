@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from perfctl import ingest
+from tests.make.stored import rows
 
 Perfctl = Callable[..., Any]
 
@@ -27,69 +28,59 @@ def change(file: Path, **fields: Any) -> None:
 
 def runs(folder: Path) -> int:
     store = folder.parent / "perfctl.db"
-    if not store.exists():
-        return 0
-    with closing(sqlite3.connect(store)) as db:
-        return int(db.execute("SELECT count(*) FROM run").fetchone()[0])
+    return len(rows(store, "SELECT id FROM run")) if store.exists() else 0
 
 
 STEP = {"number": 0, "phase": "step", "start_ns": 1, "duration_ns": 1}
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"steps": [{**STEP, "number": "x"}]},
-        {"steps": [{**STEP, "duration_ns": 10**40}]},
-        {"steps": [{**STEP, "duration_ns": float("inf")}]},
-        {"steps": 5},
-        {"memory": [{"moment": "peak", "quantity": "allocated", "bytes": [1]}]},
-        {"environment": 5},
-        {"ops": [{}]},
-        {"ops": [[]]},
-        {"batch_size": "16; DROP TABLE run"},
-        {"batch_size": 10**30},
-        {"workload": {"a": 1}},
-        {"device": {"name": 1, "kind": "gpu"}},
-        {"gaps": [{"quantity": 1, "state": "x", "reason": "y"}]},
-    ],
-)
-def test_a_workloads_record_with_a_field_of_another_kind_is_one_line(
-    perfctl: Perfctl, folder: Path, fields: dict[str, Any]
-) -> None:
-    change(folder / "workload.json", **fields)
-    said = perfctl("ingest", "b16")
-    assert said.code == 1
-    assert "workload.json: a field is missing or wrong" in said.err
-    assert "Traceback" not in said.err
-    assert runs(folder) == 0
-
-
-@pytest.mark.parametrize("shape", [["a", 2], [10**30] * 4, [[1]] * 4])
-def test_shapes_of_nothing_are_one_line(perfctl: Perfctl, folder: Path, shape: list[Any]) -> None:
-    op = json.loads((folder / "workload.json").read_text())["ops"][0]
-    change(folder / "workload.json", ops=[{**op, "inputs": [shape] * 2, "outputs": [shape]}])
-    said = perfctl("ingest", "b16")
-    assert said.code == 1
-    assert said.err.count("\n") == 2
-    assert runs(folder) == 0
+WRONG = [
+    {"steps": [{**STEP, "number": "x"}]},
+    {"steps": [{**STEP, "duration_ns": 10**40}]},
+    {"steps": [{**STEP, "duration_ns": float("inf")}]},
+    {"steps": 5},
+    {"memory": [{"moment": "peak", "quantity": "allocated", "bytes": [1]}]},
+    {"environment": 5},
+    {"ops": [{}]},
+    {"ops": [[]]},
+    {"batch_size": "16; DROP TABLE run"},
+    {"batch_size": 10**30},
+    {"workload": {"a": 1}},
+    {"device": {"name": 1, "kind": "gpu"}},
+    {"gaps": [{"quantity": 1, "state": "x", "reason": "y"}]},
+]
+SHAPES: list[list[Any]] = [["a", 2], [10**30] * 4, [[1]] * 4]
+NESTED = [
+    "[" * 100_000,
+    '{"perfctl_workload_record": ' + "[" * 100_000,
+    '{"perfctl_workload_record": ' + "9" * 9000,
+]
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("wrong", "reason"),
     [
-        "[" * 100_000,
-        '{"perfctl_workload_record": ' + "[" * 100_000,
-        '{"perfctl_workload_record": ' + "9" * 9000,
+        *((fields, "workload.json: a field is missing or wrong") for fields in WRONG),
+        *((shape, "b16") for shape in SHAPES),
+        *((text, "workload.json") for text in NESTED),
     ],
 )
-def test_records_nested_too_deep_and_numbers_too_long_are_one_line(
-    perfctl: Perfctl, folder: Path, content: str
+def test_a_workloads_record_that_makes_no_sense_is_one_line(
+    folder: Path, wrong: Any, reason: str
 ) -> None:
-    (folder / "workload.json").write_text(content)
-    said = perfctl("ingest", "b16/workload.json")
-    assert said.code == 1
-    assert said.err.count("\n") == 2
+    record = folder / "workload.json"
+    if isinstance(wrong, str):
+        record.write_text(wrong)
+    elif isinstance(wrong, list):
+        op = json.loads(record.read_text())["ops"][0]
+        change(record, ops=[{**op, "inputs": [wrong] * 2, "outputs": [wrong]}])
+    else:
+        change(record, **wrong)
+    done = ingest(folder, folder.parent / "perfctl.db")
+    (line,) = done.failed
+    assert reason in line
+    assert "\n" not in line
+    assert runs(folder) == 0
 
 
 @pytest.mark.parametrize(
@@ -130,8 +121,8 @@ def test_half_a_surrogate_pair_is_kept_as_a_mark_and_stops_nothing(
 ) -> None:
     change(folder / "workload.json", environment={"torch": "b\udfff"})
     assert perfctl("ingest", "b16").code == 0
-    with closing(sqlite3.connect(folder.parent / "perfctl.db")) as db:
-        assert db.execute("SELECT value FROM environment WHERE key = 'torch'").fetchone() == ("b?",)
+    query = "SELECT value FROM environment WHERE key = 'torch'"
+    assert rows(folder.parent / "perfctl.db", query) == [("b?",)]
 
 
 def test_a_folder_whose_links_lead_round_in_circles_is_read_once(

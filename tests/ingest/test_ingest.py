@@ -3,10 +3,8 @@ name fields."""
 
 from __future__ import annotations
 
-import sqlite3
 import subprocess
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,9 @@ from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.derive import derive_store
 from perfctl.orchestrator.ingest.ingest import ingest
+from tests.make.stored import execute, rows
+
+DERIVED = "DELETE FROM derived_value", "DELETE FROM derived_rule"
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +36,7 @@ def test_a_report_goes_into_a_store_that_is_made_with_the_command_line_that_is_g
     (run,) = perfctl.runs(store)
     assert (run.id, run.workload, run.batch_size) == (written.run_id, "mnist_cnn", 16)
     done.check()
-    with closing(sqlite3.connect(store)) as connection:
-        assert connection.execute("SELECT kind, command FROM sweep").fetchall() == [
-            ("ingest", "perfctl ingest trace")
-        ]
-
+    assert rows(store, "SELECT kind, command FROM sweep") == [("ingest", "perfctl ingest trace")]
     again = perfctl.ingest([trace], store)
     assert [(one.run_id, one.new) for _, one in again.taken] == [(written.run_id, False)]
 
@@ -64,8 +61,7 @@ def test_two_calls_within_a_second_are_two_sweeps(
     store = tmp_path / "perfctl.db"
     perfctl.ingest(trace, store)
     perfctl.ingest(trace.parent.parent / "b32" / trace.name, store)
-    with closing(sqlite3.connect(store)) as connection:
-        assert connection.execute("SELECT count(DISTINCT sweep_id) FROM run").fetchone() == (2,)
+    assert rows(store, "SELECT count(DISTINCT sweep_id) FROM run") == [(2,)]
 
 
 def test_derived_counts_and_families_are_derived_again_from_the_rows(tmp_path: Path) -> None:
@@ -79,15 +75,10 @@ def test_derived_counts_and_families_are_derived_again_from_the_rows(tmp_path: P
         "SELECT name, family FROM kernel_name ORDER BY id",
         "SELECT launch, source FROM kernel ORDER BY run_id, launch",
     )
-    with closing(sqlite3.connect(store)) as connection:
-        before = [connection.execute(table).fetchall() for table in tables]
-        connection.execute("UPDATE kernel_name SET family = 'none'")
-        connection.execute("DELETE FROM derived_value")
-        connection.execute("DELETE FROM derived_rule")
-        connection.commit()
+    before = [rows(store, table) for table in tables]
+    execute(store, "UPDATE kernel_name SET family = 'none'", *DERIVED)
     assert derive_store(store) == 1
-    with closing(sqlite3.connect(store)) as connection:
-        assert [connection.execute(table).fetchall() for table in tables] == before
+    assert [rows(store, table) for table in tables] == before
 
 
 def test_what_an_ended_ingest_did_not_derive_is_derived_by_the_next_for_every_rank(
@@ -98,17 +89,14 @@ def test_what_an_ended_ingest_did_not_derive_is_derived_by_the_next_for_every_ra
     perfctl.ingest(folder, store)
     perfctl.ingest(folder, store, again=True)
     count = "SELECT run_id, count(*) FROM kernel WHERE source = 'derived' GROUP BY run_id"
-    with closing(sqlite3.connect(store)) as connection:
-        before = connection.execute(count).fetchall()
-        assert len(before) == 2, "a run and, as the store says from now on, its second rank"
-        connection.execute(
-            "UPDATE run SET world_size = 2, rank = 2 - id, sweep_id = 1, origin = 'measured'"
-        )
-        connection.execute("UPDATE kernel_launch SET source = NULL WHERE source = 'derived'")
-        connection.execute("UPDATE kernel_name SET family = NULL")
-        connection.execute("DELETE FROM derived_value")
-        connection.execute("DELETE FROM derived_rule")
-        connection.commit()
+    before = rows(store, count)
+    assert len(before) == 2, "a run and, as the database says from now on, its second rank"
+    execute(
+        store,
+        "UPDATE run SET world_size = 2, rank = 2 - id, sweep_id = 1, origin = 'measured'",
+        "UPDATE kernel_launch SET source = NULL WHERE source = 'derived'",
+        "UPDATE kernel_name SET family = NULL",
+        *DERIVED,
+    )
     perfctl.ingest(folder, store)
-    with closing(sqlite3.connect(store)) as connection:
-        assert connection.execute(count).fetchall() == before
+    assert rows(store, count) == before

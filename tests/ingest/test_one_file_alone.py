@@ -7,9 +7,7 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,7 +15,8 @@ import pytest
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import UsageError
 from tests.cli.conftest import Break, Said
-from tests.ingest.inputs import good, long_string, no_shapes
+from tests.ingest.inputs import good, long_string
+from tests.make.stored import execute
 
 Perfctl = Callable[..., Said]
 # a child that waits for ever is a fault, and need not take 300 s to be named
@@ -33,35 +32,40 @@ def logged(said: Said) -> str:
     return Path(found[2]).read_text()
 
 
+TOKEN = "hf_" + "a1" * 17
+
+
 @pytest.mark.parametrize("limit", ["1G", "0"])
-def test_a_fault_of_a_parser_costs_one_file_and_its_traceback_is_kept(
-    perfctl: Perfctl, break_parser: Break, limit: str
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        (
+            lambda: [][int(bool(TOKEN))],
+            "unexpected error (IndexError: list index out of range)",
+        ),
+        (
+            lambda: os.kill(os.getpid(), signal.SIGKILL),
+            "the process that read it was killed by signal 9",
+        ),
+    ],
+    ids=["a fault", "a killed process"],
+)
+def test_what_goes_wrong_in_a_parser_costs_one_file(
+    perfctl: Perfctl, break_parser: Break, how: Callable[[], object], why: str, limit: str
 ) -> None:
-    token = "hf_" + "a1" * 17
-    break_parser("bad_", lambda: [][int(bool(token))])
-    for name in ("a_b1.csv", "bad_b2.csv", "c_b3.csv"):
+    names = ("a_b1.csv", "bad_b2.csv", "c_b3.csv")
+    break_parser("bad_", how)
+    for name in names:
         good(Path(name), len(name))
-    said = perfctl("ingest", "a_b1.csv", "bad_b2.csv", "c_b3.csv", "--memory-limit", limit)
+    said = perfctl("ingest", *names, "--memory-limit", limit)
     assert said.code == 4
     assert [line.split(":")[0] for line in said.out.splitlines()[:2]] == ["a_b1.csv", "c_b3.csv"]
     assert "Traceback" not in said.err
-    assert "perfctl: bad_b2.csv: unexpected error (IndexError: list index out of range)" in said.err
-    text = logged(said)
-    assert "Traceback (most recent call last)" in text
-    assert token not in text
-
-
-@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL])
-def test_a_library_that_ends_the_process_costs_one_file(
-    perfctl: Perfctl, break_parser: Break, number: signal.Signals
-) -> None:
-    break_parser("bad_", lambda: os.kill(os.getpid(), number))
-    for name in ("a_b1.csv", "bad_b2.csv", "c_b3.csv"):
-        good(Path(name), len(name))
-    said = perfctl("ingest", "a_b1.csv", "bad_b2.csv", "c_b3.csv", "--memory-limit", "1G")
-    assert said.code == 4
-    assert f"bad_b2.csv: the process that read it was killed by signal {int(number)}" in said.err
-    assert [line.split(":")[0] for line in said.out.splitlines()[:2]] == ["a_b1.csv", "c_b3.csv"]
+    assert f"perfctl: bad_b2.csv: {why}" in said.err
+    if "unexpected" in why:
+        text = logged(said)
+        assert "Traceback (most recent call last)" in text
+        assert TOKEN not in text
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -102,7 +106,7 @@ def test_a_run_that_makes_no_sense_costs_itself_in_every_command(
     perfctl: Perfctl, replayed: Path
 ) -> None:
     shutil.copy(replayed, "s.db")
-    no_shapes(Path("s.db"), 1)
+    execute("s.db", "UPDATE op_shape SET record = '[]' WHERE run_id = 1")
     damaged = re.compile(r"run 1\b.* cannot be analysed: ")
     for words in (
         ("report", "--out", "p.html"),
@@ -121,22 +125,3 @@ def test_a_run_that_makes_no_sense_costs_itself_in_every_command(
     assert damaged.search(" ".join(shown.err.split())), shown.err
     assert perfctl("report", "--out", "p.html", "--store", "s.db").code == 4
     assert Path("p.html").stat().st_size > 10_000, "the other run is on the page"
-
-
-def test_times_beyond_what_there_can_be_are_not_stored(perfctl: Perfctl) -> None:
-    ten_years = 10 * 365 * 24 * 3600 * 10**9
-    event = (
-        '{{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 1, "dur": {}}}'
-    )
-    for name, microseconds in (("in.json", ten_years // 1000), ("out.json", ten_years // 1000 + 1)):
-        Path(name).write_text(
-            '{"schemaVersion": 1, "traceEvents": [' + event.format(microseconds) + "]}"
-        )
-        perfctl("ingest", name)
-    with closing(sqlite3.connect("perfctl.db")) as store:
-        spent = [ns for (ns,) in store.execute("SELECT cpu_ns FROM operation ORDER BY run_id")]
-        gaps = store.execute(
-            "SELECT run_id, reason FROM gap WHERE quantity = 'operation.cpu_ns'"
-        ).fetchall()
-    assert spent == [ten_years, None]
-    assert gaps == [(2, f"1 value is above the maximum of {ten_years:,}")]

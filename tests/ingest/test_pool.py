@@ -21,8 +21,9 @@ import pytest
 
 from perfctl.orchestrator import pool, stored_runs
 from perfctl.orchestrator.commands import export
-from perfctl.orchestrator.errors import Lost, UsageError
+from perfctl.orchestrator.errors import Lost, PerfctlError, UsageError
 from tests.cli.conftest import Said
+from tests.make.stored import execute
 
 ITEMS = list(range(7))
 Work = Callable[[int, pool.Tell], Any]
@@ -155,6 +156,30 @@ def test_an_item_that_needs_more_memory_than_its_worker_may_take_is_an_error_of_
         run(work, limit=64 << 20)
 
 
+def test_a_call_is_answered_by_another_process() -> None:
+    process, answer = pool.call(
+        "a step", lambda: [os.getpid(), {"layers": ["conv1", None]}], 64 << 20
+    )
+    assert process != os.getpid()
+    assert answer == {"layers": ["conv1", None]}
+
+
+@pytest.mark.parametrize(
+    ("work", "why"),
+    [
+        (lambda: len(bytearray(512 << 20)), "more than 64 MiB of memory"),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "killed by signal 9"),
+        (lambda: 1 // 0, "a step: "),
+    ],
+    ids=["memory", "killed", "unforeseen"],
+)
+def test_a_call_that_fails_is_one_line(work: Callable[[], Any], why: str) -> None:
+    with pytest.raises(PerfctlError) as error:
+        pool.call("a step", work, 64 << 20)
+    assert why in str(error.value)
+    assert "\n" not in str(error.value)
+
+
 def test_who_stops_listening_leaves_no_worker() -> None:
     def work(item: int, tell: pool.Tell) -> int:
         tell(os.getpid())
@@ -221,9 +246,7 @@ def test_the_rows_of_an_export_are_made_in_children(
 def test_a_damaged_run_is_left_out_by_a_child_and_the_exit_code_says_so(
     store: Path, shared: None, perfctl: Callable[..., Said]
 ) -> None:
-    with closing(sqlite3.connect(store)) as connection:
-        connection.execute("UPDATE op_shape SET record = '[1, {' WHERE run_id = 1")
-        connection.commit()
+    execute(store, "UPDATE op_shape SET record = '[1, {' WHERE run_id = 1")
     said = perfctl("ledger")
     assert said.code == 4
     assert said.err.count("run 1 cannot be analysed: op_shape.record") == 1

@@ -7,9 +7,7 @@ import os
 import re
 import shutil
 import signal
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import pytest
 from perfctl.orchestrator.commands import bench
 from tests.cli.conftest import Break
 from tests.ingest.inputs import good, long_string
+from tests.make.stored import execute, rows
 
 Perfctl = Callable[..., Any]
 
@@ -42,8 +41,7 @@ HOW = pytest.mark.parametrize("how", [fault, killed], ids=["fault", "killed"])
 
 
 def stored(path: str = "perfctl.db") -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(path)) as store:
-        return store.execute("SELECT batch_size, status FROM run ORDER BY batch_size").fetchall()
+    return rows(path, "SELECT batch_size, status FROM run ORDER BY batch_size")
 
 
 def is_said(err: str, how: Callable[[], None]) -> None:
@@ -140,10 +138,11 @@ def test_a_store_with_texts_that_are_no_utf8_is_shown_whole(
     perfctl: Perfctl, replayed: Path
 ) -> None:
     shutil.copy(replayed, "perfctl.db")
-    with closing(sqlite3.connect("perfctl.db")) as store:
-        store.execute("UPDATE layer_call SET layer = CAST(x'fffe41' AS TEXT) WHERE run_id = 1")
-        store.execute("UPDATE run SET workload = CAST(x'fffe41' AS TEXT) WHERE id = 1")
-        store.commit()
+    execute(
+        "perfctl.db",
+        "UPDATE layer_call SET layer = CAST(x'fffe41' AS TEXT) WHERE run_id = 1",
+        "UPDATE run SET workload = CAST(x'fffe41' AS TEXT) WHERE id = 1",
+    )
     for words in (("runs",), ("show", 1), ("ledger",), ("report", "--out", "p.html")):
         said = perfctl(*words)
         assert said.code == 0, said.err

@@ -12,6 +12,11 @@ NVTX = [
     "thread Domain:Push/Pop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
     "Id:Domain:Start/Stop_Range:PL_Type:PL_Value:CLR_Type:Color:Msg_Type:Msg",
 ]
+HEADER = (
+    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block '
+    'Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
+)
+FFMA = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
 UNITS = {
     "byte": ("byte", 1),
     "Mbyte": ("byte", 10**6),
@@ -23,7 +28,22 @@ UNITS = {
 
 
 def line(*cells: object) -> str:
-    return ",".join(f'"{cell}"' for cell in cells) + "\n"
+    return ",".join('"' + str(cell).replace('"', '""') + '"' for cell in cells) + "\n"
+
+
+def row(
+    launch: int,
+    value: str,
+    name: str = "k(int)",
+    metric: str = FFMA,
+    unit: str = "inst",
+    *,
+    device: str = "0",
+    capability: str = "8.0",
+) -> str:
+    """One counter of a launch, below HEADER."""
+    place = "127.0.0.1", name, "1", "7", "(32, 1, 1)", "(4, 1, 1)", device, capability
+    return line(launch, "42", "app", *place, "Metrics", metric, unit, value)
 
 
 def read(folder: Path, *lines: str) -> Report:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.records.paper import LayerCall
+from perfctl.records.ranges import read_range_name
 from perfctl.records.report import (
     Counter,
     Device,
@@ -108,72 +109,26 @@ def cpu_run(number: int, batch: int) -> Run:
     time 100 ns)."""
     ranges: list[Range] = []
 
-    def put(name: str, start: int, duration: int, parent: int | None, **what: Any) -> int:
-        ranges.append(Range(len(ranges), name, None, start, duration, 7, None, parent, **what))
+    def put(name: str, start: int, duration: int, parent: int | None, step: int | None) -> int:
+        facts = read_range_name(name)._replace(step=step)._asdict()
+        ranges.append(Range(len(ranges), name, None, start, duration, 7, None, parent, **facts))
         return len(ranges) - 1
 
     # warm-up, before the first step
-    put("conv2:forward", 0, 999_999_999, None, layer="conv2", direction="forward")
+    put("conv2:forward", 0, 999_999_999, None, None)
     for step in range(STEPS):
         start = 2_000_000_000 + step * 1_000_000_000
-        whole = put(
-            f"perfctl:step:{step}", start, batch * (10_000 + 100 * step) + 1000, None, step=step
-        )
-        forward = put(
-            "perfctl:phase:forward", start + 1, batch * 3000, whole, step=step, phase="forward"
-        )
-        put(
-            "conv1:forward",
-            start + 2,
-            batch * 500,
-            forward,
-            layer="conv1",
-            direction="forward",
-            step=step,
-        )
-        block = put(
-            "block:forward",
-            start + 3 + batch * 500,
-            batch * 2000 + 100,
-            forward,
-            layer="block",
-            direction="forward",
-            step=step,
-        )
-        put(
-            "conv2:forward",
-            start + 4 + batch * 500,
-            batch * 2000,
-            block,
-            layer="conv2",
-            direction="forward",
-            step=step,
-        )
-        backward = put(
-            "perfctl:phase:backward",
-            start + batch * 3100,
-            batch * 5000,
-            whole,
-            step=step,
-            phase="backward",
-        )
-        put(
-            "conv2:backward",
-            start + batch * 3101,
-            batch * 4000,
-            backward,
-            layer="conv2",
-            direction="backward",
-            step=step,
-        )
-        put(
-            "perfctl:phase:optimizer",
-            start + batch * 9000,
-            batch * 300,
-            whole,
-            step=step,
-            phase="optimizer",
-        )
+        duration = batch * (10_000 + 100 * step) + 1000
+        whole = put(f"perfctl:step:{step}", start, duration, None, step)
+        forward = put("perfctl:phase:forward", start + 1, batch * 3000, whole, step)
+        put("conv1:forward", start + 2, batch * 500, forward, step)
+        inside = start + 3 + batch * 500
+        block = put("block:forward", inside, batch * 2000 + 100, forward, step)
+        put("conv2:forward", inside + 1, batch * 2000, block, step)
+        begin = start + batch * 3100
+        backward = put("perfctl:phase:backward", begin, batch * 5000, whole, step)
+        put("conv2:backward", start + batch * 3101, batch * 4000, backward, step)
+        put("perfctl:phase:optimizer", start + batch * 9000, batch * 300, whole, step)
     steps = tuple(
         Step(step, "step", None, batch * (10_000 + 100 * step) + 1000) for step in range(STEPS)
     )

@@ -12,6 +12,7 @@ import pytest
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import sqlite
 from tests.make.nsys_sqlite import NsysBuilder, training_step
+from tests.make.stored import execute
 
 ENDLESS = (
     "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n AS id, n AS value "
@@ -22,10 +23,7 @@ ENDLESS = (
 def report(folder: Path, *statements: str) -> Path:
     folder.mkdir(exist_ok=True)
     path = training_step(NsysBuilder()).write(folder / "report.sqlite")
-    with closing(sqlite3.connect(path)) as db:
-        for statement in statements:
-            db.execute(statement)
-        db.commit()
+    execute(path, *statements)
     return path
 
 
@@ -74,3 +72,38 @@ def test_a_value_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
         assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             connection.execute("DELETE FROM StringIds")
+
+
+@pytest.mark.parametrize("table", ["NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL"])
+def test_a_column_called_rowid_hides_the_rows_numbers_and_the_table_is_named(
+    table: str, tmp_path: Path
+) -> None:
+    """A ValueError with NVTX_EVENTS, a TypeError with kernels."""
+    path = report(tmp_path, f"ALTER TABLE {table} ADD COLUMN rowid")
+    parsed = parse(path)
+    assert any(
+        gap.quantity == f"table:{table}" and gap.state == "unreadable" for gap in parsed.gaps
+    )
+    assert list(parsed.kernels if table.endswith("KERNEL") else parsed.ranges) == []
+
+
+def test_a_text_in_a_column_of_numbers_is_null_with_a_gap_and_never_a_number(
+    tmp_path: Path,
+) -> None:
+    """ "12abc" counted as 12 where SQL reckoned with it, and as text where it went to the store (an
+    OperationalError there)."""
+    table = "CUPTI_ACTIVITY_KIND_KERNEL"
+    path = report(
+        tmp_path,
+        f"UPDATE {table} SET end = '12abc', streamId = CAST(x'ff41' AS TEXT) WHERE rowid = 1",
+    )
+    parsed = parse(path)
+    first, *others = parsed.kernels
+    assert (first.duration_ns, first.stream) == (None, None)
+    assert all(
+        isinstance(kernel.duration_ns, int) and isinstance(kernel.stream, int) for kernel in others
+    )
+    reasons = {
+        gap.reason.partition(":")[0] for gap in parsed.gaps if gap.quantity == f"table:{table}"
+    }
+    assert reasons == {f"{table}.end", f"{table}.streamId"}

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pickle
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +170,17 @@ def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
     assert max(size for _, _, size in kept if size is not None) == max(
         size for _, _, size in readings if size is not None
     )
+
+
+def test_a_pickle_that_states_a_text_of_two_gigabytes_takes_no_memory_for_it(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "s.pickle"
+    path.write_bytes(b"\x80\x04}\x8d" + (2 << 30).to_bytes(8, "little") + b"segments total_size")
+    tracemalloc.start()
+    try:
+        with pytest.raises(ReportError, match="damaged or truncated"):
+            parsers.parse(path)
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,14 +9,12 @@ import pytest
 from perfctl.parsers import ReportError, parse, sniff
 from perfctl.parsers.nsys import sqlite
 from tests.make.nsys_sqlite import NsysBuilder, read, training_step
+from tests.make.stored import execute
 
 
 def test_strings_that_are_no_utf8_are_read_all_the_same(tmp_path: Path) -> None:
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(
-            "UPDATE StringIds SET value = CAST(x'6765ff6d' AS TEXT) WHERE value = 'gemm'"
-        )
+    execute(path, "UPDATE StringIds SET value = CAST(x'6765ff6d' AS TEXT) WHERE value = 'gemm'")
     assert next(iter(parse(path).kernels)).short_name == "ge\ufffdm"
 
 
@@ -28,8 +24,7 @@ def test_a_path_full_of_uri_characters_is_opened_and_nothing_is_written_beside_i
     folder = tmp_path / "100% a?mode=rwc#b"
     folder.mkdir()
     path = training_step(NsysBuilder()).write(folder / "re port%20é.sqlite")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("PRAGMA journal_mode = WAL")
+    execute(path, "PRAGMA journal_mode = WAL")
     folder.chmod(0o555)
     try:
         before = (path.read_bytes(), path.stat().st_mtime_ns)
@@ -42,9 +37,7 @@ def test_a_path_full_of_uri_characters_is_opened_and_nothing_is_written_beside_i
 
 def test_other_sqlite_files_are_not_taken_for_nsys(tmp_path: Path) -> None:
     path = tmp_path / "other.sqlite"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE kernel (id)")
-        connection.execute("CREATE TABLE StringIds (id, value)")
+    execute(path, "CREATE TABLE kernel (id)", "CREATE TABLE StringIds (id, value)")
     assert sniff(path) is None
 
 

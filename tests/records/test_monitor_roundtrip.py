@@ -7,6 +7,7 @@ import csv
 import io
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,6 +21,10 @@ DATA = Path(__file__).resolve().parent.parent / "data"
 FEW = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 EPOCH = datetime(2001, 1, 1, tzinfo=UTC)
 
+UNITS: tuple[Any, ...] = ("%", MIB, MIB, 1, 1, 10**6)
+"""Of the columns of a sample, in base units."""
+FIELDS = ("gpu_utilization", "fb_used", "fb_total", "power_usage", "gpu_temp", "sm_clock")
+
 whole = st.integers
 readings = st.tuples(
     st.none() | whole(0, 100),  # percent
@@ -32,28 +37,34 @@ readings = st.tuples(
 rounds = st.lists(st.tuples(whole(0, 3000), readings, readings), min_size=1, max_size=6)
 
 
+def to_base(number: float | None, unit: Any) -> float | None:
+    if number is None or unit == 1:
+        return number
+    return number / 100 if unit == "%" else number * unit
+
+
+def from_base(value: float | None, unit: Any) -> float | None:
+    if value is None or unit == 1:
+        return value
+    return round(value * 100) if unit == "%" else value // unit
+
+
 def samples_of(
     taken: list[tuple[int, tuple[float | None, ...], tuple[float | None, ...]]],
 ) -> list[Sample]:
     """Two GPUs, read at once; the numbers of each round are milliseconds since the round before."""
-    found, now = [], EPOCH
+    samples, now = [], EPOCH
     for after, *both in taken:
         now += timedelta(milliseconds=after + 1)
         ns = int((now - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(milliseconds=1)) * 10**6
-        for device, (share, used, total, power, heat, clock) in enumerate(both):
-            found.append(
-                Sample(
-                    ns,
-                    None if share is None else share / 100,
-                    None if used is None else int(used) * MIB,
-                    None if total is None else int(total) * MIB,
-                    power,
-                    heat,
-                    None if clock is None else int(clock) * 10**6,
-                    device,
-                )
-            )
-    return found
+        for device, reading in enumerate(both):
+            samples.append(Sample(ns, *map(to_base, reading, UNITS), device))  # type: ignore[arg-type]
+    return samples
+
+
+def cells_of(sample: Sample) -> list[float | None]:
+    """Return the values in the units that monitors print."""
+    return list(map(from_base, sample[1:-1], UNITS))
 
 
 def query_csv(samples: list[Sample], *, nounits: bool, repeat: bool, nothing: str) -> str:
@@ -61,21 +72,14 @@ def query_csv(samples: list[Sample], *, nounits: bool, repeat: bool, nothing: st
         "timestamp, index, utilization.gpu [%], memory.used [MiB], memory.total [MiB], power.draw "
         "[W], temperature.gpu, clocks.current.sm [MHz]"
     )
+    formats = ["{} %", "{} MiB", "{} MiB", "{:.2f} W", "{}", "{} MHz"]
+    if nounits:
+        formats = [text.partition(" ")[0] for text in formats]
     lines = [] if repeat else [head]
     for s in samples:
         moment = datetime.fromtimestamp(s.at_ns // 10**9, UTC).strftime("%Y/%m/%d %H:%M:%S")
-        cells = [
-            (None if s.gpu_utilisation is None else round(s.gpu_utilisation * 100), " %"),
-            (None if s.memory_used_bytes is None else s.memory_used_bytes // MIB, " MiB"),
-            (None if s.memory_total_bytes is None else s.memory_total_bytes // MIB, " MiB"),
-            (None if s.power_w is None else f"{s.power_w:.2f}", " W"),
-            (s.temperature_c, ""),
-            (None if s.sm_clock_hz is None else s.sm_clock_hz // 10**6, " MHz"),
-        ]
-        shown = [
-            nothing if value is None else f"{value}{'' if nounits else unit}"
-            for value, unit in cells
-        ]
+        cells = zip(formats, cells_of(s), strict=True)
+        shown = [nothing if value is None else text.format(value) for text, value in cells]
         lines += [head] if repeat else []
         lines.append(
             ", ".join([f"{moment}.{s.at_ns // 10**6 % 1000:03d}", str(s.device_index), *shown])
@@ -119,14 +123,8 @@ def test_dmon_comes_back_whatever_the_order_of_its_columns(
         part.join(["#YYYYMMDD", "HH:MM:SS", "Idx", *("-" for _ in order)]),
     ]
     for s in samples:
-        cells = {
-            "pwr": s.power_w,
-            "gtemp": s.temperature_c,
-            "sm": None if s.gpu_utilisation is None else round(s.gpu_utilisation * 100),
-            "pclk": None if s.sm_clock_hz is None else s.sm_clock_hz // 10**6,
-            "fb": None if s.memory_used_bytes is None else s.memory_used_bytes // MIB,
-            "mem": 3,
-        }
+        share, used, _, power, heat, clock = cells_of(s)
+        cells = {"pwr": power, "gtemp": heat, "sm": share, "pclk": clock, "fb": used, "mem": 3}
         moment = datetime.fromtimestamp(s.at_ns / 10**9, UTC)
         shown = ["-" if cells[name] is None else str(cells[name]) for name in order]
         lines.append(
@@ -144,19 +142,10 @@ def test_dcgm_csv_comes_back_in_the_order_of_time(tmp_path: Path, taken: list[ob
     lines = ["GPUId,TimeStampUs,Field,Values"]
     for device in (1, 0):
         for s in (s for s in samples if s.device_index == device):
-            cells = {
-                "gpu_utilization": None
-                if s.gpu_utilisation is None
-                else round(s.gpu_utilisation * 100),
-                "fb_used": None if s.memory_used_bytes is None else s.memory_used_bytes // MIB,
-                "fb_total": None if s.memory_total_bytes is None else s.memory_total_bytes // MIB,
-                "power_usage": s.power_w,
-                "gpu_temp": s.temperature_c,
-                "sm_clock": None if s.sm_clock_hz is None else s.sm_clock_hz // 10**6,
-            }
+            cells = zip(FIELDS, cells_of(s), strict=True)
             lines += [
                 f"{device},{s.at_ns // 1000},{name},{'N/A' if value is None else value}"
-                for name, value in cells.items()
+                for name, value in cells
             ]
     path = tmp_path / "d.csv"
     path.write_text("\n".join(lines) + "\n")

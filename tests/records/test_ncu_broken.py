@@ -12,48 +12,16 @@ from hypothesis import strategies as st
 from perfctl.parsers import reports
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.records.errors import ReportError
+from tests.make.ncu_csv import FFMA, HEADER, read, row
 from tests.parsers.cuts import cuts
-
-HEADER = (
-    '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block '
-    'Size","Grid Size","Device","CC","Section Name","Metric Name","Metric Unit","Metric Value"\n'
-)
-FFMA = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
-
-
-def row(
-    launch: int, value: str, name: str = "k(int)", metric: str = FFMA, unit: str = "inst"
-) -> str:
-    cells = (
-        str(launch),
-        "42",
-        "app",
-        "127.0.0.1",
-        name,
-        "1",
-        "7",
-        "(32, 1, 1)",
-        "(4, 1, 1)",
-        "0",
-        "8.0",
-        "Metrics",
-    )
-    return (
-        ",".join('"' + cell.replace('"', '""') + '"' for cell in (*cells, metric, unit, value))
-        + "\n"
-    )
 
 
 def parse_text(tmp_path: Path, text: str) -> list[int | float | None]:
-    path = tmp_path / "report.csv"
-    path.write_text(text)
-    return [counter.value for counter in ncu_csv.parse(path).counters]
+    return [counter.value for counter in read(tmp_path, text).counters]
 
 
 def test_a_row_cut_off_within_a_quoted_cell_is_dropped_and_counted(tmp_path: Path) -> None:
-    path = tmp_path / "report.csv"
-    path.write_text(HEADER + row(0, "100") + row(1, "123456")[:-4])
-    report = ncu_csv.parse(path)
+    report = read(tmp_path, HEADER + row(0, "100") + row(1, "123456")[:-4])
     assert [counter.value for counter in report.counters] == [100]
     assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
 
@@ -61,9 +29,7 @@ def test_a_row_cut_off_within_a_quoted_cell_is_dropped_and_counted(tmp_path: Pat
 def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_no_row(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "report.csv"
-    path.write_text(HEADER.replace('"', "") + "\0" + ",x" * 15 + "\n" + row(0, "100"))
-    report = ncu_csv.parse(path)
+    report = read(tmp_path, HEADER.replace('"', "") + "\0" + ",x" * 15 + "\n" + row(0, "100"))
     assert [(counter.launch, counter.value) for counter in report.counters] == [(0, 100)]
     assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
 
@@ -114,28 +80,37 @@ def test_random_bytes_never_raise_anything_else(
         assert error.remedy
 
 
-def test_a_program_line_that_begins_with_a_quote_does_not_swallow_rows(tmp_path: Path) -> None:
-    text = (
-        HEADER
-        + row(0, "1")
-        + '"unfinished words of the program\n'
-        + row(1, "2")
-        + '"done"\n'
-        + row(2, "3")
-    )
-    assert parse_text(tmp_path, text) == [1, 2, 3]
+PLAIN = f'1,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,{FFMA},inst,2\n'
 
 
-def test_a_row_or_header_behind_program_output_on_the_same_line_is_found(tmp_path: Path) -> None:
-    text = "progress 10%\rprogress 100%" + HEADER + row(0, "1") + "50%" + row(1, "2")
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(
+            f'{HEADER}{row(0, "1")}"unfinished words of the program\n{row(1, "2")}"done"\n',
+            id="lines of the program that begin with a quote",
+        ),
+        pytest.param(
+            f"progress 10%\rprogress 100%{HEADER}{row(0, '1')}50%{row(1, '2')}",
+            id="header and row behind output on the same line",
+        ),
+        pytest.param(
+            HEADER.replace('"', "")
+            + PLAIN.replace("1", "0", 1).replace("inst,2", "inst,1")
+            + PLAIN,
+            id="a table saved again without quotes",
+        ),
+    ],
+)
+def test_rows_between_other_text_are_found(tmp_path: Path, text: str) -> None:
     assert parse_text(tmp_path, text) == [1, 2]
 
 
 def test_names_with_quotes_html_and_newlines_come_out_as_they_are(tmp_path: Path) -> None:
     name = '<script>alert("x")</script>,\n"k" & <unnamed>::f(\'a\')'
-    path = tmp_path / "report.csv"
-    path.write_text(HEADER + row(0, "1", name=name) + row(0, "2", name=name, metric="x__y.sum"))
-    report = ncu_csv.parse(path)
+    report = read(
+        tmp_path, HEADER + row(0, "1", name=name) + row(0, "2", name=name, metric="x__y.sum")
+    )
     assert [kernel.name for kernel in report.kernels] == [name]
     assert [counter.value for counter in report.counters] == [1, 2]
 
@@ -158,22 +133,12 @@ def test_runs_appended_to_one_file_are_runs_of_their_own(tmp_path: Path) -> None
 def test_a_file_that_does_not_decide_its_style_leaves_ambiguous_values_empty_and_says_so(
     tmp_path: Path,
 ) -> None:
-    path = tmp_path / "report.csv"
-    path.write_text(HEADER + row(0, "1.234") + row(0, "512", metric="x__y.sum"))
-    report = ncu_csv.parse(path)
+    report = read(tmp_path, HEADER + row(0, "1.234") + row(0, "512", metric="x__y.sum"))
     assert [(counter.value, counter.text) for counter in report.counters] == [
         (None, "1.234"),
         (512, None),
     ]
     assert (f"counter:{FFMA}", "ambiguous") in {gap[:2] for gap in report.gaps}
-
-
-def test_a_table_saved_again_without_quotes_is_read(tmp_path: Path) -> None:
-    header = HEADER.replace('"', "")
-    plain = (
-        '0,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,' + FFMA + ",inst,100\n"
-    )
-    assert parse_text(tmp_path, header + plain) == [100]
 
 
 def test_a_line_of_100_megabytes_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
@@ -191,3 +156,21 @@ def test_a_line_of_100_megabytes_is_skipped_in_bounded_memory(tmp_path: Path) ->
         tracemalloc.stop()
     assert values == [1, 2]
     assert peak < 32 * 2**20
+
+
+SHORT = '"0","42","a","127.0.0.1","gemm(int)","1","7"'
+
+
+@pytest.mark.parametrize(("column", "cell"), [("", ""), (',"CC"', ',"8.0"')])
+def test_an_ncu_header_whose_metric_stands_after_the_value_cuts_short_rows(
+    tmp_path: Path, column: str, cell: str
+) -> None:
+    """A row that reached the value, but not the metric, was an IndexError; so was one that the
+    launch ends."""
+    path = tmp_path / "r.csv"
+    header = '"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream"'
+    columns = f'"Section Name","Metric Value","Metric Unit","Metric Name"{column}'
+    whole = f'"Launch Statistics","256","","Block Size"{cell}'
+    path.write_text(f'{header},{columns}\n{SHORT},"Launch Statistics","256"\n{SHORT},{whole}\n')
+    report = ncu_csv.parse(path)
+    assert [(counter.name, counter.value) for counter in report.counters] == [("Block Size", 256)]

@@ -7,52 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.records.report import Counter, Device, Gap, Report
-
-LONG = [
-    "ID",
-    "Process ID",
-    "Kernel Name",
-    "Stream",
-    "Block Size",
-    "Grid Size",
-    "Device",
-    "CC",
-    "Section Name",
-    "Metric Name",
-    "Metric Unit",
-    "Metric Value",
-]
-
-
-def line(*cells: object) -> str:
-    return ",".join('"' + str(cell).replace('"', '""') + '"' for cell in cells) + "\n"
-
-
-def long(
-    number: int, metric: str, unit: str, value: str, *, device: str = "0", capability: str = "8.0"
-) -> str:
-    return line(
-        number,
-        42,
-        "k",
-        "7",
-        "(32, 1, 1)",
-        "(4, 1, 1)",
-        device,
-        capability,
-        "S",
-        metric,
-        unit,
-        value,
-    )
-
-
-def read(folder: Path, *lines: str) -> Report:
-    path = folder / "report.csv"
-    path.write_text("".join(lines))
-    return ncu_csv.parse(path)
+from tests.make.ncu_csv import HEADER, line, read, row
 
 
 def about_counters(report: Report) -> list[Gap]:
@@ -66,9 +22,12 @@ def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(
     text: str, tmp_path: Path
 ) -> None:
     report = read(
-        tmp_path, line(*LONG), long(0, "a__b.sum", "inst", "5"), long(0, "c__d.sum", "inst", text)
+        tmp_path,
+        HEADER,
+        row(0, "5", metric="a__b.sum", unit="inst"),
+        row(0, text, metric="c__d.sum", unit="inst"),
     )
-    assert list(report.counters)[1] == Counter(0, "c__d.sum", None, "inst", "S", text or None)
+    assert list(report.counters)[1] == Counter(0, "c__d.sum", None, "inst", "Metrics", text or None)
     reason = (
         f'ncu printed "{text}" instead of 1 values: this GPU or ncu version has no such metric, '
         "or it could not be "
@@ -85,7 +44,9 @@ def test_figures_that_no_style_prints_are_unreadable_and_a_word_is_a_text(tmp_pa
         ("c__d.sum", "7.1.2"),
         ("e__f", "Shared"),
     ]
-    report = read(tmp_path, line(*LONG), *(long(0, name, "inst", text) for name, text in rows))
+    report = read(
+        tmp_path, HEADER, *(row(0, text, metric=name, unit="inst") for name, text in rows)
+    )
     assert [(one.value, one.text) for one in report.counters] == [
         (1234.5, None),
         (None, "7.1.2"),
@@ -108,7 +69,9 @@ def test_values_that_may_be_whole_or_fractions_are_counted_by_metric(tmp_path: P
         ("a__b.sum", "n/a"),
         ("e__f.sum", "12"),
     ]
-    report = read(tmp_path, line(*LONG), *(long(0, name, "Kbyte", text) for name, text in rows))
+    report = read(
+        tmp_path, HEADER, *(row(0, text, metric=name, unit="Kbyte") for name, text in rows)
+    )
     assert [one.value for one in report.counters] == [None, None, None, None, 12_000]
     reason = (
         '{} values such as "{}" may be whole numbers or fractions, and the file does not state '
@@ -126,14 +89,14 @@ def test_values_that_may_be_whole_or_fractions_are_counted_by_metric(tmp_path: P
 
 def test_of_a_fact_that_stands_twice_in_a_launch_the_first_counts(tmp_path: Path) -> None:
     rows = [
-        long(0, "gpu__time_duration.sum", "usecond", "1.5"),
-        long(0, "gpu__time_duration.sum", "usecond", "9.25"),
-        long(1, "Duration", "msecond", "2"),
-        long(1, "gpu__time_duration.sum", "nsecond", "7"),
-        long(2, "gpu__time_duration.sum", "nsecond", "n/a"),
-        long(2, "launch__registers_per_thread", "", "40"),
+        row(0, "1.5", metric="gpu__time_duration.sum", unit="usecond"),
+        row(0, "9.25", metric="gpu__time_duration.sum", unit="usecond"),
+        row(1, "2", metric="Duration", unit="msecond"),
+        row(1, "7", metric="gpu__time_duration.sum", unit="nsecond"),
+        row(2, "n/a", metric="gpu__time_duration.sum", unit="nsecond"),
+        row(2, "40", metric="launch__registers_per_thread", unit=""),
     ]
-    report = read(tmp_path, line(*LONG), *rows)
+    report = read(tmp_path, HEADER, *rows)
     assert [(kernel.duration_ns, kernel.registers) for kernel in report.kernels] == [
         (1500, None),
         (7, None),
@@ -142,7 +105,7 @@ def test_of_a_fact_that_stands_twice_in_a_launch_the_first_counts(tmp_path: Path
 
 
 def attribute(number: int, name: str, value: str, **where: str) -> str:
-    return long(number, f"device__attribute_{name}", "", value, **where)
+    return row(number, value, metric=f"device__attribute_{name}", unit="", **where)
 
 
 def test_each_device_is_described_once_by_its_first_launch_that_says_something(
@@ -150,7 +113,7 @@ def test_each_device_is_described_once_by_its_first_launch_that_says_something(
 ) -> None:
     report = read(
         tmp_path,
-        line(*LONG),
+        HEADER,
         attribute(0, "display_name", "GPU B", device="1", capability="9.0"),
         attribute(1, "display_name", "GPU A"),
         attribute(1, "multiprocessor_count", "108"),
@@ -169,9 +132,9 @@ def test_each_device_is_described_once_by_its_first_launch_that_says_something(
 def test_without_a_column_of_devices_their_number_is_a_metric_or_none(tmp_path: Path) -> None:
     report = read(
         tmp_path,
-        line(*LONG),
-        long(0, "launch__device_id", "", "2", device=""),
-        long(1, "a__b.sum", "", "5", device="x", capability="7.5"),
+        HEADER,
+        row(0, "2", metric="launch__device_id", unit="", device=""),
+        row(1, "5", metric="a__b.sum", unit="", device="x", capability="7.5"),
     )
     assert report.devices == (Device(None, "gpu", 0, "7.5"), Device(None, "gpu", 2, "8.0"))
     assert [kernel.device_index for kernel in report.kernels] == [2, None]
@@ -182,10 +145,24 @@ def test_launches_keep_the_order_of_the_file_and_two_processes_may_have_one_id(
 ) -> None:
     def of(process: int, number: int, name: str) -> str:
         return line(
-            number, process, name, "7", "", "", "", "", "S", "a__b.sum", "inst", str(number)
+            number,
+            process,
+            "app",
+            "host",
+            name,
+            "1",
+            "7",
+            "",
+            "",
+            "",
+            "",
+            "S",
+            "a__b.sum",
+            "inst",
+            number,
         )
 
-    report = read(tmp_path, line(*LONG), of(42, 3, "late"), of(42, 1, "b"), of(41, 1, "a"))
+    report = read(tmp_path, HEADER, of(42, 3, "late"), of(42, 1, "b"), of(41, 1, "a"))
     assert [kernel.name for kernel in report.kernels] == ["late", "b", "a"]
     assert [(counter.launch, counter.value) for counter in report.counters] == [
         (0, 3),

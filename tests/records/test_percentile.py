@@ -5,21 +5,26 @@ import pytest
 from perfctl.records.stats import needed, percentile
 
 
-@pytest.mark.parametrize(("percent", "count"), [(50, 1), (95, 20), (99, 100)])
-def test_a_percentile_takes_so_many_values_that_one_lies_above_it(percent: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("percent", "count", "above"),
+    [
+        (1, 1, 0),
+        (49, 1, 0),
+        (50, 1, 0),
+        *((percent, count, 1) for percent, count in ((51, 3), (75, 4), (80, 5), (90, 10))),
+        (95, 20, 1),
+        (99, 100, 1),
+    ],
+)
+def test_a_percentile_takes_so_many_values_that_one_lies_above_it(
+    percent: int, count: int, above: int
+) -> None:
     assert needed(percent) == count
     values = [float(value) for value in range(1, count + 1)]
     assert percentile(values[:-1], percent) is None
-    found = percentile(values, percent)
-    assert found is not None
-    assert sum(value > found for value in values) == (0 if percent == 50 else 1)
-
-
-@pytest.mark.parametrize(
-    ("percent", "count"), [(1, 1), (49, 1), (51, 3), (75, 4), (80, 5), (90, 10)]
-)
-def test_other_percentiles_take_as_many_values_as_leave_one_above(percent: int, count: int) -> None:
-    assert needed(percent) == count
+    rank = percentile(values, percent)
+    assert rank is not None
+    assert sum(value > rank for value in values) == above
 
 
 def test_a_percentile_is_the_nearest_rank() -> None:

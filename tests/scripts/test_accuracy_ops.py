@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import ceil
 
 import pytest
 from hypothesis import given
@@ -23,6 +22,8 @@ from scripts.proof.accuracy.accuracy_ops_model import (
     seconds,
     sustained_rate,
 )
+from tests.make import steps
+from tests.make.steps import linear
 
 BIG = ops.Chip("big", 14e12, 900e9, 80, 250, 12)
 SMALL = ops.Chip("small", 8e12, 300e9, 40, 70, 12)
@@ -32,42 +33,19 @@ NEWER = ops.Chip("newer", 20e12, 1500e9, 108, 250, 7)
 def conv(
     side: int = 14, inputs: int = 64, outputs: int = 96, kernel: int = 3, stride: int = 1
 ) -> Operation:
-    rows, depth = side**2, inputs * kernel**2
-    return Operation(
-        "",
-        "conv",
-        1,
-        rows * depth * outputs,
-        inputs * rows,
-        outputs * rows,
-        depth * outputs,
-        rows,
-        outputs,
-        depth,
-        1,
-        kernel**2,
-        stride,
-    )
+    return replace(steps.conv("", inputs, outputs, side, kernel), stride=stride)
 
 
-def linear(inputs: int = 512, outputs: int = 1000) -> Operation:
-    return Operation(
-        "", "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs
-    )
-
-
-def test_a_product_fills_whole_tiles_and_whole_waves() -> None:
-    blocks = ceil(1000 / 128) * ceil(300 / 64)
-    assert blocks == 40
-    assert ops.tiled(1000, 300, (128, 64), 40) == 128 * 64
-    assert ops.tiled(1000, 300, (128, 64), 39) == 2 * 128 * 64
-
-
-def test_the_parts_of_a_linear_are_its_padded_work_over_the_rate_of_an_sm() -> None:
-    first, second = ops.parts(linear(), 256, BIG).products
-    rate = 14e12 / 80
-    assert first == pytest.approx(2 * ceil(2 * 16 / 80) * 128 * 64 * 512 / rate)
-    assert second == pytest.approx(2 * ceil(8 * 32 / 80) * 32 * 32 * 512 / rate)
+works = st.one_of(
+    st.builds(
+        conv,
+        st.integers(1, 60),
+        st.integers(1, 600),
+        st.integers(1, 600),
+        st.sampled_from([1, 3, 5]),
+    ),
+    st.builds(linear, st.just(""), st.integers(1, 9000), st.integers(1, 9000)),
+)
 
 
 def test_only_three_by_three_without_stride_can_run_as_winograd() -> None:
@@ -81,23 +59,6 @@ def test_the_floor_knows_that_winograd_needs_a_fourth() -> None:
     work = conv(inputs=512, outputs=512)
     assert ops.floor(work, 64, BIG) == pytest.approx(2 * 64 * work.macs / 4 / 14e12)
     assert ops.floor(replace(work, stride=2), 64, BIG) == pytest.approx(2 * 64 * work.macs / 14e12)
-
-
-def test_there_is_a_figure_for_every_feature() -> None:
-    wanted = len(ops.GROWING) + len(ops.FIXED) + len(ops.UNEVEN)
-    assert len(ops.features(conv(), 3, BIG)) == len(ops.features(linear(), 3, BIG)) == wanted
-
-
-works = st.one_of(
-    st.builds(
-        conv,
-        st.integers(1, 60),
-        st.integers(1, 600),
-        st.integers(1, 600),
-        st.sampled_from([1, 3, 5]),
-    ),
-    st.builds(linear, st.integers(1, 9000), st.integers(1, 9000)),
-)
 
 
 @given(works, st.integers(1, 200), st.integers(1, 50))
@@ -119,19 +80,11 @@ def test_seconds_from_shared_coefficients_never_fall_with_batch(
     assert seconds(shared, then, 1e13) >= seconds(shared, first, 1e13) > 0
 
 
-def test_power_limits_a_small_board_by_what_a_large_one_of_its_process_spends() -> None:
-    assert sustained_rate(SMALL, {BIG: 12.5e12}) == pytest.approx(12.5e12 / 250 * 70)
-
-
-def test_without_a_board_of_its_process_only_the_part_of_the_peak_is_taken_over() -> None:
-    assert sustained_rate(NEWER, {BIG: 12.6e12, SMALL: 3.4e12}) == pytest.approx(12.6 / 14 * 20e12)
-
-
 def test_coefficients_are_found_again_from_times_made_with_them() -> None:
     pytest.importorskip("scipy")
     truth = Shared(6.0, 1.5, (0.2, 0.7))
     parts = [
-        ops.parts(linear(inputs, outputs), batch, BIG)
+        ops.parts(linear("", inputs, outputs), batch, BIG)
         for inputs in (64, 700, 5000)
         for outputs in (10, 900, 4000)
         for batch in (8, 100, 3000)
@@ -145,7 +98,7 @@ def test_coefficients_are_found_again_from_times_made_with_them() -> None:
 def test_a_measuring_program_that_slows_down_is_told_apart() -> None:
     pytest.importorskip("scipy")
     truth = Shared(6.0, 1.5, (0.2, 0.7))
-    parts = [ops.parts(linear(64 + place % 7 * 100, 100), 64, BIG) for place in range(300)]
+    parts = [ops.parts(linear("", 64 + place % 7 * 100, 100), 64, BIG) for place in range(300)]
     taken = [seconds(truth, part, 1e13) + place * 1e-7 for place, part in enumerate(parts)]
     found = learn([Rows(parts, taken, 1e13, [float(place) for place in range(300)])])
     assert found.drift == pytest.approx(1e-7, rel=0.1)
@@ -213,52 +166,11 @@ def test_every_figure_of_a_winograd_convolution() -> None:
     )
 
 
-def test_every_figure_of_a_linear() -> None:
-    work, macs, moved = linear(101, 70), 130 * 101 * 70, 4 * (130 * 171 + 7070)
+def test_the_parts_of_a_linear() -> None:
+    work, macs, moved = linear("", 101, 70), 130 * 101 * 70, 4 * (130 * 171 + 7070)
     # 2 x 2 blocks; 5 x 3 blocks, 4 waves
     first, second = 2 * 128 * 64 * 101 / 20, 2 * 4 * 32 * 32 * 101 / 20
     assert ops.parts(work, 130, TINY) == ops.Parts((first, second), 2 * macs, moved / 10)
-    share = 130 * 70 / 4
-    assert of_names(work, 130) == pytest.approx(
-        {
-            "batch": 130,
-            "rows": 130,
-            "macs": macs,
-            "outputs": 9100,
-            "inputs": 13130,
-            "bytes": moved,
-            "intensity": macs / moved,
-            "tiles": 0,
-            "waves 128x64": 1,
-            "waves 64x64": 2,
-            "part 0": first,
-            "part 1": second,
-            "part 2": 0,
-            "work 128x128": 128 * 128 * 101,
-            "work 128x32": 2 * 128 * 32 * 101,
-            "work 32x128": 2 * 32 * 128 * 101,
-            "work 64x64": 2 * 64 * 64 * 101,
-            "winograd 128x128": 0,
-            "winograd 64x64": 0,
-            "winograd 32x128": 0,
-            "columns": 70,
-            "depth": 101,
-            "weights": 7070,
-            "side": 1,
-            "columns by 4": 2,
-            "columns by 32": 6,
-            "depth by 4": 1,
-            "depth by 32": 5,
-            "side by 4": 1,
-            "last wave 128x128": 128 * 128 / share,
-            "last wave 128x64": 128 * 64 / share,
-            "last wave 64x64": 2 * 64 * 64 / share,
-            "last of two 128x64": 2 * 128 * 64 / share,
-            "last of four 128x64": 4 * 128 * 64 / share,
-            "last of four 64x64": 4 * 64 * 64 / share,
-            "shape": 130 / 70,
-        }
-    )
 
 
 def test_a_strided_convolution_has_one_part_and_products_of_several_groups_fill_more_blocks() -> (
@@ -269,14 +181,14 @@ def test_a_strided_convolution_has_one_part_and_products_of_several_groups_fill_
         (0.0, 0.0, 2 * 4 * 128 * 64 * 64 / 20), 2 * 17 * strided.macs, 32968.0
     )
     assert of_names(strided, 17)["tiles"] == 0
-    grouped = replace(linear(101, 70), groups=3)
+    grouped = replace(linear("", 101, 70), groups=3)
     assert ops.parts(grouped, 130, TINY).products == pytest.approx(
         (2 * 3 * 128 * 64 * 101 / 20, 2 * 12 * 32 * 32 * 101 / 20)
     )
 
 
 def test_the_floor_is_what_memory_takes_where_that_is_more() -> None:
-    work = linear(101, 70)
+    work = linear("", 101, 70)
     slow, fast = replace(TINY, bandwidth=1.0), replace(TINY, bandwidth=1e9)
     assert ops.floor(work, 130, slow) == 4 * (130 * 171 + 7070)
     assert ops.floor(work, 130, fast) == 2 * 130 * 7070 / 80

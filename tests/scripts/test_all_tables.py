@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,26 +38,30 @@ def kept() -> dict[str, object] | None:
     return all_tables.kept("table")
 
 
-def test_a_table_is_kept_until_what_it_read_changes(folder: Path) -> None:
+def change_library(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(all_tables, "libraries", lambda: "others")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(
+            lambda folder, _: (folder / "measured.csv").write_text("second"), id="what it read"
+        ),
+        pytest.param(
+            lambda folder, _: (folder / "table.py").write_text(SCRIPT + "# another"),
+            id="its script",
+        ),
+        pytest.param(change_library, id="a library"),
+    ],
+)
+def test_a_table_is_kept_until_something_changes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, change: Callable[..., object]
+) -> None:
     assert made(folder, SCRIPT)["lines"] == ["line of first\n"]
     found = kept()
-    assert found is not None
-    assert found["lines"] == ["line of first\n"]
-    (folder / "measured.csv").write_text("second")
-    assert kept() is None
-
-
-def test_a_table_is_kept_until_its_script_changes(folder: Path) -> None:
-    made(folder, SCRIPT)
-    (folder / "table.py").write_text(SCRIPT + "# another\n")
-    assert kept() is None
-
-
-def test_a_table_is_kept_until_a_library_changes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made(folder, SCRIPT)
-    monkeypatch.setattr(all_tables, "libraries", lambda: "others")
+    assert found is not None and found["lines"] == ["line of first\n"]
+    change(folder, monkeypatch)
     assert kept() is None
 
 

@@ -230,14 +230,19 @@ def test_names_of_the_machine_are_masked_in_texts_and_in_binary_files_whose_offs
         )
 
 
+def make_run_folder(folder: Path) -> Path:
+    run = folder / "runs" / "ncu-x" / "b16"
+    run.mkdir(parents=True)
+    (run / "run.json").write_text(json.dumps({"status": "ok", "artifact": "report.csv"}))
+    return run
+
+
 def test_a_file_that_is_too_large_or_names_the_machine_stays_and_is_named(
     module: ModuleType, tmp_path: Path
 ) -> None:
     keep = module.keep
     masks = keep.Masks({"scratch": tmp_path}, {})
-    run = tmp_path / "runs" / "ncu-x" / "b16"
-    run.mkdir(parents=True)
-    (run / "run.json").write_text(json.dumps({"status": "ok", "artifact": "report.csv"}))
+    run = make_run_folder(tmp_path)
     (run / "report.csv").write_text("x" * (keep.LARGEST_BYTES + 1))
     assert keep.keep(tmp_path / "runs", tmp_path / "recordings" / "ncu", masks) == (
         1,
@@ -255,9 +260,7 @@ def test_what_a_plain_step_launched_is_kept_with_the_run_that_needs_it(
     module: ModuleType, tmp_path: Path
 ) -> None:
     """A replay of ncu --launches distinct takes over counts by it."""
-    run = tmp_path / "runs" / "ncu-x" / "b16"
-    run.mkdir(parents=True)
-    (run / "run.json").write_text(json.dumps({"status": "ok", "artifact": "report.csv"}))
+    run = make_run_folder(tmp_path)
     (run / LAUNCHES).write_text(json.dumps({"launches": [], "origin": f"{tmp_path}/x"}))
     masks = module.keep.Masks({"scratch": tmp_path}, {})
     assert module.keep.keep(tmp_path / "runs", tmp_path / "recordings", masks) == (1, [])

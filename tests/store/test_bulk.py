@@ -13,19 +13,13 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, Written, write_run
 from perfctl.parsers import ReportError, parse
 from perfctl.records.bulk import SqlKernels
 from perfctl.records.report import Copy, Kernel, Report
 from tests.make.nsys_sqlite import NsysBuilder, training_step
+from tests.make.stored import write
 
-SWEEP = SweepFacts("an ingest", "ingest", "perfctl ingest r.sqlite", "host")
 SECRET = "TOKEN=not-a-kernel-name"
-
-
-def write(connection: sqlite3.Connection, report: Report) -> Written:
-    facts = RunFacts(report.tool, "ok", "ingested")
-    return write_run(connection, SWEEP, facts, report)
 
 
 def export(path: Path) -> Path:
@@ -154,10 +148,9 @@ def test_two_short_names_of_one_name_are_kept_apart(
 def _die_after_the_copy(export_path: Path, store_path: Path) -> None:
     report = parse(export_path)
     assert isinstance(report.kernels, SqlKernels)
-    facts = RunFacts(report.tool, "ok", "ingested")
     with database.writing(store_path) as connection:
         steps = map(os.kill, [os.getpid()], [signal.SIGKILL])  # are asked for behind the kernels
-        write_run(connection, SWEEP, facts, replace(report, steps=steps))
+        write(connection, replace(report, steps=steps))
 
 
 def test_after_a_kill_behind_the_copy_the_store_holds_none_of_it_and_takes_it_again(

@@ -1,15 +1,20 @@
 from __future__ import annotations
 
+import re
 import sqlite3
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from perfctl import __version__
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.schema import VERSION, Described, tables, views
 from perfctl.orchestrator.store.write import transaction
+from tests.make.stored import execute
 
 
 def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing: sqlite3.Connection) -> None:
@@ -43,33 +48,42 @@ def test_every_column_of_the_schema_says_meaning_unit_and_when_null(
         assert columns == [column.name for column in described[name][1]]
 
 
-def test_counting_kernels_of_a_run_needs_no_look_at_their_names(
-    writing: sqlite3.Connection,
+@pytest.mark.parametrize(
+    ("view", "index", "names"),
+    [
+        ("kernel", "kernel_launch_by_run", "kernel_name"),
+        ("op_call", "op_instance_by_run", "op_signature"),
+    ],
+)
+def test_counting_rows_of_a_run_reads_only_its_index(
+    writing: sqlite3.Connection, view: str, index: str, names: str
 ) -> None:
-    plan = writing.execute(
-        "EXPLAIN QUERY PLAN SELECT count(*) FROM kernel WHERE run_id = 1"
-    ).fetchall()
-    assert any("kernel_launch_by_run" in row[3] for row in plan)
-    assert not any("kernel_name" in row[3] for row in plan)
+    query = f"EXPLAIN QUERY PLAN SELECT count(*) FROM {view} WHERE run_id = 1"
+    plan = " ".join(row[3] for row in writing.execute(query))
+    assert index in plan and names not in plan
 
 
-def test_a_store_of_a_newer_perfctl_is_refused_with_the_version_to_install(path: Path) -> None:
+@pytest.mark.parametrize("mode", [database.writing, database.reading])
+@pytest.mark.parametrize("written_by", [__version__, "9.8.0", "x'; --", None])
+def test_a_newer_database_asks_for_a_later_perfctl(
+    path: Path, written_by: str | None, mode: Any
+) -> None:
+    """A version under development writes the next schema under the number that was released
+    before it."""
     with database.writing(path) as connection:
+        connection.execute(
+            "UPDATE store_info SET value = ? WHERE key = 'written_by'", (written_by,)
+        )
         connection.execute(f"PRAGMA user_version = {VERSION + 1}")
-        connection.execute("UPDATE store_info SET value = '9.8.0' WHERE key = 'written_by'")
-    for mode in (database.writing, database.reading):
-        with (
-            pytest.raises(StoreError, match=r"Install .* \(perfctl 9\.8\.0 wrote"),
-            mode(path),
-        ):
-            pass
+    wanted = re.escape(f"Install a perfctl later than {__version__} (perfctl {written_by} wrote")
+    with pytest.raises(StoreError, match=wanted), mode(path):
+        pass
 
 
 def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line_and_left_alone(
     path: Path,
 ) -> None:
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("CREATE TABLE StringIds (id INTEGER, value TEXT)")
+    execute(path, "CREATE TABLE StringIds (id INTEGER, value TEXT)")
     other = path.with_name("other.db")
     other.write_bytes(b"no database at all" * 100)
     remedy = "--store to another file, or move this file away and ingest the reports again"
@@ -110,3 +124,61 @@ def test_reading_changes_nothing_and_cannot_write_and_an_empty_file_is_no_store_
         pass
     with pytest.raises(StoreError, match="readonly"), database.reading(path) as connection:
         connection.execute("DELETE FROM store_info")
+
+
+def _write(path: Path, name: str = "a device") -> None:
+    with database.writing(path) as connection:
+        connection.execute("INSERT INTO device (name, kind) VALUES (?, 'gpu')", (name,))
+
+
+def _write_nothing(path: Path) -> None:
+    with database.no_empty(path), database.writing(path):
+        pass
+
+
+def _names(path: Path) -> list[str]:
+    with database.reading(path) as connection:
+        return [name for (name,) in connection.execute("SELECT name FROM device")]
+
+
+def test_a_new_store_in_which_nothing_was_stored_goes_again(path: Path) -> None:
+    _write_nothing(path)
+    assert list(path.parent.iterdir()) == []
+
+
+def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_it(
+    path: Path,
+) -> None:
+    first = ExitStack()
+    first.enter_context(database.no_empty(path))
+    first.enter_context(database.writing(path))
+    with database.writing(path) as second:
+        first.close()
+        second.execute("INSERT INTO store_info VALUES ('a', 'b')")
+    assert path.is_file()
+    _write_nothing(path)
+    assert path.is_file()
+
+
+def test_a_new_store_stays_with_its_first_row_and_in_wal_mode(path: Path) -> None:
+    with database.no_empty(path), database.writing(path) as connection:
+        connection.execute("INSERT INTO device (name, kind) VALUES ('first', 'gpu')")
+    assert _names(path) == ["first"]
+    with database.reading(path) as connection:
+        assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def test_who_opens_a_new_store_while_it_is_removed_writes_into_one_that_is_there(
+    path: Path,
+) -> None:
+    for attempt in range(20):
+        with ThreadPoolExecutor(3) as threads:
+            jobs = [
+                threads.submit(_write_nothing, path),
+                threads.submit(_write, path),
+                threads.submit(_write_nothing, path),
+            ]
+            for job in jobs:
+                job.result()
+        assert _names(path) == ["a device"], attempt
+        path.unlink()

@@ -18,6 +18,7 @@ from sqlite_utils.cli import cli
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, migrate
 from perfctl.orchestrator.store.schema import SINCE, VERSION
+from tests.make.stored import execute, rows
 
 STORES = Path(__file__).resolve().parents[2] / "scripts" / "proof" / "guard" / "stores"
 pytestmark = pytest.mark.filterwarnings("ignore:.*upgraded from perfctl 1.0")
@@ -72,10 +73,7 @@ def without_dropped(tables: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def schema_of(path: Path) -> list[Any]:
-    with closing(sqlite3.connect(path)) as store:
-        return store.execute(
-            "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name"
-        ).fetchall()
+    return rows(path, "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
 
 
 def test_every_value_survives_and_the_schema_is_that_of_a_new_store(old: Path) -> None:
@@ -89,13 +87,10 @@ def test_every_value_survives_and_the_schema_is_that_of_a_new_store(old: Path) -
     assert [after.pop(name) for name in migrate.ADDED] == [[]] * len(migrate.ADDED)
     assert after == without_dropped(before)
     assert schema_of(old) == schema_of(new)
-    with closing(sqlite3.connect(old)) as store:
-        assert store.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        assert store.execute("PRAGMA foreign_key_check").fetchall() == []
-        assert store.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert store.execute(
-            "SELECT value FROM store_info WHERE key = 'written_by'"
-        ).fetchall() == [(SINCE,)]
+    assert rows(old, "PRAGMA integrity_check") == [("ok",)]
+    assert rows(old, "PRAGMA foreign_key_check") == []
+    assert rows(old, "PRAGMA journal_mode") == [("wal",)]
+    assert rows(old, "SELECT value FROM store_info WHERE key = 'written_by'") == [(SINCE,)]
     assert sorted(file.name for file in old.parent.iterdir()) == ["new.db", "perfctl.db"]
 
 
@@ -111,33 +106,28 @@ def test_what_the_owner_made_survives(path: Path) -> None:
         ["enable-counts", "run"],
     ):
         cli.main([command, str(store), *words], standalone_mode=False)
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("CREATE TABLE notes (run_id REFERENCES run(id), text VARCHAR(9))")
-        connection.execute("INSERT INTO notes SELECT id, 'seen' FROM run")
-        connection.execute("UPDATE run SET mine = 'y' WHERE id = 2")
+    execute(
+        store,
+        "CREATE TABLE notes (run_id REFERENCES run(id), text VARCHAR(9))",
+        "INSERT INTO notes SELECT id, 'seen' FROM run",
+        "UPDATE run SET mine = 'y' WHERE id = 2",
+    )
     before, objects = contents(store), {row[:3] for row in schema_of(store)}
     with database.writing(store):
         pass
     after = contents(store)
     assert {name: after[name] for name in before} == without_dropped(before)
     assert objects <= {row[:3] for row in schema_of(store)}
-    with closing(sqlite3.connect(store)) as connection:
-        found = connection.execute(
-            "SELECT count(*) FROM kernel_name_fts WHERE kernel_name_fts MATCH 'sgemm'"
-        ).fetchone()
-        assert found[0] > 0
-        assert connection.execute("SELECT count(*) FROM slow").fetchone()[0] > 0
-        (text,) = connection.execute(
-            "SELECT sql FROM sqlite_master WHERE name = 'notes'"
-        ).fetchone()
-        assert "REFERENCES run(id)" in text
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    assert rows(store, "SELECT 1 FROM kernel_name_fts WHERE kernel_name_fts MATCH 'sgemm'")
+    assert rows(store, "SELECT 1 FROM slow")
+    ((text,),) = rows(store, "SELECT sql FROM sqlite_master WHERE name = 'notes'")
+    assert "REFERENCES run(id)" in text
+    assert rows(store, "PRAGMA integrity_check") == [("ok",)]
 
 
 def test_a_fraction_in_a_column_of_whole_numbers_is_rounded(path: Path) -> None:
     store = unpack("recorded-cpu", path)
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute("UPDATE step SET duration_ns = 10.75 WHERE run_id = 1")
+    execute(store, "UPDATE step SET duration_ns = 10.75 WHERE run_id = 1")
     with database.reading(store) as connection:
         values = connection.execute(
             "SELECT DISTINCT duration_ns, typeof(duration_ns) FROM step WHERE run_id = 1"
@@ -159,8 +149,7 @@ def test_a_store_that_cannot_be_migrated_is_refused_in_one_line_and_stays_as_it_
     path: Path, statement: str, said: str
 ) -> None:
     store = unpack("synthetic", path)
-    with closing(sqlite3.connect(store)) as connection, connection:
-        connection.execute(statement)
+    execute(store, statement)
     before = contents(store, ()), schema_of(store)
     for mode in (database.reading, database.writing):
         with (
@@ -238,9 +227,8 @@ def test_a_kill_leaves_the_old_store_or_the_new_one_and_the_next_command_goes_on
     store = unpack("synthetic", path)
     before = contents(store)
     is_killed(_die_in, store, step)
-    with closing(sqlite3.connect(store)) as connection:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-    assert version == (VERSION if step == "replaced" else migrate.OLD_VERSION)
+    version = VERSION if step == "replaced" else migrate.OLD_VERSION
+    assert rows(store, "PRAGMA user_version") == [(version,)]
     with database.writing(store):
         pass
     after = contents(store)
@@ -274,7 +262,7 @@ def test_a_store_of_perfctl_0_is_refused_in_one_line_and_left_alone(
         with pytest.raises(StoreError) as raised, mode(path):
             pass
         assert str(raised.value) == (
-            f"{path}: perfctl 0.x wrote this store (schema version {version})."
+            f"{path}: perfctl 0.x wrote this database (schema version {version})."
             " Open it once with perfctl 1.0.0, which upgrades it"
         )
     assert path.read_bytes() == before

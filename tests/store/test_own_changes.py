@@ -14,21 +14,16 @@ import pytest
 
 from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.store.write import RunFacts, SweepFacts, transaction, write_run
+from perfctl.orchestrator.store.write import transaction
 from perfctl.records.report import (
-    ApiCall,
-    Collective,
-    Copy,
     Counter,
     Gap,
     Kernel,
-    KernelPart,
-    OpCall,
-    Operation,
-    Range,
     Report,
     Step,
 )
+from tests.make import stored
+from tests.make.stored import rows
 
 ENDLESS = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT n FROM t"
 KERNELS = [
@@ -54,10 +49,9 @@ def store(path: Path) -> Path:
 
 
 def write(path: Path, report: Report | None = REPORT, status: str = "ok") -> int:
-    facts = RunFacts("ncu", status, "synthetic", "net", 16)
     with database.writing(path) as connection:
-        sweep = SweepFacts("a", "sweep", None, None)
-        return write_run(connection, sweep, facts, report).run_id
+        run = stored.write(connection, report, status=status, workload="net", batch_size=16)
+        return run.run_id
 
 
 def change(path: Path, *statements: str) -> bytes:
@@ -66,11 +60,6 @@ def change(path: Path, *statements: str) -> bytes:
             db.execute(statement)
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     return path.read_bytes()
-
-
-def asked(path: Path, sql: str) -> list[tuple[object, ...]]:
-    with closing(sqlite3.connect(path)) as db:
-        return db.execute(sql).fetchall()
 
 
 def is_read_as_written(path: Path) -> bool:
@@ -100,16 +89,16 @@ def test_a_trigger_on_a_table_of_perfctls_does_not_fire_stays_and_is_named(
     store: Path, trigger: str
 ) -> None:
     change(store, "CREATE TABLE mine (n)", trigger)
-    (before,) = asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
+    (before,) = rows(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
     with pytest.warns(StoreNote, match="perfctl disables triggers while it writes") as said:
         write(store)
     assert [str(before[0]) in str(note.message) for note in said] == [True]
-    assert asked(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'") == [
+    assert rows(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'") == [
         before
     ]
     assert is_read_as_written(store)
     counts = [
-        asked(store, f"SELECT count(*) FROM {table}")
+        rows(store, f"SELECT count(*) FROM {table}")
         for table in ("run", "gap", "step", "kernel", "mine")
     ]
     assert counts == [[(2,)], [(4,)], [(4,)], [(4,)], [(0,)]]
@@ -122,7 +111,7 @@ def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store: Path) -> N
         "CREATE TRIGGER t INSTEAD OF DELETE ON mine BEGIN SELECT 1; END",
     )
     write(store)
-    assert asked(store, "SELECT name FROM sqlite_master WHERE type = 'trigger'") == [("t",)]
+    assert rows(store, "SELECT name FROM sqlite_master WHERE type = 'trigger'") == [("t",)]
 
 
 def _die_while_triggers_are_away(path: Path) -> None:
@@ -138,15 +127,15 @@ def test_after_an_error_or_a_kill_in_the_middle_the_triggers_are_where_they_were
     store: Path, is_killed: Callable[..., None]
 ) -> None:
     change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
-    before = asked(store, "SELECT name, sql FROM sqlite_master")
+    before = rows(store, "SELECT name, sql FROM sqlite_master")
     with database.writing(store) as connection:
         with pytest.raises(KeyError), transaction(connection):
             connection.execute("DELETE FROM step")
             raise KeyError
         assert connection.execute("SELECT count(*) FROM step").fetchone() == (2,)
-    assert asked(store, "SELECT name, sql FROM sqlite_master") == before
+    assert rows(store, "SELECT name, sql FROM sqlite_master") == before
     is_killed(_die_while_triggers_are_away, store)
-    assert asked(store, "SELECT name, sql FROM sqlite_master") == before
+    assert rows(store, "SELECT name, sql FROM sqlite_master") == before
     assert is_read_as_written(store)
 
 
@@ -156,8 +145,8 @@ def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(sto
     change(store, "CREATE TABLE seen (id)", trigger)
     with pytest.warns(StoreNote, match="t on run"):
         write(store)
-    assert asked(store, "SELECT id, status FROM run ORDER BY id") == [(1, "ok"), (failed, "ok")]
-    assert asked(store, "SELECT count(*) FROM seen") == [(0,)]
+    assert rows(store, "SELECT id, status FROM run ORDER BY id") == [(1, "ok"), (failed, "ok")]
+    assert rows(store, "SELECT count(*) FROM seen") == [(0,)]
 
 
 @pytest.mark.parametrize("of", ["view", "table"])
@@ -167,7 +156,7 @@ def test_a_view_of_perfctls_that_was_replaced_is_not_the_one_that_is_read(
     change(store, "DROP VIEW kernel", f"CREATE {of} kernel AS {ENDLESS} LIMIT 3")
     assert is_read_as_written(store)
     write(store)
-    assert asked(store, "SELECT count(*) FROM kernel") == [(3,)]
+    assert rows(store, "SELECT count(*) FROM kernel") == [(3,)]
 
 
 def test_a_view_of_perfctls_that_is_gone_is_not_missed(store: Path) -> None:
@@ -267,19 +256,19 @@ def test_rows_of_the_users_that_belong_to_a_run_go_with_it(store: Path) -> None:
         'INSERT INTO "my notes" SELECT id, status FROM run',
     )
     write(store)
-    assert asked(store, 'SELECT "a text" FROM "my notes"') == [("ok",)]
+    assert rows(store, 'SELECT "a text" FROM "my notes"') == [("ok",)]
     for table in ("kernel_launch", "gap", "kernel_name"):
-        assert asked(store, f"SELECT 1 FROM {table} WHERE run_id NOT IN (SELECT id FROM run)") == []
+        assert rows(store, f"SELECT 1 FROM {table} WHERE run_id NOT IN (SELECT id FROM run)") == []
 
 
 def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as_it_was(
     store: Path,
 ) -> None:
     change(store, "CREATE UNIQUE INDEX one_each ON gap(quantity)")
-    before = asked(store, "SELECT * FROM run")
-    with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint in this store"):
+    before = rows(store, "SELECT * FROM run")
+    with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint in this database"):
         write(store)
-    assert asked(store, "SELECT * FROM run") == before
+    assert rows(store, "SELECT * FROM run") == before
 
 
 def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
@@ -288,89 +277,3 @@ def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
         pass
     with database.reading(path) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
-
-
-def test_impossible_times_and_counts_are_not_known_and_say_so(store: Path) -> None:
-    inside = Report(
-        "nsys",
-        Path("r"),
-        "made",
-        duration_ns=-1,
-        ranges=[Range(0, "r", None, -5, -3, None, None, None)],
-        kernels=[
-            Kernel(0, "k", registers=-1, duration_ns=float("inf")),
-            Kernel(1, "k", registers=0, duration_ns=0),
-        ],
-        copies=[Copy("HtoD", -4096, -7, 1, None), Copy("HtoD", 2**63 - 1, 1, 1, None)],
-        operations=[Operation("o", None, 1, -1, None, None, -64, 5)],
-        steps=(Step(0, "step", -3, -100, -2.5, None),),
-        rank=-1,
-        world_size=0,
-        api_calls=[ApiCall("cuda", "f", 0, -1, None, 5)],
-        op_calls=[OpCall("o", -9, -1, 0), OpCall("o", 1, 2, 3)],
-        collectives=[Collective("all_reduce", "tp", 2, 0, None, -1, 7, -7)],
-    )
-    number = write(store, inside)
-    with database.reading(store) as connection:
-        (run,) = read.load(connection, [number])
-        operators = list(read.op_calls(connection, number))
-    found = run.report
-    assert [(o.start_ns, o.duration_ns, o.device_ns) for o in operators] == [
-        (-9, None, 0),
-        (1, 2, 3),
-    ]
-    assert [(a.calls, a.total_ns, a.max_ns) for a in found.api_calls] == [(0, None, 5)]
-    assert [(c.bytes, c.start_ns, c.exposed_ns) for c in found.collectives] == [(0, -1, None)]
-    assert (found.rank, found.world_size) == (None, 0)
-    assert [(k.registers, k.duration_ns) for k in found.kernels] == [(None, None), (0, 0)]
-    assert [(c.bytes, c.start_ns, c.duration_ns) for c in found.copies] == [
-        (None, -7, 1),
-        (2**63 - 1, 1, 1),
-    ]
-    assert [(r.start_ns, r.duration_ns) for r in found.ranges] == [(-5, None)]
-    assert [(o.cpu_ns, o.memory_bytes, o.flops) for o in found.operations] == [(None, -64, 5)]
-    assert [(s.start_ns, s.duration_ns, s.loss) for s in found.steps] == [(-3, None, -2.5)]
-    assert run.duration_ns is None
-    wanted = {
-        "run.duration_ns",
-        "range.duration_ns",
-        "kernel.registers",
-        "kernel.duration_ns",
-        "copy.bytes",
-        "operation.cpu_ns",
-        "step.duration_ns",
-        "run.rank",
-        "api_call.total_ns",
-        "op_call.duration_ns",
-        "collective.exposed_ns",
-    }
-    assert {gap.quantity for gap in found.gaps} == wanted
-    assert {(gap.state, gap.reason) for gap in found.gaps} == {
-        ("unreadable", "1 value is below 0 or not a number")
-    }
-
-
-def test_what_is_no_number_where_an_ordinal_belongs_is_not_known_and_says_so(store: Path) -> None:
-    inside = Report(
-        "nsys",
-        Path("r"),
-        "made",
-        kernels=[Kernel(0, "k", stream="7th"), Kernel(1, "k", stream=7)],  # type: ignore[arg-type]
-        kernel_parts=[
-            KernelPart("both", None, None, 1, 0.5),  # type: ignore[arg-type]
-            KernelPart(1, None, None, 1, 0.5),
-        ],
-    )
-    number = write(store, inside)
-    with database.reading(store) as connection:
-        (run,) = read.load(connection, [number])
-    assert [kernel.stream for kernel in run.report.kernels] == [None, 7]
-    assert [part.launch for part in run.report.kernel_parts] == [1]
-    assert {(gap.quantity, gap.state, gap.reason) for gap in run.report.gaps} == {
-        ("kernel.stream", "unreadable", "1 value is not a number"),
-        (
-            "kernel_part.launch",
-            "unreadable",
-            "1 value is not a number, so that row is left out",
-        ),
-    }

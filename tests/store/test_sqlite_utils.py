@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import json
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import chdir, closing, redirect_stdout
+from contextlib import chdir, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 from sqlite_utils.cli import cli
 
 from perfctl.orchestrator.cli.main import run
+from tests.make.stored import rows
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 FILES = (
@@ -92,11 +92,6 @@ def shown(perfctl: Perfctl) -> dict[str, Any]:
     perfctl("export", "--all", "--out", "all.json", "--force")
     whole["export"] = json.loads(Path("all.json").read_text())["tables"]
     return whole
-
-
-def rows(store: Path, sql: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(store)) as connection:
-        return connection.execute(sql).fetchall()
 
 
 OPERATIONS: dict[str, list[list[str]]] = {

@@ -1,5 +1,5 @@
-"""Take a report into the store: parse -> complete -> write -> derive. Nothing else adds to a report
-between its parser and the store.
+"""Take a report into the database: parse -> complete -> write -> derive. Nothing else adds to a
+report between its parser and the database.
 
 ``run_folders`` does the same with the folders of perfctl's own runs.
 """
@@ -39,8 +39,10 @@ _TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter
 """Quantities of gaps that are whole tables, what is looked for most first."""
 
 
-def take_report(connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell) -> None:
-    """Take each run that a report holds. One that is in the store already is recognised by its
+def ingest_report(
+    connection: sqlite3.Connection, task: Task, settings: Settings, tell: Tell
+) -> None:
+    """Take each run that a report holds. One that is in the database already is recognised by its
     SHA-256; of a file with several runs each has its number behind it. Raises ReportError."""
     source, hints = task.source, settings.hints
     digest = sha256(source.path)
@@ -242,7 +244,7 @@ def _name_doubts(
 
 
 def relative_path(path: Path, store: Path) -> str:
-    """Return the path relative to the store's folder where it lies below it, so that both can be
+    """Return the path relative to the database's folder where it lies below it, so that both can be
     moved together."""
     full, home = path.resolve(), store.resolve().parent
     return os.path.relpath(full, home) if full.is_relative_to(home) else str(full)
