@@ -29,7 +29,8 @@ from perfctl.orchestrator.compare.causes import (
 from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.compare.compared import Number
 from perfctl.orchestrator.counts.kernels.names import arithmetic, of_layer
-from tests.make.two_sides import ENVIRONMENT
+from tests.make.synthetic import with_report
+from tests.make.two_sides import ENVIRONMENT, make_side
 
 WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
 IMPLICIT = "volta_scudnn_128x64_relu_xregs_large_nn_v1"
@@ -46,7 +47,7 @@ SGEMM = "volta_sgemm_128x64_tn"
 
 
 @pytest.fixture
-def net(side: Any) -> Any:
+def net() -> Any:
     """net("A", {"conv2": kernel}, ...): 3 repeats of conv1, conv2 and fc, whose kernels are given
     by their names."""
 
@@ -58,17 +59,14 @@ def net(side: Any) -> Any:
             (layer, kernel): took if layer == "conv2" else 30_000.0
             for layer, kernel in kernels.items()
         }
-        made: Side = side(label, 3, random.Random(seed), times=times, noise=0.001, **what)
+        made: Side = make_side(label, 3, random.Random(seed), times=times, noise=0.001, **what)
         runs = [
-            replace(
+            with_report(
                 run,
-                report=replace(
-                    run.report,
-                    kernels=[
-                        kernel._replace(name=kernel.short_name or "", short_name=None)
-                        for kernel in run.report.kernels
-                    ],
-                ),
+                kernels=[
+                    kernel._replace(name=kernel.short_name or "", short_name=None)
+                    for kernel in run.report.kernels
+                ],
             )
             for run in made.runs
         ]
@@ -112,20 +110,17 @@ def test_grids_launches_and_layers_of_one_side_are_told_apart(net: Any) -> None:
     a = net("A", {})
     assert set(kinds(why(a, net("B", {}, grid=8))).values()) == {GRIDS}
     runs = [
-        replace(
+        with_report(
             run,
-            report=replace(
-                run.report,
-                kernels=[
-                    kernel._replace(launch=number)
-                    for number, kernel in enumerate(
-                        [
-                            *run.report.kernels,
-                            *(one for one in run.report.kernels if one.layer == "fc"),
-                        ]
-                    )
-                ],
-            ),
+            kernels=[
+                kernel._replace(launch=number)
+                for number, kernel in enumerate(
+                    [
+                        *run.report.kernels,
+                        *(one for one in run.report.kernels if one.layer == "fc"),
+                    ]
+                )
+            ],
         )
         for run in a.runs
     ]
@@ -133,15 +128,12 @@ def test_grids_launches_and_layers_of_one_side_are_told_apart(net: Any) -> None:
     assert kinds(found)["fc forward"] == LAUNCHES
     assert found.launches == (3, 4)
     renamed = [
-        replace(
+        with_report(
             run,
-            report=replace(
-                run.report,
-                kernels=[
-                    kernel._replace(layer="head") if kernel.layer == "fc" else kernel
-                    for kernel in run.report.kernels
-                ],
-            ),
+            kernels=[
+                kernel._replace(layer="head") if kernel.layer == "fc" else kernel
+                for kernel in run.report.kernels
+            ],
         )
         for run in a.runs
     ]
@@ -153,14 +145,11 @@ def test_grids_launches_and_layers_of_one_side_are_told_apart(net: Any) -> None:
 def test_without_layers_all_ways_to_convolve_are_one_family(net: Any) -> None:
     def bare(side: Side) -> Side:
         runs = [
-            replace(
+            with_report(
                 run,
-                report=replace(
-                    run.report,
-                    kernels=[
-                        kernel._replace(layer=None, direction=None) for kernel in run.report.kernels
-                    ],
-                ),
+                kernels=[
+                    kernel._replace(layer=None, direction=None) for kernel in run.report.kernels
+                ],
             )
             for run in side.runs
         ]

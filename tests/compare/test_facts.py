@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,7 +14,8 @@ from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
 from perfctl.orchestrator.compare.sides import FACTS, compare_facts
 from perfctl.records.report import Sample, ServedStep
 from perfctl.records.run import Run
-from tests.make.two_sides import ENVIRONMENT, H200
+from tests.make import synthetic
+from tests.make.two_sides import ENVIRONMENT, H200, make_side
 
 
 def changed(run: Run, what: dict[str, Any]) -> Run:
@@ -55,10 +55,13 @@ def sampled(clock: float) -> list[Sample]:
     ],
 )
 def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the_same(
-    side: Any, fact: str, what: dict[str, Any]
+    fact: str, what: dict[str, Any]
 ) -> None:
     dice = random.Random(11)
-    a, b = side("A", 3, dice, samples=sampled(1900)), side("B", 3, dice, samples=sampled(1910))
+    a, b = (
+        make_side("A", 3, dice, samples=sampled(1900)),
+        make_side("B", 3, dice, samples=sampled(1910)),
+    )
     assert not compare(a, b).not_comparable
     other = Side("B", tuple(changed(run, what) for run in b.runs))
     found = compare(a, other)
@@ -88,25 +91,25 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
         ("threads of the host", {"environment": {"threads": "8"}}),
     ],
 )
-def test_what_is_only_said_does_not_block(side: Any, fact: str, what: dict[str, Any]) -> None:
+def test_what_is_only_said_does_not_block(fact: str, what: dict[str, Any]) -> None:
     dice = random.Random(12)
-    b = Side("B", tuple(changed(run, what) for run in side("B", 3, dice).runs))
-    (pair,) = compare(side("A", 3, dice), b).pairs
+    b = Side("B", tuple(changed(run, what) for run in make_side("B", 3, dice).runs))
+    (pair,) = compare(make_side("A", 3, dice), b).pairs
     assert [(one.fact, one.blocks) for one in pair.differences] == [(fact, False)]
     assert any(row.result != NOT_JUDGED for row in pair.rows)
 
 
-def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block(side: Any) -> None:
+def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block() -> None:
     dice = random.Random(13)
     bare = {key: value for key, value in ENVIRONMENT.items() if key != "cudnn"}
-    (pair,) = compare(side("A", 3, dice), side("B", 3, dice, environment=bare)).pairs
+    (pair,) = compare(make_side("A", 3, dice), make_side("B", 3, dice, environment=bare)).pairs
     (said,) = pair.differences
     assert (said.fact, said.a, said.b, said.blocks) == ("cudnn", "9.10", "not recorded", False)
 
 
-def test_repeats_that_differ_among_themselves_are_no_repeats(side: Any) -> None:
+def test_repeats_that_differ_among_themselves_are_no_repeats() -> None:
     dice = random.Random(14)
-    runs = side("A", 3, dice).runs
+    runs = make_side("A", 3, dice).runs
     mixed = Side("A", (*runs[:2], changed(runs[2], {"environment": {"torch": "2.9.0"}})))
     (pair,) = compare(mixed, Side("B", mixed.runs)).not_comparable
     assert [one.fact for one in pair.blocked] == ["torch"]
@@ -127,8 +130,8 @@ def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> Non
         assert f"| {verdict} | {meaning} |" in text
 
 
-def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable(side: Any) -> None:
-    run = side("A", 3, random.Random(15)).runs[0]
+def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable() -> None:
+    run = make_side("A", 3, random.Random(15)).runs[0]
     a, b = (changed(run, {"served_steps": served(number)}) for number in (3, 1))
     assert differing([a], [b]) == [("sequences", "3", "1", True)]
 
@@ -156,7 +159,7 @@ def differing(a: list[Run], b: list[Run]) -> list[tuple[str, str, str, bool]]:
     ],
 )
 def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
-    samples: list[tuple[float | None, int | None]], said: str | None, synthetic: ModuleType
+    samples: list[tuple[float | None, int | None]], said: str | None
 ) -> None:
     read = [
         Sample(at, used, None, None, None, None, None if clock is None else clock * 10**6)
@@ -169,9 +172,7 @@ def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
 @pytest.mark.parametrize(
     ("other", "same"), [(1050, True), (1051, False), (953, True), (952, False)]
 )
-def test_clocks_within_a_twentieth_of_the_lower_are_the_same(
-    other: int, same: bool, synthetic: ModuleType
-) -> None:
+def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other: int, same: bool) -> None:
     a, b = (synthetic.make_run(samples=sampled(clock)) for clock in (1000, other))
     found = [] if same else [("SM clock while it ran", "1000 MHz", f"{other} MHz", True)]
     assert differing([a], [b]) == found
@@ -179,9 +180,7 @@ def test_clocks_within_a_twentieth_of_the_lower_are_the_same(
     assert differing([a], [synthetic.make_run()])[0][3] is False, "nothing shows that it differs"
 
 
-def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report(
-    synthetic: ModuleType,
-) -> None:
+def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report() -> None:
     bare, second = (
         replace(H200, clock_hz=None, driver_version=None),
         replace(H200, clock_hz=1_000_400_000, driver_version="9"),
@@ -203,9 +202,7 @@ def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its
     assert not {"largest clock", "driver"} & set(facts(none, none))
 
 
-def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults_are_said(
-    synthetic: ModuleType,
-) -> None:
+def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults_are_said() -> None:
     run = synthetic.make_run(precision=None, batch_size=None)
     assert facts(run, run) == {
         "workload": ("mnist_cnn",) * 2,
@@ -222,9 +219,7 @@ def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults
     assert differing([run], [alone]) == [], "one process is what is meant where nothing is said"
 
 
-def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu(
-    synthetic: ModuleType,
-) -> None:
+def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu() -> None:
     cpu = [synthetic.make_run(environment={"threads": count}) for count in ("2", "4")]
     gpu = [replace(run, device=H200) for run in cpu]
     assert differing(cpu[:1], cpu[1:]) == [("threads", "2", "4", True)]
@@ -246,7 +241,7 @@ def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu(
     ],
 )
 def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
-    name: str, one: str, other: str, synthetic: ModuleType
+    name: str, one: str, other: str
 ) -> None:
     cpu = [synthetic.make_run(environment={name: said}) for said in (one, other)]
     gpu = [replace(run, device=H200) for run in cpu]
@@ -254,9 +249,7 @@ def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
     assert differing(gpu[:1], gpu[1:]) == []
 
 
-def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike(
-    synthetic: ModuleType,
-) -> None:
+def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike() -> None:
     one, two = (
         synthetic.make_run(host=host, environment={"torch": torch})
         for host, torch in (("x", "2"), ("y", "2"))
@@ -278,7 +271,7 @@ def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike(
     ],
 )
 def test_a_report_that_ends_earlier_is_not_comparable(
-    synthetic: ModuleType, names: str, others: str, expected: str | None
+    names: str, others: str, expected: str | None
 ) -> None:
     """No step is marked, so sums over the reports are of unequal work."""
     (kernel, *_) = synthetic.foreign_run(1).report.kernels

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,12 +24,13 @@ from perfctl.orchestrator.compare.quantities import Key
 from perfctl.orchestrator.compare.sides import Difference
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
+from tests.make import synthetic
 
 LONG = 10**9
 """Nanoseconds of a step: rounding to whole ones then changes nothing that is looked at."""
 
 
-def side(synthetic: ModuleType, label: str, *logs: float, first: int = 1, **changes: Any) -> Side:
+def side(label: str, *logs: float, first: int = 1, **changes: Any) -> Side:
     """A run for each logarithm of its one step's time."""
     made = [
         synthetic.make_run(
@@ -56,17 +56,15 @@ def steps_of(found: Comparison) -> list[Row]:
 @pytest.mark.parametrize(
     ("p", "verdict"), [(0.017, NOT_SHOWN), (0.0163, SLOWER), (0.04, NOT_SHOWN), (0.001, SLOWER)]
 )
-def test_a_level_has_a_third_of_one_chance_in_twenty(
-    p: float, verdict: str, synthetic: ModuleType
-) -> None:
-    found = compare(side(synthetic, "A", 0.0, 0.1, 0.2), side(synthetic, "B", 0.1 + apart(p)))
+def test_a_level_has_a_third_of_one_chance_in_twenty(p: float, verdict: str) -> None:
+    found = compare(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(p)))
     (row,) = steps_of(found)
     assert (row.p, row.adjusted) == (pytest.approx(p, rel=1e-4), row.p)
     assert row.result == verdict
     assert found.judged == 1
 
 
-def test_rows_of_a_level_are_judged_together_over_all_pairs(synthetic: ModuleType) -> None:
+def test_rows_of_a_level_are_judged_together_over_all_pairs() -> None:
     sides = []
     for label, logs in (
         ("A", ((0.0, 0.1, 0.2), (0.0, 0.1, 0.2))),
@@ -78,7 +76,7 @@ def test_rows_of_a_level_are_judged_together_over_all_pairs(synthetic: ModuleTyp
                 tuple(
                     run
                     for batch, several in zip((16, 32), logs, strict=True)
-                    for run in side(synthetic, label, *several, batch_size=batch).runs
+                    for run in side(label, *several, batch_size=batch).runs
                 ),
             )
         )
@@ -89,12 +87,8 @@ def test_rows_of_a_level_are_judged_together_over_all_pairs(synthetic: ModuleTyp
     assert {row.result for row in steps_of(compare(*sides, gate=3.0))} == {"within the gate"}
 
 
-def test_samples_per_second_say_what_their_step_says_the_other_way_round(
-    synthetic: ModuleType,
-) -> None:
-    (pair,) = compare(
-        side(synthetic, "A", 0.0, 0.1, 0.2), side(synthetic, "B", 0.1 + apart(0.001))
-    ).pairs
+def test_samples_per_second_say_what_their_step_says_the_other_way_round() -> None:
+    (pair,) = compare(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(0.001))).pairs
     step, speed = pair.rows
     assert step.interval is not None and speed.interval is not None
     assert speed.interval == pytest.approx(
@@ -104,14 +98,12 @@ def test_samples_per_second_say_what_their_step_says_the_other_way_round(
     assert (speed.p, speed.adjusted, speed.result) == (step.p, step.adjusted, SLOWER)
     assert speed.reason == f"as its step; {step.reason}"
     assert speed.change == pytest.approx(1 / (1 + (step.change or 0)) - 1)
-    (single,) = compare(side(synthetic, "A", 0.0), side(synthetic, "B", 1.0)).pairs
+    (single,) = compare(side("A", 0.0), side("B", 1.0)).pairs
     step, speed = single.rows
     assert (speed.result, speed.reason, speed.interval) == (NOT_JUDGED, step.reason, None)
 
 
-def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides(
-    synthetic: ModuleType,
-) -> None:
+def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides() -> None:
     def both(label: str, base: int) -> Side:
         held = (MemoryFigure("peak", "allocated", 512),)
         steps = [(Step(0, "step", None, took),) for took in (100, 900)]
@@ -144,12 +136,12 @@ def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides(
     assert pair.notes == ()
 
 
-def test_a_profiler_of_one_side_alone_is_named_and_not_compared(synthetic: ModuleType) -> None:
+def test_a_profiler_of_one_side_alone_is_named_and_not_compared() -> None:
     a = [
-        *side(synthetic, "A", 0.0).runs,
-        *(side(synthetic, "A", 0.0, first=2, profiler=name).runs[0] for name in ("none", "dlprof")),
+        *side("A", 0.0).runs,
+        *(side("A", 0.0, first=2, profiler=name).runs[0] for name in ("none", "dlprof")),
     ]
-    b = [*side(synthetic, "B", 0.0).runs, *side(synthetic, "B", 0.0, first=5, profiler="ncu").runs]
+    b = [*side("B", 0.0).runs, *side("B", 0.0, first=5, profiler="ncu").runs]
     (pair,) = compare(Side("A", tuple(a)), Side("B", tuple(b))).pairs
     assert pair.notes == (
         "perfctl does not compare dlprof, none, which ran in A only",
@@ -158,17 +150,17 @@ def test_a_profiler_of_one_side_alone_is_named_and_not_compared(synthetic: Modul
     assert [run.profiler for run in (*pair.runs_a, *pair.runs_b)] == ["torch", "torch"]
 
 
-def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_by_force_only(
-    synthetic: ModuleType,
-) -> None:
+def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_by_force_only() -> (
+    None
+):
     a = Side(
         "A",
         tuple(
-            side(synthetic, "A", 0.0, first=n, profiler=name).runs[0]
+            side("A", 0.0, first=n, profiler=name).runs[0]
             for n, name in enumerate(("ncu", "torch"), 1)
         ),
     )
-    b = side(synthetic, "B", 0.5, first=5, profiler="nsys")
+    b = side("B", 0.5, first=5, profiler="nsys")
     (pair,) = compare(a, b).pairs
     assert pair.blocked[0] == Difference(
         "profiler",

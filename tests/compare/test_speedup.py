@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import astuple
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from perfctl.orchestrator.ledger.arm_figures import epochs
 from perfctl.orchestrator.statistics import t_quantile
 from perfctl.records.report import Kernel, Step, Summary
 from perfctl.records.run import Run
+from tests.make import synthetic
 
 WOBBLE = (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03, 0.97)
 
@@ -48,7 +48,7 @@ def course(*rows: tuple[int, float, float]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def arms(synthetic: ModuleType, first: dict[str, Any], second: dict[str, Any]) -> tuple[Arm, Arm]:
+def arms(first: dict[str, Any], second: dict[str, Any]) -> tuple[Arm, Arm]:
     said = {"seed": "0", "option:data": "synthetic"}
     makes = [{"environment": said, **changes} for changes in (first, second)]
     return Arm("cpu", (synthetic.make_run(1, **makes[0]),)), Arm(
@@ -56,10 +56,9 @@ def arms(synthetic: ModuleType, first: dict[str, Any], second: dict[str, Any]) -
     )
 
 
-def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval(synthetic: ModuleType) -> None:
+def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval() -> None:
     found = speedup(
         arms(
-            synthetic,
             {"steps": steps(9000, ("forward", 6000))},
             {"steps": steps(3000, ("forward", 1000))},
         )
@@ -118,10 +117,8 @@ def test_the_interval_of_epochs_is_students_on_logarithms() -> None:
         ),
     ],
 )
-def test_other_work_is_refused_unless_asked_for(
-    synthetic: ModuleType, name: str, change: dict[str, Any]
-) -> None:
-    two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), **change})
+def test_other_work_is_refused_unless_asked_for(name: str, change: dict[str, Any]) -> None:
+    two = arms({"steps": steps(9000)}, {"steps": steps(3000), **change})
     against = speedup(two).comparisons[0]
     assert against.lines == ()
     assert len(against.reasons) == 1
@@ -132,13 +129,13 @@ def test_other_work_is_refused_unless_asked_for(
     assert [one.fact for one in allowed.differences] == [name], "what was allowed is still said"
 
 
-def test_another_device_is_what_it_is_about_and_does_not_refuse(synthetic: ModuleType) -> None:
-    two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), "device": synthetic.V100})
+def test_another_device_is_what_it_is_about_and_does_not_refuse() -> None:
+    two = arms({"steps": steps(9000)}, {"steps": steps(3000), "device": synthetic.V100})
     assert speedup(two).comparisons[0].reasons == ()
 
 
-def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType) -> None:
-    first, second = arms(synthetic, {"steps": steps(9)}, {"steps": steps(3)})
+def test_an_arm_that_failed_is_named_and_the_others_go_on() -> None:
+    first, second = arms({"steps": steps(9)}, {"steps": steps(3)})
     broken = Arm("cuda", (synthetic.make_run(3, status="failed", reason="no GPU"),))
     found = speedup([first, broken, second])
     assert found.failed == (("cuda", "no GPU"),)
@@ -147,7 +144,7 @@ def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType)
         speedup([first, broken])
 
 
-def test_epochs_carry_dice_and_the_time_gone_by(synthetic: ModuleType) -> None:
+def test_epochs_carry_dice_and_the_time_gone_by() -> None:
     dice = (Summary("dice:epoch:1", 0.5, "ratio"),)
     run: Run = synthetic.make_run(steps=course((5, 0.9, 0.1), (6, 0.8, 0.2)), summaries=dice)
     assert [(one.ns, one.elapsed_ns, one.test_loss, one.dice) for one in epochs(run)] == [
@@ -156,16 +153,14 @@ def test_epochs_carry_dice_and_the_time_gone_by(synthetic: ModuleType) -> None:
     ]
 
 
-def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(
-    synthetic: ModuleType,
-) -> None:
+def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses() -> None:
     silent = {"steps": steps(9000), "environment": {"option:data": "synthetic"}}
-    found = speedup(arms(synthetic, silent, {**silent, "steps": steps(3000)})).comparisons[0]
+    found = speedup(arms(silent, {**silent, "steps": steps(3000)})).comparisons[0]
     assert found.reasons == ()
     assert [(one.fact, one.a, one.b) for one in found.differences] == [
         ("seed", "not recorded", "not recorded")
     ]
-    half = speedup(arms(synthetic, silent, {"steps": steps(3000)})).comparisons[0]
+    half = speedup(arms(silent, {"steps": steps(3000)})).comparisons[0]
     assert half.reasons == ("seed differs: cpu has not recorded, other has 0",)
 
 
@@ -251,13 +246,13 @@ def test_epochs_count_one_by_one_in_one_run_each_and_by_run_in_several() -> None
     assert against_several.basis.startswith("1 and 2 runs; A is one run")
 
 
-def test_each_part_of_the_step_has_a_line_with_both_medians(synthetic: ModuleType) -> None:
+def test_each_part_of_the_step_has_a_line_with_both_medians() -> None:
     first = {
         "steps": steps(9000, ("forward", 6000), ("test", 5))
         + course((100, 1, 0), (300, 1, 0), (900, 1, 0))
     }
     second = {"steps": steps(3000, ("forward", 1000), ("optimizer", 500))}
-    found = speedup(arms(synthetic, first, second)).comparisons[0].lines
+    found = speedup(arms(first, second)).comparisons[0].lines
     assert [(*line.key, line.before, line.after) for line in found] == [
         ("epoch", "epoch", 300, None),
         ("step", "step", 9000, 3000),
@@ -267,9 +262,7 @@ def test_each_part_of_the_step_has_a_line_with_both_medians(synthetic: ModuleTyp
     assert [line.why for line in found] == ["on one side only", None, None, "on one side only"]
 
 
-def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out(
-    synthetic: ModuleType,
-) -> None:
+def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out() -> None:
     def kernels(clock: int) -> list[Kernel]:
         each = (
             ("fc", "forward", 100),
@@ -295,7 +288,7 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
         {"kernels": kernels(clock), "profiler": "nsys", "device": synthetic.V100}
         for clock in (4, 1)
     ]
-    found = speedup(arms(synthetic, made[0], made[1])).comparisons[0].lines
+    found = speedup(arms(made[0], made[1])).comparisons[0].lines
     assert [(*line.key, line.before, line.after) for line in found] == [
         ("layer", "fc forward", 400, 100),
         ("layer", "fc backward", 3200, 800),
@@ -304,23 +297,21 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
     assert [line.gain.value for line in found if line.gain] == pytest.approx([4, 4, 4], rel=0.02)
 
 
-def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts(
-    synthetic: ModuleType,
-) -> None:
+def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts() -> None:
     first = course((100, 0.5, 0.9), (100, 0.4, 0.8), (100, 0.4, 0.7))
     second = course((10, 0.9, 0.1), (10, 0.4, 0.9), (10, 0.2, 0.95))
-    study = speedup(arms(synthetic, {"steps": first}, {"steps": second}))
+    study = speedup(arms({"steps": first}, {"steps": second}))
     assert [astuple(one) for one in study.times_to_quality] == [
         ("test loss", 0.4, {"cpu": 200, "other": 20}),
         ("accuracy", 0.9, {"cpu": 100, "other": 20}),
     ]
     assert (study.workload, study.batch, study.base) == ("mnist_cnn", 64, "cpu")
     assert reached(()) == ()
-    partly = speedup(arms(synthetic, {"steps": first}, {"steps": steps(9)}))
+    partly = speedup(arms({"steps": first}, {"steps": steps(9)}))
     assert partly.times_to_quality == (), "one arm has no course at all"
 
 
-def test_dice_is_reached_from_below(synthetic: ModuleType) -> None:
+def test_dice_is_reached_from_below() -> None:
     def of(*values: float) -> dict[str, Any]:
         rows = tuple(Step(number, "epoch", 0, 10) for number in range(len(values)))
         named = tuple(
@@ -328,12 +319,12 @@ def test_dice_is_reached_from_below(synthetic: ModuleType) -> None:
         )
         return {"steps": rows, "summaries": named}
 
-    found = speedup(arms(synthetic, of(0.2, 0.6, 0.7), of(0.5, 0.55))).times_to_quality
+    found = speedup(arms(of(0.2, 0.6, 0.7), of(0.5, 0.55))).times_to_quality
     assert [astuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
 
 
-def test_arms_without_a_whole_run_say_why_and_two_are_needed(synthetic: ModuleType) -> None:
-    first, second = arms(synthetic, {"steps": steps(9)}, {"steps": steps(3)})
+def test_arms_without_a_whole_run_say_why_and_two_are_needed() -> None:
+    first, second = arms({"steps": steps(9)}, {"steps": steps(3)})
     with pytest.raises(ValueError, match=r"^one arm alone$"):
         speedup([first])
     silent = Arm("gpu", (synthetic.make_run(3, status="failed"),))
@@ -355,11 +346,8 @@ def test_arms_without_a_whole_run_say_why_and_two_are_needed(synthetic: ModuleTy
         ("a=1", "b=1", 1),
     ],
 )
-def test_being_compiled_is_no_other_variant(
-    first: str | None, second: str, refused: int, synthetic: ModuleType
-) -> None:
+def test_being_compiled_is_no_other_variant(first: str | None, second: str, refused: int) -> None:
     two = arms(
-        synthetic,
         {"steps": steps(9000), "variant": first},
         {"steps": steps(3000), "variant": second},
     )
@@ -370,10 +358,10 @@ def test_being_compiled_is_no_other_variant(
     )
 
 
-def test_what_ncu_stretches_is_in_no_line(synthetic: ModuleType) -> None:
+def test_what_ncu_stretches_is_in_no_line() -> None:
     kernels = [
         Kernel(0, "k", layer="fc", direction="forward", step=number, duration_ns=9)
         for number in range(12)
     ]
     made = {"kernels": kernels, "steps": steps(9000), "profiler": "ncu", "device": synthetic.V100}
-    assert speedup(arms(synthetic, made, made)).comparisons[0].lines == ()
+    assert speedup(arms(made, made)).comparisons[0].lines == ()

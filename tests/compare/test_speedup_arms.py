@@ -4,7 +4,6 @@ by hand."""
 from __future__ import annotations
 
 from dataclasses import astuple, replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from perfctl.orchestrator.ledger.arm_figures import (
     top,
 )
 from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step
+from tests.make import synthetic
 
 MS = 1_000_000
 
@@ -39,7 +39,7 @@ def operation(name: str, calls: int, own: int | None, total: int | None = None) 
     return Operation(name, "cpu_op", calls, total, own, None, None, None)
 
 
-def test_the_newest_run_speaks_for_its_arm(synthetic: ModuleType) -> None:
+def test_the_newest_run_speaks_for_its_arm() -> None:
     older = synthetic.make_run(1, steps=timed(1, 1, 1))
     newer = synthetic.make_run(
         2,
@@ -70,7 +70,7 @@ def test_the_newest_run_speaks_for_its_arm(synthetic: ModuleType) -> None:
     )
 
 
-def test_what_was_not_recorded_is_unknown_and_never_0(synthetic: ModuleType) -> None:
+def test_what_was_not_recorded_is_unknown_and_never_0() -> None:
     found = facts_of("cpu", (synthetic.make_run(environment={"option:warmup": "some"}),))
     assert {
         found.total_ns,
@@ -89,7 +89,7 @@ def test_what_was_not_recorded_is_unknown_and_never_0(synthetic: ModuleType) -> 
     assert (sized.steps_per_second, sized.samples_per_second) == (1000, None)
 
 
-def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once(synthetic: ModuleType) -> None:
+def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once() -> None:
     gaps = (
         Gap("layer ranges", "not_collected", "no hooks"),
         Gap("kernel", "not_collected", "no CUPTI"),
@@ -105,9 +105,7 @@ def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once(synthetic: 
     )
 
 
-def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out(
-    synthetic: ModuleType,
-) -> None:
+def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out() -> None:
     rows = (
         Step(2, "epoch", None, 30, 0.3, 0.7),
         Step(0, "epoch", None, 10, 0.9, 0.1),
@@ -120,9 +118,7 @@ def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out(
     ]
 
 
-def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost_alike(
-    synthetic: ModuleType,
-) -> None:
+def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost_alike() -> None:
     cheap = [operation(f"aten::mul_{n:02}", 1, 5, 5) for n in range(12)][::-1]
     found = top(
         synthetic.make_run(
@@ -139,7 +135,7 @@ def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost
     assert top(synthetic.make_run(operations=[operation("aten::sum", 1, 0, 9)])) == ()
 
 
-def test_kernels_are_ranked_by_their_time_and_call_nothing(synthetic: ModuleType) -> None:
+def test_kernels_are_ranked_by_their_time_and_call_nothing() -> None:
     gemm = "volta_sgemm_128x64_tn"
     kernels = [
         kernel(0, 30, gemm),
@@ -154,7 +150,7 @@ def test_kernels_are_ranked_by_their_time_and_call_nothing(synthetic: ModuleType
     assert astuple(second) == ("mystery", "other", 2, 40, None, 0.4)
 
 
-def test_kinds_of_work_are_shares_of_all_time(synthetic: ModuleType) -> None:
+def test_kinds_of_work_are_shares_of_all_time() -> None:
     operations = [
         operation("aten::addmm", 1, 30),
         operation("aten::add", 1, 10),
@@ -183,9 +179,7 @@ def test_kinds_of_work_are_shares_of_all_time(synthetic: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(("mode", "passes"), [("train", 3), ("infer", 1)])
-def test_the_rate_is_flops_on_paper_over_time(
-    mode: str, passes: int, synthetic: ModuleType
-) -> None:
+def test_the_rate_is_flops_on_paper_over_time(mode: str, passes: int) -> None:
     macs = sum(passes * synthetic.macs(layer, 64) for layer in synthetic.LAYERS)
     # the first layer has no gradient of its input
     macs -= synthetic.macs("conv1", 64) if mode == "train" else 0
@@ -215,7 +209,7 @@ def test_the_rate_is_flops_on_paper_over_time(
     ],
 )
 def test_a_precision_is_held_against_the_peak_of_its_own_path(
-    kind: str, precision: str, peak: float | None, reason: str | None, synthetic: ModuleType
+    kind: str, precision: str, peak: float | None, reason: str | None
 ) -> None:
     flops = {"tensor bf16": 5.0, "tensor tf32": 6.0, "tensor fp16": 7.0, "bf16": 3.0, "fp64": 2.0}
     device = replace(synthetic.CPU, name="this one", kind=kind)
@@ -226,7 +220,7 @@ def test_a_precision_is_held_against_the_peak_of_its_own_path(
     assert (found.peak, found.reason) == (peak, reason)
 
 
-def test_without_shapes_there_is_no_rate_but_the_reason(synthetic: ModuleType) -> None:
+def test_without_shapes_there_is_no_rate_but_the_reason() -> None:
     assert astuple(rate(synthetic.make_run(), 5.0)) == (
         None,
         None,
@@ -248,14 +242,12 @@ def test_without_shapes_there_is_no_rate_but_the_reason(synthetic: ModuleType) -
     ],
 )
 def test_launch_bound_is_the_share_of_kernels_that_waited_longer_than_they_ran(
-    spans: list[tuple[int, int]], share: float | None, synthetic: ModuleType
+    spans: list[tuple[int, int]], share: float | None
 ) -> None:
     assert launch_bound(synthetic.make_run(kernels=[kernel(*span) for span in spans])) == share
 
 
-def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out(
-    synthetic: ModuleType,
-) -> None:
+def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out() -> None:
     kernels = [
         kernel(0, 10),
         kernel(50, 10, device=1),
@@ -292,7 +284,7 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out(
     ],
 )
 def test_a_copy_is_hidden_where_a_kernel_of_its_device_runs(
-    copies: list[Copy], share: float | None, synthetic: ModuleType
+    copies: list[Copy], share: float | None
 ) -> None:
     kernels = [
         kernel(20, 5),
@@ -305,13 +297,13 @@ def test_a_copy_is_hidden_where_a_kernel_of_its_device_runs(
     assert overlap(synthetic.make_run(kernels=kernels, copies=copies)) == share
 
 
-def test_without_a_kernel_s_time_nobody_knows_what_was_hidden(synthetic: ModuleType) -> None:
+def test_without_a_kernel_s_time_nobody_knows_what_was_hidden() -> None:
     copies = [Copy("HtoD", 1, 0, 10)]
     for unknown in (kernel(None, 5), kernel(5, None)):
         assert overlap(synthetic.make_run(kernels=[kernel(0, 10), unknown], copies=copies)) is None
 
 
-def test_overhead_is_the_part_of_the_steps_that_no_operation_took(synthetic: ModuleType) -> None:
+def test_overhead_is_the_part_of_the_steps_that_no_operation_took() -> None:
     def of(**changes: Any) -> float | None:
         fields = {
             "operations": [
@@ -332,7 +324,7 @@ def test_overhead_is_the_part_of_the_steps_that_no_operation_took(synthetic: Mod
     assert of(device=synthetic.V100) is None
 
 
-def test_the_most_expensive_add_up_over_layers(synthetic: ModuleType) -> None:
+def test_the_most_expensive_add_up_over_layers() -> None:
     rows = [
         Operation("aten::mm", "cpu_op", 2, 50, 40, None, None, None, "fc1", "forward"),
         Operation("aten::mm", "cpu_op", 1, 30, 20, None, None, None, "fc2", "forward"),

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import ModuleType
-
 import pytest
 
 from perfctl.orchestrator.compare.compared import compare_quantities
@@ -18,6 +15,8 @@ from perfctl.orchestrator.compare.quantities import (
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Kernel, MemoryFigure, Sample, Step
 from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import with_report
 
 HOST = "CPU timer around each step, while torch was recording"
 
@@ -35,7 +34,7 @@ def of_kernels(found: dict[Key, Observed]) -> dict[tuple[str, str, str], Observe
     return {key[3:]: seen for key, seen in found.items() if key.level == "kernel"}
 
 
-def test_a_step_has_its_time_its_samples_per_second_and_its_phases(synthetic: ModuleType) -> None:
+def test_a_step_has_its_time_its_samples_per_second_and_its_phases() -> None:
     steps = (
         Step(1, "copy", None, 5),
         Step(0, "copy", None, 3),
@@ -64,7 +63,7 @@ def test_a_step_has_its_time_its_samples_per_second_and_its_phases(synthetic: Mo
     ("batch", "shortest", "speed"), [(8, 1, True), (None, 1, False), (8, 0, False)]
 )
 def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(
-    batch: int | None, shortest: int, speed: bool, synthetic: ModuleType
+    batch: int | None, shortest: int, speed: bool
 ) -> None:
     steps = (Step(0, "step", None, 200), Step(1, "step", None, shortest))
     found = observe_times(PreparedRun(synthetic.make_run(steps=steps, batch_size=batch)))
@@ -72,7 +71,7 @@ def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(
     assert found[Key("step", "time", "step")].values == (200, shortest)
 
 
-def test_without_times_of_steps_there_are_none_of_phases(synthetic: ModuleType) -> None:
+def test_without_times_of_steps_there_are_none_of_phases() -> None:
     assert (
         observe_times(PreparedRun(synthetic.make_run(steps=(Step(0, "forward", None, 50),)))) == {}
     )
@@ -84,7 +83,7 @@ def test_without_times_of_steps_there_are_none_of_phases(synthetic: ModuleType) 
     ), "ncu stretches steps"
 
 
-def test_memory_is_in_bytes_one_value_each(synthetic: ModuleType) -> None:
+def test_memory_is_in_bytes_one_value_each() -> None:
     sample = Sample(0, None, 900, None, None, None, None)
     run = synthetic.make_run(memory=(MemoryFigure("peak", "allocated", 512),), samples=[sample])
     basis = "memory as the run recorded it"
@@ -94,7 +93,7 @@ def test_memory_is_in_bytes_one_value_each(synthetic: ModuleType) -> None:
     }
 
 
-def test_kernels_of_numbered_steps_add_up_within_each_step(synthetic: ModuleType) -> None:
+def test_kernels_of_numbered_steps_add_up_within_each_step() -> None:
     kernels = [
         kernel("gemm", 10, 0, "fc", grid_x=4, grid_y=2, grid_z=1),
         kernel("gemm", 20, 0, "fc", grid_x=8),
@@ -114,9 +113,7 @@ def test_kernels_of_numbered_steps_add_up_within_each_step(synthetic: ModuleType
     assert found[Key("layer", "time", "", "not attributed")] == Observed((0, 5), "kernels, nsys")
 
 
-def test_without_numbers_the_kernels_are_spread_over_the_steps_measured(
-    synthetic: ModuleType,
-) -> None:
+def test_without_numbers_the_kernels_are_spread_over_the_steps_measured() -> None:
     kernels = [
         kernel("gemm", 10, None, "fc", grid_x=1),
         kernel("gemm", 30, None, "fc", grid_x=1),
@@ -136,9 +133,7 @@ def test_without_numbers_the_kernels_are_spread_over_the_steps_measured(
     assert whole == {("fc", "forward", "gemm"): Observed((80,), basis, True, ("1x1x1",), 4.0)}
 
 
-def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words(
-    synthetic: ModuleType,
-) -> None:
+def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words() -> None:
     kernels = [kernel("gemm", 1, 0, grid_x=size) for size in (7, 30, 5, 5, 30)]
     (seen,) = of_kernels(
         observe_times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
@@ -156,7 +151,7 @@ def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words(
     ],
 )
 def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
-    profiler: str, basis: str, trusted: bool, synthetic: ModuleType
+    profiler: str, basis: str, trusted: bool
 ) -> None:
     found = observe_times(
         PreparedRun(synthetic.make_run(profiler=profiler, kernels=[kernel("gemm", 10, 0, "fc")]))
@@ -168,23 +163,21 @@ def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
     assert {seen.trusted for seen in layers} <= {trusted}
 
 
-def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up(
-    synthetic: ModuleType,
-) -> None:
+def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up() -> None:
     found = observe_times(PreparedRun(synthetic.cpu_run(1, 64)))
     assert Key("step", "time", "kernels of a step") not in found
     assert of_kernels(found) == {}
     assert found[Key("layer", "time", "", "conv2", "backward")].values == (64 * 4000,) * 3
 
 
-def counting(synthetic: ModuleType) -> Run:
+def counting() -> Run:
     (run,) = (run for run in synthetic.gpu_pair(1, 64) if run.profiler == "ncu")
     assert isinstance(run, Run)
     return run
 
 
-def test_counted_flops_are_those_of_one_step_by_layer_and_in_all(synthetic: ModuleType) -> None:
-    found = observe_flops(PreparedRun(counting(synthetic)))
+def test_counted_flops_are_those_of_one_step_by_layer_and_in_all() -> None:
+    found = observe_flops(PreparedRun(counting()))
     # conv2 forward executes half of what is on paper; conv1 computes one gradient, all others two.
     expected = {(layer, "forward"): 2 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
     expected["conv2", "forward"] //= 2
@@ -200,27 +193,25 @@ def test_counted_flops_are_those_of_one_step_by_layer_and_in_all(synthetic: Modu
     }
 
 
-def test_what_is_no_exact_count_says_so(synthetic: ModuleType) -> None:
-    run = counting(synthetic)
+def test_what_is_no_exact_count_says_so() -> None:
+    run = counting()
     without = [one for one in run.report.counters if "pipe_tensor" not in one.name]
-    lower = observe_flops(PreparedRun(replace(run, report=replace(run.report, counters=without))))
+    lower = observe_flops(PreparedRun(with_report(run, counters=without)))
     key = Key("layer", "flops", "", "fc1", "forward")
     assert lower[key].note == "a lower bound: tensor: tensor counters were not collected"
     assert lower[key].values == observe_flops(PreparedRun(run))[key].values
     tensor = [
         one._replace(value=3) if "pipe_tensor" in one.name else one for one in run.report.counters
     ]
-    rough = observe_flops(PreparedRun(replace(run, report=replace(run.report, counters=tensor))))
+    rough = observe_flops(PreparedRun(with_report(run, counters=tensor)))
     assert rough[key].values == (2 * synthetic.macs("fc1", 64) + 3 * 512,)
     assert rough[key].note == "estimated: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
 
 
-def test_without_a_single_count_there_is_no_total(synthetic: ModuleType) -> None:
-    run = counting(synthetic)
+def test_without_a_single_count_there_is_no_total() -> None:
+    run = counting()
     silent = [one._replace(value=None) for one in run.report.counters]
-    assert (
-        observe_flops(PreparedRun(replace(run, report=replace(run.report, counters=silent)))) == {}
-    )
+    assert observe_flops(PreparedRun(with_report(run, counters=silent))) == {}
     assert not any(
         key.quantity == "flops" for key in observe(PreparedRun(synthetic.gpu_pair(1, 64)[0]))
     )
@@ -236,15 +227,13 @@ def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> N
     assert row.before is not None and row.before.median == pytest.approx(8e9 / 300)
 
 
-def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole(synthetic: ModuleType) -> None:
+def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole() -> None:
     """What is of no layer is nothing there, and not a part that is missing."""
     run = synthetic.gpu_pair(1, 16)[1]
     mine = [one for one in run.report.kernels if one.layer is not None]
     counted = {one.launch for one in mine}
     kept = [one for one in run.report.counters if one.launch in counted]
-    found = observe_flops(
-        PreparedRun(replace(run, report=replace(run.report, kernels=mine, counters=kept)))
-    )
+    found = observe_flops(PreparedRun(with_report(run, kernels=mine, counters=kept)))
     whole = found[Key("step", "flops", "executed FLOPs")]
     assert whole.note is None
     assert whole.values == (

@@ -3,12 +3,11 @@ belong together."""
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.ledger.ledger import GUESSED, algorithm
 from perfctl.orchestrator.ledger.prepared import PreparedRun, as_estimate
 from perfctl.records.report import Kernel
+from tests.make import synthetic
 
 GEMM = "volta_sgemm_128x64_tn"
 
@@ -19,9 +18,7 @@ def kernel(
     return Kernel(0, name, layer=layer, direction=direction, step=0)._replace(**more)  # type: ignore[arg-type]
 
 
-def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(
-    synthetic: ModuleType,
-) -> None:
+def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first() -> None:
     kernels = [
         kernel("rare"),
         kernel(GEMM, short_name="sgemm"),
@@ -41,7 +38,7 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(
     assert list(names.values()) == [2], "of the complete report where no steps are known"
 
 
-def test_the_share_of_guessed_launches_is_told_where_there_are_any(synthetic: ModuleType) -> None:
+def test_the_share_of_guessed_launches_is_told_where_there_are_any() -> None:
     kernels = [
         kernel(layer_source="guessed"),
         kernel(layer_source="range"),

@@ -13,8 +13,9 @@ import pytest
 from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.ledger.prepared import DerivedRun, Study, studies
+from perfctl.orchestrator.ledger.prepared import DerivedRun, Study
 from perfctl.orchestrator.store import database, read
+from tests.make.synthetic import study_of
 
 H100 = Path(__file__).parents[1] / "data" / "h100"
 PRECISIONS = ("tf32", "bf16", "fp16")
@@ -36,7 +37,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Study]:
         ingest(folder / "runs", folder / "h100.db")
         with database.reading(folder / "h100.db") as connection:
             ids = [row[0] for row in connection.execute("SELECT id FROM run")]
-            (study,) = studies(read.load(connection, ids))
+            study = study_of(*read.load(connection, ids))
         found[name] = study
     return found
 
@@ -158,7 +159,7 @@ def test_gradients_of_transforms_and_engines_side_by_side_are_explained(
     ingest(folder / "runs", folder / "h100.db")
     with database.reading(folder / "h100.db") as connection:
         ids = [row[0] for row in connection.execute("SELECT id FROM run")]
-        (study,) = studies(read.load(connection, ids))
+        study = study_of(*read.load(connection, ids))
     found, row = row_of(study, "conv2", "backward")
     judged = found.judgement.at(batch, "conv2", "backward")
     assert row.ratio is not None and row.ratio < 0.8

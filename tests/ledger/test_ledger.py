@@ -4,7 +4,6 @@ made up."""
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,10 +12,11 @@ from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow, ledger
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
-    studies,
 )
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
+from tests.make import synthetic
+from tests.make.synthetic import study_of, with_report
 
 
 def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
@@ -27,13 +27,13 @@ def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
 
 
 @pytest.fixture
-def gpu(synthetic: ModuleType) -> Ledger:
+def gpu() -> Ledger:
     runs = [
         run
         for number, batch in enumerate(synthetic.BATCHES, 1)
         for run in synthetic.gpu_pair(number, batch)
     ]
-    (study,) = studies(runs)
+    study = study_of(*runs)
     return ledger(study)
 
 
@@ -56,7 +56,7 @@ def test_counts_are_per_step_and_set_against_paper(gpu: Ledger) -> None:
     assert row(gpu, "fc1", "backward", 256).ratio == 1
 
 
-def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger, synthetic: ModuleType) -> None:
+def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger) -> None:
     found = row(gpu, "fc1", "forward", 64)
     expected = int(2000 + synthetic.macs("fc1", 64) / 5000)
     assert (
@@ -65,29 +65,29 @@ def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger, synthetic: 
     assert found.achieved == pytest.approx(2 * 64 * 9216 * 128 / expected * 1e9)
 
 
-def test_on_a_cpu_counts_are_not_available_and_have_no_value(synthetic: ModuleType) -> None:
-    (study,) = studies([synthetic.cpu_run(1, 64)])
+def test_on_a_cpu_counts_are_not_available_and_have_no_value() -> None:
+    study = study_of(synthetic.cpu_run(1, 64))
     entries = ledger(study)
     assert {r.counted.state for r in entries.rows} == {"not_available"}
     assert {r.counted.value for r in entries.rows} == {None} == {r.ratio for r in entries.rows}
 
 
-def test_a_hole_in_the_counters_makes_a_lower_bound(synthetic: ModuleType) -> None:
+def test_a_hole_in_the_counters_makes_a_lower_bound() -> None:
     _, ncu = synthetic.gpu_pair(1, 64)
     # conv2 forward of step 0
     kept = [counter for counter in ncu.report.counters if counter.launch != 2]
-    (study,) = studies([replace(ncu, report=replace(ncu.report, counters=kept))])
+    study = study_of(with_report(ncu, counters=kept))
     found = row(ledger(study), "conv2", "forward", 64).counted
     assert found.lower_bound and (found.launches, found.of_launches) == (2, 3)
 
 
-def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate(synthetic: ModuleType) -> None:
-    (study,) = studies(synthetic.gpu_pair(1, 64)[1:])
+def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate() -> None:
+    study = study_of(*synthetic.gpu_pair(1, 64)[1:])
     found = row(ledger(study), "conv2", "forward", 64)
     assert found.time is not None and not found.trusted and found.achieved is None
 
 
-def test_shares_add_up_although_steps_differ(synthetic: ModuleType) -> None:
+def test_shares_add_up_although_steps_differ() -> None:
     run = synthetic.make_run(
         profiler="nsys",
         device=synthetic.V100,
@@ -98,15 +98,13 @@ def test_shares_add_up_although_steps_differ(synthetic: ModuleType) -> None:
             )
         ],
     )
-    (study,) = studies([run])
+    study = study_of(run)
     entries = ledger(study)
     assert [r.share for r in entries.rows] == [pytest.approx(15 / 34), pytest.approx(10 / 34)]
     assert entries.unattributed[0].share == pytest.approx(9 / 34)
 
 
-def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw(
-    synthetic: ModuleType,
-) -> None:
+def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     by_node = [
         kernel._replace(
@@ -116,52 +114,44 @@ def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw(
         )
         for kernel in ncu.report.kernels
     ]
-    (study,) = studies([nsys, replace(ncu, report=replace(ncu.report, kernels=by_node))])
+    study = study_of(nsys, with_report(ncu, kernels=by_node))
     found = ledger(study)
     assert row(found, "conv2", "backward", 64).ratio == 1
     assert not [r for r in found.rows if r.layer == "conv2" and r.direction.startswith("grad")]
 
 
-def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_direction(
-    synthetic: ModuleType,
-) -> None:
+def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_direction() -> None:
     runs = [
-        replace(
+        with_report(
             run,
-            report=replace(
-                run.report,
-                kernels=[
-                    kernel._replace(
-                        direction="grad_weight"
-                        if (kernel.layer, kernel.direction) == ("conv1", "backward")
-                        else kernel.direction
-                    )
-                    for kernel in run.report.kernels
-                ],
-            ),
+            kernels=[
+                kernel._replace(
+                    direction="grad_weight"
+                    if (kernel.layer, kernel.direction) == ("conv1", "backward")
+                    else kernel.direction
+                )
+                for kernel in run.report.kernels
+            ],
         )
         for run in synthetic.gpu_pair(1, 64)
     ]
-    (study,) = studies(runs)
+    study = study_of(*runs)
     found = row(ledger(study), "conv1", "grad_weight", 64)
     assert found.paper.value == 2 * 64 * 32 * 26 * 26 * 9 and found.ratio == 1
 
 
-def test_a_guessed_layer_makes_an_estimate_and_says_so(synthetic: ModuleType) -> None:
+def test_a_guessed_layer_makes_an_estimate_and_says_so() -> None:
     runs = [
-        replace(
+        with_report(
             run,
-            report=replace(
-                run.report,
-                kernels=[
-                    kernel._replace(layer_source="guessed" if kernel.layer == "fc2" else "range")
-                    for kernel in run.report.kernels
-                ],
-            ),
+            kernels=[
+                kernel._replace(layer_source="guessed" if kernel.layer == "fc2" else "range")
+                for kernel in run.report.kernels
+            ],
         )
         for run in synthetic.gpu_pair(1, 64)
     ]
-    (study,) = studies(runs)
+    study = study_of(*runs)
     found = ledger(study)
     guess = row(found, "fc2", "forward", 64)
     assert (
@@ -182,9 +172,7 @@ def call(
     )
 
 
-def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(
-    synthetic: ModuleType,
-) -> None:
+def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last() -> None:
     calls = (
         call("b", "forward", 1),
         call("a", "forward", 0),
@@ -199,7 +187,7 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(
     run = synthetic.make_run(
         layer_calls=calls, profiler="nsys", device=synthetic.V100, kernels=[seen]
     )
-    (study,) = studies([run])
+    study = study_of(run)
     rows = ledger(study).rows
     assert [found.name for found in rows] == [
         "a forward",
@@ -233,28 +221,26 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(
     )
 
 
-def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own(
-    synthetic: ModuleType,
-) -> None:
+def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own() -> None:
     seen = Kernel(0, "k", layer="fc", direction="optimizer", step=0, duration_ns=5)
     run = synthetic.make_run(
         layer_calls=(call("fc", "optimizer", 0, 3), call("b", "optimizer", 1, 4)),
         profiler="nsys",
         kernels=[seen],
     )
-    (study,) = studies([run])
+    study = study_of(run)
     assert [(found.layer, found.name, found.paper.value) for found in ledger(study).rows] == [
         ("fc", "fc optimizer", 3),
         ("", "optimizer", 7),
     ]
 
 
-def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_makes_the_sum_a_lower_bound(
-    synthetic: ModuleType,
-) -> None:
+def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_makes_the_sum_a_lower_bound() -> (
+    None
+):
     def rows(direction: str, *calls: LayerCall) -> list[tuple[str, float | None, str | None]]:
         seen = Kernel(0, "k", layer="fc", direction=direction, step=0, duration_ns=5)
-        (study,) = studies([synthetic.make_run(layer_calls=calls, profiler="nsys", kernels=[seen])])
+        study = study_of(synthetic.make_run(layer_calls=calls, profiler="nsys", kernels=[seen]))
         return [
             (found.direction, found.paper.value, found.paper.reason) for found in ledger(study).rows
         ]
@@ -285,9 +271,7 @@ def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_m
     ]
 
 
-def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts(
-    synthetic: ModuleType,
-) -> None:
+def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts() -> None:
     ncu = synthetic.gpu_pair(1, 64)[1]
 
     def made(number: int, status: str = "ok", layers: str | None = None) -> Any:
@@ -309,26 +293,24 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
     assert counting(whole, newer, narrowed, broken, above) is newer
     assert counting(narrowed, broken, above) is narrowed
     assert counting(above, broken) is above
-    assert counting(replace(ncu, report=replace(ncu.report, counters=[]))) is None
-    (study,) = studies(
-        [replace(narrowed, layer_calls=(*narrowed.layer_calls, call("late", "forward", 9)))]
+    assert counting(with_report(ncu, counters=[])) is None
+    study = study_of(
+        replace(narrowed, layer_calls=(*narrowed.layer_calls, call("late", "forward", 9)))
     )
     late = row(ledger(study), "late", "forward", 64).counted
     assert (late.state, late.reason) == ("not_collected", "ncu measured conv2 only (--layer)")
-    (study,) = studies(
-        [replace(whole, layer_calls=(*whole.layer_calls, call("late", "forward", 9)))]
-    )
+    study = study_of(replace(whole, layer_calls=(*whole.layer_calls, call("late", "forward", 9))))
     assert (
         row(ledger(study), "late", "forward", 64).counted.reason == "ncu recorded no kernel of it"
     )
 
 
-def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
+def test_why_nothing_was_counted() -> None:
     _, ncu = synthetic.gpu_pair(1, 64)
-    bare = replace(ncu, report=replace(ncu.report, kernels=[], counters=[]))
+    bare = with_report(ncu, kernels=[], counters=[])
 
     def reason(*runs: Any) -> str | None:
-        (study,) = studies(runs)
+        study = study_of(*runs)
         return ledger(study).rows[0].counted.reason
 
     assert (
@@ -340,23 +322,20 @@ def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
     )
     none, dlprof = replace(bare, profiler="none"), replace(bare, profiler="dlprof")
     assert reason(none) == reason(dlprof) == "no ncu run at this batch size; run 'perfctl ncu'"
-    stepless = replace(
-        ncu,
-        report=replace(
-            ncu.report, kernels=[kernel._replace(step=None) for kernel in ncu.report.kernels]
-        ),
+    stepless = with_report(
+        ncu, kernels=[kernel._replace(step=None) for kernel in ncu.report.kernels]
     )
     assert (
         reason(stepless)
         == "ncu measured its kernels, but the report does not state its number of steps"
     )
     adds = [one for one in stepless.report.counters if "_fadd_" in one.name]
-    assert adds and reason(replace(stepless, report=replace(stepless.report, counters=adds))) == (
+    assert adds and reason(with_report(stepless, counters=adds)) == (
         "ncu measured FADD only, and the report does not state its number of steps"
     )
 
 
-def test_kernels_outside_of_the_steps_are_not_counted_into_them(synthetic: ModuleType) -> None:
+def test_kernels_outside_of_the_steps_are_not_counted_into_them() -> None:
     _, ncu = synthetic.gpu_pair(1, 64)
     kernels = list(ncu.report.kernels)
     first = next(
@@ -365,7 +344,7 @@ def test_kernels_outside_of_the_steps_are_not_counted_into_them(synthetic: Modul
         if (kernel.layer, kernel.direction) == ("conv2", "forward")
     )
     kernels[first] = kernels[first]._replace(step=None)
-    (study,) = studies([replace(ncu, report=replace(ncu.report, kernels=kernels))])
+    study = study_of(with_report(ncu, kernels=kernels))
     # Two of three launches, over three steps: each executed half of the paper's 2 FLOPs a
     # multiply-add.
     assert row(ledger(study), "conv2", "forward", 64).counted.value == pytest.approx(

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,12 +16,13 @@ from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
-    studies,
     with_whole_backward,
 )
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import study_of, with_report
 
 QUESTIONS = {
     **dict.fromkeys(("kernel_keys", "kernel_steps", "times_of_kernels", "step_time"), timing),
@@ -43,7 +43,7 @@ def timed(*runs: Run, first: str | None = None) -> Run | None:
     return found.run if found else None
 
 
-def test_gradients_join_where_any_run_saw_that_layer_s_backward(synthetic: ModuleType) -> None:
+def test_gradients_join_where_any_run_saw_that_layer_s_backward() -> None:
     def ranges(*places: tuple[str, str]) -> list[Range]:
         return [
             Range(n, "r", None, 0, 1, 1, 0, None, layer=layer, direction=direction)
@@ -76,13 +76,13 @@ def test_gradients_join_where_any_run_saw_that_layer_s_backward(synthetic: Modul
     assert joined(apart, by_range) == [apart, by_range], "nobody saw a backward"
 
 
-def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch(synthetic: ModuleType) -> None:
+def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch() -> None:
     ncu = synthetic.gpu_pair(1, 64)[1]
     split = [
         k._replace(direction="grad_weight") if k.direction == "backward" else k
         for k in ncu.report.kernels
     ]
-    counting = PreparedRun(replace(ncu, report=replace(ncu.report, kernels=split)), "fp32")
+    counting = PreparedRun(with_report(ncu, kernels=split), "fp32")
     seen = PreparedRun(synthetic.make_run(2, kernels=[kernel("backward", "conv2")]))
     changed, _ = with_whole_backward([counting, seen])
     assert changed is not counting and changed.precision == "fp32" and changed.keys != counting.keys
@@ -95,7 +95,7 @@ def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch(synthetic: Mod
     assert again is changed, "nothing is left to join"
 
 
-def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> None:
+def test_nsys_is_believed_before_torch_and_ncu_last() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     torch = replace(nsys, profiler="torch", id=50)
     assert timed(ncu, torch, nsys) is nsys
@@ -105,7 +105,7 @@ def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> No
     assert not only.layer_times.trusted and "not a realistic time" in only.layer_times.basis
 
 
-def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: ModuleType) -> None:
+def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest() -> None:
     nsys, _ = synthetic.gpu_pair(1, 64)
     newer, broken = replace(nsys, id=5), replace(nsys, id=9, status="partial")
     assert timed(nsys, broken, newer) is newer
@@ -126,16 +126,14 @@ def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: Mo
     assert timed(synthetic.make_run()) is None
 
 
-def test_a_batch_size_that_the_study_lacks_is_an_error(synthetic: ModuleType) -> None:
-    (study,) = studies([synthetic.cpu_run(1, 64)])
+def test_a_batch_size_that_the_study_lacks_is_an_error() -> None:
+    study = study_of(synthetic.cpu_run(1, 64))
     assert study.at(64).batch == 64
     with pytest.raises(KeyError):
         study.at(65)
 
 
-def test_a_whole_page_asks_every_question_of_a_run_once(
-    synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_page_asks_every_question_of_a_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: Tally[tuple[str, int]] = Tally()
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -153,7 +151,7 @@ def test_a_whole_page_asks_every_question_of_a_run_once(
     page_view(runs, generated_at="2026-11-20T20:40:00Z", title=None)
     assert {name for name, _ in asked} == set(QUESTIONS)
     assert set(asked.values()) == {1}, "no run of these needs its gradients joined"
-    (study,) = studies(runs)
+    study = study_of(*runs)
     analyse(study)
     assert max(asked.values()) == 2, (
         "another analysis asks again: nothing is kept beyond its object"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -11,9 +10,10 @@ import pytest
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.hardware.peaks import Peaks, peaks_of, read_measured
 from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.roofline import Traffic, place
 from perfctl.records.report import Counter, Device
+from tests.make import synthetic
+from tests.make.synthetic import study_of, with_report
 
 PEAKS = Peaks("X", "made up", "published", {"fp32": 10e12, "tensor tf32": 100e12}, 1e12)
 """Ridge of fp32 at 10 FLOP per byte."""
@@ -113,12 +113,12 @@ def with_bytes(run: Any, each: int) -> Any:
     extra = [
         Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels
     ]
-    return replace(run, report=replace(run.report, counters=[*run.report.counters, *extra]))
+    return with_report(run, counters=[*run.report.counters, *extra])
 
 
-def test_a_study_has_points_for_steps_layers_and_kernels(synthetic: ModuleType) -> None:
+def test_a_study_has_points_for_steps_layers_and_kernels() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
-    (study,) = studies([nsys, with_bytes(ncu, 10**6)])
+    study = study_of(nsys, with_bytes(ncu, 10**6))
     roofs = analyse(study).roofline
     point = roofs.of(64, "conv2", "forward")
     assert point is not None
@@ -139,20 +139,20 @@ def test_a_study_has_points_for_steps_layers_and_kernels(synthetic: ModuleType) 
     assert [p.traffic.batch for p in roofs.at("run")] == [64]
 
 
-def test_time_under_ncu_is_used_only_without_better_and_is_named(synthetic: ModuleType) -> None:
-    (study,) = studies([with_bytes(synthetic.gpu_pair(1, 64)[1], 10**6)])
+def test_time_under_ncu_is_used_only_without_better_and_is_named() -> None:
+    study = study_of(with_bytes(synthetic.gpu_pair(1, 64)[1], 10**6))
     points = analyse(study).roofline
     kernel = points.at("kernel")[0]
     assert not kernel.traffic.trusted and "locked clocks" in (kernel.traffic.basis or "")
     assert points.at("run")[0].achieved is None, "a step was not timed"
 
 
-def test_a_foreign_ncu_report_has_its_kernels_under_the_roofs(synthetic: ModuleType) -> None:
+def test_a_foreign_ncu_report_has_its_kernels_under_the_roofs() -> None:
     counters = [*synthetic.fp_counters(0, 0, 0, 500), *synthetic.fp_counters(1, 0, 0, 500)]
     run = with_bytes(
         synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters), 100
     )
-    (study,) = studies([run])
+    study = study_of(run)
     points = {p.traffic.name: p for p in analyse(study).roofline.points}
     gemm = points["gemm_v0<float>(float*, float*)"]
     assert (

@@ -3,7 +3,6 @@ level, refusals with a cause."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,10 +11,10 @@ from perfctl.orchestrator.counts.counters.work import bytes_per_cycle, cache_byt
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.hardware.peaks import CachePeak, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.roofline import Roofline, Traffic, place
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
+from tests.make.synthetic import study_of, with_report
 
 PEAKS = Peaks(
     "X",
@@ -146,7 +145,7 @@ def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
     run = synthetic.foreign_run(
         1, profiler=profiler, device=synthetic.V100, counters=tuple(counters)
     )
-    (study,) = studies([run])
+    study = study_of(run)
     peaks = analyse(study).roofline.peaks
     assert peaks.flops["fp32"] == pytest.approx(2 * 64 * 80 * expected_mhz * 1e6)
     assert peaks.caches["L1"].bandwidth == pytest.approx(128 * 80 * expected_mhz * 1e6)
@@ -180,8 +179,8 @@ def of(*metrics: str) -> Roofline:
             for name in metrics
         ]
         counted = [*run.report.counters, *extra] if run.report.counters else []
-        runs.append(replace(run, report=replace(run.report, counters=counted)))
-    (study,) = studies(runs)
+        runs.append(with_report(run, counters=counted))
+    study = study_of(*runs)
     return analyse(study).roofline
 
 
@@ -192,7 +191,7 @@ def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_th
     )
     whole = of(*dram, "lts__t_bytes.sum", "l1tex__t_bytes.sum")
     assert whole.lacking is None and whole.levels == ("L1", "L2", "DRAM")
-    (study,) = studies([synthetic.cpu_run(1, 16)])
+    study = study_of(synthetic.cpu_run(1, 16))
     assert analyse(study).roofline.lacking is None, (
         "nothing was counted on a CPU, and ncu counts nothing there"
     )

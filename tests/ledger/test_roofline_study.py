@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
+from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.roofline import Roofline, roofline
 from perfctl.records.report import Counter, Device, Kernel, Step
 from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import study_of
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
 
 def of(*runs: Run) -> Roofline:
-    (study,) = studies(runs)
+    study = study_of(*runs)
     return roofline(study, ledger(study))
 
 
@@ -37,7 +38,6 @@ def kernel(
 
 
 def ncu(
-    synthetic: ModuleType,
     kernels: list[Kernel],
     counted: dict[int, tuple[int, int | None]],
     **more: Any,
@@ -51,7 +51,7 @@ def ncu(
             if moved is None
             else [Counter(launch, name, moved, "byte") for name in (READ, WRITTEN)]
         )
-    made: Run = synthetic.make_run(
+    return synthetic.make_run(
         101,
         profiler="ncu",
         device=synthetic.V100,
@@ -60,12 +60,9 @@ def ncu(
         layer_calls=synthetic.layer_calls(64),
         **more,
     )
-    return made
 
 
-def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out(
-    synthetic: ModuleType,
-) -> None:
+def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out() -> None:
     kernels = [
         kernel(0, "a", "conv1", 0, 5),
         kernel(1, "b", "conv1", 0, 5),
@@ -73,7 +70,7 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out(
         kernel(3, "a", "conv1", None, 5),
         kernel(4, "c", None, 1, 5),
     ]
-    run = ncu(synthetic, kernels, {0: (10, 100), 1: (20, 200), 2: (40, 300), 3: (999, 999)})
+    run = ncu(kernels, {0: (10, 100), 1: (20, 200), 2: (40, 300), 3: (999, 999)})
     found = PreparedRun(run, "fp32").work_by_name
     assert {
         key: (item.total.value, item.dram.value, item.launches) for key, item in found.items()
@@ -96,15 +93,13 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out(
     )
     unnumbered = [item._replace(step=None) for item in kernels]
     four = tuple(Step(number, "step", None, 5) for number in range(4))
-    whole = PreparedRun(
-        ncu(synthetic, unnumbered, {0: (10, 100), 3: (30, 20)}, steps=four), "fp32"
-    ).whole_work
+    whole = PreparedRun(ncu(unnumbered, {0: (10, 100), 3: (30, 20)}, steps=four), "fp32").whole_work
     assert whole is not None
     assert (whole.total.value, whole.dram.value, whole.launches) == (2 * 40 / 4, 2 * 120 / 4, 5 / 4)
     assert (whole.total.launches, whole.total.of_launches) == (2, 5), "a lower bound"
 
 
-def test_tensor_work_goes_by_its_type_and_integers_are_no_flops(synthetic: ModuleType) -> None:
+def test_tensor_work_goes_by_its_type_and_integers_are_no_flops() -> None:
     counters = [
         *synthetic.fp_counters(0, 0, 0, 10),
         Counter(0, "sm__ops_path_tensor_src_bf16_dst_fp32.sum", 800, "op"),
@@ -124,7 +119,7 @@ def test_tensor_work_goes_by_its_type_and_integers_are_no_flops(synthetic: Modul
     assert "tensor int8" not in paths
 
 
-def timed(synthetic: ModuleType, profiler: str = "nsys", **more: Any) -> Run:
+def timed(profiler: str = "nsys", **more: Any) -> Run:
     """Two steps of 1,000 and 1,200 ns, in which kernels take 400 and 500."""
     kernels = [
         kernel(7, "a", "conv1", 0, 300, grid_x=1),
@@ -139,19 +134,15 @@ def timed(synthetic: ModuleType, profiler: str = "nsys", **more: Any) -> Run:
         "layer_calls": synthetic.layer_calls(64),
         "steps": (Step(0, "step", None, 1000), Step(1, "step", None, 1200)),
     }
-    made: Run = synthetic.make_run(1, **(fields | more))
-    return made
+    return synthetic.make_run(1, **(fields | more))
 
 
-def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
-    synthetic: ModuleType,
-) -> None:
+def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share() -> None:
     counted = ncu(
-        synthetic,
         [kernel(0, "a", "conv1", 0, 999), kernel(1, "c", None, 0, 999)],
         {0: (10, 100), 1: (5, 20)},
     )
-    (whole,) = of(timed(synthetic), counted).at("run")
+    (whole,) = of(timed(), counted).at("run")
     paper = 2 * 3 * sum(
         synthetic.macs(layer, 64) for layer in synthetic.LAYERS
     ) - 2 * synthetic.macs("conv1", 64)
@@ -178,7 +169,7 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
     )
     assert whole.traffic.basis == "CPU timer around each step, while nsys was recording"
     assert whole.bound == "launch", "kernels run less than half of the step"
-    (bare,) = of(timed(synthetic, steps=()), counted).at("run")
+    (bare,) = of(timed(steps=()), counted).at("run")
     assert (bare.traffic.time_ns, bare.traffic.basis, bare.traffic.busy) == (
         450,
         "kernels, nsys",
@@ -188,14 +179,14 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
     assert (alone.traffic.time_ns, alone.traffic.basis, alone.traffic.busy) == (None, None, None), (
         "no time under ncu"
     )
-    (uncounted,) = of(timed(synthetic)).at("run")
+    (uncounted,) = of(timed()).at("run")
     assert (uncounted.traffic.counted.state, uncounted.traffic.dram.state) == (
         "not_collected",
         "not_collected",
     )
 
 
-def test_on_a_cpu_there_is_nothing_to_count(synthetic: ModuleType) -> None:
+def test_on_a_cpu_there_is_nothing_to_count() -> None:
     (whole,) = of(synthetic.cpu_run(1, 64)).at("run")
     assert (whole.traffic.counted.state, whole.traffic.dram.reason) == (
         "not_available",
@@ -204,15 +195,12 @@ def test_on_a_cpu_there_is_nothing_to_count(synthetic: ModuleType) -> None:
     assert (whole.traffic.time_ns, whole.traffic.busy) == (64 * 10_100 + 1000, None)
 
 
-def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes(
-    synthetic: ModuleType,
-) -> None:
+def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes() -> None:
     counted = ncu(
-        synthetic,
         [kernel(0, "a", "conv1", 0, 9), kernel(1, "a", "conv1", 0, 9), kernel(2, "c", None, 0, 9)],
         {0: (10, 100), 1: (20, 50)},
     )
-    roofs = of(timed(synthetic), counted)
+    roofs = of(timed(), counted)
     point = roofs.of(64, "conv1", "forward")
     assert point is not None
     assert (point.traffic.time_ns, point.traffic.launches, point.traffic.counted_launches) == (
@@ -247,11 +235,8 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes(
     assert roofs.of(32, "conv1", "forward") is None
 
 
-def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_ncu(
-    synthetic: ModuleType,
-) -> None:
+def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_ncu() -> None:
     counted = ncu(
-        synthetic,
         [
             kernel(0, "a", "conv1", 0, 9000, grid_x=1),
             kernel(1, "a", "conv1", 1, 9000, grid_x=1),
@@ -260,9 +245,7 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
         ],
         {0: (10, 100), 1: (20, 50), 2: (1, 1), 3: (1, 1)},
     )
-    points = {
-        point.traffic.name: point.traffic for point in of(timed(synthetic), counted).at("kernel")
-    }
+    points = {point.traffic.name: point.traffic for point in of(timed(), counted).at("kernel")}
     assert list(points) == ["a", "new", "bare"]
     # Mean of 300 and 360, one launch a step; "new" runs in one of two steps.
     assert (points["a"].time_ns, points["a"].basis, points["a"].trusted) == (
@@ -276,14 +259,13 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     assert points["new"].basis == "kernels under ncu at locked clocks: not a realistic time"
     assert (points["bare"].time_ns, points["bare"].basis) == (None, None)
     zero = timed(
-        synthetic,
         kernels=[kernel(7, "a", "conv1", 0, 0, grid_x=1), kernel(9, "c", None, 0, 5, grid_x=1)],
     )
     (none,) = [
         point.traffic for point in of(zero, counted).at("kernel") if point.traffic.name == "a"
     ]
     assert none.time_ns is None, "a time of 0 elsewhere is not made good by ncu's"
-    assert of(timed(synthetic)).at("kernel") == (), "nothing was counted"
+    assert of(timed()).at("kernel") == (), "nothing was counted"
 
 
 @pytest.mark.parametrize(
@@ -295,10 +277,9 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     ],
 )
 def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
-    own: str | None, reported: str | None, peaks: str | None, synthetic: ModuleType
+    own: str | None, reported: str | None, peaks: str | None
 ) -> None:
     run = timed(
-        synthetic,
         device=Device(own, "gpu") if own else None,
         devices=(Device(reported, "gpu"),) if reported else (),
     )
@@ -307,7 +288,7 @@ def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
     )
 
 
-def test_every_batch_size_has_its_points_with_one_clock_where_it_can(synthetic: ModuleType) -> None:
+def test_every_batch_size_has_its_points_with_one_clock_where_it_can() -> None:
     runs = [replace(synthetic.cpu_run(number, batch)) for number, batch in enumerate((16, 64), 1)]
     nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
     roofs = of(nsys, *runs)

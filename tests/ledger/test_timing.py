@@ -3,34 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 
 from perfctl.orchestrator.ledger import timing
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Kernel, Range, Step
+from tests.make import synthetic
+from tests.make.synthetic import with_report
 
 
-def test_a_module_that_holds_others_counts_for_what_is_left_of_it(synthetic: ModuleType) -> None:
+def test_a_module_that_holds_others_counts_for_what_is_left_of_it() -> None:
     times = PreparedRun(synthetic.cpu_run(1, 64)).layer_times
     assert times is not None
     assert times.rows["conv2", "forward"].median == 64 * 2000
     assert times.rows["block", "forward"].median == 100
 
 
-def test_ranges_outside_of_measured_steps_do_not_count(synthetic: ModuleType) -> None:
+def test_ranges_outside_of_measured_steps_do_not_count() -> None:
     times = PreparedRun(synthetic.cpu_run(1, 64)).layer_times
     assert times is not None and times.rows["conv2", "forward"].high == 64 * 2000
     assert times.rows["conv2", "forward"].count == synthetic.STEPS
 
 
-def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left(
-    synthetic: ModuleType,
-) -> None:
+def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left() -> None:
     run = synthetic.cpu_run(1, 64)
-    run = replace(
-        run,
-        report=replace(run.report, ranges=[r for r in run.report.ranges if r.step in (None, 1)]),
-    )
+    run = with_report(run, ranges=[r for r in run.report.ranges if r.step in (None, 1)])
     times = PreparedRun(run).layer_times
     assert times is not None
     parts = sum(row.median for row in times.rows.values()) + times.unattributed.median
@@ -38,12 +34,12 @@ def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left(
     assert times.rows[timing.OPTIMIZER].median == 64 * 300
 
 
-def test_host_ranges_on_a_gpu_are_launches_and_no_time(synthetic: ModuleType) -> None:
+def test_host_ranges_on_a_gpu_are_launches_and_no_time() -> None:
     run = replace(synthetic.cpu_run(1, 64), device=synthetic.V100)
     assert PreparedRun(run).layer_times is None
 
 
-def test_kernel_times_are_summed_by_step_and_the_median_is_taken(synthetic: ModuleType) -> None:
+def test_kernel_times_are_summed_by_step_and_the_median_is_taken() -> None:
     kernels = [
         Kernel(n, "k", layer="fc", direction="forward", step=step, duration_ns=ns)
         for n, (step, ns) in enumerate([(0, 10), (0, 5), (1, 100), (2, 20), (None, 999)])
@@ -55,9 +51,7 @@ def test_kernel_times_are_summed_by_step_and_the_median_is_taken(synthetic: Modu
     assert (spread.median, spread.low, spread.high, spread.count) == (20, 15, 100, 3)
 
 
-def test_kernels_without_step_numbers_are_divided_by_the_steps_measured(
-    synthetic: ModuleType,
-) -> None:
+def test_kernels_without_step_numbers_are_divided_by_the_steps_measured() -> None:
     kernels = [Kernel(n, "k", layer="fc", direction="forward", duration_ns=30) for n in range(4)]
     steps = tuple(Step(n, "step", None, 1000) for n in range(4))
     run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels, steps=steps)
@@ -65,12 +59,10 @@ def test_kernels_without_step_numbers_are_divided_by_the_steps_measured(
     assert times is not None and times.rows["fc", "forward"].median == 30
     row = times.rows["fc", "forward"]
     assert (row.count, row.over) == (1, 4), "one value, which is the mean of four steps"
-    assert PreparedRun(replace(run, report=replace(run.report, steps=()))).layer_times is None
+    assert PreparedRun(with_report(run, steps=())).layer_times is None
 
 
-def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both(
-    synthetic: ModuleType,
-) -> None:
+def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both() -> None:
     kernels = [
         Kernel(n, "k", layer=layer, direction=direction, step=0, duration_ns=ns)
         for n, (layer, direction, ns) in enumerate(
@@ -94,7 +86,7 @@ def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both(
     }
 
 
-def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward(synthetic: ModuleType) -> None:
+def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward() -> None:
     run = synthetic.make_run(
         ranges=[
             Range(0, "perfctl:step:4", None, 100, 50, 1, 0, None, step=4),
@@ -107,7 +99,7 @@ def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward(synthetic: 
     assert {key: row.median for key, row in times.rows.items()} == {("fc", "backward"): 25}
 
 
-def test_a_step_of_which_no_kernel_has_a_time_has_none(synthetic: ModuleType) -> None:
+def test_a_step_of_which_no_kernel_has_a_time_has_none() -> None:
     kernels = [Kernel(0, "k", step=0), Kernel(1, "k", duration_ns=5)]
     assert (
         PreparedRun(
@@ -117,7 +109,7 @@ def test_a_step_of_which_no_kernel_has_a_time_has_none(synthetic: ModuleType) ->
     )
 
 
-def test_work_in_the_optimizers_phase_is_the_optimizers(synthetic: ModuleType) -> None:
+def test_work_in_the_optimizers_phase_is_the_optimizers() -> None:
     phase = Range(7, "perfctl:phase:optimizer", None, 0, 10, 1, 0, None, phase="optimizer")
     kernel = Kernel(0, "k", step=0, duration_ns=3, range_number=7)
     run = synthetic.make_run(
@@ -134,7 +126,7 @@ def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_swe
     assert timing.preference("ncu", "ncu") == 9
 
 
-def test_how_many_steps_were_measured_is_read_where_it_is_said_first(synthetic: ModuleType) -> None:
+def test_how_many_steps_were_measured_is_read_where_it_is_said_first() -> None:
     kernels = [Kernel(n, "k", step=step, duration_ns=5) for n, step in enumerate((3, 3, 4, None))]
     ranges = [
         Range(n, name, None, 0, 5, 1, 0, None, step=step)
@@ -161,7 +153,7 @@ def test_how_many_steps_were_measured_is_read_where_it_is_said_first(synthetic: 
         )
 
 
-def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range(synthetic: ModuleType) -> None:
+def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range() -> None:
     steps = (
         Step(0, "step", None, 30),
         Step(1, "step", None, None),
@@ -190,7 +182,7 @@ def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range(synthetic: Module
     assert timing.step_time(make(ranges=ranges[1:])) is None
 
 
-def test_a_step_holds_its_first_moment_and_not_its_last(synthetic: ModuleType) -> None:
+def test_a_step_holds_its_first_moment_and_not_its_last() -> None:
     def layer(number: int, start: int) -> Range:
         return Range(
             number, "fc:forward", None, start, 3, 1, 0, None, layer="fc", direction="forward"
@@ -215,9 +207,9 @@ def test_a_step_holds_its_first_moment_and_not_its_last(synthetic: ModuleType) -
         assert found.unattributed.low == (47 if values else 50)
 
 
-def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_without_an_end_has_none(
-    synthetic: ModuleType,
-) -> None:
+def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_without_an_end_has_none() -> (
+    None
+):
     found = PreparedRun(
         synthetic.make_run(
             ranges=[
@@ -239,7 +231,7 @@ def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_witho
     assert (found.total.median, found.unattributed.median) == (100, 50)
 
 
-def test_kernels_that_no_layer_explains_are_what_is_left(synthetic: ModuleType) -> None:
+def test_kernels_that_no_layer_explains_are_what_is_left() -> None:
     kernels = [
         Kernel(n, "k", layer=layer, direction=direction, step=step, duration_ns=ns)
         for n, (layer, direction, step, ns) in enumerate(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from types import ModuleType
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from perfctl.orchestrator.compare.compare import Side
 from perfctl.records.report import Device, Kernel, Step
 from perfctl.records.run import Run
+from tests.make import synthetic
 
 STEPS = 4
 TIMES = {
@@ -37,70 +39,52 @@ H200 = Device(
 )
 
 
-def maker_of_runs(synthetic: ModuleType) -> Any:
-    """make(number, dice, noise, slower={kernel: factor}, ...): a run whose kernels take TIMES x
-    factor x noise."""
-
-    def make(
-        number: int,
-        dice: random.Random,
-        noise: float = 0.01,
-        slower: dict[str, float] | None = None,
-        times: dict[tuple[str, str], float] = TIMES,
-        grid: int = 4,
-        **changes: Any,
-    ) -> Run:
-        kernels: list[Kernel] = []
-        own = {kernel: 1 + dice.gauss(0, noise) for _, kernel in times}
-        for step in range(STEPS):
-            for (layer, kernel), took in times.items():
-                factor = (
-                    (slower or {}).get(kernel, 1.0) * own[kernel] * (1 + dice.gauss(0, noise / 10))
+def make_repeat(
+    number: int,
+    dice: random.Random,
+    noise: float = 0.01,
+    slower: Mapping[str, float] = MappingProxyType({}),
+    times: Mapping[tuple[str, str], float] = TIMES,
+    grid: int = 4,
+    **changes: Any,
+) -> Run:
+    """A run whose kernels take TIMES x their factor of ``slower`` x noise."""
+    kernels: list[Kernel] = []
+    own = {kernel: 1 + dice.gauss(0, noise) for _, kernel in times}
+    for step in range(STEPS):
+        for (layer, kernel), took in times.items():
+            factor = slower.get(kernel, 1.0) * own[kernel] * (1 + dice.gauss(0, noise / 10))
+            kernels.append(
+                Kernel(
+                    len(kernels),
+                    f"void {kernel}<float>()",
+                    kernel,
+                    layer,
+                    "forward",
+                    step,
+                    "range",
+                    stream=7,
+                    grid_x=grid,
+                    grid_y=1,
+                    grid_z=1,
+                    duration_ns=took * factor,
                 )
-                kernels.append(
-                    Kernel(
-                        len(kernels),
-                        f"void {kernel}<float>()",
-                        kernel,
-                        layer,
-                        "forward",
-                        step,
-                        "range",
-                        None,
-                        0,
-                        7,
-                        grid,
-                        1,
-                        1,
-                        128,
-                        1,
-                        1,
-                        start_ns=0,
-                        duration_ns=took * factor,
-                    )
-                )
-        whole = [
-            sum(k.duration_ns or 0 for k in kernels if k.step == step) for step in range(STEPS)
-        ]
-        steps = tuple(Step(step, "step", None, int(1.2 * whole[step])) for step in range(STEPS))
-        fields: dict[str, Any] = {
-            "profiler": "nsys",
-            "device": H200,
-            "kernels": kernels,
-            "steps": steps,
-            "environment": ENVIRONMENT,
-            "sweep_id": 1,
-        }
-        run: Run = synthetic.make_run(number, **(fields | changes))
-        return run
-
-    return make
+            )
+    whole = [sum(k.duration_ns or 0 for k in kernels if k.step == step) for step in range(STEPS)]
+    fields: dict[str, Any] = {
+        "profiler": "nsys",
+        "device": H200,
+        "kernels": kernels,
+        "steps": tuple(
+            Step(step, "step", None, int(1.2 * total)) for step, total in enumerate(whole)
+        ),
+        "environment": ENVIRONMENT,
+    }
+    return synthetic.make_run(number, **(fields | changes))
 
 
-def maker_of_sides(one: Any) -> Any:
-    """make("A", 5, ...): so many repeats."""
-
-    def make(label: str, count: int, dice: random.Random, **what: Any) -> Side:
-        return Side(label, tuple(one(number, dice, **what) for number in range(1, count + 1)))
-
-    return make
+def make_side(label: str, count: int, dice: random.Random, **changes: Any) -> Side:
+    """A side of so many repeats."""
+    return Side(
+        label, tuple(make_repeat(number, dice, **changes) for number in range(1, count + 1))
+    )

@@ -4,7 +4,6 @@ the point."""
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Device, Feature, LayerTime, MemoryFigure, Step
 from perfctl.records.run import Run
 from perfctl.workloads.models.plan import plan
+from tests.make import synthetic
 
 FACTS = {"option:model": "mlp:depth=2", "threads": "4", "torch": "2.9.0"}
 
@@ -28,7 +28,7 @@ def steps(*lengths: int) -> tuple[Step, ...]:
     return tuple(Step(number, "step", 0, length) for number, length in enumerate(lengths))
 
 
-def run_of(synthetic: ModuleType, **changes: Any) -> Run:
+def run_of(**changes: Any) -> Run:
     fields: dict[str, Any] = {
         "workload": "families",
         "profiler": "none",
@@ -36,17 +36,14 @@ def run_of(synthetic: ModuleType, **changes: Any) -> Run:
         "device": Device("EPYC", "cpu"),
         "steps": steps(100, 120, 110, 400),
     }
-    run: Run = synthetic.make_run(**(fields | changes))
-    return run
+    return synthetic.make_run(**(fields | changes))
 
 
 def layer(name: str, direction: str, duration: int) -> LayerTime:
     return LayerTime(name, "Linear", direction, duration, duration, duration, 3)
 
 
-def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured(
-    synthetic: ModuleType,
-) -> None:
+def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured() -> None:
     more = (
         Step(0, "forward", 0, 40),
         Step(1, "forward", 0, 50),
@@ -62,7 +59,6 @@ def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured
         MemoryFigure("peak", "allocated", 77),
     )
     run = run_of(
-        synthetic,
         steps=(*steps(110, 120, 110, 400), *more),
         memory=figures,
         features=(Feature("macs", 3.0, None),),
@@ -91,13 +87,9 @@ def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured
     )
 
 
-def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory(
-    synthetic: ModuleType,
-) -> None:
+def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory() -> None:
     figures = (MemoryFigure("peak", "host_resident", 9), MemoryFigure("peak", "allocated", 77))
-    found = point_of(
-        run_of(synthetic, steps=steps(100), device=Device("Tesla T4", "gpu"), memory=figures)
-    )
+    found = point_of(run_of(steps=steps(100), device=Device("Tesla T4", "gpu"), memory=figures))
     assert found is not None
     assert (found.step_ns, found.steps, found.machine) == (
         (100, 100, 100),
@@ -105,7 +97,7 @@ def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory(
         BenchMachine("Tesla T4", "gpu", None, "2.9.0"),
     )
     assert found.memory_bytes == {"peak": 77}
-    unknown = point_of(run_of(synthetic, environment={**FACTS, "threads": "many"}))
+    unknown = point_of(run_of(environment={**FACTS, "threads": "many"}))
     assert unknown is not None and unknown.machine.threads is None
 
 
@@ -126,9 +118,9 @@ def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory(
     ],
 )
 def test_what_is_no_whole_run_of_a_family_without_a_profiler_is_no_point(
-    synthetic: ModuleType, changes: dict[str, Any]
+    changes: dict[str, Any],
 ) -> None:
-    whole, other = run_of(synthetic), run_of(synthetic, **changes)
+    whole, other = run_of(), run_of(**changes)
     assert point_of(other) is None
     assert [point.model for point in points_of([other, whole])] == ["mlp:depth=2"]
 

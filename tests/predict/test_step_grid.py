@@ -22,7 +22,6 @@ from perfctl.orchestrator.predict.grid import (
 )
 from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured, operations_of_plan
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict, shares
-from perfctl.orchestrator.predict.step_parts import roofline
 from perfctl.workloads.models.plan import plan
 
 CPU = Machine("Desk CPU", "cpu", {"fp32": 4e11}, 4e10, 64e9, sms=16)
@@ -140,19 +139,3 @@ def test_what_was_measured_at_other_batches_is_said_without_one() -> None:
     cell = grid_of(one, [CPU], measured).cells[0]
     assert cell.way == "roofline"
     assert cell.why_not[0] == f"measured: mlp ran on Desk CPU at batch 32, not at {step_grid.PROBE}"
-
-
-def test_the_roofline_adds_up_what_the_parts_say() -> None:
-    """Each operation's larger of arithmetic and bytes, both directions, worked out here from
-    its sizes."""
-    one = network("mlp:depth=2,width=256,image=8")
-    total = 0.0
-    for work in one.works:
-        moved = (64 * (work.inputs + work.outputs) + work.weights) * 4 / 4e10
-        if work.kind == "linear":
-            total += max(2 * 64 * work.macs / 4e11, moved) * (2 if work.first else 3)
-        else:
-            total += 64 * (work.inputs + work.outputs) * 4 / 4e10 * 2
-    # gradient, parameter and momentum read, the last two written
-    total += one.parameters * 5 * 4 / 4e10
-    assert roofline(one.case(64, "fp32", "momentum"), CPU) == pytest.approx(total, rel=1e-12)

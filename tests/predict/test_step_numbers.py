@@ -9,8 +9,10 @@ import pytest
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, Board, Machine, of_board
 from perfctl.orchestrator.predict.operations import Operation, StepSpec, element_bytes
 from perfctl.orchestrator.predict.step_parts import (
+    CLASS_OF,
     FEATURES,
     INCREASING,
+    LIMIT_OF,
     PARTS,
     features,
     group_of,
@@ -30,43 +32,34 @@ def seen(case: StepSpec, machine: Machine = CPU) -> dict[str, float]:
     return {name: seconds for name, seconds in found.items() if seconds}
 
 
-def test_every_part_of_a_convolution_in_training() -> None:
-    work = replace(CONV, calls=3)
-    arithmetic, moved, held = (
-        3 * 2 * 2 * 360000 / 100e9,
-        3 * 2 * 1200 * 4 / 20e9,
-        3 * 3600 * 4 / 20e9,
-    )
-    assert seen(case_of(work)) == pytest.approx(
-        {
-            "conv forward": arithmetic,
-            "conv backward": 2 * arithmetic,
-            "narrow forward": arithmetic * 64 / 8,
-            "narrow backward": 2 * arithmetic * 64 / 8,
-            "shallow forward": arithmetic * 64 / 36,
-            "shallow backward": 2 * arithmetic * 64 / 36,
-            "conv bytes forward": moved,
-            "conv bytes backward": 2 * moved,
-            "weights forward": held,
-            "weights backward": 2 * held,
-            "operations forward": 3e-6,
-            "operations backward": 6e-6,
-            "tensors optimizer": 3e-6,
-            "bytes optimizer": 1000 * (3 + 2) * 4 / 20e9,
-        }
-    )
+def features_of(case: StepSpec) -> dict[str, float]:
+    return dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
 
 
-def test_in_inference_there_is_nothing_backward_and_no_optimizer() -> None:
-    found = seen(case_of(CONV, training=False))
-    assert set(found) == {
-        "conv forward",
-        "narrow forward",
-        "shallow forward",
-        "conv bytes forward",
-        "weights forward",
-        "operations forward",
+ARITHMETIC = 2 * 2 * 360000 / 100e9
+"""Seconds of CONV's multiply-adds at the peak: 2 samples, 2 FLOPs each."""
+
+
+def test_every_part_of_a_convolution_in_training_and_what_inference_has_of_it() -> None:
+    calls = 3
+    twice_backward = {
+        "conv": ARITHMETIC,
+        "narrow": ARITHMETIC * 64 / 8,
+        "shallow": ARITHMETIC * 64 / 36,
+        "conv bytes": 2 * 1200 * 4 / 20e9,
+        "weights": 3600 * 4 / 20e9,
+        "operations": 1e-6,
     }
+    forward = {f"{name} forward": calls * each for name, each in twice_backward.items()}
+    training = {
+        **forward,
+        **{f"{name} backward": 2 * calls * each for name, each in twice_backward.items()},
+        "tensors optimizer": calls * 1e-6,
+        "bytes optimizer": 1000 * (3 + 2) * 4 / 20e9,
+    }
+    work = replace(CONV, calls=calls)
+    assert seen(case_of(work)) == pytest.approx(training)
+    assert seen(case_of(work, training=False)) == pytest.approx(forward)
 
 
 @pytest.mark.parametrize(
@@ -223,13 +216,11 @@ def test_features_are_shares_means_and_counts_of_the_step() -> None:
         Operation("a", "activation", 3, 0, 5.0, 5.0, 0, 0, 0, 0),
     )
     case = case_of(CONV, grouped, depthwise, linear, norm, activation, batch=3)
-    mine = parts(case, CPU)
     macs = 360000 + 1000 + 500 + 2 * 2000
     elements = 1200 + 20 + 20 + 2 * 100 + 50 + 3 * 10
     operations = 1 + 1 + 1 + 2 + 1 + 3
-    found = dict(zip(FEATURES, features(case, mine), strict=True))
-    moved = sum(seconds for name, seconds in zip(PARTS, mine, strict=True) if " bytes " in name)
-    assert found == pytest.approx(
+    moved = sum(seconds for name, seconds in seen(case).items() if " bytes " in name)
+    assert features_of(case) == pytest.approx(
         {
             "arithmetic": 3 * 2 * 3 * macs / 100e9,
             "bytes": moved,
@@ -255,50 +246,34 @@ def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_
     None
 ):
     norm = Operation("n", "norm", 1, 0, 100, 100, 0, 0, 0, 0)
-    arithmetic = 2 * 2 * 360000 / 100e9
-    moved, held = 2 * 1200 * 4 / 20e9, 3600 * 4 / 20e9
-    assert arithmetic > moved + held
-    bytes_of_norm = 2 * 200 * 4 / 20e9
+    moved = (2 * 1200 + 3600) * 4 / 20e9
+    assert moved < ARITHMETIC
     assert roofline(case_of(CONV, norm), CPU) == pytest.approx(
-        3 * arithmetic + 2 * bytes_of_norm + 1e-6
+        3 * ARITHMETIC + 2 * (2 * 200 * 4 / 20e9) + 1000 * (3 + 2) * 4 / 20e9
     )
     slow = Machine("S", "cpu", {"fp32": 100e12}, 20e9)
-    assert roofline(case_of(CONV, training=False), slow) == pytest.approx(moved + held)
+    assert roofline(case_of(CONV, training=False), slow) == pytest.approx(moved)
 
 
-def test_the_bytes_of_an_element() -> None:
-    assert [
-        element_bytes(name) for name in ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
-    ] == [
-        8,
-        4,
-        4,
-        2,
-        2,
-        1,
-        1,
-    ]
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [(8, ["fp64"]), (4, ["fp32", "tf32"]), (2, ["fp16", "bf16"]), (1, ["int8", "fp8"])],
+)
+def test_the_bytes_of_an_element(size: int, names: list[str]) -> None:
+    assert {element_bytes(name) for name in names} == {size}
 
 
 def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:
     work = replace(CONV, kind="rnn", columns=0.0, depth=0.0, rows=0.0)
-    arithmetic = 2 * 2 * 360000 / 100e9
     found = seen(case_of(work))
-    assert found["narrow forward"] == found["shallow forward"] == pytest.approx(64 * arithmetic)
-    case = case_of(work)
-    shape = dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
-    assert (shape["columns"], shape["depth"], shape["rows"], shape["matrix share"]) == (
-        1.0,
-        1.0,
-        1.0,
-        1.0,
-    )
+    assert found["narrow forward"] == found["shallow forward"] == pytest.approx(64 * ARITHMETIC)
+    shape = features_of(case_of(work))
+    assert {shape[name] for name in ("columns", "depth", "rows", "matrix share")} == {1.0}
 
 
 def test_features_of_a_network_without_products_and_of_next_to_nothing() -> None:
     case = case_of(Operation("n", "norm", 1, 0, 0.25, 0.25, 0, 0, 0, 0), training=False)
-    found = dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
-    assert found == pytest.approx(
+    assert features_of(case) == pytest.approx(
         {
             "arithmetic": 0.0,
             "bytes": 2 * 0.5 * 4 / 20e9,
@@ -378,6 +353,22 @@ def test_no_part_and_no_increasing_feature_falls_when_batch_grows() -> None:
         assert all(later >= earlier for earlier, later in zip(before, now, strict=True))
         for name, earlier, later in zip(FEATURES, *rows, strict=True):
             assert later >= earlier if name in INCREASING else later == earlier, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "names"),
+    [
+        ("arithmetic", "arithmetic", ["conv forward", "narrow backward", "shallow forward"]),
+        ("bytes", "bytes", ["conv bytes forward", "norm bytes backward", "weights forward"]),
+        ("bytes", "bytes", ["window forward", "spilled forward", "overflow optimizer"]),
+        ("bytes", "bytes", ["adam optimizer", "fresh backward", "bytes optimizer"]),
+        ("operations", "operations", ["operations forward", "tensors optimizer"]),
+        ("step", "operations", ["step forward"]),
+    ],
+)
+def test_the_class_of_a_part_and_what_limits_it(kind: str, limit: str, names: list[str]) -> None:
+    assert [CLASS_OF[name] for name in names] == [kind] * len(names)
+    assert [LIMIT_OF[name] for name in names] == [limit] * len(names)
 
 
 def test_every_part_names_its_phase() -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from perfctl.orchestrator.ledger.usage.readings import BUSY, Ways, busy_from
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Device, Kernel, Sample
 from perfctl.records.run import Run
+from tests.make import synthetic
 
 
 def kernel(start: int, length: float, launch: int = 0) -> Kernel:
@@ -23,7 +22,7 @@ def batch_of(runs: list[Ways], threshold: float = BUSY) -> tuple[int, bool]:
     return result[:2]
 
 
-def test_the_batch_size_from_which_the_gpu_is_busy(synthetic: ModuleType) -> None:
+def test_the_batch_size_from_which_the_gpu_is_busy() -> None:
     def run(batch: int, share: float) -> Ways:
         made: Run = synthetic.foreign_run(
             batch,
@@ -41,7 +40,7 @@ def test_the_batch_size_from_which_the_gpu_is_busy(synthetic: ModuleType) -> Non
     assert busy_from([RunUsage(synthetic.make_run()).ways]) is None
 
 
-def test_busy_is_from_nine_tenths_on_and_of_repeats_the_first_speaks(synthetic: ModuleType) -> None:
+def test_busy_is_from_nine_tenths_on_and_of_repeats_the_first_speaks() -> None:
     def run(batch: int | None, *spans: tuple[int, int]) -> Ways:
         kernels = [
             kernel(start, length, launch=place) for place, (start, length) in enumerate(spans)

@@ -3,13 +3,13 @@ In microseconds."""
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Copy, Kernel, Range
+from tests.make import synthetic
 
 US = 1000
 
@@ -33,7 +33,7 @@ def copy(start: float, length: float, device: int | None = None) -> Copy:
     return Copy("HtoD", 8, round(start * US), round(length * US), device_index=device)
 
 
-def causes(synthetic: ModuleType, **around: Any) -> dict[str, int]:
+def causes(**around: Any) -> dict[str, int]:
     """Of one wait of 100 us, from 10 to 110, in us."""
     fields = {"ranges": [], **around}
     (found,) = RunUsage(synthetic.foreign_run(1, kernels=[kernel(0), kernel(110)], **fields)).idle
@@ -42,10 +42,8 @@ def causes(synthetic: ModuleType, **around: Any) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("covered", "cause"), [(49, "host"), (50, "copy"), (51, "copy")])
-def test_what_covers_half_of_a_wait_is_its_cause(
-    covered: int, cause: str, synthetic: ModuleType
-) -> None:
-    assert causes(synthetic, copies=[copy(60, covered)]) == {cause: 100}
+def test_what_covers_half_of_a_wait_is_its_cause(covered: int, cause: str) -> None:
+    assert causes(copies=[copy(60, covered)]) == {cause: 100}
 
 
 @pytest.mark.parametrize(
@@ -65,24 +63,20 @@ def test_what_covers_half_of_a_wait_is_its_cause(
     ],
 )
 def test_only_what_lies_in_the_wait_counts_and_only_once(
-    copies: list[tuple[int, int]], cause: str, synthetic: ModuleType
+    copies: list[tuple[int, int]], cause: str
 ) -> None:
-    assert causes(synthetic, copies=[copy(*one) for one in copies]) == {cause: 100}
+    assert causes(copies=[copy(*one) for one in copies]) == {cause: 100}
 
 
-def test_a_copy_explains_before_loading_and_loading_before_synchronising(
-    synthetic: ModuleType,
-) -> None:
+def test_a_copy_explains_before_loading_and_loading_before_synchronising() -> None:
     data, wait = named("perfctl:data", 20, 60, "data"), named("cudaStreamSynchronize", 20, 80)
-    assert causes(synthetic, copies=[copy(20, 50)], ranges=[data, wait]) == {"copy": 100}
-    assert causes(synthetic, ranges=[data, wait]) == {"loading data": 100}
-    assert causes(synthetic, ranges=[wait]) == {"synchronising": 100}
-    assert causes(synthetic, ranges=[named("event Synchronise", 20, 80)]) == {"synchronising": 100}
+    assert causes(copies=[copy(20, 50)], ranges=[data, wait]) == {"copy": 100}
+    assert causes(ranges=[data, wait]) == {"loading data": 100}
+    assert causes(ranges=[wait]) == {"synchronising": 100}
+    assert causes(ranges=[named("event Synchronise", 20, 80)]) == {"synchronising": 100}
 
 
-def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing(
-    synthetic: ModuleType,
-) -> None:
+def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing() -> None:
     ranges = [
         named("cudaDeviceSynchronize", 20, None),
         named("perfctl:data", 20, None, "data"),
@@ -93,24 +87,22 @@ def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing(
         Copy("HtoD", 8, 30 * US, None),
         copy(20, 80, device=1),
     ]
-    assert causes(synthetic, ranges=ranges, copies=copies) == {"host": 100}
-    assert causes(synthetic, copies=[copy(20, 80, device=0)]) == {"copy": 100}
+    assert causes(ranges=ranges, copies=copies) == {"host": 100}
+    assert causes(copies=[copy(20, 80, device=0)]) == {"copy": 100}
 
 
 @pytest.mark.parametrize(
     ("wait", "cause"),
     [(9.999, "launches one by one"), (10, "launches one by one"), (10.001, "host")],
 )
-def test_a_wait_as_long_as_a_launch_takes_is_one(
-    wait: float, cause: str, synthetic: ModuleType
-) -> None:
+def test_a_wait_as_long_as_a_launch_takes_is_one(wait: float, cause: str) -> None:
     (found,) = RunUsage(
         synthetic.foreign_run(1, kernels=[kernel(0), kernel(10 + wait, launch=1)], ranges=[])
     ).idle
     assert found.by_cause == {cause: round(wait * US)}
 
 
-def test_the_ten_longest_are_named_longest_first_and_all_are_counted(synthetic: ModuleType) -> None:
+def test_the_ten_longest_are_named_longest_first_and_all_are_counted() -> None:
     starts = [0.0]
     for place in range(12):
         starts.append(starts[-1] + 10 + 20 + place)  # waits of 20, 21, ... 31 us
@@ -130,9 +122,7 @@ def test_the_ten_longest_are_named_longest_first_and_all_are_counted(synthetic: 
     assert {wait.around for wait in found.largest} == {None}
 
 
-def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only(
-    synthetic: ModuleType,
-) -> None:
+def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only() -> None:
     step = Range(0, "perfctl:step:0", None, 0, 200 * US, 1, 0, None, step=0)
     (found,) = RunUsage(
         synthetic.make_run(kernels=[kernel(50), kernel(-40, launch=9)], ranges=[step])
@@ -165,7 +155,7 @@ def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only(
     ],
 )
 def test_around_a_wait_is_the_innermost_range_over_its_middle(
-    start: int, length: int, around: str, synthetic: ModuleType
+    start: int, length: int, around: str
 ) -> None:
     ranges = [
         named("outer", 0, 200),
@@ -178,7 +168,7 @@ def test_around_a_wait_is_the_innermost_range_over_its_middle(
     assert found.largest[0].around == around
 
 
-def test_each_device_waits_for_itself(synthetic: ModuleType) -> None:
+def test_each_device_waits_for_itself() -> None:
     kernels = [kernel(0, 100, 0), kernel(0, 30, 1, 1), kernel(70, 30, 2, 1), kernel(40, 10, 3, 1)]
     first, second = RunUsage(synthetic.foreign_run(1, kernels=kernels, ranges=[])).idle
     assert (first.device, first.count, first.by_cause) == (0, 0, {})
@@ -186,9 +176,7 @@ def test_each_device_waits_for_itself(synthetic: ModuleType) -> None:
     assert second.by_cause == {"launches one by one": 10 * US, "host": 20 * US}
 
 
-def test_waits_are_unknown_under_ncu_without_kernels_and_without_start_times(
-    synthetic: ModuleType,
-) -> None:
+def test_waits_are_unknown_under_ncu_without_kernels_and_without_start_times() -> None:
     assert (
         RunUsage(synthetic.foreign_run(1, profiler="ncu", kernels=[kernel(0), kernel(20)])).idle
         == ()

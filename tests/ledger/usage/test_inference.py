@@ -3,7 +3,6 @@ GPU is busy."""
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from perfctl.orchestrator.ledger.usage.inference import (
 from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
 from perfctl.orchestrator.statistics import wilson
 from perfctl.records.report import Device, Kernel, Operation, Sample, Step, Summary
+from tests.make import synthetic
 
 MS = 1_000_000
 GPU = Device("Tesla V100-SXM2-16GB", "gpu")
@@ -33,7 +33,7 @@ def kernels(busy: int, name: str = PLAIN) -> list[Kernel]:
 
 
 @pytest.fixture
-def run(synthetic: ModuleType) -> Any:
+def run() -> Any:
     def make(
         batch: int | None, profiler: str = "nsys", model: str = "resnet18", **changes: Any
     ) -> Any:
@@ -77,9 +77,7 @@ def test_sampling_is_said_to_be_sampling_and_never_mixed_with_kernels(run: Any) 
     assert points[0].peak == 5 * 10**8
 
 
-def test_on_a_cpu_nothing_about_the_gpu_is_known_and_that_is_the_reason(
-    run: Any, synthetic: ModuleType
-) -> None:
+def test_on_a_cpu_nothing_about_the_gpu_is_known_and_that_is_the_reason(run: Any) -> None:
     (point,) = inference_points([run(1, "none", device=synthetic.CPU)])
     assert point.on_cpu
     reasons = {
@@ -141,7 +139,7 @@ def test_tensor_cores_are_known_by_name_only_where_nearly_all_names_say(run: Any
     )
 
 
-def test_the_three_reports_add_up(run: Any, synthetic: ModuleType) -> None:
+def test_the_three_reports_add_up(run: Any) -> None:
     steps = tuple(
         Step(number, phase, None, length * MS)
         for number in range(2)

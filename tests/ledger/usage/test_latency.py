@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.roofline import wall_time
 from perfctl.orchestrator.ledger.usage.inference import latencies, latency, least_watched
 from perfctl.records.report import Gap, Step, Summary
+from tests.make import synthetic
 
 MS = 1_000_000
 
@@ -34,7 +34,7 @@ def steps(count: int, compute: int = 10) -> tuple[Step, ...]:
 
 
 @pytest.fixture
-def infer(synthetic: ModuleType) -> Any:
+def infer() -> Any:
     def make(number: int = 1, **changes: Any) -> Any:
         facts = {"model": changes.pop("model", "resnet18"), "option:dataloader_workers": "0"}
         given = {

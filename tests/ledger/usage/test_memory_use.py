@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from perfctl.orchestrator.ledger.usage.readings import Fits, MemoryUse, fits, memory_use
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, MemoryFigure, Sample
+from tests.make import synthetic
 
 
 def reading(
@@ -29,7 +29,7 @@ def layer(direction: str, parameters: int, written: int | None) -> LayerCall:
 GPU = Device("Some GPU", "gpu", index=1, memory_bytes=999)
 
 
-def test_every_figure_is_the_highest_of_its_own_device(synthetic: ModuleType) -> None:
+def test_every_figure_is_the_highest_of_its_own_device() -> None:
     run = synthetic.make_run(
         device=GPU,
         samples=[
@@ -65,7 +65,7 @@ def test_every_figure_is_the_highest_of_its_own_device(synthetic: ModuleType) ->
     )
 
 
-def test_what_is_not_known_is_none_and_never_0(synthetic: ModuleType) -> None:
+def test_what_is_not_known_is_none_and_never_0() -> None:
     empty = synthetic.make_run(device=None)
     assert memory_use(empty) == MemoryUse(empty, *[None] * 9)
     on_cpu = synthetic.make_run(
@@ -75,9 +75,7 @@ def test_what_is_not_known_is_none_and_never_0(synthetic: ModuleType) -> None:
     assert (memory_use(on_cpu).device_total, memory_use(on_cpu).host) == (None, 99)
 
 
-def test_the_devices_memory_is_torchs_figure_then_the_highest_reading_then_the_record(
-    synthetic: ModuleType,
-) -> None:
+def test_the_devices_memory_is_torchs_figure_then_the_highest_reading_then_the_record() -> None:
     def total(*figures: MemoryFigure, samples: Any = ()) -> int | None:
         return memory_use(
             synthetic.make_run(device=GPU, memory=figures, samples=samples)
@@ -98,9 +96,7 @@ def test_the_devices_memory_is_torchs_figure_then_the_highest_reading_then_the_r
     )
 
 
-def uses(
-    synthetic: ModuleType, *peaks: tuple[int, int], total: int | None = 1000
-) -> list[MemoryUse]:
+def uses(*peaks: tuple[int, int], total: int | None = 1000) -> list[MemoryUse]:
     figures = (MemoryFigure("before", "device_total", total),) if total is not None else ()
     return [
         memory_use(
@@ -131,7 +127,7 @@ def uses(
     ],
 )
 def test_what_fits_is_where_the_line_meets_the_limit(
-    synthetic: ModuleType, peaks: tuple[tuple[int, int], ...], found: Fits | None
+    peaks: tuple[tuple[int, int], ...], found: Fits | None
 ) -> None:
-    assert fits(uses(synthetic, *peaks)) == found
-    assert fits(uses(synthetic, *peaks, total=None)) is None
+    assert fits(uses(*peaks)) == found
+    assert fits(uses(*peaks, total=None)) is None

@@ -61,8 +61,7 @@ def ran(
 
 
 def training(kernels: Sequence[Kernel], **facts: object) -> Run:
-    made: Run = synthetic.foreign_run(1, kernels=list(kernels), **facts)
-    return made
+    return synthetic.foreign_run(1, kernels=list(kernels), **facts)
 
 
 def test_passes_have_their_own_times_and_what_of_it_is_exchange() -> None:

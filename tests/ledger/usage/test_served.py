@@ -29,8 +29,7 @@ def ran(
 
 
 def served(steps: Sequence[ServedStep], kernels: Sequence[Kernel], **facts: object) -> Run:
-    made: Run = synthetic.foreign_run(1, kernels=list(kernels), served_steps=list(steps), **facts)
-    return made
+    return synthetic.foreign_run(1, kernels=list(kernels), served_steps=list(steps), **facts)
 
 
 def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_waits_left_out() -> (

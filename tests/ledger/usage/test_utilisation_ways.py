@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -24,6 +23,8 @@ from perfctl.orchestrator.ledger.usage.readings import (
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
 from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import with_report
 
 GPU = Device("a GPU", "gpu", memory_bytes=1000)
 SECOND = 10**9
@@ -35,7 +36,7 @@ def kernel(start: int, length: float, stream: int = 7, device: int = 0, launch: 
     )
 
 
-def run_of(path: Path, synthetic: ModuleType) -> Run:
+def run_of(path: Path) -> Run:
     """A file as the store would give it back."""
     read = parsers.parse(path)
     bulk = {
@@ -71,9 +72,9 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(
     "name", ["lowertri_la", "ntua_a100_gemm_pipeline", "quasiben_cudf", "zx3xyy_cs336_result"]
 )
 def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
-    name: str, reports: Path, synthetic: ModuleType
+    name: str, reports: Path
 ) -> None:
-    run = run_of(reports / "nsys" / "sqlite" / f"{name}.sqlite", synthetic)
+    run = run_of(reports / "nsys" / "sqlite" / f"{name}.sqlite")
     found = RunUsage(run).busy
     for item in (one for one in found if one.stream is None):
         low = min(k.start_ns or 0 for k in run.report.kernels)
@@ -96,30 +97,22 @@ def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
     assert waits.largest[0].length_ns == found[0].longest_wait_ns
 
 
-def test_dlprof_s_database_gives_its_utilisation_in_full(
-    reports: Path, synthetic: ModuleType
-) -> None:
+def test_dlprof_s_database_gives_its_utilisation_in_full(reports: Path) -> None:
     found = RunUsage(
-        run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite", synthetic)
+        run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite")
     ).ways.dlprof
     assert found.value == pytest.approx(0.010363 / 100, rel=1e-9)
 
 
-def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    item = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu", synthetic)).ways
+def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(reports: Path) -> None:
+    item = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu")).ways
     for found in (item.dlprof, item.dlprof_tensor):
         assert found.value is None
         assert "below 0.05%" in found.reason
 
 
-def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    item = RunUsage(
-        run_of(reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv", synthetic)
-    ).ways
+def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(reports: Path) -> None:
+    item = RunUsage(run_of(reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv")).ways
     lines = (
         (reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv").read_text().splitlines()
     )
@@ -134,7 +127,7 @@ def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(
     )
 
 
-def test_readings_are_averaged_over_time_and_inside_of_the_steps(synthetic: ModuleType) -> None:
+def test_readings_are_averaged_over_time_and_inside_of_the_steps() -> None:
     points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
     assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
     assert mean_over_time(points, (5, 30)) == pytest.approx((5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25)
@@ -145,9 +138,7 @@ def test_readings_are_averaged_over_time_and_inside_of_the_steps(synthetic: Modu
     assert RunUsage(run).ways.nvml.value == pytest.approx(mean_over_time(points, (5, 30)) or 0)
 
 
-def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none(
-    synthetic: ModuleType,
-) -> None:
+def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none() -> None:
     samples = [Sample(at * SECOND, 0.5, *[None] * 5, 0) for at in (0, 100)]
     between, late = (
         synthetic.make_run(
@@ -160,17 +151,16 @@ def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none
     assert "none of 2 samples" in RunUsage(late).ways.nvml.reason
 
 
-def sampled_run(synthetic: ModuleType, length: int, profiler: str = "none", **fields: Any) -> Run:
+def sampled_run(length: int, profiler: str = "none", **fields: Any) -> Run:
     """A run of two equal steps of ``length`` ns together, with a sample of 5.5% every 100 ms."""
     samples = [Sample(at * SECOND // 10, 0.055, *[None] * 5, 0) for at in range(60)]
     steps = [
         Step(0, "step", SECOND, length // 2),
         Step(1, "step", SECOND + length // 2, length // 2),
     ]
-    made: Run = synthetic.make_run(
+    return synthetic.make_run(
         profiler=profiler, samples=samples, steps=steps, device=GPU, batch_size=256, **fields
     )
-    return made
 
 
 @pytest.mark.parametrize(
@@ -183,37 +173,31 @@ def sampled_run(synthetic: ModuleType, length: int, profiler: str = "none", **fi
     ],
 )
 def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_batch(
-    length: int, profiler: str, status: str, reason: str, synthetic: ModuleType
+    length: int, profiler: str, status: str, reason: str
 ) -> None:
-    run = sampled_run(synthetic, length, profiler, status=status)
+    run = sampled_run(length, profiler, status=status)
     ways, (reading,) = RunUsage(run).ways, readings(run)
     assert (ways.nvml.value, reading.utilisation) == (None, None)
     assert reason in ways.nvml.reason == reading.span
     assert busy_from([ways]) is None
 
 
-def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization(
-    synthetic: ModuleType,
-) -> None:
-    ways = RunUsage(sampled_run(synthetic, SENSOR_WINDOW_MAX_NS)).ways
+def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization() -> None:
+    ways = RunUsage(sampled_run(SENSOR_WINDOW_MAX_NS)).ways
     assert ways.nvml.value == pytest.approx(0.055)
     assert (busy_from([ways]) or ())[:2] == (256, False)
 
 
-def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples(
-    synthetic: ModuleType,
-) -> None:
+def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples() -> None:
     kernels = [kernel(SECOND, 1_000_000), kernel(SECOND + 9_000_000, 1_000_000, launch=1)]
-    run = sampled_run(synthetic, SECOND // 100, "nsys", kernels=kernels, ranges=[])
+    run = sampled_run(SECOND // 100, "nsys", kernels=kernels, ranges=[])
     ways = RunUsage(run).ways
     assert (ways.nvml.value, ways.kernels.value) == (None, 2 / 10)
     assert (busy_from([ways]) or ())[:2] == (256, False)
 
 
-def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    run = run_of(reports / "nvidia_smi" / "openad_gpu_usage.csv", synthetic)
+def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(reports: Path) -> None:
+    run = run_of(reports / "nvidia_smi" / "openad_gpu_usage.csv")
     each = []
     for device in (0, 1):
         points = [
@@ -226,9 +210,7 @@ def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(
     assert RunUsage(run).ways.nvml.value == pytest.approx(sum(each) / 2)
 
 
-def test_a_header_that_is_repeated_before_every_reading_changes_nothing(
-    reports: Path, synthetic: ModuleType
-) -> None:
+def test_a_header_that_is_repeated_before_every_reading_changes_nothing(reports: Path) -> None:
     path = reports / "nvidia_smi" / "akshay_gpu_usage.csv"
     rows = [line.split(", ") for line in path.read_text().splitlines() if line[:1].isdigit()]
     samples = list(parsers.parse(path).samples)
@@ -238,7 +220,7 @@ def test_a_header_that_is_repeated_before_every_reading_changes_nothing(
     ]
 
 
-def test_cores_that_a_run_on_a_cpu_kept_busy(synthetic: ModuleType) -> None:
+def test_cores_that_a_run_on_a_cpu_kept_busy() -> None:
     samples = [
         Sample(at, None, None, None, None, None, None, host_cpu=cores)
         for at, cores in ((10, 9.0), (20, 1.5))
@@ -248,9 +230,7 @@ def test_cores_that_a_run_on_a_cpu_kept_busy(synthetic: ModuleType) -> None:
     assert RunUsage(run).ways.nvml.value is None
 
 
-def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters(
-    synthetic: ModuleType,
-) -> None:
+def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters() -> None:
     name = "sm__warps_active.avg.pct_of_peak_sustained_active"
     counters = [Counter(0, name, 20.0, "%"), Counter(1, name, 80.0, "%")]
     run = synthetic.make_run(
@@ -261,9 +241,7 @@ def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_count
     assert "was not collected" in RunUsage(run).ways.tensor_pipe.reason
 
 
-def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_how_many(
-    synthetic: ModuleType,
-) -> None:
+def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_how_many() -> None:
     two = RunUsage(
         synthetic.foreign_run(1, ranges=[], kernels=[kernel(0, 50), kernel(0, 100, device=1)])
     ).ways.kernels
@@ -287,7 +265,7 @@ def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_ho
         assert not found.anything
 
 
-def test_the_device_that_did_the_work_is_the_one_sampled(synthetic: ModuleType) -> None:
+def test_the_device_that_did_the_work_is_the_one_sampled() -> None:
     samples = [
         Sample(at, value, None, None, None, None, None, device)
         for at in (0, 10)
@@ -307,9 +285,7 @@ def test_the_device_that_did_the_work_is_the_one_sampled(synthetic: ModuleType) 
         assert found.reason == f"mean over time of 2 samples, from the first to the last{over}"
 
 
-def test_one_reading_stands_for_itself_and_steps_without_times_have_no_window(
-    synthetic: ModuleType,
-) -> None:
+def test_one_reading_stands_for_itself_and_steps_without_times_have_no_window() -> None:
     assert mean_over_time([(5, 0.25)]) == 0.25
     assert mean_over_time([(5, 0.25), (5, 0.5)]) == 0.5, "of one moment the last counts"
     assert mean_over_time([(5, 0.25)], (0, 10)) is None, "since when it stands is not known"
@@ -326,7 +302,7 @@ def test_one_reading_stands_for_itself_and_steps_without_times_have_no_window(
     assert measured_window(synthetic.make_run(steps=known)) == (20, 60)
 
 
-def test_a_gap_that_the_sampler_noted_is_the_reason(synthetic: ModuleType) -> None:
+def test_a_gap_that_the_sampler_noted_is_the_reason() -> None:
     gaps = (
         Gap("sample.host_cpu", "not_available", "no /proc here"),
         Gap("sample.power_w", "not_available", "no sensor"),
@@ -350,18 +326,16 @@ def test_a_gap_that_the_sampler_noted_is_the_reason(synthetic: ModuleType) -> No
     ],
 )
 def test_dlprof_s_line_or_what_its_idle_line_leaves(
-    lines: dict[str, float | None], form: str, value: float | None, synthetic: ModuleType
+    lines: dict[str, float | None], form: str, value: float | None
 ) -> None:
     summaries = tuple(Summary(name, percent, "%") for name, percent in lines.items())
     run = synthetic.make_run(profiler="dlprof", summaries=summaries)
-    found = RunUsage(replace(run, report=replace(run.report, form=form))).ways.dlprof
+    found = RunUsage(with_report(run, form=form)).ways.dlprof
     assert found.value == (None if value is None else pytest.approx(value))
     assert found.value is None or "DLProf: " in found.reason or found.reason == "1 - GPU Idle"
 
 
-def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there(
-    synthetic: ModuleType,
-) -> None:
+def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there() -> None:
     later = "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"
     counters = [
         Counter(0, later, 40.0, "%"),
