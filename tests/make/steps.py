@@ -5,12 +5,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.efficiency import Settings
 from perfctl.orchestrator.predict.fit import StepFitted, fit_steps
-from perfctl.orchestrator.predict.operations import Measured, Operation, StepSpec
+from perfctl.orchestrator.predict.grid import Network
+from perfctl.orchestrator.predict.operations import (
+    Measured,
+    Operation,
+    StepSpec,
+    operations_of_plan,
+)
 from perfctl.orchestrator.predict.step_parts import CLASS_OF, EXTRA, PARTS, parts
+from perfctl.workloads.models.plan import plan
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
 GPU = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
@@ -130,3 +138,26 @@ def fitted() -> StepFitted:
 
 def with_batch(case: StepSpec, batch: int) -> StepSpec:
     return replace(case, batch=batch)
+
+
+def plan_step(
+    spec: str, precision: str = "fp32", batch: int = 64, *, training: bool = True, **changes: Any
+) -> StepSpec:
+    """A step of a planned network."""
+    planned = plan(spec)
+    return StepSpec(
+        planned.spec,
+        planned.family,
+        operations_of_plan(planned),
+        batch,
+        training,
+        precision,
+        "momentum" if training else "",
+        planned.parameters,
+        **changes,
+    )
+
+
+def plan_network(spec: str) -> Network:
+    step = plan_step(spec)
+    return Network(step.model, step.family, step.works, step.parameters)

@@ -196,14 +196,14 @@ NO_TIME = "floors and measured seconds must be greater than 0"
                 "seconds": [1.0] * 19,
                 "groups": HALVES[:19],
             },
-            "19 measured rows are too few to learn from",
+            "a: 19 measured rows are too few to learn from",
         ),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused_with_its_reason(
     change: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"^a: .*{said}"):
+    with pytest.raises(UsageError, match=said):
         fit("a", replace(SAMPLE, **change), ONCE)
 
 
