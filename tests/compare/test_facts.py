@@ -12,22 +12,24 @@ import pytest
 from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
 from perfctl.orchestrator.compare.sides import FACTS, compare_facts
-from perfctl.records.report import Sample, ServedStep
+from perfctl.records.report import Device, Kernel, Sample, ServedStep
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.two_sides import ENVIRONMENT, H200, make_side
+from tests.make.synthetic import with_report
+from tests.make.two_sides import H200, make_side
 
 
 def changed(run: Run, what: dict[str, Any]) -> Run:
-    """The run with other facts: fields of Run, of its Report, of its Device, or environment."""
-    report, fields = run.report, dict(what)
+    """The run with other facts: fields of Run, of its Report, or some of its environment."""
+    fields = dict(what)
     if "environment" in fields:
-        report = replace(report, environment={**report.environment, **fields.pop("environment")})
-    if "samples" in fields:
-        report = replace(report, samples=fields.pop("samples"))
-    if "served_steps" in fields:
-        report = replace(report, served_steps=fields.pop("served_steps"))
-    return replace(run, report=report, **fields)
+        fields["environment"] = {**run.report.environment, **fields["environment"]}
+    of_report = {name: fields.pop(name) for name in what if name not in Run.__dataclass_fields__}
+    return with_report(replace(run, **fields), **of_report)
+
+
+def environment(**facts: str) -> dict[str, dict[str, str]]:
+    return {"environment": facts}
 
 
 def served(sequences: int) -> tuple[ServedStep, ...]:
@@ -44,14 +46,14 @@ def sampled(clock: float) -> list[Sample]:
         ("device", {"device": replace(H200, name="NVIDIA A100")}),
         ("largest clock", {"device": replace(H200, clock_hz=1_200_000_000)}),
         ("SM clock while it ran", {"samples": sampled(1400)}),
-        ("tf32_conv", {"environment": {"tf32_conv": "on"}}),
-        ("tf32_matmul", {"environment": {"tf32_matmul": "on"}}),
+        ("tf32_conv", environment(tf32_conv="on")),
+        ("tf32_matmul", environment(tf32_matmul="on")),
         ("precision", {"precision": "bf16"}),
         ("mode", {"mode": "infer"}),
         ("variant", {"variant": "conv2=32,128,5,1"}),
         ("batch", {"batch_size": 128}),
         ("profiler", {"profiler": "torch"}),
-        ("world_size", {"environment": {"world_size": "2"}}),
+        ("world_size", environment(world_size="2")),
     ],
 )
 def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the_same(
@@ -79,16 +81,16 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
 @pytest.mark.parametrize(
     ("fact", "what"),
     [
-        ("torch", {"environment": {"torch": "2.9.0"}}),
-        ("cuda", {"environment": {"cuda": "13.0"}}),
-        ("cudnn", {"environment": {"cudnn": "9.1"}}),
-        ("cudnn_benchmark", {"environment": {"cudnn_benchmark": "on"}}),
+        ("torch", environment(torch="2.9.0")),
+        ("cuda", environment(cuda="13.0")),
+        ("cudnn", environment(cudnn="9.1")),
+        ("cudnn_benchmark", environment(cudnn_benchmark="on")),
         ("driver", {"device": replace(H200, driver_version="535.1")}),
         ("host", {"host": "node7"}),
-        ("python", {"environment": {"python": "3.12.1"}}),
+        ("python", environment(python="3.12.1")),
         ("profiler version", {"profiler_version": "9.9"}),
         ("origin", {"origin": "recorded"}),
-        ("threads of the host", {"environment": {"threads": "8"}}),
+        ("threads of the host", environment(threads="8")),
     ],
 )
 def test_what_is_only_said_does_not_block(fact: str, what: dict[str, Any]) -> None:
@@ -100,23 +102,9 @@ def test_what_is_only_said_does_not_block(fact: str, what: dict[str, Any]) -> No
 
 
 def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block() -> None:
-    dice = random.Random(13)
-    bare = {key: value for key, value in ENVIRONMENT.items() if key != "cudnn"}
-    (pair,) = compare(make_side("A", 3, dice), make_side("B", 3, dice, environment=bare)).pairs
-    (said,) = pair.differences
-    assert (said.fact, said.a, said.b, said.blocks) == ("cudnn", "9.10", "not recorded", False)
-
-
-def test_repeats_that_differ_among_themselves_are_no_repeats() -> None:
-    dice = random.Random(14)
-    runs = make_side("A", 3, dice).runs
-    mixed = Side("A", (*runs[:2], changed(runs[2], {"environment": {"torch": "2.9.0"}})))
-    (pair,) = compare(mixed, Side("B", mixed.runs)).not_comparable
-    assert [one.fact for one in pair.blocked] == ["torch"]
-
-
-def test_every_fact_is_in_the_table_once() -> None:
-    assert len({fact.name for fact in FACTS}) == len(FACTS)
+    bare = synthetic.make_run(environment={})
+    run = synthetic.make_run(environment={"cudnn": "9.10"})
+    assert differing([run], [bare]) == [("cudnn", "9.10", "not recorded", False)]
 
 
 def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> None:
@@ -131,8 +119,7 @@ def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> Non
 
 
 def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable() -> None:
-    run = make_side("A", 3, random.Random(15)).runs[0]
-    a, b = (changed(run, {"served_steps": served(number)}) for number in (3, 1))
+    a, b = (synthetic.make_run(served_steps=served(number)) for number in (3, 1))
     assert differing([a], [b]) == [("sequences", "3", "1", True)]
 
 
@@ -180,42 +167,43 @@ def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other: int, same: b
     assert differing([a], [synthetic.make_run()])[0][3] is False, "nothing shows that it differs"
 
 
-def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report() -> None:
-    bare, second = (
-        replace(H200, clock_hz=None, driver_version=None),
-        replace(H200, clock_hz=1_000_400_000, driver_version="9"),
-    )
-    own = synthetic.make_run(device=H200, devices=(second,))
-    assert (facts(own, own)["largest clock"][0], facts(own, own)["driver"][0]) == (
-        "1980 MHz",
-        "570.10",
-    )
-    for run in (
-        synthetic.make_run(device=bare, devices=(bare, second)),
-        synthetic.make_run(device=None, devices=(second,)),
-    ):
-        assert (facts(run, run)["largest clock"][0], facts(run, run)["driver"][0]) == (
-            "1000 MHz",
-            "9",
-        )
-    none = synthetic.make_run(device=bare)
-    assert not {"largest clock", "driver"} & set(facts(none, none))
+BARE = replace(H200, clock_hz=None, driver_version=None)
+SECOND = replace(H200, clock_hz=1_000_400_000, driver_version="9")
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "clock", "driver"),
+    [
+        (H200, (SECOND,), "1980 MHz", "570.10"),
+        (BARE, (BARE, SECOND), "1000 MHz", "9"),
+        (None, (SECOND,), "1000 MHz", "9"),
+        (BARE, (), None, None),
+    ],
+)
+def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report(
+    device: Device | None, devices: tuple[Device, ...], clock: str | None, driver: str | None
+) -> None:
+    run = synthetic.make_run(device=device, devices=devices)
+    stated = facts(run, run)
+    for fact, expected in (("largest clock", clock), ("driver", driver)):
+        assert stated.get(fact, (None,))[0] == expected
 
 
 def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults_are_said() -> None:
     run = synthetic.make_run(precision=None, batch_size=None)
-    assert facts(run, run) == {
-        "workload": ("mnist_cnn",) * 2,
-        "variant": ("defaults",) * 2,
-        "mode": ("train",) * 2,
-        "device": ("synthetic CPU",) * 2,
-        "world_size": ("1",) * 2,
-        "profiler version": ("2.8",) * 2,
-        "host": ("node1",) * 2,
-        "origin": ("synthetic",) * 2,
+    stated = {
+        "workload": "mnist_cnn",
+        "variant": "defaults",
+        "mode": "train",
+        "device": "synthetic CPU",
+        "world_size": "1",
+        "profiler version": "2.8",
+        "host": "node1",
+        "origin": "synthetic",
     }
+    assert facts(run, run) == {fact: (value, value) for fact, value in stated.items()}
     assert differing([run], [run]) == []
-    alone = synthetic.make_run(precision=None, batch_size=None, environment={"world_size": "1"})
+    alone = with_report(run, environment={"world_size": "1"})
     assert differing([run], [alone]) == [], "one process is what is meant where nothing is said"
 
 
@@ -263,33 +251,24 @@ def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike() -> Non
 @pytest.mark.parametrize(
     ("names", "others", "expected"),
     [
-        pytest.param("ab" * 20, "ab" * 10, "B ends earlier", id="B is the beginning of A"),
-        pytest.param("ab" * 8, "ab" * 20, "A ends earlier", id="A is the beginning of B"),
-        pytest.param("ab" * 20, "ab" * 20, None, id="both record the same launches"),
-        pytest.param("ab" * 20, "bc" * 10, None, id="B runs other kernels"),
-        pytest.param("a", "ab", None, id="too few launches"),
+        pytest.param("ab" * 20, "ab" * 10, ["B ends earlier"], id="B is the beginning of A"),
+        pytest.param("ab" * 8, "ab" * 20, ["A ends earlier"], id="A is the beginning of B"),
+        pytest.param("ab" * 20, "ab" * 20, [], id="both record the same launches"),
+        pytest.param("ab" * 20, "bc" * 10, [], id="B runs other kernels"),
+        pytest.param("a", "ab", [], id="too few launches"),
     ],
 )
 def test_a_report_that_ends_earlier_is_not_comparable(
-    names: str, others: str, expected: str | None
+    names: str, others: str, expected: list[str]
 ) -> None:
     """No step is marked, so sums over the reports are of unequal work."""
-    (kernel, *_) = synthetic.foreign_run(1).report.kernels
-    sides = [
-        Side(
-            label,
-            (
-                synthetic.foreign_run(
-                    number,
-                    ranges=[],
-                    kernels=[
-                        kernel._replace(launch=at, name=name, start_ns=1000 * at)
-                        for at, name in enumerate(text)
-                    ],
-                ),
-            ),
-        )
-        for number, (label, text) in enumerate((("A", names), ("B", others)), 1)
-    ]
-    blocked = [one.reason for pair in compare(*sides).not_comparable for one in pair.blocked]
-    assert [reason.partition(":")[0] for reason in blocked] == ([expected] if expected else [])
+
+    def side(label: str, names: str) -> Side:
+        kernels = [
+            Kernel(at, name, start_ns=1000 * at, duration_ns=900) for at, name in enumerate(names)
+        ]
+        return Side(label, (synthetic.foreign_run(ord(label), ranges=[], kernels=kernels),))
+
+    found = compare(side("A", names), side("B", others)).not_comparable
+    blocked = [one.reason.partition(":")[0] for pair in found for one in pair.blocked]
+    assert blocked == expected

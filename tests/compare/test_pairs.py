@@ -89,12 +89,13 @@ def test_of_several_batch_sizes_the_common_ones_are_pairs_and_the_others_are_nam
 
 def test_what_b_tried_and_did_not_make_is_said_with_the_last_reason() -> None:
     a = runs({}, {"batch_size": 32}, {"batch_size": 64})
-    ended = [
+    b = runs(
+        {},
         {"batch_size": 32, "status": "failed", "reason": "no GPU"},
         {"batch_size": 32, "status": "partial", "reason": "cut"},
         {"batch_size": 64, "status": "failed"},
-    ]
-    found = align(a, runs({}, *ended))
+    )
+    found = align(a, b)
     assert found.failed == (
         "mnist_cnn, training, fp32, batch 32: partial in B: cut",
         "mnist_cnn, training, fp32, batch 64: failed in B: no reason was recorded",
@@ -131,16 +132,8 @@ def test_repeats_are_the_whole_runs_of_the_newest_sweep_that_has_any() -> None:
 
 
 def test_common_profilers_stand_in_the_order_in_which_times_are_taken_from_them() -> None:
-    names = ("ncu", "none", "torch", "dlprof", "nsys", "dcgm", "nvprof")
-    every = runs(*({"profiler": name} for name in names))
-    assert shared_profilers(every, every[::-1]) == (
-        "nsys",
-        "torch",
-        "dcgm",
-        "dlprof",
-        "none",
-        "nvprof",
-        "ncu",
-    )
-    assert shared_profilers(every[:3], every[2:]) == ("torch",)
+    order = ("nsys", "torch", "dcgm", "dlprof", "none", "nvprof", "ncu")
+    every = runs(*({"profiler": name} for name in sorted(order)))
+    assert shared_profilers(every, every[::-1]) == order
+    assert shared_profilers(every[:3], every[2:]) == (every[2].profiler,)
     assert shared_profilers(every[:2], every[2:]) == ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -88,3 +88,13 @@ def make_side(label: str, count: int, dice: random.Random, **changes: Any) -> Si
     return Side(
         label, tuple(make_repeat(number, dice, **changes) for number in range(1, count + 1))
     )
+
+
+def map_runs(side: Side, change: Callable[[Run], Run], label: str = "B") -> Side:
+    """The side with each of its runs changed."""
+    return Side(label, tuple(map(change, side.runs)))
+
+
+def map_kernels(side: Side, change: Callable[[Kernel], Kernel], label: str = "B") -> Side:
+    """The side with each of its kernels changed."""
+    return map_runs(side, lambda run: synthetic.with_kernels(run, change), label)
