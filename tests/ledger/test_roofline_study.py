@@ -9,7 +9,7 @@ import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.ledger.roofline import Roofline, roofline
+from perfctl.orchestrator.ledger.roofline import Roofline, Traffic, roofline
 from perfctl.records.report import Counter, Device, Kernel, Step
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -37,20 +37,12 @@ def kernel(
     )
 
 
-def ncu(
-    kernels: list[Kernel],
-    counted: dict[int, tuple[int, int | None]],
-    **more: Any,
-) -> Run:
+def ncu(kernels: list[Kernel], counted: dict[int, tuple[int, int]], **changes: Any) -> Run:
     """``counted``: launch -> (FFMA, bytes read; as many again are written)."""
     counters = []
     for launch, (ffma, moved) in counted.items():
         counters += synthetic.fp_counters(launch, 0, 0, ffma)
-        counters += (
-            []
-            if moved is None
-            else [Counter(launch, name, moved, "byte") for name in (READ, WRITTEN)]
-        )
+        counters += [Counter(launch, name, moved, "byte") for name in (READ, WRITTEN)]
     return synthetic.make_run(
         101,
         profiler="ncu",
@@ -58,7 +50,7 @@ def ncu(
         kernels=kernels,
         counters=counters,
         layer_calls=synthetic.layer_calls(64),
-        **more,
+        **changes,
     )
 
 
@@ -75,48 +67,45 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out() -
     assert {
         key: (item.total.value, item.dram.value, item.launches) for key, item in found.items()
     } == {
-        "a": (2 * 50 / 2, 2 * 400 / 2, 1),
+        "a": (2 * (10 + 40) / 2, 2 * (100 + 300) / 2, 1),
         "b": (2 * 20 / 2, 2 * 200 / 2, 0.5),
         "c": (None, None, 0.5),
     }
-    assert found["a"].paths["fp32"].value == 50
-    assert {path: figure.value for path, figure in found["b"].paths.items()} == {
-        "fp32": 20,
-        "fp64": 0,
-        "fp16": 0,
-        "tensor fp16": 0,
-    }
-    assert (dict(found["c"].paths), found["c"].total.state, found["c"].dram.reason) == (
-        {},
-        "not_collected",
-        "no DRAM bytes were measured; 'perfctl ncu' collects them",
-    )
-    unnumbered = [item._replace(step=None) for item in kernels]
+    zeros = dict.fromkeys(("fp64", "fp16", "tensor fp16"), 0)
+    paths = {path: figure.value for path, figure in found["b"].paths.items()}
+    assert paths == {"fp32": 2 * 20 / 2, **zeros}
+    assert (dict(found["c"].paths), found["c"].total.state) == ({}, "not_collected")
+    assert found["c"].dram.reason == "no DRAM bytes were measured; 'perfctl ncu' collects them"
+
+
+def test_counts_without_step_numbers_are_divided_by_the_steps() -> None:
+    kernels = [kernel(launch, "a", "conv1", None, 5) for launch in range(5)]
     four = tuple(Step(number, "step", None, 5) for number in range(4))
-    whole = PreparedRun(ncu(unnumbered, {0: (10, 100), 3: (30, 20)}, steps=four), "fp32").whole_work
+    run = ncu(kernels, {0: (10, 100), 3: (30, 20)}, steps=four)
+    whole = PreparedRun(run, "fp32").whole_work
     assert whole is not None
-    assert (whole.total.value, whole.dram.value, whole.launches) == (2 * 40 / 4, 2 * 120 / 4, 5 / 4)
+    assert (whole.total.value, whole.dram.value) == (2 * (10 + 30) / 4, 2 * (100 + 20) / 4)
+    assert whole.launches == 5 / 4
     assert (whole.total.launches, whole.total.of_launches) == (2, 5), "a lower bound"
 
 
 def test_tensor_work_goes_by_its_type_and_integers_are_no_flops() -> None:
-    counters = [
-        *synthetic.fp_counters(0, 0, 0, 10),
-        Counter(0, "sm__ops_path_tensor_src_bf16_dst_fp32.sum", 800, "op"),
-        Counter(0, "sm__ops_path_tensor_src_int8.sum", 600, "op"),
-        Counter(0, "sm__ops_path_tensor_src_tf32_dst_fp32.sum", 0, "op"),
-        Counter(0, "sm__ops_path_tensor_src_fp16.sum", 0, "op"),
-    ]
+    tensor = {"bf16_dst_fp32": 800, "int8": 600, "tf32_dst_fp32": 0, "fp16": 0}
     run = synthetic.make_run(
         profiler="ncu",
         device=Device("A100", "gpu", compute_capability="8.0", sm_count=108),
         kernels=[kernel(0, "k", "conv1", 0, 5)],
-        counters=counters,
+        counters=[
+            *synthetic.fp_counters(0, 0, 0, 10),
+            *(
+                Counter(0, f"sm__ops_path_tensor_src_{types}.sum", count, "op")
+                for types, count in tensor.items()
+            ),
+        ],
     )
     (work,) = PreparedRun(run, "fp32").work_by_key.values()
-    paths = {path: figure.value for path, figure in work.paths.items()}
-    assert paths["tensor bf16"] == 800
-    assert "tensor int8" not in paths
+    assert work.paths["tensor bf16"].value == 800
+    assert "tensor int8" not in work.paths
 
 
 def timed(profiler: str = "nsys", **more: Any) -> Run:
@@ -142,48 +131,29 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
         [kernel(0, "a", "conv1", 0, 999), kernel(1, "c", None, 0, 999)],
         {0: (10, 100), 1: (5, 20)},
     )
-    (whole,) = of(timed(), counted).at("run")
-    paper = 2 * 3 * sum(
-        synthetic.macs(layer, 64) for layer in synthetic.LAYERS
-    ) - 2 * synthetic.macs("conv1", 64)
-    assert (
-        whole.traffic.name,
-        whole.traffic.batch,
-        whole.traffic.layer,
-        whole.traffic.direction,
-    ) == (
+
+    def whole_of(*runs: Run) -> Traffic:
+        (whole,) = of(*runs).at("run")
+        return whole.traffic
+
+    whole = whole_of(timed(), counted)
+    assert (whole.name, whole.batch, whole.layer, whole.direction) == (
         "complete step, batch 64",
         64,
         None,
         None,
     )
-    assert (whole.traffic.paper, whole.traffic.counted.value, whole.traffic.dram.value) == (
-        paper,
-        30,
-        240,
-    )
-    assert (whole.traffic.time_ns, whole.traffic.busy, whole.traffic.trusted) == (
-        1100,
-        450 / 1100,
-        True,
-    )
-    assert whole.traffic.basis == "CPU timer around each step, while nsys was recording"
-    assert whole.bound == "launch", "kernels run less than half of the step"
-    (bare,) = of(timed(steps=()), counted).at("run")
-    assert (bare.traffic.time_ns, bare.traffic.basis, bare.traffic.busy) == (
-        450,
-        "kernels, nsys",
-        None,
-    )
-    (alone,) = of(counted).at("run")
-    assert (alone.traffic.time_ns, alone.traffic.basis, alone.traffic.busy) == (None, None, None), (
-        "no time under ncu"
-    )
-    (uncounted,) = of(timed()).at("run")
-    assert (uncounted.traffic.counted.state, uncounted.traffic.dram.state) == (
-        "not_collected",
-        "not_collected",
-    )
+    forward = {layer: 2 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
+    assert whole.paper == 3 * sum(forward.values()) - forward["conv1"]
+    assert (whole.counted.value, whole.dram.value) == (2 * (10 + 5), 2 * (100 + 20))
+    assert (whole.time_ns, whole.busy, whole.trusted) == (1100, 450 / 1100, True)
+    assert whole.basis == "CPU timer around each step, while nsys was recording"
+    bare = whole_of(timed(steps=()), counted)
+    assert (bare.time_ns, bare.basis, bare.busy) == (450, "kernels, nsys", None)
+    alone = whole_of(counted)
+    assert (alone.time_ns, alone.basis, alone.busy) == (None, None, None), "no time under ncu"
+    uncounted = whole_of(timed())
+    assert uncounted.counted.state == uncounted.dram.state == "not_collected"
 
 
 def test_on_a_cpu_there_is_nothing_to_count() -> None:
@@ -201,36 +171,15 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes() -> None:
         {0: (10, 100), 1: (20, 50)},
     )
     roofs = of(timed(), counted)
-    point = roofs.of(64, "conv1", "forward")
-    assert point is not None
-    assert (point.traffic.time_ns, point.traffic.launches, point.traffic.counted_launches) == (
-        330,
-        1,
-        2,
-    )
-    assert (point.traffic.counted.value, point.traffic.dram.value, point.traffic.paper) == (
-        60,
-        300,
-        2 * synthetic.macs("conv1", 64),
-    )
-    assert (point.traffic.name, point.traffic.basis, point.traffic.precision) == (
-        "conv1 forward",
-        "kernels, nsys",
-        "fp32",
-    )
-    other = roofs.of(64, "fc1", "forward")
-    assert other is not None
-    assert (
-        other.traffic.time_ns,
-        other.traffic.launches,
-        other.traffic.counted_launches,
-        other.traffic.dram.value,
-    ) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    point, other = (roofs.of(64, layer, "forward") for layer in ("conv1", "fc1"))
+    assert point is not None and other is not None
+    work = point.traffic
+    assert (work.name, work.basis, work.precision) == ("conv1 forward", "kernels, nsys", "fp32")
+    assert (work.time_ns, work.launches, work.counted_launches) == (330, 1, 2)
+    assert (work.counted.value, work.dram.value) == (2 * (10 + 20), 2 * (100 + 50))
+    assert work.paper == 2 * synthetic.macs("conv1", 64)
+    work = other.traffic
+    assert (work.time_ns, work.launches, work.counted_launches, work.dram.value) == (None,) * 4
     assert roofs.of(64, "conv1", "grad_input") is None, "no estimate, counted or timed"
     assert roofs.of(32, "conv1", "forward") is None
 
@@ -245,27 +194,25 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
         ],
         {0: (10, 100), 1: (20, 50), 2: (1, 1), 3: (1, 1)},
     )
-    points = {point.traffic.name: point.traffic for point in of(timed(), counted).at("kernel")}
-    assert list(points) == ["a", "new", "bare"]
+
+    def kernels_of(*runs: Run) -> dict[str, Traffic]:
+        return {point.traffic.name: point.traffic for point in of(*runs).at("kernel")}
+
+    found = kernels_of(timed(), counted)
+    assert list(found) == ["a", "new", "bare"]
     # Mean of 300 and 360, one launch a step; "new" runs in one of two steps.
-    assert (points["a"].time_ns, points["a"].basis, points["a"].trusted) == (
-        330,
-        "kernels, nsys",
-        True,
+    same, new, bare = found.values()
+    assert (same.time_ns, same.basis, same.trusted) == ((300 + 360) / 2, "kernels, nsys", True)
+    assert (same.launches, same.counted_launches, same.paper) == (1, 1, None)
+    assert (same.counted.value, same.dram.value) == (2 * (10 + 20) / 2, 2 * (100 + 50) / 2)
+    assert (new.time_ns, new.trusted) == (700 / 2, False)
+    assert new.basis == "kernels under ncu at locked clocks: not a realistic time"
+    assert (bare.time_ns, bare.basis) == (None, None)
+    zero = [kernel(7, "a", "conv1", 0, 0, grid_x=1), kernel(9, "c", None, 0, 5, grid_x=1)]
+    assert kernels_of(timed(kernels=zero), counted)["a"].time_ns is None, (
+        "a time of 0 elsewhere is not made good by ncu's"
     )
-    assert (points["a"].launches, points["a"].counted_launches, points["a"].paper) == (1, 1, None)
-    assert (points["a"].counted.value, points["a"].dram.value) == (2 * 30 / 2, 2 * 150 / 2)
-    assert (points["new"].time_ns, points["new"].trusted) == (350, False)
-    assert points["new"].basis == "kernels under ncu at locked clocks: not a realistic time"
-    assert (points["bare"].time_ns, points["bare"].basis) == (None, None)
-    zero = timed(
-        kernels=[kernel(7, "a", "conv1", 0, 0, grid_x=1), kernel(9, "c", None, 0, 5, grid_x=1)],
-    )
-    (none,) = [
-        point.traffic for point in of(zero, counted).at("kernel") if point.traffic.name == "a"
-    ]
-    assert none.time_ns is None, "a time of 0 elsewhere is not made good by ncu's"
-    assert of(timed()).at("kernel") == (), "nothing was counted"
+    assert kernels_of(timed()) == {}, "nothing was counted"
 
 
 @pytest.mark.parametrize(
@@ -289,12 +236,10 @@ def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
 
 
 def test_every_batch_size_has_its_points_with_one_clock_where_it_can() -> None:
-    runs = [replace(synthetic.cpu_run(number, batch)) for number, batch in enumerate((16, 64), 1)]
     nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
-    roofs = of(nsys, *runs)
-    assert [point.traffic.batch for point in roofs.at("run")] == [16, 64]
-    assert {point.traffic.basis for point in roofs.at("run")} == {
-        "CPU timer around each step, while torch was recording"
-    }
+    roofs = of(nsys, synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64))
+    assert [(point.traffic.batch, point.traffic.basis) for point in roofs.at("run")] == [
+        (batch, "CPU timer around each step, while torch was recording") for batch in (16, 64)
+    ]
     conv2 = [roofs.of(batch, "conv2", "forward") for batch in (16, 64)]
     assert [point.traffic.time_ns for point in conv2 if point] == [2000 * 16, 2000 * 64]
