@@ -105,12 +105,13 @@ def test_clocks_count_from_what_each_report_states() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        [talked(0, 5), talked(10, 5), talked(20, 5)],
+        [talked(at, 5) for at in (0, 10, 20)],
         [talked(0, 5, "broadcast"), talked(10, 5, "send")],
-        [talked(0, 5, group="1"), talked(10, 5, group="1")],
-        [talked(0, 5, size=1), talked(10, 5, size=1)],
+        [talked(at, 5, group="1") for at in (0, 10)],
+        [talked(at, 5, size=1) for at in (0, 10)],
         [],
     ],
+    ids=["one more", "other names", "another group", "other sizes", "none"],
 )
 def test_collectives_that_may_not_be_the_same_are_not_matched(other: list[Collective]) -> None:
     assert match([[talked(0, 5), talked(10, 5)], other]) == []
@@ -118,11 +119,9 @@ def test_collectives_that_may_not_be_the_same_are_not_matched(other: list[Collec
 
 def test_without_a_common_collective_waiting_and_clocks_are_not_known() -> None:
     (job,) = jobs([on_rank(0, [talked(0, 5)], [ran(0, 3)]), on_rank(1, [], [ran(0, 3)])])
-    assert [(one.waiting_ns, one.last, one.offset_ns) for one in job.ranks] == [
-        (None, None, None)
-    ] * 2
-    assert job.straggler is None
-    assert job.ranks[1].overlap is None
+    for rank in job.ranks:
+        assert (rank.waiting_ns, rank.last, rank.offset_ns) == (None, None, None)
+    assert (job.straggler, job.ranks[1].overlap) == (None, None)
 
 
 def test_ranks_of_other_folders_and_ingests_are_other_jobs_and_one_rank_is_none() -> None:
