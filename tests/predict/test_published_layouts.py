@@ -12,6 +12,7 @@ from perfctl.orchestrator.predict import published, step_parts
 from perfctl.orchestrator.predict.operations import Operation, StepSpec
 from perfctl.orchestrator.predict.predict import predict
 from tests.make.steps import plan_step
+from tests.make.works import moving, product
 
 FIT = published.load("gpu")
 RTX_3090 = named("RTX 3090").machine
@@ -22,20 +23,17 @@ def grouped(width: int, groups: int, wider: int = 1, kernel: int = 9) -> Operati
     """A 3x3 convolution of 28x28 maps: ``groups`` groups, each of ``width`` channels in and
     ``wider`` times as many out."""
     positions, depth, columns = 28 * 28, width * kernel, width * wider
-    channels = width * groups
-    return Operation(
-        "",
+    return product(
         "grouped_conv",
-        4,
-        positions * groups * columns * depth,
-        positions * channels,
-        positions * channels * wider,
-        groups * columns * depth,
         positions,
         columns,
         depth,
-        groups,
-        kernel,
+        positions * width * groups,
+        positions * columns * groups,
+        groups * columns * depth,
+        calls=4,
+        groups=groups,
+        kernel=kernel,
     )
 
 
@@ -85,7 +83,7 @@ def test_what_linear_layers_write_has_no_channels_last_form() -> None:
 
 def test_a_gate_of_each_channel_takes_longer_than_its_bytes_alone() -> None:
     def gated(gate: float) -> StepSpec:
-        return step(Operation("", "elementwise", 100, 0.0, 1e6 + gate, 1e6, 0.0, 0.0, 0.0, 0.0))
+        return step(moving("elementwise", 1e6 + gate, 1e6, calls=100))
 
     assert seconds(gated(1e3)) > 1.2 * seconds(gated(0.0))
 

@@ -12,6 +12,7 @@ from perfctl.orchestrator.predict.operations import Operation, StepSpec, operati
 from perfctl.orchestrator.predict.published import UNIT
 from perfctl.orchestrator.predict.step_parts import MICROSECOND, PARTS, parts, roofline
 from perfctl.records.paper import OpShape
+from tests.make.works import moving, product
 
 
 def shape(op: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], **more: Any) -> OpShape:
@@ -31,43 +32,24 @@ def only(op: OpShape, batch: int) -> Operation:
     return work
 
 
-def product(
-    kind: str,
-    rows: float,
-    columns: float,
-    depth: float,
-    inputs: float,
-    outputs: float,
-    weights: float = 0,
-    groups: float = 1,
-    kernel: float = 1,
-    stride: float = 1,
-) -> Operation:
-    """One product of rows x columns x depth multiply-adds for each group."""
-    macs = groups * rows * columns * depth
-    sizes = rows, columns, depth, groups, kernel, stride
-    return Operation("l", kind, 1, macs, inputs, outputs, weights, *sizes)
-
-
-def moving(
-    kind: str,
-    inputs: float,
-    outputs: float,
-    weights: float = 0,
-    kernel: float = 1,
-    stride: float = 1,
-) -> Operation:
-    """No product."""
-    return product(kind, 0, 0, 0, inputs, outputs, weights, kernel=kernel, stride=stride)
-
-
 CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], dict[str, Any], Operation]] = [
     (
         "aten.convolution",
         ((2, 6, 9, 7), (4, 3, 3, 2), (4,)),
         ((2, 4, 5, 6),),
         {"groups": 2, "bias": True, "stride": [2, 1]},
-        product("grouped_conv", 5 * 6, 2, 18, 6 * 9 * 7, 4 * 5 * 6, 4 * 18 + 4, 2, 6, 2),
+        product(
+            "grouped_conv",
+            5 * 6,
+            2,
+            18,
+            6 * 9 * 7,
+            4 * 5 * 6,
+            4 * 18 + 4,
+            groups=2,
+            kernel=6,
+            stride=2,
+        ),
     ),
     (  # a map without a batch dimension
         "aten.convolution",
@@ -81,7 +63,7 @@ CASES: list[tuple[str, tuple[Any, ...], tuple[Any, ...], dict[str, Any], Operati
         ((2, 6, 5), (6, 2, 3), None),
         ((2, 4, 11),),
         {"groups": 2, "transposed": True, "stride": [2]},
-        product("transposed_conv", 5, 6, 3, 6 * 5, 4 * 11, 6 * 6, 2, 3, 2),
+        product("transposed_conv", 5, 6, 3, 6 * 5, 4 * 11, 6 * 6, groups=2, kernel=3, stride=2),
     ),
     (
         "aten._convolution",
@@ -209,8 +191,8 @@ def parts_of(case: StepSpec) -> dict[str, float]:
 
 
 def test_a_case_counts_the_calls_of_all_its_operations_at_its_batch() -> None:
-    conv, linear = product("conv", 5, 1, 1, 0, 0), product("linear", 7, 1, 1, 0, 0)
-    assert step_of(replace(conv, calls=3), linear).macs == 4 * (3 * 5 + 7)
+    conv, linear = product("conv", 5, 1, 1, 0, 0, calls=3), product("linear", 7, 1, 1, 0, 0)
+    assert step_of(conv, linear).macs == 4 * (3 * 5 + 7)
 
 
 def relu(**more: Any) -> OpShape:
@@ -334,7 +316,7 @@ def test_what_is_done_to_weights_is_done_once_whatever_the_batch() -> None:
 def test_the_bytes_of_work_on_weights_do_not_grow_with_batch_and_no_optimizer_sees_them(
     training: bool, times: int
 ) -> None:
-    work = replace(moving("norm", 0, 0, 2 * 4 * 27), calls=3)
+    work = moving("norm", 0, 0, 2 * 4 * 27, calls=3)
     for batch in (1, 64):
         case = step_of(work, batch=batch, training=training)
         found = parts_of(case)
@@ -358,8 +340,8 @@ def test_a_counter_of_batches_has_no_elements_and_no_backward_pass() -> None:
 
 def test_the_host_starts_a_counter_once_and_what_has_a_gradient_three_times() -> None:
     works = (
-        replace(moving("elementwise", 0, 0), calls=20),
-        replace(moving("activation", 4, 4), calls=7),
+        moving("elementwise", 0, 0, calls=20),
+        moving("activation", 4, 4, calls=7),
     )
     assert published.started(works, training=True) * 3 == pytest.approx(20 + 3 * 7)
     assert published.started(works, training=False) == 27

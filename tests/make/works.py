@@ -1,0 +1,32 @@
+"""Operations of one sample, made from their sizes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from perfctl.orchestrator.predict.operations import Operation
+
+
+def product(
+    kind: str,
+    rows: float,
+    columns: float,
+    depth: float,
+    inputs: float,
+    outputs: float,
+    weights: float = 0,
+    *,
+    layer: str = "l",
+    calls: int = 1,
+    groups: float = 1,
+    **window: Any,
+) -> Operation:
+    """rows x columns x depth multiply-adds for each group."""
+    macs = groups * rows * columns * depth
+    sizes = rows, columns, depth, groups
+    return Operation(layer, kind, calls, macs, inputs, outputs, weights, *sizes, **window)
+
+
+def moving(kind: str, inputs: float, outputs: float, weights: float = 0, **more: Any) -> Operation:
+    """No product."""
+    return product(kind, 0, 0, 0, inputs, outputs, weights, **more)
