@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from perfctl.orchestrator.predict.operations import Operation
+from perfctl.orchestrator.predict.step_parts import PARTS
 
 
 def product(
@@ -30,3 +32,8 @@ def product(
 def moving(kind: str, inputs: float, outputs: float, weights: float = 0, **more: Any) -> Operation:
     """No product."""
     return product(kind, 0, 0, 0, inputs, outputs, weights, **more)
+
+
+def by_part(figures: Iterable[float]) -> dict[str, float]:
+    """A figure for each part of a step, under its name."""
+    return dict(zip(PARTS, figures, strict=True))

@@ -23,12 +23,12 @@ from perfctl.orchestrator.predict.step_parts import (
 )
 from tests.make.made_fits import CONV, CPU, case_of
 from tests.make.steps import network, with_batch
-from tests.make.works import moving, product
+from tests.make.works import by_part, moving, product
 
 
 def seen(case: StepSpec, machine: Machine = CPU) -> dict[str, float]:
     """Parts that are not 0, apart from the step's own millisecond."""
-    found = dict(zip(PARTS, parts(case, machine), strict=True))
+    found = by_part(parts(case, machine))
     assert found.pop("step forward") == 1e-3
     return {name: seconds for name, seconds in found.items() if seconds}
 

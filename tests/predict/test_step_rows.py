@@ -12,6 +12,7 @@ from perfctl.orchestrator.predict.fit import layer_rows, phase_rows
 from perfctl.orchestrator.predict.operations import Measured
 from perfctl.orchestrator.predict.step_parts import PARTS, parts
 from tests.make.steps import CPU, network
+from tests.make.works import by_part
 
 CASE = network(8, 2, 4)
 BARE = Measured(CASE, CPU.name, 8.0, 7.0, 9.0)
@@ -61,17 +62,16 @@ def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> N
     assert [weight for *_, weight in rows] == pytest.approx(
         [0.5 * (3 / 4) ** 0.5, 0.5 * (1 / 4) ** 0.5]
     )
-    conv, act = rows[0][0], rows[1][0]
-    whole = parts(CASE, CPU)
-    assert conv[PARTS.index("conv forward")] == pytest.approx(whole[PARTS.index("conv forward")])
-    assert conv[PARTS.index("operations forward")] == pytest.approx(2e-6)
-    assert (conv[PARTS.index("conv backward")], conv[PARTS.index("activation bytes forward")]) == (
-        0.0,
-        0.0,
+    conv, act = (by_part(row) for row, *_ in rows)
+    whole, conv_name, act_name = (
+        by_part(parts(CASE, CPU)),
+        "conv forward",
+        "activation bytes forward",
     )
-    assert act[PARTS.index("activation bytes forward")] == pytest.approx(
-        whole[PARTS.index("activation bytes forward")] / 2
-    )
+    assert conv[conv_name] == pytest.approx(whole[conv_name])
+    assert conv["operations forward"] == pytest.approx(2e-6)
+    assert (conv["conv backward"], conv[act_name]) == (0.0, 0.0)
+    assert act[act_name] == pytest.approx(whole[act_name] / 2)
     assert len(layer_rows(replace(RECORD, layer_seconds=times), CPU)) == 3 + 2  # phases first
 
 
@@ -80,14 +80,8 @@ def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_on
     assert layer_rows(replace(BARE, case=nameless, layer_seconds={("", "forward"): 1.0}), CPU) == []
     times = {("conv0", "forward"): 1.0, ("conv0", "backward"): 3.0}
     forward, backward = layer_rows(replace(BARE, layer_seconds=times), CPU)
-    assert (forward[1:], backward[1:]) == (
-        (1e-6, 1.0, 0.25),
-        (1e-6, 3.0, pytest.approx(0.5 * 0.75**0.5)),
-    )
-    assert (
-        forward[0][PARTS.index("conv forward")] == backward[0][PARTS.index("conv backward")] > 0
-    )  # first: one product backward
-    assert (forward[0][PARTS.index("conv backward")], backward[0][PARTS.index("conv forward")]) == (
-        0.0,
-        0.0,
-    )
+    assert forward[1:] == (1e-6, 1.0, 0.25)
+    assert backward[1:] == (1e-6, 3.0, pytest.approx(0.5 * 0.75**0.5))
+    ahead, back = by_part(forward[0]), by_part(backward[0])
+    assert ahead["conv forward"] == back["conv backward"] > 0  # first: one product backward
+    assert (ahead["conv backward"], back["conv forward"]) == (0.0, 0.0)

@@ -10,9 +10,9 @@ import pytest
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.operations import Operation, StepSpec, operations_of
 from perfctl.orchestrator.predict.published import UNIT
-from perfctl.orchestrator.predict.step_parts import MICROSECOND, PARTS, parts, roofline
+from perfctl.orchestrator.predict.step_parts import MICROSECOND, parts, roofline
 from perfctl.records.paper import OpShape
-from tests.make.works import moving, product
+from tests.make.works import by_part, moving, product
 
 
 def shape(op: str, inputs: tuple[Any, ...], outputs: tuple[Any, ...], **more: Any) -> OpShape:
@@ -186,10 +186,6 @@ def step_of(*works: Operation, batch: int = 4, training: bool = True) -> StepSpe
     return StepSpec("m", "f", works, batch, training, "fp32", "sgd" if training else "", 0)
 
 
-def parts_of(case: StepSpec) -> dict[str, float]:
-    return dict(zip(PARTS, parts(case, UNIT), strict=True))
-
-
 def test_a_case_counts_the_calls_of_all_its_operations_at_its_batch() -> None:
     conv, linear = product("conv", 5, 1, 1, 0, 0, calls=3), product("linear", 7, 1, 1, 0, 0)
     assert step_of(conv, linear).macs == 4 * (3 * 5 + 7)
@@ -319,7 +315,7 @@ def test_the_bytes_of_work_on_weights_do_not_grow_with_batch_and_no_optimizer_se
     work = moving("norm", 0, 0, 2 * 4 * 27, calls=3)
     for batch in (1, 64):
         case = step_of(work, batch=batch, training=training)
-        found = parts_of(case)
+        found = by_part(parts(case, UNIT))
         assert found["norm bytes forward"] == 3 * (2 * 4 * 27) * 4
         assert found["norm bytes backward"] == (times - 1) * 3 * (2 * 4 * 27) * 4
         assert found["tensors optimizer"] == 0
@@ -334,7 +330,7 @@ def test_a_counter_of_batches_has_no_elements_and_no_backward_pass() -> None:
     counter = only(shape("aten.add_", ((), None), ((),), dtypes=("int64", "int64")), 2)
     assert counter.counter and counter.kind == "elementwise"
     assert not only(shape("aten.mul", ((), ()), ((),), dtypes=("float32",) * 3), 2).counter
-    found = parts_of(step_of(counter))
+    found = by_part(parts(step_of(counter), UNIT))
     assert (found["operations forward"], found["operations backward"]) == (MICROSECOND, 0)
 
 
