@@ -3,6 +3,7 @@ likely cause, and unknown is never 0."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -249,7 +250,7 @@ def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak() -> 
         ),
         (unknown_gpu(), "NVIDIA Something is not in the table of devices (docs/devices.md)"),
         (
-            Device("A100-SXM4-40GB MIG 1g.5gb", "gpu"),
+            replace(unknown_gpu(clock_hz=10**9), name="A100-SXM4-40GB MIG 1g.5gb"),
             "A100-SXM4-40GB MIG 1g.5gb is a slice",
         ),
     ],
