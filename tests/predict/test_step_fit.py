@@ -76,8 +76,9 @@ ROWS = [measured(case) for case in cases()]
             [*ROWS[:19], replace(ROWS[0], case=replace(ROWS[0].case, training=False))],
             r"several modes \(training, inference\): False, True",
         ),
+        ([measured(network(8, 2, batch)) for batch in range(1, 30)], "two groups"),
     ],
-    ids=["too few", "two machines", "two precisions", "both modes"],
+    ids=["too few", "two machines", "two precisions", "both modes", "one model alone"],
 )
 def test_steps_that_make_no_fit_are_refused(rows: list[Measured], said: str) -> None:
     with pytest.raises(UsageError, match=said):
