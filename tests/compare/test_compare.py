@@ -17,7 +17,7 @@ from perfctl.orchestrator.compare.compared import (
     Row,
 )
 from tests.make import synthetic
-from tests.make.synthetic import with_report
+from tests.make.synthetic import gpu_pair, with_report
 from tests.make.two_sides import TIMES, make_side, map_kernels
 
 
@@ -92,7 +92,7 @@ def test_one_run_each_of_few_steps_is_never_judged_and_says_why() -> None:
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
 def test_counted_flops_are_exact_and_any_difference_is_news(share: float) -> None:
-    run = synthetic.gpu_pair(1, 64)[1]
+    run = gpu_pair(1, 64)[1]
     counters = [
         c._replace(value=share * (c.value or 0)) if c.name.endswith("ffma_pred_on.sum") else c
         for c in run.report.counters

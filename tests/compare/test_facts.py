@@ -14,8 +14,7 @@ from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
 from perfctl.orchestrator.compare.sides import FACTS, compare_facts
 from perfctl.records.report import Device, Kernel, Sample, ServedStep
 from perfctl.records.run import Run
-from tests.make import synthetic
-from tests.make.synthetic import with_report
+from tests.make.synthetic import foreign_run, make_run, with_report
 from tests.make.two_sides import H200, make_side
 
 
@@ -102,8 +101,8 @@ def test_what_is_only_said_does_not_block(fact: str, what: dict[str, Any]) -> No
 
 
 def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block() -> None:
-    bare = synthetic.make_run(environment={})
-    run = synthetic.make_run(environment={"cudnn": "9.10"})
+    bare = make_run(environment={})
+    run = make_run(environment={"cudnn": "9.10"})
     assert differing([run], [bare]) == [("cudnn", "9.10", "not recorded", False)]
 
 
@@ -119,7 +118,7 @@ def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> Non
 
 
 def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable() -> None:
-    a, b = (synthetic.make_run(served_steps=served(number)) for number in (3, 1))
+    a, b = (make_run(served_steps=served(number)) for number in (3, 1))
     assert differing([a], [b]) == [("sequences", "3", "1", True)]
 
 
@@ -152,7 +151,7 @@ def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
         Sample(at, used, None, None, None, None, None if clock is None else clock * 10**6)
         for at, (used, clock) in enumerate(samples)
     ]
-    run = synthetic.make_run(samples=read)
+    run = make_run(samples=read)
     assert facts(run, run).get("SM clock while it ran") == (None if said is None else (said, said))
 
 
@@ -160,11 +159,11 @@ def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
     ("other", "same"), [(1050, True), (1051, False), (953, True), (952, False)]
 )
 def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other: int, same: bool) -> None:
-    a, b = (synthetic.make_run(samples=sampled(clock)) for clock in (1000, other))
+    a, b = (make_run(samples=sampled(clock)) for clock in (1000, other))
     found = [] if same else [("SM clock while it ran", "1000 MHz", f"{other} MHz", True)]
     assert differing([a], [b]) == found
     assert len(compare_facts([a, b], [a])[0]) == (0 if same else 1), "of all runs together"
-    assert differing([a], [synthetic.make_run()])[0][3] is False, "nothing shows that it differs"
+    assert differing([a], [make_run()])[0][3] is False, "nothing shows that it differs"
 
 
 BARE = replace(H200, clock_hz=None, driver_version=None)
@@ -183,14 +182,14 @@ SECOND = replace(H200, clock_hz=1_000_400_000, driver_version="9")
 def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report(
     device: Device | None, devices: tuple[Device, ...], clock: str | None, driver: str | None
 ) -> None:
-    run = synthetic.make_run(device=device, devices=devices)
+    run = make_run(device=device, devices=devices)
     stated = facts(run, run)
     for fact, expected in (("largest clock", clock), ("driver", driver)):
         assert stated.get(fact, (None,))[0] == expected
 
 
 def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults_are_said() -> None:
-    run = synthetic.make_run(precision=None, batch_size=None)
+    run = make_run(precision=None, batch_size=None)
     stated = {
         "workload": "mnist_cnn",
         "variant": "defaults",
@@ -208,7 +207,7 @@ def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults
 
 
 def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu() -> None:
-    cpu = [synthetic.make_run(environment={"threads": count}) for count in ("2", "4")]
+    cpu = [make_run(environment={"threads": count}) for count in ("2", "4")]
     gpu = [replace(run, device=H200) for run in cpu]
     assert differing(cpu[:1], cpu[1:]) == [("threads", "2", "4", True)]
     assert differing(gpu[:1], gpu[1:]) == [("threads of the host", "2", "4", False)]
@@ -231,7 +230,7 @@ def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu() -> Non
 def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
     name: str, one: str, other: str
 ) -> None:
-    cpu = [synthetic.make_run(environment={name: said}) for said in (one, other)]
+    cpu = [make_run(environment={name: said}) for said in (one, other)]
     gpu = [replace(run, device=H200) for run in cpu]
     assert differing(cpu[:1], cpu[1:]) == [(name, one, other, True)]
     assert differing(gpu[:1], gpu[1:]) == []
@@ -239,7 +238,7 @@ def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
 
 def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike() -> None:
     one, two = (
-        synthetic.make_run(host=host, environment={"torch": torch})
+        make_run(host=host, environment={"torch": torch})
         for host, torch in (("x", "2"), ("y", "2"))
     )
     assert differing([one, two], [two, one]) == []
@@ -267,7 +266,7 @@ def test_a_report_that_ends_earlier_is_not_comparable(
         kernels = [
             Kernel(at, name, start_ns=1000 * at, duration_ns=900) for at, name in enumerate(names)
         ]
-        return Side(label, (synthetic.foreign_run(ord(label), ranges=[], kernels=kernels),))
+        return Side(label, (foreign_run(ord(label), ranges=[], kernels=kernels),))
 
     found = compare(side("A", names), side("B", others)).not_comparable
     blocked = [one.reason.partition(":")[0] for pair in found for one in pair.blocked]

@@ -24,7 +24,7 @@ from perfctl.orchestrator.compare.quantities import Key
 from perfctl.orchestrator.compare.sides import Difference
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 LONG = 10**9
 """Nanoseconds of a step: rounding to whole ones then changes nothing that is looked at."""
@@ -35,9 +35,7 @@ def side(label: str, *logs: float, first: int = 1, **changes: Any) -> Side:
     return Side(
         label,
         tuple(
-            synthetic.make_run(
-                number, steps=(Step(0, "step", None, round(LONG * math.exp(log))),), **changes
-            )
+            make_run(number, steps=(Step(0, "step", None, round(LONG * math.exp(log))),), **changes)
             for number, log in enumerate(logs, first)
         ),
     )
@@ -110,7 +108,7 @@ def test_samples_per_second_say_what_their_step_says_the_other_way_round() -> No
 def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides() -> None:
     def both(label: str, base: int) -> Side:
         def run(number: int, profiler: str, step: int, kernel: int, **more: Any) -> Run:
-            return synthetic.make_run(
+            return make_run(
                 number,
                 profiler=profiler,
                 steps=(Step(0, "step", None, step),),

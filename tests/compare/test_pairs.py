@@ -9,13 +9,12 @@ import pytest
 
 from perfctl.orchestrator.compare.sides import align, newest_repeats, shared_profilers
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run, make_run
 
 
 def runs(*changes: dict[str, Any]) -> list[Run]:
     return [
-        synthetic.make_run(number, **{"batch_size": 16, **change})
-        for number, change in enumerate(changes, 1)
+        make_run(number, **{"batch_size": 16, **change}) for number, change in enumerate(changes, 1)
     ]
 
 
@@ -104,9 +103,9 @@ def test_what_b_tried_and_did_not_make_is_said_with_the_last_reason() -> None:
 
 
 def test_reports_made_elsewhere_are_pairs_where_one_tool_made_both() -> None:
-    a, b = synthetic.foreign_run(1), synthetic.foreign_run(2)
+    a, b = foreign_run(1), foreign_run(2)
     assert paired([a], [b]) == [([1], [2])]
-    found = align([a], [synthetic.foreign_run(2, profiler="torch")])
+    found = align([a], [foreign_run(2, profiler="torch")])
     assert (found.opposed, found.only_a, found.only_b) == (
         (),
         ("foreign1.sqlite",),

@@ -23,6 +23,7 @@ from perfctl.orchestrator.compare.speedup import (
 )
 from perfctl.records.report import Kernel, Step, Summary
 from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 WOBBLE = (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03, 0.97)
 
@@ -51,7 +52,7 @@ ENVIRONMENT = {"seed": "0", "option:data": "synthetic"}
 
 def arms(first: dict[str, Any], second: dict[str, Any]) -> tuple[Arm, Arm]:
     base, other = (
-        synthetic.make_run(number, **{"environment": ENVIRONMENT, **changes})
+        make_run(number, **{"environment": ENVIRONMENT, **changes})
         for number, changes in enumerate((first, second), 1)
     )
     return Arm("cpu", (base,)), Arm("other", (other,))
@@ -118,7 +119,7 @@ def test_another_device_is_what_it_is_about_and_does_not_refuse() -> None:
 
 def test_an_arm_that_failed_is_named_and_the_others_go_on() -> None:
     first, second = arms(BEFORE, AFTER)
-    broken = Arm("cuda", (synthetic.make_run(3, status="failed", reason="no GPU"),))
+    broken = Arm("cuda", (make_run(3, status="failed", reason="no GPU"),))
     found = speedup([first, broken, second])
     assert found.failed == (("cuda", "no GPU"),)
     assert [one.label for one in found.comparisons] == ["other"]
@@ -298,10 +299,10 @@ def test_arms_without_a_whole_run_say_why_and_two_are_needed() -> None:
     first, second = arms(BEFORE, AFTER)
     with pytest.raises(ValueError, match=r"^one arm alone$"):
         speedup([first])
-    silent = Arm("gpu", (synthetic.make_run(3, status="failed"),))
+    silent = Arm("gpu", (make_run(3, status="failed"),))
     with pytest.raises(ValueError, match=r"^gpu: it has no run; none: it has no run$"):
         speedup([first, silent, Arm("none", ())])
-    broken = [synthetic.make_run(4, status=status, reason="no") for status in ("failed", "partial")]
+    broken = [make_run(4, status=status, reason="no") for status in ("failed", "partial")]
     study = speedup([first, Arm("other", (*broken, *second.runs))])
     assert study.failed == ()
     assert [one.runs for one in study.arms] == [1, 1], "a failed run is in no figure"

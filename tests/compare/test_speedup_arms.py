@@ -23,6 +23,7 @@ from perfctl.orchestrator.ledger.arm_figures import (
 )
 from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step, Summary
 from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 MS = 1_000_000
 
@@ -42,17 +43,17 @@ def operation(name: str, calls: int, own: int | None, total: int | None = None) 
 
 
 def facts(label: str = "cpu", **changes: Any) -> ArmFacts:
-    return facts_of(label, (synthetic.make_run(**changes),))
+    return facts_of(label, (make_run(**changes),))
 
 
 def top_of(*operations: Operation, **changes: Any) -> tuple[Top, ...]:
-    return top(synthetic.make_run(operations=list(operations), **changes))
+    return top(make_run(operations=list(operations), **changes))
 
 
 def test_the_newest_run_speaks_for_its_arm() -> None:
-    older = synthetic.make_run(1, steps=timed(1, 1, 1))
+    older = make_run(1, steps=timed(1, 1, 1))
     epochs = (Step(number, "epoch", None, ns) for number, ns in enumerate((90, 80)))
-    newer = synthetic.make_run(
+    newer = make_run(
         2,
         precision="bf16",
         steps=(*timed(40 * MS, 10 * MS, 20 * MS), *epochs),
@@ -94,7 +95,7 @@ def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out() -> Non
         Step(2, "test", None, 5, 0.4),
     )
     dice = (Summary("dice:epoch:2", 0.5, "ratio"),)
-    assert [astuple(one) for one in epochs(synthetic.make_run(steps=rows, summaries=dice))] == [
+    assert [astuple(one) for one in epochs(make_run(steps=rows, summaries=dice))] == [
         (0, 10, 10, 0.9, None, 0.1, None),
         (2, 30, 10 + 30, 0.3, 0.4, 0.7, 0.5),
     ]
@@ -105,7 +106,7 @@ def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost
     found = top_of(*cheap, operation("aten::add", 2, 40, 50), operation("aten::sum", 1, None, 9))
     assert [one.name for one in found] == ["aten::add", *(f"aten::mul_{n:02}" for n in range(9))]
     assert (found[0].share, found[1].share, found[0].total_ns) == (40 / 100, 5 / 100, 50)
-    assert len(top(synthetic.make_run(operations=cheap), 3)) == 3
+    assert len(top(make_run(operations=cheap), 3)) == 3
     assert top_of(operation("aten::sum", 1, 0, 9)) == ()
 
 
@@ -184,7 +185,7 @@ GEMM = "volta_sgemm_128x64_tn"
 def test_kinds_of_work_are_shares_of_all_time(
     fields: dict[str, Any], expected: dict[str, float] | None
 ) -> None:
-    assert shares(synthetic.make_run(**fields)) == expected
+    assert shares(make_run(**fields)) == expected
 
 
 @pytest.mark.parametrize(("mode", "passes"), [("train", 3), ("infer", 1)])
@@ -192,9 +193,7 @@ def test_the_rate_is_flops_on_paper_over_time(mode: str, passes: int) -> None:
     macs = sum(passes * synthetic.macs(layer, 64) for layer in synthetic.LAYERS)
     # the first layer has no gradient of its input
     macs -= synthetic.macs("conv1", 64) if mode == "train" else 0
-    run = synthetic.make_run(
-        layer_calls=synthetic.layer_calls(64), mode=mode, device=synthetic.V100
-    )
+    run = make_run(layer_calls=synthetic.layer_calls(64), mode=mode, device=synthetic.V100)
     found = rate(run, 2 * MS)
     # 80 SMs x 64 lanes x 2 FLOP at 1530 MHz
     assert found.flops == 2 * macs
@@ -222,15 +221,13 @@ def test_a_precision_is_held_against_the_peak_of_its_own_path(
 ) -> None:
     flops = {"tensor bf16": 5.0, "tensor tf32": 6.0, "tensor fp16": 7.0, "bf16": 3.0, "fp64": 2.0}
     device = replace(synthetic.CPU, name="this one", kind=kind)
-    run = synthetic.make_run(
-        layer_calls=synthetic.layer_calls(1), device=device, precision=precision
-    )
+    run = make_run(layer_calls=synthetic.layer_calls(1), device=device, precision=precision)
     found = rate(run, 1.0, [Peaks("this one", "measured", "measured", flops)])
     assert (found.peak, found.reason) == (peak, reason)
 
 
 def test_without_shapes_there_is_no_rate_but_the_reason() -> None:
-    assert astuple(rate(synthetic.make_run(), 5.0)) == (
+    assert astuple(rate(make_run(), 5.0)) == (
         None,
         None,
         None,
@@ -253,7 +250,7 @@ def test_without_shapes_there_is_no_rate_but_the_reason() -> None:
 def test_launch_bound_is_the_share_of_kernels_that_waited_longer_than_they_ran(
     spans: list[tuple[int, int]], share: float | None
 ) -> None:
-    assert launch_bound(synthetic.make_run(kernels=[kernel(*span) for span in spans])) == share
+    assert launch_bound(make_run(kernels=[kernel(*span) for span in spans])) == share
 
 
 def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out() -> None:
@@ -265,8 +262,8 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out() 
         kernel(None, 5),
         kernel(5, None),
     ]
-    assert launch_bound(synthetic.make_run(kernels=kernels)) == 0.5
-    mean = facts_of("cuda", (synthetic.make_run(kernels=kernels[:4], device=synthetic.V100),)).idle
+    assert launch_bound(make_run(kernels=kernels)) == 0.5
+    mean = facts_of("cuda", (make_run(kernels=kernels[:4], device=synthetic.V100),)).idle
     assert mean == pytest.approx(1 - (15 / 100 + 20 / 100) / 2)
 
 
@@ -303,13 +300,13 @@ def test_a_copy_is_hidden_where_a_kernel_of_its_device_runs(
         kernel(7, 3),
         kernel(0, 2, device=1),
     ]
-    assert overlap(synthetic.make_run(kernels=kernels, copies=copies)) == share
+    assert overlap(make_run(kernels=kernels, copies=copies)) == share
 
 
 def test_without_a_kernel_s_time_nobody_knows_what_was_hidden() -> None:
     copies = [Copy("HtoD", 1, 0, 10)]
     for unknown in (kernel(None, 5), kernel(5, None)):
-        assert overlap(synthetic.make_run(kernels=[kernel(0, 10), unknown], copies=copies)) is None
+        assert overlap(make_run(kernels=[kernel(0, 10), unknown], copies=copies)) is None
 
 
 @pytest.mark.parametrize(
@@ -334,5 +331,5 @@ def test_overhead_is_the_part_of_the_steps_that_no_operation_took(
         ],
         "steps": (*timed(400, 600), Step(2, "step", None, None), Step(0, "data", None, 9999)),
     }
-    found = overhead(synthetic.make_run(**(fields | changes)))
+    found = overhead(make_run(**(fields | changes)))
     assert found == (expected and pytest.approx(expected))

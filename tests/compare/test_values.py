@@ -18,7 +18,7 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Kernel, MemoryFigure, Sample, Step
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.synthetic import with_report
+from tests.make.synthetic import cpu_run, gpu_pair, make_run, with_report
 
 HOST = "CPU timer around each step, while torch was recording"
 
@@ -33,7 +33,7 @@ def kernel(
 
 
 def times_of(**changes: Any) -> dict[Key, Observed]:
-    return observe_times(PreparedRun(synthetic.make_run(**changes)))
+    return observe_times(PreparedRun(make_run(**changes)))
 
 
 def of_kernels(found: dict[Key, Observed]) -> dict[tuple[str, str, str], Observed]:
@@ -84,7 +84,7 @@ def test_without_times_of_steps_there_are_none_of_phases() -> None:
 
 def test_memory_is_in_bytes_one_value_each() -> None:
     sample = Sample(0, None, 900, None, None, None, None)
-    run = synthetic.make_run(memory=(MemoryFigure("peak", "allocated", 512),), samples=[sample])
+    run = make_run(memory=(MemoryFigure("peak", "allocated", 512),), samples=[sample])
     basis = "memory as the run recorded it"
     assert observe(PreparedRun(run)) == {
         Key("step", "memory", "peak allocated"): Observed((512.0,), basis),
@@ -151,7 +151,7 @@ def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
 
 
 def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up() -> None:
-    found = observe_times(PreparedRun(synthetic.cpu_run(1, 64)))
+    found = observe_times(PreparedRun(cpu_run(1, 64)))
     assert Key("step", "time", "kernels of a step") not in found
     assert of_kernels(found) == {}
     assert found[Key("layer", "time", "", "conv2", "backward")].values == (64 * 4000,) * 3
@@ -175,7 +175,7 @@ def test_counted_flops_are_those_of_one_step_by_layer_and_in_all() -> None:
     }
 
 
-COUNTING = synthetic.gpu_pair(1, 64)[1]
+COUNTING = gpu_pair(1, 64)[1]
 
 
 def flops_with(*counters: Counter) -> dict[Key, Observed]:
@@ -201,7 +201,7 @@ def test_without_a_single_count_there_is_no_total() -> None:
 
     assert flops_with(*(one._replace(value=None) for one in COUNTING.report.counters)) == {}
     assert counts(COUNTING)
-    assert not counts(synthetic.gpu_pair(1, 64)[0])
+    assert not counts(gpu_pair(1, 64)[0])
 
 
 def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> None:
@@ -215,7 +215,7 @@ def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> N
 
 def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole() -> None:
     """What is of no layer is nothing there, and not a part that is missing."""
-    run = synthetic.gpu_pair(1, 16)[1]
+    run = gpu_pair(1, 16)[1]
     mine = [one for one in run.report.kernels if one.layer is not None]
     counted = {one.launch for one in mine}
     kept = [one for one in run.report.counters if one.launch in counted]

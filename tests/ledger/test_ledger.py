@@ -17,7 +17,7 @@ from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.synthetic import study_of, with_kernels, with_report
+from tests.make.synthetic import cpu_run, gpu_pair, make_run, study_of, with_kernels, with_report
 
 
 def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
@@ -34,7 +34,7 @@ def ledger_of(*runs: Run) -> Ledger:
 @pytest.fixture(scope="module")
 def gpu() -> Ledger:
     """Each batch size timed and counted."""
-    pairs = (synthetic.gpu_pair(number, batch) for number, batch in enumerate(synthetic.BATCHES, 1))
+    pairs = (gpu_pair(number, batch) for number, batch in enumerate(synthetic.BATCHES, 1))
     return ledger_of(*chain.from_iterable(pairs))
 
 
@@ -75,15 +75,12 @@ def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger) -> None:
 
 
 def test_on_a_cpu_counts_are_not_available_and_have_no_value() -> None:
-    found = {
-        (r.counted.state, r.counted.value, r.ratio)
-        for r in ledger_of(synthetic.cpu_run(1, 64)).rows
-    }
+    found = {(r.counted.state, r.counted.value, r.ratio) for r in ledger_of(cpu_run(1, 64)).rows}
     assert found == {("not_available", None, None)}
 
 
 def test_a_hole_in_the_counters_makes_a_lower_bound() -> None:
-    ncu = synthetic.gpu_pair(1, 64)[1]
+    ncu = gpu_pair(1, 64)[1]
     # conv2 forward of step 0
     kept = [counter for counter in ncu.report.counters if counter.launch != 2]
     found = row(ledger_of(with_report(ncu, counters=kept)), "conv2", "forward", 64).counted
@@ -91,7 +88,7 @@ def test_a_hole_in_the_counters_makes_a_lower_bound() -> None:
 
 
 def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate() -> None:
-    found = row(ledger_of(synthetic.gpu_pair(1, 64)[1]), "conv2", "forward", 64)
+    found = row(ledger_of(gpu_pair(1, 64)[1]), "conv2", "forward", 64)
     assert found.time is not None and not found.trusted and found.achieved is None
 
 
@@ -101,20 +98,20 @@ def test_shares_add_up_although_steps_differ() -> None:
         Kernel(n, "k", layer=layer, direction="forward", step=step, duration_ns=ns)
         for n, (layer, step, ns) in enumerate(times)
     ]
-    entries = ledger_of(synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels))
+    entries = ledger_of(make_run(profiler="nsys", device=synthetic.V100, kernels=kernels))
     assert [r.share for r in entries.rows] == pytest.approx([15 / 34, 10 / 34])
     assert entries.unattributed[0].share == pytest.approx(9 / 34)
 
 
 def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw() -> None:
-    nsys, ncu = synthetic.gpu_pair(1, 64)
+    nsys, ncu = gpu_pair(1, 64)
     found = ledger_of(nsys, split_backward(ncu, "conv2"))
     assert row(found, "conv2", "backward", 64).ratio == 1
     assert not [r for r in found.rows if r.layer == "conv2" and r.direction.startswith("grad")]
 
 
 def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_direction() -> None:
-    runs = (split_backward(run, "conv1") for run in synthetic.gpu_pair(1, 64))
+    runs = (split_backward(run, "conv1") for run in gpu_pair(1, 64))
     found = row(ledger_of(*runs), "conv1", "grad_weight", 64)
     assert (found.paper.value, found.ratio) == (2 * 64 * 32 * 26 * 26 * 9, 1)
 
@@ -123,7 +120,7 @@ def test_a_guessed_layer_makes_an_estimate_and_says_so() -> None:
     def guess(kernel: Kernel) -> Kernel:
         return kernel._replace(layer_source="guessed" if kernel.layer == "fc2" else "range")
 
-    found = ledger_of(*(with_kernels(run, guess) for run in synthetic.gpu_pair(1, 64)))
+    found = ledger_of(*(with_kernels(run, guess) for run in gpu_pair(1, 64)))
     guessed, sure = (row(found, layer, "forward", 64) for layer in ("fc2", "fc1"))
     assert (guessed.guessed, guessed.counted.state) == (1, "estimated")
     assert "guessed" in (guessed.counted.reason or "")
@@ -145,7 +142,7 @@ def call(
 def timed_call(layer: str, direction: str, *calls: LayerCall) -> Run:
     """A run with these calls on paper, and one kernel."""
     seen = Kernel(0, "k", layer=layer, direction=direction, step=0, duration_ns=5)
-    return synthetic.make_run(layer_calls=calls, profiler="nsys", kernels=[seen])
+    return make_run(layer_calls=calls, profiler="nsys", kernels=[seen])
 
 
 def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last() -> None:
@@ -230,7 +227,7 @@ def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_m
 
 
 def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts() -> None:
-    ncu = synthetic.gpu_pair(1, 64)[1]
+    ncu = gpu_pair(1, 64)[1]
 
     def made(number: int, status: str = "ok", **facts: str) -> Run:
         return with_report(replace(ncu, id=number, status=status), environment=facts)
@@ -259,7 +256,7 @@ def without_steps(run: Run) -> Run:
     return with_kernels(run, lambda kernel: kernel._replace(step=None))
 
 
-NCU = synthetic.gpu_pair(1, 64)[1]
+NCU = gpu_pair(1, 64)[1]
 BARE = with_report(NCU, kernels=[], counters=[])
 ADDS = [counter for counter in NCU.report.counters if "_fadd_" in counter.name]
 

@@ -15,6 +15,7 @@ from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 MIB = 1 << 20
 BIG = Device(None, "gpu", memory_bytes=40_960 * MIB)
@@ -23,7 +24,7 @@ STEP = (Step(0, "step", None, 1000),)
 
 
 def parts_of(*changes: dict[str, Any]) -> tuple[Study, ...]:
-    return studies([synthetic.make_run(number, **each) for number, each in enumerate(changes, 1)])
+    return studies([make_run(number, **each) for number, each in enumerate(changes, 1)])
 
 
 def test_two_gpus_in_one_study_are_told_with_the_runs_on_each() -> None:
@@ -96,7 +97,7 @@ def timed(
     **changes: Any,
 ) -> Run:
     call = LayerCall("conv2", "Conv2d", "forward", macs, 2 * macs, 10, 4, 4, 1, None)
-    run = synthetic.make_run(
+    run = make_run(
         number, variant=variant, layer_calls=(call,), profiler="none", **{"device": None, **changes}
     )
     report = replace(run.report, summaries=[Summary("host_time:conv2:forward", nanoseconds, "ns")])

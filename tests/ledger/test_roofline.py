@@ -15,7 +15,7 @@ from perfctl.orchestrator.ledger.roofline import RooflinePoint, Traffic, place, 
 from perfctl.records.report import Counter, Device
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.synthetic import study_of, with_report
+from tests.make.synthetic import foreign_run, fp_counters, gpu_pair, study_of, with_report
 from tests.make.traffic import PEAKS, counted, traffic
 
 NONE = missing("not_collected", "-")
@@ -275,7 +275,7 @@ def with_bytes(run: Run, each: int) -> Run:
 
 
 def test_a_study_has_points_for_steps_layers_and_kernels() -> None:
-    nsys, ncu = synthetic.gpu_pair(1, 64)
+    nsys, ncu = gpu_pair(1, 64)
     roofs = analyse(study_of(nsys, with_bytes(ncu, 10**6))).roofline
     point = roofs.of(64, "conv2", "forward")
     assert point is not None
@@ -295,8 +295,8 @@ def test_a_study_has_points_for_steps_layers_and_kernels() -> None:
 
 
 def test_a_foreign_ncu_report_has_its_kernels_under_the_roofs() -> None:
-    counters = [*synthetic.fp_counters(0, 0, 0, 500), *synthetic.fp_counters(1, 0, 0, 500)]
-    run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
+    counters = [*fp_counters(0, 0, 0, 500), *fp_counters(1, 0, 0, 500)]
+    run = foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
     points = {p.traffic.name: p for p in analyse(study_of(with_bytes(run, 100))).roofline.points}
     gemm = points["gemm_v0<float>(float*, float*)"]
     assert (gemm.flops, gemm.intensity) == (2 * 500 * 2, 2 * 500 * 2 / (2 * 100))

@@ -13,7 +13,7 @@ from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.roofline import LevelPoint, Roofline, place
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
-from tests.make.synthetic import study_of, with_report
+from tests.make.synthetic import cpu_run, foreign_run, gpu_pair, study_of, with_report
 from tests.make.traffic import PEAKS, counted, traffic
 
 A100 = {
@@ -106,9 +106,7 @@ def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
     """A V100 has 80 SMs x 64 FMA; its published peak is at 1,530 MHz."""
     name = "sm__cycles_elapsed.avg.per_second"
     counters = [Counter(launch, name, clock, "Hz", None) for launch, clock in enumerate(clocks)]
-    run = synthetic.foreign_run(
-        1, profiler=profiler, device=synthetic.V100, counters=tuple(counters)
-    )
+    run = foreign_run(1, profiler=profiler, device=synthetic.V100, counters=tuple(counters))
     study = study_of(run)
     peaks = analyse(study).roofline.peaks
     assert peaks.flops["fp32"] == pytest.approx(2 * 64 * 80 * expected_mhz * 1e6)
@@ -145,7 +143,7 @@ def levels_of(*figures: Any, **changes: Any) -> dict[str, LevelPoint]:
 
 def with_counters(*metrics: str) -> Roofline:
     runs = []
-    for run in synthetic.gpu_pair(1, 64):
+    for run in gpu_pair(1, 64):
         extra = [
             Counter(kernel.launch, name, 1000, "byte")
             for kernel in run.report.kernels
@@ -163,7 +161,7 @@ def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_th
     )
     whole = with_counters(*dram, "lts__t_bytes.sum", "l1tex__t_bytes.sum")
     assert whole.lacking is None and whole.levels == ("L1", "L2", "DRAM")
-    study = study_of(synthetic.cpu_run(1, 16))
+    study = study_of(cpu_run(1, 16))
     assert analyse(study).roofline.lacking is None, (
         "nothing was counted on a CPU, and ncu counts nothing there"
     )

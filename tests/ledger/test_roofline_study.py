@@ -13,7 +13,7 @@ from perfctl.orchestrator.ledger.roofline import Roofline, Traffic, roofline
 from perfctl.records.report import Counter, Device, Kernel, Step
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.synthetic import study_of
+from tests.make.synthetic import cpu_run, fp_counters, make_run, study_of
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
@@ -41,9 +41,9 @@ def ncu(kernels: list[Kernel], counted: dict[int, tuple[int, int]], **changes: A
     """``counted``: launch -> (FFMA, bytes read; as many again are written)."""
     counters = []
     for launch, (ffma, moved) in counted.items():
-        counters += synthetic.fp_counters(launch, 0, 0, ffma)
+        counters += fp_counters(launch, 0, 0, ffma)
         counters += [Counter(launch, name, moved, "byte") for name in (READ, WRITTEN)]
-    return synthetic.make_run(
+    return make_run(
         101,
         profiler="ncu",
         device=synthetic.V100,
@@ -91,12 +91,12 @@ def test_counts_without_step_numbers_are_divided_by_the_steps() -> None:
 
 def test_tensor_work_goes_by_its_type_and_integers_are_no_flops() -> None:
     tensor = {"bf16_dst_fp32": 800, "int8": 600, "tf32_dst_fp32": 0, "fp16": 0}
-    run = synthetic.make_run(
+    run = make_run(
         profiler="ncu",
         device=Device("A100", "gpu", compute_capability="8.0", sm_count=108),
         kernels=[kernel(0, "k", "conv1", 0, 5)],
         counters=[
-            *synthetic.fp_counters(0, 0, 0, 10),
+            *fp_counters(0, 0, 0, 10),
             *(
                 Counter(0, f"sm__ops_path_tensor_src_{types}.sum", count, "op")
                 for types, count in tensor.items()
@@ -123,7 +123,7 @@ def timed(profiler: str = "nsys", **more: Any) -> Run:
         "layer_calls": synthetic.layer_calls(64),
         "steps": (Step(0, "step", None, 1000), Step(1, "step", None, 1200)),
     }
-    return synthetic.make_run(1, **(fields | more))
+    return make_run(1, **(fields | more))
 
 
 def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share() -> None:
@@ -157,7 +157,7 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
 
 
 def test_on_a_cpu_there_is_nothing_to_count() -> None:
-    (whole,) = of(synthetic.cpu_run(1, 64)).at("run")
+    (whole,) = of(cpu_run(1, 64)).at("run")
     assert (whole.traffic.counted.state, whole.traffic.dram.reason) == (
         "not_available",
         "perfctl measures DRAM bytes on NVIDIA GPUs only, with ncu",
@@ -236,8 +236,8 @@ def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
 
 
 def test_every_batch_size_has_its_points_with_one_clock_where_it_can() -> None:
-    nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
-    roofs = of(nsys, synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64))
+    nsys = replace(cpu_run(9, 16), profiler="nsys")
+    roofs = of(nsys, cpu_run(1, 16), cpu_run(2, 64))
     assert [(point.traffic.batch, point.traffic.basis) for point in roofs.at("run")] == [
         (batch, "CPU timer around each step, while torch was recording") for batch in (16, 64)
     ]

@@ -11,7 +11,7 @@ from perfctl.orchestrator.ledger.sweep import LayerKernels, algorithm_changes, d
 from perfctl.records.report import SAMPLES_PER_STEP, Counter, Kernel, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.synthetic import study_of, with_report
+from tests.make.synthetic import fp_counters, gpu_pair, make_run, study_of, with_report
 
 IMPLICIT = "volta_scudnn_128x64_relu_small_nn_v1"
 WIDE = "volta_scudnn_128x128_relu_small_nn_v1"
@@ -38,11 +38,11 @@ def run(batch: int, names: tuple[str, ...], macs: int, moved: int | None) -> Run
                 "range",
             )
         )
-        counters += synthetic.fp_counters(launch, 0, 0, batch * macs if launch == 0 else 0)
+        counters += fp_counters(launch, 0, 0, batch * macs if launch == 0 else 0)
         if moved is not None:
             counters.append(Counter(launch, "dram__bytes_read.sum", batch * moved, "byte"))
             counters.append(Counter(launch, "dram__bytes_write.sum", batch * 10, "byte"))
-    return synthetic.make_run(
+    return make_run(
         batch,
         profiler="ncu",
         profiler_version="2025.3",
@@ -117,7 +117,7 @@ def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown() -
 
 
 def test_kernels_without_counters_are_shown_and_not_counted() -> None:
-    timed = [synthetic.gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
+    timed = [gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
     study = study_of(*timed)
     rows = algorithm_changes(study, ledger(study))
     assert ("conv2", "forward") in {(row.layer, row.direction) for row in rows}

@@ -13,7 +13,7 @@ from perfctl.orchestrator.ledger.timing import LayerTimes
 from perfctl.records.report import Kernel, Range, Step
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.synthetic import with_report
+from tests.make.synthetic import cpu_run, make_run, with_report
 
 
 def layer_times(run: Run) -> LayerTimes:
@@ -30,7 +30,7 @@ def kernels_of(
         Kernel(number, "k", layer=layer, direction=direction, step=step, duration_ns=ns)
         for number, (layer, direction, step, ns) in enumerate(rows)
     ]
-    return synthetic.make_run(profiler=profiler, device=synthetic.V100, kernels=kernels)
+    return make_run(profiler=profiler, device=synthetic.V100, kernels=kernels)
 
 
 def step_range(number: int, start: int, length: int | None) -> Range:
@@ -56,14 +56,14 @@ def medians(times: LayerTimes) -> dict[tuple[str, str], float]:
 def test_a_module_that_holds_others_counts_for_what_is_left_of_it_and_what_is_outside_of_steps_not() -> (
     None
 ):
-    rows = layer_times(synthetic.cpu_run(1, 64)).rows
+    rows = layer_times(cpu_run(1, 64)).rows
     conv2 = rows["conv2", "forward"]
     assert (conv2.median, conv2.high, conv2.count) == (64 * 2000, 64 * 2000, synthetic.STEPS)
     assert rows["block", "forward"].median == 100
 
 
 def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left() -> None:
-    run = synthetic.cpu_run(1, 64)
+    run = cpu_run(1, 64)
     one_step = [item for item in run.report.ranges if item.step in (None, 1)]
     times = layer_times(with_report(run, ranges=one_step))
     parts = sum(medians(times).values()) + times.unattributed.median
@@ -72,7 +72,7 @@ def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left()
 
 
 def test_host_ranges_on_a_gpu_are_launches_and_no_time() -> None:
-    run = replace(synthetic.cpu_run(1, 64), device=synthetic.V100)
+    run = replace(cpu_run(1, 64), device=synthetic.V100)
     assert PreparedRun(run).layer_times is None
 
 
@@ -124,7 +124,7 @@ def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward() -> None:
         layer_range(1, "fc", 110, 20, "backward", 0),
         layer_range(2, "fc", 130, 5, "grad_weight", 0),
     ]
-    times = layer_times(synthetic.make_run(ranges=ranges))
+    times = layer_times(make_run(ranges=ranges))
     assert medians(times) == {("fc", "backward"): 20 + 5}
 
 
@@ -136,9 +136,7 @@ def test_a_step_of_which_no_kernel_has_a_time_has_none() -> None:
 def test_work_in_the_optimizers_phase_is_the_optimizers() -> None:
     phase = Range(7, "perfctl:phase:optimizer", None, 0, 10, 1, 0, None, phase="optimizer")
     kernel = Kernel(0, "k", step=0, duration_ns=3, range_number=7)
-    run = synthetic.make_run(
-        profiler="nsys", device=synthetic.V100, ranges=[phase], kernels=[kernel]
-    )
+    run = make_run(profiler="nsys", device=synthetic.V100, ranges=[phase], kernels=[kernel])
     assert PreparedRun(run).keys == [timing.OPTIMIZER]
 
 
@@ -170,7 +168,7 @@ def test_how_many_steps_were_measured_is_read_where_it_is_said_first() -> None:
     )
 
     def count(profiler: str = "nsys", **changes: Any) -> int | None:
-        return timing.kernel_steps(synthetic.make_run(profiler=profiler, **changes))
+        return timing.kernel_steps(make_run(profiler=profiler, **changes))
 
     assert count(steps=steps, ranges=ranges) == 3
     assert count(ranges=ranges) == 1
@@ -190,7 +188,7 @@ def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range() -> None:
     ranges = [step_range(0, 0, 8), step_range(1, 9, None)]
 
     def step_time(**changes: Any) -> tuple[timing.Spread, str] | None:
-        return timing.step_time(synthetic.make_run(**changes))
+        return timing.step_time(make_run(**changes))
 
     for profiler, how in (("none", "with no profiler"), ("nsys", "while nsys was recording")):
         assert step_time(profiler=profiler, steps=steps, ranges=ranges) == (
@@ -211,7 +209,7 @@ def test_a_step_holds_its_first_moment_and_not_its_last(
     start: int, values: tuple[int, int] | None
 ) -> None:
     ranges = [step_range(1, 200, 50), step_range(0, 100, 50), layer_range(5, "fc", start, 3)]
-    found = layer_times(synthetic.make_run(ranges=ranges))
+    found = layer_times(make_run(ranges=ranges))
     assert [tuple(sorted(row.values)) for row in found.rows.values()] == (
         [values] if values else []
     )
@@ -231,7 +229,7 @@ def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_witho
         layer_range(4, "cut", 8, None, parent=3),
         layer_range(5, "deep", 9, 4, parent=4),
     ]
-    found = layer_times(synthetic.make_run(ranges=ranges))
+    found = layer_times(make_run(ranges=ranges))
     assert medians(found) == {
         ("fc", "forward"): 50 - 20,
         ("act", "forward"): 20 - 4,

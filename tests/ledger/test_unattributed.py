@@ -20,7 +20,7 @@ from perfctl.orchestrator.report.findings import findings
 from perfctl.records.report import Gap, Kernel, Range
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.synthetic import study_of
+from tests.make.synthetic import make_run, study_of
 
 
 def kernel(
@@ -45,7 +45,7 @@ def span(
 
 
 def gpu(kernels: list[Kernel], ranges: list[Range], **changes: object) -> Run:
-    return synthetic.make_run(
+    return make_run(
         1,
         profiler="nsys",
         device=synthetic.V100,
@@ -144,7 +144,7 @@ def test_each_phase_is_named_on_either_clock(phase: str, cause: str) -> None:
     assert explain(gpu([kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 7)], ranges)) == [(cause, 1, 1)]
     layer = span(3, "conv1:forward", 1, 25, layer="conv1", direction="forward")
     # 100 of the step, 60 of the phase, 25 of a layer in it.
-    assert explain(synthetic.make_run(ranges=[STEP, around, layer])) == [
+    assert explain(make_run(ranges=[STEP, around, layer])) == [
         (BETWEEN, (100 - 60) / (100 - 25), None),
         (cause, (60 - 25) / (100 - 25), None),
     ]
@@ -231,7 +231,7 @@ def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_ti
     ]
 
     def found(*ranges: Range) -> dict[str, float]:
-        return shares(synthetic.make_run(ranges=list(ranges)))
+        return shares(make_run(ranges=list(ranges)))
 
     left = {
         "the loss and functional calls": 600 - 500,

@@ -10,7 +10,7 @@ from typing import Any
 from perfctl.orchestrator.compare.compare import Side
 from perfctl.records.report import Device, Kernel, Step
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import make_run, with_kernels
 
 STEPS = 4
 TIMES = {
@@ -80,7 +80,7 @@ def make_repeat(
         ),
         "environment": ENVIRONMENT,
     }
-    return synthetic.make_run(number, **(fields | changes))
+    return make_run(number, **(fields | changes))
 
 
 def make_side(label: str, count: int, dice: random.Random, **changes: Any) -> Side:
@@ -97,4 +97,4 @@ def map_runs(side: Side, change: Callable[[Run], Run], label: str = "B") -> Side
 
 def map_kernels(side: Side, change: Callable[[Kernel], Kernel], label: str = "B") -> Side:
     """The side with each of its kernels changed."""
-    return map_runs(side, lambda run: synthetic.with_kernels(run, change), label)
+    return map_runs(side, lambda run: with_kernels(run, change), label)

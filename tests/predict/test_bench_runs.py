@@ -19,7 +19,7 @@ from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Device, Feature, LayerTime, MemoryFigure, Step
 from perfctl.records.run import Run
 from perfctl.workloads.models.plan import plan
-from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 FACTS = {"option:model": "mlp:depth=2", "threads": "4", "torch": "2.9.0"}
 
@@ -36,7 +36,7 @@ def run_of(**changes: Any) -> Run:
         "device": Device("EPYC", "cpu"),
         "steps": steps(100, 120, 110, 400),
     }
-    return synthetic.make_run(**(fields | changes))
+    return make_run(**(fields | changes))
 
 
 def layer(name: str, direction: str, duration: int) -> LayerTime:

@@ -8,7 +8,7 @@ import pytest
 from perfctl.orchestrator.ledger.usage.run_usage import PARTS, RunUsage
 from perfctl.records.report import Copy, Kernel
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import cpu_run, foreign_run
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 KERNELS = (
@@ -21,7 +21,7 @@ COPIES = (Copy("HtoD", 64, 550, 150, None, 0, 7),)
 
 
 def test_parts_add_up_and_what_is_hidden_costs_no_time() -> None:
-    usage = RunUsage(synthetic.foreign_run(1, kernels=list(KERNELS), copies=COPIES, ranges=[]))
+    usage = RunUsage(foreign_run(1, kernels=list(KERNELS), copies=COPIES, ranges=[]))
     found = usage.breakdown
     assert found is not None and found.gpus == 1
     parts = {
@@ -38,9 +38,7 @@ def test_parts_add_up_and_what_is_hidden_costs_no_time() -> None:
 
 def test_several_gpus_are_averaged() -> None:
     second = [Kernel(3, "gemm", start_ns=0, duration_ns=1000, device_index=1)]
-    found = RunUsage(
-        synthetic.foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[])
-    ).breakdown
+    found = RunUsage(foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[])).breakdown
     assert found is not None and found.gpus == 2
     assert found.shares["compute"] == pytest.approx((0.5 + 1) / 2)
 
@@ -48,9 +46,9 @@ def test_several_gpus_are_averaged() -> None:
 @pytest.mark.parametrize(
     "run",
     [
-        synthetic.foreign_run(1, profiler="ncu"),
-        synthetic.foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)]),
-        synthetic.cpu_run(1, 16),
+        foreign_run(1, profiler="ncu"),
+        foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)]),
+        cpu_run(1, 16),
     ],
     ids=["counters", "a kernel without a start", "a CPU"],
 )

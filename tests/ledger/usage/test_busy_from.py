@@ -7,7 +7,7 @@ import pytest
 from perfctl.orchestrator.ledger.usage.readings import BUSY, Ways, busy_from
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Device, Kernel, Sample
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run, make_run
 
 
 def kernel(start: int, length: float, launch: int = 0) -> Kernel:
@@ -19,9 +19,7 @@ def kernel(start: int, length: float, launch: int = 0) -> Kernel:
 def ways(batch: int | None, *spans: tuple[int, float]) -> Ways:
     """Of a run whose kernels have these starts and lengths."""
     kernels = [kernel(start, length, launch=place) for place, (start, length) in enumerate(spans)]
-    return RunUsage(
-        synthetic.foreign_run(batch or 1, batch_size=batch, ranges=[], kernels=kernels)
-    ).ways
+    return RunUsage(foreign_run(batch or 1, batch_size=batch, ranges=[], kernels=kernels)).ways
 
 
 def busy(batch: int, share: float) -> Ways:
@@ -29,9 +27,7 @@ def busy(batch: int, share: float) -> Ways:
 
 
 SAMPLES = [Sample(at, 0.95, None, None, None, None, None, 0) for at in (0, 10)]
-SAMPLED = RunUsage(
-    synthetic.make_run(batch_size=16, samples=SAMPLES, device=Device("a GPU", "gpu"))
-).ways
+SAMPLED = RunUsage(make_run(batch_size=16, samples=SAMPLES, device=Device("a GPU", "gpu"))).ways
 
 
 @pytest.mark.parametrize(
@@ -66,4 +62,4 @@ def test_the_batch_size_from_which_the_gpu_is_busy(
 
 def test_without_a_batch_size_or_kernels_it_is_not_known() -> None:
     assert busy_from([ways(None, (0, 10))]) is None
-    assert busy_from([RunUsage(synthetic.make_run()).ways]) is None
+    assert busy_from([RunUsage(make_run()).ways]) is None

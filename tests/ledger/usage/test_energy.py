@@ -25,8 +25,7 @@ from perfctl.orchestrator.report.page.usage import energy_table
 from perfctl.records.report import Device, Gap, Sample, Step
 from perfctl.records.run import Run
 from perfctl.records.serving import PART_FROM_SHAPES, ServedStep
-from tests.make import synthetic
-from tests.make.synthetic import with_report
+from tests.make.synthetic import cpu_run, foreign_run, make_run, with_report
 
 MS = 1_000_000
 GPU = Device("a GPU", "gpu")
@@ -61,7 +60,7 @@ def watched(
     marked = tuple(
         Step(number, "step", (1000 + number * each) * MS, each * MS) for number in range(steps)
     )
-    return synthetic.make_run(device=GPU, samples=samples, steps=marked, **more)
+    return make_run(device=GPU, samples=samples, steps=marked, **more)
 
 
 def only(run: Run) -> Energy:
@@ -141,7 +140,7 @@ def without_samples(low_ms: int, high_ms: int) -> Run:
             without_samples(1200, 1800), "there is no power sample for 600 ms", id="a pause"
         ),
         pytest.param(
-            synthetic.foreign_run(1, samples=STEADY.report.samples, kernels=[], gaps=(NUMBERS,)),
+            foreign_run(1, samples=STEADY.report.samples, kernels=[], gaps=(NUMBERS,)),
             "without times",
             id="numbers of readings are no times",
         ),
@@ -158,14 +157,14 @@ def test_steps_as_long_as_four_readings_are_enough() -> None:
 
 
 def test_a_log_without_steps_has_energy_and_none_for_a_step() -> None:
-    found = only(synthetic.foreign_run(1, samples=STEADY.report.samples, kernels=[]))
+    found = only(foreign_run(1, samples=STEADY.report.samples, kernels=[]))
     assert found.joules == pytest.approx(200 * 2.45), "from the first sample to the last, at 2.45 s"
     assert (found.per_step, found.step_reason) == (None, "the run has no step marks")
 
 
 def test_times_in_whole_seconds_make_the_span_unsure_by_one() -> None:
     samples = watched(lambda _: 100.0, steps=400, every=1000).report.samples
-    found = only(synthetic.foreign_run(1, samples=samples, kernels=[]))
+    found = only(foreign_run(1, samples=samples, kernels=[]))
     assert found.error == pytest.approx(1 / 21), "readings from 0 to 21 s"
 
 
@@ -192,10 +191,10 @@ def test_tokens_of_a_servers_steps(served: list[ServedStep], per_token: float | 
 
 
 def test_without_readings_of_power_there_is_none_and_a_reason() -> None:
-    assert energy(watched(None)) == () and energy(synthetic.cpu_run(1, 16)) == ()
-    assert why_none(synthetic.make_run()) == "the run used a CPU, so there is no GPU power"
+    assert energy(watched(None)) == () and energy(cpu_run(1, 16)) == ()
+    assert why_none(make_run()) == "the run used a CPU, so there is no GPU power"
     gap = Gap("sample.power_w", "not_available", "Not Supported")
-    assert why_none(synthetic.make_run(gaps=(gap,))) == "Not Supported"
+    assert why_none(make_run(gaps=(gap,))) == "Not Supported"
 
 
 def test_of_several_gpus_only_the_runs_own_counts() -> None:
@@ -235,7 +234,7 @@ def test_json_says_joules_by_layer_and_why_there_are_none() -> None:
         and row["token_reason"]
         and row["reason"] is None
     )
-    (none,) = to_json(energy_rows(PreparedRun(synthetic.cpu_run(1, 16))))
+    (none,) = to_json(energy_rows(PreparedRun(cpu_run(1, 16))))
     assert (
         none["joules"] is None and none["reason"] == "the run used a CPU, so there is no GPU power"
     )

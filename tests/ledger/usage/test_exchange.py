@@ -15,7 +15,7 @@ from perfctl.orchestrator.ledger.usage.ranks import with_exposed
 from perfctl.orchestrator.report.studies.ranks import communications, layers_table, rank_findings
 from perfctl.records.report import Collective, Device, Kernel
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run
 
 A100 = Device("NVIDIA A100-SXM4-80GB", "gpu", compute_capability="8.0")
 NVLINK = 300e9
@@ -70,7 +70,7 @@ def on_rank(
         kernel._replace(launch=at, correlation=at, device_index=gpu)
         for at, kernel in enumerate(every)
     ]
-    made: Run = synthetic.foreign_run(
+    made: Run = foreign_run(
         rank + 1,
         kernels=kernels,
         collectives=with_exposed(sent, kernels),

@@ -19,8 +19,8 @@ from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Kernel
 from perfctl.records.run import Run
-from tests.make import synthetic
 from tests.make.kineto import event, kernel
+from tests.make.synthetic import foreign_run
 
 MS = 1_000_000
 PAIRS = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
@@ -52,7 +52,7 @@ def on_rank(rank: int, sent: Sequence[Collective], stated: bool = True, ahead: f
         for at, one in enumerate(sent)
     ]
     mine = {name: ranks for name, ranks in PAIRS.items() if rank in ranks}
-    made: Run = synthetic.foreign_run(
+    made: Run = foreign_run(
         rank + 1,
         kernels=kernels,
         collectives=with_exposed(sent, kernels),

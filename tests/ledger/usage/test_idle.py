@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.ledger.usage.run_usage import Idle, RunUsage
 from perfctl.records.report import Copy, Kernel, Range
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run
 
 US = 1000
 
@@ -35,7 +35,7 @@ def copy(start: float, length: float, device: int | None = None) -> Copy:
 
 
 def waits_of(kernels: list[Kernel], **around: Any) -> tuple[Idle, ...]:
-    return RunUsage(synthetic.foreign_run(1, kernels=kernels, **({"ranges": []} | around))).idle
+    return RunUsage(foreign_run(1, kernels=kernels, **({"ranges": []} | around))).idle
 
 
 def causes(**around: Any) -> dict[str, int]:

@@ -18,6 +18,7 @@ from perfctl.orchestrator.statistics import wilson
 from perfctl.records.report import Device, Kernel, Operation, Sample, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 MS = 1_000_000
 GPU = Device("Tesla V100-SXM2-16GB", "gpu")
@@ -42,7 +43,7 @@ def run(batch: int | None, profiler: str = "nsys", model: str = "resnet18", **ch
         "profiler": profiler,
         "batch_size": batch,
     }
-    return synthetic.make_run(batch or 1, **(fields | changes))
+    return make_run(batch or 1, **(fields | changes))
 
 
 def test_the_gpu_is_busy_from_the_batch_size_on_that_no_larger_one_falls_below() -> None:

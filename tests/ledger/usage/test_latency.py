@@ -12,7 +12,7 @@ from perfctl.orchestrator.ledger.roofline import wall_time
 from perfctl.orchestrator.ledger.usage.inference import Latency, latencies, latency, least_watched
 from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 MS = 1_000_000
 
@@ -42,7 +42,7 @@ def infer(number: int = 1, model: str = "resnet18", **changes: Any) -> Run:
         "environment": {"model": model, "option:dataloader_workers": "0"},
         "steps": steps(100),
     }
-    return synthetic.make_run(number, **(fields | changes))
+    return make_run(number, **(fields | changes))
 
 
 def latency_of(**changes: Any) -> Latency:

@@ -7,7 +7,7 @@ import pytest
 from perfctl.orchestrator.ledger.usage.readings import Fits, MemoryUse, fits, memory_use
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, MemoryFigure, Sample
-from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 
 def reading(
@@ -32,7 +32,7 @@ GPU = Device("Some GPU", "gpu", index=1, memory_bytes=999)
 
 
 def test_every_figure_is_the_highest_of_its_own_device() -> None:
-    run = synthetic.make_run(
+    run = make_run(
         device=GPU,
         samples=[
             reading(0, 900, 800, 1000),
@@ -68,9 +68,9 @@ def test_every_figure_is_the_highest_of_its_own_device() -> None:
 
 
 def test_what_is_not_known_is_none_and_never_0() -> None:
-    empty = synthetic.make_run(device=None)
+    empty = make_run(device=None)
     assert memory_use(empty) == MemoryUse(empty, *[None] * 9)
-    on_cpu = synthetic.make_run(
+    on_cpu = make_run(
         device=Device("EPYC", "cpu", memory_bytes=7),
         memory=(peak("host_resident", 99),),
     )
@@ -94,12 +94,12 @@ BEFORE, AFTER = (
 def test_the_devices_memory_is_torchs_figure_then_the_highest_reading_then_the_record(
     figures: tuple[MemoryFigure, ...], samples: list[Sample], total: int
 ) -> None:
-    run = synthetic.make_run(device=GPU, memory=figures, samples=samples)
+    run = make_run(device=GPU, memory=figures, samples=samples)
     assert memory_use(run).device_total == total
 
 
 def test_readings_of_other_devices_are_taken_where_there_are_no_others() -> None:
-    run = synthetic.make_run(device=GPU, samples=[reading(None, 8), reading(0, 9)])
+    run = make_run(device=GPU, samples=[reading(None, 8), reading(0, 9)])
     assert memory_use(run).device == 9
 
 
@@ -107,7 +107,7 @@ def uses(*peaks: tuple[int, int], total: int | None = 1000) -> list[MemoryUse]:
     figures = () if total is None else (MemoryFigure("before", "device_total", total),)
     return [
         memory_use(
-            synthetic.make_run(
+            make_run(
                 device=None,
                 batch_size=batch,
                 memory=(*figures, peak("reserved", size)),

@@ -13,7 +13,7 @@ from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run
 from tests.report.outline import printed, terminal_run
 
 TILE, BLOCKS, HEADS, SEQUENCES = 128, 5, 8, 3
@@ -62,7 +62,7 @@ def ran(
 
 
 def training(kernels: Sequence[Kernel], **facts: object) -> Run:
-    return synthetic.foreign_run(1, kernels=list(kernels), **facts)
+    return foreign_run(1, kernels=list(kernels), **facts)
 
 
 def test_passes_have_their_own_times_and_what_of_it_is_exchange() -> None:

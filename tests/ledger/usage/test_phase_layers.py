@@ -23,8 +23,7 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
-from tests.make import synthetic
-from tests.make.synthetic import study_of, with_report
+from tests.make.synthetic import foreign_run, study_of, with_report
 
 HEADS, KV_HEADS, SIZE, BLOCKS, SEQUENCES, KEYS = 8, 2, 16, 3, 4, 100
 WIDE, NARROW = HEADS * SIZE, KV_HEADS * SIZE
@@ -54,7 +53,7 @@ def ran(layer: str | None, step: int = 0, name: str = GEMM, length: int = 10) ->
 
 def served(steps: Sequence[ServedStep], kernels: Sequence[Kernel], ops: Sequence[OpShape]) -> Run:
     covers = {COVERS: WHOLE_CAPTURE}
-    return synthetic.foreign_run(
+    return foreign_run(
         1, kernels=list(kernels), served_steps=list(steps), ops=list(ops), environment=covers
     )
 

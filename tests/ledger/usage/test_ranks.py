@@ -13,7 +13,7 @@ from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.ranks import Activity, jobs, match, with_exposed
 from perfctl.records.report import Collective, Copy, Kernel
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run
 
 
 def ran(start: int, duration: int, device: int = 0) -> Kernel:
@@ -34,7 +34,7 @@ def on_rank(
     rank: int, collectives: Sequence[Collective], kernels: Sequence[Kernel], **facts: object
 ) -> Run:
     own = [ran(one.start_ns or 0, int(one.duration_ns or 0)) for one in collectives]
-    made: Run = synthetic.foreign_run(
+    made: Run = foreign_run(
         rank + 1, kernels=[*kernels, *own], collectives=list(collectives), rank=rank, world_size=2
     )
     return replace(made, artifact=f"job/rank{rank}.json", **facts)  # type: ignore[arg-type]
@@ -128,7 +128,7 @@ def test_ranks_of_other_folders_and_ingests_are_other_jobs_and_one_rank_is_none(
     pair = [on_rank(rank, [talked(0, 5)], [ran(0, 3)]) for rank in (0, 1)]
     elsewhere = [replace(run, artifact=f"other/{run.report.rank}.json") for run in pair]
     later = [replace(run, sweep_id=99) for run in pair[:1]]
-    alone = synthetic.foreign_run(9, kernels=[ran(0, 1)])
+    alone = foreign_run(9, kernels=[ran(0, 1)])
     found = jobs([*pair, *elsewhere, *later, alone])
     assert [[one.run for one in job.ranks] for job in found] == [pair, elsewhere]
 

@@ -13,7 +13,7 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import GraphLaunch, ServedStep
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run
 
 PREFILL = ServedStep(0, "p", "prefill", 2, 100, decodes=0, decode_tokens=0)
 DECODE = ServedStep(1, "d", "decode", 0, 0, decodes=4, decode_tokens=4)
@@ -29,7 +29,7 @@ def ran(
 
 
 def served(steps: Sequence[ServedStep], kernels: Sequence[Kernel], **facts: object) -> Run:
-    return synthetic.foreign_run(1, kernels=list(kernels), served_steps=list(steps), **facts)
+    return foreign_run(1, kernels=list(kernels), served_steps=list(steps), **facts)
 
 
 def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_waits_left_out() -> (

@@ -10,7 +10,7 @@ import pytest
 from perfctl.orchestrator.ledger.usage.readings import readings
 from perfctl.orchestrator.ledger.usage.run_usage import Busy, RunUsage
 from perfctl.records.report import Kernel, Range, Sample
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run, make_run
 
 
 def kernel(start: int | None, length: float | None, stream: int = 7, device: int = 0) -> Kernel:
@@ -23,7 +23,7 @@ def step_range(start: int, length: int | None, number: int = 0) -> Range:
 
 def busy_of(*kernels: Kernel, **changes: Any) -> tuple[Busy, ...]:
     fields = {"kernels": list(kernels), "ranges": [], **changes}
-    return RunUsage(synthetic.foreign_run(1, **fields)).busy
+    return RunUsage(foreign_run(1, **fields)).busy
 
 
 def reading(at: int, used: float | None, device: int = 0) -> Sample:
@@ -42,7 +42,7 @@ def test_a_kernel_without_a_start_ncu_and_an_empty_window_give_nothing() -> None
     assert busy_of(kernel(0, 5), kernel(None, 5)) == ()
     assert busy_of(kernel(0, 5), profiler="ncu") == ()
     assert busy_of(kernel(5, 0)) == ()
-    assert Busy(synthetic.make_run(), 0, None, 1, 0, 0, "of nothing", 0).share is None
+    assert Busy(make_run(), 0, None, 1, 0, 0, "of nothing", 0).share is None
 
 
 def test_devices_come_in_order_each_with_its_own_streams_and_one_stream_needs_no_row() -> None:
@@ -97,7 +97,7 @@ def test_each_device_that_was_sampled_has_readings_and_the_host_has_none() -> No
         Sample(2, None, None, None, None, None, None, host_cpu=3.0),
         Sample(3, None, None, None, None, None, None, host_memory_bytes=5),
     ]
-    first, second = readings(synthetic.make_run(samples=samples))
+    first, second = readings(make_run(samples=samples))
     assert (first.device, first.count, first.utilisation, first.power) == (0, 2, 0.4, 200.0)
     assert (first.memory_used, first.memory_total) == (500, 1000)
     assert (first.temperature, first.clock) == (50.0, 900)
@@ -109,7 +109,7 @@ def test_each_device_that_was_sampled_has_readings_and_the_host_has_none() -> No
 def test_readings_and_utilisation_show_one_mean_the_one_over_time() -> None:
     """0.9 for 1 s, then 0.1 for 9 s: 0.18 over time, 0.5 as a plain mean of the readings."""
     samples = [reading(at * 10**9, used) for at, used in ((0, 0.0), (1, 0.9), (10, 0.1))]
-    run = synthetic.foreign_run(1, profiler="torch", samples=samples)
+    run = foreign_run(1, profiler="torch", samples=samples)
     (found,), nvml = readings(run), RunUsage(run).ways.nvml
     assert found.utilisation == nvml.value == pytest.approx((1 * 0.9 + 9 * 0.1) / 10)
     assert found.span == nvml.reason == "mean over time of 3 samples, from the first to the last"

@@ -25,8 +25,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
 from perfctl.records.run import Run
-from tests.make import synthetic
-from tests.make.synthetic import with_report
+from tests.make.synthetic import foreign_run, make_run, with_report
 
 GPU = Device("a GPU", "gpu", memory_bytes=1000)
 SECOND = 10**9
@@ -43,7 +42,7 @@ def reading(at: int, used: float | None, device: int = 0) -> Sample:
 
 
 def ways_of(**changes: Any) -> Ways:
-    return RunUsage(synthetic.make_run(**changes)).ways
+    return RunUsage(make_run(**changes)).ways
 
 
 def run_of(path: Path) -> Run:
@@ -53,9 +52,7 @@ def run_of(path: Path) -> Run:
         name: list(getattr(read, name))
         for name in ("kernels", "counters", "copies", "ranges", "samples")
     }
-    made: Run = synthetic.foreign_run(
-        1, profiler=read.tool, device=read.devices[0] if read.devices else None
-    )
+    made: Run = foreign_run(1, profiler=read.tool, device=read.devices[0] if read.devices else None)
     return replace(made, report=replace(read, **bulk))
 
 
@@ -148,9 +145,7 @@ def test_readings_are_averaged_over_time_and_inside_of_the_steps() -> None:
 def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none() -> None:
     samples = [reading(at * SECOND, 0.5) for at in (0, 100)]
     between, late = (
-        synthetic.make_run(
-            samples=samples, steps=(Step(0, "step", start * SECOND, 5 * SECOND),), device=GPU
-        )
+        make_run(samples=samples, steps=(Step(0, "step", start * SECOND, 5 * SECOND),), device=GPU)
         for start in (40, 140)
     )
     assert RunUsage(between).ways.nvml.value == 0.5
@@ -162,7 +157,7 @@ def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none
 def sampled_run(length: int, profiler: str = "none", **changes: Any) -> Run:
     """A run of two equal steps of ``length`` ns together, with a sample of 5.5% every 100 ms."""
     half = length // 2
-    return synthetic.make_run(
+    return make_run(
         profiler=profiler,
         samples=[reading(at * SECOND // 10, 0.055) for at in range(60)],
         steps=[Step(number, "step", SECOND + number * half, half) for number in (0, 1)],
@@ -244,7 +239,7 @@ def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_count
 
 def test_a_way_that_averages_gpus_says_of_how_many() -> None:
     def kernels(*kernels: Kernel) -> UsageShare:
-        run = synthetic.foreign_run(1, ranges=[], kernels=list(kernels))
+        run = foreign_run(1, ranges=[], kernels=list(kernels))
         return RunUsage(run).ways.kernels
 
     two, one = kernels(kernel(0, 50), kernel(0, 100, device=1)), kernels(kernel(0, 50))
@@ -305,7 +300,7 @@ def test_one_reading_stands_for_itself(
 
 def test_the_window_is_that_of_the_steps_with_times() -> None:
     def window(*steps: Step) -> tuple[int, int] | None:
-        return measured_window(synthetic.make_run(steps=steps))
+        return measured_window(make_run(steps=steps))
 
     assert window(Step(0, "step", None, 5), Step(1, "data", 0, 5)) is None
     assert window(
@@ -343,7 +338,7 @@ def test_dlprof_s_line_or_what_its_idle_line_leaves(
     lines: dict[str, float | None], form: str, value: float | None
 ) -> None:
     summaries = tuple(Summary(name, percent, "%") for name, percent in lines.items())
-    run = synthetic.make_run(profiler="dlprof", summaries=summaries)
+    run = make_run(profiler="dlprof", summaries=summaries)
     found = RunUsage(with_report(run, form=form)).ways.dlprof
     assert found.value == (None if value is None else pytest.approx(value))
     assert found.value is None or "DLProf: " in found.reason or found.reason == "1 - GPU Idle"
