@@ -546,14 +546,14 @@ def _eager(
     fit, case = published.load("gpu"), case_of(found, trace, precision)
     peak, _, rate = published.peaks_of(machine, precision)
     moved, flops = phase.total("bytes") / rate, phase.totals.flops / peak
-    around, bare = published.around(fit, case, machine), max(moved, flops)
+    bounds, bare = published.bounds_of(fit, case, machine), max(moved, flops)
     # without autocast, in whatever type
     host = published.host_seconds(fit, replace(case, precision="fp32"))
     gpu = max(published.gpu_seconds(fit, case, machine), moved)
     wider = 1.0 if phase.name == "prefill" else published.WIDER
-    one = around._replace(
-        host=host, gpu_width=around.gpu_width**wider, host_width=around.host_width**wider
-    ).of(gpu)
+    one = bounds._replace(
+        host=host, gpu_width=bounds.gpu_width**wider, host_width=bounds.host_width**wider
+    ).with_gpu(gpu)
     rates = published.on_machine(fit, case, machine).rates
     fixed = sum(
         rates[place] * amount
@@ -609,7 +609,7 @@ def _eager_grounds(generation: Generation, precision: str, machine: Machine) -> 
         outside = (*outside, NO_DECODE)
     coverage = published.COVERED if not outside else None
     nearest = published.nearest_words(fit, case, machine)
-    return Grounds(published.words(fit), nearest, outside, coverage)
+    return Grounds(published.source_words(fit), nearest, outside, coverage)
 
 
 def _served_grounds(generation: Generation, precision: str, machine: Machine) -> Grounds:

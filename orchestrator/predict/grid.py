@@ -199,7 +199,7 @@ def costs(fit: Published, machines: Iterable[Machine], precisions: Iterable[str]
                 )
             except ValueError:
                 continue
-            around = published.around(fit, case, machine)
+            bounds = published.bounds_of(fit, case, machine)
             kept = [own, *(row for row in others if not _above(row, own))]
             kept = [
                 row
@@ -210,9 +210,9 @@ def costs(fit: Published, machines: Iterable[Machine], precisions: Iterable[str]
             found[machine.name, precision] = Cost(
                 places[0],
                 tuple(sorted(set(places[1:]))),
-                around.host,
-                around.gpu_width,
-                around.host_width,
+                bounds.host,
+                bounds.gpu_width,
+                bounds.host_width,
             )
     return Costs(tuple(rows), found)
 
@@ -439,20 +439,22 @@ class _Maker:
         fp32, host = case.precision == "fp32", predict.started(case, machine)
         update = optimizer_seconds(case.parameters, case.optimizer, machine)
 
-        def at(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+        def predict_batches(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
             for batch in batches:
                 yield predict.around_roofline(
                     self.floor_at(rates, batch) + update, case.precision, host
                 )
 
-        curve = self._place(self.grid.curves, (rates, fp32, host, update), lambda: curve_of(at))
+        curve = self._place(
+            self.grid.curves, (rates, fp32, host, update), lambda: curve_of(predict_batches)
+        )
         split = self._place(self.grid.splits, rates, lambda: split_of(None, case, machine))
         return replace(cell, curve=curve, split=split)
 
     def _fitted(self, cell: Cell, fit: StepFitted, case: StepSpec, machine: Machine) -> Cell:
         key, curves = (fit.name, case.optimizer), self.grid.curves
 
-        def at(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+        def predict_batches(batches: Sequence[int]) -> Iterator[tuple[float, float, float]]:
             for time in predict_steps(fit, [replace(case, batch=batch) for batch in batches]):
                 yield time.seconds, time.low, time.high
 
@@ -465,7 +467,7 @@ class _Maker:
         known = "backward" in fit.phases
         return replace(
             cell,
-            curve=self._place(curves, key, lambda: curve_of(at, 8)),
+            curve=self._place(curves, key, lambda: curve_of(predict_batches, 8)),
             backward=self._place(curves, ("backward", key), lambda: curve_of(backward))
             if known
             else None,

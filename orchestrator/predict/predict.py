@@ -377,7 +377,7 @@ class PublishedFit:
             return ""
         known = shipped.is_measured(fit, case, machine)
         grounds = Grounds(
-            shipped.words(fit),
+            shipped.source_words(fit),
             shipped.COVERED if known else None,
             shipped.outside(fit, case, machine),
         )

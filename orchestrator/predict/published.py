@@ -458,7 +458,7 @@ class Predicted(NamedTuple):
     high: float
 
 
-class Around(NamedTuple):
+class StepBounds(NamedTuple):
     """What holds of a step at every batch size: the host's seconds, and the factors to the ends of
     the intervals."""
 
@@ -466,7 +466,8 @@ class Around(NamedTuple):
     gpu_width: float
     host_width: float
 
-    def of(self, gpu: float) -> Predicted:
+    def with_gpu(self, gpu: float) -> Predicted:
+        """Return the step's time where the GPU takes ``gpu`` seconds."""
         low, high = (
             max(gpu / self.gpu_width, self.host / self.host_width),
             max(gpu * self.gpu_width, self.host * self.host_width),
@@ -474,14 +475,14 @@ class Around(NamedTuple):
         return Predicted(max(gpu, self.host), low, high)
 
 
-def around(fit: Published, case: StepSpec, machine: Machine) -> Around:
+def bounds_of(fit: Published, case: StepSpec, machine: Machine) -> StepBounds:
     half = fit.spread[f"host {'t' if case.training else 'i'}"]
-    return Around(host_seconds(fit, case), width_of(fit, case, machine), exp(half))
+    return StepBounds(host_seconds(fit, case), width_of(fit, case, machine), exp(half))
 
 
 def predict(fit: Published, case: StepSpec, machine: Machine) -> Predicted:
     """Raises ValueError without a peak for the precision."""
-    return around(fit, case, machine).of(gpu_seconds(fit, case, machine))
+    return bounds_of(fit, case, machine).with_gpu(gpu_seconds(fit, case, machine))
 
 
 def is_measured(fit: Published, case: StepSpec, machine: Machine) -> bool:
@@ -610,7 +611,7 @@ def _apart(machine: Machine, name: str) -> float:
     )
 
 
-def words(fit: Published) -> str:
+def source_words(fit: Published) -> str:
     """The source of a prediction."""
     if fit.kind == "cpu":
         where = f"{', '.join(fit.measured)} under torch.compile"

@@ -4,7 +4,10 @@ place. Synthetic."""
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -29,7 +32,9 @@ from perfctl.orchestrator.compare.causes import (
 from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.compare.compared import Number
 from perfctl.orchestrator.counts.kernels.names import arithmetic, of_layer
-from tests.make.two_sides import ENVIRONMENT
+from perfctl.records.run import Run
+from tests.make.synthetic import with_report
+from tests.make.two_sides import ENVIRONMENT, make_side, map_kernels, map_runs
 
 WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
 IMPLICIT = "volta_scudnn_128x64_relu_xregs_large_nn_v1"
@@ -45,36 +50,32 @@ FP32 = (
 SGEMM = "volta_sgemm_128x64_tn"
 
 
-@pytest.fixture
-def net(side: Any) -> Any:
-    """net("A", {"conv2": kernel}, ...): 3 repeats of conv1, conv2 and fc, whose kernels are given
-    by their names."""
+def net(
+    label: str,
+    names: Mapping[str, str] = MappingProxyType({}),
+    *,
+    took: float = 80_000.0,
+    seed: int = 1,
+    **changes: Any,
+) -> Side:
+    """3 repeats of conv1, conv2 and fc, whose kernels are given by their names."""
+    kernels = {"conv1": IMPLICIT, "conv2": IMPLICIT, "fc": SGEMM, **names}
+    times = {
+        (layer, kernel): took if layer == "conv2" else 30_000.0 for layer, kernel in kernels.items()
+    }
+    made = make_side(label, 3, random.Random(seed), times=times, noise=0.001, **changes)
+    return map_kernels(
+        made, lambda kernel: kernel._replace(name=kernel.short_name or "", short_name=None), label
+    )
 
-    def make(
-        label: str, names: dict[str, str], *, took: float = 80_000.0, seed: int = 1, **what: Any
-    ) -> Side:
-        kernels = {"conv1": IMPLICIT, "conv2": IMPLICIT, "fc": SGEMM} | names
-        times = {
-            (layer, kernel): took if layer == "conv2" else 30_000.0
-            for layer, kernel in kernels.items()
-        }
-        made: Side = side(label, 3, random.Random(seed), times=times, noise=0.001, **what)
-        runs = [
-            replace(
-                run,
-                report=replace(
-                    run.report,
-                    kernels=[
-                        kernel._replace(name=kernel.short_name or "", short_name=None)
-                        for kernel in run.report.kernels
-                    ],
-                ),
-            )
-            for run in made.runs
+
+def ran(**launches: int) -> Executed | None:
+    return execute(
+        [
+            (name, Number(1.0, None, 1.0, 1.0, 1, 1, 1, launches=count))
+            for name, count in launches.items()
         ]
-        return Side(label, tuple(runs))
-
-    return make
+    )
 
 
 def why(a: Side, b: Side) -> Why:
@@ -96,7 +97,7 @@ def kinds(found: Why) -> dict[str, str]:
     ],
 )
 def test_the_kernels_of_a_layer_say_what_is_behind_its_change(
-    net: Any, before: str, after: str, kind: str, instead: tuple[tuple[str, ...], tuple[str, ...]]
+    before: str, after: str, kind: str, instead: tuple[tuple[str, ...], tuple[str, ...]]
 ) -> None:
     found = why(net("A", {"conv2": before}), net("B", {"conv2": after}, took=100_000.0, seed=2))
     assert kinds(found) == {"conv1 forward": SAME, "conv2 forward": kind, "fc forward": SAME}
@@ -108,65 +109,30 @@ def test_the_kernels_of_a_layer_say_what_is_behind_its_change(
     assert found.launches == (3, 3)
 
 
-def test_grids_launches_and_layers_of_one_side_are_told_apart(net: Any) -> None:
-    a = net("A", {})
-    assert set(kinds(why(a, net("B", {}, grid=8))).values()) == {GRIDS}
-    runs = [
-        replace(
-            run,
-            report=replace(
-                run.report,
-                kernels=[
-                    kernel._replace(launch=number)
-                    for number, kernel in enumerate(
-                        [
-                            *run.report.kernels,
-                            *(one for one in run.report.kernels if one.layer == "fc"),
-                        ]
-                    )
-                ],
-            ),
-        )
-        for run in a.runs
-    ]
-    found = why(a, Side("B", tuple(runs)))
+def test_grids_launches_and_layers_of_one_side_are_told_apart() -> None:
+    a = net("A")
+    assert set(kinds(why(a, net("B", grid=8))).values()) == {GRIDS}
+
+    def with_fc_twice(run: Run) -> Run:
+        kernels = run.report.kernels
+        return with_report(run, kernels=[*kernels, *(one for one in kernels if one.layer == "fc")])
+
+    found = why(a, map_runs(a, with_fc_twice))
     assert kinds(found)["fc forward"] == LAUNCHES
     assert found.launches == (3, 4)
-    renamed = [
-        replace(
-            run,
-            report=replace(
-                run.report,
-                kernels=[
-                    kernel._replace(layer="head") if kernel.layer == "fc" else kernel
-                    for kernel in run.report.kernels
-                ],
-            ),
-        )
-        for run in a.runs
-    ]
-    found = why(a, Side("B", tuple(renamed)))
+    found = why(
+        a,
+        map_kernels(a, lambda one: one._replace(layer="head") if one.layer == "fc" else one),
+    )
     assert (kinds(found)["fc forward"], kinds(found)["head forward"]) == (ONLY_A, ONLY_B)
     assert sum(part.change or 0 for part in found.parts) == pytest.approx(0, abs=1)
 
 
-def test_without_layers_all_ways_to_convolve_are_one_family(net: Any) -> None:
+def test_without_layers_all_ways_to_convolve_are_one_family() -> None:
     def bare(side: Side) -> Side:
-        runs = [
-            replace(
-                run,
-                report=replace(
-                    run.report,
-                    kernels=[
-                        kernel._replace(layer=None, direction=None) for kernel in run.report.kernels
-                    ],
-                ),
-            )
-            for run in side.runs
-        ]
-        return Side(side.label, tuple(runs))
+        return map_kernels(side, lambda one: one._replace(layer=None, direction=None), side.label)
 
-    found = why(bare(net("A", {"conv1": WINOGRAD, "conv2": WINOGRAD})), bare(net("B", {})))
+    found = why(bare(net("A", {"conv1": WINOGRAD, "conv2": WINOGRAD})), bare(net("B")))
     assert not found.by_layer
     assert {part.direction: part.kind for part in found.parts} == {
         "convolution": ALGORITHM,
@@ -174,7 +140,7 @@ def test_without_layers_all_ways_to_convolve_are_one_family(net: Any) -> None:
     }
 
 
-def test_two_kernels_whose_names_are_cut_alike_stay_two_rows(net: Any) -> None:
+def test_two_kernels_whose_names_are_cut_alike_stay_two_rows() -> None:
     long = "void kernel_" + "x" * 200 + "<float, {}>(float*)"
     (pair,) = compare(
         net("A", {"conv2": long.format(3)}), net("B", {"conv2": long.format(5)})
@@ -196,19 +162,19 @@ def test_two_kernels_whose_names_are_cut_alike_stay_two_rows(net: Any) -> None:
     ],
 )
 def test_a_difference_is_likely_where_its_kernels_changed(
-    net: Any, fact: str, value: str, names: dict[str, str], level: str
+    fact: str, value: str, names: dict[str, str], level: str
 ) -> None:
     (pair,) = compare(
-        net("A", {}), net("B", names, environment=ENVIRONMENT | {fact: value}), anyway=True
+        net("A"), net("B", names, environment=ENVIRONMENT | {fact: value}), anyway=True
     ).pairs
     (found,) = explain(pair).suspects
     assert (found.difference.fact, found.level) == (fact, level)
     assert found.why
 
 
-def test_the_likeliest_differences_come_first(net: Any) -> None:
+def test_the_likeliest_differences_come_first() -> None:
     other = ENVIRONMENT | {"python": "3.99", "cudnn": "9.99", "cuda": "13.9"}
-    (pair,) = compare(net("A", {}), net("B", {"conv2": WINOGRAD}, environment=other)).pairs
+    (pair,) = compare(net("A"), net("B", {"conv2": WINOGRAD}, environment=other)).pairs
     found = explain(pair).suspects
     assert found[0].difference.fact == "cudnn"
     assert [LEVELS.index(one.level) for one in found] == sorted(
@@ -219,33 +185,28 @@ def test_the_likeliest_differences_come_first(net: Any) -> None:
 def test_a_layer_s_algorithms_are_those_of_its_arithmetic_and_a_product_between_transforms_is_none_of_its_own() -> (
     None
 ):
-    def algorithms(names: list[str]) -> tuple[str, ...]:
-        ran = execute([(name, Number(1.0, None, 1.0, 1.0, 1, 1, 1)) for name in names])
-        assert ran is not None
-        return ran.algorithms
+    def algorithms(*names: str) -> tuple[str, ...] | None:
+        executed = ran(**dict.fromkeys(names, 1))
+        return executed and executed.algorithms
 
-    parts = ["void winograd_nonfused::winogradForwardData4x4<float>()", SGEMM]
-    assert algorithms(parts) == (of_layer(parts).method,)
-    assert algorithms([IMPLICIT, "void cudnn::ops::nchwToNhwcKernel<float>()"]) == (
-        "implicit gemm",
-    )
+    parts = ("void winograd_nonfused::winogradForwardData4x4<float>()", SGEMM)
+    assert algorithms(*parts) == (of_layer(parts).method,)
+    assert algorithms(IMPLICIT, "void cudnn::ops::nchwToNhwcKernel<float>()") == ("implicit gemm",)
     assert [one.method for one in arithmetic([IMPLICIT, SGEMM])] == ["implicit gemm", "gemm"]
-    assert execute([]) is None
+    assert algorithms() is None
 
 
 def test_every_kind_has_a_meaning_that_the_documentation_has() -> None:
-    from pathlib import Path
-
-    text = (Path(__file__).resolve().parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
     for kind, meaning in KINDS.items():
         assert kind == "no kernels recorded" or f"| {kind} | {meaning} |" in text
 
 
-def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause(net: Any) -> None:
+def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause() -> None:
     """Winograd ran in B, so another cuDNN is likely, and one that A did not record only possible:
     it may be the same."""
     without = {fact: value for fact, value in ENVIRONMENT.items() if fact != "cudnn"}
-    (pair,) = compare(net("A", {}, environment=without), net("B", {"conv2": WINOGRAD})).pairs
+    (pair,) = compare(net("A", environment=without), net("B", {"conv2": WINOGRAD})).pairs
     (found,) = explain(pair).suspects
     assert (found.difference.fact, found.level, found.why) == (
         "cudnn",
@@ -254,9 +215,9 @@ def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause(net: Any) -
     )
 
 
-def test_no_difference_is_ranked_where_nothing_was_compared(net: Any) -> None:
+def test_no_difference_is_ranked_where_nothing_was_compared() -> None:
     (pair,) = compare(
-        net("A", {}), net("B", {}, environment=ENVIRONMENT | {"cudnn": "9.99", "python": "3.99"})
+        net("A"), net("B", environment=ENVIRONMENT | {"cudnn": "9.99", "python": "3.99"})
     ).pairs
     alone = replace(pair, rows=tuple(replace(row, before=None) for row in pair.rows))
     assert {(one.level, one.why) for one in explain(alone).suspects} == {
@@ -265,22 +226,12 @@ def test_no_difference_is_ranked_where_nothing_was_compared(net: Any) -> None:
 
 
 def test_a_layer_that_only_copied_did_not_change_its_algorithm() -> None:
-    flash, copy = (
-        execute([(name, Number(1.0, None, 1.0, 1.0, 1, 1, 1))])
-        for name in ("flash_fwd_kernel<Flash_fwd_kernel_traits<128>>", "direct_copy_kernel_cuda")
-    )
+    flash = ran(**{"flash_fwd_kernel<Flash_fwd_kernel_traits<128>>": 1})
+    copy = ran(direct_copy_kernel_cuda=1)
     assert _kind(flash, copy) == ONLY_A and _kind(copy, flash) == ONLY_B
 
 
 def test_launches_that_one_side_lacks_are_fewer_launches_and_not_other_kernels() -> None:
-    def ran(**launches: int) -> Executed | None:
-        return execute(
-            [
-                (name, Number(1.0, None, 1.0, 1.0, 1, 1, 1, launches=count))
-                for name, count in launches.items()
-            ]
-        )
-
     whole, cut = ran(tile_a=6, tile_b=4), ran(tile_a=6)
     assert _kind(whole, cut) == _kind(cut, whole) == LAUNCHES
     assert _kind(whole, ran(tile_a=10)) == OTHER_KERNELS, "tile_a took the place of tile_b"

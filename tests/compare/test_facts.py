@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -13,21 +12,23 @@ import pytest
 from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
 from perfctl.orchestrator.compare.sides import FACTS, compare_facts
-from perfctl.records.report import Sample, ServedStep
+from perfctl.records.report import Device, Kernel, Sample, ServedStep
 from perfctl.records.run import Run
-from tests.make.two_sides import ENVIRONMENT, H200
+from tests.make.synthetic import foreign_run, make_run, with_report
+from tests.make.two_sides import H200, make_side
 
 
 def changed(run: Run, what: dict[str, Any]) -> Run:
-    """The run with other facts: fields of Run, of its Report, of its Device, or environment."""
-    report, fields = run.report, dict(what)
+    """The run with other facts: fields of Run, of its Report, or some of its environment."""
+    fields = dict(what)
     if "environment" in fields:
-        report = replace(report, environment={**report.environment, **fields.pop("environment")})
-    if "samples" in fields:
-        report = replace(report, samples=fields.pop("samples"))
-    if "served_steps" in fields:
-        report = replace(report, served_steps=fields.pop("served_steps"))
-    return replace(run, report=report, **fields)
+        fields["environment"] = {**run.report.environment, **fields["environment"]}
+    of_report = {name: fields.pop(name) for name in what if name not in Run.__dataclass_fields__}
+    return with_report(replace(run, **fields), **of_report)
+
+
+def environment(**facts: str) -> dict[str, dict[str, str]]:
+    return {"environment": facts}
 
 
 def served(sequences: int) -> tuple[ServedStep, ...]:
@@ -44,21 +45,24 @@ def sampled(clock: float) -> list[Sample]:
         ("device", {"device": replace(H200, name="NVIDIA A100")}),
         ("largest clock", {"device": replace(H200, clock_hz=1_200_000_000)}),
         ("SM clock while it ran", {"samples": sampled(1400)}),
-        ("tf32_conv", {"environment": {"tf32_conv": "on"}}),
-        ("tf32_matmul", {"environment": {"tf32_matmul": "on"}}),
+        ("tf32_conv", environment(tf32_conv="on")),
+        ("tf32_matmul", environment(tf32_matmul="on")),
         ("precision", {"precision": "bf16"}),
         ("mode", {"mode": "infer"}),
         ("variant", {"variant": "conv2=32,128,5,1"}),
         ("batch", {"batch_size": 128}),
         ("profiler", {"profiler": "torch"}),
-        ("world_size", {"environment": {"world_size": "2"}}),
+        ("world_size", environment(world_size="2")),
     ],
 )
 def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the_same(
-    side: Any, fact: str, what: dict[str, Any]
+    fact: str, what: dict[str, Any]
 ) -> None:
     dice = random.Random(11)
-    a, b = side("A", 3, dice, samples=sampled(1900)), side("B", 3, dice, samples=sampled(1910))
+    a, b = (
+        make_side("A", 3, dice, samples=sampled(1900)),
+        make_side("B", 3, dice, samples=sampled(1910)),
+    )
     assert not compare(a, b).not_comparable
     other = Side("B", tuple(changed(run, what) for run in b.runs))
     found = compare(a, other)
@@ -76,44 +80,30 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
 @pytest.mark.parametrize(
     ("fact", "what"),
     [
-        ("torch", {"environment": {"torch": "2.9.0"}}),
-        ("cuda", {"environment": {"cuda": "13.0"}}),
-        ("cudnn", {"environment": {"cudnn": "9.1"}}),
-        ("cudnn_benchmark", {"environment": {"cudnn_benchmark": "on"}}),
+        ("torch", environment(torch="2.9.0")),
+        ("cuda", environment(cuda="13.0")),
+        ("cudnn", environment(cudnn="9.1")),
+        ("cudnn_benchmark", environment(cudnn_benchmark="on")),
         ("driver", {"device": replace(H200, driver_version="535.1")}),
         ("host", {"host": "node7"}),
-        ("python", {"environment": {"python": "3.12.1"}}),
+        ("python", environment(python="3.12.1")),
         ("profiler version", {"profiler_version": "9.9"}),
         ("origin", {"origin": "recorded"}),
-        ("threads of the host", {"environment": {"threads": "8"}}),
+        ("threads of the host", environment(threads="8")),
     ],
 )
-def test_what_is_only_said_does_not_block(side: Any, fact: str, what: dict[str, Any]) -> None:
+def test_what_is_only_said_does_not_block(fact: str, what: dict[str, Any]) -> None:
     dice = random.Random(12)
-    b = Side("B", tuple(changed(run, what) for run in side("B", 3, dice).runs))
-    (pair,) = compare(side("A", 3, dice), b).pairs
+    b = Side("B", tuple(changed(run, what) for run in make_side("B", 3, dice).runs))
+    (pair,) = compare(make_side("A", 3, dice), b).pairs
     assert [(one.fact, one.blocks) for one in pair.differences] == [(fact, False)]
     assert any(row.result != NOT_JUDGED for row in pair.rows)
 
 
-def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block(side: Any) -> None:
-    dice = random.Random(13)
-    bare = {key: value for key, value in ENVIRONMENT.items() if key != "cudnn"}
-    (pair,) = compare(side("A", 3, dice), side("B", 3, dice, environment=bare)).pairs
-    (said,) = pair.differences
-    assert (said.fact, said.a, said.b, said.blocks) == ("cudnn", "9.10", "not recorded", False)
-
-
-def test_repeats_that_differ_among_themselves_are_no_repeats(side: Any) -> None:
-    dice = random.Random(14)
-    runs = side("A", 3, dice).runs
-    mixed = Side("A", (*runs[:2], changed(runs[2], {"environment": {"torch": "2.9.0"}})))
-    (pair,) = compare(mixed, Side("B", mixed.runs)).not_comparable
-    assert [one.fact for one in pair.blocked] == ["torch"]
-
-
-def test_every_fact_is_in_the_table_once() -> None:
-    assert len({fact.name for fact in FACTS}) == len(FACTS)
+def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block() -> None:
+    bare = make_run(environment={})
+    run = make_run(environment={"cudnn": "9.10"})
+    assert differing([run], [bare]) == [("cudnn", "9.10", "not recorded", False)]
 
 
 def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> None:
@@ -127,9 +117,8 @@ def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> Non
         assert f"| {verdict} | {meaning} |" in text
 
 
-def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable(side: Any) -> None:
-    run = side("A", 3, random.Random(15)).runs[0]
-    a, b = (changed(run, {"served_steps": served(number)}) for number in (3, 1))
+def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable() -> None:
+    a, b = (make_run(served_steps=served(number)) for number in (3, 1))
     assert differing([a], [b]) == [("sequences", "3", "1", True)]
 
 
@@ -156,76 +145,69 @@ def differing(a: list[Run], b: list[Run]) -> list[tuple[str, str, str, bool]]:
     ],
 )
 def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
-    samples: list[tuple[float | None, int | None]], said: str | None, synthetic: ModuleType
+    samples: list[tuple[float | None, int | None]], said: str | None
 ) -> None:
     read = [
         Sample(at, used, None, None, None, None, None if clock is None else clock * 10**6)
         for at, (used, clock) in enumerate(samples)
     ]
-    run = synthetic.make_run(samples=read)
+    run = make_run(samples=read)
     assert facts(run, run).get("SM clock while it ran") == (None if said is None else (said, said))
 
 
 @pytest.mark.parametrize(
     ("other", "same"), [(1050, True), (1051, False), (953, True), (952, False)]
 )
-def test_clocks_within_a_twentieth_of_the_lower_are_the_same(
-    other: int, same: bool, synthetic: ModuleType
-) -> None:
-    a, b = (synthetic.make_run(samples=sampled(clock)) for clock in (1000, other))
+def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other: int, same: bool) -> None:
+    a, b = (make_run(samples=sampled(clock)) for clock in (1000, other))
     found = [] if same else [("SM clock while it ran", "1000 MHz", f"{other} MHz", True)]
     assert differing([a], [b]) == found
     assert len(compare_facts([a, b], [a])[0]) == (0 if same else 1), "of all runs together"
-    assert differing([a], [synthetic.make_run()])[0][3] is False, "nothing shows that it differs"
+    assert differing([a], [make_run()])[0][3] is False, "nothing shows that it differs"
 
 
+BARE = replace(H200, clock_hz=None, driver_version=None)
+SECOND = replace(H200, clock_hz=1_000_400_000, driver_version="9")
+
+
+@pytest.mark.parametrize(
+    ("device", "devices", "clock", "driver"),
+    [
+        (H200, (SECOND,), "1980 MHz", "570.10"),
+        (BARE, (BARE, SECOND), "1000 MHz", "9"),
+        (None, (SECOND,), "1000 MHz", "9"),
+        (BARE, (), None, None),
+    ],
+)
 def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report(
-    synthetic: ModuleType,
+    device: Device | None, devices: tuple[Device, ...], clock: str | None, driver: str | None
 ) -> None:
-    bare, second = (
-        replace(H200, clock_hz=None, driver_version=None),
-        replace(H200, clock_hz=1_000_400_000, driver_version="9"),
-    )
-    own = synthetic.make_run(device=H200, devices=(second,))
-    assert (facts(own, own)["largest clock"][0], facts(own, own)["driver"][0]) == (
-        "1980 MHz",
-        "570.10",
-    )
-    for run in (
-        synthetic.make_run(device=bare, devices=(bare, second)),
-        synthetic.make_run(device=None, devices=(second,)),
-    ):
-        assert (facts(run, run)["largest clock"][0], facts(run, run)["driver"][0]) == (
-            "1000 MHz",
-            "9",
-        )
-    none = synthetic.make_run(device=bare)
-    assert not {"largest clock", "driver"} & set(facts(none, none))
+    run = make_run(device=device, devices=devices)
+    stated = facts(run, run)
+    for fact, expected in (("largest clock", clock), ("driver", driver)):
+        assert stated.get(fact, (None,))[0] == expected
 
 
-def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults_are_said(
-    synthetic: ModuleType,
-) -> None:
-    run = synthetic.make_run(precision=None, batch_size=None)
-    assert facts(run, run) == {
-        "workload": ("mnist_cnn",) * 2,
-        "variant": ("defaults",) * 2,
-        "mode": ("train",) * 2,
-        "device": ("synthetic CPU",) * 2,
-        "world_size": ("1",) * 2,
-        "profiler version": ("2.8",) * 2,
-        "host": ("node1",) * 2,
-        "origin": ("synthetic",) * 2,
+def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults_are_said() -> None:
+    run = make_run(precision=None, batch_size=None)
+    stated = {
+        "workload": "mnist_cnn",
+        "variant": "defaults",
+        "mode": "train",
+        "device": "synthetic CPU",
+        "world_size": "1",
+        "profiler version": "2.8",
+        "host": "node1",
+        "origin": "synthetic",
     }
+    assert facts(run, run) == {fact: (value, value) for fact, value in stated.items()}
     assert differing([run], [run]) == []
-    alone = synthetic.make_run(precision=None, batch_size=None, environment={"world_size": "1"})
+    alone = with_report(run, environment={"world_size": "1"})
     assert differing([run], [alone]) == [], "one process is what is meant where nothing is said"
 
 
-def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu(
-    synthetic: ModuleType,
-) -> None:
-    cpu = [synthetic.make_run(environment={"threads": count}) for count in ("2", "4")]
+def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu() -> None:
+    cpu = [make_run(environment={"threads": count}) for count in ("2", "4")]
     gpu = [replace(run, device=H200) for run in cpu]
     assert differing(cpu[:1], cpu[1:]) == [("threads", "2", "4", True)]
     assert differing(gpu[:1], gpu[1:]) == [("threads of the host", "2", "4", False)]
@@ -246,19 +228,17 @@ def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu(
     ],
 )
 def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
-    name: str, one: str, other: str, synthetic: ModuleType
+    name: str, one: str, other: str
 ) -> None:
-    cpu = [synthetic.make_run(environment={name: said}) for said in (one, other)]
+    cpu = [make_run(environment={name: said}) for said in (one, other)]
     gpu = [replace(run, device=H200) for run in cpu]
     assert differing(cpu[:1], cpu[1:]) == [(name, one, other, True)]
     assert differing(gpu[:1], gpu[1:]) == []
 
 
-def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike(
-    synthetic: ModuleType,
-) -> None:
+def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike() -> None:
     one, two = (
-        synthetic.make_run(host=host, environment={"torch": torch})
+        make_run(host=host, environment={"torch": torch})
         for host, torch in (("x", "2"), ("y", "2"))
     )
     assert differing([one, two], [two, one]) == []
@@ -270,33 +250,24 @@ def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike(
 @pytest.mark.parametrize(
     ("names", "others", "expected"),
     [
-        pytest.param("ab" * 20, "ab" * 10, "B ends earlier", id="B is the beginning of A"),
-        pytest.param("ab" * 8, "ab" * 20, "A ends earlier", id="A is the beginning of B"),
-        pytest.param("ab" * 20, "ab" * 20, None, id="both record the same launches"),
-        pytest.param("ab" * 20, "bc" * 10, None, id="B runs other kernels"),
-        pytest.param("a", "ab", None, id="too few launches"),
+        pytest.param("ab" * 20, "ab" * 10, ["B ends earlier"], id="B is the beginning of A"),
+        pytest.param("ab" * 8, "ab" * 20, ["A ends earlier"], id="A is the beginning of B"),
+        pytest.param("ab" * 20, "ab" * 20, [], id="both record the same launches"),
+        pytest.param("ab" * 20, "bc" * 10, [], id="B runs other kernels"),
+        pytest.param("a", "ab", [], id="too few launches"),
     ],
 )
 def test_a_report_that_ends_earlier_is_not_comparable(
-    synthetic: ModuleType, names: str, others: str, expected: str | None
+    names: str, others: str, expected: list[str]
 ) -> None:
     """No step is marked, so sums over the reports are of unequal work."""
-    (kernel, *_) = synthetic.foreign_run(1).report.kernels
-    sides = [
-        Side(
-            label,
-            (
-                synthetic.foreign_run(
-                    number,
-                    ranges=[],
-                    kernels=[
-                        kernel._replace(launch=at, name=name, start_ns=1000 * at)
-                        for at, name in enumerate(text)
-                    ],
-                ),
-            ),
-        )
-        for number, (label, text) in enumerate((("A", names), ("B", others)), 1)
-    ]
-    blocked = [one.reason for pair in compare(*sides).not_comparable for one in pair.blocked]
-    assert [reason.partition(":")[0] for reason in blocked] == ([expected] if expected else [])
+
+    def side(label: str, names: str) -> Side:
+        kernels = [
+            Kernel(at, name, start_ns=1000 * at, duration_ns=900) for at, name in enumerate(names)
+        ]
+        return Side(label, (foreign_run(ord(label), ranges=[], kernels=kernels),))
+
+    found = compare(side("A", names), side("B", others)).not_comparable
+    blocked = [one.reason.partition(":")[0] for pair in found for one in pair.blocked]
+    assert blocked == expected

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -25,20 +24,30 @@ from perfctl.orchestrator.compare.quantities import Key
 from perfctl.orchestrator.compare.sides import Difference
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
+from tests.make.synthetic import make_run
 
 LONG = 10**9
 """Nanoseconds of a step: rounding to whole ones then changes nothing that is looked at."""
 
 
-def side(synthetic: ModuleType, label: str, *logs: float, first: int = 1, **changes: Any) -> Side:
+def side(label: str, *logs: float, first: int = 1, **changes: Any) -> Side:
     """A run for each logarithm of its one step's time."""
-    made = [
-        synthetic.make_run(
-            number, steps=(Step(0, "step", None, round(LONG * math.exp(log))),), **changes
-        )
-        for number, log in enumerate(logs, first)
-    ]
-    return Side(label, tuple(made))
+    return Side(
+        label,
+        tuple(
+            make_run(number, steps=(Step(0, "step", None, round(LONG * math.exp(log))),), **changes)
+            for number, log in enumerate(logs, first)
+        ),
+    )
+
+
+def profiled(label: str, *profilers: str, first: int = 1) -> Side:
+    """A run under each of these profilers."""
+    runs = (
+        side(label, 0.0, first=number, profiler=name).runs[0]
+        for number, name in enumerate(profilers, first)
+    )
+    return Side(label, tuple(runs))
 
 
 def apart(p: float) -> float:
@@ -56,45 +65,32 @@ def steps_of(found: Comparison) -> list[Row]:
 @pytest.mark.parametrize(
     ("p", "verdict"), [(0.017, NOT_SHOWN), (0.0163, SLOWER), (0.04, NOT_SHOWN), (0.001, SLOWER)]
 )
-def test_a_level_has_a_third_of_one_chance_in_twenty(
-    p: float, verdict: str, synthetic: ModuleType
-) -> None:
-    found = compare(side(synthetic, "A", 0.0, 0.1, 0.2), side(synthetic, "B", 0.1 + apart(p)))
+def test_a_level_has_a_third_of_one_chance_in_twenty(p: float, verdict: str) -> None:
+    found = compare(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(p)))
     (row,) = steps_of(found)
     assert (row.p, row.adjusted) == (pytest.approx(p, rel=1e-4), row.p)
     assert row.result == verdict
     assert found.judged == 1
 
 
-def test_rows_of_a_level_are_judged_together_over_all_pairs(synthetic: ModuleType) -> None:
-    sides = []
-    for label, logs in (
-        ("A", ((0.0, 0.1, 0.2), (0.0, 0.1, 0.2))),
-        ("B", ((0.1 + apart(0.01),), (0.1 - apart(0.004),))),
-    ):
-        sides.append(
-            Side(
-                label,
-                tuple(
-                    run
-                    for batch, several in zip((16, 32), logs, strict=True)
-                    for run in side(synthetic, label, *several, batch_size=batch).runs
-                ),
-            )
+def test_rows_of_a_level_are_judged_together_over_all_pairs() -> None:
+    def both(label: str, *logs: tuple[float, ...]) -> Side:
+        parts = (
+            side(label, *each, batch_size=batch) for batch, each in zip((16, 32), logs, strict=True)
         )
-    first, second = steps_of(compare(*sides))
+        return Side(label, tuple(run for part in parts for run in part.runs))
+
+    a = both("A", (0.0, 0.1, 0.2), (0.0, 0.1, 0.2))
+    b = both("B", (0.1 + apart(0.01),), (0.1 - apart(0.004),))
+    first, second = steps_of(compare(a, b))
     assert (first.p, second.p) == (pytest.approx(0.01, rel=1e-4), pytest.approx(0.004, rel=1e-4))
     assert (first.adjusted, second.adjusted) == (first.p, pytest.approx(0.008, rel=1e-4))
     assert (first.result, second.result) == (SLOWER, FASTER)
-    assert {row.result for row in steps_of(compare(*sides, gate=3.0))} == {"within the gate"}
+    assert {row.result for row in steps_of(compare(a, b, gate=3.0))} == {"within the gate"}
 
 
-def test_samples_per_second_say_what_their_step_says_the_other_way_round(
-    synthetic: ModuleType,
-) -> None:
-    (pair,) = compare(
-        side(synthetic, "A", 0.0, 0.1, 0.2), side(synthetic, "B", 0.1 + apart(0.001))
-    ).pairs
+def test_samples_per_second_say_what_their_step_says_the_other_way_round() -> None:
+    (pair,) = compare(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(0.001))).pairs
     step, speed = pair.rows
     assert step.interval is not None and speed.interval is not None
     assert speed.interval == pytest.approx(
@@ -104,53 +100,44 @@ def test_samples_per_second_say_what_their_step_says_the_other_way_round(
     assert (speed.p, speed.adjusted, speed.result) == (step.p, step.adjusted, SLOWER)
     assert speed.reason == f"as its step; {step.reason}"
     assert speed.change == pytest.approx(1 / (1 + (step.change or 0)) - 1)
-    (single,) = compare(side(synthetic, "A", 0.0), side(synthetic, "B", 1.0)).pairs
+    (single,) = compare(side("A", 0.0), side("B", 1.0)).pairs
     step, speed = single.rows
     assert (speed.result, speed.reason, speed.interval) == (NOT_JUDGED, step.reason, None)
 
 
-def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides(
-    synthetic: ModuleType,
-) -> None:
+def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides() -> None:
     def both(label: str, base: int) -> Side:
+        def run(number: int, profiler: str, step: int, kernel: int, **more: Any) -> Run:
+            return make_run(
+                number,
+                profiler=profiler,
+                steps=(Step(0, "step", None, step),),
+                kernels=[
+                    Kernel(0, "gemm", layer="fc", direction="forward", step=0, duration_ns=kernel)
+                ],
+                **more,
+            )
+
         held = (MemoryFigure("peak", "allocated", 512),)
-        steps = [(Step(0, "step", None, took),) for took in (100, 900)]
-        kernels = [
-            Kernel(0, "gemm", layer="fc", direction="forward", step=0, duration_ns=took)
-            for took in (40, 70)
-        ]
-        return Side(
-            label,
-            (
-                synthetic.make_run(
-                    base, profiler="torch", steps=steps[1], memory=held, kernels=kernels[1:]
-                ),
-                synthetic.make_run(base + 1, profiler="nsys", steps=steps[0], kernels=kernels[:1]),
-            ),
-        )
+        torch = run(base, "torch", 900, 70, memory=held)
+        return Side(label, (torch, run(base + 1, "nsys", 100, 40)))
 
     (pair,) = compare(both("A", 1), both("B", 3)).pairs
     found = {row.key[:3]: row for row in pair.rows}
     step, memory = found["step", "time", "step"], found["step", "memory", "peak allocated"]
-    assert (step.before and step.before.median, step.basis) == (
-        100,
-        "CPU timer around each step, while nsys was recording",
-    )
-    assert (memory.before and memory.before.median, memory.result) == (512, EQUAL)
-    assert [row.after.median for row in pair.rows if row.after and row.key.level != "step"] == [
-        40,
-        40,
-    ]
+    assert step.basis == "CPU timer around each step, while nsys was recording"
+    assert step.before and step.before.median == 100
+    assert memory.result == EQUAL
+    assert memory.before and memory.before.median == 512
+    kernels = [row.after for row in pair.rows if row.key.level != "step"]
+    assert [after and after.median for after in kernels] == [40, 40]
     assert pair.notes == ()
 
 
-def test_a_profiler_of_one_side_alone_is_named_and_not_compared(synthetic: ModuleType) -> None:
-    a = [
-        *side(synthetic, "A", 0.0).runs,
-        *(side(synthetic, "A", 0.0, first=2, profiler=name).runs[0] for name in ("none", "dlprof")),
-    ]
-    b = [*side(synthetic, "B", 0.0).runs, *side(synthetic, "B", 0.0, first=5, profiler="ncu").runs]
-    (pair,) = compare(Side("A", tuple(a)), Side("B", tuple(b))).pairs
+def test_a_profiler_of_one_side_alone_is_named_and_not_compared() -> None:
+    (pair,) = compare(
+        profiled("A", "torch", "none", "dlprof"), profiled("B", "torch", "ncu", first=4)
+    ).pairs
     assert pair.notes == (
         "perfctl does not compare dlprof, none, which ran in A only",
         "perfctl does not compare ncu, which ran in B only",
@@ -158,17 +145,11 @@ def test_a_profiler_of_one_side_alone_is_named_and_not_compared(synthetic: Modul
     assert [run.profiler for run in (*pair.runs_a, *pair.runs_b)] == ["torch", "torch"]
 
 
-def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_by_force_only(
-    synthetic: ModuleType,
-) -> None:
-    a = Side(
-        "A",
-        tuple(
-            side(synthetic, "A", 0.0, first=n, profiler=name).runs[0]
-            for n, name in enumerate(("ncu", "torch"), 1)
-        ),
-    )
-    b = side(synthetic, "B", 0.5, first=5, profiler="nsys")
+def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_by_force_only() -> (
+    None
+):
+    a = profiled("A", "ncu", "torch")
+    b = side("B", 0.5, first=5, profiler="nsys")
     (pair,) = compare(a, b).pairs
     assert pair.blocked[0] == Difference(
         "profiler",

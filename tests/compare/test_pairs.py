@@ -3,19 +3,18 @@ is named."""
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.compare.sides import align, newest_repeats, shared_profilers
 from perfctl.records.run import Run
+from tests.make.synthetic import foreign_run, make_run
 
 
-def runs(synthetic: ModuleType, *changes: dict[str, Any]) -> list[Run]:
+def runs(*changes: dict[str, Any]) -> list[Run]:
     return [
-        synthetic.make_run(number, **{"batch_size": 16, **change})
-        for number, change in enumerate(changes, 1)
+        make_run(number, **{"batch_size": 16, **change}) for number, change in enumerate(changes, 1)
     ]
 
 
@@ -23,11 +22,9 @@ def paired(a: list[Run], b: list[Run]) -> list[tuple[list[int], list[int]]]:
     return [([run.id for run in one.a], [run.id for run in one.b]) for one in align(a, b).opposed]
 
 
-def test_equal_studies_are_paired_before_any_other_and_stand_in_the_order_of_a(
-    synthetic: ModuleType,
-) -> None:
-    a = runs(synthetic, {"precision": "bf16"}, {"precision": "fp32"}, {"precision": "fp16"})
-    b = runs(synthetic, {"precision": "tf32"}, {"precision": "fp16"}, {"precision": "fp32"})
+def test_equal_studies_are_paired_before_any_other_and_stand_in_the_order_of_a() -> None:
+    a = runs({"precision": "bf16"}, {"precision": "fp32"}, {"precision": "fp16"})
+    b = runs({"precision": "tf32"}, {"precision": "fp16"}, {"precision": "fp32"})
     assert paired(a, b) == [([1], [1]), ([2], [3]), ([3], [2])]
     assert [one.heading for one in align(a, b).opposed] == [
         f"mnist_cnn, training, {one}" for one in ("bf16", "fp32", "fp16")
@@ -51,16 +48,16 @@ def test_equal_studies_are_paired_before_any_other_and_stand_in_the_order_of_a(
     ],
 )
 def test_of_two_that_differ_the_one_that_differs_least_is_taken(
-    first: dict[str, Any], second: dict[str, Any], chosen: int, synthetic: ModuleType
+    first: dict[str, Any], second: dict[str, Any], chosen: int
 ) -> None:
-    found = align(runs(synthetic, {}), runs(synthetic, first, second))
+    found = align(runs({}), runs(first, second))
     assert [one.b[0].id for one in found.opposed] == [chosen]
     assert found.only_a == ()
     assert len(found.only_b) == 1
 
 
-def test_another_workload_is_no_pair_and_both_are_named(synthetic: ModuleType) -> None:
-    found = align(runs(synthetic, {}), runs(synthetic, {"workload": "resnet18", "mode": "infer"}))
+def test_another_workload_is_no_pair_and_both_are_named() -> None:
+    found = align(runs({}), runs({"workload": "resnet18", "mode": "infer"}))
     assert found.opposed == ()
     assert (found.only_a, found.only_b) == (
         ("mnist_cnn, training, fp32",),
@@ -68,17 +65,15 @@ def test_another_workload_is_no_pair_and_both_are_named(synthetic: ModuleType) -
     )
 
 
-def test_one_batch_size_each_is_a_pair_whatever_they_are(synthetic: ModuleType) -> None:
-    found = align(runs(synthetic, {}), runs(synthetic, {"batch_size": 32}))
+def test_one_batch_size_each_is_a_pair_whatever_they_are() -> None:
+    found = align(runs({}), runs({"batch_size": 32}))
     assert [(one.a[0].batch_size, one.b[0].batch_size) for one in found.opposed] == [(16, 32)]
     assert (found.only_a, found.only_b, found.failed) == ((), (), ())
 
 
-def test_of_several_batch_sizes_the_common_ones_are_pairs_and_the_others_are_named(
-    synthetic: ModuleType,
-) -> None:
-    a = runs(synthetic, {"batch_size": 64}, {"batch_size": 16}, {"batch_size": 32})
-    b = runs(synthetic, {"batch_size": 128}, {"batch_size": 64}, {"batch_size": 16})
+def test_of_several_batch_sizes_the_common_ones_are_pairs_and_the_others_are_named() -> None:
+    a = runs({"batch_size": 64}, {"batch_size": 16}, {"batch_size": 32})
+    b = runs({"batch_size": 128}, {"batch_size": 64}, {"batch_size": 16})
     assert paired(a, b) == [([2], [3]), ([1], [2])]
     found = align(a, b)
     assert found.only_a == ("mnist_cnn, training, fp32, batch 32",)
@@ -91,14 +86,15 @@ def test_of_several_batch_sizes_the_common_ones_are_pairs_and_the_others_are_nam
     assert len(align(a[1:], b[:1]).only_a) == 2
 
 
-def test_what_b_tried_and_did_not_make_is_said_with_the_last_reason(synthetic: ModuleType) -> None:
-    a = runs(synthetic, {}, {"batch_size": 32}, {"batch_size": 64})
-    ended = [
+def test_what_b_tried_and_did_not_make_is_said_with_the_last_reason() -> None:
+    a = runs({}, {"batch_size": 32}, {"batch_size": 64})
+    b = runs(
+        {},
         {"batch_size": 32, "status": "failed", "reason": "no GPU"},
         {"batch_size": 32, "status": "partial", "reason": "cut"},
         {"batch_size": 64, "status": "failed"},
-    ]
-    found = align(a, runs(synthetic, {}, *ended))
+    )
+    found = align(a, b)
     assert found.failed == (
         "mnist_cnn, training, fp32, batch 32: partial in B: cut",
         "mnist_cnn, training, fp32, batch 64: failed in B: no reason was recorded",
@@ -106,10 +102,10 @@ def test_what_b_tried_and_did_not_make_is_said_with_the_last_reason(synthetic: M
     assert (found.only_a, found.only_b) == ((), ())
 
 
-def test_reports_made_elsewhere_are_pairs_where_one_tool_made_both(synthetic: ModuleType) -> None:
-    a, b = synthetic.foreign_run(1), synthetic.foreign_run(2)
+def test_reports_made_elsewhere_are_pairs_where_one_tool_made_both() -> None:
+    a, b = foreign_run(1), foreign_run(2)
     assert paired([a], [b]) == [([1], [2])]
-    found = align([a], [synthetic.foreign_run(2, profiler="torch")])
+    found = align([a], [foreign_run(2, profiler="torch")])
     assert (found.opposed, found.only_a, found.only_b) == (
         (),
         ("foreign1.sqlite",),
@@ -117,9 +113,8 @@ def test_reports_made_elsewhere_are_pairs_where_one_tool_made_both(synthetic: Mo
     )
 
 
-def test_repeats_are_the_whole_runs_of_the_newest_sweep_that_has_any(synthetic: ModuleType) -> None:
+def test_repeats_are_the_whole_runs_of_the_newest_sweep_that_has_any() -> None:
     made = runs(
-        synthetic,
         {"sweep_id": 1},
         {"sweep_id": 2},
         {"sweep_id": 2},
@@ -135,19 +130,9 @@ def test_repeats_are_the_whole_runs_of_the_newest_sweep_that_has_any(synthetic: 
     assert paired(made, made) == [([5, 2, 3], [5, 2, 3])]
 
 
-def test_common_profilers_stand_in_the_order_in_which_times_are_taken_from_them(
-    synthetic: ModuleType,
-) -> None:
-    names = ("ncu", "none", "torch", "dlprof", "nsys", "dcgm", "nvprof")
-    every = runs(synthetic, *({"profiler": name} for name in names))
-    assert shared_profilers(every, every[::-1]) == (
-        "nsys",
-        "torch",
-        "dcgm",
-        "dlprof",
-        "none",
-        "nvprof",
-        "ncu",
-    )
-    assert shared_profilers(every[:3], every[2:]) == ("torch",)
+def test_common_profilers_stand_in_the_order_in_which_times_are_taken_from_them() -> None:
+    order = ("nsys", "torch", "dcgm", "dlprof", "none", "nvprof", "ncu")
+    every = runs(*({"profiler": name} for name in sorted(order)))
+    assert shared_profilers(every, every[::-1]) == order
+    assert shared_profilers(every[:3], every[2:]) == (every[2].profiler,)
     assert shared_profilers(every[:2], every[2:]) == ()

@@ -4,6 +4,7 @@ Worked out by hand."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -44,6 +45,12 @@ def row_of(key: Key, a: list[Observed | None], b: list[Observed | None]) -> Row:
         [{key: one} if one else {} for one in a], [{key: one} if one else {} for one in b]
     )
     return row
+
+
+CHANGED = "counts are exact, so the computation changed"
+VARIES = "the count differs between the repeats of one side"
+ROUGH, BOUND = "estimated: x", "a lower bound: y"
+ABOUT_8, AT_LEAST_8, AT_LEAST_9 = seen(8, note=ROUGH), seen(8, note=BOUND), seen(9, note=BOUND)
 
 
 @pytest.mark.parametrize(
@@ -101,31 +108,27 @@ def test_the_change_is_b_over_a_less_one_and_unknown_from_0() -> None:
     assert row_of(CONV, [seen(5.0)], [seen(0.0)]).change == -1.0
 
 
+HAS, LACKS = seen(3.0), None
+
+
 @pytest.mark.parametrize(
     ("key", "a", "b", "verdict", "why"),
     [
-        (STEP, 1, 0, NOT_JUDGED, "B did not record it"),
-        (STEP, 0, 1, NOT_JUDGED, "A did not record it"),
-        (CONV, 1, 0, GONE, "in the run of A, not in the run of B"),
-        (CONV, 0, 1, NEW, "in the run of B, not in the run of A"),
-        (CONV, 2, 0, GONE, "in 1 of 2 runs of A, not in the run of B"),
-        (CONV, 0, 2, NEW, "in 1 of 2 runs of B, not in the run of A"),
+        (STEP, [HAS], [LACKS], NOT_JUDGED, "B did not record it"),
+        (STEP, [LACKS], [HAS], NOT_JUDGED, "A did not record it"),
+        (CONV, [HAS], [LACKS], GONE, "in the run of A, not in the run of B"),
+        (CONV, [LACKS], [HAS], NEW, "in the run of B, not in the run of A"),
+        (CONV, [HAS, LACKS], [LACKS], GONE, "in 1 of 2 runs of A, not in the run of B"),
+        (CONV, [LACKS], [HAS, LACKS], NEW, "in 1 of 2 runs of B, not in the run of A"),
+        (CONV, [LACKS] * 2, [HAS], NEW, "in the run of B, in none of 2 runs of A"),
+        (CONV, [HAS], [LACKS] * 2, GONE, "in the run of A, in none of 2 runs of B"),
     ],
 )
 def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(
-    key: Key, a: int, b: int, verdict: str, why: str
+    key: Key, a: list[Observed | None], b: list[Observed | None], verdict: str, why: str
 ) -> None:
-    sides = [[seen(3.0), None][:count] if count else [None] for count in (a, b)]
-    row = row_of(key, sides[0], sides[1])
+    row = row_of(key, a, b)
     assert (row.result, row.reason, row.weight, row.change) == (verdict, why, 3.0, None)
-
-
-def test_what_several_runs_of_the_other_side_lack_says_how_many_they_are() -> None:
-    row = row_of(CONV, [None, None], [seen(3.0)])
-    assert row.reason == "in the run of B, in none of 2 runs of A"
-    assert (
-        row_of(CONV, [seen(3.0)], [None, None]).reason == "in the run of A, in none of 2 runs of B"
-    )
 
 
 @pytest.mark.parametrize(
@@ -133,56 +136,57 @@ def test_what_several_runs_of_the_other_side_lack_says_how_many_they_are() -> No
     [
         ([seen(8)], [seen(8)], EQUAL, "the same count in every run"),
         (
-            [seen(8, note="estimated: x")],
-            [seen(8, note="estimated: x")],
+            [ABOUT_8],
+            [ABOUT_8],
             EQUAL,
             "the same count; estimated: x",
         ),
-        ([seen(8)], [seen(8, note="estimated: x")], EQUAL, "the same count; estimated: x"),
+        ([seen(8)], [ABOUT_8], EQUAL, "the same count; estimated: x"),
         (
-            [seen(8, note="a lower bound: y")] * 2,
-            [seen(8, note="a lower bound: y")],
+            [AT_LEAST_8] * 2,
+            [AT_LEAST_8],
             EQUAL,
             "the same count; a lower bound: y",
         ),
-        ([seen(8)], [seen(8, note="a lower bound: y")], NOT_JUDGED, "a lower bound: y"),
+        ([seen(8)], [AT_LEAST_8], NOT_JUDGED, BOUND),
         (
-            [seen(8, note="a lower bound: y")],
-            [seen(9, note="a lower bound: y")],
+            [AT_LEAST_8],
+            [AT_LEAST_9],
             NOT_JUDGED,
-            "a lower bound: y",
+            BOUND,
         ),
         (
-            [seen(8, note="estimated: x")],
-            [seen(9, note="a lower bound: y")],
+            [ABOUT_8],
+            [AT_LEAST_9],
             NOT_JUDGED,
             "a lower bound: y; estimated: x",
         ),
-        ([seen(8)], [seen(9)], DIFFERS, "counts are exact, so the computation changed"),
-        ([seen(8)] * 2, [seen(7)] * 2, DIFFERS, "counts are exact, so the computation changed"),
+        ([seen(8)], [seen(9)], DIFFERS, CHANGED),
+        ([seen(1e9)], [seen(1e9 + 2)], DIFFERS, CHANGED),
+        ([seen(8)] * 2, [seen(7)] * 2, DIFFERS, CHANGED),
         (
             [seen(8)],
-            [seen(9, note="estimated: x")],
+            [replace(ABOUT_8, values=(9,))],
             DIFFERS,
-            "counts are exact, so the computation changed; estimated: x",
+            f"{CHANGED}; {ROUGH}",
         ),
         (
             [seen(8), seen(9)],
             [seen(8)],
             NOT_JUDGED,
-            "the count differs between the repeats of one side",
+            VARIES,
         ),
         (
             [seen(8)],
             [seen(8), seen(9)],
             NOT_JUDGED,
-            "the count differs between the repeats of one side",
+            VARIES,
         ),
         (
             [seen(8), seen(9)],
             [seen(8), seen(9)],
             NOT_JUDGED,
-            "the count differs between the repeats of one side",
+            VARIES,
         ),
     ],
 )
@@ -222,13 +226,12 @@ def test_memory_that_repeats_itself_is_exact_from_two_runs_on(
     assert row.reason.endswith(why)
 
 
-def test_memory_with_a_spread_is_judged_like_a_time() -> None:
-    for a, b in (((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))):
-        row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
-        assert (row.reason, row.adjusted) == ("2 and 2 runs", None)
-        assert (
-            row.p is not None and row.interval is not None and row.interval[0] < 0 < row.interval[1]
-        )
+@pytest.mark.parametrize(("a", "b"), [((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))])
+def test_memory_with_a_spread_is_judged_like_a_time(a: Sequence[float], b: Sequence[float]) -> None:
+    row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
+    assert (row.reason, row.adjusted) == ("2 and 2 runs", None)
+    assert row.p is not None
+    assert row.interval is not None and row.interval[0] < 0 < row.interval[1]
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple
-from types import ModuleType
+from dataclasses import astuple, replace
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.compare.speedup import (
+    Against,
     Arm,
     Gain,
     GainLine,
@@ -21,10 +21,9 @@ from perfctl.orchestrator.compare.speedup import (
     reached,
     speedup,
 )
-from perfctl.orchestrator.ledger.arm_figures import epochs
-from perfctl.orchestrator.statistics import t_quantile
 from perfctl.records.report import Kernel, Step, Summary
-from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 WOBBLE = (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03, 0.97)
 
@@ -48,28 +47,34 @@ def course(*rows: tuple[int, float, float]) -> tuple[Step, ...]:
     return tuple(found)
 
 
-def arms(synthetic: ModuleType, first: dict[str, Any], second: dict[str, Any]) -> tuple[Arm, Arm]:
-    said = {"seed": "0", "option:data": "synthetic"}
-    makes = [{"environment": said, **changes} for changes in (first, second)]
-    return Arm("cpu", (synthetic.make_run(1, **makes[0]),)), Arm(
-        "other", (synthetic.make_run(2, **makes[1]),)
-    )
+ENVIRONMENT = {"seed": "0", "option:data": "synthetic"}
 
 
-def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval(synthetic: ModuleType) -> None:
-    found = speedup(
-        arms(
-            synthetic,
-            {"steps": steps(9000, ("forward", 6000))},
-            {"steps": steps(3000, ("forward", 1000))},
-        )
+def arms(first: dict[str, Any], second: dict[str, Any]) -> tuple[Arm, Arm]:
+    base, other = (
+        make_run(number, **{"environment": ENVIRONMENT, **changes})
+        for number, changes in enumerate((first, second), 1)
     )
-    lines = {line.key: line for line in found.comparisons[0].lines}
+    return Arm("cpu", (base,)), Arm("other", (other,))
+
+
+def compared(first: dict[str, Any], second: dict[str, Any], **options: Any) -> Against:
+    return speedup(arms(first, second), **options).comparisons[0]
+
+
+BEFORE, AFTER = {"steps": steps(9000)}, {"steps": steps(3000)}
+
+
+def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval() -> None:
+    found = compared(
+        {"steps": steps(9000, ("forward", 6000))}, {"steps": steps(3000, ("forward", 1000))}
+    )
+    gains = {line.key: line.gain for line in found.lines}
     for key, expected in ((("step", "step"), 3.0), (("phase", "forward"), 6.0)):
-        line = lines[key]
-        assert line.gain is not None
-        assert line.gain.value == pytest.approx(expected, rel=1e-3)
-        assert line.gain.low < expected < line.gain.high
+        gain = gains[LineKey(*key)]
+        assert gain is not None
+        assert gain.value == pytest.approx(expected, rel=1e-3)
+        assert gain.low < expected < gain.high
 
 
 def gain(
@@ -80,66 +85,41 @@ def gain(
     return line.gain or line.uncertain or line.reason
 
 
-def test_the_interval_of_epochs_is_students_on_logarithms() -> None:
-    a, b = (10.0, 11.0, 12.0), (4.0, 4.2)
-    found = gain("epoch", [a], [b])
-    assert isinstance(found, Gain)
-    logs = [[math.log(value) for value in side] for side in (a, b)]
-    means = [sum(side) / len(side) for side in logs]
-    parts = [
-        sum((x - mean) ** 2 for x in side) / (len(side) - 1) / len(side)
-        for side, mean in zip(logs, means, strict=True)
-    ]
-    freedom = sum(parts) ** 2 / sum(
-        part**2 / (len(side) - 1) for part, side in zip(parts, logs, strict=True)
-    )
-    reach = t_quantile(0.95, freedom) * math.sqrt(sum(parts))
-    assert found.value == pytest.approx(math.exp(means[0] - means[1]))
-    assert (found.low, found.high) == pytest.approx(
-        (math.exp(means[0] - means[1] - reach), math.exp(means[0] - means[1] + reach))
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "change"),
     [
         ("batch", {"batch_size": 32}),
         ("precision", {"precision": "bf16"}),
-        ("seed", {"environment": {"seed": "1", "option:data": "synthetic"}}),
-        ("data", {"environment": {"seed": "0", "option:data": "mnist"}}),
         ("variant", {"variant": "conv2=32,128,5,1"}),
-        (
-            "samples",
-            {"environment": {"seed": "0", "option:data": "synthetic", "option:samples": "9"}},
-        ),
-        (
-            "compile",
-            {"environment": {"seed": "0", "option:data": "synthetic", "option:compile": "True"}},
+        *(
+            (name, {"environment": ENVIRONMENT | facts})
+            for name, facts in (
+                ("seed", {"seed": "1"}),
+                ("data", {"option:data": "mnist"}),
+                ("samples", {"option:samples": "9"}),
+                ("compile", {"option:compile": "True"}),
+            )
         ),
     ],
 )
-def test_other_work_is_refused_unless_asked_for(
-    synthetic: ModuleType, name: str, change: dict[str, Any]
-) -> None:
-    two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), **change})
-    against = speedup(two).comparisons[0]
+def test_other_work_is_refused_unless_asked_for(name: str, change: dict[str, Any]) -> None:
+    against = compared(BEFORE, AFTER | change)
     assert against.lines == ()
-    assert len(against.reasons) == 1
-    assert against.reasons[0].startswith(f"{name} differs: cpu has")
-    allowed = speedup(two, allowed=[name]).comparisons[0]
+    (reason,) = against.reasons
+    assert reason.startswith(f"{name} differs: cpu has")
+    allowed = compared(BEFORE, AFTER | change, allowed=[name])
     assert allowed.reasons == ()
     assert allowed.lines
     assert [one.fact for one in allowed.differences] == [name], "what was allowed is still said"
 
 
-def test_another_device_is_what_it_is_about_and_does_not_refuse(synthetic: ModuleType) -> None:
-    two = arms(synthetic, {"steps": steps(9000)}, {"steps": steps(3000), "device": synthetic.V100})
-    assert speedup(two).comparisons[0].reasons == ()
+def test_another_device_is_what_it_is_about_and_does_not_refuse() -> None:
+    assert compared(BEFORE, {**AFTER, "device": synthetic.V100}).reasons == ()
 
 
-def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType) -> None:
-    first, second = arms(synthetic, {"steps": steps(9)}, {"steps": steps(3)})
-    broken = Arm("cuda", (synthetic.make_run(3, status="failed", reason="no GPU"),))
+def test_an_arm_that_failed_is_named_and_the_others_go_on() -> None:
+    first, second = arms(BEFORE, AFTER)
+    broken = Arm("cuda", (make_run(3, status="failed", reason="no GPU"),))
     found = speedup([first, broken, second])
     assert found.failed == (("cuda", "no GPU"),)
     assert [one.label for one in found.comparisons] == ["other"]
@@ -147,25 +127,13 @@ def test_an_arm_that_failed_is_named_and_the_others_go_on(synthetic: ModuleType)
         speedup([first, broken])
 
 
-def test_epochs_carry_dice_and_the_time_gone_by(synthetic: ModuleType) -> None:
-    dice = (Summary("dice:epoch:1", 0.5, "ratio"),)
-    run: Run = synthetic.make_run(steps=course((5, 0.9, 0.1), (6, 0.8, 0.2)), summaries=dice)
-    assert [(one.ns, one.elapsed_ns, one.test_loss, one.dice) for one in epochs(run)] == [
-        (5, 5, 0.9, None),
-        (6, 11, 0.8, 0.5),
-    ]
-
-
-def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses(
-    synthetic: ModuleType,
-) -> None:
-    silent = {"steps": steps(9000), "environment": {"option:data": "synthetic"}}
-    found = speedup(arms(synthetic, silent, {**silent, "steps": steps(3000)})).comparisons[0]
+def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses() -> None:
+    silent = {"environment": {"option:data": "synthetic"}}
+    found = compared(BEFORE | silent, AFTER | silent)
     assert found.reasons == ()
-    assert [(one.fact, one.a, one.b) for one in found.differences] == [
-        ("seed", "not recorded", "not recorded")
-    ]
-    half = speedup(arms(synthetic, silent, {"steps": steps(3000)})).comparisons[0]
+    (difference,) = found.differences
+    assert (difference.fact, difference.a, difference.b) == ("seed", *["not recorded"] * 2)
+    half = compared(BEFORE | silent, AFTER)
     assert half.reasons == ("seed differs: cpu has not recorded, other has 0",)
 
 
@@ -237,40 +205,40 @@ def test_what_has_no_spread_has_no_gain_but_the_reason(
 
 
 def test_epochs_count_one_by_one_in_one_run_each_and_by_run_in_several() -> None:
-    single = gain("epoch", [[10.0, 11.0]], [[4.0, 5.0, 6.0]])
-    assert isinstance(single, Gain)
+    def gain_of(a: list[list[float]], b: list[list[float]]) -> Gain:
+        found = gain("epoch", a, b)
+        assert isinstance(found, Gain)
+        return found
+
+    single = gain_of([[10.0, 11.0]], [[4.0, 5.0, 6.0]])
     assert single.basis == "2 and 3 epochs of one run each, without the spread between runs"
-    several = gain("epoch", [[10.0, 11.0], [12.0, 13.0]], [[4.0, 5.0, 6.0], [5.0, 6.0, 7.0]])
-    assert isinstance(several, Gain)
+    each = gain_of([[10.0], [11.0]], [[4.0], [5.0], [6.0]])
+    assert replace(single, basis="") == replace(each, basis="")
+    several = gain_of([[10.0, 11.0], [12.0, 13.0]], [[4.0, 5.0, 6.0], [5.0, 6.0, 7.0]])
     assert several.basis == "2 and 2 runs"
     assert several.value == pytest.approx(math.sqrt(10.5 * 12.5) / math.sqrt(5 * 6)), (
         "of the medians of each run"
     )
-    against_several = gain("epoch", [[10.0, 11.0]], [[4.0], [4.1]])
-    assert isinstance(against_several, Gain)
+    against_several = gain_of([[10.0, 11.0]], [[4.0], [4.1]])
     assert against_several.basis.startswith("1 and 2 runs; A is one run")
 
 
-def test_each_part_of_the_step_has_a_line_with_both_medians(synthetic: ModuleType) -> None:
-    first = {
-        "steps": steps(9000, ("forward", 6000), ("test", 5))
-        + course((100, 1, 0), (300, 1, 0), (900, 1, 0))
-    }
-    second = {"steps": steps(3000, ("forward", 1000), ("optimizer", 500))}
-    found = speedup(arms(synthetic, first, second)).comparisons[0].lines
-    assert [(*line.key, line.before, line.after) for line in found] == [
-        ("epoch", "epoch", 300, None),
-        ("step", "step", 9000, 3000),
-        ("phase", "forward", 6000, 1000),
-        ("phase", "optimizer", None, 500),
+def test_each_part_of_the_step_has_a_line_with_both_medians() -> None:
+    epochs = course((100, 1, 0), (300, 1, 0), (900, 1, 0))
+    found = compared(
+        {"steps": steps(9000, ("forward", 6000), ("test", 5)) + epochs},
+        {"steps": steps(3000, ("forward", 1000), ("optimizer", 500))},
+    )
+    assert [(*line.key, line.before, line.after, line.why) for line in found.lines] == [
+        ("epoch", "epoch", 300, None, "on one side only"),
+        ("step", "step", 9000, 3000, None),
+        ("phase", "forward", 6000, 1000, None),
+        ("phase", "optimizer", None, 500, "on one side only"),
     ]
-    assert [line.why for line in found] == ["on one side only", None, None, "on one side only"]
 
 
-def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out(
-    synthetic: ModuleType,
-) -> None:
-    def kernels(clock: int) -> list[Kernel]:
+def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out() -> None:
+    def run(clock: int) -> dict[str, Any]:
         each = (
             ("fc", "forward", 100),
             ("fc", "grad_input", 300),
@@ -278,7 +246,7 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
             ("stem", "forward", 10),
             (None, None, 7),
         )
-        return [
+        kernels = [
             Kernel(
                 0,
                 "k",
@@ -290,12 +258,9 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
             for number, factor in enumerate(WOBBLE)
             for layer, direction, took in each
         ]
+        return {"kernels": kernels, "profiler": "nsys", "device": synthetic.V100}
 
-    made = [
-        {"kernels": kernels(clock), "profiler": "nsys", "device": synthetic.V100}
-        for clock in (4, 1)
-    ]
-    found = speedup(arms(synthetic, made[0], made[1])).comparisons[0].lines
+    found = compared(run(4), run(1)).lines
     assert [(*line.key, line.before, line.after) for line in found] == [
         ("layer", "fc forward", 400, 100),
         ("layer", "fc backward", 3200, 800),
@@ -304,23 +269,21 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
     assert [line.gain.value for line in found if line.gain] == pytest.approx([4, 4, 4], rel=0.02)
 
 
-def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts(
-    synthetic: ModuleType,
-) -> None:
+def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts() -> None:
     first = course((100, 0.5, 0.9), (100, 0.4, 0.8), (100, 0.4, 0.7))
     second = course((10, 0.9, 0.1), (10, 0.4, 0.9), (10, 0.2, 0.95))
-    study = speedup(arms(synthetic, {"steps": first}, {"steps": second}))
+    study = speedup(arms({"steps": first}, {"steps": second}))
     assert [astuple(one) for one in study.times_to_quality] == [
         ("test loss", 0.4, {"cpu": 200, "other": 20}),
         ("accuracy", 0.9, {"cpu": 100, "other": 20}),
     ]
     assert (study.workload, study.batch, study.base) == ("mnist_cnn", 64, "cpu")
     assert reached(()) == ()
-    partly = speedup(arms(synthetic, {"steps": first}, {"steps": steps(9)}))
+    partly = speedup(arms({"steps": first}, {"steps": steps(9)}))
     assert partly.times_to_quality == (), "one arm has no course at all"
 
 
-def test_dice_is_reached_from_below(synthetic: ModuleType) -> None:
+def test_dice_is_reached_from_below() -> None:
     def of(*values: float) -> dict[str, Any]:
         rows = tuple(Step(number, "epoch", 0, 10) for number in range(len(values)))
         named = tuple(
@@ -328,20 +291,19 @@ def test_dice_is_reached_from_below(synthetic: ModuleType) -> None:
         )
         return {"steps": rows, "summaries": named}
 
-    found = speedup(arms(synthetic, of(0.2, 0.6, 0.7), of(0.5, 0.55))).times_to_quality
+    found = speedup(arms(of(0.2, 0.6, 0.7), of(0.5, 0.55))).times_to_quality
     assert [astuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
 
 
-def test_arms_without_a_whole_run_say_why_and_two_are_needed(synthetic: ModuleType) -> None:
-    first, second = arms(synthetic, {"steps": steps(9)}, {"steps": steps(3)})
+def test_arms_without_a_whole_run_say_why_and_two_are_needed() -> None:
+    first, second = arms(BEFORE, AFTER)
     with pytest.raises(ValueError, match=r"^one arm alone$"):
         speedup([first])
-    silent = Arm("gpu", (synthetic.make_run(3, status="failed"),))
+    silent = Arm("gpu", (make_run(3, status="failed"),))
     with pytest.raises(ValueError, match=r"^gpu: it has no run; none: it has no run$"):
         speedup([first, silent, Arm("none", ())])
-    broken = [synthetic.make_run(4, status=status, reason="no") for status in ("failed", "partial")]
-    mixed = Arm("other", (*broken, *second.runs))
-    study = speedup([first, mixed])
+    broken = [make_run(4, status=status, reason="no") for status in ("failed", "partial")]
+    study = speedup([first, Arm("other", (*broken, *second.runs))])
     assert study.failed == ()
     assert [one.runs for one in study.arms] == [1, 1], "a failed run is in no figure"
 
@@ -355,25 +317,17 @@ def test_arms_without_a_whole_run_say_why_and_two_are_needed(synthetic: ModuleTy
         ("a=1", "b=1", 1),
     ],
 )
-def test_being_compiled_is_no_other_variant(
-    first: str | None, second: str, refused: int, synthetic: ModuleType
-) -> None:
-    two = arms(
-        synthetic,
-        {"steps": steps(9000), "variant": first},
-        {"steps": steps(3000), "variant": second},
+def test_being_compiled_is_no_other_variant(first: str | None, second: str, refused: int) -> None:
+    one, other = (
+        steps | {"variant": variant} for steps, variant in ((BEFORE, first), (AFTER, second))
     )
-    assert (
-        len(speedup(two).comparisons[0].reasons)
-        == len(speedup(two[::-1]).comparisons[0].reasons)
-        == refused
-    )
+    assert len(compared(one, other).reasons) == len(compared(other, one).reasons) == refused
 
 
-def test_what_ncu_stretches_is_in_no_line(synthetic: ModuleType) -> None:
+def test_what_ncu_stretches_is_in_no_line() -> None:
     kernels = [
         Kernel(0, "k", layer="fc", direction="forward", step=number, duration_ns=9)
         for number in range(12)
     ]
-    made = {"kernels": kernels, "steps": steps(9000), "profiler": "ncu", "device": synthetic.V100}
-    assert speedup(arms(synthetic, made, made)).comparisons[0].lines == ()
+    run = {**BEFORE, "kernels": kernels, "profiler": "ncu", "device": synthetic.V100}
+    assert compared(run, run).lines == ()

@@ -4,13 +4,14 @@ by hand."""
 from __future__ import annotations
 
 from dataclasses import astuple, replace
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.arm_figures import (
+    ArmFacts,
+    Top,
     epochs,
     facts_of,
     launch_bound,
@@ -20,7 +21,9 @@ from perfctl.orchestrator.ledger.arm_figures import (
     shares,
     top,
 )
-from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step
+from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step, Summary
+from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 MS = 1_000_000
 
@@ -39,107 +42,85 @@ def operation(name: str, calls: int, own: int | None, total: int | None = None) 
     return Operation(name, "cpu_op", calls, total, own, None, None, None)
 
 
-def test_the_newest_run_speaks_for_its_arm(synthetic: ModuleType) -> None:
-    older = synthetic.make_run(1, steps=timed(1, 1, 1))
-    newer = synthetic.make_run(
+def facts(label: str = "cpu", **changes: Any) -> ArmFacts:
+    return facts_of(label, (make_run(**changes),))
+
+
+def top_of(*operations: Operation, **changes: Any) -> tuple[Top, ...]:
+    return top(make_run(operations=list(operations), **changes))
+
+
+def test_the_newest_run_speaks_for_its_arm() -> None:
+    older = make_run(1, steps=timed(1, 1, 1))
+    epochs = (Step(number, "epoch", None, ns) for number, ns in enumerate((90, 80)))
+    newer = make_run(
         2,
         precision="bf16",
-        steps=(
-            *timed(40 * MS, 10 * MS, 20 * MS),
-            Step(0, "epoch", None, 90),
-            Step(1, "epoch", None, 80),
-        ),
+        steps=(*timed(40 * MS, 10 * MS, 20 * MS), *epochs),
         environment={"option:warmup": "3"},
         memory=(MemoryFigure("peak", "host_resident", 512),),
     )
     found = facts_of("cpu", (older, newer))
-    assert (found.label, found.device, found.precision, found.runs) == (
-        "cpu",
-        "synthetic CPU",
-        "bf16",
-        2,
-    )
-    assert (found.step_ns, found.step_range, found.total_ns) == (20 * MS, (10 * MS, 40 * MS), 170)
-    assert (found.steps_per_second, found.samples_per_second) == (50, 64 * 50)
-    assert (found.warmup, found.memory) == (3, {"peak host resident": 512})
-    assert (found.idle, found.overlap, found.launch_bound, found.overhead) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    assert (found.label, found.device, found.precision) == ("cpu", "synthetic CPU", "bf16")
+    assert (found.runs, found.warmup) == (2, 3)
+    assert (found.step_ns, found.step_range) == (20 * MS, (10 * MS, 40 * MS))
+    assert found.total_ns == 90 + 80
+    assert (found.steps_per_second, found.samples_per_second) == (1 / 0.020, 64 / 0.020)
+    assert found.memory == {"peak host resident": 512}
+    assert {found.idle, found.overlap, found.launch_bound, found.overhead} == {None}
 
 
-def test_what_was_not_recorded_is_unknown_and_never_0(synthetic: ModuleType) -> None:
-    found = facts_of("cpu", (synthetic.make_run(environment={"option:warmup": "some"}),))
-    assert {
-        found.total_ns,
-        found.step_ns,
-        found.step_range,
-        found.steps_per_second,
-        found.samples_per_second,
-    } == {None}
-    assert (found.warmup, found.categories, found.top_operations, found.epochs) == (
-        None,
-        None,
-        (),
-        (),
-    )
-    sized = facts_of("cpu", (synthetic.make_run(batch_size=None, steps=timed(MS)),))
+def test_what_was_not_recorded_is_unknown_and_never_0() -> None:
+    found = facts(environment={"option:warmup": "some"})
+    assert {found.total_ns, found.step_ns, found.step_range, found.warmup} == {None}
+    assert {found.steps_per_second, found.samples_per_second, found.categories} == {None}
+    assert (found.top_operations, found.epochs) == ((), ())
+    sized = facts(batch_size=None, steps=timed(MS))
     assert (sized.steps_per_second, sized.samples_per_second) == (1000, None)
 
 
-def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once(synthetic: ModuleType) -> None:
-    gaps = (
-        Gap("layer ranges", "not_collected", "no hooks"),
-        Gap("kernel", "not_collected", "no CUPTI"),
-        Gap("layer ranges", "not_collected", "no hooks"),
-        Gap("top1", "not_available", "no classes"),
-    )
-    run = synthetic.make_run(gaps=gaps)
-    assert facts_of("cpu", (run,)).missing_values == (("layer ranges", "no hooks"),)
-    gpu = replace(run, device=synthetic.V100)
-    assert facts_of("cuda", (gpu,)).missing_values == (
-        ("layer ranges", "no hooks"),
-        ("kernel", "no CUPTI"),
-    )
+def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once() -> None:
+    ranges, kernels = ("layer ranges", "no hooks"), ("kernel", "no CUPTI")
+    gaps = [Gap(what, "not_collected", why) for what, why in (ranges, kernels, ranges)]
+    gaps.append(Gap("top1", "not_available", "no classes"))
+    assert facts(gaps=gaps).missing_values == (ranges,)
+    assert facts(gaps=gaps, device=synthetic.V100).missing_values == (ranges, kernels)
 
 
-def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out(
-    synthetic: ModuleType,
-) -> None:
+def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out() -> None:
     rows = (
         Step(2, "epoch", None, 30, 0.3, 0.7),
         Step(0, "epoch", None, 10, 0.9, 0.1),
         Step(1, "epoch", None, None, 0.5),
         Step(2, "test", None, 5, 0.4),
     )
-    assert [astuple(one) for one in epochs(synthetic.make_run(steps=rows))] == [
+    dice = (Summary("dice:epoch:2", 0.5, "ratio"),)
+    assert [astuple(one) for one in epochs(make_run(steps=rows, summaries=dice))] == [
         (0, 10, 10, 0.9, None, 0.1, None),
-        (2, 30, 40, 0.3, 0.4, 0.7, None),
+        (2, 30, 10 + 30, 0.3, 0.4, 0.7, 0.5),
     ]
 
 
-def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost_alike(
-    synthetic: ModuleType,
-) -> None:
+def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost_alike() -> None:
     cheap = [operation(f"aten::mul_{n:02}", 1, 5, 5) for n in range(12)][::-1]
-    found = top(
-        synthetic.make_run(
-            operations=[
-                *cheap,
-                operation("aten::add", 2, 40, 50),
-                operation("aten::sum", 1, None, 9),
-            ]
-        )
-    )
+    found = top_of(*cheap, operation("aten::add", 2, 40, 50), operation("aten::sum", 1, None, 9))
     assert [one.name for one in found] == ["aten::add", *(f"aten::mul_{n:02}" for n in range(9))]
-    assert (found[0].share, found[1].share, found[0].total_ns) == (0.4, 0.05, 50)
-    assert len(top(synthetic.make_run(operations=cheap), 3)) == 3
-    assert top(synthetic.make_run(operations=[operation("aten::sum", 1, 0, 9)])) == ()
+    assert (found[0].share, found[1].share, found[0].total_ns) == (40 / 100, 5 / 100, 50)
+    assert len(top(make_run(operations=cheap), 3)) == 3
+    assert top_of(operation("aten::sum", 1, 0, 9)) == ()
 
 
-def test_kernels_are_ranked_by_their_time_and_call_nothing(synthetic: ModuleType) -> None:
+def test_the_most_expensive_add_up_over_layers() -> None:
+    first, second = top_of(
+        operation("aten::mm", 2, 40, 50)._replace(layer="fc1"),
+        operation("aten::mm", 1, 20, 30)._replace(layer="fc2"),
+        operation("aten::add", 5, 40, 40),
+    )
+    assert astuple(first) == ("aten::mm", "GEMM", 2 + 1, 40 + 20, 50 + 30, 60 / 100)
+    assert (second.name, second.category) == ("aten::add", "elementwise")
+
+
+def test_kernels_are_ranked_by_their_time_and_call_nothing() -> None:
     gemm = "volta_sgemm_128x64_tn"
     kernels = [
         kernel(0, 30, gemm),
@@ -147,51 +128,72 @@ def test_kernels_are_ranked_by_their_time_and_call_nothing(synthetic: ModuleType
         kernel(80, 40, "mystery"),
         kernel(90, None, "mystery"),
     ]
-    first, second = top(
-        synthetic.make_run(kernels=kernels, operations=[operation("aten::mm", 1, 999)])
-    )
-    assert astuple(first) == (gemm, "GEMM", 2, 60, None, 0.6)
-    assert astuple(second) == ("mystery", "other", 2, 40, None, 0.4)
+    found = top_of(operation("aten::mm", 1, 999), kernels=kernels)
+    assert [astuple(one) for one in found] == [
+        (gemm, "GEMM", 2, 30 + 30, None, 60 / 100),
+        ("mystery", "other", 2, 40, None, 40 / 100),
+    ]
 
 
-def test_kinds_of_work_are_shares_of_all_time(synthetic: ModuleType) -> None:
-    operations = [
-        operation("aten::addmm", 1, 30),
-        operation("aten::add", 1, 10),
-        operation("aten::cat", 1, 0),
-    ]
-    assert shares(synthetic.make_run(operations=operations)) == {"GEMM": 0.75, "elementwise": 0.25}
-    own = [
-        operation("aten::add", 1, 30)._replace(direction="optimizer"),
-        operation("aten::add", 1, 10),
-    ]
-    assert shares(synthetic.make_run(operations=own)) == {"optimizer": 0.75, "elementwise": 0.25}
-    kernels = [
-        kernel(0, 50, "volta_sgemm_128x64_tn"),
-        kernel(0, 10, "volta_sgemm_128x64_tn")._replace(direction="optimizer"),
-        kernel(0, None),
-    ]
-    copies = [Copy("HtoD", 1, 0, 30), Copy("memset", 1, 0, 10), Copy("DtoH", 1, 0, None)]
-    assert shares(synthetic.make_run(kernels=kernels, copies=copies)) == {
-        "GEMM": 0.5,
-        "optimizer": 0.1,
-        "copy": 0.3,
-        "memory": 0.1,
-    }
-    assert shares(synthetic.make_run(kernels=[kernel(0, 0)])) is None
-    assert shares(synthetic.make_run(operations=[operation("aten::add", 1, 0)])) is None
+GEMM = "volta_sgemm_128x64_tn"
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param(
+            {
+                "operations": [
+                    operation("aten::addmm", 1, 30),
+                    operation("aten::add", 1, 10),
+                    operation("aten::cat", 1, 0),
+                ]
+            },
+            {"GEMM": 30 / 40, "elementwise": 10 / 40},
+            id="operations",
+        ),
+        pytest.param(
+            {
+                "operations": [
+                    operation("aten::add", 1, 30)._replace(direction="optimizer"),
+                    operation("aten::add", 1, 10),
+                ]
+            },
+            {"optimizer": 30 / 40, "elementwise": 10 / 40},
+            id="the optimizer's are its own",
+        ),
+        pytest.param(
+            {
+                "kernels": [
+                    kernel(0, 50, GEMM),
+                    kernel(0, 10, GEMM)._replace(direction="optimizer"),
+                    kernel(0, None),
+                ],
+                "copies": [
+                    Copy("HtoD", 1, 0, 30),
+                    Copy("memset", 1, 0, 10),
+                    Copy("DtoH", 1, 0, None),
+                ],
+            },
+            {"GEMM": 50 / 100, "optimizer": 10 / 100, "copy": 30 / 100, "memory": 10 / 100},
+            id="kernels and copies",
+        ),
+        pytest.param({"kernels": [kernel(0, 0)]}, None, id="kernels of no time"),
+        pytest.param({"operations": [operation("aten::add", 1, 0)]}, None, id="operations of none"),
+    ],
+)
+def test_kinds_of_work_are_shares_of_all_time(
+    fields: dict[str, Any], expected: dict[str, float] | None
+) -> None:
+    assert shares(make_run(**fields)) == expected
 
 
 @pytest.mark.parametrize(("mode", "passes"), [("train", 3), ("infer", 1)])
-def test_the_rate_is_flops_on_paper_over_time(
-    mode: str, passes: int, synthetic: ModuleType
-) -> None:
+def test_the_rate_is_flops_on_paper_over_time(mode: str, passes: int) -> None:
     macs = sum(passes * synthetic.macs(layer, 64) for layer in synthetic.LAYERS)
     # the first layer has no gradient of its input
     macs -= synthetic.macs("conv1", 64) if mode == "train" else 0
-    run = synthetic.make_run(
-        layer_calls=synthetic.layer_calls(64), mode=mode, device=synthetic.V100
-    )
+    run = make_run(layer_calls=synthetic.layer_calls(64), mode=mode, device=synthetic.V100)
     found = rate(run, 2 * MS)
     # 80 SMs x 64 lanes x 2 FLOP at 1530 MHz
     assert found.flops == 2 * macs
@@ -215,19 +217,17 @@ def test_the_rate_is_flops_on_paper_over_time(
     ],
 )
 def test_a_precision_is_held_against_the_peak_of_its_own_path(
-    kind: str, precision: str, peak: float | None, reason: str | None, synthetic: ModuleType
+    kind: str, precision: str, peak: float | None, reason: str | None
 ) -> None:
     flops = {"tensor bf16": 5.0, "tensor tf32": 6.0, "tensor fp16": 7.0, "bf16": 3.0, "fp64": 2.0}
     device = replace(synthetic.CPU, name="this one", kind=kind)
-    run = synthetic.make_run(
-        layer_calls=synthetic.layer_calls(1), device=device, precision=precision
-    )
+    run = make_run(layer_calls=synthetic.layer_calls(1), device=device, precision=precision)
     found = rate(run, 1.0, [Peaks("this one", "measured", "measured", flops)])
     assert (found.peak, found.reason) == (peak, reason)
 
 
-def test_without_shapes_there_is_no_rate_but_the_reason(synthetic: ModuleType) -> None:
-    assert astuple(rate(synthetic.make_run(), 5.0)) == (
+def test_without_shapes_there_is_no_rate_but_the_reason() -> None:
+    assert astuple(rate(make_run(), 5.0)) == (
         None,
         None,
         None,
@@ -248,14 +248,12 @@ def test_without_shapes_there_is_no_rate_but_the_reason(synthetic: ModuleType) -
     ],
 )
 def test_launch_bound_is_the_share_of_kernels_that_waited_longer_than_they_ran(
-    spans: list[tuple[int, int]], share: float | None, synthetic: ModuleType
+    spans: list[tuple[int, int]], share: float | None
 ) -> None:
-    assert launch_bound(synthetic.make_run(kernels=[kernel(*span) for span in spans])) == share
+    assert launch_bound(make_run(kernels=[kernel(*span) for span in spans])) == share
 
 
-def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out(
-    synthetic: ModuleType,
-) -> None:
+def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out() -> None:
     kernels = [
         kernel(0, 10),
         kernel(50, 10, device=1),
@@ -264,8 +262,8 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out(
         kernel(None, 5),
         kernel(5, None),
     ]
-    assert launch_bound(synthetic.make_run(kernels=kernels)) == 0.5
-    mean = facts_of("cuda", (synthetic.make_run(kernels=kernels[:4], device=synthetic.V100),)).idle
+    assert launch_bound(make_run(kernels=kernels)) == 0.5
+    mean = facts_of("cuda", (make_run(kernels=kernels[:4], device=synthetic.V100),)).idle
     assert mean == pytest.approx(1 - (15 / 100 + 20 / 100) / 2)
 
 
@@ -292,7 +290,7 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out(
     ],
 )
 def test_a_copy_is_hidden_where_a_kernel_of_its_device_runs(
-    copies: list[Copy], share: float | None, synthetic: ModuleType
+    copies: list[Copy], share: float | None
 ) -> None:
     kernels = [
         kernel(20, 5),
@@ -302,48 +300,36 @@ def test_a_copy_is_hidden_where_a_kernel_of_its_device_runs(
         kernel(7, 3),
         kernel(0, 2, device=1),
     ]
-    assert overlap(synthetic.make_run(kernels=kernels, copies=copies)) == share
+    assert overlap(make_run(kernels=kernels, copies=copies)) == share
 
 
-def test_without_a_kernel_s_time_nobody_knows_what_was_hidden(synthetic: ModuleType) -> None:
+def test_without_a_kernel_s_time_nobody_knows_what_was_hidden() -> None:
     copies = [Copy("HtoD", 1, 0, 10)]
     for unknown in (kernel(None, 5), kernel(5, None)):
-        assert overlap(synthetic.make_run(kernels=[kernel(0, 10), unknown], copies=copies)) is None
+        assert overlap(make_run(kernels=[kernel(0, 10), unknown], copies=copies)) is None
 
 
-def test_overhead_is_the_part_of_the_steps_that_no_operation_took(synthetic: ModuleType) -> None:
-    def of(**changes: Any) -> float | None:
-        fields = {
-            "operations": [
-                operation("aten::mm", 1, 500),
-                operation("aten::add", 1, 100),
-                operation("x", 1, None),
-            ],
-            "steps": (*timed(400, 600), Step(2, "step", None, None), Step(0, "data", None, 9999)),
-            **changes,
-        }
-        return overhead(synthetic.make_run(**fields))
-
-    assert of() == pytest.approx(0.4)
-    assert of(steps=timed(500)) == 0.0, "operations of other threads may take longer than the steps"
-    assert of(steps=()) is None
-    assert of(steps=(Step(0, "step", None, None),)) is None
-    assert of(operations=[]) is None
-    assert of(device=synthetic.V100) is None
-
-
-def test_the_most_expensive_add_up_over_layers(synthetic: ModuleType) -> None:
-    rows = [
-        Operation("aten::mm", "cpu_op", 2, 50, 40, None, None, None, "fc1", "forward"),
-        Operation("aten::mm", "cpu_op", 1, 30, 20, None, None, None, "fc2", "forward"),
-        Operation("aten::add", "cpu_op", 5, 40, 40, None, None, None),
-    ]
-    first, second = top(synthetic.make_run(operations=rows))
-    assert (first.name, first.calls, first.self_ns, first.total_ns, first.share) == (
-        "aten::mm",
-        3,
-        60,
-        80,
-        0.6,
-    )
-    assert (second.name, second.category) == ("aten::add", "elementwise")
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, 1 - 600 / 1000),
+        ({"steps": timed(500)}, 0.0),  # operations of other threads may take longer
+        ({"steps": ()}, None),
+        ({"steps": (Step(0, "step", None, None),)}, None),
+        ({"operations": []}, None),
+        ({"device": synthetic.V100}, None),
+    ],
+)
+def test_overhead_is_the_part_of_the_steps_that_no_operation_took(
+    changes: dict[str, Any], expected: float | None
+) -> None:
+    fields = {
+        "operations": [
+            operation("aten::mm", 1, 500),
+            operation("aten::add", 1, 100),
+            operation("x", 1, None),
+        ],
+        "steps": (*timed(400, 600), Step(2, "step", None, None), Step(0, "data", None, 9999)),
+    }
+    found = overhead(make_run(**(fields | changes)))
+    assert found == (expected and pytest.approx(expected))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -16,8 +15,10 @@ from perfctl.orchestrator.compare.quantities import (
     observe_times,
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.records.report import Kernel, MemoryFigure, Sample, Step
+from perfctl.records.report import Counter, Kernel, MemoryFigure, Sample, Step
 from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import cpu_run, gpu_pair, make_run, with_report
 
 HOST = "CPU timer around each step, while torch was recording"
 
@@ -31,11 +32,15 @@ def kernel(
     )
 
 
+def times_of(**changes: Any) -> dict[Key, Observed]:
+    return observe_times(PreparedRun(make_run(**changes)))
+
+
 def of_kernels(found: dict[Key, Observed]) -> dict[tuple[str, str, str], Observed]:
     return {key[3:]: seen for key, seen in found.items() if key.level == "kernel"}
 
 
-def test_a_step_has_its_time_its_samples_per_second_and_its_phases(synthetic: ModuleType) -> None:
+def test_a_step_has_its_time_its_samples_per_second_and_its_phases() -> None:
     steps = (
         Step(1, "copy", None, 5),
         Step(0, "copy", None, 3),
@@ -50,7 +55,7 @@ def test_a_step_has_its_time_its_samples_per_second_and_its_phases(synthetic: Mo
         Step(0, "backward", None, None),
         Step(0, "rest", None, 8),
     )
-    found = observe_times(PreparedRun(synthetic.make_run(steps=steps, batch_size=8)))
+    found = times_of(steps=steps, batch_size=8)
     assert found == {
         Key("step", "time", "step"): Observed((200, 400), HOST),
         Key("step", "throughput", "samples per second"): Observed((4e7, 2e7), HOST),  # 8 in 200 ns
@@ -64,29 +69,22 @@ def test_a_step_has_its_time_its_samples_per_second_and_its_phases(synthetic: Mo
     ("batch", "shortest", "speed"), [(8, 1, True), (None, 1, False), (8, 0, False)]
 )
 def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(
-    batch: int | None, shortest: int, speed: bool, synthetic: ModuleType
+    batch: int | None, shortest: int, speed: bool
 ) -> None:
     steps = (Step(0, "step", None, 200), Step(1, "step", None, shortest))
-    found = observe_times(PreparedRun(synthetic.make_run(steps=steps, batch_size=batch)))
+    found = times_of(steps=steps, batch_size=batch)
     assert (Key("step", "throughput", "samples per second") in found) == speed
     assert found[Key("step", "time", "step")].values == (200, shortest)
 
 
-def test_without_times_of_steps_there_are_none_of_phases(synthetic: ModuleType) -> None:
-    assert (
-        observe_times(PreparedRun(synthetic.make_run(steps=(Step(0, "forward", None, 50),)))) == {}
-    )
-    assert (
-        observe_times(
-            PreparedRun(synthetic.make_run(profiler="ncu", steps=(Step(0, "step", None, 50),)))
-        )
-        == {}
-    ), "ncu stretches steps"
+def test_without_times_of_steps_there_are_none_of_phases() -> None:
+    assert times_of(steps=(Step(0, "forward", None, 50),)) == {}
+    assert times_of(profiler="ncu", steps=(Step(0, "step", None, 50),)) == {}, "ncu stretches steps"
 
 
-def test_memory_is_in_bytes_one_value_each(synthetic: ModuleType) -> None:
+def test_memory_is_in_bytes_one_value_each() -> None:
     sample = Sample(0, None, 900, None, None, None, None)
-    run = synthetic.make_run(memory=(MemoryFigure("peak", "allocated", 512),), samples=[sample])
+    run = make_run(memory=(MemoryFigure("peak", "allocated", 512),), samples=[sample])
     basis = "memory as the run recorded it"
     assert observe(PreparedRun(run)) == {
         Key("step", "memory", "peak allocated"): Observed((512.0,), basis),
@@ -94,7 +92,7 @@ def test_memory_is_in_bytes_one_value_each(synthetic: ModuleType) -> None:
     }
 
 
-def test_kernels_of_numbered_steps_add_up_within_each_step(synthetic: ModuleType) -> None:
+def test_kernels_of_numbered_steps_add_up_within_each_step() -> None:
     kernels = [
         kernel("gemm", 10, 0, "fc", grid_x=4, grid_y=2, grid_z=1),
         kernel("gemm", 20, 0, "fc", grid_x=8),
@@ -103,96 +101,73 @@ def test_kernels_of_numbered_steps_add_up_within_each_step(synthetic: ModuleType
         kernel("gemm", None, 1, "fc"),
         kernel("void copy<int>", 5, 1, short_name="copy"),
     ]
-    found = observe_times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
-    gemm = Observed((30, 30), "kernels, nsys", True, ("8x1x1", "4x2x1"), 1.5)
+    found = times_of(profiler="nsys", kernels=kernels)
+    nsys = "kernels, nsys"
     assert of_kernels(found) == {
-        ("fc", "forward", "gemm"): gemm,
-        ("not attributed", "", "void copy<int>"): Observed((0, 5), "kernels, nsys", True, (), 0.5),
+        ("fc", "forward", "gemm"): Observed((30, 30), nsys, True, ("8x1x1", "4x2x1"), 1.5),
+        ("not attributed", "", "void copy<int>"): Observed((0, 5), nsys, True, (), 0.5),
     }
-    assert found[Key("step", "time", "kernels of a step")] == Observed((30, 35), "kernels, nsys")
-    assert found[Key("layer", "time", "", "fc", "forward")] == Observed((30, 30), "kernels, nsys")
-    assert found[Key("layer", "time", "", "not attributed")] == Observed((0, 5), "kernels, nsys")
+    assert found[Key("step", "time", "kernels of a step")] == Observed((30, 35), nsys)
+    assert found[Key("layer", "time", "", "fc", "forward")] == Observed((30, 30), nsys)
+    assert found[Key("layer", "time", "", "not attributed")] == Observed((0, 5), nsys)
 
 
-def test_without_numbers_the_kernels_are_spread_over_the_steps_measured(
-    synthetic: ModuleType,
-) -> None:
-    kernels = [
-        kernel("gemm", 10, None, "fc", grid_x=1),
-        kernel("gemm", 30, None, "fc", grid_x=1),
-    ] * 2
+def test_without_numbers_the_kernels_are_spread_over_the_steps_measured() -> None:
+    kernels = [kernel("gemm", took, None, "fc", grid_x=1) for took in (10, 30)] * 2
     steps = tuple(Step(number, "step", None, 100) for number in range(4))
-    found = observe_times(
-        PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels, steps=steps))
-    )
-    assert of_kernels(found) == {
-        ("fc", "forward", "gemm"): Observed((20,), "kernels, nsys", True, ("1x1x1",), 1.0)
-    }
+    found = times_of(profiler="nsys", kernels=kernels, steps=steps)
+    of_step = Observed((80 / 4,), "kernels, nsys", True, ("1x1x1",), 1.0)
+    assert of_kernels(found) == {("fc", "forward", "gemm"): of_step}
     assert not any(key.layer == "not attributed" for key in found), "all of it belongs to a layer"
-    whole = of_kernels(
-        observe_times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
-    )
     basis = "sums over the complete report, whose number of steps is unknown"
-    assert whole == {("fc", "forward", "gemm"): Observed((80,), basis, True, ("1x1x1",), 4.0)}
+    assert of_kernels(times_of(profiler="nsys", kernels=kernels)) == {
+        ("fc", "forward", "gemm"): Observed((80,), basis, True, ("1x1x1",), 4.0)
+    }
 
 
-def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words(
-    synthetic: ModuleType,
-) -> None:
+def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words() -> None:
     kernels = [kernel("gemm", 1, 0, grid_x=size) for size in (7, 30, 5, 5, 30)]
-    (seen,) = of_kernels(
-        observe_times(PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)))
-    ).values()
+    (seen,) = of_kernels(times_of(profiler="nsys", kernels=kernels)).values()
     assert seen.grids == ("30x1x1", "5x1x1", "7x1x1")
 
 
 @pytest.mark.parametrize(
-    ("profiler", "basis", "trusted"),
+    ("profiler", "basis", "trusted", "layers"),
     [
-        ("nsys", "kernels, nsys", True),
-        ("torch", "kernels, torch (CUPTI)", True),
-        ("nvprof", "kernels, nvprof", True),
-        ("ncu", "kernels under ncu at locked clocks: not a realistic time", False),
+        ("nsys", "kernels, nsys", True, 2),
+        ("torch", "kernels, torch (CUPTI)", True, 2),
+        ("nvprof", "kernels, nvprof", True, 0),
+        ("ncu", "kernels under ncu at locked clocks: not a realistic time", False, 2),
     ],
 )
 def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
-    profiler: str, basis: str, trusted: bool, synthetic: ModuleType
+    profiler: str, basis: str, trusted: bool, layers: int
 ) -> None:
-    found = observe_times(
-        PreparedRun(synthetic.make_run(profiler=profiler, kernels=[kernel("gemm", 10, 0, "fc")]))
-    )
+    found = times_of(profiler=profiler, kernels=[kernel("gemm", 10, 0, "fc")])
     (seen,) = of_kernels(found).values()
     assert (seen.basis, seen.trusted) == (basis, trusted)
-    layers = [seen for key, seen in found.items() if key.level != "kernel"]
-    assert len(layers) == (0 if profiler == "nvprof" else 2)
-    assert {seen.trusted for seen in layers} <= {trusted}
+    of_layers = [seen.trusted for key, seen in found.items() if key.level != "kernel"]
+    assert of_layers == [trusted] * layers
 
 
-def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up(
-    synthetic: ModuleType,
-) -> None:
-    found = observe_times(PreparedRun(synthetic.cpu_run(1, 64)))
+def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up() -> None:
+    found = observe_times(PreparedRun(cpu_run(1, 64)))
     assert Key("step", "time", "kernels of a step") not in found
     assert of_kernels(found) == {}
     assert found[Key("layer", "time", "", "conv2", "backward")].values == (64 * 4000,) * 3
 
 
-def counting(synthetic: ModuleType) -> Run:
-    (run,) = (run for run in synthetic.gpu_pair(1, 64) if run.profiler == "ncu")
-    assert isinstance(run, Run)
-    return run
-
-
-def test_counted_flops_are_those_of_one_step_by_layer_and_in_all(synthetic: ModuleType) -> None:
-    found = observe_flops(PreparedRun(counting(synthetic)))
+def test_counted_flops_are_those_of_one_step_by_layer_and_in_all() -> None:
+    found = observe_flops(PreparedRun(COUNTING))
     # conv2 forward executes half of what is on paper; conv1 computes one gradient, all others two.
-    expected = {(layer, "forward"): 2 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
-    expected["conv2", "forward"] //= 2
-    expected |= {(layer, "backward"): 4 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
-    expected["conv1", "backward"] //= 2
+    paper = {layer: 2 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
+    expected = {(layer, "forward"): flops for layer, flops in paper.items()}
+    expected |= {(layer, "backward"): 2 * flops for layer, flops in paper.items()}
+    expected["conv2", "forward"] = paper["conv2"] // 2
+    expected["conv1", "backward"] = paper["conv1"]
     expected["not attributed", ""] = 0
     assert {key[3:5]: seen.values for key, seen in found.items() if key.level == "layer"} == {
-        where: (count,) for where, count in expected.items()
+        place: (count,) for place, count in expected.items()
     }
     assert found[Key("step", "flops", "executed FLOPs")].values == (sum(expected.values()),)
     assert {(seen.basis, seen.note) for seen in found.values()} == {
@@ -200,31 +175,33 @@ def test_counted_flops_are_those_of_one_step_by_layer_and_in_all(synthetic: Modu
     }
 
 
-def test_what_is_no_exact_count_says_so(synthetic: ModuleType) -> None:
-    run = counting(synthetic)
-    without = [one for one in run.report.counters if "pipe_tensor" not in one.name]
-    lower = observe_flops(PreparedRun(replace(run, report=replace(run.report, counters=without))))
-    key = Key("layer", "flops", "", "fc1", "forward")
-    assert lower[key].note == "a lower bound: tensor: tensor counters were not collected"
-    assert lower[key].values == observe_flops(PreparedRun(run))[key].values
-    tensor = [
-        one._replace(value=3) if "pipe_tensor" in one.name else one for one in run.report.counters
-    ]
-    rough = observe_flops(PreparedRun(replace(run, report=replace(run.report, counters=tensor))))
-    assert rough[key].values == (2 * synthetic.macs("fc1", 64) + 3 * 512,)
-    assert rough[key].note == "estimated: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
+COUNTING = gpu_pair(1, 64)[1]
 
 
-def test_without_a_single_count_there_is_no_total(synthetic: ModuleType) -> None:
-    run = counting(synthetic)
-    silent = [one._replace(value=None) for one in run.report.counters]
-    assert (
-        observe_flops(PreparedRun(replace(run, report=replace(run.report, counters=silent)))) == {}
-    )
-    assert not any(
-        key.quantity == "flops" for key in observe(PreparedRun(synthetic.gpu_pair(1, 64)[0]))
-    )
-    assert any(key.quantity == "flops" for key in observe(PreparedRun(run)))
+def flops_with(*counters: Counter) -> dict[Key, Observed]:
+    return observe_flops(PreparedRun(with_report(COUNTING, counters=counters)))
+
+
+def test_what_is_no_exact_count_says_so() -> None:
+    key, counters = Key("layer", "flops", "", "fc1", "forward"), COUNTING.report.counters
+    flops = 2 * synthetic.macs("fc1", 64)
+    lower = flops_with(*(one for one in counters if "pipe_tensor" not in one.name))[key]
+    assert lower.values == (flops,)
+    assert lower.note == "a lower bound: tensor: tensor counters were not collected"
+    rough = flops_with(
+        *(one._replace(value=3) if "pipe_tensor" in one.name else one for one in counters)
+    )[key]
+    assert rough.values == (flops + 3 * 512,)
+    assert rough.note == "estimated: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
+
+
+def test_without_a_single_count_there_is_no_total() -> None:
+    def counts(run: Run) -> bool:
+        return any(key.quantity == "flops" for key in observe(PreparedRun(run)))
+
+    assert flops_with(*(one._replace(value=None) for one in COUNTING.report.counters)) == {}
+    assert counts(COUNTING)
+    assert not counts(gpu_pair(1, 64)[0])
 
 
 def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> None:
@@ -236,15 +213,13 @@ def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> N
     assert row.before is not None and row.before.median == pytest.approx(8e9 / 300)
 
 
-def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole(synthetic: ModuleType) -> None:
+def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole() -> None:
     """What is of no layer is nothing there, and not a part that is missing."""
-    run = synthetic.gpu_pair(1, 16)[1]
+    run = gpu_pair(1, 16)[1]
     mine = [one for one in run.report.kernels if one.layer is not None]
     counted = {one.launch for one in mine}
     kept = [one for one in run.report.counters if one.launch in counted]
-    found = observe_flops(
-        PreparedRun(replace(run, report=replace(run.report, kernels=mine, counters=kept)))
-    )
+    found = observe_flops(PreparedRun(with_report(run, kernels=mine, counters=kept)))
     whole = found[Key("step", "flops", "executed FLOPs")]
     assert whole.note is None
     assert whole.values == (

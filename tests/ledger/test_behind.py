@@ -3,12 +3,11 @@ belong together."""
 
 from __future__ import annotations
 
-from types import ModuleType
-
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.ledger.ledger import GUESSED, algorithm
 from perfctl.orchestrator.ledger.prepared import PreparedRun, as_estimate
 from perfctl.records.report import Kernel
+from tests.make.synthetic import make_run
 
 GEMM = "volta_sgemm_128x64_tn"
 
@@ -19,9 +18,7 @@ def kernel(
     return Kernel(0, name, layer=layer, direction=direction, step=0)._replace(**more)  # type: ignore[arg-type]
 
 
-def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(
-    synthetic: ModuleType,
-) -> None:
+def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first() -> None:
     kernels = [
         kernel("rare"),
         kernel(GEMM, short_name="sgemm"),
@@ -30,18 +27,16 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first(
         kernel(GEMM, short_name="sgemm"),
         kernel(GEMM, "backward"),
     ]
-    by_key = PreparedRun(synthetic.make_run(profiler="nsys", kernels=kernels)).row_kernels
+    by_key = PreparedRun(make_run(profiler="nsys", kernels=kernels)).row_kernels
     assert set(by_key) == {("fc", "forward"), ("fc", "backward")}
     assert list(by_key["fc", "forward"].names.items()) == [(GEMM, 1.5), ("rare", 0.5)]
     assert list(by_key["fc", "backward"].names) == [GEMM]
-    unnumbered = synthetic.make_run(
-        profiler="dlprof", kernels=[kernel(step=None), kernel(step=None)]
-    )
+    unnumbered = make_run(profiler="dlprof", kernels=[kernel(step=None), kernel(step=None)])
     names = PreparedRun(unnumbered).row_kernels["fc", "forward"].names
     assert list(names.values()) == [2], "of the complete report where no steps are known"
 
 
-def test_the_share_of_guessed_launches_is_told_where_there_are_any(synthetic: ModuleType) -> None:
+def test_the_share_of_guessed_launches_is_told_where_there_are_any() -> None:
     kernels = [
         kernel(layer_source="guessed"),
         kernel(layer_source="range"),
@@ -50,7 +45,7 @@ def test_the_share_of_guessed_launches_is_told_where_there_are_any(synthetic: Mo
         kernel(direction="backward"),
         kernel(layer=None, layer_source="guessed"),
     ]
-    by_key = PreparedRun(synthetic.make_run(kernels=kernels)).row_kernels
+    by_key = PreparedRun(make_run(kernels=kernels)).row_kernels
     assert {key: kernels.guessed for key, kernels in by_key.items()} == {
         ("fc", "forward"): 0.5,
         ("fc", "backward"): 0.0,

@@ -82,13 +82,6 @@ def test_model_utilisation_is_paper_over_time_and_the_published_peak(tmp_path: P
     )
 
 
-def test_more_than_the_peak_is_refused_with_a_cause(tmp_path: Path) -> None:
-    found = analysed(tmp_path, *product(10, 1, 0.5))
-    point = found.roofline.of(None, f"aten::addmm {M}x{K}x{N}", "forward")
-    assert point is not None and point.mfu is None and point.refused is not None
-    assert "of the fp32 peak of the NVIDIA A100" in point.refused and ": " in point.refused
-
-
 def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path) -> None:
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 5, name="somebodys_own_gemm"))
     texts = [item.text for item in findings(found)]

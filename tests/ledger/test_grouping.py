@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 from perfctl.orchestrator.ledger.prepared import device_label, heading, studies
 from perfctl.records.report import Device, Kernel
+from tests.make import synthetic
+from tests.make.synthetic import foreign_run, make_run, study_of
 
 
-def test_whatever_makes_other_work_makes_another_study(synthetic: ModuleType) -> None:
-    plain = synthetic.make_run()
+def test_whatever_makes_other_work_makes_another_study() -> None:
+    plain = make_run()
     others = [
         replace(plain, **change)
         for change in (
@@ -35,10 +36,10 @@ def test_whatever_makes_other_work_makes_another_study(synthetic: ModuleType) ->
     assert not any(study.foreign for study in found)
 
 
-def test_a_report_without_a_workload_or_a_batch_size_stands_alone(synthetic: ModuleType) -> None:
+def test_a_report_without_a_workload_or_a_batch_size_stands_alone() -> None:
     nameless, sizeless = (
-        synthetic.make_run(1, workload=None),
-        synthetic.make_run(2, batch_size=None),
+        make_run(1, workload=None),
+        make_run(2, batch_size=None),
     )
     found = studies([nameless, sizeless, sizeless])
     assert [(study.workload, study.batches, study.foreign) for study in found] == [
@@ -48,8 +49,8 @@ def test_a_report_without_a_workload_or_a_batch_size_stands_alone(synthetic: Mod
     ]
 
 
-def test_a_run_that_failed_early_joins_no_study_that_it_contradicts(synthetic: ModuleType) -> None:
-    whole = synthetic.make_run(1)
+def test_a_run_that_failed_early_joins_no_study_that_it_contradicts() -> None:
+    whole = make_run(1)
     early = {"status": "failed", "device": None, "precision": None, "batch_size": 256}
     changes = {
         "workload": "mlp",
@@ -59,21 +60,19 @@ def test_a_run_that_failed_early_joins_no_study_that_it_contradicts(synthetic: M
         "device": synthetic.V100,
     }
     for change in changes.items():
-        found = studies([synthetic.make_run(2, **{**early, **dict([change])}), whole])
+        found = studies([make_run(2, **{**early, **dict([change])}), whole])
         assert [study.batches for study in found] == [(64,), (256,)], change
     for change in ({}, {"mode": None}, {"precision": "fp32"}, {"device": synthetic.CPU}):
-        (study,) = studies([synthetic.make_run(2, **{**early, **change}), whole])
+        study = study_of(make_run(2, **{**early, **change}), whole)
         assert study.batches == (64, 256)
-    late = synthetic.make_run(2, **{**early, "status": "partial"})
+    late = make_run(2, **{**early, "status": "partial"})
     assert len(studies([late, whole])) == 2, "only a failed one may not know"
-    assert len(studies([synthetic.make_run(2, **early), synthetic.foreign_run(3)])) == 2
+    assert len(studies([make_run(2, **early), foreign_run(3)])) == 2
 
 
-def test_a_study_is_called_after_its_work_and_a_foreign_one_after_its_file(
-    synthetic: ModuleType,
-) -> None:
+def test_a_study_is_called_after_its_work_and_a_foreign_one_after_its_file() -> None:
     def named(**changes: Any) -> str:
-        return heading(studies([synthetic.make_run(4, **changes)])[0])
+        return heading(studies([make_run(4, **changes)])[0])
 
     assert named() == "mnist_cnn, training, fp32"
     assert (
@@ -84,13 +83,11 @@ def test_a_study_is_called_after_its_work_and_a_foreign_one_after_its_file(
     assert named(workload=None, artifact=None) == "torch run 4"
 
 
-def test_the_device_is_the_run_s_own_or_the_report_s_and_kernels_are_a_gpu_s(
-    synthetic: ModuleType,
-) -> None:
+def test_the_device_is_the_run_s_own_or_the_report_s_and_kernels_are_a_gpu_s() -> None:
     gpu, nameless = Device("a GPU", "gpu"), Device(None, "cpu")
 
     def told(**changes: Any) -> tuple[str | None, str | None]:
-        run = synthetic.make_run(**{"device": None, **changes})
+        run = make_run(**{"device": None, **changes})
         return device_label(run), run.device_kind
 
     assert told() == (None, None)

@@ -4,7 +4,6 @@ and the ledger names the cause."""
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from math import ceil
 from pathlib import Path
 
@@ -13,60 +12,31 @@ import pytest
 from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.ledger.prepared import DerivedRun, Study, studies
+from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.store import database, read
+from tests.make.synthetic import study_of
 
 H100 = Path(__file__).parents[1] / "data" / "h100"
 PRECISIONS = ("tf32", "bf16", "fp16")
 MNIST_BATCH = 64
 FORWARD = 2 * MNIST_BATCH * 24 * 24 * 64 * 32 * 9
 """FLOPs of mnist_cnn's second convolution: 24 x 24 outputs, 32 channels to 64, 3 x 3 taps."""
-TRANSFORMER = 4 * (5 + 9) - 1 + 3
-"""Launches of products in a step of 4 layers and a head: 5 forward and 9 backward in each, without
-the gradient of the first layer's input."""
+
+
+def recorded(folder: Path, recording: str) -> Study:
+    shutil.copytree(H100 / recording, folder / "runs" / recording)
+    ingest(folder / "runs", folder / "h100.db")
+    with database.reading(folder / "h100.db") as connection:
+        return study_of(*read.load(connection, read.run_ids(connection)))
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Study]:
     """Name of a recording -> its study."""
-    found = {}
-    for name in (*PRECISIONS, "blocks", "products"):
-        folder = tmp_path_factory.mktemp(name)
-        shutil.copytree(H100 / f"ncu-{name}", folder / "runs")
-        ingest(folder / "runs", folder / "h100.db")
-        with database.reading(folder / "h100.db") as connection:
-            ids = [row[0] for row in connection.execute("SELECT id FROM run")]
-            (study,) = studies(read.load(connection, ids))
-        found[name] = study
-    return found
-
-
-def launches(study: Study) -> Iterator[tuple[str, float, float | None]]:
-    """(name, counted tensor FLOPs, derived ones) of each launch with either."""
-    for batch in study.prepared_batches:
-        run = batch.counted
-        assert run is not None
-        derived = DerivedRun(run.run, run.precision, run.recorded, batch.ops).derived
-        for kernel, _ in run.launches:
-            counted = run.flops[kernel.launch].tensor.value or 0
-            ruled = derived[kernel.launch].tensor if kernel.launch in derived else None
-            if counted or ruled is not None:
-                yield kernel.name, counted, ruled
-
-
-@pytest.mark.parametrize(
-    ("name", "number"),
-    [("tf32", 9), ("bf16", 10), ("fp16", 10), ("blocks", TRANSFORMER), ("products", 3)],
-)
-def test_every_launch_on_tensor_cores_has_a_rule_that_gives_its_counter(
-    prepared: dict[str, Study], name: str, number: int
-) -> None:
-    """No launch of these recordings is an exception."""
-    counted = list(launches(prepared[name]))
-    assert len(counted) == number
-    assert [(kernel, flops) for kernel, flops, _ in counted] == [
-        (kernel, ruled) for kernel, _, ruled in counted
-    ]
+    return {
+        name: recorded(tmp_path_factory.mktemp(name), f"ncu-{name}")
+        for name in (*PRECISIONS, "blocks")
+    }
 
 
 def row_of(study: Study, layer: str, direction: str) -> tuple[Analysis, LedgerRow]:
@@ -149,17 +119,11 @@ def test_scores_that_a_fused_attention_computes_again_are_on_paper_with_its_kern
     ("batch", "rule"), [(16, "Winograd"), (32, "Winograd"), (64, "FFT"), (128, "FFT"), (256, "FFT")]
 )
 def test_gradients_of_transforms_and_engines_side_by_side_are_explained(
-    tmp_path_factory: pytest.TempPathFactory, batch: int, rule: str
+    tmp_path: Path, batch: int, rule: str
 ) -> None:
     """In fp32 cuDNN takes an engine, Winograd and FFT for the two gradients, another pair at almost
     every batch size."""
-    folder = tmp_path_factory.mktemp("fp32")
-    shutil.copytree(H100 / "ncu" / f"b{batch}", folder / "runs" / f"b{batch}")
-    ingest(folder / "runs", folder / "h100.db")
-    with database.reading(folder / "h100.db") as connection:
-        ids = [row[0] for row in connection.execute("SELECT id FROM run")]
-        (study,) = studies(read.load(connection, ids))
-    found, row = row_of(study, "conv2", "backward")
+    found, row = row_of(recorded(tmp_path, f"ncu/b{batch}"), "conv2", "backward")
     judged = found.judgement.at(batch, "conv2", "backward")
     assert row.ratio is not None and row.ratio < 0.8
     assert rule in {cause.rule for cause in judged.causes}

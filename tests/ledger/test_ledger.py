@@ -4,8 +4,7 @@ made up."""
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
-from typing import Any
+from itertools import chain
 
 import pytest
 
@@ -13,10 +12,12 @@ from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow, ledger
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
-    studies,
 )
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
+from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import cpu_run, gpu_pair, make_run, study_of, with_kernels, with_report
 
 
 def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
@@ -26,15 +27,25 @@ def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
     return found
 
 
-@pytest.fixture
-def gpu(synthetic: ModuleType) -> Ledger:
-    runs = [
-        run
-        for number, batch in enumerate(synthetic.BATCHES, 1)
-        for run in synthetic.gpu_pair(number, batch)
-    ]
-    (study,) = studies(runs)
-    return ledger(study)
+def ledger_of(*runs: Run) -> Ledger:
+    return ledger(study_of(*runs))
+
+
+@pytest.fixture(scope="module")
+def gpu() -> Ledger:
+    """Each batch size timed and counted."""
+    pairs = (gpu_pair(number, batch) for number, batch in enumerate(synthetic.BATCHES, 1))
+    return ledger_of(*chain.from_iterable(pairs))
+
+
+def split_backward(run: Run, *layers: str) -> Run:
+    """The run whose kernels of these layers' backward are of the weights' gradient."""
+
+    def split(kernel: Kernel) -> Kernel:
+        backward = kernel.layer in layers and kernel.direction == "backward"
+        return kernel._replace(direction="grad_weight") if backward else kernel
+
+    return with_kernels(run, split)
 
 
 @pytest.mark.parametrize("batch", [16, 32, 64, 128, 256])
@@ -51,126 +62,72 @@ def test_backward_is_both_gradients_and_the_first_layer_has_one(gpu: Ledger) -> 
 
 def test_counts_are_per_step_and_set_against_paper(gpu: Ledger) -> None:
     found = row(gpu, "conv2", "forward", 64)
-    assert found.counted.value == 64 * 64 * 24 * 24 * 288
-    assert found.ratio == 0.5
+    assert (found.counted.value, found.ratio) == (64 * 64 * 24 * 24 * 288, 0.5)
     assert row(gpu, "fc1", "backward", 256).ratio == 1
 
 
-def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger, synthetic: ModuleType) -> None:
+def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger) -> None:
     found = row(gpu, "fc1", "forward", 64)
     expected = int(2000 + synthetic.macs("fc1", 64) / 5000)
-    assert (
-        found.basis == "kernels, nsys" and found.time is not None and found.time.median == expected
-    )
+    assert found.basis == "kernels, nsys"
+    assert found.time is not None and found.time.median == expected
     assert found.achieved == pytest.approx(2 * 64 * 9216 * 128 / expected * 1e9)
 
 
-def test_on_a_cpu_counts_are_not_available_and_have_no_value(synthetic: ModuleType) -> None:
-    (study,) = studies([synthetic.cpu_run(1, 64)])
-    entries = ledger(study)
-    assert {r.counted.state for r in entries.rows} == {"not_available"}
-    assert {r.counted.value for r in entries.rows} == {None} == {r.ratio for r in entries.rows}
+def test_on_a_cpu_counts_are_not_available_and_have_no_value() -> None:
+    found = {(r.counted.state, r.counted.value, r.ratio) for r in ledger_of(cpu_run(1, 64)).rows}
+    assert found == {("not_available", None, None)}
 
 
-def test_a_hole_in_the_counters_makes_a_lower_bound(synthetic: ModuleType) -> None:
-    _, ncu = synthetic.gpu_pair(1, 64)
+def test_a_hole_in_the_counters_makes_a_lower_bound() -> None:
+    ncu = gpu_pair(1, 64)[1]
     # conv2 forward of step 0
     kept = [counter for counter in ncu.report.counters if counter.launch != 2]
-    (study,) = studies([replace(ncu, report=replace(ncu.report, counters=kept))])
-    found = row(ledger(study), "conv2", "forward", 64).counted
+    found = row(ledger_of(with_report(ncu, counters=kept)), "conv2", "forward", 64).counted
     assert found.lower_bound and (found.launches, found.of_launches) == (2, 3)
 
 
-def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate(synthetic: ModuleType) -> None:
-    (study,) = studies(synthetic.gpu_pair(1, 64)[1:])
-    found = row(ledger(study), "conv2", "forward", 64)
+def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate() -> None:
+    found = row(ledger_of(gpu_pair(1, 64)[1]), "conv2", "forward", 64)
     assert found.time is not None and not found.trusted and found.achieved is None
 
 
-def test_shares_add_up_although_steps_differ(synthetic: ModuleType) -> None:
-    run = synthetic.make_run(
-        profiler="nsys",
-        device=synthetic.V100,
-        kernels=[
-            Kernel(n, "k", layer=layer, direction="forward", step=step, duration_ns=ns)
-            for n, (layer, step, ns) in enumerate(
-                [("a", 0, 1), ("b", 0, 9), ("a", 1, 9), ("b", 1, 1), ("a", 2, 5), (None, 2, 9)]
-            )
-        ],
-    )
-    (study,) = studies([run])
-    entries = ledger(study)
-    assert [r.share for r in entries.rows] == [pytest.approx(15 / 34), pytest.approx(10 / 34)]
+def test_shares_add_up_although_steps_differ() -> None:
+    times = (("a", 0, 1), ("b", 0, 9), ("a", 1, 9), ("b", 1, 1), ("a", 2, 5), (None, 2, 9))
+    kernels = [
+        Kernel(n, "k", layer=layer, direction="forward", step=step, duration_ns=ns)
+        for n, (layer, step, ns) in enumerate(times)
+    ]
+    entries = ledger_of(make_run(profiler="nsys", device=synthetic.V100, kernels=kernels))
+    assert [r.share for r in entries.rows] == pytest.approx([15 / 34, 10 / 34])
     assert entries.unattributed[0].share == pytest.approx(9 / 34)
 
 
-def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw(
-    synthetic: ModuleType,
-) -> None:
-    nsys, ncu = synthetic.gpu_pair(1, 64)
-    by_node = [
-        kernel._replace(
-            direction="grad_weight"
-            if (kernel.layer, kernel.direction) == ("conv2", "backward")
-            else kernel.direction
-        )
-        for kernel in ncu.report.kernels
-    ]
-    (study,) = studies([nsys, replace(ncu, report=replace(ncu.report, kernels=by_node))])
-    found = ledger(study)
+def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw() -> None:
+    nsys, ncu = gpu_pair(1, 64)
+    found = ledger_of(nsys, split_backward(ncu, "conv2"))
     assert row(found, "conv2", "backward", 64).ratio == 1
     assert not [r for r in found.rows if r.layer == "conv2" and r.direction.startswith("grad")]
 
 
-def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_direction(
-    synthetic: ModuleType,
-) -> None:
-    runs = [
-        replace(
-            run,
-            report=replace(
-                run.report,
-                kernels=[
-                    kernel._replace(
-                        direction="grad_weight"
-                        if (kernel.layer, kernel.direction) == ("conv1", "backward")
-                        else kernel.direction
-                    )
-                    for kernel in run.report.kernels
-                ],
-            ),
-        )
-        for run in synthetic.gpu_pair(1, 64)
-    ]
-    (study,) = studies(runs)
-    found = row(ledger(study), "conv1", "grad_weight", 64)
-    assert found.paper.value == 2 * 64 * 32 * 26 * 26 * 9 and found.ratio == 1
+def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_direction() -> None:
+    runs = (split_backward(run, "conv1") for run in gpu_pair(1, 64))
+    found = row(ledger_of(*runs), "conv1", "grad_weight", 64)
+    assert (found.paper.value, found.ratio) == (2 * 64 * 32 * 26 * 26 * 9, 1)
 
 
-def test_a_guessed_layer_makes_an_estimate_and_says_so(synthetic: ModuleType) -> None:
-    runs = [
-        replace(
-            run,
-            report=replace(
-                run.report,
-                kernels=[
-                    kernel._replace(layer_source="guessed" if kernel.layer == "fc2" else "range")
-                    for kernel in run.report.kernels
-                ],
-            ),
-        )
-        for run in synthetic.gpu_pair(1, 64)
-    ]
-    (study,) = studies(runs)
-    found = ledger(study)
-    guess = row(found, "fc2", "forward", 64)
-    assert (
-        guess.guessed == 1
-        and guess.counted.state == "estimated"
-        and "guessed" in (guess.counted.reason or "")
-    )
-    sure = row(found, "fc1", "forward", 64)
-    assert sure.guessed == 0 and sure.counted.state == "counted"
+def test_a_guessed_layer_makes_an_estimate_and_says_so() -> None:
+    def guess(kernel: Kernel) -> Kernel:
+        return kernel._replace(layer_source="guessed" if kernel.layer == "fc2" else "range")
+
+    found = ledger_of(*(with_kernels(run, guess) for run in gpu_pair(1, 64)))
+    guessed, sure = (row(found, layer, "forward", 64) for layer in ("fc2", "fc1"))
+    assert (guessed.guessed, guessed.counted.state) == (1, "estimated")
+    assert "guessed" in (guessed.counted.reason or "")
+    assert (sure.guessed, sure.counted.state) == (0, "counted")
+
+
+UNKNOWN_SHAPES = "no formula, because its shapes are unknown"
 
 
 def call(
@@ -182,9 +139,13 @@ def call(
     )
 
 
-def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(
-    synthetic: ModuleType,
-) -> None:
+def timed_call(layer: str, direction: str, *calls: LayerCall) -> Run:
+    """A run with these calls on paper, and one kernel."""
+    seen = Kernel(0, "k", layer=layer, direction=direction, step=0, duration_ns=5)
+    return make_run(layer_calls=calls, profiler="nsys", kernels=[seen])
+
+
+def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last() -> None:
     calls = (
         call("b", "forward", 1),
         call("a", "forward", 0),
@@ -195,12 +156,7 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(
         call("", "forward", 7_000_000),
         call("b", "optimizer", 1, 4),
     )
-    seen = Kernel(0, "k", layer="unknown", direction="forward", step=0, duration_ns=5)
-    run = synthetic.make_run(
-        layer_calls=calls, profiler="nsys", device=synthetic.V100, kernels=[seen]
-    )
-    (study,) = studies([run])
-    rows = ledger(study).rows
+    rows = ledger_of(timed_call("unknown", "forward", *calls)).rows
     assert [found.name for found in rows] == [
         "a forward",
         "a grad_weight",
@@ -211,163 +167,140 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last(
         "unknown forward",
         "optimizer",
     ]
-    last, unknown = rows[-1], rows[-2]
-    assert (last.paper.value, len(last.calls), last.kind) == (7, 2, None)
-    assert (unknown.kind, unknown.paper.reason) == (
-        None,
-        "no formula, because its shapes are unknown",
-    )
-    assert [(found.kind, found.time_reason) for found in rows[:2]] == [
-        ("Linear", "the report has no range or kernel of it")
-    ] * 2
-    assert (unknown.time_reason, unknown.share, unknown.whole) == (
-        None,
-        1,
-        "kernel time of all steps",
-    )
-    assert (rows[0].whole, rows[0].basis, rows[0].share, rows[0].trusted) == (
-        None,
-        None,
-        None,
-        True,
-    )
+    first, second, *_, unknown, last = rows
+    assert (last.paper.value, len(last.calls), last.kind) == (3 + 4, 2, None)
+    assert (unknown.kind, unknown.paper.reason) == (None, UNKNOWN_SHAPES)
+    for found in (first, second):
+        assert found.kind == "Linear"
+        assert found.time_reason == "the report has no range or kernel of it"
+    assert (unknown.time_reason, unknown.share) == (None, 1)
+    assert unknown.whole == "kernel time of all steps"
+    assert (first.whole, first.basis, first.share, first.trusted) == (None, None, None, True)
 
 
-def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own(
-    synthetic: ModuleType,
-) -> None:
-    seen = Kernel(0, "k", layer="fc", direction="optimizer", step=0, duration_ns=5)
-    run = synthetic.make_run(
-        layer_calls=(call("fc", "optimizer", 0, 3), call("b", "optimizer", 1, 4)),
-        profiler="nsys",
-        kernels=[seen],
-    )
-    (study,) = studies([run])
-    assert [(found.layer, found.name, found.paper.value) for found in ledger(study).rows] == [
+def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own() -> None:
+    calls = (call("fc", "optimizer", 0, 3), call("b", "optimizer", 1, 4))
+    rows = ledger_of(timed_call("fc", "optimizer", *calls)).rows
+    assert [(found.layer, found.name, found.paper.value) for found in rows] == [
         ("fc", "fc optimizer", 3),
-        ("", "optimizer", 7),
+        ("", "optimizer", 3 + 4),
     ]
 
 
+WEIGHT, BIAS, INNER = (
+    call("fc", direction, 0, flops)
+    for direction, flops in (("grad_weight", 10), ("grad_bias", 2), ("grad_input", 20))
+)
+ODD = call("fc", "grad_input", 0, None, "Odd")
+"""Without a formula."""
+OTHER = call("fc", "backward", 0, None, "other")
+"""Beside the gradients, as the engine names what has no formula."""
+BACKWARD = call("fc", "backward", 0, 8)
+PaperRow = tuple[str, float | None, str | None]
+FORWARD: PaperRow = ("forward", None, UNKNOWN_SHAPES)
+WEIGHT_ROW: PaperRow = ("grad_weight", 10, None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "calls", "rows"),
+    [
+        ("grad_weight", [WEIGHT, BIAS], [WEIGHT_ROW]),
+        ("forward", [WEIGHT, BIAS], [FORWARD, WEIGHT_ROW, ("grad_bias", 2, None)]),
+        ("backward", [WEIGHT, BIAS, INNER], [("backward", 10 + 2 + 20, None)]),
+        ("backward", [WEIGHT, ODD], [("backward", 10, "no formula for Odd (grad_input)")]),
+        ("backward", [ODD], [("backward", None, "no formula for Odd (grad_input)")]),
+        ("backward", [WEIGHT, OTHER], [("backward", 10, "no formula for other (backward)")]),
+        ("forward", [WEIGHT, BACKWARD], [FORWARD, WEIGHT_ROW, ("backward", 8, None)]),
+        ("backward", [BACKWARD], [("backward", 8, None)]),
+        (
+            "backward",
+            [OTHER._replace(kind="")],
+            [("backward", None, "no formula for this operation (backward)")],
+        ),
+    ],
+)
 def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_makes_the_sum_a_lower_bound(
-    synthetic: ModuleType,
+    seen: str, calls: list[LayerCall], rows: list[PaperRow]
 ) -> None:
-    def rows(direction: str, *calls: LayerCall) -> list[tuple[str, float | None, str | None]]:
-        seen = Kernel(0, "k", layer="fc", direction=direction, step=0, duration_ns=5)
-        (study,) = studies([synthetic.make_run(layer_calls=calls, profiler="nsys", kernels=[seen])])
-        return [
-            (found.direction, found.paper.value, found.paper.reason) for found in ledger(study).rows
-        ]
-
-    weight, bias, inner = (
-        call("fc", "grad_weight", 0),
-        call("fc", "grad_bias", 0, 2),
-        call("fc", "grad_input", 0, 20),
-    )
-    assert rows("grad_weight", weight, bias) == [("grad_weight", 10, None)]
-    assert rows("forward", weight, bias)[1:] == [("grad_weight", 10, None), ("grad_bias", 2, None)]
-    assert rows("backward", weight, bias, inner) == [("backward", 32, None)]
-    odd = call("fc", "grad_input", 0, None, "Odd")
-    assert rows("backward", weight, odd) == [("backward", 10, "no formula for Odd (grad_input)")]
-    assert rows("backward", odd) == [("backward", None, "no formula for Odd (grad_input)")]
-    # beside the gradients, as the engine names what has no formula
-    other = call("fc", "backward", 0, None, "other")
-    assert rows("backward", weight, other) == [("backward", 10, "no formula for other (backward)")]
-    apart = [
-        ("forward", None, "no formula, because its shapes are unknown"),
-        ("grad_weight", 10, None),
-    ]
-    assert rows("forward", weight, call("fc", "backward", 0, 8)) == [*apart, ("backward", 8, None)]
-    assert rows("backward", call("fc", "backward", 0, 8)) == [("backward", 8, None)]
-    nameless = call("fc", "backward", 0, None, "")
-    assert rows("backward", nameless) == [
-        ("backward", None, "no formula for this operation (backward)")
-    ]
+    found = ledger_of(timed_call("fc", seen, *calls)).rows
+    assert [(one.direction, one.paper.value, one.paper.reason) for one in found] == rows
 
 
-def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts(
-    synthetic: ModuleType,
-) -> None:
-    ncu = synthetic.gpu_pair(1, 64)[1]
+def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts() -> None:
+    ncu = gpu_pair(1, 64)[1]
 
-    def made(number: int, status: str = "ok", layers: str | None = None) -> Any:
-        said = {"ncu:layers": layers} if layers else {}
-        return replace(ncu, id=number, status=status, report=replace(ncu.report, environment=said))
+    def made(number: int, status: str = "ok", **facts: str) -> Run:
+        return with_report(replace(ncu, id=number, status=status), environment=facts)
 
-    whole, newer, narrowed, broken = (
-        made(1),
-        made(2),
-        made(3, layers="conv2"),
-        made(4, status="partial"),
-    )
-    above = made(5, status="zzz")
+    whole, newer, broken, above = made(1), made(2), made(4, "partial"), made(5, "zzz")
+    narrowed = made(3, **{"ncu:layers": "conv2"})
 
-    def counting(*runs: Any) -> Any:
+    def counting(*runs: Run) -> Run | None:
         found = PreparedBatch(8, tuple(map(PreparedRun, runs)), None).counting
         return found and found.run
 
     assert counting(whole, newer, narrowed, broken, above) is newer
     assert counting(narrowed, broken, above) is narrowed
     assert counting(above, broken) is above
-    assert counting(replace(ncu, report=replace(ncu.report, counters=[]))) is None
-    (study,) = studies(
-        [replace(narrowed, layer_calls=(*narrowed.layer_calls, call("late", "forward", 9)))]
-    )
-    late = row(ledger(study), "late", "forward", 64).counted
-    assert (late.state, late.reason) == ("not_collected", "ncu measured conv2 only (--layer)")
-    (study,) = studies(
-        [replace(whole, layer_calls=(*whole.layer_calls, call("late", "forward", 9)))]
-    )
-    assert (
-        row(ledger(study), "late", "forward", 64).counted.reason == "ncu recorded no kernel of it"
-    )
+    assert counting(with_report(ncu, counters=[])) is None
+    for run, reason in (
+        (narrowed, "ncu measured conv2 only (--layer)"),
+        (whole, "ncu recorded no kernel of it"),
+    ):
+        calls = (*run.layer_calls, call("late", "forward", 9))
+        late = row(ledger_of(replace(run, layer_calls=calls)), "late", "forward", 64).counted
+        assert (late.state, late.reason) == ("not_collected", reason)
 
 
-def test_why_nothing_was_counted(synthetic: ModuleType) -> None:
-    _, ncu = synthetic.gpu_pair(1, 64)
-    bare = replace(ncu, report=replace(ncu.report, kernels=[], counters=[]))
+def without_steps(run: Run) -> Run:
+    return with_kernels(run, lambda kernel: kernel._replace(step=None))
 
-    def reason(*runs: Any) -> str | None:
-        (study,) = studies(runs)
-        return ledger(study).rows[0].counted.reason
 
-    assert (
-        reason(replace(bare, status="failed", reason="no right."))
-        == "the ncu run has no counters: no right"
-    )
-    assert (
-        reason(replace(bare, status="failed", reason=None)) == "the ncu run has no counters: failed"
-    )
-    none, dlprof = replace(bare, profiler="none"), replace(bare, profiler="dlprof")
-    assert reason(none) == reason(dlprof) == "no ncu run at this batch size; run 'perfctl ncu'"
-    stepless = replace(
-        ncu,
-        report=replace(
-            ncu.report, kernels=[kernel._replace(step=None) for kernel in ncu.report.kernels]
+NCU = gpu_pair(1, 64)[1]
+BARE = with_report(NCU, kernels=[], counters=[])
+ADDS = [counter for counter in NCU.report.counters if "_fadd_" in counter.name]
+
+
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        (
+            replace(BARE, status="failed", reason="no right."),
+            "the ncu run has no counters: no right",
         ),
-    )
-    assert (
-        reason(stepless)
-        == "ncu measured its kernels, but the report does not state its number of steps"
-    )
-    adds = [one for one in stepless.report.counters if "_fadd_" in one.name]
-    assert adds and reason(replace(stepless, report=replace(stepless.report, counters=adds))) == (
-        "ncu measured FADD only, and the report does not state its number of steps"
-    )
+        (replace(BARE, status="failed"), "the ncu run has no counters: failed"),
+        *(
+            (
+                replace(BARE, profiler=profiler),
+                "no ncu run at this batch size; run 'perfctl ncu'",
+            )
+            for profiler in ("none", "dlprof")
+        ),
+        (
+            without_steps(NCU),
+            "ncu measured its kernels, but the report does not state its number of steps",
+        ),
+        (
+            without_steps(with_report(NCU, counters=ADDS)),
+            "ncu measured FADD only, and the report does not state its number of steps",
+        ),
+    ],
+)
+def test_why_nothing_was_counted(run: Run, reason: str) -> None:
+    assert ledger_of(run).rows[0].counted.reason == reason
 
 
-def test_kernels_outside_of_the_steps_are_not_counted_into_them(synthetic: ModuleType) -> None:
-    _, ncu = synthetic.gpu_pair(1, 64)
-    kernels = list(ncu.report.kernels)
+def test_kernels_outside_of_the_steps_are_not_counted_into_them() -> None:
     first = next(
-        place
-        for place, kernel in enumerate(kernels)
+        kernel
+        for kernel in NCU.report.kernels
         if (kernel.layer, kernel.direction) == ("conv2", "forward")
     )
-    kernels[first] = kernels[first]._replace(step=None)
-    (study,) = studies([replace(ncu, report=replace(ncu.report, kernels=kernels))])
+    run = with_kernels(
+        NCU, lambda kernel: kernel._replace(step=None) if kernel is first else kernel
+    )
     # Two of three launches, over three steps: each executed half of the paper's 2 FLOPs a
     # multiply-add.
-    assert row(ledger(study), "conv2", "forward", 64).counted.value == pytest.approx(
+    assert row(ledger_of(run), "conv2", "forward", 64).counted.value == pytest.approx(
         2 / 3 * synthetic.macs("conv2", 64)
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -15,6 +14,8 @@ from perfctl.orchestrator.report.ledger.causes import describe_cause
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Step, Summary
 from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 MIB = 1 << 20
 BIG = Device(None, "gpu", memory_bytes=40_960 * MIB)
@@ -22,18 +23,16 @@ V100 = Device("Tesla V100", "gpu", memory_bytes=16_384 * MIB)
 STEP = (Step(0, "step", None, 1000),)
 
 
-def parts_of(synthetic: ModuleType, *changes: dict[str, Any]) -> tuple[Study, ...]:
-    return studies([synthetic.make_run(number, **each) for number, each in enumerate(changes, 1)])
+def parts_of(*changes: dict[str, Any]) -> tuple[Study, ...]:
+    return studies([make_run(number, **each) for number, each in enumerate(changes, 1)])
 
 
-def test_two_gpus_in_one_study_are_told_with_the_runs_on_each(synthetic: ModuleType) -> None:
+def test_two_gpus_in_one_study_are_told_with_the_runs_on_each() -> None:
     ncu = [
         {"device": V100, "steps": STEP, "profiler": "ncu", "batch_size": batch}
         for batch in (16, 64)
     ]
-    (said,) = other_gpu(
-        parts_of(synthetic, *ncu, {"device": BIG, "steps": STEP, "profiler": "none"})
-    )
+    (said,) = other_gpu(parts_of(*ncu, {"device": BIG, "steps": STEP, "profiler": "none"}))
     assert describe_cause(said) == (
         "Parts of this study ran on different GPUs (Tesla V100 of 16,384 MiB, a GPU of 40,960 "
         "MiB), so their times cannot be compared. Runs, in the same order: ncu at "
@@ -55,21 +54,18 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each(synthetic: ModuleT
     ],
 )
 def test_equal_and_unknown_gpus_and_runs_without_times_are_no_verdict(
-    other: dict[str, Any], synthetic: ModuleType
+    other: dict[str, Any],
 ) -> None:
-    assert other_gpu(parts_of(synthetic, {"device": V100, "steps": STEP}, other)) == []
+    assert other_gpu(parts_of({"device": V100, "steps": STEP}, other)) == []
 
 
-def test_a_cpu_beside_a_gpu_is_a_comparison_not_a_mistake(synthetic: ModuleType) -> None:
-    assert other_gpu(parts_of(synthetic, {"device": V100, "steps": STEP}, {"steps": STEP})) == []
+def test_a_cpu_beside_a_gpu_is_a_comparison_not_a_mistake() -> None:
+    assert other_gpu(parts_of({"device": V100, "steps": STEP}, {"steps": STEP})) == []
 
 
-def test_gpus_of_one_name_with_other_memory_are_told_within_one_study(
-    synthetic: ModuleType,
-) -> None:
+def test_gpus_of_one_name_with_other_memory_are_told_within_one_study() -> None:
     wide = replace(V100, memory_bytes=32_768 * MIB)
     (study,) = parts_of(
-        synthetic,
         {"device": V100, "steps": STEP},
         {"device": wide, "steps": STEP, "batch_size": 128},
     )
@@ -77,19 +73,16 @@ def test_gpus_of_one_name_with_other_memory_are_told_within_one_study(
     assert [item.rule for item in found.judgement.sweep] == ["other GPU"]
 
 
-def test_the_first_part_of_a_sweep_has_the_verdict_and_other_sweeps_are_apart(
-    synthetic: ModuleType,
-) -> None:
+def test_the_first_part_of_a_sweep_has_the_verdict_and_other_sweeps_are_apart() -> None:
     runs = {"steps": STEP, "layer_calls": synthetic.layer_calls(64)}
-    together = parts_of(synthetic, {"device": V100, **runs}, {"device": BIG, **runs})
+    together = parts_of({"device": V100, **runs}, {"device": BIG, **runs})
     assert [[item.rule for item in one.judgement.sweep] for one in analyse_all(together)] == [
         ["other GPU"],
         [],
     ]
-    apart = parts_of(synthetic, {"device": V100, **runs}, {"device": BIG, "sweep_id": 2, **runs})
+    apart = parts_of({"device": V100, **runs}, {"device": BIG, "sweep_id": 2, **runs})
     assert [one.judgement.sweep for one in analyse_all(apart)] == [(), ()]
     ranks = parts_of(
-        synthetic,
         {"device": V100, "world_size": 2, **runs},
         {"device": BIG, "world_size": 2, "variant": "rank 1", **runs},
     )
@@ -101,21 +94,20 @@ def timed(
     nanoseconds: float,
     macs: int,
     variant: str | None,
-    synthetic: ModuleType,
     **changes: Any,
 ) -> Run:
     call = LayerCall("conv2", "Conv2d", "forward", macs, 2 * macs, 10, 4, 4, 1, None)
-    run = synthetic.make_run(
+    run = make_run(
         number, variant=variant, layer_calls=(call,), profiler="none", **{"device": None, **changes}
     )
     report = replace(run.report, summaries=[Summary("host_time:conv2:forward", nanoseconds, "ns")])
     return replace(run, report=report)
 
 
-def test_more_work_in_less_time_on_the_hosts_clock_is_told(synthetic: ModuleType) -> None:
+def test_more_work_in_less_time_on_the_hosts_clock_is_told() -> None:
     runs = [
-        timed(1, 174_600, 600_000, None, synthetic, device=BIG),
-        timed(2, 130_400, 3_000_000, "k=5", synthetic),
+        timed(1, 174_600, 600_000, None, device=BIG),
+        timed(2, 130_400, 3_000_000, "k=5"),
     ]
     (said,) = less_time_for_more(studies(runs))
     assert describe_cause(said) == (
@@ -141,8 +133,8 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told(synthetic: ModuleType
     ],
 )
 def test_times_that_may_be_right_are_no_verdict(
-    nanoseconds: float, macs: int, variant: str | None, precision: str, synthetic: ModuleType
+    nanoseconds: float, macs: int, variant: str | None, precision: str
 ) -> None:
-    first = timed(1, 174_600, 600_000, None, synthetic)
-    other = timed(2, nanoseconds, macs, variant, synthetic, precision=precision)
+    first = timed(1, 174_600, 600_000, None)
+    other = timed(2, nanoseconds, macs, variant, precision=precision)
     assert less_time_for_more(studies([first, other])) == []

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections import Counter as Tally
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,12 +16,12 @@ from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
-    studies,
     with_whole_backward,
 )
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
+from tests.make.synthetic import cpu_run, gpu_pair, make_run, study_of, with_report
 
 QUESTIONS = {
     **dict.fromkeys(("kernel_keys", "kernel_steps", "times_of_kernels", "step_time"), timing),
@@ -43,7 +42,7 @@ def timed(*runs: Run, first: str | None = None) -> Run | None:
     return found.run if found else None
 
 
-def test_gradients_join_where_any_run_saw_that_layer_s_backward(synthetic: ModuleType) -> None:
+def test_gradients_join_where_any_run_saw_that_layer_s_backward() -> None:
     def ranges(*places: tuple[str, str]) -> list[Range]:
         return [
             Range(n, "r", None, 0, 1, 1, 0, None, layer=layer, direction=direction)
@@ -53,10 +52,10 @@ def test_gradients_join_where_any_run_saw_that_layer_s_backward(synthetic: Modul
     split = [
         kernel(direction) for direction in ("grad_input", "grad_weight", "grad_bias", "forward")
     ]
-    apart = synthetic.make_run(1, kernels=[*split, kernel("grad_weight", "conv")])
+    apart = make_run(1, kernels=[*split, kernel("grad_weight", "conv")])
     for seen in (
-        synthetic.make_run(2, kernels=[kernel("backward")]),
-        synthetic.make_run(2, ranges=ranges(("fc", "backward"))),
+        make_run(2, kernels=[kernel("backward")]),
+        make_run(2, ranges=ranges(("fc", "backward"))),
     ):
         first, second = joined(apart, seen)
         assert [item.direction for item in first.report.kernels] == ["backward"] * 3 + [
@@ -64,10 +63,10 @@ def test_gradients_join_where_any_run_saw_that_layer_s_backward(synthetic: Modul
             "grad_weight",
         ]
         assert second is seen
-    by_range = synthetic.make_run(
+    by_range = make_run(
         3, ranges=ranges(("fc", "grad_bias"), ("conv", "grad_bias"), ("fc", "forward"))
     )
-    _, changed = joined(synthetic.make_run(2, kernels=[kernel("backward")]), by_range)
+    _, changed = joined(make_run(2, kernels=[kernel("backward")]), by_range)
     assert [item.direction for item in changed.report.ranges] == [
         "backward",
         "grad_bias",
@@ -76,14 +75,14 @@ def test_gradients_join_where_any_run_saw_that_layer_s_backward(synthetic: Modul
     assert joined(apart, by_range) == [apart, by_range], "nobody saw a backward"
 
 
-def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch(synthetic: ModuleType) -> None:
-    ncu = synthetic.gpu_pair(1, 64)[1]
+def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch() -> None:
+    ncu = gpu_pair(1, 64)[1]
     split = [
         k._replace(direction="grad_weight") if k.direction == "backward" else k
         for k in ncu.report.kernels
     ]
-    counting = PreparedRun(replace(ncu, report=replace(ncu.report, kernels=split)), "fp32")
-    seen = PreparedRun(synthetic.make_run(2, kernels=[kernel("backward", "conv2")]))
+    counting = PreparedRun(with_report(ncu, kernels=split), "fp32")
+    seen = PreparedRun(make_run(2, kernels=[kernel("backward", "conv2")]))
     changed, _ = with_whole_backward([counting, seen])
     assert changed is not counting and changed.precision == "fp32" and changed.keys != counting.keys
     assert (
@@ -95,8 +94,8 @@ def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch(synthetic: Mod
     assert again is changed, "nothing is left to join"
 
 
-def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> None:
-    nsys, ncu = synthetic.gpu_pair(1, 64)
+def test_nsys_is_believed_before_torch_and_ncu_last() -> None:
+    nsys, ncu = gpu_pair(1, 64)
     torch = replace(nsys, profiler="torch", id=50)
     assert timed(ncu, torch, nsys) is nsys
     assert timed(ncu, torch) is torch
@@ -105,8 +104,8 @@ def test_nsys_is_believed_before_torch_and_ncu_last(synthetic: ModuleType) -> No
     assert not only.layer_times.trusted and "not a realistic time" in only.layer_times.basis
 
 
-def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: ModuleType) -> None:
-    nsys, _ = synthetic.gpu_pair(1, 64)
+def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest() -> None:
+    nsys, _ = gpu_pair(1, 64)
     newer, broken = replace(nsys, id=5), replace(nsys, id=9, status="partial")
     assert timed(nsys, broken, newer) is newer
     assert timed(broken) is broken
@@ -123,19 +122,17 @@ def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest(synthetic: Mo
     assert (found.run, found.layer_times.rows) == (unknown, {}), (
         "for want of others, the best of those that know none"
     )
-    assert timed(synthetic.make_run()) is None
+    assert timed(make_run()) is None
 
 
-def test_a_batch_size_that_the_study_lacks_is_an_error(synthetic: ModuleType) -> None:
-    (study,) = studies([synthetic.cpu_run(1, 64)])
+def test_a_batch_size_that_the_study_lacks_is_an_error() -> None:
+    study = study_of(cpu_run(1, 64))
     assert study.at(64).batch == 64
     with pytest.raises(KeyError):
         study.at(65)
 
 
-def test_a_whole_page_asks_every_question_of_a_run_once(
-    synthetic: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_whole_page_asks_every_question_of_a_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: Tally[tuple[str, int]] = Tally()
 
     def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -147,13 +144,13 @@ def test_a_whole_page_asks_every_question_of_a_run_once(
 
         return ask
 
-    runs = [run for n, batch in enumerate((16, 64)) for run in synthetic.gpu_pair(10 * n, batch)]
+    runs = [run for n, batch in enumerate((16, 64)) for run in gpu_pair(10 * n, batch)]
     for name, module in QUESTIONS.items():
         monkeypatch.setattr(module, name, counted(name, getattr(module, name)))
     page_view(runs, generated_at="2026-11-20T20:40:00Z", title=None)
     assert {name for name, _ in asked} == set(QUESTIONS)
     assert set(asked.values()) == {1}, "no run of these needs its gradients joined"
-    (study,) = studies(runs)
+    study = study_of(*runs)
     analyse(study)
     assert max(asked.values()) == 2, (
         "another analysis asks again: nothing is kept beyond its object"

@@ -3,28 +3,19 @@ level, refusals with a cause."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.counts.counters.work import bytes_per_cycle, cache_bytes
-from perfctl.orchestrator.counts.figure import Figure
-from perfctl.orchestrator.counts.hardware.peaks import CachePeak, Peaks, peaks_of, with_caches
+from perfctl.orchestrator.counts.hardware.peaks import CachePeak, peaks_of, with_caches
 from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.orchestrator.ledger.roofline import Roofline, Traffic, place
+from perfctl.orchestrator.ledger.roofline import LevelPoint, Roofline, place
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
+from tests.make.synthetic import cpu_run, foreign_run, gpu_pair, study_of, with_report
+from tests.make.traffic import PEAKS, counted, traffic
 
-PEAKS = Peaks(
-    "X",
-    "made up",
-    "published",
-    {"fp32": 10e12, "tensor tf32": 100e12},
-    1e12,
-    caches={"L2": CachePeak(4e12, "made up"), "t": CachePeak(5e12, "its own")},
-)
 A100 = {
     "gpu__time_duration.sum": 437_184.0,
     "l1tex__lsu_writeback_active_mem_lg.sum": 2_162_688.0,
@@ -39,68 +30,40 @@ A100 = {
 SXM4 40 GB."""
 
 
-def work(**changes: Any) -> Traffic:
-    """2 GFLOP of fp32 in 1 ms: 0.5 GB through DRAM, 2 GB through L2."""
-    fields: dict[str, Any] = {
-        "level": "layer",
-        "name": "conv2 forward",
-        "batch": 64,
-        "layer": "conv2",
-        "direction": "forward",
-        "paths": {"fp32": Figure(2e9, "counted")},
-        "counted": Figure(2e9, "counted"),
-        "paper": 2e9,
-        "dram": Figure(5e8, "counted"),
-        "time_ns": 1e6,
-        "basis": "kernels, nsys",
-        "trusted": True,
-        "launches": 1,
-        "counted_launches": 1,
-        "precision": "fp32",
-        "caches": {"L2": Figure(2e9, "counted", rule="lts__t_bytes")},
-    }
-    return Traffic(**(fields | changes))
-
-
 def test_each_level_has_its_intensity_and_share_of_the_lower_of_slope_and_roof() -> None:
-    levels = {one.level: one for one in place(work(), PEAKS).levels}
+    levels = levels_of()
     assert list(levels) == ["L2", "DRAM"]
-    assert levels["L2"].intensity == 1 and levels["DRAM"].intensity == 4
-    assert levels["L2"].reached == pytest.approx(2e12 / (1 * 4e12)) and levels["L2"].bound == "L2"
-    assert levels["DRAM"].reached == pytest.approx(2e12 / (4 * 1e12)) and levels[
-        "DRAM"
-    ].busy == pytest.approx(0.5)
-    own = place(work(caches={"L2": Figure(2e9, "counted", rule="t")}), PEAKS).levels[0]
+    l2, dram = levels.values()
+    assert (l2.intensity, dram.intensity, l2.bound) == (2e9 / 2e9, 2e9 / 5e8, "L2")
+    assert l2.reached == pytest.approx(2e12 / (1 * 4e12))
+    assert (dram.reached, dram.busy) == pytest.approx((2e12 / (4 * 1e12), 5e11 / 1e12))
+    own = levels_of(caches={"L2": counted(2e9, rule="t")})["L2"]
     assert own.bandwidth == 5e12, (
         "the peak of the counter that the bytes come from goes before the table's"
     )
 
 
 def test_a_work_is_set_against_the_roof_of_its_own_precision() -> None:
-    paths = {"fp32": Figure(1e3, "counted"), "tensor tf32": Figure(4e10, "counted")}
-    tensor = place(work(paths=paths, counted=Figure(4e10, "counted")), PEAKS)
-    assert tensor.path == "tensor tf32" and tensor.levels[1].intensity == 80
-    assert tensor.levels[1].attainable == 80e12, (
+    paths = {"fp32": counted(1e3), "tensor tf32": counted(4e10)}
+    tensor = levels_of(paths=paths, counted=counted(4e10))["DRAM"]
+    assert (tensor.intensity, tensor.attainable) == (80, 80e12), (
         "80 FLOP/B x 1 TB/s, below 100 TFLOP/s and far above fp32's 10"
     )
-    unknown = place(work(paths={"tensor fp8": Figure(2e9, "counted")}), PEAKS)
-    assert [one.reached for one in unknown.levels] == [None, None], (
+    unknown = levels_of(paths={"tensor fp8": counted(2e9)})
+    assert [one.reached for one in unknown.values()] == [None, None], (
         "no roof of its precision, no share"
     )
 
 
 def test_a_level_over_its_bandwidth_is_refused_with_a_cause_and_the_others_stay() -> None:
-    levels = {
-        one.level: one for one in place(work(caches={"L2": Figure(6e9, "counted")}), PEAKS).levels
-    }
-    assert "150% of the L2 bandwidth" in (levels["L2"].refused or "") and "reads by the SMs" in (
-        levels["L2"].refused or ""
-    )
-    assert levels["L2"].reached is None and levels["L2"].bound is None and levels["DRAM"].reached
-    fast = place(work(time_ns=1e5, dram=Figure(5e7, "counted")), PEAKS)
-    assert {one.refused for one in fast.levels} == {fast.refused} and "200% of the fp32 peak" in (
-        fast.refused or ""
-    )
+    l2, dram = levels_of(caches={"L2": counted(6e9)}).values()
+    assert "150% of the L2 bandwidth" in (l2.refused or "")
+    assert "reads by the SMs" in (l2.refused or "")
+    assert (l2.reached, l2.bound) == (None, None)
+    assert dram.reached
+    fast = place(traffic(dram=5e7, time_ns=1e5, caches=L2), PEAKS)
+    assert "200% of the fp32 peak" in (fast.refused or "")
+    assert {one.refused for one in fast.levels} == {fast.refused}
 
 
 def test_bytes_and_peaks_of_a_real_report_are_those_of_its_roofline_section() -> None:
@@ -143,10 +106,8 @@ def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
     """A V100 has 80 SMs x 64 FMA; its published peak is at 1,530 MHz."""
     name = "sm__cycles_elapsed.avg.per_second"
     counters = [Counter(launch, name, clock, "Hz", None) for launch, clock in enumerate(clocks)]
-    run = synthetic.foreign_run(
-        1, profiler=profiler, device=synthetic.V100, counters=tuple(counters)
-    )
-    (study,) = studies([run])
+    run = foreign_run(1, profiler=profiler, device=synthetic.V100, counters=tuple(counters))
+    study = study_of(run)
     peaks = analyse(study).roofline.peaks
     assert peaks.flops["fp32"] == pytest.approx(2 * 64 * 80 * expected_mhz * 1e6)
     assert peaks.caches["L1"].bandwidth == pytest.approx(128 * 80 * expected_mhz * 1e6)
@@ -171,28 +132,36 @@ def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product() -
     )
 
 
-def of(*metrics: str) -> Roofline:
+L2 = {"L2": counted(2e9, rule="lts__t_bytes")}
+
+
+def levels_of(*figures: Any, **changes: Any) -> dict[str, LevelPoint]:
+    """2 GFLOP in 1 ms: 0.5 GB through DRAM, 2 GB through L2."""
+    point = place(traffic(*figures, **({"caches": L2} | changes)), PEAKS)
+    return {one.level: one for one in point.levels}
+
+
+def with_counters(*metrics: str) -> Roofline:
     runs = []
-    for run in synthetic.gpu_pair(1, 64):
+    for run in gpu_pair(1, 64):
         extra = [
             Counter(kernel.launch, name, 1000, "byte")
             for kernel in run.report.kernels
             for name in metrics
+            if run.report.counters
         ]
-        counted = [*run.report.counters, *extra] if run.report.counters else []
-        runs.append(replace(run, report=replace(run.report, counters=counted)))
-    (study,) = studies(runs)
-    return analyse(study).roofline
+        runs.append(with_report(run, counters=[*run.report.counters, *extra]))
+    return analyse(study_of(*runs)).roofline
 
 
 def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_them() -> None:
     dram = ("dram__bytes_read.sum", "dram__bytes_write.sum")
-    assert of(*dram).lacking == (
+    assert with_counters(*dram).lacking == (
         "L1 and L2 bytes were not collected; use --set roofline of ncu or perfctl ncu."
     )
-    whole = of(*dram, "lts__t_bytes.sum", "l1tex__t_bytes.sum")
+    whole = with_counters(*dram, "lts__t_bytes.sum", "l1tex__t_bytes.sum")
     assert whole.lacking is None and whole.levels == ("L1", "L2", "DRAM")
-    (study,) = studies([synthetic.cpu_run(1, 16)])
+    study = study_of(cpu_run(1, 16))
     assert analyse(study).roofline.lacking is None, (
         "nothing was counted on a CPU, and ncu counts nothing there"
     )

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
-from perfctl.orchestrator.ledger.roofline import Roofline, roofline
+from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.roofline import Roofline, Traffic, roofline
 from perfctl.records.report import Counter, Device, Kernel, Step
 from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import cpu_run, fp_counters, make_run, study_of
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
 
 def of(*runs: Run) -> Roofline:
-    (study,) = studies(runs)
+    study = study_of(*runs)
     return roofline(study, ledger(study))
 
 
@@ -36,36 +37,24 @@ def kernel(
     )
 
 
-def ncu(
-    synthetic: ModuleType,
-    kernels: list[Kernel],
-    counted: dict[int, tuple[int, int | None]],
-    **more: Any,
-) -> Run:
+def ncu(kernels: list[Kernel], counted: dict[int, tuple[int, int]], **changes: Any) -> Run:
     """``counted``: launch -> (FFMA, bytes read; as many again are written)."""
     counters = []
     for launch, (ffma, moved) in counted.items():
-        counters += synthetic.fp_counters(launch, 0, 0, ffma)
-        counters += (
-            []
-            if moved is None
-            else [Counter(launch, name, moved, "byte") for name in (READ, WRITTEN)]
-        )
-    made: Run = synthetic.make_run(
+        counters += fp_counters(launch, 0, 0, ffma)
+        counters += [Counter(launch, name, moved, "byte") for name in (READ, WRITTEN)]
+    return make_run(
         101,
         profiler="ncu",
         device=synthetic.V100,
         kernels=kernels,
         counters=counters,
         layer_calls=synthetic.layer_calls(64),
-        **more,
+        **changes,
     )
-    return made
 
 
-def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out(
-    synthetic: ModuleType,
-) -> None:
+def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out() -> None:
     kernels = [
         kernel(0, "a", "conv1", 0, 5),
         kernel(1, "b", "conv1", 0, 5),
@@ -73,58 +62,53 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out(
         kernel(3, "a", "conv1", None, 5),
         kernel(4, "c", None, 1, 5),
     ]
-    run = ncu(synthetic, kernels, {0: (10, 100), 1: (20, 200), 2: (40, 300), 3: (999, 999)})
+    run = ncu(kernels, {0: (10, 100), 1: (20, 200), 2: (40, 300), 3: (999, 999)})
     found = PreparedRun(run, "fp32").work_by_name
     assert {
         key: (item.total.value, item.dram.value, item.launches) for key, item in found.items()
     } == {
-        "a": (2 * 50 / 2, 2 * 400 / 2, 1),
+        "a": (2 * (10 + 40) / 2, 2 * (100 + 300) / 2, 1),
         "b": (2 * 20 / 2, 2 * 200 / 2, 0.5),
         "c": (None, None, 0.5),
     }
-    assert found["a"].paths["fp32"].value == 50
-    assert {path: figure.value for path, figure in found["b"].paths.items()} == {
-        "fp32": 20,
-        "fp64": 0,
-        "fp16": 0,
-        "tensor fp16": 0,
-    }
-    assert (dict(found["c"].paths), found["c"].total.state, found["c"].dram.reason) == (
-        {},
-        "not_collected",
-        "no DRAM bytes were measured; 'perfctl ncu' collects them",
-    )
-    unnumbered = [item._replace(step=None) for item in kernels]
+    zeros = dict.fromkeys(("fp64", "fp16", "tensor fp16"), 0)
+    paths = {path: figure.value for path, figure in found["b"].paths.items()}
+    assert paths == {"fp32": 2 * 20 / 2, **zeros}
+    assert (dict(found["c"].paths), found["c"].total.state) == ({}, "not_collected")
+    assert found["c"].dram.reason == "no DRAM bytes were measured; 'perfctl ncu' collects them"
+
+
+def test_counts_without_step_numbers_are_divided_by_the_steps() -> None:
+    kernels = [kernel(launch, "a", "conv1", None, 5) for launch in range(5)]
     four = tuple(Step(number, "step", None, 5) for number in range(4))
-    whole = PreparedRun(
-        ncu(synthetic, unnumbered, {0: (10, 100), 3: (30, 20)}, steps=four), "fp32"
-    ).whole_work
+    run = ncu(kernels, {0: (10, 100), 3: (30, 20)}, steps=four)
+    whole = PreparedRun(run, "fp32").whole_work
     assert whole is not None
-    assert (whole.total.value, whole.dram.value, whole.launches) == (2 * 40 / 4, 2 * 120 / 4, 5 / 4)
+    assert (whole.total.value, whole.dram.value) == (2 * (10 + 30) / 4, 2 * (100 + 20) / 4)
+    assert whole.launches == 5 / 4
     assert (whole.total.launches, whole.total.of_launches) == (2, 5), "a lower bound"
 
 
-def test_tensor_work_goes_by_its_type_and_integers_are_no_flops(synthetic: ModuleType) -> None:
-    counters = [
-        *synthetic.fp_counters(0, 0, 0, 10),
-        Counter(0, "sm__ops_path_tensor_src_bf16_dst_fp32.sum", 800, "op"),
-        Counter(0, "sm__ops_path_tensor_src_int8.sum", 600, "op"),
-        Counter(0, "sm__ops_path_tensor_src_tf32_dst_fp32.sum", 0, "op"),
-        Counter(0, "sm__ops_path_tensor_src_fp16.sum", 0, "op"),
-    ]
-    run = synthetic.make_run(
+def test_tensor_work_goes_by_its_type_and_integers_are_no_flops() -> None:
+    tensor = {"bf16_dst_fp32": 800, "int8": 600, "tf32_dst_fp32": 0, "fp16": 0}
+    run = make_run(
         profiler="ncu",
         device=Device("A100", "gpu", compute_capability="8.0", sm_count=108),
         kernels=[kernel(0, "k", "conv1", 0, 5)],
-        counters=counters,
+        counters=[
+            *fp_counters(0, 0, 0, 10),
+            *(
+                Counter(0, f"sm__ops_path_tensor_src_{types}.sum", count, "op")
+                for types, count in tensor.items()
+            ),
+        ],
     )
     (work,) = PreparedRun(run, "fp32").work_by_key.values()
-    paths = {path: figure.value for path, figure in work.paths.items()}
-    assert paths["tensor bf16"] == 800
-    assert "tensor int8" not in paths
+    assert work.paths["tensor bf16"].value == 800
+    assert "tensor int8" not in work.paths
 
 
-def timed(synthetic: ModuleType, profiler: str = "nsys", **more: Any) -> Run:
+def timed(profiler: str = "nsys", **more: Any) -> Run:
     """Two steps of 1,000 and 1,200 ns, in which kernels take 400 and 500."""
     kernels = [
         kernel(7, "a", "conv1", 0, 300, grid_x=1),
@@ -139,64 +123,41 @@ def timed(synthetic: ModuleType, profiler: str = "nsys", **more: Any) -> Run:
         "layer_calls": synthetic.layer_calls(64),
         "steps": (Step(0, "step", None, 1000), Step(1, "step", None, 1200)),
     }
-    made: Run = synthetic.make_run(1, **(fields | more))
-    return made
+    return make_run(1, **(fields | more))
 
 
-def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
-    synthetic: ModuleType,
-) -> None:
+def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share() -> None:
     counted = ncu(
-        synthetic,
         [kernel(0, "a", "conv1", 0, 999), kernel(1, "c", None, 0, 999)],
         {0: (10, 100), 1: (5, 20)},
     )
-    (whole,) = of(timed(synthetic), counted).at("run")
-    paper = 2 * 3 * sum(
-        synthetic.macs(layer, 64) for layer in synthetic.LAYERS
-    ) - 2 * synthetic.macs("conv1", 64)
-    assert (
-        whole.traffic.name,
-        whole.traffic.batch,
-        whole.traffic.layer,
-        whole.traffic.direction,
-    ) == (
+
+    def whole_of(*runs: Run) -> Traffic:
+        (whole,) = of(*runs).at("run")
+        return whole.traffic
+
+    whole = whole_of(timed(), counted)
+    assert (whole.name, whole.batch, whole.layer, whole.direction) == (
         "complete step, batch 64",
         64,
         None,
         None,
     )
-    assert (whole.traffic.paper, whole.traffic.counted.value, whole.traffic.dram.value) == (
-        paper,
-        30,
-        240,
-    )
-    assert (whole.traffic.time_ns, whole.traffic.busy, whole.traffic.trusted) == (
-        1100,
-        450 / 1100,
-        True,
-    )
-    assert whole.traffic.basis == "CPU timer around each step, while nsys was recording"
-    assert whole.bound == "launch", "kernels run less than half of the step"
-    (bare,) = of(timed(synthetic, steps=()), counted).at("run")
-    assert (bare.traffic.time_ns, bare.traffic.basis, bare.traffic.busy) == (
-        450,
-        "kernels, nsys",
-        None,
-    )
-    (alone,) = of(counted).at("run")
-    assert (alone.traffic.time_ns, alone.traffic.basis, alone.traffic.busy) == (None, None, None), (
-        "no time under ncu"
-    )
-    (uncounted,) = of(timed(synthetic)).at("run")
-    assert (uncounted.traffic.counted.state, uncounted.traffic.dram.state) == (
-        "not_collected",
-        "not_collected",
-    )
+    forward = {layer: 2 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
+    assert whole.paper == 3 * sum(forward.values()) - forward["conv1"]
+    assert (whole.counted.value, whole.dram.value) == (2 * (10 + 5), 2 * (100 + 20))
+    assert (whole.time_ns, whole.busy, whole.trusted) == (1100, 450 / 1100, True)
+    assert whole.basis == "CPU timer around each step, while nsys was recording"
+    bare = whole_of(timed(steps=()), counted)
+    assert (bare.time_ns, bare.basis, bare.busy) == (450, "kernels, nsys", None)
+    alone = whole_of(counted)
+    assert (alone.time_ns, alone.basis, alone.busy) == (None, None, None), "no time under ncu"
+    uncounted = whole_of(timed())
+    assert uncounted.counted.state == uncounted.dram.state == "not_collected"
 
 
-def test_on_a_cpu_there_is_nothing_to_count(synthetic: ModuleType) -> None:
-    (whole,) = of(synthetic.cpu_run(1, 64)).at("run")
+def test_on_a_cpu_there_is_nothing_to_count() -> None:
+    (whole,) = of(cpu_run(1, 64)).at("run")
     assert (whole.traffic.counted.state, whole.traffic.dram.reason) == (
         "not_available",
         "perfctl measures DRAM bytes on NVIDIA GPUs only, with ncu",
@@ -204,54 +165,27 @@ def test_on_a_cpu_there_is_nothing_to_count(synthetic: ModuleType) -> None:
     assert (whole.traffic.time_ns, whole.traffic.busy) == (64 * 10_100 + 1000, None)
 
 
-def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes(
-    synthetic: ModuleType,
-) -> None:
+def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes() -> None:
     counted = ncu(
-        synthetic,
         [kernel(0, "a", "conv1", 0, 9), kernel(1, "a", "conv1", 0, 9), kernel(2, "c", None, 0, 9)],
         {0: (10, 100), 1: (20, 50)},
     )
-    roofs = of(timed(synthetic), counted)
-    point = roofs.of(64, "conv1", "forward")
-    assert point is not None
-    assert (point.traffic.time_ns, point.traffic.launches, point.traffic.counted_launches) == (
-        330,
-        1,
-        2,
-    )
-    assert (point.traffic.counted.value, point.traffic.dram.value, point.traffic.paper) == (
-        60,
-        300,
-        2 * synthetic.macs("conv1", 64),
-    )
-    assert (point.traffic.name, point.traffic.basis, point.traffic.precision) == (
-        "conv1 forward",
-        "kernels, nsys",
-        "fp32",
-    )
-    other = roofs.of(64, "fc1", "forward")
-    assert other is not None
-    assert (
-        other.traffic.time_ns,
-        other.traffic.launches,
-        other.traffic.counted_launches,
-        other.traffic.dram.value,
-    ) == (
-        None,
-        None,
-        None,
-        None,
-    )
+    roofs = of(timed(), counted)
+    point, other = (roofs.of(64, layer, "forward") for layer in ("conv1", "fc1"))
+    assert point is not None and other is not None
+    work = point.traffic
+    assert (work.name, work.basis, work.precision) == ("conv1 forward", "kernels, nsys", "fp32")
+    assert (work.time_ns, work.launches, work.counted_launches) == (330, 1, 2)
+    assert (work.counted.value, work.dram.value) == (2 * (10 + 20), 2 * (100 + 50))
+    assert work.paper == 2 * synthetic.macs("conv1", 64)
+    work = other.traffic
+    assert (work.time_ns, work.launches, work.counted_launches, work.dram.value) == (None,) * 4
     assert roofs.of(64, "conv1", "grad_input") is None, "no estimate, counted or timed"
     assert roofs.of(32, "conv1", "forward") is None
 
 
-def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_ncu(
-    synthetic: ModuleType,
-) -> None:
+def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_ncu() -> None:
     counted = ncu(
-        synthetic,
         [
             kernel(0, "a", "conv1", 0, 9000, grid_x=1),
             kernel(1, "a", "conv1", 1, 9000, grid_x=1),
@@ -260,30 +194,25 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
         ],
         {0: (10, 100), 1: (20, 50), 2: (1, 1), 3: (1, 1)},
     )
-    points = {
-        point.traffic.name: point.traffic for point in of(timed(synthetic), counted).at("kernel")
-    }
-    assert list(points) == ["a", "new", "bare"]
+
+    def kernels_of(*runs: Run) -> dict[str, Traffic]:
+        return {point.traffic.name: point.traffic for point in of(*runs).at("kernel")}
+
+    found = kernels_of(timed(), counted)
+    assert list(found) == ["a", "new", "bare"]
     # Mean of 300 and 360, one launch a step; "new" runs in one of two steps.
-    assert (points["a"].time_ns, points["a"].basis, points["a"].trusted) == (
-        330,
-        "kernels, nsys",
-        True,
+    same, new, bare = found.values()
+    assert (same.time_ns, same.basis, same.trusted) == ((300 + 360) / 2, "kernels, nsys", True)
+    assert (same.launches, same.counted_launches, same.paper) == (1, 1, None)
+    assert (same.counted.value, same.dram.value) == (2 * (10 + 20) / 2, 2 * (100 + 50) / 2)
+    assert (new.time_ns, new.trusted) == (700 / 2, False)
+    assert new.basis == "kernels under ncu at locked clocks: not a realistic time"
+    assert (bare.time_ns, bare.basis) == (None, None)
+    zero = [kernel(7, "a", "conv1", 0, 0, grid_x=1), kernel(9, "c", None, 0, 5, grid_x=1)]
+    assert kernels_of(timed(kernels=zero), counted)["a"].time_ns is None, (
+        "a time of 0 elsewhere is not made good by ncu's"
     )
-    assert (points["a"].launches, points["a"].counted_launches, points["a"].paper) == (1, 1, None)
-    assert (points["a"].counted.value, points["a"].dram.value) == (2 * 30 / 2, 2 * 150 / 2)
-    assert (points["new"].time_ns, points["new"].trusted) == (350, False)
-    assert points["new"].basis == "kernels under ncu at locked clocks: not a realistic time"
-    assert (points["bare"].time_ns, points["bare"].basis) == (None, None)
-    zero = timed(
-        synthetic,
-        kernels=[kernel(7, "a", "conv1", 0, 0, grid_x=1), kernel(9, "c", None, 0, 5, grid_x=1)],
-    )
-    (none,) = [
-        point.traffic for point in of(zero, counted).at("kernel") if point.traffic.name == "a"
-    ]
-    assert none.time_ns is None, "a time of 0 elsewhere is not made good by ncu's"
-    assert of(timed(synthetic)).at("kernel") == (), "nothing was counted"
+    assert kernels_of(timed()) == {}, "nothing was counted"
 
 
 @pytest.mark.parametrize(
@@ -295,10 +224,9 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     ],
 )
 def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
-    own: str | None, reported: str | None, peaks: str | None, synthetic: ModuleType
+    own: str | None, reported: str | None, peaks: str | None
 ) -> None:
     run = timed(
-        synthetic,
         device=Device(own, "gpu") if own else None,
         devices=(Device(reported, "gpu"),) if reported else (),
     )
@@ -307,13 +235,11 @@ def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
     )
 
 
-def test_every_batch_size_has_its_points_with_one_clock_where_it_can(synthetic: ModuleType) -> None:
-    runs = [replace(synthetic.cpu_run(number, batch)) for number, batch in enumerate((16, 64), 1)]
-    nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
-    roofs = of(nsys, *runs)
-    assert [point.traffic.batch for point in roofs.at("run")] == [16, 64]
-    assert {point.traffic.basis for point in roofs.at("run")} == {
-        "CPU timer around each step, while torch was recording"
-    }
+def test_every_batch_size_has_its_points_with_one_clock_where_it_can() -> None:
+    nsys = replace(cpu_run(9, 16), profiler="nsys")
+    roofs = of(nsys, cpu_run(1, 16), cpu_run(2, 64))
+    assert [(point.traffic.batch, point.traffic.basis) for point in roofs.at("run")] == [
+        (batch, "CPU timer around each step, while torch was recording") for batch in (16, 64)
+    ]
     conv2 = [roofs.of(batch, "conv2", "forward") for batch in (16, 64)]
     assert [point.traffic.time_ns for point in conv2 if point] == [2000 * 16, 2000 * 64]

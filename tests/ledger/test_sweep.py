@@ -4,7 +4,6 @@ what failed."""
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from perfctl.orchestrator.ledger.sweep import (
 from perfctl.orchestrator.ledger.timing import spread
 from perfctl.orchestrator.report.findings import findings
 from perfctl.records.report import MemoryFigure, Sample, Step
+from tests.make.synthetic import cpu_run, make_run, study_of, with_report
 
 
 def timed(*lengths: int | None, phase: str = "step") -> tuple[Step, ...]:
@@ -28,14 +28,12 @@ def timed(*lengths: int | None, phase: str = "step") -> tuple[Step, ...]:
 
 
 def of(*runs: Any) -> tuple[BatchPoint, ...]:
-    (study,) = studies(runs)
+    study = study_of(*runs)
     return points(study)
 
 
-def test_a_whole_run_comes_before_a_failed_one_then_the_better_clock_then_the_newer(
-    synthetic: ModuleType,
-) -> None:
-    make = synthetic.make_run
+def test_a_whole_run_comes_before_a_failed_one_then_the_better_clock_then_the_newer() -> None:
+    make = make_run
     torch, newer = make(1, steps=timed(100)), make(2, steps=timed(110))
     nsys = make(3, steps=timed(90), profiler="nsys")
     broken = make(4, steps=timed(80), profiler="nsys", status="partial", reason=None)
@@ -49,8 +47,8 @@ def test_a_whole_run_comes_before_a_failed_one_then_the_better_clock_then_the_ne
     assert of(ncu)[0].per_sample is None
 
 
-def test_one_clock_serves_all_batch_sizes_where_it_timed_the_most(synthetic: ModuleType) -> None:
-    make = synthetic.make_run
+def test_one_clock_serves_all_batch_sizes_where_it_timed_the_most() -> None:
+    make = make_run
     found = of(
         make(1, batch_size=16, steps=timed(50)),
         make(2, batch_size=32, steps=timed(60)),
@@ -62,28 +60,24 @@ def test_one_clock_serves_all_batch_sizes_where_it_timed_the_most(synthetic: Mod
     ]
 
 
-def test_repeats_are_medians_with_the_newest_last_and_nothing_averages(
-    synthetic: ModuleType,
-) -> None:
+def test_repeats_are_medians_with_the_newest_last_and_nothing_averages() -> None:
     repeats = (
         timed(10, 30, 20),
         timed(5, phase="data"),
         timed(None, 50),
         (*timed(40), *timed(9, phase="epoch")),
     )
-    (point,) = of(synthetic.make_run(steps=timed(100, 102, 101), repeats=repeats))
+    (point,) = of(make_run(steps=timed(100, 102, 101), repeats=repeats))
     assert point.repeats == (20, 50, 40, 101)
     assert point.per_sample == 101 / 64
     assert point.interval is not None
     low, high = point.interval
     assert low < 20 * 50 * 40 * 101 < high**4
-    (alone,) = of(synthetic.make_run(steps=timed(100)))
+    (alone,) = of(make_run(steps=timed(100)))
     assert (alone.repeats, alone.interval) == ((), None)
 
 
-def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_is(
-    synthetic: ModuleType,
-) -> None:
+def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_is() -> None:
     figures = [
         MemoryFigure("after", "host_resident", 5),
         MemoryFigure("after", "allocated", 3),
@@ -95,35 +89,31 @@ def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_
     samples = [
         Sample(at, None, used, 100, None, None, None) for at, used in enumerate((40, 60, None, 50))
     ]
-    run = synthetic.make_run(memory=tuple(figures), samples=samples)
+    run = make_run(memory=tuple(figures), samples=samples)
     assert list(memory_figures(run).items()) == [
         ("peak allocated", 7),
         ("peak reserved", 9),
         ("after host resident", 5),
         ("device in use", 60),
     ]
-    assert memory_figures(synthetic.make_run(memory=(MemoryFigure("after", "allocated", 3),))) == {
+    assert memory_figures(make_run(memory=(MemoryFigure("after", "allocated", 3),))) == {
         "after allocated": 3
     }
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_memory_is_that_of_the_run_that_is_shown_or_of_the_next_that_has_any(
-    order: int, synthetic: ModuleType
-) -> None:
-    shown = synthetic.make_run(9, steps=timed(5))
-    other = synthetic.make_run(1, memory=(MemoryFigure("peak", "allocated", 7),))
+def test_memory_is_that_of_the_run_that_is_shown_or_of_the_next_that_has_any(order: int) -> None:
+    shown = make_run(9, steps=timed(5))
+    other = make_run(1, memory=(MemoryFigure("peak", "allocated", 7),))
     assert of(*[shown, other][::order])[0].memory == {"peak allocated": 7}
-    own = replace(
-        shown, report=replace(shown.report, memory=(MemoryFigure("peak", "allocated", 8),))
-    )
+    own = with_report(shown, memory=(MemoryFigure("peak", "allocated", 8),))
     assert of(*[own, other][::order])[0].memory == {"peak allocated": 8}
 
 
-def test_the_ledger_has_one_clock_for_all_batch_sizes_where_it_can(synthetic: ModuleType) -> None:
-    torch = [synthetic.cpu_run(number, batch) for number, batch in enumerate((16, 64, 256), 1)]
-    nsys = replace(synthetic.cpu_run(9, 16), profiler="nsys")
-    (study,) = studies([nsys, *torch])
+def test_the_ledger_has_one_clock_for_all_batch_sizes_where_it_can() -> None:
+    torch = [cpu_run(number, batch) for number, batch in enumerate((16, 64, 256), 1)]
+    nsys = replace(cpu_run(9, 16), profiler="nsys")
+    study = study_of(nsys, *torch)
     assert {row.basis for row in ledger(study).rows if row.time} == {
         "host ranges, torch on the CPU"
     }
@@ -131,15 +121,12 @@ def test_the_ledger_has_one_clock_for_all_batch_sizes_where_it_can(synthetic: Mo
     assert {row.basis for row in ledger(alone).rows if row.time} == {"host ranges, nsys on the CPU"}
 
 
-def test_batch_sizes_that_a_script_did_not_use_come_first_and_have_no_times_per_sample(
-    synthetic: ModuleType,
-) -> None:
+def test_batch_sizes_that_a_script_did_not_use_come_first_and_have_no_times_per_sample() -> None:
     runs = [
-        synthetic.make_run(number, batch_size=batch, steps=timed(5))
-        for number, batch in ((1, 64), (2, 128))
+        make_run(number, batch_size=batch, steps=timed(5)) for number, batch in ((1, 64), (2, 128))
     ]
     shaped = replace(runs[1].report, environment={"input_shape": "64x1x28x28"})
-    (study,) = studies([runs[0], replace(runs[1], report=shaped)])
+    study = study_of(runs[0], replace(runs[1], report=shaped))
     assert [point.samples for point in points(study)] == [64, None]
     (text,) = unused_batch_finding(study)
     assert "did not use the batch size 128: its model received 64 samples in each step" in text

@@ -3,17 +3,15 @@ bytes per sample."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from types import ModuleType
-
 import pytest
 
 from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.sweep import LayerKernels, algorithm_changes, describe
 from perfctl.records.report import SAMPLES_PER_STEP, Counter, Kernel, Summary
 from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import fp_counters, gpu_pair, make_run, study_of, with_report
 
 IMPLICIT = "volta_scudnn_128x64_relu_small_nn_v1"
 WIDE = "volta_scudnn_128x128_relu_small_nn_v1"
@@ -24,9 +22,7 @@ TILES = (
 )
 
 
-def run(
-    synthetic: ModuleType, batch: int, names: tuple[str, ...], macs: int, moved: int | None
-) -> Run:
+def run(batch: int, names: tuple[str, ...], macs: int, moved: int | None) -> Run:
     """One step of conv2 forward, as ncu saw it; the first kernel multiplies, each moves ``moved``
     bytes a sample."""
     kernels, counters = [], []
@@ -42,11 +38,11 @@ def run(
                 "range",
             )
         )
-        counters += synthetic.fp_counters(launch, 0, 0, batch * macs if launch == 0 else 0)
+        counters += fp_counters(launch, 0, 0, batch * macs if launch == 0 else 0)
         if moved is not None:
             counters.append(Counter(launch, "dram__bytes_read.sum", batch * moved, "byte"))
             counters.append(Counter(launch, "dram__bytes_write.sum", batch * 10, "byte"))
-    made: Run = synthetic.make_run(
+    return make_run(
         batch,
         profiler="ncu",
         profiler_version="2025.3",
@@ -56,24 +52,23 @@ def run(
         counters=counters,
         layer_calls=synthetic.layer_calls(batch),
     )
-    return made
 
 
-def conv2(runs: list[Run], synthetic: ModuleType) -> LayerKernels:
-    (study,) = studies(runs)
+def conv2(runs: list[Run]) -> LayerKernels:
+    study = study_of(*runs)
     (found,) = algorithm_changes(study, ledger(study))
     assert (found.layer, found.direction, found.name) == ("conv2", "forward", "conv2 forward")
     return found
 
 
-def test_a_switch_names_the_first_batch_with_the_new_algorithm(synthetic: ModuleType) -> None:
+def test_a_switch_names_the_first_batch_with_the_new_algorithm() -> None:
     paper = 24 * 24 * 64 * 288
     runs = [
-        run(synthetic, 16, (IMPLICIT,), paper, 1000),
-        run(synthetic, 32, (IMPLICIT,), paper, 1000),
-        run(synthetic, 64, (WINOGRAD, TILES), paper * 4 // 9, 1500),
+        run(16, (IMPLICIT,), paper, 1000),
+        run(32, (IMPLICIT,), paper, 1000),
+        run(64, (WINOGRAD, TILES), paper * 4 // 9, 1500),
     ]
-    found = conv2(runs, synthetic)
+    found = conv2(runs)
     assert [item.batch for item in found.sets] == [16, 32, 64]
     (switch,) = found.switches
     assert (switch.before.batch, switch.after.batch, switch.algorithm_changed) == (32, 64, True)
@@ -91,49 +86,39 @@ def test_a_switch_names_the_first_batch_with_the_new_algorithm(synthetic: Module
     assert switch.after.kernels == (WINOGRAD, TILES)
 
 
-def test_another_tile_is_a_switch_of_kernels_and_not_of_the_algorithm(
-    synthetic: ModuleType,
-) -> None:
-    found = conv2(
-        [run(synthetic, 16, (IMPLICIT,), 100, 1), run(synthetic, 32, (WIDE,), 110, 1)], synthetic
-    )
+def test_another_tile_is_a_switch_of_kernels_and_not_of_the_algorithm() -> None:
+    found = conv2([run(16, (IMPLICIT,), 100, 1), run(32, (WIDE,), 110, 1)])
     (switch,) = found.switches
     assert not switch.algorithm_changed and switch.flops_factor == pytest.approx(1.1)
     assert describe(switch.before.algorithm) == "implicit gemm 128x64, fp32"
     assert describe(switch.after.algorithm) == "implicit gemm 128x128, fp32"
 
 
-def test_bytes_that_nobody_counted_are_not_zero(synthetic: ModuleType) -> None:
+def test_bytes_that_nobody_counted_are_not_zero() -> None:
     found = conv2(
-        [run(synthetic, 16, (IMPLICIT,), 100, None), run(synthetic, 32, (WINOGRAD,), 50, None)],
-        synthetic,
+        [run(16, (IMPLICIT,), 100, None), run(32, (WINOGRAD,), 50, None)],
     )
     (switch,) = found.switches
     assert switch.before.bytes_per_sample.value is None and switch.bytes_factor is None
     assert switch.before.bytes_per_sample.state == "not_collected"
 
 
-def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown(
-    synthetic: ModuleType,
-) -> None:
+def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown() -> None:
     runs = [
-        replace(
-            before,
-            report=replace(before.report, summaries=(Summary(SAMPLES_PER_STEP, None, "1"),)),
-        )
+        with_report(before, summaries=(Summary(SAMPLES_PER_STEP, None, "1"),))
         for batch in (16, 32)
-        for before in [run(synthetic, batch, (IMPLICIT,), 100, 1)]
+        for before in [run(batch, (IMPLICIT,), 100, 1)]
     ]
-    found = conv2(runs, synthetic)
+    found = conv2(runs)
     assert {item.flops_per_sample.value for item in found.sets} == {None}
     assert {item.bytes_per_sample.reason for item in found.sets} == {
         "the samples of a step are unknown"
     }
 
 
-def test_kernels_without_counters_are_shown_and_not_counted(synthetic: ModuleType) -> None:
-    timed = [synthetic.gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
-    (study,) = studies(timed)
+def test_kernels_without_counters_are_shown_and_not_counted() -> None:
+    timed = [gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
+    study = study_of(*timed)
     rows = algorithm_changes(study, ledger(study))
     assert ("conv2", "forward") in {(row.layer, row.direction) for row in rows}
     assert all(item.flops_per_sample.state == "not_collected" for row in rows for item in row.sets)

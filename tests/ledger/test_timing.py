@@ -3,144 +3,161 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
+from typing import Any
+
+import pytest
 
 from perfctl.orchestrator.ledger import timing
 from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.timing import LayerTimes
 from perfctl.records.report import Kernel, Range, Step
+from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import cpu_run, make_run, with_report
 
 
-def test_a_module_that_holds_others_counts_for_what_is_left_of_it(synthetic: ModuleType) -> None:
-    times = PreparedRun(synthetic.cpu_run(1, 64)).layer_times
-    assert times is not None
-    assert times.rows["conv2", "forward"].median == 64 * 2000
-    assert times.rows["block", "forward"].median == 100
+def layer_times(run: Run) -> LayerTimes:
+    found = PreparedRun(run).layer_times
+    assert found is not None
+    return found
 
 
-def test_ranges_outside_of_measured_steps_do_not_count(synthetic: ModuleType) -> None:
-    times = PreparedRun(synthetic.cpu_run(1, 64)).layer_times
-    assert times is not None and times.rows["conv2", "forward"].high == 64 * 2000
-    assert times.rows["conv2", "forward"].count == synthetic.STEPS
+def kernels_of(
+    *rows: tuple[str | None, str | None, int | None, int | None], profiler: str = "nsys"
+) -> Run:
+    """Kernels (layer, direction, step, ns) of a GPU."""
+    kernels = [
+        Kernel(number, "k", layer=layer, direction=direction, step=step, duration_ns=ns)
+        for number, (layer, direction, step, ns) in enumerate(rows)
+    ]
+    return make_run(profiler=profiler, device=synthetic.V100, kernels=kernels)
 
 
-def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left(
-    synthetic: ModuleType,
-) -> None:
-    run = synthetic.cpu_run(1, 64)
-    run = replace(
-        run,
-        report=replace(run.report, ranges=[r for r in run.report.ranges if r.step in (None, 1)]),
-    )
-    times = PreparedRun(run).layer_times
-    assert times is not None
-    parts = sum(row.median for row in times.rows.values()) + times.unattributed.median
+def step_range(number: int, start: int, length: int | None) -> Range:
+    return Range(number, f"perfctl:step:{number}", None, start, length, 1, 0, None, step=number)
+
+
+def layer_range(
+    number: int,
+    layer: str,
+    start: int,
+    length: int | None,
+    direction: str = "forward",
+    parent: int | None = None,
+) -> Range:
+    name = f"{layer}:{direction}"
+    return Range(number, name, None, start, length, 1, 0, parent, layer=layer, direction=direction)
+
+
+def medians(times: LayerTimes) -> dict[tuple[str, str], float]:
+    return {key: row.median for key, row in times.rows.items()}
+
+
+def test_a_module_that_holds_others_counts_for_what_is_left_of_it_and_what_is_outside_of_steps_not() -> (
+    None
+):
+    rows = layer_times(cpu_run(1, 64)).rows
+    conv2 = rows["conv2", "forward"]
+    assert (conv2.median, conv2.high, conv2.count) == (64 * 2000, 64 * 2000, synthetic.STEPS)
+    assert rows["block", "forward"].median == 100
+
+
+def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left() -> None:
+    run = cpu_run(1, 64)
+    one_step = [item for item in run.report.ranges if item.step in (None, 1)]
+    times = layer_times(with_report(run, ranges=one_step))
+    parts = sum(medians(times).values()) + times.unattributed.median
     assert parts == times.total.median == 64 * 10_100 + 1000
     assert times.rows[timing.OPTIMIZER].median == 64 * 300
 
 
-def test_host_ranges_on_a_gpu_are_launches_and_no_time(synthetic: ModuleType) -> None:
-    run = replace(synthetic.cpu_run(1, 64), device=synthetic.V100)
+def test_host_ranges_on_a_gpu_are_launches_and_no_time() -> None:
+    run = replace(cpu_run(1, 64), device=synthetic.V100)
     assert PreparedRun(run).layer_times is None
 
 
-def test_kernel_times_are_summed_by_step_and_the_median_is_taken(synthetic: ModuleType) -> None:
-    kernels = [
-        Kernel(n, "k", layer="fc", direction="forward", step=step, duration_ns=ns)
-        for n, (step, ns) in enumerate([(0, 10), (0, 5), (1, 100), (2, 20), (None, 999)])
-    ]
-    run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)
-    times = PreparedRun(run).layer_times
-    assert times is not None and times.basis == "kernels, nsys"
-    spread = times.rows["fc", "forward"]
-    assert (spread.median, spread.low, spread.high, spread.count) == (20, 15, 100, 3)
-
-
-def test_kernels_without_step_numbers_are_divided_by_the_steps_measured(
-    synthetic: ModuleType,
-) -> None:
-    kernels = [Kernel(n, "k", layer="fc", direction="forward", duration_ns=30) for n in range(4)]
-    steps = tuple(Step(n, "step", None, 1000) for n in range(4))
-    run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels, steps=steps)
-    times = PreparedRun(run).layer_times
-    assert times is not None and times.rows["fc", "forward"].median == 30
-    row = times.rows["fc", "forward"]
-    assert (row.count, row.over) == (1, 4), "one value, which is the mean of four steps"
-    assert PreparedRun(replace(run, report=replace(run.report, steps=()))).layer_times is None
-
-
-def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both(
-    synthetic: ModuleType,
-) -> None:
-    kernels = [
-        Kernel(n, "k", layer=layer, direction=direction, step=0, duration_ns=ns)
-        for n, (layer, direction, ns) in enumerate(
-            [
-                ("fc", "backward", 50),
-                ("fc", "grad_weight", 4),
-                ("first", "grad_weight", 7),
-                ("relu", "grad_input", 3),
-                ("fc", "forward", 20),
-            ]
+def test_kernel_times_are_summed_by_step_and_the_median_is_taken() -> None:
+    times = layer_times(
+        kernels_of(
+            *(
+                ("fc", "forward", step, ns)
+                for step, ns in ((0, 10), (0, 5), (1, 100), (2, 20), (None, 999))
+            )
         )
-    ]
-    run = synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)
-    times = PreparedRun(run).layer_times
-    assert times is not None
-    assert {key: row.median for key, row in times.rows.items()} == {
-        ("fc", "backward"): 54,
+    )
+    assert times.basis == "kernels, nsys"
+    spread = times.rows["fc", "forward"]
+    assert (spread.median, spread.low, spread.high, spread.count) == (20, 10 + 5, 100, 3)
+
+
+def test_kernels_without_step_numbers_are_divided_by_the_steps_measured() -> None:
+    run = kernels_of(*[("fc", "forward", None, 30)] * 4)
+    steps = tuple(Step(number, "step", None, 1000) for number in range(4))
+    row = layer_times(with_report(run, steps=steps)).rows["fc", "forward"]
+    assert (row.median, row.count, row.over) == (30, 1, 4), (
+        "one value, which is the mean of four steps"
+    )
+    assert PreparedRun(run).layer_times is None
+
+
+def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both() -> None:
+    times = layer_times(
+        kernels_of(
+            ("fc", "backward", 0, 50),
+            ("fc", "grad_weight", 0, 4),
+            ("first", "grad_weight", 0, 7),
+            ("relu", "grad_input", 0, 3),
+            ("fc", "forward", 0, 20),
+        )
+    )
+    assert medians(times) == {
+        ("fc", "backward"): 50 + 4,
         ("first", "grad_weight"): 7,
         ("relu", "grad_input"): 3,
         ("fc", "forward"): 20,
     }
 
 
-def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward(synthetic: ModuleType) -> None:
-    run = synthetic.make_run(
-        ranges=[
-            Range(0, "perfctl:step:4", None, 100, 50, 1, 0, None, step=4),
-            Range(1, "fc:backward", None, 110, 20, 1, 1, 0, layer="fc", direction="backward"),
-            Range(2, "fc:grad_weight", None, 130, 5, 1, 1, 0, layer="fc", direction="grad_weight"),
-        ]
-    )
-    times = PreparedRun(run).layer_times
-    assert times is not None
-    assert {key: row.median for key, row in times.rows.items()} == {("fc", "backward"): 25}
+def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward() -> None:
+    ranges = [
+        step_range(0, 100, 50),
+        layer_range(1, "fc", 110, 20, "backward", 0),
+        layer_range(2, "fc", 130, 5, "grad_weight", 0),
+    ]
+    times = layer_times(make_run(ranges=ranges))
+    assert medians(times) == {("fc", "backward"): 20 + 5}
 
 
-def test_a_step_of_which_no_kernel_has_a_time_has_none(synthetic: ModuleType) -> None:
-    kernels = [Kernel(0, "k", step=0), Kernel(1, "k", duration_ns=5)]
-    assert (
-        PreparedRun(
-            synthetic.make_run(profiler="nsys", device=synthetic.V100, kernels=kernels)
-        ).layer_times
-        is None
-    )
+def test_a_step_of_which_no_kernel_has_a_time_has_none() -> None:
+    run = kernels_of((None, None, 0, None), (None, None, None, 5))
+    assert PreparedRun(run).layer_times is None
 
 
-def test_work_in_the_optimizers_phase_is_the_optimizers(synthetic: ModuleType) -> None:
+def test_work_in_the_optimizers_phase_is_the_optimizers() -> None:
     phase = Range(7, "perfctl:phase:optimizer", None, 0, 10, 1, 0, None, phase="optimizer")
     kernel = Kernel(0, "k", step=0, duration_ns=3, range_number=7)
-    run = synthetic.make_run(
-        profiler="nsys", device=synthetic.V100, ranges=[phase], kernels=[kernel]
-    )
+    run = make_run(profiler="nsys", device=synthetic.V100, ranges=[phase], kernels=[kernel])
     assert PreparedRun(run).keys == [timing.OPTIMIZER]
 
 
-def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_sweep() -> None:
-    order = ("nsys", "torch", "none", "dlprof", "ncu")
-    assert [timing.preference(name) for name in order] == [0, 1, 2, 2, 9]
-    assert [timing.preference(name, "torch") for name in order] == [0, -1, 2, 2, 9]
-    assert [timing.preference(name, "zzz") for name in order] == [0, 1, 2, 2, 9]
+@pytest.mark.parametrize(
+    ("first", "order"),
+    [(None, [0, 1, 2, 2, 9]), ("torch", [0, -1, 2, 2, 9]), ("zzz", [0, 1, 2, 2, 9])],
+)
+def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_sweep(
+    first: str | None, order: list[int]
+) -> None:
+    names = ("nsys", "torch", "none", "dlprof", "ncu")
+    assert [timing.preference(name, first) for name in names] == order
     assert timing.preference("ncu", "ncu") == 9
 
 
-def test_how_many_steps_were_measured_is_read_where_it_is_said_first(synthetic: ModuleType) -> None:
+def test_how_many_steps_were_measured_is_read_where_it_is_said_first() -> None:
     kernels = [Kernel(n, "k", step=step, duration_ns=5) for n, step in enumerate((3, 3, 4, None))]
     ranges = [
-        Range(n, name, None, 0, 5, 1, 0, None, step=step)
-        for n, (name, step) in enumerate(
-            (("perfctl:step:0", 0), ("perfctl:step:x", None), ("fc", 7))
-        )
+        step_range(0, 0, 5),
+        Range(1, "perfctl:step:x", None, 0, 5, 1, 0, None),
+        Range(2, "fc", None, 0, 5, 1, 0, None, step=7),
     ]
     steps = (
         Step(0, "step", None, 5),
@@ -149,119 +166,94 @@ def test_how_many_steps_were_measured_is_read_where_it_is_said_first(synthetic: 
         Step(2, "step", None, 5),
         Step(9, "data", None, 5),
     )
-    make = synthetic.make_run
-    assert timing.kernel_steps(make(profiler="nsys", steps=steps, ranges=ranges)) == 3
-    assert timing.kernel_steps(make(profiler="nsys", ranges=ranges)) == 1
-    assert timing.kernel_steps(make(profiler="nsys")) is None
-    for profiler in ("nsys", "ncu", "torch", "dlprof"):
-        assert timing.kernel_steps(make(profiler=profiler, steps=steps, kernels=kernels)) == 2
-    for profiler, count in (("nsys", 3), ("ncu", 3), ("torch", 3), ("dlprof", None)):
-        assert (
-            timing.kernel_steps(make(profiler=profiler, steps=steps, kernels=kernels[3:])) == count
-        )
+
+    def count(profiler: str = "nsys", **changes: Any) -> int | None:
+        return timing.kernel_steps(make_run(profiler=profiler, **changes))
+
+    assert count(steps=steps, ranges=ranges) == 3
+    assert count(ranges=ranges) == 1
+    assert count() is None
+    for profiler, unnumbered in (("nsys", 3), ("ncu", 3), ("torch", 3), ("dlprof", None)):
+        assert count(profiler, steps=steps, kernels=kernels) == 2
+        assert count(profiler, steps=steps, kernels=kernels[3:]) == unnumbered
 
 
-def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range(synthetic: ModuleType) -> None:
+def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range() -> None:
     steps = (
         Step(0, "step", None, 30),
         Step(1, "step", None, None),
         Step(2, "step", None, 10),
         Step(0, "data", None, 99),
     )
-    ranges = [
-        Range(0, "perfctl:step:0", None, 0, 8, 1, 0, None, step=0),
-        Range(1, "perfctl:step:1", None, 9, None, 1, 0, None, step=1),
-    ]
-    make = synthetic.make_run
-    told = {
-        profiler: timing.step_time(make(profiler=profiler, steps=steps, ranges=ranges))
-        for profiler in ("none", "nsys", "ncu")
-    }
-    assert told["none"] == (
-        timing.spread([30, 10]),
-        "CPU timer around each step, with no profiler",
-    )
-    assert told["nsys"] == (
-        timing.spread([30, 10]),
-        "CPU timer around each step, while nsys was recording",
-    )
-    assert told["ncu"] is None
-    assert timing.step_time(make(ranges=ranges)) == (timing.spread([8]), "step ranges, torch")
-    assert timing.step_time(make(ranges=ranges[1:])) is None
+    ranges = [step_range(0, 0, 8), step_range(1, 9, None)]
 
+    def step_time(**changes: Any) -> tuple[timing.Spread, str] | None:
+        return timing.step_time(make_run(**changes))
 
-def test_a_step_holds_its_first_moment_and_not_its_last(synthetic: ModuleType) -> None:
-    def layer(number: int, start: int) -> Range:
-        return Range(
-            number, "fc:forward", None, start, 3, 1, 0, None, layer="fc", direction="forward"
+    for profiler, how in (("none", "with no profiler"), ("nsys", "while nsys was recording")):
+        assert step_time(profiler=profiler, steps=steps, ranges=ranges) == (
+            timing.spread([30, 10]),
+            f"CPU timer around each step, {how}",
         )
-
-    steps = [
-        Range(n, f"perfctl:step:{n}", None, start, 50, 1, 0, None, step=n)
-        for n, start in ((1, 200), (0, 100))
-    ]
-    inside = {100: (3, 0), 149: (3, 0), 200: (0, 3), 249: (0, 3)}
-    for start, values in (inside | dict.fromkeys((99, 150, 199, 250))).items():
-        found = PreparedRun(synthetic.make_run(ranges=[*steps, layer(5, start)])).layer_times
-        assert found is not None
-        assert {key: sorted(row.values) for key, row in found.rows.items()} == (
-            {("fc", "forward"): sorted(values)} if values else {}
-        )
-        assert (found.total.median, found.basis, found.whole) == (
-            50,
-            "host ranges, torch on the CPU",
-            timing.ALL_STEPS,
-        )
-        assert found.unattributed.low == (47 if values else 50)
+    assert step_time(profiler="ncu", steps=steps, ranges=ranges) is None
+    assert step_time(ranges=ranges) == (timing.spread([8]), "step ranges, torch")
+    assert step_time(ranges=ranges[1:]) is None
 
 
-def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_without_an_end_has_none(
-    synthetic: ModuleType,
+@pytest.mark.parametrize(
+    ("start", "values"),
+    [(100, (0, 3)), (149, (0, 3)), (200, (0, 3)), (249, (0, 3))]
+    + [(outside, None) for outside in (99, 150, 199, 250)],
+)
+def test_a_step_holds_its_first_moment_and_not_its_last(
+    start: int, values: tuple[int, int] | None
 ) -> None:
-    found = PreparedRun(
-        synthetic.make_run(
-            ranges=[
-                Range(0, "perfctl:step:0", None, 0, 100, 1, 0, None, step=0),
-                Range(1, "fc:forward", None, 5, 50, 1, 1, 0, layer="fc", direction="forward"),
-                Range(2, "aten::addmm", None, 6, 30, 1, 2, 1),
-                Range(3, "act:forward", None, 7, 20, 1, 3, 2, layer="act", direction="forward"),
-                Range(4, "cut:forward", None, 8, None, 1, 4, 3, layer="cut", direction="forward"),
-                Range(5, "deep:forward", None, 9, 4, 1, 5, 4, layer="deep", direction="forward"),
-            ]
-        )
-    ).layer_times
-    assert found is not None
-    assert {key[0]: row.median for key, row in found.rows.items()} == {
-        "fc": 50 - 20,
-        "act": 20 - 4,
-        "deep": 4,
-    }
-    assert (found.total.median, found.unattributed.median) == (100, 50)
+    ranges = [step_range(1, 200, 50), step_range(0, 100, 50), layer_range(5, "fc", start, 3)]
+    found = layer_times(make_run(ranges=ranges))
+    assert [tuple(sorted(row.values)) for row in found.rows.values()] == (
+        [values] if values else []
+    )
+    assert (found.total.median, found.whole) == (50, timing.ALL_STEPS)
+    assert found.basis == "host ranges, torch on the CPU"
+    assert found.unattributed.low == (50 - 3 if values else 50)
 
 
-def test_kernels_that_no_layer_explains_are_what_is_left(synthetic: ModuleType) -> None:
-    kernels = [
-        Kernel(n, "k", layer=layer, direction=direction, step=step, duration_ns=ns)
-        for n, (layer, direction, step, ns) in enumerate(
-            (
-                ("fc", "forward", 0, 10),
-                ("fc", None, 0, 3),
-                (None, None, 1, 4),
-                (None, "optimizer", 1, 5),
-                ("fc", "forward", 1, None),
-            )
-        )
+def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_without_an_end_has_none() -> (
+    None
+):
+    ranges = [
+        step_range(0, 0, 100),
+        layer_range(1, "fc", 5, 50, parent=0),
+        Range(2, "aten::addmm", None, 6, 30, 1, 2, 1),
+        layer_range(3, "act", 7, 20, parent=2),
+        layer_range(4, "cut", 8, None, parent=3),
+        layer_range(5, "deep", 9, 4, parent=4),
     ]
-    found = PreparedRun(synthetic.make_run(profiler="ncu", kernels=kernels)).layer_times
-    assert found is not None
+    found = layer_times(make_run(ranges=ranges))
+    assert medians(found) == {
+        ("fc", "forward"): 50 - 20,
+        ("act", "forward"): 20 - 4,
+        ("deep", "forward"): 4,
+    }
+    assert (found.total.median, found.unattributed.median) == (100, 100 - 50)
+
+
+def test_kernels_that_no_layer_explains_are_what_is_left() -> None:
+    found = layer_times(
+        kernels_of(
+            ("fc", "forward", 0, 10),
+            ("fc", None, 0, 3),
+            (None, None, 1, 4),
+            (None, "optimizer", 1, 5),
+            ("fc", "forward", 1, None),
+            profiler="ncu",
+        )
+    )
     assert {key: row.values for key, row in found.rows.items()} == {
         ("fc", "forward"): (10, 0),
         timing.OPTIMIZER: (0, 5),
     }
-    assert (found.total.values, found.unattributed.values) == ((13, 9), (3, 4))
-    assert (found.basis, found.trusted, found.whole) == (
-        timing.KERNEL_BASIS["ncu"],
-        False,
-        timing.KERNELS_OF_STEPS,
-    )
-    assert found.rows["fc", "forward"].mean == 5
+    assert (found.total.values, found.unattributed.values) == ((10 + 3, 4 + 5), (3, 4))
+    assert (found.basis, found.trusted) == (timing.KERNEL_BASIS["ncu"], False)
+    assert found.whole == timing.KERNELS_OF_STEPS
+    assert found.rows["fc", "forward"].mean == (10 + 0) / 2

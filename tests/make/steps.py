@@ -5,12 +5,21 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.efficiency import Settings
 from perfctl.orchestrator.predict.fit import StepFitted, fit_steps
-from perfctl.orchestrator.predict.operations import Measured, Operation, StepSpec
+from perfctl.orchestrator.predict.grid import Network
+from perfctl.orchestrator.predict.operations import (
+    Measured,
+    Operation,
+    StepSpec,
+    operations_of_plan,
+)
 from perfctl.orchestrator.predict.step_parts import CLASS_OF, EXTRA, PARTS, parts
+from perfctl.workloads.models.plan import plan
+from tests.make.works import moving, product
 
 CPU = Machine("Test CPU", "cpu", {"fp32": 100e9}, 20e9, sms=1)
 GPU = Machine("Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12}, 800e9)
@@ -22,32 +31,27 @@ COSTS = {"arithmetic": 1.5, "bytes": 3.0, "operations": 10.0, "step": 0.5}
 def conv(
     layer: str, channels: int, out: int, image: int, kernel: int = 3, first: bool = False
 ) -> Operation:
-    positions = image * image
-    weights = out * channels * kernel * kernel
-    return Operation(
-        layer,
+    positions, area = image**2, kernel**2
+    return product(
         "conv",
-        1,
-        positions * weights,
-        channels * positions,
-        out * positions,
-        weights,
         positions,
         out,
-        channels * kernel * kernel,
-        kernel=kernel * kernel,
+        channels * area,
+        channels * positions,
+        out * positions,
+        out * channels * area,
+        layer=layer,
+        kernel=area,
         first=first,
     )
 
 
 def plain(layer: str, kind: str, elements: int) -> Operation:
-    return Operation(layer, kind, 1, 0, elements, elements, 0, 0, 0, 0)
+    return moving(kind, elements, elements, layer=layer)
 
 
 def linear(layer: str, inputs: int, outputs: int) -> Operation:
-    return Operation(
-        layer, "linear", 1, inputs * outputs, inputs, outputs, inputs * outputs, 1, outputs, inputs
-    )
+    return product("linear", 1, outputs, inputs, inputs, outputs, inputs * outputs, layer=layer)
 
 
 def network(
@@ -130,3 +134,26 @@ def fitted() -> StepFitted:
 
 def with_batch(case: StepSpec, batch: int) -> StepSpec:
     return replace(case, batch=batch)
+
+
+def plan_step(
+    spec: str, precision: str = "fp32", batch: int = 64, *, training: bool = True, **changes: Any
+) -> StepSpec:
+    """A step of a planned network."""
+    planned = plan(spec)
+    return StepSpec(
+        planned.spec,
+        planned.family,
+        operations_of_plan(planned),
+        batch,
+        training,
+        precision,
+        "momentum" if training else "",
+        planned.parameters,
+        **changes,
+    )
+
+
+def plan_network(spec: str) -> Network:
+    step = plan_step(spec)
+    return Network(step.model, step.family, step.works, step.parameters)

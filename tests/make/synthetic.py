@@ -5,10 +5,12 @@ conv1 1->32 k3 (26x26), conv2 32->64 k3 (24x24), pool 2, fc1 9216->128, fc2 128-
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from perfctl.orchestrator.ledger.prepared import Study, studies
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import read_range_name
 from perfctl.records.report import (
@@ -102,6 +104,22 @@ def make_run(number: int = 1, **changes: Any) -> Run:
         report=report,
     )
     return replace(run, **changes)
+
+
+def with_report(run: Run, **changes: Any) -> Run:
+    """The run with other fields of its report."""
+    return replace(run, report=replace(run.report, **changes))
+
+
+def with_kernels(run: Run, change: Callable[[Kernel], Kernel]) -> Run:
+    """The run with each of its kernels changed."""
+    return with_report(run, kernels=[change(kernel) for kernel in run.report.kernels])
+
+
+def study_of(*runs: Run) -> Study:
+    """The one study that these runs make."""
+    (study,) = studies(runs)
+    return study
 
 
 def cpu_run(number: int, batch: int) -> Run:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from perfctl.orchestrator.compare.compare import Side
 from perfctl.records.report import Device, Kernel, Step
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import gpu_pair, make_run, with_kernels
 
 STEPS = 4
 TIMES = {
@@ -38,21 +40,21 @@ H200 = Device(
 )
 
 
-def make_run(
+def make_repeat(
     number: int,
     dice: random.Random,
     noise: float = 0.01,
-    slower: dict[str, float] | None = None,
-    times: dict[tuple[str, str], float] = TIMES,
+    slower: Mapping[str, float] = MappingProxyType({}),
+    times: Mapping[tuple[str, str], float] = TIMES,
     grid: int = 4,
     **changes: Any,
 ) -> Run:
-    """Return a run whose kernels take ``times`` x ``slower`` x noise."""
+    """A run whose kernels take TIMES x their factor of ``slower`` x noise."""
     kernels: list[Kernel] = []
     own = {kernel: 1 + dice.gauss(0, noise) for _, kernel in times}
     for step in range(STEPS):
         for (layer, kernel), took in times.items():
-            factor = (slower or {}).get(kernel, 1.0) * own[kernel] * (1 + dice.gauss(0, noise / 10))
+            factor = slower.get(kernel, 1.0) * own[kernel] * (1 + dice.gauss(0, noise / 10))
             kernels.append(
                 Kernel(
                     len(kernels),
@@ -62,35 +64,41 @@ def make_run(
                     "forward",
                     step,
                     "range",
-                    None,
-                    0,
-                    7,
-                    grid,
-                    1,
-                    1,
-                    128,
-                    1,
-                    1,
-                    start_ns=0,
+                    stream=7,
+                    grid_x=grid,
+                    grid_y=1,
+                    grid_z=1,
                     duration_ns=took * factor,
                 )
             )
     whole = [sum(k.duration_ns or 0 for k in kernels if k.step == step) for step in range(STEPS)]
-    steps = tuple(Step(step, "step", None, int(1.2 * whole[step])) for step in range(STEPS))
     fields: dict[str, Any] = {
         "profiler": "nsys",
         "device": H200,
         "kernels": kernels,
-        "steps": steps,
+        "steps": tuple(
+            Step(step, "step", None, int(1.2 * total)) for step, total in enumerate(whole)
+        ),
         "environment": ENVIRONMENT,
-        "sweep_id": 1,
     }
-    return synthetic.make_run(number, **(fields | changes))
+    return make_run(number, **(fields | changes))
 
 
 def make_side(label: str, count: int, dice: random.Random, **changes: Any) -> Side:
-    """Return a side of a comparison with this many repeats."""
-    return Side(label, tuple(make_run(number, dice, **changes) for number in range(1, count + 1)))
+    """A side of so many repeats."""
+    return Side(
+        label, tuple(make_repeat(number, dice, **changes) for number in range(1, count + 1))
+    )
+
+
+def map_runs(side: Side, change: Callable[[Run], Run], label: str = "B") -> Side:
+    """The side with each of its runs changed."""
+    return Side(label, tuple(map(change, side.runs)))
+
+
+def map_kernels(side: Side, change: Callable[[Kernel], Kernel], label: str = "B") -> Side:
+    """The side with each of its kernels changed."""
+    return map_runs(side, lambda run: with_kernels(run, change), label)
 
 
 WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
@@ -115,7 +123,7 @@ def gpu_side(
     Winograd or implicit GEMM."""
     runs: list[Run] = []
     for number, factor in enumerate(factors, 1):
-        run = next(one for one in synthetic.gpu_pair(number, batch) if one.profiler == profiler)
+        run = next(one for one in gpu_pair(number, batch) if one.profiler == profiler)
         dice = random.Random(number)
         kernels = [
             kernel._replace(

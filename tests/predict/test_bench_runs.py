@@ -4,7 +4,6 @@ the point."""
 from __future__ import annotations
 
 from dataclasses import replace
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from perfctl.records.bench import BenchMachine, BenchPoint
 from perfctl.records.report import Device, Feature, LayerTime, MemoryFigure, Step
 from perfctl.records.run import Run
 from perfctl.workloads.models.plan import plan
+from tests.make.synthetic import make_run
 
 FACTS = {"option:model": "mlp:depth=2", "threads": "4", "torch": "2.9.0"}
 
@@ -28,7 +28,7 @@ def steps(*lengths: int) -> tuple[Step, ...]:
     return tuple(Step(number, "step", 0, length) for number, length in enumerate(lengths))
 
 
-def run_of(synthetic: ModuleType, **changes: Any) -> Run:
+def run_of(**changes: Any) -> Run:
     fields: dict[str, Any] = {
         "workload": "families",
         "profiler": "none",
@@ -36,17 +36,14 @@ def run_of(synthetic: ModuleType, **changes: Any) -> Run:
         "device": Device("EPYC", "cpu"),
         "steps": steps(100, 120, 110, 400),
     }
-    run: Run = synthetic.make_run(**(fields | changes))
-    return run
+    return make_run(**(fields | changes))
 
 
 def layer(name: str, direction: str, duration: int) -> LayerTime:
     return LayerTime(name, "Linear", direction, duration, duration, duration, 3)
 
 
-def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured(
-    synthetic: ModuleType,
-) -> None:
+def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured() -> None:
     more = (
         Step(0, "forward", 0, 40),
         Step(1, "forward", 0, 50),
@@ -62,7 +59,6 @@ def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured
         MemoryFigure("peak", "allocated", 77),
     )
     run = run_of(
-        synthetic,
         steps=(*steps(110, 120, 110, 400), *more),
         memory=figures,
         features=(Feature("macs", 3.0, None),),
@@ -91,21 +87,13 @@ def test_a_point_has_median_and_quartiles_of_its_steps_and_all_that_was_measured
     )
 
 
-def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory(
-    synthetic: ModuleType,
-) -> None:
+def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory() -> None:
     figures = (MemoryFigure("peak", "host_resident", 9), MemoryFigure("peak", "allocated", 77))
-    found = point_of(
-        run_of(synthetic, steps=steps(100), device=Device("Tesla T4", "gpu"), memory=figures)
-    )
+    found = point_of(run_of(steps=steps(100), device=Device("Tesla T4", "gpu"), memory=figures))
     assert found is not None
-    assert (found.step_ns, found.steps, found.machine) == (
-        (100, 100, 100),
-        1,
-        BenchMachine("Tesla T4", "gpu", None, "2.9.0"),
-    )
-    assert found.memory_bytes == {"peak": 77}
-    unknown = point_of(run_of(synthetic, environment={**FACTS, "threads": "many"}))
+    assert (found.step_ns, found.steps, found.memory_bytes) == ((100,) * 3, 1, {"peak": 77})
+    assert found.machine == BenchMachine("Tesla T4", "gpu", None, "2.9.0")
+    unknown = point_of(run_of(environment={**FACTS, "threads": "many"}))
     assert unknown is not None and unknown.machine.threads is None
 
 
@@ -126,9 +114,9 @@ def test_one_step_is_its_own_spread_and_a_gpu_has_no_threads_and_its_own_memory(
     ],
 )
 def test_what_is_no_whole_run_of_a_family_without_a_profiler_is_no_point(
-    synthetic: ModuleType, changes: dict[str, Any]
+    changes: dict[str, Any],
 ) -> None:
-    whole, other = run_of(synthetic), run_of(synthetic, **changes)
+    whole, other = run_of(), run_of(**changes)
     assert point_of(other) is None
     assert [point.model for point in points_of([other, whole])] == ["mlp:depth=2"]
 
@@ -144,87 +132,60 @@ def test_layers_of_one_name_are_added_forward_and_in_all_other_directions() -> N
     assert layer_times(rows) == ({"a": 3}, {"a": 12, "b": 16})
 
 
+SECOND = 10**9
+POINT = BenchPoint(
+    "mlp",
+    2,
+    "train",
+    "fp32",
+    BenchMachine("EPYC", "cpu", 1, None),
+    3,
+    (4 * SECOND, 3 * SECOND, 5 * SECOND),
+    1,
+    {"forward": SECOND, "backward": 2 * SECOND, "optimizer": SECOND // 2, "inference": 9},
+    {"before": 5, "peak": 7},
+    {"fc1": SECOND},
+    {"fc1": SECOND * 3 // 2},
+)
+
+
 def test_of_equal_medians_the_first_is_taken_and_other_machines_stand_apart() -> None:
-    here, there = BenchMachine("EPYC", "cpu", 1, None), BenchMachine("EPYC", "cpu", 2, None)
-    first = BenchPoint("mlp", 1, "train", "fp32", here, 3, (10, 9, 11), 8)
-    second, other = replace(first, fastest_ns=1), replace(first, machine=there)
-    assert fastest([first, second, other]) == [first, other]
+    other = replace(POINT, machine=replace(POINT.machine, threads=2))
+    assert fastest([POINT, replace(POINT, fastest_ns=0), other]) == [POINT, other]
 
 
 def test_in_inference_the_forward_pass_is_the_phase_of_that_name_and_there_is_no_optimizer() -> (
     None
 ):
-    point = BenchPoint(
-        "mlp",
-        2,
-        "infer",
-        "fp32",
-        BenchMachine("EPYC", "cpu", 1, None),
-        3,
-        (4_000_000_000, 3_000_000_000, 5_000_000_000),
-        1,
-        {"inference": 2_000_000_000},
-        {},
-        {"fc1": 1_000_000_000},
+    phases = {"inference": 2 * SECOND}
+    found = measured_of(
+        replace(POINT, mode="infer", phase_ns=phases, memory_bytes={}, backward_ns={}), plan("mlp")
     )
-    found = measured_of(point, plan("mlp"))
     assert (found.seconds, found.low, found.high) == (4.0, 3.0, 5.0)
-    assert (found.forward, found.backward, found.optimizer, found.peak_bytes) == (
-        2.0,
-        None,
-        None,
-        None,
-    )
-    assert (found.case.training, found.case.optimizer, found.machine) == (
-        False,
-        "",
-        "EPYC, 1 thread",
-    )
+    assert (found.forward, found.backward, found.optimizer) == (2.0, None, None)
+    assert (found.peak_bytes, found.machine) == (None, "EPYC, 1 thread")
+    assert (found.case.training, found.case.optimizer) == (False, "")
     assert found.layer_seconds == {("fc1", "forward"): 1.0}
 
 
 def test_a_faster_run_takes_the_place_of_a_slower_one_whatever_else_it_was() -> None:
-    machine = BenchMachine("EPYC", "cpu", 1, None)
-    slow, fast = (
-        BenchPoint("mlp", 1, "train", "fp32", machine, 3, (median, 9, 11), 8) for median in (10, 9)
-    )
     others = [
-        replace(slow, **change)
-        for change in ({"model": "vgg"}, {"batch": 2}, {"mode": "infer"}, {"precision": "bf16"})
-    ]  # type: ignore[arg-type]
-    assert fastest([slow, *others, fast]) == [fast, *others]
+        replace(POINT, model="vgg"),
+        replace(POINT, batch=1),
+        replace(POINT, mode="infer"),
+        replace(POINT, precision="bf16"),
+    ]
+    fast = replace(POINT, step_ns=(POINT.step_ns[0] - 1, *POINT.step_ns[1:]))
+    assert fastest([POINT, *others, fast]) == [fast, *others]
 
 
 def test_in_training_a_measured_point_has_all_phases_both_directions_of_layers_and_the_plans_optimizer() -> (
     None
 ):
-    point = BenchPoint(
-        "mlp",
-        2,
-        "train",
-        "fp32",
-        BenchMachine("EPYC", "cpu", 1, None),
-        3,
-        (4_000_000_000, 3_000_000_000, 5_000_000_000),
-        1,
-        {
-            "forward": 1_000_000_000,
-            "backward": 2_000_000_000,
-            "optimizer": 500_000_000,
-            "inference": 9,
-        },
-        {"before": 5, "peak": 7},
-        {"fc1": 1_000_000_000},
-        {"fc1": 1_500_000_000},
-    )
-    made = plan("mlp")
-    found = measured_of(point, made)
+    planned = plan("mlp")
+    found = measured_of(POINT, planned)
     assert (found.forward, found.backward, found.optimizer, found.peak_bytes) == (1.0, 2.0, 0.5, 7)
     assert found.layer_seconds == {("fc1", "forward"): 1.0, ("fc1", "backward"): 1.5}
-    assert (found.case.model, found.case.family, found.case.batch, found.case.training) == (
-        "mlp",
-        "mlp",
-        2,
-        True,
-    )
-    assert (found.case.optimizer, found.case.parameters) == (made.optimizer, made.parameters)
+    case = found.case
+    assert (case.model, case.family, case.batch, case.training) == ("mlp", "mlp", 2, True)
+    assert (case.optimizer, case.parameters) == (planned.optimizer, planned.parameters)

@@ -25,29 +25,10 @@ def test_pearsons_coefficient_is_that_of_the_standard_library() -> None:
     assert pearson(xs, ys) == pytest.approx(statistics.correlation(xs, ys))
 
 
-def test_equal_values_share_the_mean_of_their_ranks() -> None:
-    assert ranks([10.0, 30.0, 10.0, 20.0]) == [1.5, 4.0, 1.5, 3.0]
-
-
-def test_a_square_law_is_a_straight_line_of_slope_two_on_logarithms() -> None:
-    points = [point("mlp", 1, 3 * size**2, size=float(size)) for size in (1, 2, 5, 9, 30)]
-    found = correlation("mlp", "size", points)
-
-    assert (found.spearman, found.pearson_log) == (pytest.approx(1.0), pytest.approx(1.0))
-    assert found.slope_log == pytest.approx(2.0)
-    assert found.pearson is not None
-    assert found.pearson < 0.999
-
-
-def test_nothing_is_said_of_too_few_points_or_of_one_value() -> None:
-    two = [point("mlp", 1, 5, size=1.0), point("mlp", 2, 6, size=2.0)]
-    same = [point("mlp", batch, 5 + batch, size=1.0) for batch in (1, 2, 3)]
-
+def test_nothing_is_said_of_one_value() -> None:
     tenths = [0.1, 0.1, 0.1]  # whose mean in binary fractions is another number
     assert pearson([1.0, 2.0, 4.0], tenths) is None
     assert pearson(tenths, [1.0, 2.0, 4.0]) is None
-    assert correlation("mlp", "size", two).pearson is None
-    assert correlation("mlp", "size", same).spearman is None
 
 
 def test_families_stand_alone_and_together_with_the_closest_figure_first() -> None:
@@ -64,23 +45,22 @@ def test_families_stand_alone_and_together_with_the_closest_figure_first() -> No
 
 
 def test_three_points_are_enough_and_two_are_not() -> None:
+    """A square law: a straight line of slope two on logarithms, and none on the values."""
     points = [
-        point("mlp", batch, nanoseconds, size=size)
-        for batch, nanoseconds, size in ((1, 10, 1.0), (2, 40, 2.0), (4, 90, 3.0))
+        point("mlp", batch, 10 * size**2, size=float(size))
+        for batch, size in ((1, 1), (2, 2), (4, 3))
     ]
     found = correlation("mlp", "size", points)
-    assert found.points == 3
-    assert found.spearman == pytest.approx(1.0)
-    # by hand: means 2 and 140/3
+    assert (found.points, found.spearman, found.pearson_log, found.slope_log) == (
+        3,
+        *map(pytest.approx, (1.0, 1.0, 2.0)),
+    )
+    # means 2 and 140 / 3
     assert found.pearson == pytest.approx(80 / (math.sqrt(2) * math.sqrt(9800 / 3)))
-    assert found.slope_log == pytest.approx(2.0)
     two = correlation("mlp", "size", points[:2])
     assert (two.points, two.pearson, two.pearson_log, two.spearman, two.slope_log) == (
         2,
-        None,
-        None,
-        None,
-        None,
+        *[None] * 4,
     )
 
 
@@ -115,7 +95,16 @@ def test_a_point_without_the_figure_is_left_out() -> None:
     assert correlation("mlp", "size", points).points == 3
 
 
-def test_ranks_start_at_1_and_three_equal_values_share_their_middle() -> None:
-    assert ranks([5.0, 7.0, 7.0, 7.0, 9.0]) == [1.0, 3.0, 3.0, 3.0, 5.0]
-    assert ranks([3.0, 2.0, 1.0]) == [3.0, 2.0, 1.0]
-    assert ranks([]) == []
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ([10.0, 30.0, 10.0, 20.0], [1.5, 4.0, 1.5, 3.0]),
+        ([5.0, 7.0, 7.0, 7.0, 9.0], [1.0, 3.0, 3.0, 3.0, 5.0]),
+        ([3.0, 2.0, 1.0], [3.0, 2.0, 1.0]),
+        ([], []),
+    ],
+)
+def test_ranks_start_at_1_and_equal_values_share_the_mean_of_theirs(
+    values: list[float], expected: list[float]
+) -> None:
+    assert ranks(values) == expected

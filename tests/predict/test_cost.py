@@ -5,20 +5,24 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import meant
+from perfctl.orchestrator.estimate.memory import MemoryLine
 from perfctl.orchestrator.predict.cost import (
     Choice,
     Job,
     Span,
+    Training,
     energy,
     frontier,
     over_link,
-    parallel_step,
     rental,
     rentals,
     ring_bytes,
+    room_of,
     steps_of,
+    training,
 )
 from perfctl.orchestrator.predict.prices import Price
+from perfctl.orchestrator.report.predict import fit_words
 
 HOURS = Span(2 * 3600.0, 1 * 3600.0, 4 * 3600.0)
 
@@ -36,21 +40,16 @@ def test_a_last_batch_that_is_not_full_is_a_step_too() -> None:
     assert steps_of(1_281_167, 64) == 20_019
 
 
-def test_a_cost_is_hours_times_price_at_both_ends_of_the_interval() -> None:
-    found = rental(offer(on_demand=3.0, spot=1.0), 1, HOURS)
-    assert found.on_demand == Span(6.0, 3.0, 12.0)
-    assert found.spot == Span(2.0, 1.0, 4.0)
-    assert (found.instances, found.idle_gpus) == (1, 0)
-
-
-def test_whole_instances_are_paid_and_idle_gpus_are_counted() -> None:
-    found = rental(offer(count=8, on_demand=10.0), 3, HOURS)
-    assert (found.instances, found.idle_gpus) == (1, 5)
-    assert found.on_demand == Span(20.0, 10.0, 40.0)
-    more = rental(offer(count=4, on_demand=10.0), 6, HOURS)
-    assert (more.instances, more.idle_gpus) == (2, 2)
-    assert more.on_demand is not None
-    assert more.on_demand.value == 2 * 10.0 * 2
+@pytest.mark.parametrize(
+    ("in_instance", "gpus", "instances", "idle"), [(1, 1, 1, 0), (8, 3, 1, 5), (4, 6, 2, 2)]
+)
+def test_a_cost_is_hours_times_price_of_whole_instances_at_both_ends_of_the_interval(
+    in_instance: int, gpus: int, instances: int, idle: int
+) -> None:
+    found = rental(offer(in_instance, on_demand=3.0, spot=1.0), gpus, HOURS)
+    assert (found.instances, found.idle_gpus) == (instances, idle)
+    assert found.on_demand == Span(6.0, 3.0, 12.0).times(instances)
+    assert found.spot == Span(2.0, 1.0, 4.0).times(instances)
 
 
 def test_a_price_that_is_not_known_gives_no_cost_and_stands_last() -> None:
@@ -77,14 +76,6 @@ def test_a_ring_moves_two_n_minus_one_nths_of_the_gradients() -> None:
     assert ring_bytes(1_000_000, 8) == pytest.approx(2 * 7 / 8 * 4e6)
 
 
-def test_what_overlaps_is_hidden_but_never_more_than_the_backward_pass_takes() -> None:
-    step = Span(0.100, 0.100, 0.100)
-    half = over_link(step, 25_000_000, 4, 10.0, "said", overlap=0.5)
-    assert half.exposed == pytest.approx(0.0075)
-    short = over_link(step, 25_000_000, 4, 10.0, "said", overlap=1.0, backward=0.005)
-    assert short.exposed == pytest.approx(0.010)
-
-
 def choice(seconds: float, dollars: float) -> Choice:
     return Choice(
         offer(), "T4", 64, Span(seconds, seconds, seconds), Span(dollars, dollars, dollars)
@@ -92,22 +83,9 @@ def choice(seconds: float, dollars: float) -> Choice:
 
 
 def test_the_frontier_holds_what_no_other_choice_beats_in_both() -> None:
-    every = [
-        choice(10, 5),
-        choice(20, 3),
-        choice(30, 4),
-        choice(5, 9),
-        choice(20, 2.5),
-        choice(40, 2.5),
-    ]
-    kept = frontier(every)
+    every = [(10, 5), (20, 3), (30, 4), (5, 9), (20, 2.5), (40, 2.5)]
+    kept = frontier(choice(*each) for each in every)
     assert [(one.seconds.value, one.dollars.value) for one in kept] == [(5, 9), (10, 5), (20, 2.5)]
-    for one in every:
-        if one not in kept:
-            assert any(
-                best.seconds.value <= one.seconds.value and best.dollars.value <= one.dollars.value
-                for best in kept
-            )
 
 
 def test_a_span_is_multiplied_and_added_to_at_its_middle_and_both_ends() -> None:
@@ -116,29 +94,121 @@ def test_a_span_is_multiplied_and_added_to_at_its_middle_and_both_ends() -> None
     assert Span(2.0, 1.0, 5.0).plus(0) == Span(2.0, 1.0, 5.0)
 
 
-def test_one_watt_for_an_hour_is_a_thousandth_of_a_kwh() -> None:
-    assert energy(1.0, "said", 1, Span(3600.0, 1800.0, 7200.0)).kwh == Span(0.001, 0.0005, 0.002)
-
-
 def test_a_link_of_one_gb_a_second_moves_10_to_the_9_bytes_in_a_second() -> None:
     found = over_link(Span(1.0, 1.0, 1.0), 250_000_000, 2, 1.0, "said", overlap=0.25)
     assert (found.moved_bytes, found.communication) == (1e9, 1.0)  # 2 x 1/2 x 4 B x 250 million
     assert (found.exposed, found.step.value, found.efficiency) == (0.75, 1.75, 1 / 1.75)
     assert (found.gpus, found.link_gbs, found.link, found.overlap) == (2, 1.0, "said", 0.25)
-    # Without a backward pass that is known, no more than the step itself hides it.
-    assert over_link(Span(0.5, 0.5, 0.5), 250_000_000, 2, 1.0, "said", overlap=1.0).exposed == 0.5
+    # What overlaps is hidden, but no more than the backward pass takes, or the step itself.
+    for backward, exposed in ((0.3, 0.7), (None, 0.5)):
+        half = Span(0.5, 0.5, 0.5)
+        found = over_link(half, 250_000_000, 2, 1.0, "said", overlap=1.0, backward=backward)
+        assert found.exposed == pytest.approx(exposed)
 
 
-def test_what_was_said_is_told_from_what_was_worked_out() -> None:
-    job = Job(1, gpus=2, parameters=1_000_000, efficiency=0.5)
-    found = parallel_step(Span(0.1, 0.1, 0.1), job)
-    assert found is not None
-    assert (found.gpus, found.efficiency, found.moved_bytes, found.link, found.overlap) == (
-        2,
-        0.5,
-        4e6,
-        "as said",
-        0.0,
+STEP = Span(0.1, 0.08, 0.15)
+
+
+def test_without_a_size_of_the_data_there_is_a_step_and_nothing_that_is_made_up() -> None:
+    found = training(STEP, Job(32))
+    assert (found.epoch, found.total, found.steps, found.energy, found.rentals) == (
+        None,
+        None,
+        None,
+        None,
+        (),
     )
-    assert (found.exposed, found.link_gbs) == (None, None)
-    assert found.step == Span(0.2, 0.2, 0.2)
+    assert found.samples_per_second == Span(320.0, 32 / 0.15, 400.0)
+
+
+def test_epochs_multiply_every_edge_of_the_range() -> None:
+    found = training(STEP, Job(32, samples=100, epochs=5), power=(200.0, "said"), tariff=0.5)
+    assert found.steps == 4
+    assert found.total is not None
+    assert (found.total.value, found.total.low, found.total.high) == pytest.approx((2.0, 1.6, 3.0))
+    assert found.energy is not None
+    assert found.energy.kwh.high == pytest.approx(200 * 3.0 / 3.6e6)
+
+
+def test_several_gpus_share_the_data_and_wait_for_their_gradients() -> None:
+    found = training(
+        STEP, Job(32, samples=1000, gpus=4, parameters=10**7, link_gbs=10.0), backward=0.05
+    )
+    assert found.steps == 8  # 1000 / 128
+    assert found.step.value == pytest.approx(0.1 + 2 * 3 / 4 * 4e7 / 10e9)
+    assert found.alone == STEP
+    with pytest.raises(ValueError, match="the bandwidth between the GPUs"):
+        training(STEP, Job(32, gpus=4, parameters=10**7))
+
+
+@pytest.mark.parametrize(
+    ("lines", "batch", "limit", "reserve", "needed", "lacking", "largest"),
+    [
+        (((1000, 10), (400, 30)), 10, 1500, 0, 1000 + 10 * 10, 0, 36),
+        (((1000, 10), (400, 30)), 50, 1600, 0, 400 + 50 * 30, 300, 40),
+        (((1000, 10), (400, 30)), 10, 900, 0, 1100, 200, 0),
+        (((400, 30),), 40, 1700, 100, 1600, 0, 40),  # what stays free is no room for tensors
+        (((400, 30),), 41, 1700, 100, 1630, 30, 40),
+        (((400, 30),), 1, 1700, 1300, 430, 30, 0),
+        (((1000, 10),), 10, None, 0, 1100, 0, None),  # the memory is not known
+    ],
+)
+def test_memory_is_a_line_in_batch_and_the_largest_batch_is_where_it_meets_the_limit(
+    lines: tuple[tuple[int, int], ...],
+    batch: int,
+    limit: float | None,
+    reserve: int,
+    needed: int,
+    lacking: float,
+    largest: int | None,
+) -> None:
+    room = room_of([MemoryLine(*line) for line in lines], batch, limit, reserve)
+    assert (room.needed, room.total) == (needed, needed + reserve)
+    assert (room.fits, room.lacking) == (None if limit is None else not lacking, lacking)
+    assert room.largest == largest
+
+
+def test_memory_that_is_just_enough_fits_and_is_close_from_nine_tenths_of_the_limit_on() -> None:
+    rooms = {
+        needed: room_of((MemoryLine(0, 1),), needed, 1000.0, reserve=100)
+        for needed in (800, 801, 900, 901)
+    }
+    assert {needed: (room.fits, room.lacking) for needed, room in rooms.items()} == {
+        800: (True, 0.0),
+        801: (True, 0.0),
+        900: (True, 0.0),
+        901: (False, 1.0),
+    }
+    assert [fit_words(room.total, 1000.0, room.fits) for room in rooms.values()] == [
+        "fits",
+        "fits, but little is left",
+        "fits, but little is left",
+        "does not fit: 1.00 B are missing",
+    ]
+
+
+def test_rates_count_the_samples_of_all_gpus_at_an_efficiency_that_was_given() -> None:
+    found = training(STEP, Job(32, gpus=4, parameters=10**6, efficiency=0.5))
+    assert found.step == Span(0.2, 0.16, 0.3)
+    assert found.samples_per_second == Span(128 / 0.2, 128 / 0.3, 128 / 0.16)
+    parallel = found.parallel
+    assert parallel is not None
+    assert (parallel.gpus, parallel.efficiency, parallel.link) == (4, 0.5, "as said")
+    assert parallel.moved_bytes == ring_bytes(10**6, 4)
+    assert (parallel.exposed, parallel.link_gbs, parallel.overlap) == (None, None, 0.0)
+    assert training(STEP, Job(32, gpus=1)).parallel is None
+
+
+def test_what_is_billed_is_the_whole_training_and_without_epochs_one_of_them() -> None:
+    def train(step: Span, job: Job) -> Training:
+        return training(step, job, prices=[offer(2, 3.6)], power=(1000.0, "said"))
+
+    step = Span(36.0, 36.0, 36.0)
+    epoch = train(step, Job(10, samples=1000))
+    assert (epoch.steps, epoch.billed, epoch.total) == (100, Span(3600.0, 3600.0, 3600.0), None)
+    assert [(one.on_demand, one.idle_gpus) for one in epoch.rentals] == [(Span(3.6, 3.6, 3.6), 1)]
+    whole = train(step, Job(10, samples=1000, epochs=3))
+    assert whole.billed == whole.total == Span(10800.0, 10800.0, 10800.0)
+    assert whole.energy is not None and (whole.energy.kwh.value, whole.energy.cost) == (3.0, None)
+    unknown = train(step, Job(10))
+    assert (unknown.billed, unknown.rentals, unknown.energy) == (None, (), None)

@@ -73,35 +73,6 @@ def test_efficiency_lies_above_0_and_up_to_1_and_the_interval_around_the_time(
     assert found.floor <= found.low <= found.seconds <= found.high
 
 
-@patient
-@given(st.integers(129, 10_000))
-def test_what_lies_outside_of_the_data_is_named_and_widens_the_interval(batch: int) -> None:
-    far, near = predict(fitted(), *made(batch, 50.0)), predict(fitted(), *made(120, 50.0))
-    assert "batch" in far.outside
-    assert near.outside == ()
-    assert far.high / far.seconds > 1 + (near.high / near.seconds - 1) * 0.5
-
-
-def test_the_interval_grows_with_the_distance_up_to_five_times() -> None:
-    ratios = [
-        math.log(found.high / found.seconds)
-        for batch in (128, 256, 640, 6400)
-        for found in [predict(fitted(), (batch, 50.0, 1000.0), 0.001)]
-    ]
-    excess = [batch / fitted().high[0] - 1 for batch in (128, 256, 640, 6400)]
-    for ratio, beyond in zip(ratios, excess, strict=True):
-        assert ratio / ratios[0] == pytest.approx(
-            (1 + min(max(beyond, 0), 4)) / (1 + max(excess[0], 0)), rel=1e-9
-        )
-
-
-def test_beyond_the_data_efficiency_stays_what_it_was() -> None:
-    row, _ = made(128, fitted().high[1])
-    near = predict(fitted(), row, fitted().floor_high)
-    far = predict(fitted(), row, 10 * fitted().floor_high)
-    assert far.seconds == pytest.approx(10 * near.seconds)
-
-
 def test_it_learns_what_it_was_shown() -> None:
     assert fitted().error < 0.1
     assert fitted().rows == 300

@@ -172,37 +172,32 @@ def test_groups_are_told_apart_by_what_they_are_called() -> None:
     assert sorted([first, second]) == [[0, 1], [2, 3]]
 
 
-def test_twenty_rows_are_enough_and_nineteen_are_not() -> None:
-    assert value(learn_model(SAMPLE, ONCE), AT) == pytest.approx(math.log(4.0))
-    fewer = Sample(("x",), [(3.0,)] * 19, [1.0] * 19, [1.0] * 19, HALVES[:19])
-    with pytest.raises(UsageError, match="model: 19 measured rows are too few to learn from"):
-        learn_model(fewer, ONCE)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"floors": [0.0] + [1.0] * 19},
-        {"floors": [math.inf] + [1.0] * 19},
-        {"floors": [-1.0] + [1.0] * 19},
-        {"seconds": [1.0] * 19 + [0.0]},
-        {"seconds": [1.0] * 19 + [math.inf]},
-        {"seconds": [math.nan] + [1.0] * 19},
-    ],
-)
-def test_one_time_that_is_none_is_enough_to_refuse(change: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match="floors and measured seconds must be greater than 0"):
-        learn_model(replace(SAMPLE, **change), ONCE)
+NO_TIME = "floors and measured seconds must be greater than 0"
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        ({"floors": [0.0] + [1.0] * 19}, NO_TIME),
+        ({"floors": [math.inf] + [1.0] * 19}, NO_TIME),
+        ({"floors": [-1.0] + [1.0] * 19}, NO_TIME),
+        ({"seconds": [1.0] * 19 + [0.0]}, NO_TIME),
+        ({"seconds": [1.0] * 19 + [math.inf]}, NO_TIME),
+        ({"seconds": [math.nan] + [1.0] * 19}, NO_TIME),
         ({"rows": [(3.0,)] * 19 + [(math.inf,)]}, "one finite figure for each of 1 features"),
         ({"rows": [(math.nan,)] * 20}, "one finite figure"),
         ({"features": ("batch", "depth")}, "for each of 2 features"),
         ({"increasing": ("speed",)}, "no feature is called speed"),
         ({"groups": ["one"] * 20}, "two groups"),
+        (
+            {
+                "rows": [AT] * 19,
+                "floors": [1.0] * 19,
+                "seconds": [1.0] * 19,
+                "groups": HALVES[:19],
+            },
+            "a: 19 measured rows are too few to learn from",
+        ),
     ],
 )
 def test_what_cannot_be_learned_from_is_refused_with_its_reason(

@@ -59,11 +59,6 @@ def test_inside_of_the_range_seconds_and_interval_follow_the_model() -> None:
     assert found.efficiency == pytest.approx(0.5)
 
 
-def test_the_edges_of_the_range_are_inside() -> None:
-    for row, floor in (((1.0, 10.0), 0.001), ((4.0, 20.0), 0.1)):
-        assert predict(FITTED, row, floor).outside == ()
-
-
 def test_above_the_floors_seen_seconds_follow_the_floor_and_below_them_they_stay() -> None:
     assert predict(FITTED, (2.0, 15.0), 0.3).seconds == pytest.approx(0.6)
     assert predict(FITTED, (2.0, 15.0), 0.0005).seconds == pytest.approx(0.002)
@@ -82,6 +77,8 @@ def test_nothing_is_faster_than_its_floor() -> None:
 @pytest.mark.parametrize(
     ("row", "floor", "outside", "excess"),
     [
+        ((1.0, 10.0), 0.001, (), 0.0),  # the edges are inside
+        ((4.0, 20.0), 0.1, (), 0.0),
         ((8.0, 15.0), 0.01, ("x",), 1.0),  # twice the largest
         ((6.0, 15.0), 0.01, ("x",), 0.5),
         ((0.5, 15.0), 0.01, ("x",), 1.0),  # half of the smallest
@@ -94,7 +91,7 @@ def test_nothing_is_faster_than_its_floor() -> None:
     ],
 )
 def test_an_interval_is_wider_by_how_far_outside_the_range_a_row_lies(
-    row: tuple[float, float], floor: float, outside: tuple[str, ...], excess: float
+    row: tuple[float, ...], floor: float, outside: tuple[str, ...], excess: float
 ) -> None:
     found = predict(FITTED, row, floor)
     assert found.outside == outside

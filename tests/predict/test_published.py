@@ -10,39 +10,17 @@ import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import Machine, by_hand, named
 from perfctl.orchestrator.predict import published
-from perfctl.orchestrator.predict.operations import StepSpec, operations_of_plan
+from perfctl.orchestrator.predict.operations import StepSpec
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict
 from perfctl.orchestrator.predict.published import Published, peaks_of, table_machines
 from perfctl.orchestrator.report.predict import host_limit
-from perfctl.workloads.models.plan import plan
+from tests.make.steps import plan_step
 from tests.sample import sample
 
 FIT = published.load("gpu")
 BATCHES = (1, 7, 64, 513)
-SPECS = ("mlp", "resnet:depth=50,image=224,classes=1000", "vgg:image=64", "inception")
-
-
-def case(
-    spec: str,
-    precision: str = "fp32",
-    batch: int = 64,
-    training: bool = True,
-    channels_last: bool = False,
-) -> StepSpec:
-    planned = plan(spec)
-    optimizer = "momentum" if training else ""
-    works = operations_of_plan(planned)
-    return StepSpec(
-        planned.spec,
-        planned.family,
-        works,
-        batch,
-        training,
-        precision,
-        optimizer,
-        planned.parameters,
-        channels_last,
-    )
+RESNET50 = "resnet:depth=50,image=224,classes=1000"
+SPECS = ("mlp", RESNET50, "vgg:image=64", "inception")
 
 
 def seconds(one: StepSpec, machine: Machine, fit: Published = FIT) -> float | None:
@@ -60,7 +38,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
 ) -> None:
     compared = 0
     for precision in PRECISIONS:
-        one = case(spec, precision, training=training)
+        one = plan_step(spec, precision, training=training)
         known = {
             machine.name: (peaks_of(machine, precision), found)
             for machine in table_machines()
@@ -79,8 +57,8 @@ def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> No
     for machine in table_machines():
         for batch in BATCHES:
             for training in (True, False):
-                fp32 = seconds(case(spec, "fp32", batch, training), machine)
-                tf32 = seconds(case(spec, "tf32", batch, training), machine)
+                fp32 = seconds(plan_step(spec, "fp32", batch, training=training), machine)
+                tf32 = seconds(plan_step(spec, "tf32", batch, training=training), machine)
                 if "tensor tf32" in machine.flops_per_second:
                     compared += 1
                     assert tf32 is not None and fp32 is not None and tf32 <= fp32 * (1 + 1e-12), (
@@ -93,12 +71,12 @@ def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> No
 def test_a_larger_batch_never_takes_less_time(spec: str) -> None:
     for machine in table_machines():
         for precision in PRECISIONS:
-            times = [seconds(case(spec, precision, batch), machine) for batch in BATCHES]
+            times = [seconds(plan_step(spec, precision, batch), machine) for batch in BATCHES]
             assert times == sorted(times, key=lambda one: one or 0.0), f"{machine.name} {precision}"
 
 
 def test_a_step_of_few_samples_takes_what_the_host_needs_to_start_it() -> None:
-    one = case("resnet:depth=50,image=224,classes=1000", "fp16", 1, training=False)
+    one = plan_step(RESNET50, "fp16", 1, training=False)
     found = published.predict(FIT, one, named("H100 SXM5").machine)
     assert found.seconds == pytest.approx(FIT.host["i2"] * sum(work.calls for work in one.works))
     assert found.low < found.seconds < found.high
@@ -106,7 +84,7 @@ def test_a_step_of_few_samples_takes_what_the_host_needs_to_start_it() -> None:
 
 def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there() -> None:
     one, machine = (
-        case("resnet:depth=50,image=224,classes=1000", "fp16", 256),
+        plan_step(RESNET50, "fp16", 256),
         named("V100 SXM2").machine,
     )
     found = predict(one, machine, (), (), FIT)
@@ -118,7 +96,7 @@ def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there() -> None:
 
 
 def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
-    one = case("resnet:depth=50,image=224,classes=1000", "fp16")
+    one = plan_step(RESNET50, "fp16")
     known, new = (predict(one, named(name).machine, (), (), FIT) for name in ("RTX 3090", "B200"))
     assert known.outside == ()
     assert known.coverage == published.COVERED
@@ -129,7 +107,7 @@ def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
 
 
 def test_the_nearest_measured_step_is_named() -> None:
-    one = case("resnet:depth=50,image=224,classes=1000", "fp16")
+    one = plan_step(RESNET50, "fp16")
     found = published.nearest(FIT, one, named("RTX 3090").machine)
     assert found is not None
     assert (found.device, found.regime) == ("RTX 3090", "tT")
@@ -139,33 +117,28 @@ def test_the_nearest_measured_step_is_named() -> None:
 
 def test_channels_last_is_its_own_figure_in_half_precision_and_said_to_be_unknown_in_fp32() -> None:
     machine = named("V100 SXM2").machine
-    half, last = (case("resnet", "fp16", channels_last=each) for each in (False, True))
+    half, last = (plan_step("resnet", "fp16", channels_last=each) for each in (False, True))
     assert seconds(half, machine) != seconds(last, machine)
-    plain = predict(case("resnet", "fp32", channels_last=True), machine, (), (), FIT)
-    assert plain.seconds == predict(case("resnet", "fp32"), machine, (), (), FIT).seconds
+    plain = predict(plan_step("resnet", "fp32", channels_last=True), machine, (), (), FIT)
+    assert plain.seconds == predict(plan_step("resnet", "fp32"), machine, (), (), FIT).seconds
     assert any(
         "the data for channels-last has half precision only" in said for said in plain.outside
     )
 
 
-def test_peaks_by_hand_are_predicted_without_sms_clock_and_power() -> None:
-    said = "name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
-    bare, full = (
-        by_hand(said).machine,
-        by_hand(f"{said},sms=80,clock_mhz=1600,power_w=300,process_nm=8").machine,
-    )
-    one = case("resnet", "fp16")
-    for machine in (bare, full):
-        found = predict(one, machine, (), (), FIT)
-        assert 0 < found.low < found.seconds < found.high
-        assert found.seconds > found.floor
-    assert (full.power_w, full.process_nm) == (300.0, 8)
-
-
-def test_a_cpu_and_a_call_without_the_fit_are_predicted_as_before() -> None:
-    cpu = Machine("Desk CPU", "cpu", {"fp32": 4e11}, 4e10, 64e9, sms=16)
-    assert predict(case("resnet"), cpu, (), (), FIT).way == "roofline"
-    assert predict(case("resnet"), named("T4").machine).way == "roofline"
+@pytest.mark.parametrize(
+    ("more", "power", "process"),
+    [("", None, None), (",sms=80,clock_mhz=1600,power_w=300,process_nm=8", 300.0, 8)],
+)
+def test_peaks_by_hand_are_predicted_without_sms_clock_and_power(
+    more: str, power: float | None, process: int | None
+) -> None:
+    spec = "name=X1,fp32_tflops=20,bandwidth_gbs=900,memory_gb=24,tensor_fp16_tflops=160"
+    machine = by_hand(spec + more).machine
+    found = predict(plan_step("resnet", "fp16"), machine, (), (), FIT)
+    assert found.floor < found.seconds
+    assert 0 < found.low < found.seconds < found.high
+    assert (machine.power_w, machine.process_nm) == (power, process)
 
 
 def test_the_file_states_its_sources_and_stays_small() -> None:
@@ -184,7 +157,7 @@ def test_a_file_of_another_format_is_refused() -> None:
 
 def test_a_device_of_two_memory_sizes_has_one_factor() -> None:
     small, large = (named(f"V100 SXM2 {size} GB").machine for size in (16, 32))
-    one = case("vgg:image=64", "fp16")
+    one = plan_step("vgg:image=64", "fp16")
     assert seconds(one, small) == seconds(one, large)
     free = replace(small, name="V100 of another maker")
     assert published.on_machine(FIT, one, free).rates != published.on_machine(FIT, one, small).rates
@@ -194,7 +167,7 @@ def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_t
     None
 ):
     for batch, waits in ((1, True), (256, False)):
-        one = case("resnet:depth=50,image=224,classes=1000", "fp16", batch, training=False)
+        one = plan_step(RESNET50, "fp16", batch, training=False)
         found = predict(one, named("H100").machine, (), (), FIT)
         assert found.host is not None and found.gpu is not None
         assert found.seconds == max(found.host, found.gpu)
@@ -208,7 +181,7 @@ def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_t
 
 CPU_FIT = published.load("cpu")
 OTHER_CPU = Machine("Desk CPU", "cpu", {"fp32": 4e11, "bf16": 4e11}, 4e10, 64e9, sms=16)
-RESNET_ON_CPU = case(SPECS[1], batch=1, training=False)
+RESNET_ON_CPU = plan_step(RESNET50, batch=1, training=False)
 """timm measured 14.865 ms of it on the Core i9-10940X under torch.compile."""
 
 
@@ -241,22 +214,39 @@ def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_a
         assert predict(asked, machine, (), (), CPU_FIT).coverage is None
 
 
-def test_the_fit_of_cpus_says_nothing_of_training_of_other_precisions_and_of_gpus() -> None:
-    training = case(SPECS[1], batch=8)
-    assert predict(training, OTHER_CPU, (), (), CPU_FIT).way == "roofline"
-    assert (
-        predict(replace(RESNET_ON_CPU, precision="bf16"), OTHER_CPU, (), (), CPU_FIT).way
-        == "roofline"
-    )
-    assert predict(RESNET_ON_CPU, named("T4").machine, (), (), CPU_FIT).way == "roofline"
-    assert predict(RESNET_ON_CPU, OTHER_CPU, (), (), FIT).way == "roofline"
+@pytest.mark.parametrize(
+    ("step", "machine", "fit"),
+    [
+        (plan_step("resnet"), named("T4").machine, None),
+        (plan_step("resnet"), OTHER_CPU, FIT),
+        (RESNET_ON_CPU, OTHER_CPU, FIT),
+        (RESNET_ON_CPU, named("T4").machine, CPU_FIT),
+        (plan_step(RESNET50, batch=8), OTHER_CPU, CPU_FIT),
+        (replace(RESNET_ON_CPU, precision="bf16"), OTHER_CPU, CPU_FIT),
+    ],
+    ids=[
+        "no fit",
+        "training on a CPU by the fit of GPUs",
+        "inference on a CPU by the fit of GPUs",
+        "a GPU by the fit of CPUs",
+        "training by the fit of CPUs",
+        "another precision by the fit of CPUs",
+    ],
+)
+def test_a_fit_says_nothing_of_other_kinds_of_steps_and_devices(
+    step: StepSpec, machine: Machine, fit: Published | None
+) -> None:
+    assert predict(step, machine, (), (), fit).way == "roofline"
+
+
+def test_the_fits_of_cpus_and_of_gpus_share_no_device() -> None:
     assert not set(CPU_FIT.measured) & set(FIT.measured)
     assert all(published.load(machine.kind) is FIT for machine in table_machines())
 
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_on_a_cpu_a_larger_batch_is_never_faster_and_a_faster_cpu_never_slower(spec: str) -> None:
-    one = case(spec, training=False)
+    one = plan_step(spec, training=False)
     fast = replace(OTHER_CPU, flops_per_second={"fp32": 8e11}, bytes_per_second=6e10)
     found = [
         published.predict(CPU_FIT, replace(one, batch=batch), OTHER_CPU).seconds

@@ -25,11 +25,10 @@ from perfctl.orchestrator.predict.operations import (
     OPTIMIZERS,
     StepSpec,
     element_bytes,
-    operations_of_plan,
 )
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict
 from perfctl.orchestrator.predict.step_parts import OVERFLOW, PARTS
-from perfctl.workloads.models.plan import plan
+from tests.make.steps import plan_network
 
 MACHINES = tuple(machines.of_board(board) for board in BOARDS)
 FIT = published.load("gpu")
@@ -41,11 +40,8 @@ def table() -> Costs:
 
 
 def network(spec: str) -> tuple[Network, Amounts]:
-    planned = plan(spec)
-    works = operations_of_plan(planned)
-    return Network(planned.spec, planned.family, works, planned.parameters), amounts(
-        works, planned.parameters, LARGEST
-    )
+    found = plan_network(spec)
+    return found, amounts(found.works, found.parameters, LARGEST)
 
 
 def at(points: Points, batch: int) -> float:

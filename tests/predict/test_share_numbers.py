@@ -4,15 +4,16 @@ roofline alone."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.fit import drivers, phases_of, predict_step, weighed
-from perfctl.orchestrator.predict.predict import predict, shares
-from perfctl.orchestrator.predict.step_parts import FEATURES, LIMIT_OF, features, parts
+from perfctl.orchestrator.predict.operations import Measured
+from perfctl.orchestrator.predict.predict import Share, predict, shares
+from perfctl.orchestrator.predict.step_parts import FEATURES, features, parts
 from tests.make.made_fits import CONV, CPU, Linear, case_of, fit_of
 
 
@@ -27,48 +28,25 @@ def test_a_step_is_its_parts_at_their_costs() -> None:
 
 
 def test_phases_have_their_part_of_the_step() -> None:
-    fit = fit_of(
-        {},
-        {
-            "forward": {"step forward": 1.0},
-            "backward": {"step forward": 2.0},
-            "optimizer": {"step forward": 5.0},
-        },
+    def split(phases: dict[str, dict[str, float]] | None) -> dict[str, float]:
+        return phases_of(fit_of({}, phases), case_of(CONV), 4.0)
+
+    costs = {"forward": 1.0, "backward": 2.0, "optimizer": 5.0}
+    assert split({phase: {"step forward": cost} for phase, cost in costs.items()}) == pytest.approx(
+        {phase: 4.0 * cost / 8.0 for phase, cost in costs.items()}
     )
-    assert phases_of(fit, case_of(CONV), 4.0) == pytest.approx(
-        {"forward": 0.5, "backward": 1.0, "optimizer": 2.5}
-    )
-    assert phases_of(fit_of({}), case_of(CONV), 4.0) == {}
-    assert phases_of(fit_of({}, {"forward": {}}), case_of(CONV), 4.0) == {}
-    assert weighed((2.0, 3.0), (5.0, 7.0)) == 31.0
+    assert split(None) == split({"forward": {}}) == {}
+    assert weighed((2.0, 3.0), (5.0, 7.0)) == 2 * 5 + 3 * 7
 
 
-@pytest.mark.parametrize(
-    ("part", "limit"),
-    [
-        ("conv forward", "arithmetic"),
-        ("narrow backward", "arithmetic"),
-        ("shallow forward", "arithmetic"),
-        ("conv bytes forward", "bytes"),
-        ("norm bytes backward", "bytes"),
-        ("weights forward", "bytes"),
-        ("window forward", "bytes"),
-        ("spilled forward", "bytes"),
-        ("overflow optimizer", "bytes"),
-        ("adam optimizer", "bytes"),
-        ("fresh backward", "bytes"),
-        ("bytes optimizer", "bytes"),
-        ("operations forward", "operations"),
-        ("tensors optimizer", "operations"),
-        ("step forward", "operations"),
-    ],
-)
-def test_what_a_part_is_limited_by(part: str, limit: str) -> None:
-    assert LIMIT_OF[part] == limit
+COSTS = {"conv forward": 1.0, "conv backward": 1.0, "bytes optimizer": 1.0}
+EACH_ONCE = fit_of(COSTS, {name.split(" ")[1]: {name: cost} for name, cost in COSTS.items()})
+ARITHMETIC = 2 * 2 * 360000 / 100e9
+"""Seconds of the convolution's forward pass at a cost of 1."""
 
 
-def rows_of(shares: Any) -> dict[str, tuple[float, float, str]]:
-    return {share.layer: (share.seconds, share.share, share.limit) for share in shares}
+def rows_of(shares: Iterable[Share]) -> dict[str, tuple[float, float]]:
+    return {share.layer: (share.seconds, share.share) for share in shares}
 
 
 def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_largest_part() -> None:
@@ -81,54 +59,50 @@ def test_shares_are_scaled_to_the_step_longest_first_and_limited_by_their_larges
         }
     )
     case = case_of(CONV, replace(CONV, layer="d", macs=100 * CONV.macs))
-    arithmetic, moved = 2 * 2 * 360000 / 100e9, 10 * 2 * 1200 * 4 / 20e9
-    c, d, optimizer, step = arithmetic + moved, 100 * arithmetic + moved, 1e-3, 1e-3
-    whole = c + d + optimizer + step
+    moved = 10 * 2 * 1200 * 4 / 20e9
+    expected = {
+        ("d", "conv", "arithmetic"): 100 * ARITHMETIC + moved,
+        ("(optimizer)", "optimizer", "bytes"): 1e-3,
+        ("(step)", "overhead", "operations"): 1e-3,
+        ("c", "conv", "arithmetic"): ARITHMETIC + moved,
+    }
+    whole = sum(expected.values())
     found = shares(fit, case, CPU, 8.0)
-    scaled = {
-        name: (8 * each / whole, each / whole)
-        for name, each in (("c", c), ("d", d), ("(optimizer)", optimizer), ("(step)", step))
-    }
-    rows = rows_of(found)
-    for name, pair in scaled.items():
-        assert rows[name][:2] == pytest.approx(pair)
-    assert {name: row[2] for name, row in rows.items()} == {
-        "c": "arithmetic" if arithmetic > moved else "bytes",
-        "d": "arithmetic",
-        "(optimizer)": "bytes",
-        "(step)": "operations",
-    }
+    for share in found:
+        part = expected[share.layer, share.kind, share.limit] / whole
+        assert (share.seconds, share.share) == pytest.approx((8 * part, part))
+    assert len(found) == len(expected)
     assert [share.seconds for share in found] == sorted(
         (share.seconds for share in found), reverse=True
     )
-    assert {share.layer: share.kind for share in found} == {
-        "c": "conv",
-        "d": "conv",
-        "(optimizer)": "optimizer",
-        "(step)": "overhead",
-    }
 
 
 def test_measured_phases_decide_how_much_each_directions_rows_are() -> None:
-    fit = fit_of({"conv forward": 1.0, "conv backward": 1.0, "bytes optimizer": 1.0})
-    case = case_of(CONV)
-    rows = rows_of(
-        shares(fit, case, CPU, 10.0, {"forward": 1.0, "backward": 5.0, "optimizer": 4.0})
-    )
-    assert rows["c"][0] == pytest.approx(6.0) and rows["(optimizer)"][0] == pytest.approx(4.0)
-    twice = rows_of(
-        shares(fit, case, CPU, 20.0, {"forward": 1.0, "backward": 5.0, "optimizer": 4.0})
-    )
-    assert twice["(optimizer)"][:2] == pytest.approx((8.0, 0.4))
+    phases = {"forward": 1.0, "backward": 5.0, "optimizer": 4.0}
+
+    def rows(seconds: float, phases: dict[str, float]) -> dict[str, tuple[float, float]]:
+        return rows_of(shares(EACH_ONCE, case_of(CONV), CPU, seconds, phases))
+
+    assert rows(10.0, phases)["c"][0] == pytest.approx(6.0)
+    assert rows(10.0, phases)["(optimizer)"] == pytest.approx((4.0, 0.4))
+    assert rows(20.0, phases)["(optimizer)"] == pytest.approx((8.0, 0.4))
     # One phase is not known: nothing is said by phase.
-    lacking = rows_of(shares(fit, case, CPU, 10.0, {"forward": 1.0, "backward": 5.0}))
-    arithmetic = 2 * 2 * 360000 / 100e9
-    assert lacking["(optimizer)"][1] == pytest.approx(1e-6 / (3 * arithmetic + 1e-6))
+    del phases["optimizer"]
+    assert rows(10.0, phases)["(optimizer)"][1] == pytest.approx(1e-6 / (3 * ARITHMETIC + 1e-6))
+
+
+def test_layers_and_phases_say_the_same_of_the_optimizer() -> None:
+    case = case_of(CONV)
+    record = Measured(case, CPU.name, 10.0, 9.0, 11.0, forward=1.0, backward=5.0, optimizer=4.0)
+    for records in ((), (record,)):
+        found = predict(case, CPU, records, [EACH_ONCE])
+        assert rows_of(found.shares)["(optimizer)"][0] == pytest.approx(found.phases["optimizer"])
+        assert sum(found.phases.values()) == pytest.approx(found.seconds)
 
 
 def test_the_rooflines_shares_leave_out_what_is_no_floor() -> None:
-    rows = rows_of(shares(None, case_of(CONV, training=False), CPU, 1.0))
-    assert set(rows) == {"c"} and rows["c"][:2] == pytest.approx((1.0, 1.0))
+    found = shares(None, case_of(CONV, training=False), CPU, 1.0)
+    assert rows_of(found) == {"c": pytest.approx((1.0, 1.0))}
     assert shares(fit_of({}), case_of(CONV), CPU, 1.0) == ()
 
 
@@ -163,7 +137,3 @@ def test_what_drove_a_step_is_named_by_its_features_on_the_machine_of_the_fit() 
     assert strongest == ("arithmetic", pytest.approx(math.exp(1e5 * own)))
     assert second == ("batch", pytest.approx(math.exp(0.5)))
     assert {factor for _, factor in rest} == {1.0} and len(found) == len(FEATURES)
-
-
-def test_a_batch_of_one_is_one() -> None:
-    assert predict(case_of(CONV, batch=1), CPU).samples_per_second > 0

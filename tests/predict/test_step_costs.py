@@ -30,6 +30,7 @@ from perfctl.orchestrator.predict.step_parts import (
     parts,
 )
 from tests.make.steps import CPU, cases, costs, measured, network
+from tests.make.works import by_part
 
 np = pytest.importorskip("numpy")
 pytest.importorskip("scipy")
@@ -90,79 +91,71 @@ def test_a_row_beyond_twice_the_median_error_loses_weight_in_four_rounds() -> No
 
 
 def test_a_class_that_nothing_was_left_for_costs_as_if_it_were_a_hundredth_of_the_steps() -> None:
-    shares = np.array(
-        [row({"conv forward": 1.0, "conv bytes forward": 0.1}), row({"linear backward": 1.0})]
-    )
-    prior, scale = _prior(shares)
+    seen = row({"conv forward": 1.0, "conv bytes forward": 0.1}), row({"linear backward": 1.0})
+    prior, scale = (by_part(each) for each in _prior(np.array(seen)))
     # arithmetic explains both alone
-    assert scale[PARTS.index("matmul forward")] == pytest.approx(1.0, rel=1e-4)
-    assert (
-        scale[PARTS.index("norm bytes forward")]
-        == scale[PARTS.index("window forward")]
-        == pytest.approx(0.01 / 0.05)
-    )
+    assert scale["matmul forward"] == pytest.approx(1.0, rel=1e-4)
+    assert scale["norm bytes forward"] == scale["window forward"] == pytest.approx(0.01 / 0.05)
     # neither was seen
-    assert scale[PARTS.index("operations forward")] == scale[PARTS.index("step forward")] == 1.0
-    for name, mine, own in zip(PARTS, prior, scale, strict=True):
-        assert mine == (0.0 if name.split(" ")[0] in EXTRA else own), name
+    assert scale["operations forward"] == scale["step forward"] == 1.0
+    for name, mine in prior.items():
+        assert mine == (0.0 if name.split(" ")[0] in EXTRA else scale[name]), name
 
 
 def test_what_lies_on_top_of_other_parts_is_no_part_of_its_classs_cost() -> None:
     _, scale = _prior(np.array([row({"conv forward": 0.5, "narrow forward": 99.0})] * 2))
-    assert scale[PARTS.index("linear forward")] == pytest.approx(2.0, rel=1e-4)
+    assert by_part(scale)["linear forward"] == pytest.approx(1 / 0.5, rel=1e-4)
 
 
 def test_parts_that_were_not_seen_cost_what_their_class_does_and_extras_nothing() -> None:
     # Shares of 1/4 and 1/8 that nothing tells apart: half of the time is each's.
     found = costs_of(table_of([{"conv forward": 2e-3, "step forward": 1e-3}] * 2, [8e-3] * 2))
-    assert len(found) == len(PARTS)
     by_class = {"arithmetic": 2.0, "bytes": 1.0, "operations": 1.0, "step": 4.0}
-    for name, cost in zip(PARTS, found, strict=True):
+    for name, cost in by_part(found).items():
         wanted = 0.0 if name.split(" ")[0] in EXTRA else by_class[CLASS_OF[name]]
         assert cost == pytest.approx(wanted, rel=1e-3, abs=1e-9), name
 
 
 @pytest.mark.parametrize(
-    ("ridge", "conv", "linear"),
-    [(0.01, 17424 / 17400, 8784 / 4440), (1.0, 66 / 61, 24 / 17)],
-    ids=["usual", "strong"],
+    ("options", "conv", "linear"),
+    [
+        ({}, 17424 / 17400, 8784 / 4440),
+        ({"ridge": 0.01}, 17424 / 17400, 8784 / 4440),
+        ({"ridge": 1.0}, 66 / 61, 24 / 17),
+    ],
+    ids=["usual", "the same, stated", "strong"],
 )
 def test_costs_of_one_class_are_drawn_together_by_the_ridge(
-    ridge: float, conv: float, linear: float
+    options: dict[str, float], conv: float, linear: float
 ) -> None:
     # Shares 1 and 1/2: together (1 + 1/2) / (1 + 1/4) = 1.2. Each alone: (share + r / 1.2) /
     # (share^2 + r / 1.44).
     given = table_of([{"conv forward": 3.0}, {"linear forward": 1.0}], [3.0, 2.0])
-    found = costs_of(given, ridge=ridge)
-    assert found[PARTS.index("conv forward")] == pytest.approx(conv, rel=1e-4)
-    assert found[PARTS.index("linear forward")] == pytest.approx(linear, rel=1e-4)
-    if ridge == 0.01:
-        assert list(costs_of(given)) == list(found)
+    found = by_part(costs_of(given, **options))
+    assert found["conv forward"] == pytest.approx(conv, rel=1e-4)
+    assert found["linear forward"] == pytest.approx(linear, rel=1e-4)
 
 
-def test_a_layers_row_counts_by_its_weight_and_its_clock_takes_its_own_part() -> None:
-    step = {"conv forward": 1.0}
+@pytest.mark.parametrize(
+    ("clock", "weight", "cost"),
+    [(0.0, 1.0, 0.755 / 0.315), (0.0, 0.5, 0.5675 / 0.268125), (1.0, 0.5, 2.0)],
+    ids=["weight 1", "weight 1/2", "the clock takes the other two seconds"],
+)
+def test_a_layers_row_counts_by_its_weight_and_its_clock_takes_its_own_part(
+    clock: float, weight: float, cost: float
+) -> None:
     # The step says 2, the layer 4, and 0.1 x / 2 is drawn to 0.1: with weight 1 it is
     # (1/2 + 1/4 + 0.005) / (1/4 + 1/16 + 0.0025), and with 1/2 a fourth of the layer's terms.
-    for weight, wanted in ((1.0, 0.755 / 0.315), (0.5, 0.5675 / 0.268125)):
-        found = costs_of(table_of([step], [2.0], [(0, step, 0.0, 4.0, weight)]))
-        assert found[PARTS.index("conv forward")] == pytest.approx(wanted, rel=1e-4)
-    clocked = costs_of(table_of([step], [2.0], [(0, step, 1.0, 4.0, 0.5)]))
-    assert len(clocked) == len(PARTS)
-    # the clock takes the other two seconds
-    assert clocked[PARTS.index("conv forward")] == pytest.approx(2.0, rel=1e-3)
-
-
-def two_records() -> Table:
-    one, other = {"conv forward": 1.0}, {"linear forward": 1.0}
-    layers = [(0, one, 0.0, 4.0, 0.5), (1, other, 1e-6, 5.0, 0.25), (0, other, 2e-6, 6.0, 0.125)]
-    return table_of([one, other], [2.0, 3.0], layers, ("a", "b"))
+    step = {"conv forward": 1.0}
+    found = by_part(costs_of(table_of([step], [2.0], [(0, step, clock, 4.0, weight)])))
+    assert found["conv forward"] == pytest.approx(cost, rel=1e-3 if clock else 1e-4)
 
 
 def test_only_the_records_that_were_chosen_and_their_layers_count() -> None:
-    given = two_records()
-    layers = [(0, {"linear forward": 1.0}, 1e-6, 5.0, 0.25)]
-    second = table_of([{"linear forward": 1.0}], [3.0], layers, ("b",))
+    one, other = {"conv forward": 1.0}, {"linear forward": 1.0}
+    layers = [(0, one, 0.0, 4.0, 0.5), (1, other, 1e-6, 5.0, 0.25), (0, other, 2e-6, 6.0, 0.125)]
+    given = table_of([one, other], [2.0, 3.0], layers, ("a", "b"))
+    second = table_of([other], [3.0], [(0, *layers[1][1:])], ("b",))
     assert costs_of(given, [1]).tolist() == costs_of(second).tolist() != costs_of(given).tolist()
     assert costs_of(given, [0, 1]).tolist() == costs_of(given).tolist()
 
@@ -180,11 +173,8 @@ def test_a_table_holds_parts_features_and_the_layers_of_each_record() -> None:
     assert (given.layer_of.tolist(), given.layer_clock.tolist()) == ([1, 1], [1e-6, 1e-6])
     assert given.layer_seconds.tolist() == [0.75, 0.25]
     assert given.layer_weights.tolist() == pytest.approx([0.5 * math.sqrt(0.75), 0.25])
-    assert (
-        given.layer_parts[1][PARTS.index("activation bytes backward")]
-        > given.layer_parts[1][PARTS.index("conv forward")]
-        == 0.0
-    )
+    second_row = by_part(given.layer_parts[1])
+    assert second_row["activation bytes backward"] > second_row["conv forward"] == 0.0
 
 
 def test_each_phase_has_the_costs_of_its_own_parts_alone() -> None:
@@ -193,13 +183,13 @@ def test_each_phase_has_the_costs_of_its_own_parts_alone() -> None:
     found = _phases(records, given)
     assert list(found) == ["forward", "backward", "optimizer"]
     for phase, mine in found.items():
-        assert all(
-            cost == 0.0 for name, cost in zip(PARTS, mine, strict=True) if not name.endswith(phase)
-        )
+        assert {
+            name for name, cost in by_part(mine).items() if cost and not name.endswith(phase)
+        } == set()
         taken = np.array([getattr(record, phase) for record in records])
         assert np.median(abs(given.parts @ np.array(mine) / taken - 1)) < 0.03, phase
-    assert found["optimizer"][PARTS.index("tensors optimizer")] == pytest.approx(
-        costs()[PARTS.index("tensors optimizer")], rel=0.05
+    assert by_part(found["optimizer"])["tensors optimizer"] == pytest.approx(
+        by_part(costs())["tensors optimizer"], rel=0.05
     )
 
 
@@ -231,7 +221,7 @@ def test_the_model_learns_from_sums_whose_costs_did_not_see_the_group() -> None:
     )
     found, fitted = fit_table("made up", given, Settings(power=8, rounds=1, folds=2))
     # (1 + 1/2) / (1 + 1/4)
-    assert found[PARTS.index("conv forward")] == pytest.approx(1.2, rel=1e-3)
+    assert by_part(found)["conv forward"] == pytest.approx(1.2, rel=1e-3)
     assert (fitted.name, fitted.features, fitted.rows) == ("made up", FEATURES, 20)
     assert (fitted.floor_low, fitted.floor_high) == pytest.approx((0.5 / 4, 2.0 / 4), rel=1e-3)
     assert fitted.model.predict(np.ones((1, len(FEATURES))))[0] == pytest.approx(

@@ -16,21 +16,14 @@ from perfctl.orchestrator.predict.grid import (
     TOLERANCE,
     Curve,
     Knot,
-    Network,
     curve_of,
     grid_of,
 )
-from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured, operations_of_plan
+from perfctl.orchestrator.predict.operations import OPTIMIZERS, Measured
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict, shares
-from perfctl.orchestrator.predict.step_parts import roofline
-from perfctl.workloads.models.plan import plan
+from tests.make.steps import plan_network
 
 CPU = Machine("Desk CPU", "cpu", {"fp32": 4e11}, 4e10, 64e9, sms=16)
-
-
-def network(spec: str) -> Network:
-    planned = plan(spec)
-    return Network(planned.spec, planned.family, operations_of_plan(planned), planned.parameters)
 
 
 def between(curve: Curve, batch: int) -> Knot:
@@ -85,7 +78,7 @@ def test_a_jump_lies_between_two_neighbours(jump: int) -> None:
     "spec", ["mlp", "inception", "vgg:batchnorm=yes", "resnet:depth=50,image=224,classes=1000"]
 )
 def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: str) -> None:
-    one, boards = network(spec), [machines.of_board(board) for board in BOARDS]
+    one, boards = plan_network(spec), [machines.of_board(board) for board in BOARDS]
     grid, rng, compared = grid_of(one, boards), random.Random(spec), 0
     assert len(grid.cells) == len(boards) * len(PRECISIONS) * len(OPTIMIZERS)
     for place in rng.sample(range(len(grid.cells)), 60):
@@ -107,7 +100,7 @@ def test_off_the_knots_every_gpu_is_within_one_percent_of_the_prediction(spec: s
 
 
 def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
-    one, machine = network("resnet"), machines.of_board(BOARDS[0])
+    one, machine = plan_network("resnet"), machines.of_board(BOARDS[0])
     cell = grid_of(one, [machine]).cells[1]
     assert cell.way
     assert cell.split is not None
@@ -134,25 +127,9 @@ def test_the_split_of_a_roofline_is_that_of_its_layers() -> None:
 
 
 def test_what_was_measured_at_other_batches_is_said_without_one() -> None:
-    one = network("mlp")
+    one = plan_network("mlp")
     case = one.case(32, "fp32", "sgd")
     measured = [Measured(case, CPU.name, 0.01, 0.009, 0.011)]
     cell = grid_of(one, [CPU], measured).cells[0]
     assert cell.way == "roofline"
     assert cell.why_not[0] == f"measured: mlp ran on Desk CPU at batch 32, not at {step_grid.PROBE}"
-
-
-def test_the_roofline_adds_up_what_the_parts_say() -> None:
-    """Each operation's larger of arithmetic and bytes, both directions, worked out here from
-    its sizes."""
-    one = network("mlp:depth=2,width=256,image=8")
-    total = 0.0
-    for work in one.works:
-        moved = (64 * (work.inputs + work.outputs) + work.weights) * 4 / 4e10
-        if work.kind == "linear":
-            total += max(2 * 64 * work.macs / 4e11, moved) * (2 if work.first else 3)
-        else:
-            total += 64 * (work.inputs + work.outputs) * 4 / 4e10 * 2
-    # gradient, parameter and momentum read, the last two written
-    total += one.parameters * 5 * 4 / 4e10
-    assert roofline(one.case(64, "fp32", "momentum"), CPU) == pytest.approx(total, rel=1e-12)

@@ -9,8 +9,10 @@ import pytest
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, Board, Machine, of_board
 from perfctl.orchestrator.predict.operations import Operation, StepSpec, element_bytes
 from perfctl.orchestrator.predict.step_parts import (
+    CLASS_OF,
     FEATURES,
     INCREASING,
+    LIMIT_OF,
     PARTS,
     features,
     group_of,
@@ -21,52 +23,44 @@ from perfctl.orchestrator.predict.step_parts import (
 )
 from tests.make.made_fits import CONV, CPU, case_of
 from tests.make.steps import network, with_batch
+from tests.make.works import by_part, moving, product
 
 
 def seen(case: StepSpec, machine: Machine = CPU) -> dict[str, float]:
     """Parts that are not 0, apart from the step's own millisecond."""
-    found = dict(zip(PARTS, parts(case, machine), strict=True))
+    found = by_part(parts(case, machine))
     assert found.pop("step forward") == 1e-3
     return {name: seconds for name, seconds in found.items() if seconds}
 
 
-def test_every_part_of_a_convolution_in_training() -> None:
-    work = replace(CONV, calls=3)
-    arithmetic, moved, held = (
-        3 * 2 * 2 * 360000 / 100e9,
-        3 * 2 * 1200 * 4 / 20e9,
-        3 * 3600 * 4 / 20e9,
-    )
-    assert seen(case_of(work)) == pytest.approx(
-        {
-            "conv forward": arithmetic,
-            "conv backward": 2 * arithmetic,
-            "narrow forward": arithmetic * 64 / 8,
-            "narrow backward": 2 * arithmetic * 64 / 8,
-            "shallow forward": arithmetic * 64 / 36,
-            "shallow backward": 2 * arithmetic * 64 / 36,
-            "conv bytes forward": moved,
-            "conv bytes backward": 2 * moved,
-            "weights forward": held,
-            "weights backward": 2 * held,
-            "operations forward": 3e-6,
-            "operations backward": 6e-6,
-            "tensors optimizer": 3e-6,
-            "bytes optimizer": 1000 * (3 + 2) * 4 / 20e9,
-        }
-    )
+def features_of(case: StepSpec) -> dict[str, float]:
+    return dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
 
 
-def test_in_inference_there_is_nothing_backward_and_no_optimizer() -> None:
-    found = seen(case_of(CONV, training=False))
-    assert set(found) == {
-        "conv forward",
-        "narrow forward",
-        "shallow forward",
-        "conv bytes forward",
-        "weights forward",
-        "operations forward",
+ARITHMETIC = 2 * 2 * 360000 / 100e9
+"""Seconds of CONV's multiply-adds at the peak: 2 samples, 2 FLOPs each."""
+
+
+def test_every_part_of_a_convolution_in_training_and_what_inference_has_of_it() -> None:
+    calls = 3
+    twice_backward = {
+        "conv": ARITHMETIC,
+        "narrow": ARITHMETIC * 64 / 8,
+        "shallow": ARITHMETIC * 64 / 36,
+        "conv bytes": 2 * 1200 * 4 / 20e9,
+        "weights": 3600 * 4 / 20e9,
+        "operations": 1e-6,
     }
+    forward = {f"{name} forward": calls * each for name, each in twice_backward.items()}
+    training = {
+        **forward,
+        **{f"{name} backward": 2 * calls * each for name, each in twice_backward.items()},
+        "tensors optimizer": calls * 1e-6,
+        "bytes optimizer": 1000 * (3 + 2) * 4 / 20e9,
+    }
+    work = replace(CONV, calls=calls)
+    assert seen(case_of(work)) == pytest.approx(training)
+    assert seen(case_of(work, training=False)) == pytest.approx(forward)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +85,7 @@ def test_backward_has_one_product_for_each_input_that_needs_a_gradient(
 
 
 def test_what_moves_bytes_alone_moves_them_once_more_backward_except_copies() -> None:
-    norm = Operation("n", "norm", 2, 0, 100, 100, 16, 0, 0, 0)
+    norm = moving("norm", 100, 100, 16, calls=2)
     moved = 2 * 2 * 200 * 4 / 20e9
     assert seen(case_of(norm)) == pytest.approx(
         {
@@ -109,39 +103,40 @@ def test_what_moves_bytes_alone_moves_them_once_more_backward_except_copies() ->
     )
 
 
+POOL = moving("pool", 400, 100, kernel=9)
+
+
 def test_a_pools_window_is_read_forward_and_backward() -> None:
-    pool = Operation("p", "pool", 1, 0, 400, 100, 0, 0, 0, 0, kernel=9)
-    found = seen(case_of(pool))
-    assert (
-        found["window forward"] == found["window backward"] == pytest.approx(2 * 100 * 9 * 4 / 20e9)
-    )
-    assert "window backward" not in seen(case_of(pool, training=False))
+    found, window = seen(case_of(POOL)), pytest.approx(2 * 100 * 9 * 4 / 20e9)
+    assert found["window forward"] == found["window backward"] == window
+    assert "window backward" not in seen(case_of(POOL, training=False))
     for kind in ("softmax", "norm"):  # nothing else has a window
-        assert "window forward" not in seen(case_of(replace(pool, kind=kind)))
+        assert "window forward" not in seen(case_of(replace(POOL, kind=kind)))
 
 
-def test_bytes_beyond_2_and_32_mib_are_spilled_and_overflow() -> None:
-    def one(elements: int) -> dict[str, float]:
-        return seen(
-            case_of(
-                Operation("a", "activation", 1, 0, elements / 2, elements / 2, 0, 0, 0, 0), batch=1
-            )
-        )
-
-    assert "spilled forward" not in one(2**19)  # 2 MiB exactly
-    more = one(2**19 + 2)
-    assert more["spilled forward"] == more["spilled backward"] == pytest.approx(8 / 20e9)
-    assert "overflow forward" not in one(2**23)
-    large = one(2**23 + 2)
-    assert large["overflow forward"] == large["overflow backward"] == pytest.approx(8 / 20e9)
-    assert large["spilled forward"] == pytest.approx((30 * 2**20 + 8) / 20e9)
+@pytest.mark.parametrize(
+    ("elements", "spilled", "overflow"),
+    [
+        (2**19, 0, 0),  # 2 MiB exactly
+        (2**19 + 2, 8, 0),
+        (2**23, 30 * 2**20, 0),  # 32 MiB
+        (2**23 + 2, 30 * 2**20 + 8, 8),
+    ],
+)
+def test_bytes_beyond_2_and_32_mib_are_spilled_and_overflow(
+    elements: int, spilled: int, overflow: int
+) -> None:
+    found = seen(case_of(moving("activation", elements / 2, elements / 2), batch=1))
+    for name, beyond in (("spilled", spilled), ("overflow", overflow)):
+        for phase in ("forward", "backward"):
+            assert found.get(f"{name} {phase}", 0.0) == pytest.approx(beyond / 20e9)
 
 
 def test_gradients_of_weights_beyond_32_mib_are_memory_that_is_mapped_anew_and_so_is_what_adam_makes_of_them() -> (
     None
 ):
     def one(weights: float, optimizer: str, *, training: bool = True) -> dict[str, float]:
-        work = Operation("a", "linear", 3, 1000, 10, 10, weights, 100, 10, 1)
+        work = product("linear", 100, 10, 1, 10, 10, weights, calls=3)
         found = seen(replace(case_of(work, training=training), optimizer=optimizer, batch=1))
         return {name: seconds for name, seconds in found.items() if name.startswith("fresh")}
 
@@ -185,28 +180,43 @@ def test_an_optimizer_reads_and_writes_each_of_its_values(optimizer: str, values
     ],
 )
 def test_the_group_of_an_operation(kind: str, kernel: float, depth: float, group: str) -> None:
-    assert group_of(Operation("", kind, 1, 0, 0, 0, 0, 0, 0, depth, kernel=kernel)) == group
+    assert group_of(product(kind, 1, 1, depth, 0, 0, kernel=kernel)) == group
+
+
+TENSOR = Machine(
+    "Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12, "tensor tf32": 40e12}, 800e9
+)
 
 
 def test_a_depthwise_convolution_is_neither_narrow_nor_shallow_and_off_the_tensor_cores() -> None:
-    gpu = Machine(
-        "Test GPU", "gpu", {"fp32": 10e12, "tensor fp16": 80e12, "tensor tf32": 40e12}, 800e9
-    )
-    found = seen(case_of(replace(CONV, kind="grouped_conv", depth=9.0), precision="fp16"), gpu)
+    case = case_of(replace(CONV, kind="grouped_conv", depth=9.0), precision="fp16")
+    found = seen(case, TENSOR)
     assert found["depthwise forward"] == pytest.approx(2 * 2 * 360000 / 10e12)
     assert "narrow forward" not in found and "shallow backward" not in found
     # fp16: two bytes
     assert found["depthwise bytes forward"] == pytest.approx(2 * 1200 * 2 / 800e9)
-    assert (peak_of(gpu, "tf32"), peak_of(CPU, "fp32"), peak_of(gpu, "tf32", depthwise=True)) == (
-        40e12,
-        100e9,
-        10e12,
-    )
-    double = Machine("D", "gpu", {"fp64": 5.0, "fp32": 9.0}, 1.0)
-    assert (peak_of(double, "fp64"), peak_of(double, "fp64", depthwise=True)) == (5.0, 5.0)
-    assert peak_of(Machine("E", "gpu", {"fp32": 9.0, "fp16": 18.0}, 1.0), "fp16") == 18.0
-    matrix = Machine("M", "gpu", {"fp32": 9.0, "tensor fp32": 18.0}, 1.0)
-    assert (peak_of(matrix, "fp32"), peak_of(matrix, "fp32", depthwise=True)) == (18.0, 9.0)
+
+
+def chip(**peaks: float) -> Machine:
+    return Machine("G", "gpu", {name.replace("_", " "): peak for name, peak in peaks.items()}, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("machine", "precision", "peak", "depthwise"),
+    [
+        (TENSOR, "tf32", 40e12, 10e12),
+        (CPU, "fp32", 100e9, 100e9),
+        (chip(fp64=5.0, fp32=9.0), "fp64", 5.0, 5.0),
+        (chip(fp32=9.0, fp16=18.0), "fp16", 18.0, 9.0),
+        (chip(fp32=9.0, tensor_fp32=18.0), "fp32", 18.0, 9.0),
+        (chip(fp32=9.0, tensor_int8=70.0), "int8", 70.0, 9.0),
+    ],
+)
+def test_a_precision_runs_on_its_own_path_and_a_depthwise_convolution_off_the_tensor_cores(
+    machine: Machine, precision: str, peak: float, depthwise: float
+) -> None:
+    assert peak_of(machine, precision) == peak
+    assert peak_of(machine, precision, depthwise=True) == depthwise
 
 
 def test_operations_that_differ_in_more_than_their_layer_are_not_merged() -> None:
@@ -215,21 +225,23 @@ def test_operations_that_differ_in_more_than_their_layer_are_not_merged() -> Non
 
 
 def test_features_are_shares_means_and_counts_of_the_step() -> None:
-    grouped = Operation("g", "grouped_conv", 1, 1000.0, 10.0, 10.0, 9.0, 50.0, 2.0, 18.0, kernel=9)
+    grouped = product("grouped_conv", 50.0, 2.0, 18.0, 10.0, 10.0, 9.0, kernel=9)
     depthwise = replace(grouped, depth=9.0, macs=500.0)
-    linear = Operation("l", "linear", 2, 2000.0, 40.0, 60.0, 7.0, 5.0, 20.0, 40.0)
-    norm, activation = (
-        Operation("n", "norm", 1, 0, 30.0, 20.0, 0, 0, 0, 0),
-        Operation("a", "activation", 3, 0, 5.0, 5.0, 0, 0, 0, 0),
-    )
-    case = case_of(CONV, grouped, depthwise, linear, norm, activation, batch=3)
-    mine = parts(case, CPU)
-    macs = 360000 + 1000 + 500 + 2 * 2000
+    linear = product("linear", 5.0, 20.0, 40.0, 40.0, 60.0, 7.0, calls=2)
+    norm, activation = moving("norm", 30.0, 20.0), moving("activation", 5.0, 5.0, calls=3)
+    works = (CONV, grouped, depthwise, linear, norm, activation)
+    case = case_of(*works, batch=3)
+    macs = 360000 + 1800 + 500 + 2 * 4000
     elements = 1200 + 20 + 20 + 2 * 100 + 50 + 3 * 10
     operations = 1 + 1 + 1 + 2 + 1 + 3
-    found = dict(zip(FEATURES, features(case, mine), strict=True))
-    moved = sum(seconds for name, seconds in zip(PARTS, mine, strict=True) if " bytes " in name)
-    assert found == pytest.approx(
+    moved = sum(seconds for name, seconds in seen(case).items() if " bytes " in name)
+
+    def mean(size: str) -> float:
+        """Harmonic, by multiply-adds."""
+        parts = (work.calls * work.macs / getattr(work, size) for work in works if work.macs)
+        return macs / sum(parts)
+
+    assert features_of(case) == pytest.approx(
         {
             "arithmetic": 3 * 2 * 3 * macs / 100e9,
             "bytes": moved,
@@ -237,13 +249,13 @@ def test_features_are_shares_means_and_counts_of_the_step() -> None:
             "bytes per operation": moved / operations,
             "operations": operations,
             "parameters": 1000.0,
-            "columns": macs / (360000 / 8 + 1000 / 2 + 500 / 2 + 4000 / 20),
-            "depth": macs / (360000 / 36 + 1000 / 18 + 500 / 9 + 4000 / 40),
-            "rows": macs / (360000 / 100 + 1000 / 50 + 500 / 50 + 4000 / 5),
+            "columns": mean("columns"),
+            "depth": mean("depth"),
+            "rows": mean("rows"),
             "intensity": macs / elements,
             "window share": 360000 / macs,
-            "grouped share": 1500 / macs,
-            "matrix share": 4000 / macs,
+            "grouped share": (1800 + 500) / macs,
+            "matrix share": 2 * 4000 / macs,
             "norm share": 50 / elements,
             "activation share": 30 / elements,
             "weights per operation": 1000 / operations,
@@ -254,51 +266,35 @@ def test_features_are_shares_means_and_counts_of_the_step() -> None:
 def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_and_direction() -> (
     None
 ):
-    norm = Operation("n", "norm", 1, 0, 100, 100, 0, 0, 0, 0)
-    arithmetic = 2 * 2 * 360000 / 100e9
-    moved, held = 2 * 1200 * 4 / 20e9, 3600 * 4 / 20e9
-    assert arithmetic > moved + held
-    bytes_of_norm = 2 * 200 * 4 / 20e9
+    norm = moving("norm", 100, 100)
+    moved = (2 * 1200 + 3600) * 4 / 20e9
+    assert moved < ARITHMETIC
     assert roofline(case_of(CONV, norm), CPU) == pytest.approx(
-        3 * arithmetic + 2 * bytes_of_norm + 1e-6
+        3 * ARITHMETIC + 2 * (2 * 200 * 4 / 20e9) + 1000 * (3 + 2) * 4 / 20e9
     )
     slow = Machine("S", "cpu", {"fp32": 100e12}, 20e9)
-    assert roofline(case_of(CONV, training=False), slow) == pytest.approx(moved + held)
+    assert roofline(case_of(CONV, training=False), slow) == pytest.approx(moved)
 
 
-def test_the_bytes_of_an_element() -> None:
-    assert [
-        element_bytes(name) for name in ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
-    ] == [
-        8,
-        4,
-        4,
-        2,
-        2,
-        1,
-        1,
-    ]
+@pytest.mark.parametrize(
+    ("size", "names"),
+    [(8, ["fp64"]), (4, ["fp32", "tf32"]), (2, ["fp16", "bf16"]), (1, ["int8", "fp8"])],
+)
+def test_the_bytes_of_an_element(size: int, names: list[str]) -> None:
+    assert {element_bytes(name) for name in names} == {size}
 
 
 def test_sizes_that_are_not_known_or_below_one_count_as_one() -> None:
     work = replace(CONV, kind="rnn", columns=0.0, depth=0.0, rows=0.0)
-    arithmetic = 2 * 2 * 360000 / 100e9
     found = seen(case_of(work))
-    assert found["narrow forward"] == found["shallow forward"] == pytest.approx(64 * arithmetic)
-    case = case_of(work)
-    shape = dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
-    assert (shape["columns"], shape["depth"], shape["rows"], shape["matrix share"]) == (
-        1.0,
-        1.0,
-        1.0,
-        1.0,
-    )
+    assert found["narrow forward"] == found["shallow forward"] == pytest.approx(64 * ARITHMETIC)
+    shape = features_of(case_of(work))
+    assert {shape[name] for name in ("columns", "depth", "rows", "matrix share")} == {1.0}
 
 
 def test_features_of_a_network_without_products_and_of_next_to_nothing() -> None:
-    case = case_of(Operation("n", "norm", 1, 0, 0.25, 0.25, 0, 0, 0, 0), training=False)
-    found = dict(zip(FEATURES, features(case, parts(case, CPU)), strict=True))
-    assert found == pytest.approx(
+    case = case_of(moving("norm", 0.25, 0.25), training=False)
+    assert features_of(case) == pytest.approx(
         {
             "arithmetic": 0.0,
             "bytes": 2 * 0.5 * 4 / 20e9,
@@ -328,23 +324,32 @@ def test_an_optimizer_that_is_not_known_keeps_nothing_and_a_few_parameters_overf
     assert "overflow optimizer" not in found and "adam optimizer" not in found
 
 
-def test_a_precision_runs_on_its_own_path_or_is_refused_with_those_the_chip_has() -> None:
-    gpu = Machine(
-        "G", "gpu", {"fp32": 9.0, "tensor fp16": 0.0, "fp16": 0.2, "tensor int8": 70.0}, 1.0
-    )
-    assert [peak_of(gpu, name) for name in ("fp32", "int8")] == [9.0, 70.0]
-    for precision, said in (
-        ("tf32", r"TF32 \(matrix multiplications would run in fp32, no faster\)"),
-        ("bf16", r"fast bf16 \(matrix multiplications would be converted to fp32, no faster\)"),
-        ("fp16", r"fast fp16 \(it runs slower than fp32"),
-        ("fp64", r"fast fp64 \(its peak is unknown\)"),
-    ):
-        with pytest.raises(ValueError, match=rf"^G has no {said}.*\. Available precisions: fp32$"):
-            peak_of(gpu, precision)
-    with pytest.raises(
-        ValueError, match=r"^C has no TF32 \(its peak is unknown\). Available precisions: fp32$"
-    ):
-        peak_of(Machine("C", "cpu", {"fp32": 1.0}, 1.0), "tf32")
+NO_FASTER = r"\(matrix multiplications would {} fp32, no faster\)"
+UNKNOWN = r"\(its peak is unknown\)"
+
+
+@pytest.mark.parametrize(
+    ("precision", "said"),
+    [
+        ("tf32", f"TF32 {NO_FASTER.format('run in')}"),
+        ("bf16", f"fast bf16 {NO_FASTER.format('be converted to')}"),
+        ("fp16", r"fast fp16 \(it runs slower than fp32.*"),
+        ("fp64", f"fast fp64 {UNKNOWN}"),
+    ],
+)
+def test_a_precision_without_a_path_is_refused_with_those_the_chip_has(
+    precision: str, said: str
+) -> None:
+    gpu = chip(fp32=9.0, tensor_fp16=0.0, fp16=0.2, tensor_int8=70.0)
+    assert peak_of(gpu, "fp32") == 9.0
+    with pytest.raises(ValueError, match=rf"^G has no {said}\. Available precisions: fp32$"):
+        peak_of(gpu, precision)
+
+
+def test_a_cpu_has_no_tf32() -> None:
+    said = rf"^Test CPU has no TF32 {UNKNOWN}\. Available precisions: fp32$"
+    with pytest.raises(ValueError, match=said):
+        peak_of(CPU, "tf32")
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
@@ -360,11 +365,10 @@ def test_tf32_is_refused_where_the_chip_has_none_and_is_no_slower_than_fp32_wher
 
 
 def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone() -> None:
-    large = Operation("a", "activation", 2, 0, 2**24, 2**24, 0, 0, 0, 0)
-    pool = Operation("p", "pool", 1, 0, 400, 100, 0, 0, 0, 0, kernel=9)
+    large = moving("activation", 2**24, 2**24, calls=2)
     moved = (2 * 2 * 2**25 + 2 * 500) * 4 / 20e9
-    assert roofline(case_of(large, pool, training=False), CPU) == pytest.approx(moved)
-    assert roofline(case_of(large, pool, optimizer="adam"), CPU) == pytest.approx(
+    assert roofline(case_of(large, POOL, training=False), CPU) == pytest.approx(moved)
+    assert roofline(case_of(large, POOL, optimizer="adam"), CPU) == pytest.approx(
         2 * moved + 1000 * 7 * 4 / 20e9
     )
 
@@ -378,6 +382,22 @@ def test_no_part_and_no_increasing_feature_falls_when_batch_grows() -> None:
         assert all(later >= earlier for earlier, later in zip(before, now, strict=True))
         for name, earlier, later in zip(FEATURES, *rows, strict=True):
             assert later >= earlier if name in INCREASING else later == earlier, name
+
+
+@pytest.mark.parametrize(
+    ("kind", "limit", "names"),
+    [
+        ("arithmetic", "arithmetic", ["conv forward", "narrow backward", "shallow forward"]),
+        ("bytes", "bytes", ["conv bytes forward", "norm bytes backward", "weights forward"]),
+        ("bytes", "bytes", ["window forward", "spilled forward", "overflow optimizer"]),
+        ("bytes", "bytes", ["adam optimizer", "fresh backward", "bytes optimizer"]),
+        ("operations", "operations", ["operations forward", "tensors optimizer"]),
+        ("step", "operations", ["step forward"]),
+    ],
+)
+def test_the_class_of_a_part_and_what_limits_it(kind: str, limit: str, names: list[str]) -> None:
+    assert [CLASS_OF[name] for name in names] == [kind] * len(names)
+    assert [LIMIT_OF[name] for name in names] == [limit] * len(names)
 
 
 def test_every_part_names_its_phase() -> None:

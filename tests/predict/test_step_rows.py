@@ -4,16 +4,18 @@ of parts; no fit."""
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.predict.fit import fit_steps, layer_rows, phase_rows
+from perfctl.orchestrator.predict.fit import layer_rows, phase_rows
 from perfctl.orchestrator.predict.operations import Measured
-from perfctl.orchestrator.predict.step_parts import CLASS_OF, PARTS, parts
-from tests.make.steps import CPU, cases, measured, network
+from perfctl.orchestrator.predict.step_parts import PARTS, parts
+from tests.make.steps import CPU, network
+from tests.make.works import by_part
 
 CASE = network(8, 2, 4)
+BARE = Measured(CASE, CPU.name, 8.0, 7.0, 9.0)
 RECORD = Measured(CASE, CPU.name, 8.0, 7.0, 9.0, forward=2.0, backward=4.5, optimizer=10.0)
 
 
@@ -34,85 +36,52 @@ def test_a_phase_weighs_as_the_root_of_its_share_of_the_step_and_half_at_most() 
         assert row == wanted
 
 
-def test_phases_that_were_not_measured_and_those_of_inference_have_no_rows() -> None:
-    assert len(phase_rows(replace(RECORD, backward=None), CPU)) == 2
-    assert len(phase_rows(replace(RECORD, optimizer=0.0), CPU)) == 2
-    assert phase_rows(replace(RECORD, case=replace(CASE, training=False)), CPU) == []
+@pytest.mark.parametrize(
+    ("changes", "count"),
+    [
+        ({"backward": None}, 2),
+        ({"optimizer": 0.0}, 2),
+        ({"case": replace(CASE, training=False)}, 0),
+    ],
+)
+def test_phases_that_were_not_measured_and_those_of_inference_have_no_rows(
+    changes: dict[str, Any], count: int
+) -> None:
+    assert len(phase_rows(replace(RECORD, **changes), CPU)) == count
 
 
 def test_layers_of_a_kind_and_direction_are_one_row_with_a_clock_for_each() -> None:
-    bare = replace(RECORD, forward=None, backward=None, optimizer=None)
     times = {
         ("conv0", "forward"): 1.0,
         ("conv1", "forward"): 2.0,
         ("act0", "forward"): 1.0,
         ("fc", "backward"): 0.0,
     }
-    rows = layer_rows(replace(bare, layer_seconds=times), CPU)
+    rows = layer_rows(replace(BARE, layer_seconds=times), CPU)
     assert [(clocks, seconds) for _, clocks, seconds, _ in rows] == [(2e-6, 3.0), (1e-6, 1.0)]
     assert [weight for *_, weight in rows] == pytest.approx(
         [0.5 * (3 / 4) ** 0.5, 0.5 * (1 / 4) ** 0.5]
     )
-    conv, act = rows[0][0], rows[1][0]
-    whole = parts(CASE, CPU)
-    assert conv[PARTS.index("conv forward")] == pytest.approx(whole[PARTS.index("conv forward")])
-    assert conv[PARTS.index("operations forward")] == pytest.approx(2e-6)
-    assert (conv[PARTS.index("conv backward")], conv[PARTS.index("activation bytes forward")]) == (
-        0.0,
-        0.0,
+    conv, act = (by_part(row) for row, *_ in rows)
+    whole, conv_name, act_name = (
+        by_part(parts(CASE, CPU)),
+        "conv forward",
+        "activation bytes forward",
     )
-    assert act[PARTS.index("activation bytes forward")] == pytest.approx(
-        whole[PARTS.index("activation bytes forward")] / 2
-    )
+    assert conv[conv_name] == pytest.approx(whole[conv_name])
+    assert conv["operations forward"] == pytest.approx(2e-6)
+    assert (conv["conv backward"], conv[act_name]) == (0.0, 0.0)
+    assert act[act_name] == pytest.approx(whole[act_name] / 2)
     assert len(layer_rows(replace(RECORD, layer_seconds=times), CPU)) == 3 + 2  # phases first
 
 
 def test_layers_without_a_name_have_no_row_and_both_directions_of_a_kind_have_one_each() -> None:
-    bare = replace(RECORD, forward=None, backward=None, optimizer=None)
     nameless = replace(CASE, works=tuple(replace(work, layer="") for work in CASE.works))
-    assert layer_rows(replace(bare, case=nameless, layer_seconds={("", "forward"): 1.0}), CPU) == []
+    assert layer_rows(replace(BARE, case=nameless, layer_seconds={("", "forward"): 1.0}), CPU) == []
     times = {("conv0", "forward"): 1.0, ("conv0", "backward"): 3.0}
-    forward, backward = layer_rows(replace(bare, layer_seconds=times), CPU)
-    assert (forward[1:], backward[1:]) == (
-        (1e-6, 1.0, 0.25),
-        (1e-6, 3.0, pytest.approx(0.5 * 0.75**0.5)),
-    )
-    assert (
-        forward[0][PARTS.index("conv forward")] == backward[0][PARTS.index("conv backward")] > 0
-    )  # first: one product backward
-    assert (forward[0][PARTS.index("conv backward")], backward[0][PARTS.index("conv forward")]) == (
-        0.0,
-        0.0,
-    )
-
-
-@pytest.mark.parametrize(
-    ("part", "kind"),
-    [
-        ("conv forward", "arithmetic"),
-        ("conv bytes forward", "bytes"),
-        ("bytes optimizer", "bytes"),
-        ("weights backward", "bytes"),
-        ("narrow forward", "arithmetic"),
-        ("shallow forward", "arithmetic"),
-        ("window forward", "bytes"),
-        ("spilled backward", "bytes"),
-        ("overflow optimizer", "bytes"),
-        ("adam optimizer", "bytes"),
-        ("fresh optimizer", "bytes"),
-        ("operations forward", "operations"),
-        ("tensors optimizer", "operations"),
-        ("step forward", "step"),
-    ],
-)
-def test_the_class_of_a_part(part: str, kind: str) -> None:
-    assert part in PARTS and CLASS_OF[part] == kind
-
-
-def test_nineteen_steps_are_too_few_and_steps_of_both_directions_are_not_mixed() -> None:
-    rows = [measured(case) for case in cases()]
-    with pytest.raises(UsageError, match="x: 19 measured steps are too few"):
-        fit_steps("x", rows[:19], CPU)
-    both = [*rows[:19], replace(rows[0], case=replace(rows[0].case, training=False))]
-    with pytest.raises(UsageError, match=r"several modes \(training, inference\): False, True"):
-        fit_steps("x", both, CPU)
+    forward, backward = layer_rows(replace(BARE, layer_seconds=times), CPU)
+    assert forward[1:] == (1e-6, 1.0, 0.25)
+    assert backward[1:] == (1e-6, 3.0, pytest.approx(0.5 * 0.75**0.5))
+    ahead, back = by_part(forward[0]), by_part(backward[0])
+    assert ahead["conv forward"] == back["conv backward"] > 0  # first: one product backward
+    assert (ahead["conv backward"], back["conv forward"]) == (0.0, 0.0)

@@ -180,7 +180,9 @@ def _energy(run: Run, device: int | None, samples: Sequence[Sample]) -> Energy:
     joules = error = None
     if reason is None and span is not None and period is not None:
         joules = (
-            at(counter, span[1]) - at(counter, span[0]) if is_counted else integral(power, span)
+            value_at(counter, span[1]) - value_at(counter, span[0])
+            if is_counted
+            else integral(power, span)
         )
         error = _error(points, span, period, joules, counted=is_counted)
     # a step that is shown in part only has no tokens that its energy belongs to
@@ -236,7 +238,7 @@ def _why_not(
     return None
 
 
-def at(points: Points, moment: float) -> float:
+def value_at(points: Points, moment: float) -> float:
     """Return the value at a moment, on the line between the readings around it; outside of them
     the nearest reading's."""
     if moment <= points[0][0]:
@@ -251,7 +253,7 @@ def integral(power: Points, span: tuple[int, int]) -> float:
     """Return the joules between two moments (ns): watts by the trapezoid rule, on straight lines
     between the readings."""
     inside = [(moment, watts) for moment, watts in power if span[0] < moment < span[1]]
-    line = [(span[0], at(power, span[0])), *inside, (span[1], at(power, span[1]))]
+    line = [(span[0], value_at(power, span[0])), *inside, (span[1], value_at(power, span[1]))]
     areas = ((low + high) / 2 * (after - before) for (before, low), (after, high) in pairwise(line))
     return sum(areas) / 1e9
 

@@ -7,7 +7,8 @@ import pytest
 
 from perfctl.orchestrator.ledger.usage.run_usage import PARTS, RunUsage
 from perfctl.records.report import Copy, Kernel
-from tests.make import synthetic
+from perfctl.records.run import Run
+from tests.make.synthetic import cpu_run, foreign_run
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 KERNELS = (
@@ -20,8 +21,8 @@ COPIES = (Copy("HtoD", 64, 550, 150, None, 0, 7),)
 
 
 def test_parts_add_up_and_what_is_hidden_costs_no_time() -> None:
-    run = synthetic.foreign_run(1, kernels=list(KERNELS), copies=COPIES, ranges=[])
-    found = RunUsage(run).breakdown
+    usage = RunUsage(foreign_run(1, kernels=list(KERNELS), copies=COPIES, ranges=[]))
+    found = usage.breakdown
     assert found is not None and found.gpus == 1
     parts = {
         "compute": 400 + 100,
@@ -30,29 +31,26 @@ def test_parts_add_up_and_what_is_hidden_costs_no_time() -> None:
         "idle": 900 - 700,
     }
     assert found.shares == pytest.approx({part: length / 1000 for part, length in parts.items()})
-    assert sum(found.shares.values()) == pytest.approx(1) and tuple(found.shares) == PARTS
-
-
-def test_compute_and_communication_are_the_share_with_a_kernel() -> None:
-    usage = RunUsage(synthetic.foreign_run(1, kernels=list(KERNELS), copies=COPIES))
-    assert usage.breakdown is not None
-    shares = usage.breakdown.shares
-    assert shares["compute"] + shares["communication"] == pytest.approx(usage.ways.kernels.value)
+    assert tuple(found.shares) == PARTS
+    with_a_kernel = found.shares["compute"] + found.shares["communication"]
+    assert with_a_kernel == pytest.approx(usage.ways.kernels.value)
 
 
 def test_several_gpus_are_averaged() -> None:
     second = [Kernel(3, "gemm", start_ns=0, duration_ns=1000, device_index=1)]
-    found = RunUsage(
-        synthetic.foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[])
-    ).breakdown
+    found = RunUsage(foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[])).breakdown
     assert found is not None and found.gpus == 2
     assert found.shares["compute"] == pytest.approx((0.5 + 1) / 2)
 
 
-def test_counters_kernels_without_a_start_and_a_cpu_have_none() -> None:
-    assert RunUsage(synthetic.foreign_run(1, profiler="ncu")).breakdown is None
-    assert (
-        RunUsage(synthetic.foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)])).breakdown
-        is None
-    )
-    assert RunUsage(synthetic.cpu_run(1, 16)).breakdown is None
+@pytest.mark.parametrize(
+    "run",
+    [
+        foreign_run(1, profiler="ncu"),
+        foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)]),
+        cpu_run(1, 16),
+    ],
+    ids=["counters", "a kernel without a start", "a CPU"],
+)
+def test_without_times_of_kernels_there_is_none(run: Run) -> None:
+    assert RunUsage(run).breakdown is None

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.compare.compared import compare_quantities
 from perfctl.orchestrator.compare.quantities import observe
 from perfctl.orchestrator.ledger.prepared import PreparedRun
@@ -26,7 +25,7 @@ from perfctl.orchestrator.report.page.usage import energy_table
 from perfctl.records.report import Device, Gap, Sample, Step
 from perfctl.records.run import Run
 from perfctl.records.serving import PART_FROM_SHAPES, ServedStep
-from tests.make import synthetic
+from tests.make.synthetic import cpu_run, foreign_run, make_run, with_report
 
 MS = 1_000_000
 GPU = Device("a GPU", "gpu")
@@ -61,7 +60,7 @@ def watched(
     marked = tuple(
         Step(number, "step", (1000 + number * each) * MS, each * MS) for number in range(steps)
     )
-    return synthetic.make_run(device=GPU, samples=samples, steps=marked, **more)
+    return make_run(device=GPU, samples=samples, steps=marked, **more)
 
 
 def only(run: Run) -> Energy:
@@ -72,11 +71,14 @@ def only(run: Run) -> Energy:
 def test_constant_power_over_the_steps() -> None:
     found = only(watched(lambda _: 200.0))
     assert found.joules == pytest.approx(200 * 1.0), "20 steps of 50 ms"
-    assert found.source == POWER and found.error == 0 and found.period_ns == 50 * MS
+    assert (found.source, found.error, found.period_ns) == (POWER, 0, 50 * MS)
     assert found.per_step == pytest.approx(200 * 0.05)
     assert found.per_sample == pytest.approx(200 * 0.05 / 64), "a batch of 64"
     assert found.delay_product == pytest.approx(200 * 0.05 * 0.05)
     assert found.watts == pytest.approx(200)
+    assert found.shared({"conv1": 10.0 * MS, "fc": 30.0 * MS}) == pytest.approx(
+        {"conv1": 200 * 0.01, "fc": 200 * 0.03}
+    )
 
 
 def test_a_ramp_is_integrated_by_trapezoids_between_readings_that_miss_the_steps_ends() -> None:
@@ -101,133 +103,118 @@ def test_the_drivers_counter_goes_before_power() -> None:
     assert found.error == pytest.approx(2 * 0.05 / 1.0), "a period at each end"
 
 
-def test_a_counter_that_was_reset_gives_no_energy() -> None:
-    found = only(watched(lambda at: 5000.0 - at, counter=True))
-    assert found.joules is None and found.reason == "the run has fewer than two power samples"
+STEADY = watched(lambda _: 200.0)
+NUMBERS = Gap(
+    "sample.at_ns",
+    "not_available",
+    "no timestamps: the value is the number of the sample, not a time",
+)
 
 
-def test_a_sensor_that_reads_nothing_but_zero_is_broken() -> None:
-    found = only(watched(lambda _: 0.0))
-    assert found.joules is None and "0 W" in (found.reason or "")
+def without_samples(low_ms: int, high_ms: int) -> Run:
+    kept = [one for one in STEADY.report.samples if not low_ms * MS < one.at_ns < high_ms * MS]
+    return with_report(STEADY, samples=kept)
 
 
-def test_steps_shorter_than_a_few_readings_have_no_energy() -> None:
-    found = only(watched(lambda _: 200.0, steps=3, each=100))
-    assert (
-        found.joules is None is found.per_step
-        and "300 ms in total, less than 4 times 100 ms" in (found.reason or "")
-    )
+@pytest.mark.parametrize(
+    ("run", "reason"),
+    [
+        pytest.param(
+            watched(lambda at: 5000.0 - at, counter=True),
+            "the run has fewer than two power samples",
+            id="a counter that was reset",
+        ),
+        pytest.param(watched(lambda _: 0.0), "0 W", id="a sensor that reads nothing but zero"),
+        pytest.param(
+            watched(lambda _: 200.0, steps=3, each=100),
+            "300 ms in total, less than 4 times 100 ms",
+            id="steps shorter than four of the sensor's windows",
+        ),
+        pytest.param(
+            watched(lambda _: 200.0, every=300),
+            "the power samples are 300 ms apart",
+            id="readings further apart than a fourth of the steps",
+        ),
+        pytest.param(without_samples(850, 9999), "do not cover", id="readings that end early"),
+        pytest.param(
+            without_samples(1200, 1800), "there is no power sample for 600 ms", id="a pause"
+        ),
+        pytest.param(
+            foreign_run(1, samples=STEADY.report.samples, kernels=[], gaps=(NUMBERS,)),
+            "without times",
+            id="numbers of readings are no times",
+        ),
+    ],
+)
+def test_what_gives_no_energy_says_why(run: Run, reason: str) -> None:
+    found = only(run)
+    assert (found.joules, found.per_step) == (None, None)
+    assert reason in (found.reason or "")
+
+
+def test_steps_as_long_as_four_readings_are_enough() -> None:
     assert only(watched(lambda _: 200.0, steps=4, each=100)).joules == pytest.approx(200 * 0.4)
-    slow = only(watched(lambda _: 200.0, every=300))
-    assert "the power samples are 300 ms apart" in (slow.reason or ""), (
-        "1 s of steps is less than 4 times 300 ms"
-    )
-
-
-def test_readings_that_miss_the_steps_or_pause_give_no_energy() -> None:
-    run = watched(lambda _: 200.0)
-    early = [sample for sample in run.report.samples if sample.at_ns < 900 * MS]
-    assert "do not cover" in (
-        only(synthetic.make_run(device=GPU, samples=early, steps=run.report.steps)).reason or ""
-    )
-    paused = [sample for sample in run.report.samples if not 1200 * MS < sample.at_ns < 1800 * MS]
-    assert "there is no power sample for 600 ms" in (
-        only(synthetic.make_run(device=GPU, samples=paused, steps=run.report.steps)).reason or ""
-    )
 
 
 def test_a_log_without_steps_has_energy_and_none_for_a_step() -> None:
-    run = synthetic.foreign_run(
-        1, samples=list(watched(lambda _: 100.0).report.samples), kernels=[]
-    )
-    found = only(run)
-    assert found.joules == pytest.approx(100 * 2.45), "from the first sample to the last, at 2.45 s"
-    assert found.per_step is None and found.step_reason == "the run has no step marks"
+    found = only(foreign_run(1, samples=STEADY.report.samples, kernels=[]))
+    assert found.joules == pytest.approx(200 * 2.45), "from the first sample to the last, at 2.45 s"
+    assert (found.per_step, found.step_reason) == (None, "the run has no step marks")
 
 
 def test_times_in_whole_seconds_make_the_span_unsure_by_one() -> None:
-    found = only(
-        synthetic.foreign_run(
-            1,
-            samples=list(watched(lambda _: 100.0, steps=400, every=1000).report.samples),
-            kernels=[],
-        )
-    )
+    samples = watched(lambda _: 100.0, steps=400, every=1000).report.samples
+    found = only(foreign_run(1, samples=samples, kernels=[]))
     assert found.error == pytest.approx(1 / 21), "readings from 0 to 21 s"
 
 
-def test_numbers_of_readings_are_no_times() -> None:
-    gap = Gap(
-        "sample.at_ns",
-        "not_available",
-        "no timestamps: the value is the number of the sample, not a time",
-    )
-    run = synthetic.foreign_run(
-        1, samples=list(watched(lambda _: 100.0).report.samples), kernels=[], gaps=(gap,)
-    )
-    assert only(run).joules is None and "without times" in (only(run).reason or "")
+def decoding(name: str = "s", **tokens: int) -> list[ServedStep]:
+    return [ServedStep(number, name, "decode", **tokens) for number in range(20)]
 
 
-def test_tokens_of_a_servers_steps() -> None:
-    served = [
-        ServedStep(number, "s", "decode", prompt_tokens=0, decode_tokens=32) for number in range(20)
-    ]
+@pytest.mark.parametrize(
+    ("served", "per_token"),
+    [
+        pytest.param(decoding(prompt_tokens=0, decode_tokens=32), 200 / (20 * 32), id="32 each"),
+        pytest.param(decoding(), None, id="no step states them"),
+        pytest.param(
+            decoding(f"{PART_FROM_SHAPES}8 rows", prompt_tokens=0, decode_tokens=8),
+            None,
+            id="the trace shows a part of each step",
+        ),
+    ],
+)
+def test_tokens_of_a_servers_steps(served: list[ServedStep], per_token: float | None) -> None:
     found = only(watched(lambda _: 200.0, served_steps=served))
-    assert found.per_token == pytest.approx(200 / (20 * 32))
-    unknown = only(watched(lambda _: 200.0, served_steps=[ServedStep(0, "s", "decode")]))
-    assert unknown.per_token is None and unknown.token_reason
-
-
-def test_steps_of_which_the_trace_shows_a_part_have_no_joules_a_token() -> None:
-    part = ServedStep(0, f"{PART_FROM_SHAPES}8 rows", "decode", prompt_tokens=0, decode_tokens=8)
-    assert only(watched(lambda _: 200.0, served_steps=[part])).per_token is None
-
-
-def test_layers_get_joules_by_their_time() -> None:
-    found = only(watched(lambda _: 200.0))
-    assert found.shared({"conv1": 10.0 * MS, "fc": 30.0 * MS}) == pytest.approx(
-        {"conv1": 200 * 0.01, "fc": 200 * 0.03}
-    )
+    assert found.per_token == (per_token and pytest.approx(per_token))
+    assert bool(found.token_reason) is (per_token is None)
 
 
 def test_without_readings_of_power_there_is_none_and_a_reason() -> None:
-    assert energy(watched(None)) == () and energy(synthetic.cpu_run(1, 16)) == ()
-    assert why_none(synthetic.make_run()) == "the run used a CPU, so there is no GPU power"
+    assert energy(watched(None)) == () and energy(cpu_run(1, 16)) == ()
+    assert why_none(make_run()) == "the run used a CPU, so there is no GPU power"
     gap = Gap("sample.power_w", "not_available", "Not Supported")
-    assert why_none(synthetic.make_run(gaps=(gap,))) == "Not Supported"
+    assert why_none(make_run(gaps=(gap,))) == "Not Supported"
 
 
 def test_of_several_gpus_only_the_runs_own_counts() -> None:
-    run = watched(lambda _: 200.0)
-    other = [sample._replace(device_index=1, power_w=50.0) for sample in run.report.samples]
-    both = synthetic.make_run(
-        device=GPU, samples=[*run.report.samples, *other], steps=run.report.steps
-    )
+    samples = STEADY.report.samples
+    other = [sample._replace(device_index=1, power_w=50.0) for sample in samples]
+    both = with_report(STEADY, samples=[*samples, *other])
     assert [(item.device, item.joules) for item in energy(both)] == [(0, pytest.approx(200))]
 
 
 def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_them() -> None:
-    sides = [
-        observe(PreparedRun(watched(lambda _, watts=watts: watts))) for watts in (200.0, 150.0)
-    ]
-    found = {row.key.quantity: row for row in compare_quantities([sides[0]], [sides[1]])}
+    sides = (
+        [observe(PreparedRun(watched(lambda _, watts=watts: watts)))] for watts in (200.0, 150.0)
+    )
+    found = {row.key.quantity: row for row in compare_quantities(*sides)}
     joules, product = found["energy"], found["energy-delay product"]
     assert joules.before is not None and joules.after is not None and product.after is not None
     assert (joules.before.median, joules.after.median) == pytest.approx((200 * 0.05, 150 * 0.05))
-    assert product.after.median == pytest.approx(
-        150 * 0.05 * 0.05
-    ) and joules.change == pytest.approx(-0.25)
+    assert product.after.median == pytest.approx(150 * 0.05 * 0.05)
+    assert joules.change == product.change == pytest.approx(150 / 200 - 1)
     assert joules.result == "not judged" and "sampling error" in joules.reason
-
-
-def test_compare_has_a_row_of_joules_and_one_of_their_product_with_time() -> None:
-    sides = [
-        Side(name, (watched(lambda _, watts=watts: watts),))
-        for name, watts in (("a", 200.0), ("b", 150.0))
-    ]
-    (pair,) = compare(*sides).pairs
-    changes = {row.key.quantity: row.change for row in pair.rows}
-    assert changes["energy"] == changes["energy-delay product"] == pytest.approx(-0.25)
 
 
 def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes_them() -> None:
@@ -247,7 +234,7 @@ def test_json_says_joules_by_layer_and_why_there_are_none() -> None:
         and row["token_reason"]
         and row["reason"] is None
     )
-    (none,) = to_json(energy_rows(PreparedRun(synthetic.cpu_run(1, 16))))
+    (none,) = to_json(energy_rows(PreparedRun(cpu_run(1, 16))))
     assert (
         none["joules"] is None and none["reason"] == "the run used a CPU, so there is no GPU power"
     )

@@ -15,7 +15,7 @@ from perfctl.orchestrator.ledger.usage.ranks import with_exposed
 from perfctl.orchestrator.report.studies.ranks import communications, layers_table, rank_findings
 from perfctl.records.report import Collective, Device, Kernel
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run
 
 A100 = Device("NVIDIA A100-SXM4-80GB", "gpu", compute_capability="8.0")
 NVLINK = 300e9
@@ -70,7 +70,7 @@ def on_rank(
         kernel._replace(launch=at, correlation=at, device_index=gpu)
         for at, kernel in enumerate(every)
     ]
-    made: Run = synthetic.foreign_run(
+    made: Run = foreign_run(
         rank + 1,
         kernels=kernels,
         collectives=with_exposed(sent, kernels),
@@ -144,25 +144,22 @@ def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of
     """Rank 1 starts 3 ms late, so the transfer takes 2 ms of rank 0's 5; compute of 1 ms hides a
     part on both."""
     size = 300_000_000
-    zero = on_rank(
-        0,
-        [work(0, 2, "fc", "grad_weight"), work(6, 1, "conv", "backward")],
-        [communication(2, 5, size=size)],
-    )
-    one = on_rank(
-        1,
-        [work(0, 5, "fc", "grad_weight"), work(6, 1, "conv", "backward")],
-        [communication(5, 2, size=size)],
-    )
-    found = job(zero, one)
+    ranks = [
+        on_rank(
+            rank,
+            [work(0, start, "fc", "grad_weight"), work(6, 1, "conv", "backward")],
+            [communication(start, 7 - start, size=size)],
+        )
+        for rank, start in enumerate((2, 5))
+    ]
+    found = job(*ranks)
     (only,) = found.collectives
     assert (only.layer, only.layer_by, only.layer_reason) == ("fc", "after backward", None)
     assert only.shortest_ns == 2 * MS
     assert only.bandwidth == pytest.approx(size / 2e-3 * 2 * 1 / 2)
     assert found.link_peak == NVLINK
     table = layers_table(found)
-    assert table is not None
-    assert table.rows[0][-1].text == "50.0%"  # 150 of 300 GB/s
+    assert table is not None and table.rows[0][-1].text == "50.0%"  # 150 of 300 GB/s
     (layer,) = found.layers
     assert (layer.exposed_ns, layer.max_ns) == ((4 + 1) / 2 * MS, 4 * MS)
     (step,) = found.steps
@@ -254,20 +251,16 @@ def test_nobody_is_called_a_straggler_where_it_costs_little_or_clocks_or_turns_e
 
 def test_waiting_of_stages_for_each_other_is_a_bubble_and_an_all_to_all_is_none() -> None:
     """Rank 1 receives from 0 on, for 6 ms, while it computes nothing; of its 10 ms that is 60%."""
-    pair = (
+    found = job(
         on_rank(0, [work(0, 5)], [communication(5, 1, "send")]),
         on_rank(1, [work(6, 4)], [communication(0, 6, "recv")]),
     )
-    found = job(*pair)
     assert [(one.rank, one.waiting_ns) for one in found.bubbles] == [(0, 1 * MS), (1, 6 * MS)]
-    assert found.bubbles[1].share == pytest.approx(0.6)
-    assert "Pipeline bubbles: rank 1 waits in sends and receives for 60.0% of its time" in said(
-        found
-    )
-    exchange = job(
-        *(on_rank(rank, [work(6, 4)], [communication(0, 6, "all_to_all")]) for rank in (0, 1))
-    )
-    assert exchange.bubbles == ()
+    assert found.bubbles[1].share == pytest.approx(6 / 10)
+    text = "Pipeline bubbles: rank 1 waits in sends and receives for 60.0% of its time"
+    assert text in said(found)
+    sent = [communication(0, 6, "all_to_all")]
+    assert job(*(on_rank(rank, [work(6, 4)], sent) for rank in (0, 1))).bubbles == ()
 
 
 def test_a_job_that_is_even_and_hides_its_communication_has_no_findings() -> None:

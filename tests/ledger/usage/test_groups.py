@@ -15,11 +15,12 @@ from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, job_communication
 from perfctl.orchestrator.ledger.usage.ranks import jobs, match, with_exposed
 from perfctl.orchestrator.report.studies.ranks import collectives_table, layers_table, rank_findings
+from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Kernel
 from perfctl.records.run import Run
-from tests.make import synthetic
 from tests.make.kineto import event, kernel
+from tests.make.synthetic import foreign_run
 
 MS = 1_000_000
 PAIRS = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
@@ -51,7 +52,7 @@ def on_rank(rank: int, sent: Sequence[Collective], stated: bool = True, ahead: f
         for at, one in enumerate(sent)
     ]
     mine = {name: ranks for name, ranks in PAIRS.items() if rank in ranks}
-    made: Run = synthetic.foreign_run(
+    made: Run = foreign_run(
         rank + 1,
         kernels=kernels,
         collectives=with_exposed(sent, kernels),
@@ -62,9 +63,16 @@ def on_rank(rank: int, sent: Sequence[Collective], stated: bool = True, ahead: f
     return replace(made, artifact=f"job/rank{rank}.json")
 
 
-def job(ranks: Sequence[Run]) -> JobCommunication:
+def job_of(ranks: Sequence[Run]) -> JobCommunication:
     (found,) = jobs(ranks)
     return job_communication(found)
+
+
+def job(
+    *sent: Sequence[Collective], ahead: Sequence[float] = (0, 0, 0, 0), stated: bool = True
+) -> JobCommunication:
+    """Of ranks that each sent these."""
+    return job_of([on_rank(rank, each, stated, ahead[rank]) for rank, each in enumerate(sent)])
 
 
 def tensor(rank: int) -> str:
@@ -79,32 +87,30 @@ def data(rank: int) -> str:
 def test_bandwidth_of_a_pair_is_over_the_shortest_time_in_that_pair(stated: bool) -> None:
     """All-reduces of 1 MB: in 2 ms between ranks 0 and 1 (rank 0 waits 3 ms more), in 1 ms between
     2 and 3."""
-    starts = ((0, 5), (3, 2), (0, 1), (0, 1))
-    found = job(
-        [on_rank(rank, [communication(tensor(rank), *starts[rank])], stated) for rank in range(4)]
-    )
+    times = (("1", 0, 5), ("1", 3, 2), ("2", 0, 1), ("2", 0, 1))
+    found = job(*([communication(*each)] for each in times), stated=stated)
     by_ranks = {one.ranks: one for one in found.collectives}
-    assert set(by_ranks) == {(0, 1), (2, 3)}
-    assert by_ranks[0, 1].bandwidth == pytest.approx(1e6 / 2e-3 * 2 * (2 - 1) / 2)
-    assert by_ranks[2, 3].bandwidth == pytest.approx(1e6 / 1e-3 * 2 * (2 - 1) / 2)
-    assert (by_ranks[0, 1].last, by_ranks[0, 1].straggler_ns) == (1, 3 * MS)
-    assert (by_ranks[2, 3].last, by_ranks[2, 3].straggler_ns) == (None, 0)
+    late, even = by_ranks.pop((0, 1)), by_ranks.pop((2, 3))
+    assert not by_ranks
+    assert late.bandwidth == pytest.approx(1e6 / 2e-3 * 2 * (2 - 1) / 2)
+    assert even.bandwidth == pytest.approx(1e6 / 1e-3 * 2 * (2 - 1) / 2)
+    assert (late.last, late.straggler_ns) == (1, 3 * MS)
+    assert (even.last, even.straggler_ns) == (None, 0)
 
 
 def test_a_late_rank_costs_its_own_group_and_is_counted_among_its_groups_collectives() -> None:
     """Three all-reduces in each pair, 10 ms apart; rank 3 starts each 4 ms late."""
-    runs = []
-    for rank in range(4):
-        late = 4 if rank == 3 else 0
-        runs.append(
-            on_rank(rank, [communication(tensor(rank), at + late, 6 - late) for at in (0, 10, 20)])
+    found = job(
+        *(
+            [communication(tensor(rank), at + late, 6 - late) for at in (0, 10, 20)]
+            for rank, late in enumerate((0, 0, 0, 4))
         )
-    found = job(runs)
+    )
     (row,) = found.stragglers
     assert (row.rank, row.times, row.collectives) == (3, 3, 3), (
         "3 of the 3 of its group, not of the 6 of the job"
     )
-    assert (row.straggler_ns, row.waiting_ns) == (3 * 4 * MS, 3 * 4 * MS)
+    assert row.straggler_ns == row.waiting_ns == 3 * 4 * MS
     assert [one.waiting_ns for one in found.job.ranks] == [0, 0, 3 * 4 * MS, 0]
     assert "Rank 3 is a straggler: it starts 3 of its 3 collectives last" in " ".join(
         one.text for one in rank_findings(found)
@@ -115,57 +121,56 @@ def test_clocks_are_aligned_by_way_of_the_groups_that_join_the_ranks() -> None:
     """No collective is of all four: rank 3 meets rank 0 by way of rank 1 or 2. Clocks are 7, 20 and
     100 ms ahead."""
     ahead = (0, 7, 20, 100)
-    runs = [
-        on_rank(
-            rank,
-            [communication(tensor(rank), 0, 2), communication(data(rank), 5, 2)],
-            ahead=ahead[rank],
-        )
-        for rank in range(4)
-    ]
-    assert [one.offset_ns for one in job(runs).job.ranks] == [-ms * MS for ms in ahead]
-    apart = [
-        on_rank(rank, [communication(tensor(rank), 0, 2)], ahead=ahead[rank]) for rank in range(4)
-    ]
-    found = job(apart)
+    pairs = [[communication(tensor(rank), 0, 2)] for rank in range(4)]
+    joined = [[*pair, communication(data(rank), 5, 2)] for rank, pair in enumerate(pairs)]
+    found = job(*joined, ahead=ahead)
+    assert [one.offset_ns for one in found.job.ranks] == [-ms * MS for ms in ahead]
+    found = job(*pairs, ahead=ahead)
     assert [one.offset_ns for one in found.job.ranks] == [0, -7 * MS, None, None], (
         "nothing leads from 0 to 2"
     )
     assert [one.straggler_ns for one in found.collectives] == [0, 0], "in a pair, clocks agree"
 
 
-def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_not_all_here_is_left_out() -> (
-    None
-):
-    same = [[communication("x", at, 1)] for at in (0, 1, 2, 3)]
-    groups = [{"x": (0, 1)}, {"x": (0, 1)}, {"x": (2, 3)}, {"x": (2, 3)}]
-    assert [tuple(one) for one in match(same, groups)] == [(0, 1), (2, 3)]
-    assert match(same) == [], "four ranks have it, and it is of two"
-    assert match(same[:3], [{"x": (0, 1)}, {"x": (0, 1)}, {"x": (2, None)}])[0].keys() == {0, 1}
-    assert len(match(same[:3], [{"x": (0, 1)}, {"x": (0, 1)}, {"x": (2, None)}])) == 1
-    assert match(same[:2], [{"x": (0, 0)}, {"x": (1, 1)}]) == [], "a rank that is there twice"
-    assert (
-        match(
-            [[communication("x", 0, 1)], [communication("x", 0, 1), communication("x", 2, 1)]]
-            + [[]] * 2,
-            groups,
-        )
-        == []
-    )
+SAME = [[communication("x", at, 1)] for at in range(4)]
+FIRST, SECOND = {"x": (0, 1)}, {"x": (2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("collectives", "groups", "matched"),
+    [
+        pytest.param(SAME, [FIRST, FIRST, SECOND, SECOND], [{0, 1}, {2, 3}], id="two pairs"),
+        pytest.param(SAME, (), [], id="four ranks have it, and it is of two"),
+        pytest.param(SAME[:3], [FIRST, FIRST, {"x": (2, None)}], [{0, 1}], id="not all here"),
+        pytest.param(SAME[:2], [{"x": (0, 0)}, {"x": (1, 1)}], [], id="a rank twice"),
+        pytest.param(
+            [SAME[0], [*SAME[0], *SAME[2]], [], []],
+            [FIRST, FIRST, SECOND, SECOND],
+            [],
+            id="other numbers of them",
+        ),
+    ],
+)
+def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_not_all_here_is_left_out(
+    collectives: list[list[Collective]],
+    groups: Sequence[dict[str, Any]],
+    matched: list[set[int]],
+) -> None:
+    assert [set(one) for one in match(collectives, groups)] == matched
 
 
 def test_tables_tell_groups_of_the_same_collective_apart() -> None:
-    runs = [
-        on_rank(rank, [communication(tensor(rank), 0, 2), communication("0", 5, 2)])
-        for rank in range(4)
-    ]
-    found = job(runs)
-    layers, exchanges = layers_table(found), collectives_table(found)
-    assert layers is not None and exchanges is not None
-    at = [column.label for column in layers.columns].index("group")
-    assert sorted(row[at].text for row in layers.rows) == ["2 ranks", "4 ranks"]
-    at = [column.label for column in exchanges.columns].index("group")
-    assert [row[at].text for row in exchanges.rows] == ["0 1", "2 3", "0 1 2 3"]
+    found = job(
+        *([communication(tensor(rank), 0, 2), communication("0", 5, 2)] for rank in range(4))
+    )
+
+    def groups(table: Table | None) -> list[str]:
+        assert table is not None
+        at = [column.label for column in table.columns].index("group")
+        return [row[at].text for row in table.rows]
+
+    assert sorted(groups(layers_table(found))) == ["2 ranks", "4 ranks"]
+    assert groups(collectives_table(found)) == ["0 1", "2 3", "0 1 2 3"]
 
 
 @pytest.mark.parametrize(
@@ -204,5 +209,5 @@ def test_the_ranks_of_a_group_come_from_the_collective_or_from_the_configuration
     kept = [run.report.environment.get("process_groups") for run in runs]
     assert kept == [None if found is None else json.dumps(found)] * 2
     if found:
-        (only,) = job(runs).collectives
+        (only,) = job_of(runs).collectives
         assert (only.ranks, only.bytes, only.group_size) == ((0, 1), 8 * 4, 2)

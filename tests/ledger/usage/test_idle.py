@@ -3,13 +3,14 @@ In microseconds."""
 
 from __future__ import annotations
 
-from types import ModuleType
+from itertools import accumulate
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
+from perfctl.orchestrator.ledger.usage.run_usage import Idle, RunUsage
 from perfctl.records.report import Copy, Kernel, Range
+from tests.make.synthetic import foreign_run
 
 US = 1000
 
@@ -33,19 +34,20 @@ def copy(start: float, length: float, device: int | None = None) -> Copy:
     return Copy("HtoD", 8, round(start * US), round(length * US), device_index=device)
 
 
-def causes(synthetic: ModuleType, **around: Any) -> dict[str, int]:
+def waits_of(kernels: list[Kernel], **around: Any) -> tuple[Idle, ...]:
+    return RunUsage(foreign_run(1, kernels=kernels, **({"ranges": []} | around))).idle
+
+
+def causes(**around: Any) -> dict[str, int]:
     """Of one wait of 100 us, from 10 to 110, in us."""
-    fields = {"ranges": [], **around}
-    (found,) = RunUsage(synthetic.foreign_run(1, kernels=[kernel(0), kernel(110)], **fields)).idle
+    (found,) = waits_of([kernel(0), kernel(110)], **around)
     assert found.window_ns == 120 * US
     return {cause: length // US for cause, length in found.by_cause.items()}
 
 
 @pytest.mark.parametrize(("covered", "cause"), [(49, "host"), (50, "copy"), (51, "copy")])
-def test_what_covers_half_of_a_wait_is_its_cause(
-    covered: int, cause: str, synthetic: ModuleType
-) -> None:
-    assert causes(synthetic, copies=[copy(60, covered)]) == {cause: 100}
+def test_what_covers_half_of_a_wait_is_its_cause(covered: int, cause: str) -> None:
+    assert causes(copies=[copy(60, covered)]) == {cause: 100}
 
 
 @pytest.mark.parametrize(
@@ -65,24 +67,20 @@ def test_what_covers_half_of_a_wait_is_its_cause(
     ],
 )
 def test_only_what_lies_in_the_wait_counts_and_only_once(
-    copies: list[tuple[int, int]], cause: str, synthetic: ModuleType
+    copies: list[tuple[int, int]], cause: str
 ) -> None:
-    assert causes(synthetic, copies=[copy(*one) for one in copies]) == {cause: 100}
+    assert causes(copies=[copy(*one) for one in copies]) == {cause: 100}
 
 
-def test_a_copy_explains_before_loading_and_loading_before_synchronising(
-    synthetic: ModuleType,
-) -> None:
+def test_a_copy_explains_before_loading_and_loading_before_synchronising() -> None:
     data, wait = named("perfctl:data", 20, 60, "data"), named("cudaStreamSynchronize", 20, 80)
-    assert causes(synthetic, copies=[copy(20, 50)], ranges=[data, wait]) == {"copy": 100}
-    assert causes(synthetic, ranges=[data, wait]) == {"loading data": 100}
-    assert causes(synthetic, ranges=[wait]) == {"synchronising": 100}
-    assert causes(synthetic, ranges=[named("event Synchronise", 20, 80)]) == {"synchronising": 100}
+    assert causes(copies=[copy(20, 50)], ranges=[data, wait]) == {"copy": 100}
+    assert causes(ranges=[data, wait]) == {"loading data": 100}
+    for waiting in (wait, named("event Synchronise", 20, 80)):
+        assert causes(ranges=[waiting]) == {"synchronising": 100}
 
 
-def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing(
-    synthetic: ModuleType,
-) -> None:
+def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing() -> None:
     ranges = [
         named("cudaDeviceSynchronize", 20, None),
         named("perfctl:data", 20, None, "data"),
@@ -93,63 +91,41 @@ def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing(
         Copy("HtoD", 8, 30 * US, None),
         copy(20, 80, device=1),
     ]
-    assert causes(synthetic, ranges=ranges, copies=copies) == {"host": 100}
-    assert causes(synthetic, copies=[copy(20, 80, device=0)]) == {"copy": 100}
+    assert causes(ranges=ranges, copies=copies) == {"host": 100}
+    assert causes(copies=[copy(20, 80, device=0)]) == {"copy": 100}
 
 
 @pytest.mark.parametrize(
     ("wait", "cause"),
     [(9.999, "launches one by one"), (10, "launches one by one"), (10.001, "host")],
 )
-def test_a_wait_as_long_as_a_launch_takes_is_one(
-    wait: float, cause: str, synthetic: ModuleType
-) -> None:
-    (found,) = RunUsage(
-        synthetic.foreign_run(1, kernels=[kernel(0), kernel(10 + wait, launch=1)], ranges=[])
-    ).idle
+def test_a_wait_as_long_as_a_launch_takes_is_one(wait: float, cause: str) -> None:
+    (found,) = waits_of([kernel(0), kernel(10 + wait, launch=1)])
     assert found.by_cause == {cause: round(wait * US)}
 
 
-def test_the_ten_longest_are_named_longest_first_and_all_are_counted(synthetic: ModuleType) -> None:
-    starts = [0.0]
-    for place in range(12):
-        starts.append(starts[-1] + 10 + 20 + place)  # waits of 20, 21, ... 31 us
-    (found,) = RunUsage(
-        synthetic.foreign_run(
-            1, kernels=[kernel(at, launch=n) for n, at in enumerate(starts)][::-1], ranges=[]
-        )
-    ).idle
+def test_the_ten_longest_are_named_longest_first_and_all_are_counted() -> None:
+    waits = range(20, 32)
+    starts = [0, *accumulate(10 + wait for wait in waits)]
+    (found,) = waits_of([kernel(at, launch=n) for n, at in enumerate(starts)][::-1])
     assert found.count == 12
-    assert [wait.length_ns // US for wait in found.largest] == list(range(31, 21, -1))
     assert [
-        (wait.after.launch, wait.before.launch)
+        (wait.length_ns // US, wait.after and wait.after.launch, wait.before and wait.before.launch)
         for wait in found.largest
-        if wait.after and wait.before
-    ] == [(place, place + 1) for place in range(11, 1, -1)]
-    assert found.by_cause == {"host": sum(range(20, 32)) * US}
+    ] == [(20 + place, place, place + 1) for place in range(11, 1, -1)]
+    assert found.by_cause == {"host": sum(waits) * US}
     assert {wait.around for wait in found.largest} == {None}
 
 
-def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only(
-    synthetic: ModuleType,
-) -> None:
+def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only() -> None:
     step = Range(0, "perfctl:step:0", None, 0, 200 * US, 1, 0, None, step=0)
-    (found,) = RunUsage(
-        synthetic.make_run(kernels=[kernel(50), kernel(-40, launch=9)], ranges=[step])
-    ).idle
+    (found,) = waits_of([kernel(50), kernel(-40, launch=9)], ranges=[step])
     last, first = found.largest
-    assert (first.start_ns, first.length_ns, last.start_ns, last.length_ns) == (
-        0,
-        50 * US,
-        60 * US,
-        140 * US,
-    )
-    assert first.after is None
-    assert first.before is not None
-    assert first.before.launch == 0
-    assert last.after is not None
-    assert last.after.launch == 0
-    assert last.before is None
+    assert (first.start_ns, first.length_ns) == (0, 50 * US)
+    assert (last.start_ns, last.length_ns) == (60 * US, 140 * US)
+    assert (first.after, last.before) == (None, None)
+    assert first.before is not None and last.after is not None
+    assert first.before.launch == last.after.launch == 0
     assert last.around == "perfctl:step:0"
 
 
@@ -165,40 +141,35 @@ def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only(
     ],
 )
 def test_around_a_wait_is_the_innermost_range_over_its_middle(
-    start: int, length: int, around: str, synthetic: ModuleType
+    start: int, length: int, around: str
 ) -> None:
     ranges = [
         named("outer", 0, 200),
         named("inner", start, length),
         named("of no known end", 0, None),
     ]
-    (found,) = RunUsage(
-        synthetic.foreign_run(1, kernels=[kernel(0), kernel(110)], ranges=ranges)
-    ).idle
+    (found,) = waits_of([kernel(0), kernel(110)], ranges=ranges)
     assert found.largest[0].around == around
 
 
-def test_each_device_waits_for_itself(synthetic: ModuleType) -> None:
+def test_each_device_waits_for_itself() -> None:
     kernels = [kernel(0, 100, 0), kernel(0, 30, 1, 1), kernel(70, 30, 2, 1), kernel(40, 10, 3, 1)]
-    first, second = RunUsage(synthetic.foreign_run(1, kernels=kernels, ranges=[])).idle
+    first, second = waits_of(kernels)
     assert (first.device, first.count, first.by_cause) == (0, 0, {})
     assert (second.device, second.count) == (1, 2)
     assert second.by_cause == {"launches one by one": 10 * US, "host": 20 * US}
 
 
-def test_waits_are_unknown_under_ncu_without_kernels_and_without_start_times(
-    synthetic: ModuleType,
+@pytest.mark.parametrize(
+    ("kernels", "profiler"),
+    [
+        ([kernel(0), kernel(20)], "ncu"),
+        ([], "nsys"),
+        ([kernel(0), Kernel(1, "k", duration_ns=5)], "nsys"),
+        ([kernel(0), Kernel(1, "k", start_ns=5)], "nsys"),
+    ],
+)
+def test_waits_are_unknown_under_ncu_without_kernels_and_without_times(
+    kernels: list[Kernel], profiler: str
 ) -> None:
-    assert (
-        RunUsage(synthetic.foreign_run(1, profiler="ncu", kernels=[kernel(0), kernel(20)])).idle
-        == ()
-    )
-    assert RunUsage(synthetic.foreign_run(1, kernels=[])).idle == ()
-    assert (
-        RunUsage(synthetic.foreign_run(1, kernels=[kernel(0), Kernel(1, "k", duration_ns=5)])).idle
-        == ()
-    )
-    assert (
-        RunUsage(synthetic.foreign_run(1, kernels=[kernel(0), Kernel(1, "k", start_ns=5)])).idle
-        == ()
-    )
+    assert waits_of(kernels, profiler=profiler) == ()

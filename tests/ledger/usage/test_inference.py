@@ -3,7 +3,6 @@ GPU is busy."""
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +16,9 @@ from perfctl.orchestrator.ledger.usage.inference import (
 from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
 from perfctl.orchestrator.statistics import wilson
 from perfctl.records.report import Device, Kernel, Operation, Sample, Step, Summary
+from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.synthetic import make_run
 
 MS = 1_000_000
 GPU = Device("Tesla V100-SXM2-16GB", "gpu")
@@ -32,25 +34,19 @@ def kernels(busy: int, name: str = PLAIN) -> list[Kernel]:
     return [*made, Kernel(9, name, step=1, start_ns=900, duration_ns=100)]
 
 
-@pytest.fixture
-def run(synthetic: ModuleType) -> Any:
-    def make(
-        batch: int | None, profiler: str = "nsys", model: str = "resnet18", **changes: Any
-    ) -> Any:
-        given = {
-            "mode": "infer",
-            "workload": "torchvision_infer",
-            "device": GPU,
-            "environment": {"model": model},
-        }
-        return synthetic.make_run(
-            batch or 1, **{**given, "profiler": profiler, "batch_size": batch, **changes}
-        )
-
-    return make
+def run(batch: int | None, profiler: str = "nsys", model: str = "resnet18", **changes: Any) -> Run:
+    fields = {
+        "mode": "infer",
+        "workload": "torchvision_infer",
+        "device": GPU,
+        "environment": {"model": model},
+        "profiler": profiler,
+        "batch_size": batch,
+    }
+    return make_run(batch or 1, **(fields | changes))
 
 
-def test_the_gpu_is_busy_from_the_batch_size_on_that_no_larger_one_falls_below(run: Any) -> None:
+def test_the_gpu_is_busy_from_the_batch_size_on_that_no_larger_one_falls_below() -> None:
     # ns of each 100 ns; the last launch fills its own
     shares = {1: 20, 5: 95, 10: 60, 15: 95, 20: 99}
     (found,) = busy_from(
@@ -62,7 +58,7 @@ def test_the_gpu_is_busy_from_the_batch_size_on_that_no_larger_one_falls_below(r
     assert (never.batch, never.way, len(never.measured)) == (None, "kernels", 2)
 
 
-def test_sampling_is_said_to_be_sampling_and_never_mixed_with_kernels(run: Any) -> None:
+def test_sampling_is_said_to_be_sampling_and_never_mixed_with_kernels() -> None:
     samples = [
         Sample(second * 10**9, 0.95, 5 * 10**8, 16 * 10**9, None, None, None) for second in range(3)
     ]
@@ -77,29 +73,15 @@ def test_sampling_is_said_to_be_sampling_and_never_mixed_with_kernels(run: Any) 
     assert points[0].peak == 5 * 10**8
 
 
-def test_on_a_cpu_nothing_about_the_gpu_is_known_and_that_is_the_reason(
-    run: Any, synthetic: ModuleType
-) -> None:
+def test_on_a_cpu_nothing_about_the_gpu_is_known_and_that_is_the_reason() -> None:
     (point,) = inference_points([run(1, "none", device=synthetic.CPU)])
-    assert point.on_cpu
-    reasons = {
-        point.gpu.reason,
-        point.tensor.reason,
-        point.memory.reason,
-        busy_from([point])[0].reason,
-    }
-    assert reasons == {"the runs used a CPU"}
-    assert (point.gpu.value, point.tensor.value, point.memory.value, point.gpu_way) == (
-        None,
-        None,
-        None,
-        "",
-    )
+    assert (point.on_cpu, point.gpu_way) == (True, "")
+    shares = (point.gpu, point.tensor, point.memory)
+    assert {share.value for share in shares} == {None}
+    assert {share.reason for share in (*shares, *busy_from([point]))} == {"the runs used a CPU"}
 
 
-def test_reports_made_elsewhere_join_by_what_their_names_leave_without_batch_and_tool(
-    run: Any,
-) -> None:
+def test_reports_made_elsewhere_join_by_what_their_names_leave_without_batch_and_tool() -> None:
     foreign = {"workload": None, "environment": {}, "mode": None}
     names = (
         "reports/resnet152_5_batch",
@@ -115,7 +97,7 @@ def test_reports_made_elsewhere_join_by_what_their_names_leave_without_batch_and
     ]
 
 
-def test_runs_of_one_model_on_two_devices_are_not_one_line(run: Any) -> None:
+def test_runs_of_one_model_on_two_devices_are_not_one_line() -> None:
     other = Device("NVIDIA A100-SXM4-40GB", "gpu")
     found = inference_points(
         [run(1), run(1, device=other), run(1, model="vgg11"), run(1, mode="train")]
@@ -127,7 +109,7 @@ def test_runs_of_one_model_on_two_devices_are_not_one_line(run: Any) -> None:
     ]
 
 
-def test_tensor_cores_are_known_by_name_only_where_nearly_all_names_say(run: Any) -> None:
+def test_tensor_cores_are_known_by_name_only_where_nearly_all_names_say() -> None:
     assert (uses_tensor_cores(TENSOR), uses_tensor_cores(PLAIN)) == (True, False)
     assert uses_tensor_cores("vectorized_elementwise_kernel") is False, "it multiplies no matrices"
     half = [Kernel(0, TENSOR, duration_ns=30), Kernel(1, PLAIN, duration_ns=70)]
@@ -141,7 +123,7 @@ def test_tensor_cores_are_known_by_name_only_where_nearly_all_names_say(run: Any
     )
 
 
-def test_the_three_reports_add_up(run: Any, synthetic: ModuleType) -> None:
+def test_the_three_reports_add_up() -> None:
     steps = tuple(
         Step(number, phase, None, length * MS)
         for number in range(2)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.ledger.usage.readings import Fits, MemoryUse, fits, memory_use
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, MemoryFigure, Sample
+from tests.make.synthetic import make_run
 
 
 def reading(
@@ -22,15 +20,19 @@ def host(resident: int) -> Sample:
     return Sample(0, None, None, None, None, None, None, host_memory_bytes=resident)
 
 
-def layer(direction: str, parameters: int, written: int | None) -> LayerCall:
-    return LayerCall("a", "A", direction, 1, 2, parameters, 0, written, 0, "")  # type: ignore[arg-type]
+def layer(direction: str, parameters: int, written: int) -> LayerCall:
+    return LayerCall("a", "A", direction, 1, 2, parameters, 0, written, 0, "")
+
+
+def peak(kind: str, bytes: int) -> MemoryFigure:
+    return MemoryFigure("peak", kind, bytes)
 
 
 GPU = Device("Some GPU", "gpu", index=1, memory_bytes=999)
 
 
-def test_every_figure_is_the_highest_of_its_own_device(synthetic: ModuleType) -> None:
-    run = synthetic.make_run(
+def test_every_figure_is_the_highest_of_its_own_device() -> None:
+    run = make_run(
         device=GPU,
         samples=[
             reading(0, 900, 800, 1000),
@@ -40,10 +42,10 @@ def test_every_figure_is_the_highest_of_its_own_device(synthetic: ModuleType) ->
             host(13),
         ],
         memory=(
-            MemoryFigure("peak", "allocated", 40),
-            MemoryFigure("peak", "reserved", 44),
+            peak("allocated", 40),
+            peak("reserved", 44),
             MemoryFigure("after", "allocated", 5),
-            MemoryFigure("peak", "host_resident", 99),
+            peak("host_resident", 99),
         ),
         layer_calls=(
             layer("forward", 10, 100),
@@ -65,52 +67,53 @@ def test_every_figure_is_the_highest_of_its_own_device(synthetic: ModuleType) ->
     )
 
 
-def test_what_is_not_known_is_none_and_never_0(synthetic: ModuleType) -> None:
-    empty = synthetic.make_run(device=None)
+def test_what_is_not_known_is_none_and_never_0() -> None:
+    empty = make_run(device=None)
     assert memory_use(empty) == MemoryUse(empty, *[None] * 9)
-    on_cpu = synthetic.make_run(
+    on_cpu = make_run(
         device=Device("EPYC", "cpu", memory_bytes=7),
-        memory=(MemoryFigure("peak", "host_resident", 99),),
+        memory=(peak("host_resident", 99),),
     )
     assert (memory_use(on_cpu).device_total, memory_use(on_cpu).host) == (None, 99)
 
 
+BEFORE, AFTER = (
+    MemoryFigure(moment, "device_total", size) for moment, size in (("before", 500), ("after", 501))
+)
+
+
+@pytest.mark.parametrize(
+    ("figures", "samples", "total"),
+    [
+        ((AFTER, BEFORE), [reading(1, 1, 1, 640)], 500),
+        ((AFTER,), [reading(1, 1, 1, 640)], 501),
+        ((), [reading(1, 1, 1, 640)], 640),
+        ((), [], 999),
+    ],
+)
 def test_the_devices_memory_is_torchs_figure_then_the_highest_reading_then_the_record(
-    synthetic: ModuleType,
+    figures: tuple[MemoryFigure, ...], samples: list[Sample], total: int
 ) -> None:
-    def total(*figures: MemoryFigure, samples: Any = ()) -> int | None:
-        return memory_use(
-            synthetic.make_run(device=GPU, memory=figures, samples=samples)
-        ).device_total
-
-    before, after = (
-        MemoryFigure("before", "device_total", 500),
-        MemoryFigure("after", "device_total", 501),
-    )
-    assert total(after, before, samples=[reading(1, 1, 1, 640)]) == 500
-    assert total(after, samples=[reading(1, 1, 1, 640)]) == 501
-    assert total(samples=[reading(1, 1, 1, 640)]) == 640
-    assert total() == 999
-    # Readings that do not say whose they are, or of other devices alone, are all there is.
-    assert (
-        memory_use(synthetic.make_run(device=GPU, samples=[reading(None, 8), reading(0, 9)])).device
-        == 9
-    )
+    run = make_run(device=GPU, memory=figures, samples=samples)
+    assert memory_use(run).device_total == total
 
 
-def uses(
-    synthetic: ModuleType, *peaks: tuple[int, int], total: int | None = 1000
-) -> list[MemoryUse]:
-    figures = (MemoryFigure("before", "device_total", total),) if total is not None else ()
+def test_readings_of_other_devices_are_taken_where_there_are_no_others() -> None:
+    run = make_run(device=GPU, samples=[reading(None, 8), reading(0, 9)])
+    assert memory_use(run).device == 9
+
+
+def uses(*peaks: tuple[int, int], total: int | None = 1000) -> list[MemoryUse]:
+    figures = () if total is None else (MemoryFigure("before", "device_total", total),)
     return [
         memory_use(
-            synthetic.make_run(
+            make_run(
                 device=None,
                 batch_size=batch,
-                memory=(*figures, MemoryFigure("peak", "reserved", peak)),
+                memory=(*figures, peak("reserved", size)),
             )
         )
-        for batch, peak in peaks
+        for batch, size in peaks
     ]
 
 
@@ -131,7 +134,7 @@ def uses(
     ],
 )
 def test_what_fits_is_where_the_line_meets_the_limit(
-    synthetic: ModuleType, peaks: tuple[tuple[int, int], ...], found: Fits | None
+    peaks: tuple[tuple[int, int], ...], found: Fits | None
 ) -> None:
-    assert fits(uses(synthetic, *peaks)) == found
-    assert fits(uses(synthetic, *peaks, total=None)) is None
+    assert fits(uses(*peaks)) == found
+    assert fits(uses(*peaks, total=None)) is None

@@ -9,10 +9,11 @@ import pytest
 
 from perfctl.orchestrator.ledger.usage.training import passes, queries
 from perfctl.orchestrator.report.page.usage import passes_table
+from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run
 from tests.report.outline import printed, terminal_run
 
 TILE, BLOCKS, HEADS, SEQUENCES = 128, 5, 8, 3
@@ -61,8 +62,7 @@ def ran(
 
 
 def training(kernels: Sequence[Kernel], **facts: object) -> Run:
-    made: Run = synthetic.foreign_run(1, kernels=list(kernels), **facts)
-    return made
+    return foreign_run(1, kernels=list(kernels), **facts)
 
 
 def test_passes_have_their_own_times_and_what_of_it_is_exchange() -> None:
@@ -78,16 +78,15 @@ def test_passes_have_their_own_times_and_what_of_it_is_exchange() -> None:
             ]
         )
     )
-    assert [one.direction for one in found] == ["forward", "grad_input", "grad_weight", None]
-    forward, inputs, weights, rest = found
-    assert (forward.layers, forward.launches, forward.kernel_ns, forward.running_ns) == (
-        2,
-        2,
-        200,
-        150,
-    )
-    assert (inputs.kernel_ns, inputs.running_ns, inputs.collective_ns) == (90, 70, 60)
-    assert (weights.collective_ns, rest.layers, rest.kernel_ns) == (0, 0, 5)
+    assert [
+        (one.direction, one.layers, one.launches, one.kernel_ns, one.running_ns, one.collective_ns)
+        for one in found
+    ] == [
+        ("forward", 2, 2, 200, 150, 0),
+        ("grad_input", 1, 2, 90, 70, 60),
+        ("grad_weight", 1, 1, 10, 10, 0),
+        (None, 0, 1, 5, 5, 0),
+    ]
     assert sum(one.share for one in found) == pytest.approx(1)
 
 
@@ -135,16 +134,21 @@ def test_tokens_of_a_call_lie_between_its_last_block_with_one_query_and_a_full_o
 
 def test_other_kernels_with_a_block_for_each_row_say_the_number_if_they_agree() -> None:
     attention, rows = ran(FLASH3, "forward", 0, 10, grid=(BLOCKS, HEADS, 1)), BLOCKS * TILE - 40
-    cast, norm = (
-        ran(name, "forward", 20, 5, grid=(rows, 1, 1)) for name in ("cast_a_row", "norm_a_row")
+
+    def rows_said(*blocks: int) -> tuple[int | None, int]:
+        others = (
+            ran(f"of_a_row_{number}", "forward", 20, 5, grid=(count, 1, 1))
+            for number, count in enumerate(blocks)
+        )
+        found = queries([attention, *others])
+        assert found is not None
+        return found.rows, found.kernels
+
+    assert rows_said(rows, rows, 100 * rows) == (rows, 2)
+    assert rows_said(rows, 100 * rows)[0] is None, (
+        "a single kernel may have as many blocks by chance"
     )
-    far = ran("elementwise", "forward", 30, 5, grid=(100 * rows, 1, 1))
-    known = queries([attention, cast, norm, far])
-    assert known is not None and (known.rows, known.kernels) == (rows, 2)
-    one = queries([attention, cast, far])
-    assert one is not None and one.rows is None, "a single kernel may have as many blocks by chance"
-    other = queries([attention, cast, norm, ran("gather", "forward", 40, 5, grid=(rows - 1, 1, 1))])
-    assert other is not None and other.rows is None
+    assert rows_said(rows, rows, rows - 1)[0] is None
 
 
 def test_calls_of_different_sizes_and_kernels_of_unknown_tiles_give_no_tokens() -> None:
@@ -171,16 +175,16 @@ def test_the_table_says_what_part_of_the_exchanges_nothing_hides() -> None:
 
 
 def test_the_table_says_the_tokens_or_why_they_are_not_known() -> None:
-    attention = ran(FLASH3, "forward", 0, 10, grid=(BLOCKS, HEADS, 1))
-    gradient = ran("gemm", "grad_input", 20, 10)
-    told = passes_table([training([attention, gradient])])
-    assert told is not None and any(
-        "513 to 640 tokens" in (cell.title or "") for row in told.rows for cell in row
-    )
-    untold = passes_table([training([ran("my_attention", "forward", 0, 10), gradient])])
-    assert untold is not None and "Tokens per call: unknown" in " ".join(untold.notes)
-    images = passes_table([training([ran("conv", "forward", 0, 10), gradient])])
-    assert images is not None and not any("Tokens" in note for note in images.notes)
+    def table(name: str, grid: tuple[int, int, int] = (1, 1, 1)) -> Table:
+        forward = ran(name, "forward", 0, 10, grid=grid)
+        made = passes_table([training([forward, ran("gemm", "grad_input", 20, 10)])])
+        assert made is not None
+        return made
+
+    told = table(FLASH3, (BLOCKS, HEADS, 1))
+    assert any("513 to 640 tokens" in (cell.title or "") for row in told.rows for cell in row)
+    assert "Tokens per call: unknown" in " ".join(table("my_attention").notes)
+    assert "Tokens" not in " ".join(table("conv").notes)
 
 
 def test_the_terminal_shows_the_time_that_a_share_is_of_beside_the_time_in_which_a_kernel_ran() -> (

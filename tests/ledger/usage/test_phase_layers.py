@@ -4,12 +4,10 @@ padding in tiles."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.usage.phase_layers import (
     EITHER,
     Padding,
@@ -25,7 +23,7 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run, study_of, with_report
 
 HEADS, KV_HEADS, SIZE, BLOCKS, SEQUENCES, KEYS = 8, 2, 16, 3, 4, 100
 WIDE, NARROW = HEADS * SIZE, KV_HEADS * SIZE
@@ -55,10 +53,9 @@ def ran(layer: str | None, step: int = 0, name: str = GEMM, length: int = 10) ->
 
 def served(steps: Sequence[ServedStep], kernels: Sequence[Kernel], ops: Sequence[OpShape]) -> Run:
     covers = {COVERS: WHOLE_CAPTURE}
-    made: Run = synthetic.foreign_run(
+    return foreign_run(
         1, kernels=list(kernels), served_steps=list(steps), ops=list(ops), environment=covers
     )
-    return made
 
 
 def decoding(kernel: str = GEMM) -> PhaseParts:
@@ -218,7 +215,7 @@ def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_th
     kernels = [
         kernel._replace(direction="forward") for kernel in (*found.run.report.kernels, *norms)
     ]
-    (study,) = studies([replace(found.run, report=replace(found.run.report, kernels=kernels))])
+    study = study_of(with_report(found.run, kernels=kernels))
     table = missing_values(study, ledger(study))
     assert table is not None
     (row,) = (row for row in table.rows if row[0].text == "estimated FLOPs")

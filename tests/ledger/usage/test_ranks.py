@@ -13,7 +13,7 @@ from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.ranks import Activity, jobs, match, with_exposed
 from perfctl.records.report import Collective, Copy, Kernel
 from perfctl.records.run import Run
-from tests.make import synthetic
+from tests.make.synthetic import foreign_run
 
 
 def ran(start: int, duration: int, device: int = 0) -> Kernel:
@@ -34,7 +34,7 @@ def on_rank(
     rank: int, collectives: Sequence[Collective], kernels: Sequence[Kernel], **facts: object
 ) -> Run:
     own = [ran(one.start_ns or 0, int(one.duration_ns or 0)) for one in collectives]
-    made: Run = synthetic.foreign_run(
+    made: Run = foreign_run(
         rank + 1, kernels=[*kernels, *own], collectives=list(collectives), rank=rank, world_size=2
     )
     return replace(made, artifact=f"job/rank{rank}.json", **facts)  # type: ignore[arg-type]
@@ -105,12 +105,13 @@ def test_clocks_count_from_what_each_report_states() -> None:
 @pytest.mark.parametrize(
     "other",
     [
-        [talked(0, 5), talked(10, 5), talked(20, 5)],
+        [talked(at, 5) for at in (0, 10, 20)],
         [talked(0, 5, "broadcast"), talked(10, 5, "send")],
-        [talked(0, 5, group="1"), talked(10, 5, group="1")],
-        [talked(0, 5, size=1), talked(10, 5, size=1)],
+        [talked(at, 5, group="1") for at in (0, 10)],
+        [talked(at, 5, size=1) for at in (0, 10)],
         [],
     ],
+    ids=["one more", "other names", "another group", "other sizes", "none"],
 )
 def test_collectives_that_may_not_be_the_same_are_not_matched(other: list[Collective]) -> None:
     assert match([[talked(0, 5), talked(10, 5)], other]) == []
@@ -118,18 +119,16 @@ def test_collectives_that_may_not_be_the_same_are_not_matched(other: list[Collec
 
 def test_without_a_common_collective_waiting_and_clocks_are_not_known() -> None:
     (job,) = jobs([on_rank(0, [talked(0, 5)], [ran(0, 3)]), on_rank(1, [], [ran(0, 3)])])
-    assert [(one.waiting_ns, one.last, one.offset_ns) for one in job.ranks] == [
-        (None, None, None)
-    ] * 2
-    assert job.straggler is None
-    assert job.ranks[1].overlap is None
+    for rank in job.ranks:
+        assert (rank.waiting_ns, rank.last, rank.offset_ns) == (None, None, None)
+    assert (job.straggler, job.ranks[1].overlap) == (None, None)
 
 
 def test_ranks_of_other_folders_and_ingests_are_other_jobs_and_one_rank_is_none() -> None:
     pair = [on_rank(rank, [talked(0, 5)], [ran(0, 3)]) for rank in (0, 1)]
     elsewhere = [replace(run, artifact=f"other/{run.report.rank}.json") for run in pair]
     later = [replace(run, sweep_id=99) for run in pair[:1]]
-    alone = synthetic.foreign_run(9, kernels=[ran(0, 1)])
+    alone = foreign_run(9, kernels=[ran(0, 1)])
     found = jobs([*pair, *elsewhere, *later, alone])
     assert [[one.run for one in job.ranks] for job in found] == [pair, elsewhere]
 

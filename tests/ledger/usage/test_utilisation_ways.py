@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -16,6 +15,8 @@ from perfctl import parsers
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.readings import (
     SENSOR_WINDOW_MAX_NS,
+    UsageShare,
+    Ways,
     busy_from,
     mean_over_time,
     measured_window,
@@ -24,6 +25,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
 from perfctl.records.run import Run
+from tests.make.synthetic import foreign_run, make_run, with_report
 
 GPU = Device("a GPU", "gpu", memory_bytes=1000)
 SECOND = 10**9
@@ -35,16 +37,22 @@ def kernel(start: int, length: float, stream: int = 7, device: int = 0, launch: 
     )
 
 
-def run_of(path: Path, synthetic: ModuleType) -> Run:
+def reading(at: int, used: float | None, device: int = 0) -> Sample:
+    return Sample(at, used, None, None, None, None, None, device)
+
+
+def ways_of(**changes: Any) -> Ways:
+    return RunUsage(make_run(**changes)).ways
+
+
+def run_of(path: Path) -> Run:
     """A file as the store would give it back."""
     read = parsers.parse(path)
     bulk = {
         name: list(getattr(read, name))
         for name in ("kernels", "counters", "copies", "ranges", "samples")
     }
-    made: Run = synthetic.foreign_run(
-        1, profiler=read.tool, device=read.devices[0] if read.devices else None
-    )
+    made: Run = foreign_run(1, profiler=read.tool, device=read.devices[0] if read.devices else None)
     return replace(made, report=replace(read, **bulk))
 
 
@@ -71,9 +79,9 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(
     "name", ["lowertri_la", "ntua_a100_gemm_pipeline", "quasiben_cudf", "zx3xyy_cs336_result"]
 )
 def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
-    name: str, reports: Path, synthetic: ModuleType
+    name: str, reports: Path
 ) -> None:
-    run = run_of(reports / "nsys" / "sqlite" / f"{name}.sqlite", synthetic)
+    run = run_of(reports / "nsys" / "sqlite" / f"{name}.sqlite")
     found = RunUsage(run).busy
     for item in (one for one in found if one.stream is None):
         low = min(k.start_ns or 0 for k in run.report.kernels)
@@ -96,81 +104,67 @@ def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
     assert waits.largest[0].length_ns == found[0].longest_wait_ns
 
 
-def test_dlprof_s_database_gives_its_utilisation_in_full(
-    reports: Path, synthetic: ModuleType
-) -> None:
+def test_dlprof_s_database_gives_its_utilisation_in_full(reports: Path) -> None:
     found = RunUsage(
-        run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite", synthetic)
+        run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite")
     ).ways.dlprof
     assert found.value == pytest.approx(0.010363 / 100, rel=1e-9)
 
 
-def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    item = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu", synthetic)).ways
+def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(reports: Path) -> None:
+    item = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu")).ways
     for found in (item.dlprof, item.dlprof_tensor):
         assert found.value is None
         assert "below 0.05%" in found.reason
 
 
-def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    item = RunUsage(
-        run_of(reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv", synthetic)
-    ).ways
-    lines = (
-        (reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv").read_text().splitlines()
-    )
-    said = {
-        line.split(",")[0].strip('"'): line.split(",")[1].strip('"')
-        for line in lines
-        if line.count(",") == 1
-    }
-    assert item.dlprof.value == pytest.approx(float(said["GPU Utilization %"]) / 100)
-    assert item.dlprof_tensor.value == pytest.approx(
-        float(said["Tensor Core Kernel Utilization %"]) / 100
-    )
+def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(reports: Path) -> None:
+    path = reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv"
+    rows = (line.replace('"', "").split(",") for line in path.read_text().splitlines())
+    said = {row[0]: row[1] for row in rows if len(row) == 2}
+    found = RunUsage(run_of(path)).ways
+    for way, label in (
+        (found.dlprof, "GPU Utilization %"),
+        (found.dlprof_tensor, "Tensor Core Kernel Utilization %"),
+    ):
+        assert way.value == pytest.approx(float(said[label]) / 100)
 
 
-def test_readings_are_averaged_over_time_and_inside_of_the_steps(synthetic: ModuleType) -> None:
+def test_readings_are_averaged_over_time_and_inside_of_the_steps() -> None:
     points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
     assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
-    assert mean_over_time(points, (5, 30)) == pytest.approx((5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25)
+    inside = (5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25
+    assert mean_over_time(points, (5, 30)) == pytest.approx(inside)
     assert mean_over_time(points, (60, 70)) is None
-    samples = [Sample(at * SECOND, value, *[None] * 5, 0) for at, value in points]
+    samples = [reading(at * SECOND, value) for at, value in points]
     steps = (Step(0, "step", 5 * SECOND, 10 * SECOND), Step(1, "step", 15 * SECOND, 15 * SECOND))
-    run = synthetic.make_run(samples=samples, steps=steps, device=GPU)
-    assert RunUsage(run).ways.nvml.value == pytest.approx(mean_over_time(points, (5, 30)) or 0)
+    found = ways_of(samples=samples, steps=steps, device=GPU)
+    assert found.nvml.value == pytest.approx(inside)
 
 
-def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none(
-    synthetic: ModuleType,
-) -> None:
-    samples = [Sample(at * SECOND, 0.5, *[None] * 5, 0) for at in (0, 100)]
+def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none() -> None:
+    samples = [reading(at * SECOND, 0.5) for at in (0, 100)]
     between, late = (
-        synthetic.make_run(
-            samples=samples, steps=(Step(0, "step", start * SECOND, 5 * SECOND),), device=GPU
-        )
+        make_run(samples=samples, steps=(Step(0, "step", start * SECOND, 5 * SECOND),), device=GPU)
         for start in (40, 140)
     )
     assert RunUsage(between).ways.nvml.value == 0.5
-    assert RunUsage(late).ways.nvml.value is None
-    assert "none of 2 samples" in RunUsage(late).ways.nvml.reason
+    nvml, (found,) = RunUsage(late).ways.nvml, readings(late)
+    assert (nvml.value, found.utilisation) == (None, None)
+    assert nvml.reason == found.span == "none of 2 samples covers the measured steps"
 
 
-def sampled_run(synthetic: ModuleType, length: int, profiler: str = "none", **fields: Any) -> Run:
+def sampled_run(length: int, profiler: str = "none", **changes: Any) -> Run:
     """A run of two equal steps of ``length`` ns together, with a sample of 5.5% every 100 ms."""
-    samples = [Sample(at * SECOND // 10, 0.055, *[None] * 5, 0) for at in range(60)]
-    steps = [
-        Step(0, "step", SECOND, length // 2),
-        Step(1, "step", SECOND + length // 2, length // 2),
-    ]
-    made: Run = synthetic.make_run(
-        profiler=profiler, samples=samples, steps=steps, device=GPU, batch_size=256, **fields
+    half = length // 2
+    return make_run(
+        profiler=profiler,
+        samples=[reading(at * SECOND // 10, 0.055) for at in range(60)],
+        steps=[Step(number, "step", SECOND + number * half, half) for number in (0, 1)],
+        device=GPU,
+        batch_size=256,
+        **changes,
     )
-    return made
 
 
 @pytest.mark.parametrize(
@@ -183,52 +177,40 @@ def sampled_run(synthetic: ModuleType, length: int, profiler: str = "none", **fi
     ],
 )
 def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_batch(
-    length: int, profiler: str, status: str, reason: str, synthetic: ModuleType
+    length: int, profiler: str, status: str, reason: str
 ) -> None:
-    run = sampled_run(synthetic, length, profiler, status=status)
+    run = sampled_run(length, profiler, status=status)
     ways, (reading,) = RunUsage(run).ways, readings(run)
     assert (ways.nvml.value, reading.utilisation) == (None, None)
     assert reason in ways.nvml.reason == reading.span
     assert busy_from([ways]) is None
 
 
-def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization(
-    synthetic: ModuleType,
-) -> None:
-    ways = RunUsage(sampled_run(synthetic, SENSOR_WINDOW_MAX_NS)).ways
+def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization() -> None:
+    ways = RunUsage(sampled_run(SENSOR_WINDOW_MAX_NS)).ways
     assert ways.nvml.value == pytest.approx(0.055)
     assert (busy_from([ways]) or ())[:2] == (256, False)
 
 
-def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples(
-    synthetic: ModuleType,
-) -> None:
+def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples() -> None:
     kernels = [kernel(SECOND, 1_000_000), kernel(SECOND + 9_000_000, 1_000_000, launch=1)]
-    run = sampled_run(synthetic, SECOND // 100, "nsys", kernels=kernels, ranges=[])
+    run = sampled_run(SECOND // 100, "nsys", kernels=kernels, ranges=[])
     ways = RunUsage(run).ways
     assert (ways.nvml.value, ways.kernels.value) == (None, 2 / 10)
     assert (busy_from([ways]) or ())[:2] == (256, False)
 
 
-def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    run = run_of(reports / "nvidia_smi" / "openad_gpu_usage.csv", synthetic)
-    each = []
-    for device in (0, 1):
-        points = [
-            (s.at_ns, s.gpu_utilisation or 0.0)
-            for s in run.report.samples
-            if s.device_index == device
-        ]
-        each.append(mean_over_time(points) or 0.0)
-    assert each[0] > 0.8 > 0.01 > each[1]
-    assert RunUsage(run).ways.nvml.value == pytest.approx(sum(each) / 2)
+def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(reports: Path) -> None:
+    run = run_of(reports / "nvidia_smi" / "openad_gpu_usage.csv")
+    points: dict[int, list[tuple[int, float]]] = {0: [], 1: []}
+    for sample in run.report.samples:
+        points[sample.device_index or 0].append((sample.at_ns, sample.gpu_utilisation or 0.0))
+    busy, idle = (mean_over_time(each) or 0.0 for each in points.values())
+    assert busy > 0.8 > 0.01 > idle
+    assert RunUsage(run).ways.nvml.value == pytest.approx((busy + idle) / 2)
 
 
-def test_a_header_that_is_repeated_before_every_reading_changes_nothing(
-    reports: Path, synthetic: ModuleType
-) -> None:
+def test_a_header_that_is_repeated_before_every_reading_changes_nothing(reports: Path) -> None:
     path = reports / "nvidia_smi" / "akshay_gpu_usage.csv"
     rows = [line.split(", ") for line in path.read_text().splitlines() if line[:1].isdigit()]
     samples = list(parsers.parse(path).samples)
@@ -238,100 +220,103 @@ def test_a_header_that_is_repeated_before_every_reading_changes_nothing(
     ]
 
 
-def test_cores_that_a_run_on_a_cpu_kept_busy(synthetic: ModuleType) -> None:
-    samples = [
-        Sample(at, None, None, None, None, None, None, host_cpu=cores)
-        for at, cores in ((10, 9.0), (20, 1.5))
-    ]
-    run = synthetic.make_run(samples=samples, steps=(Step(0, "step", 12, 8),))
-    assert RunUsage(run).ways.host_cores == 1.5
-    assert RunUsage(run).ways.nvml.value is None
+def test_cores_that_a_run_on_a_cpu_kept_busy() -> None:
+    samples = [reading(at, None)._replace(host_cpu=cores) for at, cores in ((10, 9.0), (20, 1.5))]
+    found = ways_of(samples=samples, steps=(Step(0, "step", 12, 8),))
+    assert (found.host_cores, found.nvml.value) == (1.5, None)
 
 
-def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters(
-    synthetic: ModuleType,
-) -> None:
+def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters() -> None:
     name = "sm__warps_active.avg.pct_of_peak_sustained_active"
     counters = [Counter(0, name, 20.0, "%"), Counter(1, name, 80.0, "%")]
-    run = synthetic.make_run(
+    found = ways_of(
         profiler="ncu", counters=counters, kernels=[kernel(0, 10), kernel(10, 30, launch=1)]
     )
-    assert RunUsage(run).ways.occupancy.value == pytest.approx((10 * 0.2 + 30 * 0.8) / 40)
-    assert RunUsage(run).ways.tensor_pipe.value is None
-    assert "was not collected" in RunUsage(run).ways.tensor_pipe.reason
+    assert found.occupancy.value == pytest.approx((10 * 0.2 + 30 * 0.8) / 40)
+    assert found.tensor_pipe.value is None
+    assert "was not collected" in found.tensor_pipe.reason
 
 
-def test_a_way_that_gives_nothing_says_why_and_one_that_averages_gpus_says_of_how_many(
-    synthetic: ModuleType,
-) -> None:
-    two = RunUsage(
-        synthetic.foreign_run(1, ranges=[], kernels=[kernel(0, 50), kernel(0, 100, device=1)])
-    ).ways.kernels
-    assert (two.value, two.reason) == (
-        0.75,
-        "from the first kernel to the end of the last, mean of 2 GPUs",
-    )
-    assert RunUsage(synthetic.foreign_run(1, ranges=[])).ways.kernels.reason.endswith(
-        "to the end of the last"
-    ), "one GPU is no mean"
-    for profiler, kernels_why, dlprof_why in (
+def test_a_way_that_averages_gpus_says_of_how_many() -> None:
+    def kernels(*kernels: Kernel) -> UsageShare:
+        run = foreign_run(1, ranges=[], kernels=list(kernels))
+        return RunUsage(run).ways.kernels
+
+    two, one = kernels(kernel(0, 50), kernel(0, 100, device=1)), kernels(kernel(0, 50))
+    window = "from the first kernel to the end of the last"
+    assert (two.value, two.reason) == (0.75, f"{window}, mean of 2 GPUs")
+    assert one.reason == window
+
+
+@pytest.mark.parametrize(
+    ("profiler", "kernels", "dlprof"),
+    [
         ("ncu", "ncu runs kernels one by one", "not a report of DLProf"),
         ("nsys", "no kernels with start times", "not a report of DLProf"),
         ("dlprof", "no kernels with start times", "DLProf has no line for it"),
         ("a", "no kernels with start times", "not a report of DLProf"),
-    ):
-        found = RunUsage(synthetic.make_run(profiler=profiler)).ways
-        assert (found.kernels.reason, found.dlprof.reason) == (kernels_why, dlprof_why)
-        assert (found.nvml.reason, found.host_reason) == ("not sampled", "not sampled")
-        assert found.occupancy.reason == found.tensor_pipe.reason == "the run collected no counters"
-        assert not found.anything
+    ],
+)
+def test_a_way_that_gives_nothing_says_why(profiler: str, kernels: str, dlprof: str) -> None:
+    found = ways_of(profiler=profiler)
+    assert (found.kernels.reason, found.dlprof.reason) == (kernels, dlprof)
+    assert (found.nvml.reason, found.host_reason) == ("not sampled", "not sampled")
+    assert found.occupancy.reason == found.tensor_pipe.reason == "the run collected no counters"
+    assert not found.anything
 
 
-def test_the_device_that_did_the_work_is_the_one_sampled(synthetic: ModuleType) -> None:
-    samples = [
-        Sample(at, value, None, None, None, None, None, device)
-        for at in (0, 10)
-        for device, value in enumerate((0.2, 0.6))
-    ]
-    for device, workload, value, over in (
+@pytest.mark.parametrize(
+    ("device", "workload", "value", "over"),
+    [
         (replace(GPU, index=1), "mnist_cnn", 0.6, ""),
         (GPU, "mnist_cnn", 0.2, ""),
         (None, "mnist_cnn", 0.2, ""),
-        (replace(GPU, index=5), "mnist_cnn", 0.4, ", mean of 2 GPUs"),
-        (GPU, None, 0.4, ", mean of 2 GPUs"),
-    ):
-        found = RunUsage(
-            synthetic.make_run(samples=samples, device=device, workload=workload)
-        ).ways.nvml
-        assert found.value == pytest.approx(value)
-        assert found.reason == f"mean over time of 2 samples, from the first to the last{over}"
-
-
-def test_one_reading_stands_for_itself_and_steps_without_times_have_no_window(
-    synthetic: ModuleType,
+        (replace(GPU, index=5), "mnist_cnn", (0.2 + 0.6) / 2, ", mean of 2 GPUs"),
+        (GPU, None, (0.2 + 0.6) / 2, ", mean of 2 GPUs"),
+    ],
+)
+def test_the_device_that_did_the_work_is_the_one_sampled(
+    device: Device | None, workload: str | None, value: float, over: str
 ) -> None:
-    assert mean_over_time([(5, 0.25)]) == 0.25
-    assert mean_over_time([(5, 0.25), (5, 0.5)]) == 0.5, "of one moment the last counts"
-    assert mean_over_time([(5, 0.25)], (0, 10)) is None, "since when it stands is not known"
-    assert (
-        measured_window(synthetic.make_run(steps=(Step(0, "step", None, 5), Step(1, "data", 0, 5))))
-        is None
-    )
-    known = (
+    samples = [reading(at, used, gpu) for at in (0, 10) for gpu, used in enumerate((0.2, 0.6))]
+    found = ways_of(samples=samples, device=device, workload=workload).nvml
+    assert found.value == pytest.approx(value)
+    assert found.reason == f"mean over time of 2 samples, from the first to the last{over}"
+
+
+@pytest.mark.parametrize(
+    ("points", "window", "mean"),
+    [
+        ([(5, 0.25)], None, 0.25),
+        ([(5, 0.25), (5, 0.5)], None, 0.5),  # of one moment the last counts
+        ([(5, 0.25)], (0, 10), None),  # since when it stands is not known
+    ],
+)
+def test_one_reading_stands_for_itself(
+    points: list[tuple[int, float]], window: tuple[int, int] | None, mean: float | None
+) -> None:
+    assert mean_over_time(points, window) == mean
+
+
+def test_the_window_is_that_of_the_steps_with_times() -> None:
+    def window(*steps: Step) -> tuple[int, int] | None:
+        return measured_window(make_run(steps=steps))
+
+    assert window(Step(0, "step", None, 5), Step(1, "data", 0, 5)) is None
+    assert window(
         Step(0, "step", 50, 10),
         Step(1, "step", 20, 15),
         Step(2, "step", 90, None),
         Step(3, "data", 0, 500),
-    )
-    assert measured_window(synthetic.make_run(steps=known)) == (20, 60)
+    ) == (20, 50 + 10)
 
 
-def test_a_gap_that_the_sampler_noted_is_the_reason(synthetic: ModuleType) -> None:
+def test_a_gap_that_the_sampler_noted_is_the_reason() -> None:
     gaps = (
         Gap("sample.host_cpu", "not_available", "no /proc here"),
         Gap("sample.power_w", "not_available", "no sensor"),
     )
-    found = RunUsage(synthetic.make_run(gaps=gaps)).ways
+    found = ways_of(gaps=gaps)
     assert (found.host_reason, found.nvml.reason) == ("no /proc here", "not sampled")
 
 
@@ -350,33 +335,24 @@ def test_a_gap_that_the_sampler_noted_is_the_reason(synthetic: ModuleType) -> No
     ],
 )
 def test_dlprof_s_line_or_what_its_idle_line_leaves(
-    lines: dict[str, float | None], form: str, value: float | None, synthetic: ModuleType
+    lines: dict[str, float | None], form: str, value: float | None
 ) -> None:
     summaries = tuple(Summary(name, percent, "%") for name, percent in lines.items())
-    run = synthetic.make_run(profiler="dlprof", summaries=summaries)
-    found = RunUsage(replace(run, report=replace(run.report, form=form))).ways.dlprof
+    run = make_run(profiler="dlprof", summaries=summaries)
+    found = RunUsage(with_report(run, form=form)).ways.dlprof
     assert found.value == (None if value is None else pytest.approx(value))
     assert found.value is None or "DLProf: " in found.reason or found.reason == "1 - GPU Idle"
 
 
-def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there(
-    synthetic: ModuleType,
-) -> None:
+def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there() -> None:
     later = "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"
     counters = [
-        Counter(0, later, 40.0, "%"),
-        Counter(1, later, 90.0, "%"),
-        Counter(2, later, None, "%"),
-        Counter(7, later, 99.0, "%"),
+        Counter(launch, later, value, "%")
+        for launch, value in ((0, 40.0), (1, 90.0), (2, None), (7, 99.0))
     ]
-    timeless = Kernel(1, "k1", start_ns=20, duration_ns=0)
-    run = synthetic.make_run(
-        counters=counters, kernels=[kernel(0, 10), timeless, kernel(30, 5, launch=2)]
-    )
-    found = RunUsage(run).ways
+    kernels = [kernel(0, 10), kernel(20, 0, launch=1), kernel(30, 5, launch=2)]
+    found = ways_of(counters=counters, kernels=kernels)
     assert (found.tensor_pipe.value, found.tensor_pipe.reason) == (0.4, f"{later}, 1 launches")
-    assert (
-        found.occupancy.reason
-        == "sm__warps_active.avg.pct_of_peak_sustained_active was not collected"
-    )
+    first = "sm__warps_active.avg.pct_of_peak_sustained_active"
+    assert found.occupancy.reason == f"{first} was not collected"
     assert found.anything
