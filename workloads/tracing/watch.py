@@ -394,8 +394,9 @@ class Recorder:
         if name == _SCALAR and tensor.is_floating_point():
             self._read_out.add(layer)
         elif name == _ENTRY and self._is_outside(tensor):
-            storage = storage_of(tensor)
-            if storage is not None and not storage.resizable():  # memory of NumPy
+            # memory of NumPy cannot grow; before torch 2.2, a storage may not tell
+            can_grow = getattr(storage_of(tensor), "resizable", lambda: True)
+            if not can_grow():
                 self.miss("torch.from_numpy", RETURNED)
             elif layer in self._read_out:
                 self.miss("torch.tensor", RETURNED)
