@@ -180,7 +180,8 @@ class Estimate:
         sums = totals(self.calls, directions)
         if self.problem is None:
             return sums
-        after = (f"everything after {self.problem.partition(': ')[0]}, where the trace stopped", 1)
+        stopped = self.problem.partition(": ")[0].removeprefix("after ")
+        after = (f"everything after {stopped}, where the trace stopped", 1)
         return replace(sums, missing=(*sums.missing, after))
 
     @property
