@@ -92,8 +92,6 @@ def estimate(
     not be counted makes totals lower bounds: ``Estimate.forward.is_lower_bound``, with the names in
     ``missing``.
     """
-    import copy
-
     from perfctl.workloads.tracing import recorder
 
     check_precision(precision)
@@ -103,7 +101,7 @@ def estimate(
     # a model with jagged tensors that stops on meta runs where its parameters are
     is_retried = device == "meta" and recorder.holds_jagged(inputs)
     for where in (device, None) if is_retried else (device,):
-        worker = recorder.without_data(model) if where == "meta" else copy.deepcopy(model)
+        worker = (recorder.without_data if where == "meta" else recorder.with_data)(model)
         if where not in (None, "meta"):
             worker = worker.to(where)
         inputs_on = where or next((str(tensor.device) for tensor in model.parameters()), "cpu")

@@ -89,6 +89,7 @@ class Estimate:
 
     JSON_KEYS = (
         "parameters",
+        "uninitialized",
         "trainable",
         "input_bytes",
         "active_parameters",
@@ -137,8 +138,18 @@ class Estimate:
 
     @property
     def parameters(self) -> int:
-        """Elements of all parameters; shared ones count once."""
+        """Elements of all parameters; shared ones count once. At least, if some are
+        ``uninitialized``."""
         return sum(module.parameters for module in self.modules)
+
+    @property
+    def uninitialized(self) -> tuple[str, ...]:
+        """Parameters without a shape, because their lazy module did not run."""
+        return tuple(
+            f"{module.path}.{name}".lstrip(".")
+            for module in self.modules
+            for name in module.uninitialized
+        )
 
     @property
     def trainable(self) -> int:
@@ -169,7 +180,8 @@ class Estimate:
         sums = totals(self.calls, directions)
         if self.problem is None:
             return sums
-        after = (f"everything after {self.problem.partition(': ')[0]}, where the trace stopped", 1)
+        stopped = self.problem.partition(": ")[0].removeprefix("after ")
+        after = (f"everything after {stopped}, where the trace stopped", 1)
         return replace(sums, missing=(*sums.missing, after))
 
     @property

@@ -149,6 +149,11 @@ def _layers_table(estimate: Estimate) -> Table:
             works[call.layer or "(model)", call.kind, call.direction] += call.flops or 0
             works["total", "", call.direction] += call.flops or 0
 
+    def parameters_cell(line: NetworkLine) -> object:
+        if line is sheet.total and estimate.uninitialized:
+            return _lower_bound_cell(line.parameters)
+        return line.parameters if line.output or line is sheet.total else BLANK
+
     def cells(line: NetworkLine) -> Iterator[Cell]:
         is_partial = line is sheet.total and estimate.forward.is_lower_bound
         yield flops_cell(line.flops, is_lower_bound=is_partial)
@@ -165,7 +170,7 @@ def _layers_table(estimate: Estimate) -> Table:
             line.layer,
             text_cell(line.kind),
             text_cell(shape_text(line)),
-            line.parameters if line.output or line is sheet.total else BLANK,
+            parameters_cell(line),
             *(cells(line) if line.called else [BLANK] * len(names)),
         ]
         for line in (*lines, sheet.total)
@@ -212,10 +217,14 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     yield f"Elementwise operations (forward): {elementwise}, not included above."
     weights = sum(module.parameter_bytes for module in estimate.modules)
     frozen = estimate.parameters - estimate.trainable
-    parameters = f"Parameters {estimate.parameters:,} ({weights / MIB:,.2f} MiB)"
+    least = "at least " if estimate.uninitialized else ""
+    parameters = f"Parameters {least}{estimate.parameters:,} ({weights / MIB:,.2f} MiB)"
     parameters += f", of them {frozen:,} not trainable" if frozen else ""
     hint = " Peak memory of a step: add `memory`." if estimate.memory is None else ""
     yield f"{describe_parameters(parameters, estimate.active_parameters)}.{hint}"
+    if estimate.uninitialized:
+        names = ", ".join(estimate.uninitialized)
+        yield f"Not included: uninitialized parameters of lazy layers that did not run: {names}."
     if estimate.data_dependent:
         names = ", ".join(estimate.data_dependent)
         yield f"The sizes depend on the data after {names}: other inputs give other FLOPs."

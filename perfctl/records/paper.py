@@ -282,6 +282,9 @@ class ModuleSeen:
     trainable: int
     parameter_bytes: int
     called: bool
+    uninitialized: tuple[str, ...] = ()
+    """Names of its parameters without a shape: a lazy module that did not run. No sum includes
+    them."""
 
 
 @dataclass(frozen=True, slots=True)

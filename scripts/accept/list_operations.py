@@ -19,6 +19,8 @@ SECTIONS = {
     "attention": "products",
     "attention_backward": "backward",
     "grouped_product": "products",
+    "vector_products": "products",
+    "vector_products_backward": "backward",
     "trilinear": "products",
     "deformed_convolution": "products",
     "deformed_convolution_backward": "backward",

@@ -175,5 +175,7 @@ def test_a_server_holds_as_many_sequences_as_the_memory_takes() -> None:
     machine = named("H100 SXM5").machine
     weights = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 2 * 2 * 4096 * 128256
     each = 32 * 2 * 1024 * 4000
-    assert at_once(LLAMA, "fp8", machine, 4000) == int(0.95 * (80e9 - weights - 1.5e9) / each)
+    assert at_once(LLAMA, "fp8", machine, 4000) == int(
+        0.95 * (81_559 * 2**20 - weights - 1.5e9) / each
+    )
     assert at_once(LLAMA, "fp8", machine, 2) == 2048

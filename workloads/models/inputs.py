@@ -151,13 +151,15 @@ def of_first_layer(model: torch.nn.Module) -> Inputs:
     without data works. Any other is not guessed.
     """
     from torch import nn
+    from torch.nn.parameter import is_lazy
 
     layers = [
         (path, module)
         for path, module in model.named_modules()
         if next(module.parameters(recurse=False), None) is not None
     ]
-    if not layers:
+    # a trial would give lazy modules the shapes of its own input
+    if not layers or any(map(is_lazy, model.parameters())):
         return Inputs()
     (name, first), plain = layers[0], (nn.Linear, nn.BatchNorm1d, nn.LayerNorm, nn.PReLU)
     if isinstance(first, nn.Linear) and all(isinstance(layer, plain) for _, layer in layers):

@@ -104,16 +104,34 @@ def build_model(
                     model = factory()
     except MODEL_ERRORS as error:
         text = f"{type(error).__name__}: {first_line(error)}"
+        if device == "meta" and "meta tensor" in text:
+            remedy = "Set `device` to cpu: the factory needs actual data"
         if isinstance(error, URLError):
             remedy = "Do not download weights in the factory (weights=None): they are not needed"
         raise ModelError(f"{name} raised {text}", remedy, True) from error
     if not isinstance(model, torch.nn.Module):
         text = f"{name} returned a {type(model).__name__}, not a torch.nn.Module"
         raise ModelError(text, "Use a factory or class of a model")
+    if device == "meta":
+        _move_lazy(model)
     on_meta = all(
         tensor.device.type == "meta" for tensor in (*model.parameters(), *model.buffers())
     )
     return model if device == "meta" and on_meta else model.to(device)
+
+
+def _move_lazy(model: torch.nn.Module) -> None:
+    """Move parameters and buffers of lazy modules to meta; ``to`` would give them a shape."""
+    from torch.nn.parameter import is_lazy
+
+    tables: list[dict[str, Any]] = []
+    for module in model.modules():
+        tables += [module._parameters, module._buffers]
+    for table in tables:
+        for name, tensor in table.items():
+            kind: Any = type(tensor)
+            if is_lazy(tensor):
+                table[name] = kind(tensor.requires_grad, "meta", tensor.dtype)
 
 
 @contextmanager
@@ -121,13 +139,14 @@ def parameters_on_meta() -> Iterator[None]:
     """During the block, modules move their parameters and buffers to meta; other tensors
     stay real."""
     import torch
+    from torch.nn.parameter import is_lazy
 
     module = torch.nn.Module
     register_parameter, register_buffer = module.register_parameter, module.register_buffer
 
     def move_parameter(owner: Any, name: str, value: Any) -> None:
         register_parameter(owner, name, value)
-        if value is not None and value.device.type != "meta":
+        if value is not None and value.device.type != "meta" and not is_lazy(value):
             owner._parameters[name] = torch.nn.Parameter(
                 value.detach().to("meta"), requires_grad=value.requires_grad
             )

@@ -24,7 +24,11 @@ from perfctl.workloads.tracing.versions import HAS_ALWAYS, HIDDEN, PatchedCalls,
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
 
+_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _FUSED = ("flash", "efficient", "cudnn", "fused", "overrideable")
+
+_PACKED = ("LinearPackedParams", "EmbeddingPackedParams", "PackedParameter")
+"""Classes of torch.ao.nn.quantized that hold a module's packed parameters."""
 
 COMPILED = (
     "torch.compile or torch.jit runs it as one region, so its layers have no ranges. Run it "
@@ -105,12 +109,15 @@ def describe_rnn(
     }
 
 
-def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
+def describe_attention(
+    call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+) -> None:
     """Fill ``call`` from one scaled_dot_product_attention: query, key, value, and the mask if it is
     a tensor.
 
     ``output``: None when checkpointing cut the forward short; then the query's dtype is used.
     """
+    names = {**dict(zip(_ATTENTION, args)), **kwargs}
     values = [names.get(name) for name in ("query", "key", "value", "attn_mask")]
     inputs = tuple(item if isinstance(item, torch.Tensor) else None for item in values)
     query, key, value, _ = inputs
@@ -127,6 +134,24 @@ def describe_attention(call: Call, names: dict[str, Any], output: Any) -> None:
         "needs": tuple(
             grad and item is not None and item.requires_grad for item in (query, key, value)
         ),
+    }
+
+
+def describe_vecdot(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    """Fill ``call`` from one torch.linalg.vecdot, whose operators are elementwise although the work
+    is that of an einsum.
+
+    ``output``: None when checkpointing cut the forward short; then the inputs give its shape.
+    """
+    names = {"dim": -1, **dict(zip(("x", "y"), args)), **kwargs}
+    x, y, grad = names["x"], names["y"], torch.is_grad_enabled()
+    shape = list(torch.broadcast_shapes(x.shape, y.shape))
+    depth = shape.pop(names["dim"])
+    call.op, call.outputs = "perfctl.vecdot", (tuple(shape),)
+    call.take_shapes((x, y), x if output is None else output)
+    call.attributes = {
+        "depth": depth,
+        "needs": tuple(grad and value.requires_grad for value in (x, y)),
     }
 
 
@@ -168,6 +193,34 @@ def uncompiled() -> Iterator[None]:
         torch._C._set_graph_executor_optimize(optimize)
         if check is not None:
             flex_attention._validate_device = check
+
+
+def is_packed(module: nn.Module) -> bool:
+    """Whether it only holds packed parameters of the quantized module above it."""
+    if isinstance(module, nn.ModuleList):
+        return len(module) > 0 and all(map(is_packed, module))
+    return type(module).__name__ in _PACKED and ".quantized" in type(module).__module__
+
+
+def packed_parameters(module: nn.Module) -> list[torch.Tensor]:
+    """Weights and biases that a quantized module packs into objects of torch; [] of any other."""
+    if is_packed(module):
+        return []
+    holders = [
+        holder for child in module.children() if is_packed(child) for holder in child.modules()
+    ]
+    objects: list[Any] = [
+        value
+        for owner in (module, *holders)
+        for value in vars(owner).values()
+        if type(value) is torch.ScriptObject
+    ]
+    # a recurrent layer packs its packed products once more
+    cells = [item for item in objects if str(item._type()).endswith("CellParamsBase")]
+    objects += [inner for cell in cells for inner in cell.__getstate__()[0][-1]]
+    unpacked = [item.unpack() for item in objects if hasattr(item, "unpack")]
+    parts = (item if isinstance(item, (tuple, list)) else (item,) for item in unpacked)
+    return [part for tensors in parts for part in tensors if isinstance(part, torch.Tensor)]
 
 
 class Region(nn.Module):

@@ -23,7 +23,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
-from perfctl.workloads.tracing.composites import Call, is_recurrent, kind_of
+from perfctl.workloads.tracing.composites import Call, is_recurrent, kind_of, packed_parameters
 from perfctl.workloads.tracing.gradients import LEAF
 from perfctl.workloads.tracing.versions import current_task, next_number
 
@@ -249,6 +249,8 @@ class Names:
                     if not isinstance(parameter, UninitializedParameter):
                         count = self.parameters.get(name, 0)
                         self.parameters[name] = count + parameter.numel()
+            if packed := sum(tensor.numel() for tensor in packed_parameters(module)):
+                self.parameters[name] = self.parameters.get(name, 0) + packed
             for listener in self._listeners:
                 listener(name, module)
 

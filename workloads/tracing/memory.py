@@ -61,6 +61,13 @@ class Live:
         """Add a tensor that exists before anything runs: parameter, buffer, input, optimizer."""
         self._meet(tensor, category, 0)
 
+    def hold(self, packed: list[torch.Tensor], category: str) -> None:
+        """Add copies of tensors that a module packed where no tensor shows them; they stay."""
+        for tensor in packed:
+            size = tensor.numel() * tensor.element_size()
+            self.slots.append(Slot(size, category, 0))
+            self.alive[-len(self.slots)] = self.slots[-1]
+
     def see(self, result: Any, layer: str, direction: str, op: str) -> None:
         if isinstance(result, torch.Tensor):
             self._meet(result, "temporary", self.clock + 1, layer, direction, op)

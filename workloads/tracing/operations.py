@@ -8,10 +8,11 @@ from math import ceil, log2, prod
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
+from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
 from perfctl.records.paper import ModuleSeen, OpShape
-from perfctl.workloads.tracing.composites import kind_of
+from perfctl.workloads.tracing.composites import is_packed, kind_of, packed_parameters
 
 Attributes = Tuple[Tuple[str, Any], ...]
 """(name, JSON value) pairs, with tuples for lists, so that they are hashable."""
@@ -511,19 +512,27 @@ def modules_seen(
     counted: set[int] = set()
     rows = []
     for path, module in modules:
-        parameters = [
-            tensor for tensor in module.parameters(recurse=False) if id(tensor) not in counted
-        ]
-        counted.update(map(id, parameters))
+        if is_packed(module):
+            continue
+        own = {
+            name: tensor
+            for name, tensor in module.named_parameters(recurse=False)
+            if id(tensor) not in counted
+        }
+        counted.update(map(id, own.values()))
+        uninitialized = tuple(name for name, tensor in own.items() if is_lazy(tensor))
+        parameters = [tensor for tensor in own.values() if not is_lazy(tensor)]
+        tensors = [*parameters, *packed_parameters(module)]
         row = ModuleSeen(
             path,
             kind_of(module),
             depth=path.count(".") + 1 if path else 0,
             output=outputs.get(path),
-            parameters=sum(tensor.numel() for tensor in parameters),
+            parameters=sum(tensor.numel() for tensor in tensors),
             trainable=sum(tensor.numel() for tensor in parameters if tensor.requires_grad),
-            parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in parameters),
+            parameter_bytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
             called=path in outputs,
+            uninitialized=uninitialized,
         )
         rows.append(row)
     return tuple(rows)

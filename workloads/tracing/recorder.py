@@ -25,6 +25,7 @@ from traceback import walk_tb
 from typing import Any
 
 import torch
+from torch.nn.parameter import is_lazy
 
 from perfctl.records.paper import OnGpu, Traced
 from perfctl.records.precision import PRECISIONS
@@ -59,17 +60,41 @@ OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
 """Name of an optimizer -> class in torch.optim and settings; learning rates do not
 affect counts."""
 
-_PASSED_ON = ("_attend", "flex_attend", "run")
+_QUANTIZED = ("torch.ao.nn.quantized", "torch.ao.nn.intrinsic.quantized")
+
+_PASSED_ON = ("_run_as_one", "flex_attend", "read_out", "run")
 """Functions of this package that call what the model called: its errors are the model's."""
+
+
+def with_data(model: torch.nn.Module) -> torch.nn.Module:
+    """A copy of ``model`` with its values; ``model`` does not change."""
+    return copy.deepcopy(model, _copy_lazy(model, None))
+
+
+def _copy_lazy(model: torch.nn.Module, device: str | None) -> dict[int, Any]:
+    """Parameters and buffers without a shape by the id of the model's; torch 2.14 cannot copy
+    such buffers."""
+    lazy: list[Any] = [
+        tensor for tensor in (*model.parameters(), *model.buffers()) if is_lazy(tensor)
+    ]
+    return {
+        id(tensor): type(tensor)(tensor.requires_grad, device or tensor.device, tensor.dtype)
+        for tensor in lazy
+    }
 
 
 def without_data(model: torch.nn.Module) -> torch.nn.Module:
     """A copy of ``model`` on meta, made without copying parameters; ``model`` does not change."""
-    memo: dict[int, Any] = {}
+    memo = _copy_lazy(model, "meta")
     for parameter in model.parameters():
-        empty = torch.empty_like(parameter, device="meta")
-        memo[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
-    memo |= {id(buffer): torch.empty_like(buffer, device="meta") for buffer in model.buffers()}
+        if id(parameter) not in memo:
+            empty = torch.empty_like(parameter, device="meta")
+            memo[id(parameter)] = torch.nn.Parameter(empty, requires_grad=parameter.requires_grad)
+    memo |= {
+        id(buffer): torch.empty_like(buffer, device="meta")
+        for buffer in model.buffers()
+        if id(buffer) not in memo
+    }
     copied = copy.deepcopy(model, memo)
     for module in copied.modules():
         if isinstance(module, torch.jit.ScriptModule):  # it copied its tensors itself
@@ -98,9 +123,7 @@ def needs_values(model: torch.nn.Module, inputs: Any) -> bool:
         and tensor.layout is not torch.jagged
         for tensor in tensors
     )
-    return odd or any(
-        type(module).__module__.startswith("torch.ao.nn.quantized") for module in model.modules()
-    )
+    return odd or any(type(module).__module__.startswith(_QUANTIZED) for module in model.modules())
 
 
 def holds_jagged(inputs: Any) -> bool:
@@ -166,7 +189,11 @@ def make_optimizer(
     if optimizer is None:
         return None
     name, settings = OPTIMIZERS[optimizer] if isinstance(optimizer, str) else optimizer
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    parameters = [
+        parameter
+        for parameter in model.parameters()
+        if parameter.requires_grad and not is_lazy(parameter)
+    ]
     kind = getattr(torch.optim, name)
     if kernels is not None and parameters:
         settings, way = as_cuda.update_settings(kind, settings, kernels.gpu.update)
@@ -202,6 +229,11 @@ def trace(
     ``problem`` describes it.
     """
     model.train(mode == "train")
+    if any(map(is_lazy, (*model.parameters(), *model.buffers()))):
+        # the first forward gives them their shapes; an error of it comes again below
+        _attempt(
+            model, None, partial(_step, model, inputs, False, None, None, None, None), None, None
+        )
     backward = (mode == "train") if grad is None else grad
     kernels = Kernels(gpu) if gpu is not None and memory else None
     chosen = PRECISIONS[precision]
@@ -259,8 +291,10 @@ def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, 
     )
     for category, tensors in existing:
         for tensor in tensors:
-            if hasattr(tensor, "untyped_storage"):
+            if hasattr(tensor, "untyped_storage") and not is_lazy(tensor):
                 live.adopt(tensor, category)
+    for module in model.modules():
+        live.hold(composites.packed_parameters(module), "parameter")
     return live
 
 
@@ -348,7 +382,7 @@ def explain(error: BaseException, path: str | None) -> str:
     text = first_line(error)
     text = (text.partition(". ")[0] if len(text) > 100 else text).rstrip(". ")
     if "meta" in text.lower() and any(
-        sign in text for sign in ("item()", "no data", "nonzero", "tolist", "Boolean")
+        sign in text for sign in ("item()", "no data", "nonzero", "tolist", "numpy", "Boolean")
     ):
         return (
             f"{layer}: needs actual data ({text}), and so does everything after it. Set `device` "

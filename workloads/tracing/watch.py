@@ -36,7 +36,6 @@ if TYPE_CHECKING:  # of estimates alone: not in what runs inside a profiled proc
 with suppress(ImportError):
     import torch.utils.flop_counter
 
-_ATTENTION = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
 _SETTINGS = ("momentum", "weight_decay", "nesterov", "amsgrad", "centered", "dampening")
 """Settings of an optimizer that change its work."""
 _ADDS = ("aten.add", "aten.addmm", "aten._scaled_mm", "aten.baddbmm", "aten.add_", "aten.sub")
@@ -52,6 +51,17 @@ COPIES = frozenset({"aten.copy_", "aten.detach"})
 """Used to accumulate a gradient whose memory layout differs from the parameter's: depends on the
 device only."""
 
+
+_READ_OUT = ("numpy", "tolist", "__dlpack__")
+"""Methods of a tensor whose values leave torch; numpy.asarray calls the first."""
+_SCALAR, _ENTRY = "aten._local_scalar_dense", "aten.lift_fresh"
+"""The operators of Tensor.item, and of torch.tensor and torch.from_numpy."""
+OUTSIDE = "its values leave torch, and work outside of torch is not visible"
+RETURNED = "its values come from outside of torch, where work is not visible"
+_WITHOUT_MODE = ("cond", "scan", "switch")
+"""Higher-order operators that refuse to run inside a dispatch mode (torch 2.14)."""
+_LOOPS = (*_WITHOUT_MODE, "while_loop", "map_impl")
+"""Higher-order operators of control flow."""
 
 # another name before torch 2.2
 _tracing_context: Any = getattr(TracingContext, "try_get", TracingContext.get)
@@ -110,6 +120,8 @@ class Dispatch(TorchDispatchMode):
                 return result
         result = operations.run(func, plan.name, args, kwargs)
         recorder.dispatched += 1
+        if plan.name in (_SCALAR, _ENTRY):
+            recorder.note_boundary(plan.name, args[0])
         if not plan.free:
             recorder.note_safely(plan, args, kwargs, result)
         recorder.numbered = next_number()
@@ -130,12 +142,27 @@ class Dispatch(TorchDispatchMode):
         if func.name() in ("flex_attention", "flex_attention_backward"):
             return self.recorder.flex_attend(func, args, kwargs)
         kernel = func.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+        if func.name() in _LOOPS:
+            self.recorder.note_control_flow(func.name())
+        if kernel is not None and func.name() in _WITHOUT_MODE:
+            return kernel(*map(self._make_visible, args), **kwargs)
         if kernel is not None:
             with self:
                 return kernel(*args, **kwargs)
         result = func(*args, **kwargs)
         self.recorder.miss(f"higher_order.{func.name()}", "its operators are not visible")
         return result
+
+    def _make_visible(self, value: Any) -> Any:
+        """A function that runs in this mode; anything else unchanged."""
+        if not callable(value):
+            return value
+
+        def run(*args: Any) -> Any:
+            with self:
+                return value(*args)
+
+        return run
 
 
 class Recorder:
@@ -195,6 +222,8 @@ class Recorder:
         self._seen: dict[operations.Note, list[int]] = {}
         self._dynamic: dict[str, None] = {}
         self._optimizing = False
+        self._read_out: set[str] = set()
+        """Layers that took a floating-point number out of torch with ``item``."""
         self._own: int | None = None
         """The newest node's number of a torch.autograd.Function."""
         self._dispatch = Dispatch(self)
@@ -206,6 +235,8 @@ class Recorder:
         self._hooks = ModuleHooks(self.enter, self.leave, with_kwargs=True)
         self._handles: list[Any] = []
         self._attention: Any = None
+        self._vecdot: Any = None
+        self._methods: dict[str, Any] = {}
         self._linalg: dict[str, Any] = {}
         self._values_only = False
         self._fast_path = True
@@ -259,6 +290,11 @@ class Recorder:
             torch.backends.mha.set_fastpath_enabled(False)
         self._attention = torch.nn.functional.scaled_dot_product_attention
         torch.nn.functional.scaled_dot_product_attention = self._attend
+        self._vecdot = torch.linalg.vecdot
+        torch.linalg.vecdot = self._multiply_vectors
+        self._methods = {name: getattr(torch.Tensor, name) for name in _READ_OUT}
+        for name, method in self._methods.items():
+            setattr(torch.Tensor, name, self._watch_method(method))
         if self._uncompiled:  # torch.compile looks up the functions of torch.linalg
             self._linalg = {name: getattr(torch.linalg, name) for name in _VALUES_ONLY}
         for name, function in self._linalg.items():
@@ -281,32 +317,41 @@ class Recorder:
         if hasattr(torch.backends, "mha"):
             torch.backends.mha.set_fastpath_enabled(self._fast_path)
         torch.nn.functional.scaled_dot_product_attention = self._attention
+        torch.linalg.vecdot = self._vecdot
+        for name, method in self._methods.items():
+            setattr(torch.Tensor, name, method)
         for name, function in self._linalg.items():
             setattr(torch.linalg, name, function)
         self.names.unfollow(self._learn)
         del self.places.stack[1:]
 
     def _attend(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run_as_one(self._attention, composites.describe_attention, args, kwargs)
+
+    def _multiply_vectors(self, *args: Any, **kwargs: Any) -> Any:
+        return self._run_as_one(self._vecdot, composites.describe_vecdot, args, kwargs)
+
+    def _run_as_one(self, function: Any, describe: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function of torch as one operation; ``describe`` fills its Call."""
+        if is_compiling() or not self._is_recorded_here():
+            return function(*args, **kwargs)
         above = self.places.top
-        if not self._is_recorded_here():
-            return self._attention(*args, **kwargs)
         if above.call is not None or any(map(is_nested, (*args, *kwargs.values()))):
-            return self._attention(*args, **kwargs)
+            return function(*args, **kwargs)
         call = Call()
         recompute = above.recompute or current_task() != -1
         frame = Frame(above.layer, above.kind, above.leaf, recompute, call, above.module)
         self.places.push(frame)
         output = None
         try:
-            output = self._attention(*args, **kwargs)
+            output = function(*args, **kwargs)
         finally:
             self.places.pop()
             # Checkpointing ends a recomputation once everything saved exists again: on the math
             # path in the middle of attention, on a fused path after it. Attention is one operation,
             # so it counts as a whole.
             if output is not None or recompute:
-                arguments = {**dict(zip(_ATTENTION, args)), **kwargs}
-                composites.describe_attention(call, arguments, output)
+                describe(call, args, kwargs, output)
                 self._note_cast_call(frame, call)
         return output
 
@@ -319,13 +364,50 @@ class Recorder:
         finally:
             self._values_only = False
 
+    def _watch_method(self, method: Any) -> Any:
+        """A method of _READ_OUT that also notes the values that leave torch."""
+
+        def read_out(tensor: Any, *args: Any, **kwargs: Any) -> Any:
+            # without this mode, torch prints a tensor, or a compiled region runs
+            if torch._C._len_torch_dispatch_stack() and self._is_outside(tensor):
+                self.miss(f"Tensor.{method.__name__}", OUTSIDE)
+            return method(tensor, *args, **kwargs)
+
+        return update_wrapper(read_out, method)
+
+    def _is_outside(self, tensor: torch.Tensor) -> bool:
+        """Whether numbers to compute with cross the border of torch in a forward or a backward.
+        Integers are sizes and indices; a single number may only be logged."""
+        inside = len(self.places.stack) > 1 or current_task() != -1
+        return (
+            inside
+            and not self._optimizing
+            and self._is_recorded_here()
+            and (tensor.is_floating_point() or tensor.is_complex())
+            and tensor.numel() > 1
+        )
+
+    def note_boundary(self, name: str, tensor: torch.Tensor) -> None:
+        """Note a number that leaves torch, and values of Python or NumPy that come in: of NumPy, or
+        in a layer that took a number out before."""
+        layer = self.places.now()[0].layer
+        if name == _SCALAR and tensor.is_floating_point():
+            self._read_out.add(layer)
+        elif name == _ENTRY and self._is_outside(tensor):
+            # memory of NumPy cannot grow; before torch 2.2, a storage may not tell
+            can_grow = getattr(storage_of(tensor), "resizable", lambda: True)
+            if not can_grow():
+                self.miss("torch.from_numpy", RETURNED)
+            elif layer in self._read_out:
+                self.miss("torch.tensor", RETURNED)
+
     def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """FlexAttention: the whole square of scores, whatever the block mask says; its own
         operators are not recorded."""
         query, key, value = args[:3]
         above, call = self.places.top, Call()
         if above.call is None:
-            composites.describe_attention(call, {"query": query, "key": key, "value": value}, None)
+            composites.describe_attention(call, (query, key, value), {}, None)
             call.attributes["is_causal"] = False
             if func.name() == "flex_attention":
                 self._note_call(above, call)
@@ -379,7 +461,7 @@ class Recorder:
         self._counted.update(map(id, parameters))
         counted = [tensor for tensor in parameters if not is_lazy(tensor)]
         self._parameters[name] = self._parameters.get(name, 0) + sum(
-            tensor.numel() for tensor in counted
+            tensor.numel() for tensor in (*counted, *composites.packed_parameters(module))
         )
         storages = filter(None, map(storage_of, counted))
         self._weights.update((storage._cdata, None) for storage in storages)
@@ -464,9 +546,24 @@ class Recorder:
         ):
             self.miss(f"module.{type(module).__name__}", "no visible operator", frame)
 
-    def miss(self, op: str, why: str, frame: Frame | None = None) -> None:
-        """Count an operation about which nothing is known but its name."""
-        here, direction, _ = self.places.now() if frame is None else (frame, "forward", None)
+    def note_control_flow(self, name: str) -> None:
+        """Note that a branch or loop may depend on data, and that its gradients are of its operands
+        only."""
+        if name not in ("scan", "map_impl"):
+            self._dynamic[f"higher_order.{name}"] = None
+        frame, direction, _ = self.places.now()
+        if torch.is_grad_enabled() or direction == "backward":
+            why = "the gradients of tensors that its functions close over are not visible"
+            self.miss(f"higher_order.{name}", why, frame, "backward")
+
+    def miss(
+        self, op: str, why: str, frame: Frame | None = None, direction: str = "forward"
+    ) -> None:
+        """Count an operation about which nothing is known but its name. ``frame``, ``direction``:
+        where it ran, if not here and now."""
+        here = frame
+        if here is None:
+            here, direction, _ = self.places.now()
         is_repeated = here.recompute and direction == "forward"
         self._add(
             here.layer,

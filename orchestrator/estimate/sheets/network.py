@@ -117,6 +117,11 @@ def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> 
         for call in counted
         if call.macs is None
     ]
+    missing += [
+        f"{module.path or 'the model'}: uninitialized {', '.join(module.uninitialized)}"
+        for module in modules
+        if module.uninitialized
+    ]
     total = NetworkLine("total", "", None, values, size, macs, flops, backward, work, written)
     again = sum(call.flops or 0 for call in counted if call.direction == "recompute")
     return NetworkSheet(

@@ -162,6 +162,20 @@ ROWS: dict[str, Case] = {
     "perfctl.lstm_backward": recurrent_backward(4),
     "perfctl.gru_backward": recurrent_backward(3),
     "perfctl.rnn_backward": recurrent_backward(1),
+    "perfctl.vecdot": (
+        ((2, 5, 1, 7), (5, 3, 7)),
+        ((2, 5, 3),),
+        {"depth": 7},
+        {"forward": 2 * 5 * 3 * 7},
+        0,
+    ),
+    "perfctl.vecdot_backward": (
+        ((2, 5, 1, 7), (5, 3, 7)),
+        ((2, 5, 3),),
+        {"direction": "backward", "depth": 7, "needs": (True, True)},
+        {"grad_input": 2 * 2 * 5 * 3 * 7},
+        0,
+    ),
     "perfctl.scaled_dot_product_attention _scaled_dot_product_flash_attention"
     " _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention"
     " _scaled_dot_product_cudnn_attention": FLASH,

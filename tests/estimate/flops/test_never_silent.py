@@ -4,13 +4,17 @@ tensors, transforms."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import lgamma
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._higher_order_ops.scan import scan
 from torch.nn.attention import flex_attention
+from torch.nn.parameter import is_lazy
 
 from perfctl.orchestrator.estimate.session import estimate
 from perfctl.orchestrator.estimate.step import Estimate
@@ -18,7 +22,10 @@ from perfctl.orchestrator.outputs import to_json
 from perfctl.orchestrator.report.estimate import EstimateOutput, estimate_view
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:CUDA initialization", "ignore:.torch.jit", "ignore::UserWarning"
+    "ignore:CUDA initialization",
+    "ignore:.torch.jit",
+    "ignore::UserWarning",
+    "ignore:.*torch.ao.quantization:DeprecationWarning",
 )
 LINEAR = 2 * 32 * 64
 """FLOPs of one row through Linear(32, 64)."""
@@ -246,3 +253,180 @@ def test_totals_of_a_trace_that_stopped_are_lower_bounds() -> None:
         "1: ValueError: no",
     )
     assert one.forward.missing == (("everything after 1, where the trace stopped", 1),)
+
+
+def arrays(data: Tensor) -> Any:
+    return np.asarray(data.detach())
+
+
+def tensor_of(values: Any) -> Tensor:
+    return torch.from_numpy(np.asarray(values, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("function", "missing"),
+    [
+        pytest.param(
+            lambda y: tensor_of(y.detach().cpu().numpy() @ np.ones((64, 8))),
+            ("Tensor.numpy", "torch.from_numpy"),
+            id="a product in NumPy",
+        ),
+        pytest.param(lambda y: (np.sin(arrays(y)), y)[1], ("Tensor.numpy",), id="np.asarray alone"),
+        pytest.param(
+            lambda y: torch.tensor([[2 * v for v in row] for row in y.tolist()]),
+            ("Tensor.tolist",),
+            id="a loop over tolist",
+        ),
+        pytest.param(lambda y: y * tensor_of(np.hanning(64)), ("torch.from_numpy",), id="a window"),
+        pytest.param(
+            lambda y: torch.tensor([lgamma(v.item()) for v in y[0] + 1]),
+            ("torch.tensor",),
+            id="a loop over item",
+        ),
+        pytest.param(lambda y: (y.mean().item(), y)[1], (), id="one number for a log"),
+        pytest.param(lambda y: (repr(y), str(y.mean().tolist()), y)[2], (), id="printed"),
+        pytest.param(lambda y: y * torch.tensor([0.5, 2.0] * 32), (), id="a constant"),
+        pytest.param(
+            lambda y: y.split(torch.tensor([32, 32]).tolist(), 1)[0], (), id="integer sizes"
+        ),
+    ],
+)
+def test_work_outside_of_torch_is_a_lower_bound_and_names_the_call(
+    function: Callable[[Tensor], Tensor], missing: tuple[str, ...]
+) -> None:
+    model = Calls(lambda w, x: function(F.linear(x, w)), 64, 32)
+    one = estimate(model, (4, 32), device=None)
+    assert (one.problem, one.forward.flops) == (None, 4 * LINEAR)
+    assert one.forward.missing == tuple((name, 1) for name in missing)
+    assert all(f"perfctl did not read {name}" in printed(one) for name in missing)
+    assert torch.Tensor.numpy is torch._C.TensorBase.numpy
+
+
+def test_numpy_outside_of_a_module_is_no_work_of_the_model() -> None:
+    def loss(output: Tensor) -> Tensor:
+        output.detach().numpy()
+        return output.sum()
+
+    assert not estimate(linear(), (1, 32), device=None, loss=loss).forward.is_lower_bound
+
+
+@pytest.mark.parametrize("device", ["meta", None])
+@pytest.mark.parametrize(
+    ("function", "rule", "shapes", "macs"),
+    [
+        (
+            lambda q, k: torch.linalg.vecdot(q[:, :, None], k[:, None]),
+            "bqd,bkd->bqk",
+            ((2, 5, 7), (2, 3, 7)),
+            2 * 5 * 3 * 7,
+        ),
+        (
+            lambda q, k: torch.linalg.vecdot(y=k[:, :, None], x=q, dim=1),
+            "bdq,bd->bq",
+            ((2, 7, 5), (2, 7)),
+            2 * 5 * 7,
+        ),
+        (
+            lambda q, k: torch.linalg.vecdot(q, k),
+            "bd,bd->b",
+            ((4, 7), (4, 7)),
+            4 * 7,
+        ),
+        (lambda q, k: torch.inner(q, k), "bqd,kd->bqk", ((2, 5, 7), (3, 7)), 2 * 5 * 3 * 7),
+    ],
+)
+def test_products_of_vectors_count_as_the_einsum_of_the_same(
+    function: Callable[..., Tensor], rule: str, shapes: Any, macs: int, device: str | None
+) -> None:
+    def work(product: Callable[..., Tensor]) -> tuple[int, int]:
+        model = Calls(lambda w, q, k: product(q * w, k * w), 1)
+        one = found(model, *(torch.ones(shape) for shape in shapes), device=device)
+        return one.forward.macs, one.backward.macs
+
+    assert work(function) == (macs, 2 * macs)
+    assert work(lambda q, k: torch.einsum(rule, q, k)) == (macs, 2 * macs)
+
+
+@pytest.mark.parametrize(
+    ("function", "products", "name"),
+    [
+        (
+            lambda w, x: torch.cond(x.sum() > 0, lambda v: v @ w @ w, lambda v: v @ w, (x,)),
+            2,
+            "cond",
+        ),
+        (
+            lambda w, x: scan(lambda c, v: (c @ w + v, c.clone()), x, torch.stack([x] * 5))[0],
+            5,
+            "scan",
+        ),
+    ],
+)
+def test_control_flow_operators_are_counted_and_their_gradients_are_named(
+    function: Callable[..., Tensor], products: int, name: str
+) -> None:
+    model, data = Calls(function, 16, 16), torch.ones(4, 16)
+    infer = estimate(model, data, device=None, mode="infer")
+    train = estimate(model, data, device=None)
+    assert infer.forward.macs == train.forward.macs == products * 4 * 16 * 16
+    assert (infer.problem, infer.forward.is_lower_bound) == (None, False)
+    assert train.backward.missing == ((f"higher_order.{name}", 1),)
+
+
+def quantized(*layers: nn.Module) -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(
+        nn.Sequential(*layers), {nn.Linear, nn.LSTM}, dtype=torch.qint8
+    )
+
+
+@pytest.mark.parametrize(
+    ("layers", "parameters"),
+    [
+        ((nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10)), {"0": 65 * 128, "2": 129 * 10}),
+        ((nn.Linear(64, 8, bias=False),), {"0": 64 * 8}),
+        ((nn.LSTM(64, 16, 2),), {"0": 4 * 16 * (64 + 16 + 2) + 4 * 16 * (16 + 16 + 2)}),
+    ],
+)
+def test_packed_parameters_of_quantized_layers_count(
+    layers: tuple[nn.Module, ...], parameters: dict[str, int]
+) -> None:
+    one = estimate(quantized(*layers), (4, 5, 64), mode="infer", memory=True)
+    counts = {module.path: module.parameters for module in one.modules if module.parameters}
+    assert (one.parameters, counts) == (sum(parameters.values()), parameters)
+    assert one.memory is not None
+    assert one.memory.parameters == sum(module.parameter_bytes for module in one.modules)
+    assert f"Parameters {one.parameters:,} (" in printed(one)
+
+
+@pytest.mark.parametrize("device", ["meta", None])
+@pytest.mark.parametrize(
+    ("make", "parameters"),
+    [
+        (
+            lambda: (nn.LazyConv2d(8, 3), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)),
+            8 * (3 * 9 + 1) + 10 * (8 * 14 * 14 + 1),
+        ),
+        (lambda: (nn.LazyBatchNorm2d(), nn.LazyConvTranspose2d(4, 2)), 2 * 3 + 3 * 4 * 4 + 4),
+    ],
+)
+def test_lazy_layers_take_their_shapes_from_the_input(
+    make: Callable[[], tuple[nn.Module, ...]], parameters: int, device: str | None
+) -> None:
+    model = nn.Sequential(*make())
+    one = found(model, torch.ones(4, 3, 16, 16), device=device, optimizer="adam", memory=True)
+    assert (one.parameters, one.uninitialized) == (parameters, ())
+    assert one.memory is not None
+    assert one.memory.parameters == 4 * parameters
+    assert any(map(is_lazy, model.parameters()))
+
+
+def test_parameters_of_a_lazy_layer_that_did_not_run_are_named() -> None:
+    model = nn.Sequential(nn.LazyLinear(8), nn.Linear(7, 3), nn.LazyLinear(10))
+    one = estimate(model, (4, 32))
+    assert (one.parameters, one.uninitialized) == (8 * 33 + 3 * 8, ("2.weight", "2.bias"))
+    assert one.problem is not None
+    assert one.problem.startswith("1: RuntimeError")
+    assert "Parameters at least 288 (" in printed(one)
+    assert "2.weight, 2.bias" in printed(one)
+    json = to_json(EstimateOutput("m", "train", {1: one}, None, ()))["batches"][1]
+    assert json["uninitialized"] == ["2.weight", "2.bias"]

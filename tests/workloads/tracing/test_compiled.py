@@ -174,3 +174,45 @@ def test_a_recorder_may_end_in_another_thread_than_it_began_in() -> None:
     assert [op.calls for op in noted if op.op == "aten.addmm"] == [1]
     assert recorder.ops == noted
     assert not INSTALLED
+
+
+@pytest.mark.parametrize("is_warm", [False, True])
+def test_a_compiled_function_without_graph_breaks_may_call_what_the_recorder_replaces(
+    is_warm: bool,
+) -> None:
+    class Products(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.work = torch.compile(self.multiply, backend="eager", fullgraph=True)
+
+        def multiply(self, data: torch.Tensor) -> torch.Tensor:
+            scores = torch.linalg.vecdot(data[:, :, None], data[:, None])
+            mixed = nn.functional.scaled_dot_product_attention(data, data, data)
+            return scores.sum() + torch.from_numpy(mixed.numpy() + 1).sum()
+
+        def forward(self, data: torch.Tensor) -> torch.Tensor:
+            return self.work(data)
+
+    model, data = Products(), torch.ones(2, 3, 4)
+    if is_warm:
+        model(data)
+    with Recorder():
+        recorded = model(data)
+    assert torch.equal(recorded, model(data))
+
+
+def test_a_recorder_without_a_model_names_work_outside_of_torch() -> None:
+    class Leaves(nn.Linear):
+        def forward(self, data: torch.Tensor) -> torch.Tensor:
+            output = super().forward(data)
+            output.detach().numpy()
+            return output
+
+    model = Leaves(4, 3)
+    with Recorder() as recorder:
+        output = model(torch.ones(2, 4))
+        output.detach().numpy()
+    missed = [op for op in recorder.ops if "missed" in op.attributes]
+    assert [(op.layer, op.op, op.direction, op.calls) for op in missed] == [
+        ("model", "Tensor.numpy", "forward", 1)
+    ]
