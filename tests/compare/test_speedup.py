@@ -23,7 +23,7 @@ from perfctl.orchestrator.compare.speedup import (
 )
 from perfctl.orchestrator.ledger.arm_figures import epochs
 from perfctl.orchestrator.statistics import t_quantile
-from perfctl.records.report import Kernel, Step, Summary
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Step, Summary
 from perfctl.records.run import Run
 
 WOBBLE = (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03, 0.97)
@@ -377,3 +377,14 @@ def test_what_ncu_stretches_is_in_no_line(synthetic: ModuleType) -> None:
     ]
     made = {"kernels": kernels, "steps": steps(9000), "profiler": "ncu", "device": synthetic.V100}
     assert speedup(arms(synthetic, made, made)).comparisons[0].lines == ()
+
+
+def test_a_cpu_that_other_programs_kept_busy_shows_no_speedup_but_both_times(
+    synthetic: ModuleType,
+) -> None:
+    quiet = {"steps": steps(9000)}
+    shares = (Summary(CPU_WAIT, 0.7, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
+    found = speedup(arms(synthetic, quiet, {"steps": steps(3000), "summaries": shares}))
+    (line,) = found.comparisons[0].lines
+    assert (line.before, line.after, line.gain) == (9000, 3000, None)
+    assert "threads waited for a core in 70%" in line.reason

@@ -8,7 +8,6 @@ run is on the GPU and on the host, which are not the same.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from functools import cached_property
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.ledger.timing import is_step_range, upwards
 from perfctl.orchestrator.ledger.usage.energy import Energy, energy
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, Timed, end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.readings import (
     MemoryUse,
     Readings,
@@ -39,16 +38,25 @@ LARGEST_WAITS = 10
 """Waits of a device that are kept with their kernels."""
 LAUNCH_MAX_NS = 10_000
 """A wait up to this long between two kernels is the time of one launch."""
-COPY, DATA, SYNCHRONISE, LAUNCH, HOST = (
+COPY, DATA, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST = (
     "copy",
     "loading data",
+    "start-up",
+    "communication",
     "synchronising",
     "launches one by one",
     "host",
 )
-CAUSES = (DATA, COPY, SYNCHRONISE, LAUNCH, HOST)
-_DATA_RANGE = re.compile("data_?loader", re.IGNORECASE)
-"""Names of ranges that load data: PyTorch's "enumerate(DataLoader)#...__next__"."""
+CAUSES = (DATA, COPY, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST)
+_NAMES_OF_CAUSES = {
+    COPY: ("memcpy",),
+    DATA: ("dataloader", "data_loader", "__next__", "next_batch"),
+    START: ("warmup", "warm-up", "warm_up", "compile_", "compiling", "moduleload", "libraryload"),
+    EXCHANGE: ("nccl", "rccl", "allreduce", "all_reduce", "allgather", "all_gather"),
+    SYNCHRONISE: ("synchronize", "synchronise"),
+}
+"""Cause of a wait -> parts of the names, in lower case, of ranges and calls of the host that are
+it: PyTorch's "enumerate(DataLoader)#...__next__". An earlier cause comes first."""
 CAPTURE = "from the first kernel to the end of the last"
 """The span of a report without marked steps, in words."""
 STEADY_TIME_SHARE = 0.95
@@ -298,15 +306,7 @@ class RunUsage:
 
 def _idle(run: Run, device: int, window: KernelWindow, copying: Intervals) -> Idle:
     host = [item for item in run.report.ranges if item.duration_ns is not None]
-    explanations = {
-        COPY: copying,
-        DATA: Intervals.of(
-            item for item in host if item.phase == "data" or _DATA_RANGE.search(item.name)
-        ),
-        SYNCHRONISE: Intervals.of(
-            item for item in host if re.search("synchroni[sz]e", item.name.lower())
-        ),
-    }
+    explanations = _explanations(run, copying)
     gaps = window.running[device].find_gaps(window.start, window.end)
     waits = [(start, end, _cause_of_wait(explanations, start, end)) for start, end in gaps]
     by_cause = dict.fromkeys(CAUSES, 0)
@@ -333,6 +333,21 @@ def _idle(run: Run, device: int, window: KernelWindow, copying: Intervals) -> Id
         count=len(gaps),
         largest=tuple(largest),
     )
+
+
+def _explanations(run: Run, copying: Intervals) -> Mapping[str, Intervals]:
+    """Return when each cause was there, by the copies and by the names of what the host did."""
+    during: dict[str, list[Timed]] = {cause: [] for cause in _NAMES_OF_CAUSES}
+    during[DATA] += [item for item in run.report.ranges if item.phase == "data"]
+    for item in (*run.report.ranges, *run.report.waiting_calls):
+        name = item.name.lower()
+        for cause, parts in _NAMES_OF_CAUSES.items():
+            if any(part in name for part in parts):
+                during[cause].append(item)
+                break
+    explanations = {cause: Intervals.of(items) for cause, items in during.items()}
+    explanations[COPY] = Intervals([*explanations[COPY].pairs, *copying.pairs])
+    return explanations
 
 
 def _cause_of_wait(explanations: Mapping[str, Intervals], start: int, end: int) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.records.report import Copy, Kernel, Range
+from perfctl.records.report import Copy, Kernel, OpCall, Range
 
 US = 1000
 
@@ -202,3 +202,28 @@ def test_waits_are_unknown_under_ncu_without_kernels_and_without_start_times(
         RunUsage(synthetic.foreign_run(1, kernels=[kernel(0), Kernel(1, "k", start_ns=5)])).idle
         == ()
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "loading data"),
+        ("loader.__next__", "loading data"),
+        ("cudaStreamSynchronize", "synchronising"),
+        ("cudaDeviceSynchronize", "synchronising"),
+        ("cudaMemcpy", "copy"),
+        ("ncclAllReduce", "communication"),
+        ("rcclGroupEnd", "communication"),
+        ("cuModuleLoadData", "start-up"),
+        ("Torch-Compiled Region: 0/0", "host"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["ranges", "calls"])
+def test_the_cause_of_a_wait_is_recognised_by_the_name_of_any_range_or_call(
+    name: str, cause: str, kind: str, synthetic: ModuleType
+) -> None:
+    if kind == "ranges":
+        assert causes(synthetic, ranges=[named(name, 20, 80)]) == {cause: 100}
+        return
+    calls = (OpCall(name, 20 * US, 80 * US),)
+    assert causes(synthetic, waiting_calls=calls) == {cause: 100}

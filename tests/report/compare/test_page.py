@@ -149,3 +149,17 @@ def test_a_page_of_nothing_is_a_page() -> None:
 def test_changes_have_a_sign_and_one_decimal(change: float, text: str) -> None:
     assert percent_change(change) == text
     assert write_interval((change, change)) == f"{text} to {text}"
+
+
+def test_a_kernel_with_other_launches_has_the_time_of_one_launch() -> None:
+    def foreign(label: str, count: int, length: int) -> Side:
+        kernels = [
+            Kernel(launch, "gemm", start_ns=100_000 * launch, duration_ns=length)
+            for launch in range(count)
+        ]
+        return Side(label, (synthetic.foreign_run(1, kernels=kernels, ranges=[]),))
+
+    found = compare(foreign("A", 11, 20_000), foreign("B", 2768, 20_800))
+    (table,) = (part.tables[0] for part in compare_view(found).chapters if part.key == "kernels")
+    (name,) = (row[0].text for row in table.rows)
+    assert name.endswith("(11 launches in A, 2,768 in B; 20.0 µs and 20.8 µs each)")
