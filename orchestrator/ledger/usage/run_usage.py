@@ -27,7 +27,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
     ways,
 )
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import Kernel, Range
+from perfctl.records.report import Kernel, OpCall, Range
 from perfctl.records.run import Run
 
 COMPUTE, COMMUNICATION, COPIES, IDLE = "compute", "communication", "copies", "idle"
@@ -339,7 +339,8 @@ def _explanations(run: Run, copying: Intervals) -> Mapping[str, Intervals]:
     """Return when each cause was there, by the copies and by the names of what the host did."""
     during: dict[str, list[Timed]] = {cause: [] for cause in _NAMES_OF_CAUSES}
     during[DATA] += [item for item in run.report.ranges if item.phase == "data"]
-    for item in (*run.report.ranges, *run.report.waiting_calls):
+    items: list[Range | OpCall] = [*run.report.ranges, *run.report.waiting_calls]
+    for item in items:
         name = item.name.lower()
         for cause, parts in _NAMES_OF_CAUSES.items():
             if any(part in name for part in parts):
