@@ -92,7 +92,7 @@ class Seen:
 class Series:
     """One quantity of a line."""
 
-    JSON_KEYS = ("what", "unit", "exact", "points", "values", "changes")
+    JSON_KEYS = ("what", "unit", "exact", "points", "values", "changes", "judged")
     JSON_INLINED = ("what",)
 
     what: What

@@ -48,15 +48,17 @@ COPY, DATA, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST = (
     "host",
 )
 CAUSES = (DATA, COPY, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST)
-_NAMES_OF_CAUSES = {
-    COPY: ("memcpy",),
-    DATA: ("dataloader", "data_loader", "__next__", "next_batch"),
-    START: ("warmup", "warm-up", "warm_up", "compile_", "compiling", "moduleload", "libraryload"),
-    EXCHANGE: ("nccl", "rccl", "allreduce", "all_reduce", "allgather", "all_gather"),
-    SYNCHRONISE: ("synchronize", "synchronise"),
+_CAUSE_OF_NAME = {
+    "memcpy": COPY,
+    **dict.fromkeys(("dataloader", "data_loader", "__next__", "next_batch"), DATA),
+    **dict.fromkeys(("warmup", "warm-up", "warm_up", "compile_", "compiling"), START),
+    **dict.fromkeys(("moduleload", "libraryload"), START),
+    **dict.fromkeys(("nccl", "rccl", "allreduce", "all_reduce"), EXCHANGE),
+    **dict.fromkeys(("allgather", "all_gather"), EXCHANGE),
+    **dict.fromkeys(("synchronize", "synchronise"), SYNCHRONISE),
 }
-"""Cause of a wait -> parts of the names, in lower case, of ranges and calls of the host that are
-it: PyTorch's "enumerate(DataLoader)#...__next__". An earlier cause comes first."""
+"""Part of a name in lower case -> cause of the waits during ranges and calls of the host with it:
+PyTorch's "enumerate(DataLoader)#...__next__". The first one counts."""
 CAPTURE = "from the first kernel to the end of the last"
 """The span of a report without marked steps, in words."""
 STEADY_TIME_SHARE = 0.95
@@ -239,10 +241,13 @@ class RunUsage:
     @cached_property
     def idle(self) -> tuple[Idle, ...]:
         """Waits of each device that ran kernels."""
-        return tuple(
-            _idle(self.run, device, self.window, self._copying(device))
-            for device in self.window.by_device
-        )
+        if not self.window.by_device:
+            return ()
+        of_host, rows = _explanations(self.run), []
+        for device in self.window.by_device:
+            copies = Intervals([*of_host[COPY].pairs, *self._copying(device).pairs])
+            rows.append(_idle(self.run, device, self.window, of_host | {COPY: copies}))
+        return tuple(rows)
 
     def _copying(self, device: int) -> Intervals:
         """Return when a copy of the device ran, or one whose device is not known."""
@@ -304,9 +309,10 @@ class RunUsage:
         return memory_use(self.run)
 
 
-def _idle(run: Run, device: int, window: KernelWindow, copying: Intervals) -> Idle:
+def _idle(
+    run: Run, device: int, window: KernelWindow, explanations: Mapping[str, Intervals]
+) -> Idle:
     host = [item for item in run.report.ranges if item.duration_ns is not None]
-    explanations = _explanations(run, copying)
     gaps = window.running[device].find_gaps(window.start, window.end)
     waits = [(start, end, _cause_of_wait(explanations, start, end)) for start, end in gaps]
     by_cause = dict.fromkeys(CAUSES, 0)
@@ -335,20 +341,18 @@ def _idle(run: Run, device: int, window: KernelWindow, copying: Intervals) -> Id
     )
 
 
-def _explanations(run: Run, copying: Intervals) -> Mapping[str, Intervals]:
-    """Return when each cause was there, by the copies and by the names of what the host did."""
-    during: dict[str, list[Timed]] = {cause: [] for cause in _NAMES_OF_CAUSES}
+def _explanations(run: Run) -> dict[str, Intervals]:
+    """Return cause -> when the host did it, by the names of its ranges and calls; the first cause
+    that covers a wait counts."""
+    during: dict[str, list[Timed]] = {cause: [] for cause in _CAUSE_OF_NAME.values()}
     during[DATA] += [item for item in run.report.ranges if item.phase == "data"]
     items: list[Range | OpCall] = [*run.report.ranges, *run.report.waiting_calls]
     for item in items:
         name = item.name.lower()
-        for cause, parts in _NAMES_OF_CAUSES.items():
-            if any(part in name for part in parts):
-                during[cause].append(item)
-                break
-    explanations = {cause: Intervals.of(items) for cause, items in during.items()}
-    explanations[COPY] = Intervals([*explanations[COPY].pairs, *copying.pairs])
-    return explanations
+        cause = next((cause for part, cause in _CAUSE_OF_NAME.items() if part in name), None)
+        if cause is not None:
+            during[cause].append(item)
+    return {cause: Intervals.of(items) for cause, items in during.items()}
 
 
 def _cause_of_wait(explanations: Mapping[str, Intervals], start: int, end: int) -> str:
