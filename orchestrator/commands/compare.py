@@ -192,7 +192,12 @@ def check(compared: Compared, events: Events) -> None:
             f"A has {'; '.join(comparison.only_a) or 'nothing'}. B has "
             f"{'; '.join(comparison.only_b) or 'nothing'}",
         )
-    if comparison.judged == 0:
+    is_repeatable = any(
+        row.needs_repeats and {run.origin for run in (*pair.runs_a, *pair.runs_b)} == {"measured"}
+        for pair in comparison.pairs
+        for row in pair.rows
+    )
+    if comparison.judged == 0 and is_repeatable:
         events.warning(
             "no timing could be tested (see the reasons above). Rerun both sweeps with --repeat 5"
         )

@@ -217,10 +217,10 @@ def _views(analyses: Sequence[Analysis], phase: str | None, shape: LedgerShape) 
     if phase is not None:
         yield from phase_views(analyses, phase, is_by_block=shape.is_by_block)
         return
+    if shape.is_whole:  # what the ranks wait for comes before what each of them does
+        yield from ranks_views(analyses, shape)
     for analysis in analyses:
         yield from ledger_views(analysis, shape)
-    if shape.is_whole:
-        yield from ranks_views(analyses, shape)
 
 
 def _runs_with_phase(store: Path, phase: str) -> list[Run]:

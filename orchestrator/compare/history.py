@@ -18,7 +18,7 @@ from perfctl.orchestrator.compare.quantities import (
     STEP_TIME,
     observe,
 )
-from perfctl.orchestrator.compare.sides import FACTS, commit_of
+from perfctl.orchestrator.compare.sides import FACTS, busy_with_others, commit_of
 from perfctl.orchestrator.ledger.prepared import PreparedRun, heading, parted, studies
 from perfctl.records.run import Run
 
@@ -34,6 +34,8 @@ QUANTITIES = {
 REPEATS_APART_MAX_S = 6 * 3600.0
 """Repeats of a sweep that started this long apart at most are one point; a sweep that is taken up
 again later makes another."""
+TIMES = ("step", "throughput", "layer")
+"""Quantities that say nothing where other programs kept the CPU busy."""
 EXACT = ("flops", "launches", "memory")
 """Quantities whose every change counts where all repeats of a point agree."""
 
@@ -82,13 +84,15 @@ class Seen:
     facts: dict[str, str]
     """Of every fact that ``compare`` knows."""
     values: dict[What, float]
+    busy: str | None = None
+    """Why its times are those of other programs, too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
     """One quantity of a line."""
 
-    JSON_KEYS = ("what", "unit", "exact", "points", "values", "changes")
+    JSON_KEYS = ("what", "unit", "exact", "points", "values", "changes", "judged")
     JSON_INLINED = ("what",)
 
     what: What
@@ -98,6 +102,8 @@ class Series:
     """Median of the repeats of each point."""
     exact: bool
     changes: tuple[Change, ...]
+    judged: bool = True
+    """False: other programs kept the CPU busy in every point, so no change is looked for."""
 
     @property
     def unit(self) -> str:
@@ -132,6 +138,16 @@ class Line:
     """Why it is not part of an earlier line of the same workload and batch size; None for
     the first."""
     series: tuple[Series, ...] = ()
+
+    @property
+    def busy(self) -> dict[int, str]:
+        """Return point -> why the time of one of its runs is not judged."""
+        return {
+            index: run.busy
+            for index, point in enumerate(self.points)
+            for run in point
+            if run.busy is not None
+        }
 
     @property
     def device(self) -> str | None:
@@ -172,6 +188,7 @@ def read_run(run: Run, store: int) -> Seen:
         commit_time=run.report.environment.get("commit_time"),
         facts={fact.name: text for fact in FACTS if (text := fact.read(run)) is not None},
         values=values,
+        busy=busy_with_others([run]),
     )
 
 
@@ -248,9 +265,14 @@ def _series(line: Line, gate: float) -> Iterator[Series]:
     series = dict.fromkeys(what for point in line.points for run in point for what in run.values)
     layers = sum(what.quantity == "layer" for what in series)
     for what in sorted(series, key=lambda what: list(QUANTITIES).index(what.quantity)):
+        quiet = [
+            [run for run in point if run.busy is None or what.quantity not in TIMES]
+            for point in line.points
+        ]
+        judged = any(what in run.values for point in quiet for run in point)
         repeats = {
             index: values
-            for index, point in enumerate(line.points)
+            for index, point in enumerate(quiet if judged else line.points)
             if (values := [run.values[what] for run in point if what in run.values])
         }
         medians = [statistics.median(values) for values in repeats.values()]
@@ -263,9 +285,9 @@ def _series(line: Line, gate: float) -> Iterator[Series]:
         if what.quantity != "flops" and min(map(len, repeats.values())) < 2:
             levels = ((change.before_points, change.after_points) for change in changes)
             is_exact = is_exact and all(min(points) >= 2 for points in levels)
-        if what.quantity == "throughput":  # the step's, the other way round
+        if what.quantity == "throughput" or not judged:  # that of the step, the other way round
             changes = []
         elif not is_exact:
             count = layers if what.quantity == "layer" else 1
             changes = noisy_changes(medians, series=count, gate=gate)
-        yield Series(what, tuple(repeats), tuple(medians), is_exact, tuple(changes))
+        yield Series(what, tuple(repeats), tuple(medians), is_exact, tuple(changes), judged)

@@ -18,7 +18,12 @@ import msgspec
 
 from perfctl.orchestrator.compare.compared import FASTER, NOT_SHOWN, SLOWER, Compared
 from perfctl.orchestrator.compare.quantities import PHASES, STEP_TIME, UNATTRIBUTED, observe_times
-from perfctl.orchestrator.compare.sides import NOT_RECORDED, Difference, compare_facts
+from perfctl.orchestrator.compare.sides import (
+    NOT_RECORDED,
+    Difference,
+    busy_with_others,
+    compare_facts,
+)
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.ledger.arm_figures import ArmFacts, Epoch, epochs, facts_of
@@ -216,6 +221,12 @@ def _against(base: Arm, arm: Arm, allowed: frozenset[str]) -> Against:
         compare_quantity(key, first.get(key, []), second.get(key, []))
         for key in dict.fromkeys((*first, *second))
     )
+    for side in (base, arm):
+        if (busy := busy_with_others(side.runs)) is not None:
+            reason = f"on {side.label}, {busy}"
+            lines = tuple(
+                GainLine(line.key, line.before, line.after, reason=reason) for line in lines
+            )
     return Against(arm.label, (), differences, lines, if_only(lines))
 
 

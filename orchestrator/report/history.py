@@ -35,8 +35,10 @@ def view(history: History) -> View:
     stores = ", ".join(names)
     if len(names) > 4:
         stores = f"{len(names)} databases, {names[0]} to {names[-1]}"
+    busy = sum(len(line.busy) for line in history.lines)
+    unjudged = f"; the times of {busy} are not judged" if busy else ""
     return View(
-        f"{count} in {points} points",
+        f"{count} in {points} points{unjudged}",
         (
             f"From {stores}. perfctl reports a time if it changed significantly, by more than "
             f"{history.gate * 100:g}%, and stayed at the new level. It reports every change of an "
@@ -77,6 +79,8 @@ def _change_of(series: Series) -> str:
     if series.changes:
         shares = (change.change for change in series.changes)
         return ", ".join("new" if share is None else f"{share * 100:+.3g}%" for share in shares)
+    if not series.judged:
+        return "not judged"
     if series.exact:
         return "none"
     if series.what.quantity == "throughput":
@@ -97,6 +101,11 @@ def _about(line: Line) -> Iterator[str]:
     """Why it is a line of its own, and why its times are not judged."""
     if line.separation_reason:
         yield f"a separate line: {line.separation_reason}"
+    if busy := line.busy:
+        yield (
+            f"perfctl does not judge the times of {len(busy)} of {len(line.points)} points: "
+            f"{next(iter(busy.values()))}"
+        )
     if len(line.points) < fewest():
         yield (
             f"perfctl needs {fewest()} points to judge times ('perfctl compare' compares two runs "

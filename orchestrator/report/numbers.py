@@ -74,7 +74,11 @@ def time(ns: float) -> str:
     """Return nanoseconds as "41.2 µs"."""
     if 0 < ns < 1:
         return f"{significant(float(ns))} ns"
-    return si(float(ns) / 1e9, "s") if ns else "0 s"
+    # one division: of 5.855 ms, a second one makes 5.8549999
+    power = next((power for power in range(3) if abs(ns) < 999.5 * 1000.0**power), 3)
+    if power == 3:
+        return si(ns / 1e9, "s")
+    return f"{significant(ns / 1000.0**power)} {('ns', 'µs', 'ms')[power]}" if ns else "0 s"
 
 
 def size(count: float) -> str:

@@ -32,8 +32,6 @@ from playwright.sync_api import sync_playwright
 HEIGHT_MAX = 12_000
 TAB_STOPS_MAX = 300
 NOTE_LENGTH_MAX = 300
-SAME_VALUE_ERROR = 0.004
-"""Two roundings of one value are closer than this; two values are seldom."""
 PREFIXES = {"n": 1e-9, "µ": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 QUANTITY = re.compile(
@@ -44,13 +42,18 @@ STRANGE_UNIT = re.compile(r"\d[ \u00a0]?(?:[kMGTP]s|[mkMG]%|mB|µB|nB|mFLOP)\b")
 LOOK = """() => {
   const visible = node => node.checkVisibility({ visibilityProperty: true });
   const text = node => node.textContent.replace(/\\s+/g, " ").trim();
+  // when a launch starts is no quantity of the page's findings
+  const isStart = node => {
+    const header = node.closest("table").querySelectorAll("thead tr:last-child th")[node.cellIndex];
+    return header !== undefined && /^start\\b/.test(text(header));
+  };
   return {
     height: document.documentElement.scrollHeight,
     stops: [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")]
       .filter(node => visible(node) && !node.disabled && node.tabIndex >= 0).length,
     notes: [...document.querySelectorAll("p.note")].map(node => node.textContent.trim()),
     findings: [...document.querySelectorAll(".findings ol > li")].map(text),
-    cells: [...document.querySelectorAll("td")].map(node => node.textContent.trim()),
+    cells: [...document.querySelectorAll("td")].filter(node => !isStart(node)).map(text),
     all: document.body.innerText.replace(/\\s+/g, " "),
   };
 }"""
@@ -168,28 +171,26 @@ def look(browser: Any, file: Path) -> Iterator[str]:
     page.close()
 
 
-def read_quantities(text: str) -> Iterator[tuple[str, str, float]]:
-    """Yield (text, unit, value) of every number with a unit."""
+def read_quantities(text: str) -> Iterator[tuple[str, str, float, float]]:
+    """Yield (text, unit, value, one in its last digit) of every number with a unit."""
     for match in QUANTITY.finditer(text):
         number, prefix, unit = match.groups()
         scale = PREFIXES.get(prefix, BINARY.get(prefix, 1))
-        yield f"{number} {prefix}{unit}", unit, float(number.replace(",", "")) * scale
+        last = scale * 10.0 ** -len(number.partition(".")[2])
+        yield f"{number} {prefix}{unit}", unit, float(number.replace(",", "")) * scale, last
 
 
 def compare_roundings(findings: list[str], cells: list[str]) -> Iterator[str]:
-    """Yield the values of findings that a table rounds to as many digits, and to others."""
-    listed = {(unit, text): value for cell in cells for text, unit, value in read_quantities(cell)}
+    """Yield the values of findings that a table has with another last digit: of two roundings of
+    one value, which differ by one in it, or seldom of two quantities."""
+    quantities = (quantity for cell in cells for quantity in read_quantities(cell))
+    listed = {(unit, text): value for text, unit, value, _ in quantities}
     for finding in findings:
-        for text, unit, value in read_quantities(finding):
+        for text, unit, value, last in read_quantities(finding):
             if (unit, text) in listed:
                 continue
             for (other_unit, other), close in listed.items():
-                if (
-                    unit == other_unit
-                    and text != other
-                    and value
-                    and abs(close / value - 1) < SAME_VALUE_ERROR
-                ):
+                if unit == other_unit and abs(close - value) < 1.5 * last:
                     yield f"{text} in a finding ({finding[:70]}...), {other} in a table"
                     break
 

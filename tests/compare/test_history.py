@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
-from perfctl.orchestrator.compare.history import Line, Seen, What, build_lines
+import pytest
+
+from perfctl.orchestrator.compare.history import History, Line, Seen, What, build_lines
+from perfctl.orchestrator.report.history import view
 
 FLOPS, STEP = What("flops"), What("step")
 
@@ -98,3 +102,29 @@ def test_a_quantity_that_some_points_lack_keeps_its_places() -> None:
     flops = next(one for one in line.series if one.what == FLOPS)
     assert flops.points == (0, 2)
     assert flops.values == (100.0, 200.0)
+
+
+BUSY = "the CPU was busy"
+
+
+@pytest.mark.parametrize(
+    ("busy_points", "judged", "points"),
+    [((), True, 12), ((3, 4), True, 10), (range(1, 13), False, 12)],
+)
+def test_times_of_a_busy_cpu_are_no_part_of_a_series_and_judge_nothing(
+    busy_points: Collection[int], judged: bool, points: int
+) -> None:
+    runs = [
+        seen(at, values={STEP: 1e6 if at < 7 else 9e6, FLOPS: 100.0 if at < 7 else 200.0})
+        for at in range(1, 13)
+    ]
+    (line,) = build_lines(
+        [replace(run, busy=BUSY) if run.run in busy_points else run for run in runs]
+    )
+    step, flops = line.series
+    assert (step.judged, len(step.points)) == (judged, points)
+    assert bool(step.changes) is judged
+    assert len(flops.points) == 12 and flops.changes, "a count is one on a busy CPU too"
+    assert line.busy == dict.fromkeys((at - 1 for at in busy_points), BUSY)
+    title = view(History(("perfctl.db",), 0.05, (line,))).title
+    assert title.endswith(" are not judged") is bool(busy_points)

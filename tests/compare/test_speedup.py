@@ -21,7 +21,7 @@ from perfctl.orchestrator.compare.speedup import (
     reached,
     speedup,
 )
-from perfctl.records.report import Kernel, Step, Summary
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Step, Summary
 from tests.make import synthetic
 from tests.make.synthetic import make_run
 
@@ -331,3 +331,10 @@ def test_what_ncu_stretches_is_in_no_line() -> None:
     ]
     run = {**BEFORE, "kernels": kernels, "profiler": "ncu", "device": synthetic.V100}
     assert compared(run, run).lines == ()
+
+
+def test_a_cpu_that_other_programs_kept_busy_shows_no_speedup_but_both_times() -> None:
+    shares = (Summary(CPU_WAIT, 0.7, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
+    (line,) = compared(BEFORE, {**AFTER, "summaries": shares}).lines
+    assert (line.before, line.after, line.gain) == (9000, 3000, None)
+    assert "threads waited for a core in 70%" in line.reason

@@ -447,3 +447,68 @@ def test_rows_that_are_lower_bounds_do_not_agree_with_the_estimate() -> None:
     partial = replace(ncu, report=replace(ncu.report, counters=dropped))
     texts = [finding.text for finding in findings(analysed(nsys, partial))]
     assert not any("within 10%" in text for text in texts)
+
+
+def copying(devices: int) -> Run:
+    """Return a report of so many GPUs: a kernel of 1 ms, copies for 97 ms, 1 ms of a kernel."""
+    kernels = [
+        Kernel(
+            2 * device + place,
+            "gemm",
+            start_ns=place * 99 * MS,
+            duration_ns=1 * MS,
+            device_index=device,
+        )
+        for device in range(devices)
+        for place in range(2)
+    ]
+    copies = [Copy("HtoD", 8, 2 * MS, 97 * MS, device_index=device) for device in range(devices)]
+    return synthetic.foreign_run(1, profiler="nsys", kernels=kernels, copies=copies, ranges=[])
+
+
+@pytest.mark.parametrize(("devices", "on"), [(1, ""), (2, " on GPU 0")])
+def test_copies_that_fill_the_time_are_the_first_finding_on_one_gpu_and_on_several(
+    devices: int, on: str
+) -> None:
+    first, *_ = said(copying(devices))
+    assert first.text.startswith(
+        f"No kernel runs for 98.0% of the time{on} while copies mostly run: 98.0 ms of 100 ms."
+    )
+    assert "ran kernels for 2.0%" in first.text
+
+
+def test_copies_outside_of_the_kernels_that_take_longer_are_in_the_first_finding() -> None:
+    kernels = [Kernel(0, "gemm", start_ns=100 * MS, duration_ns=40 * MS)]
+    for length, is_stated in ((30 * MS, False), (50 * MS, True)):
+        copies = [Copy("HtoD", 8, 0, length)]
+        (first,) = (
+            text
+            for text in texts(synthetic.foreign_run(1, kernels=kernels, copies=copies, ranges=[]))
+            if "ran kernels" in text
+        )
+        assert ("Copies outside of this time took even longer." in first) is is_stated
+
+
+def test_the_first_finding_states_the_time_with_collectives_only() -> None:
+    kernels = [
+        Kernel(0, "gemm", start_ns=0, duration_ns=1 * MS),
+        Kernel(1, "ncclDevKernel_AllReduce", start_ns=1 * MS, duration_ns=5 * MS),
+        Kernel(2, "gemm", start_ns=9 * MS, duration_ns=1 * MS),
+    ]
+    first, *_ = said(synthetic.foreign_run(1, kernels=kernels, ranges=[]))
+    assert "ran kernels for 70.0%" in first.text
+    assert "For 50.0% of the time, only collectives ran." in first.text
+
+
+@pytest.mark.parametrize(("name", "is_stated"), [("gemm", True), ("ncclDevKernel", False)])
+def test_no_layer_is_called_the_most_expensive_while_communication_takes_more(
+    name: str, is_stated: bool
+) -> None:
+    run, _ = synthetic.gpu_pair(1, 16)
+    start, kernels = 0, []
+    for kernel in run.report.kernels:
+        short = "conv" if kernel.layer == "conv1" else name
+        kernels.append(kernel._replace(name=short, start_ns=start, stream=7))
+        start += round(kernel.duration_ns or 0)
+    stated = texts(replace(run, report=replace(run.report, kernels=kernels, ranges=[])))
+    assert any("most expensive layer" in text for text in stated) is is_stated

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from perfctl.orchestrator.counts.figure import Figure, missing
+from perfctl.orchestrator.ledger.causes.timeline.records import milliseconds
 from perfctl.orchestrator.predict.cost import Span
 from perfctl.orchestrator.report import numbers, tables
 
@@ -132,3 +133,8 @@ def test_a_range_has_the_unit_of_its_middle(seconds: tuple[float, float, float],
 def test_a_column_has_short_ranges_and_money_has_cents_where_they_matter() -> None:
     assert numbers.duration(Span(0.0412, 0.04, 0.05), is_short=True) == "41.2 ms (40-50)"
     assert numbers.dollars(Span(12.345, 10.1, 115.2)) == "$12.35 ($10.10 to $115)"
+
+
+@pytest.mark.parametrize("ns", [1, 420, 999.4, 999.6, 48_549, 633_500, 999_499, 999_600, 5.855e6])
+def test_sentences_about_causes_round_a_time_as_tables_do(ns: float) -> None:
+    assert milliseconds(ns).replace(".00 ns", " ns") == numbers.time(ns).replace(".00 ns", " ns")

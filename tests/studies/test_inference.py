@@ -12,6 +12,7 @@ import pytest
 from perfctl.orchestrator.cli.main import run as run_command
 from perfctl.orchestrator.launch.sweep.study import parts_of, read_study, sweeps_of
 from perfctl.orchestrator.report.page.records import LONGEST
+from perfctl.orchestrator.report.studies import inference_findings
 from perfctl.orchestrator.report.studies.inference import subject
 from perfctl.orchestrator.report.studies.records import study_view
 from perfctl.orchestrator.report.studies.written import markdown
@@ -271,6 +272,7 @@ def test_one_real_study_is_measured_resumed_and_written(
 ) -> None:
     pytest.importorskip("torchvision")
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr(inference_findings, "busy_with_others", lambda runs: None)
     words = [
         "--quick",
         "--models",

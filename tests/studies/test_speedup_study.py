@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 
 from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.commands.study import resolve_devices, run_study
+from perfctl.orchestrator.compare import speedup as compared
 from perfctl.orchestrator.compare.speedup import (
     Against,
     Gain,
@@ -36,6 +37,14 @@ SMALL = (
         "--hidden 4 --length 6 --samples 32",
     ),
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quiet() -> Iterator[None]:
+    """Other programs beside the tests are no matter of the study."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compared, "busy_with_others", lambda runs: None)
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -376,12 +376,12 @@ def linear(op: OpShape) -> tuple[CallWork, ...]:
     return product_part(op, "rows x in x out", factors, _bias_additions(op), "forward")
 
 
-def vector_products(op: OpShape) -> tuple[Part, ...]:
+def vector_products(op: OpShape) -> tuple[CallWork, ...]:
     """torch.linalg.vecdot: a product of two vectors of length K for each output value."""
     return product_part(op, "outputs x K", (output_elements(op), integer(op, "depth")))
 
 
-def vector_products_backward(op: OpShape) -> tuple[Part, ...]:
+def vector_products_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Each gradient that is needed costs as much as forward."""
     factors = (sum(integers(op, "needs")), output_elements(op), integer(op, "depth"))
     return product_part(op, "gradients x outputs x K", factors)

@@ -8,7 +8,6 @@ run is on the GPU and on the host, which are not the same.
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from functools import cached_property
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.ledger.timing import is_step_range, upwards
 from perfctl.orchestrator.ledger.usage.energy import Energy, energy
-from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, Timed, end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.readings import (
     MemoryUse,
     Readings,
@@ -28,7 +27,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
     ways,
 )
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import Kernel, Range
+from perfctl.records.report import Kernel, OpCall, Range
 from perfctl.records.run import Run
 
 COMPUTE, COMMUNICATION, COPIES, IDLE = "compute", "communication", "copies", "idle"
@@ -39,16 +38,27 @@ LARGEST_WAITS = 10
 """Waits of a device that are kept with their kernels."""
 LAUNCH_MAX_NS = 10_000
 """A wait up to this long between two kernels is the time of one launch."""
-COPY, DATA, SYNCHRONISE, LAUNCH, HOST = (
+COPY, DATA, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST = (
     "copy",
     "loading data",
+    "start-up",
+    "communication",
     "synchronising",
     "launches one by one",
     "host",
 )
-CAUSES = (DATA, COPY, SYNCHRONISE, LAUNCH, HOST)
-_DATA_RANGE = re.compile("data_?loader", re.IGNORECASE)
-"""Names of ranges that load data: PyTorch's "enumerate(DataLoader)#...__next__"."""
+CAUSES = (DATA, COPY, START, EXCHANGE, SYNCHRONISE, LAUNCH, HOST)
+_CAUSE_OF_NAME = {
+    "memcpy": COPY,
+    **dict.fromkeys(("dataloader", "data_loader", "__next__", "next_batch"), DATA),
+    **dict.fromkeys(("warmup", "warm-up", "warm_up", "compile_", "compiling"), START),
+    **dict.fromkeys(("moduleload", "libraryload"), START),
+    **dict.fromkeys(("nccl", "rccl", "allreduce", "all_reduce"), EXCHANGE),
+    **dict.fromkeys(("allgather", "all_gather"), EXCHANGE),
+    **dict.fromkeys(("synchronize", "synchronise"), SYNCHRONISE),
+}
+"""Part of a name in lower case -> cause of the waits during ranges and calls of the host with it:
+PyTorch's "enumerate(DataLoader)#...__next__". The first one counts."""
 CAPTURE = "from the first kernel to the end of the last"
 """The span of a report without marked steps, in words."""
 STEADY_TIME_SHARE = 0.95
@@ -231,10 +241,13 @@ class RunUsage:
     @cached_property
     def idle(self) -> tuple[Idle, ...]:
         """Waits of each device that ran kernels."""
-        return tuple(
-            _idle(self.run, device, self.window, self._copying(device))
-            for device in self.window.by_device
-        )
+        if not self.window.by_device:
+            return ()
+        of_host, rows = _explanations(self.run), []
+        for device in self.window.by_device:
+            copies = Intervals([*of_host[COPY].pairs, *self._copying(device).pairs])
+            rows.append(_idle(self.run, device, self.window, of_host | {COPY: copies}))
+        return tuple(rows)
 
     def _copying(self, device: int) -> Intervals:
         """Return when a copy of the device ran, or one whose device is not known."""
@@ -296,17 +309,10 @@ class RunUsage:
         return memory_use(self.run)
 
 
-def _idle(run: Run, device: int, window: KernelWindow, copying: Intervals) -> Idle:
+def _idle(
+    run: Run, device: int, window: KernelWindow, explanations: Mapping[str, Intervals]
+) -> Idle:
     host = [item for item in run.report.ranges if item.duration_ns is not None]
-    explanations = {
-        COPY: copying,
-        DATA: Intervals.of(
-            item for item in host if item.phase == "data" or _DATA_RANGE.search(item.name)
-        ),
-        SYNCHRONISE: Intervals.of(
-            item for item in host if re.search("synchroni[sz]e", item.name.lower())
-        ),
-    }
     gaps = window.running[device].find_gaps(window.start, window.end)
     waits = [(start, end, _cause_of_wait(explanations, start, end)) for start, end in gaps]
     by_cause = dict.fromkeys(CAUSES, 0)
@@ -333,6 +339,20 @@ def _idle(run: Run, device: int, window: KernelWindow, copying: Intervals) -> Id
         count=len(gaps),
         largest=tuple(largest),
     )
+
+
+def _explanations(run: Run) -> dict[str, Intervals]:
+    """Return cause -> when the host did it, by the names of its ranges and calls; the first cause
+    that covers a wait counts."""
+    during: dict[str, list[Timed]] = {cause: [] for cause in _CAUSE_OF_NAME.values()}
+    during[DATA] += [item for item in run.report.ranges if item.phase == "data"]
+    items: list[Range | OpCall] = [*run.report.ranges, *run.report.waiting_calls]
+    for item in items:
+        name = item.name.lower()
+        cause = next((cause for part, cause in _CAUSE_OF_NAME.items() if part in name), None)
+        if cause is not None:
+            during[cause].append(item)
+    return {cause: Intervals.of(items) for cause, items in during.items()}
 
 
 def _cause_of_wait(explanations: Mapping[str, Intervals], start: int, end: int) -> str:

@@ -397,20 +397,24 @@ def _factor(change: float) -> str:
 
 
 def _name(row: Row) -> str:
-    """Return the name, with the grids where they changed, else with the launches where their number
-    changed."""
+    """Return the name, with the grids and the launches where they changed, and then the time of one
+    launch."""
     a, b = row.before, row.after
     if a is None or b is None:
         return row.name
+    changed = []
     if set(a.grids) != set(b.grids):
         grids = (
             ", ".join((*side.grids[:3], *(["..."] if len(side.grids) > 3 else []))) or "not known"
             for side in (a, b)
         )
-        return f"{row.name} (grid {' in A, '.join(grids)} in B)"
-    if a.launches is None or b.launches is None or a.launches == b.launches:
-        return row.name
-    return f"{row.name} ({a.launches:g} launches in A, {b.launches:g} in B)"
+        changed.append(f"grid {' in A, '.join(grids)} in B")
+    if a.launches and b.launches and a.launches != b.launches:
+        changed.append(f"{a.launches:,.6g} launches in A, {b.launches:,.6g} in B")
+        if row.key.quantity == "time":
+            each = (time(side.median / (side.launches or 1)) for side in (a, b))
+            changed.append(f"{' and '.join(each)} each")
+    return f"{row.name} ({'; '.join(changed)})" if changed else row.name
 
 
 def _value(row: Row, number: Number | None, side: str) -> Cell:

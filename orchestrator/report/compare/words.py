@@ -38,7 +38,12 @@ from perfctl.orchestrator.compare.compared import (
     WORSE,
     Row,
 )
-from perfctl.orchestrator.compare.quantities import KERNELS, STEP_TIME, UNATTRIBUTED
+from perfctl.orchestrator.compare.quantities import (
+    KERNELS,
+    PER_REPORT,
+    STEP_TIME,
+    UNATTRIBUTED,
+)
 from perfctl.orchestrator.compare.sides import NOT_RECORDED
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS
 from perfctl.orchestrator.report.numbers import full, ratio, si, significant, size, time
@@ -467,7 +472,8 @@ def _describe_change(group: list[Counts], several: bool) -> str:
     if row.result in (NEW, GONE):
         number = row.before or row.after
         assert number is not None
-        spent = f", {time(number.median)} per step{suffix}" if row.key.quantity == "time" else ""
+        span = "in the complete report" if PER_REPORT in (row.basis or "") else "per step"
+        spent = f", {time(number.median)} {span}{suffix}" if row.key.quantity == "time" else ""
         return f"{row.name} is {row.result}{places}: {MEANING[row.result]}{spent}."
     assert row.medians is not None
     # exact counts in full: their difference may be in the last digit

@@ -47,7 +47,7 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
         *rank(
             (
                 *flops.difference_findings(analysis, steps),
-                *step.largest_layers(analysis.ledger),
+                *step.largest_layers(study, analysis.ledger),
                 *(inference_findings(study.runs) or step.sample_findings(study, analysis.points)),
                 *(idle or step.launch_findings(analysis, steps)),
                 *step.batch_findings([prepared.usage for prepared in runs]),
@@ -70,7 +70,10 @@ def _shape_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
         return
     phases = phases_of(analysis)
     yield from flops.difference_findings(analysis, steps)
-    yield from largest_parts(phases) if has_repeats(phases) else step.largest_layers(ledger)
+    if has_repeats(phases):
+        yield from largest_parts(phases, lambda batch: step.largest_other(study, ledger, batch))
+    else:
+        yield from step.largest_layers(study, ledger)
     lines = headlines(analysis.judgement, ledger)
     if not any("tile padding" in line.rules for line in lines):
         yield from padding_findings(phases)

@@ -22,10 +22,16 @@ from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from, fits
 from perfctl.orchestrator.ledger.usage.run_usage import (
+    COMMUNICATION,
+    COMPUTE,
     COPIES,
+    COPY,
     DATA,
+    EXCHANGE,
     HOST,
     LAUNCH,
+    START,
+    SYNCHRONISE,
     Busy,
     Idle,
     RunUsage,
@@ -46,6 +52,8 @@ DEVICE_CHARACTERS_MAX = 34
 """Characters of a device's name in a sentence; a longer name is left out."""
 COPY_SHARE_MIN = 0.001
 """Share of copies in the time of copies and kernels from which on they are a finding."""
+COMMUNICATION_SHARE_MIN = 0.05
+"""Share of the time with collectives only from which on the first finding states it."""
 IDLE_SHARE_MIN = 0.2
 """Share of the time without a kernel from which on its cause is named."""
 ONE_GAP_SHARE_MIN = 0.5
@@ -54,11 +62,17 @@ UNATTRIBUTED_SHARE_MIN = 0.05
 """Share of the time of no layer from which on it is a finding."""
 UNATTRIBUTED_CAUSE_SHARE_MIN = 0.1
 """Share of the time of no layer from which on one of its causes is named."""
+_DURING = {
+    COPY: "copies mostly run",
+    DATA: "the host mostly loads data",
+    START: "the program mostly starts: it loads code, compiles or warms up",
+    EXCHANGE: "the host mostly communicates",
+    SYNCHRONISE: "the host mostly waits in synchronizing calls",
+}
+"""Cause that fills the idle time -> what happens then; of the others, the idle time is a part."""
 _IDLE_CAUSES = {
-    "copy": "is spent copying",
-    "synchronising": "is spent in synchronizing calls",
-    "launches one by one": "is the time from one short kernel to the next",
-    "host": "is waiting for the host, which launched late or waited",
+    LAUNCH: "is the time from one short kernel to the next",
+    HOST: "is waiting for the host, which launched late or waited",
 }
 LOAD_FIX = (
     "Load data in other processes while the GPU computes (DataLoader's num_workers, "
@@ -107,37 +121,73 @@ def idle_findings(
     if prepared is None or (len(runs) > 1 and not is_idle):
         return
     low, high = (pick(devices, key=lambda busy: busy.running_ns) for pick in (min, max))
+    usage, fix = prepared.usage, None
     at = at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
     span = f"{low.window}{at}"
-    fix = None
     if len(devices) == 1:
         text = (
             f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {percent(share)} of the "
             f"time {span}: {time(low.running_ns)} of {time(low.window_ns)}."
         )
-        idle = next((idle for idle in prepared.usage.idle if idle.device == low.device), None)
-        if idle is not None and is_idle:
-            text += _describe_idle(prepared, low, idle, names)
-            if max(idle.by_cause, key=lambda cause: idle.by_cause[cause]) == DATA:
-                fix = LOAD_FIX
-                text = f"{_describe_loading(low, idle)} {text} {fix}."
     else:
         least, most = percent(low.share or 0), percent(high.share or 0)
         part = f"{least} (GPU {low.device}) to {most} (GPU {high.device})"
         part = f"{most} each" if least == most else part
         text = f"{len(devices)} GPUs ran kernels for {part} of the {time(low.window_ns)} {span}."
+    text += _describe_others(usage)
+    idle = next((idle for idle in usage.idle if idle.device == low.device), None)
+    if idle is not None and idle.by_cause and is_idle:
+        cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
+        if cause in _DURING:
+            on = "" if len(devices) == 1 else f" on GPU {low.device}"
+            text = f"{_describe_cause(idle, cause, on)} {text}"
+        elif len(devices) > 1 or not _has_one_gap(idle):
+            text += f" {time(idle.by_cause[cause])} of the idle time {_IDLE_CAUSES[cause]}."
+        if len(devices) == 1:
+            text += _describe_gaps(usage, low, idle, names)
+        if cause == DATA:
+            fix = LOAD_FIX
+            text += f" {fix}."
     finding = Finding(text, "utilization")
     yield with_impact(finding, 1 - share, steps.get(prepared.run.batch_size), fix=fix)
 
 
-def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping[str, str]) -> str:
-    """Return the largest cause of the idle time, then one gap that is most of it, or the steady
-    part of the capture."""
-    cause, length = max(idle.by_cause.items(), key=lambda item: item[1])
-    text = "" if cause == DATA else f" {time(length)} of the idle time {_IDLE_CAUSES[cause]}."
-    longest, idle_ns = idle.largest[0], busy.window_ns - busy.running_ns
-    steady = next((item for item in prepared.usage.steady if item.device == busy.device), None)
-    if longest.length_ns >= ONE_GAP_SHARE_MIN * idle_ns:
+def _has_one_gap(idle: Idle) -> bool:
+    """Return whether one gap is most of the idle time."""
+    return idle.largest[0].length_ns >= ONE_GAP_SHARE_MIN * sum(idle.by_cause.values())
+
+
+def _describe_cause(idle: Idle, cause: str, on: str) -> str:
+    """Return the sum of the idle gaps that a cause fills for at least half of their duration, and
+    the range in which the host loaded data."""
+    length = idle.by_cause[cause]
+    ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA and gap.around)
+    place_text = next((f" The longest gap is in {shorten_middle(name)}." for name in ranges), "")
+    return (
+        f"No kernel runs for {percent(length / idle.window_ns)} of the time{on} while "
+        f"{_DURING[cause]}: {time(length)} of {time(idle.window_ns)}.{place_text}"
+    )
+
+
+def _describe_others(usage: RunUsage) -> str:
+    """Return for how much of the time only collectives ran, if that is much, and whether copies
+    before and after it took longer than all of it."""
+    breakdown, copying = usage.breakdown, Intervals.of(usage.run.report.copies)
+    inside = copying.length_within(usage.window.start, usage.window.end)
+    share = breakdown.shares[COMMUNICATION] if breakdown else 0.0
+    text = ""
+    if share >= COMMUNICATION_SHARE_MIN:
+        text = f" For {percent(share)} of the time, only collectives ran."
+    if copying.length - inside > usage.window.length:
+        text += " Copies outside of this time took even longer."
+    return text
+
+
+def _describe_gaps(usage: RunUsage, busy: Busy, idle: Idle, names: Mapping[str, str]) -> str:
+    """Return one gap that is most of the idle time, or the steady part of the capture."""
+    longest = idle.largest[0]
+    steady = next((item for item in usage.steady if item.device == busy.device), None)
+    if _has_one_gap(idle):
         remaining_ns = busy.window_ns - longest.length_ns
         after, before = (
             names.get(kernel.name, kernel.name) if kernel else None
@@ -145,29 +195,16 @@ def _describe_idle(prepared: PreparedRun, busy: Busy, idle: Idle, names: Mapping
         )
         ends = f" from {after} to {before}" if after and before else ""
         host = f", while the host was in {shorten_middle(longest.around)}" if longest.around else ""
-        text = "" if cause in (HOST, LAUNCH) else text
-        text += (
+        return (
             f" One idle gap takes {time(longest.length_ns)}{ends}{host}; without it, kernels ran "
             f"for {percent(busy.running_ns / remaining_ns)} of {time(remaining_ns)}."
         )
-    elif steady is not None:
-        text += (
+    if steady is not None:
+        return (
             f" Without start-up and end, kernels ran for {percent(steady.share or 0)} of the time: "
             f"{time(steady.running_ns)} of {time(steady.window_ns)} {steady.window}."
         )
-    return text
-
-
-def _describe_loading(busy: Busy, idle: Idle) -> str:
-    """Return the sum of the idle gaps that loading covers for at least half of their duration, and
-    the range in which the host loaded data."""
-    ranges = (gap.around for gap in idle.largest if gap.cause == DATA and gap.around)
-    place_text = next((f" The longest gap is in {shorten_middle(name)}." for name in ranges), "")
-    length = idle.by_cause[DATA]
-    return (
-        f"The GPU is idle for {percent(length / busy.window_ns)} of the time while the host mostly "
-        f"loads data: {time(length)} of {time(busy.window_ns)}.{place_text}"
-    )
+    return ""
 
 
 def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
@@ -294,21 +331,37 @@ def launch_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     yield with_impact(Finding(text, "roofline"), 1 - (least.busy or 0), steps.get(least.batch))
 
 
-def largest_layers(ledger: Ledger) -> Iterator[Finding]:
+def largest_other(study: Study, ledger: Ledger, batch: int | None) -> float:
+    """Return the share of communication, copies, data loading or time of no layer, whichever is
+    most, next to the time that the ledger divides among layers: 1.5 is half as much again."""
+    shares = [item.share for item in ledger.unattributed if item.batch == batch]
+    run = study.at(batch).timing
+    breakdown = run.usage.breakdown if run else None
+    if run and breakdown:
+        kernels = breakdown.shares[COMPUTE] + breakdown.shares[COMMUNICATION]
+        loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle)
+        others = (breakdown.shares[COMMUNICATION], breakdown.shares[COPIES], loading)
+        shares += [share / kernels for share in others]
+    return max(shares, default=0.0)
+
+
+def largest_layers(study: Study, ledger: Ledger) -> Iterator[Finding]:
     """Yield the layer with the most time at both ends of the sweep, all its passes together; then
-    which pass. Nothing if the time of no layer is larger."""
+    which pass. Nothing about a batch size at which something else takes more time."""
     by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
     for row in ledger.rows:
         if row.share is not None and row.trusted:
             by_batch[row.size][row.place].append(row)
+    for batch in {row.batch for row in ledger.rows}:
+        places = by_batch.get(batch or 0, {})
+        most = max(map(_add_shares, places.values()), default=0.0)
+        if places and largest_other(study, ledger, batch) > most:
+            del by_batch[batch or 0]
     if not by_batch:
         return
     low, high = (
         max(by_batch[batch].values(), key=_add_shares) for batch in (min(by_batch), max(by_batch))
     )
-    outside = {item.batch: item.share for item in ledger.unattributed}
-    if all(outside.get(rows[0].batch, 0.0) > _add_shares(rows) for rows in (low, high)):
-        return
     first, last = low[0], high[0]
     share, share_at_end = percent(_add_shares(low)), percent(_add_shares(high))
     has_ends, is_same = first.size != last.size, first.place == last.place

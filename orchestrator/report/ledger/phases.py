@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
@@ -260,12 +260,14 @@ def _total_cells(phase: PhaseParts) -> dict[str, Cell]:
     }
 
 
-def largest_parts(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
-    """Yield the part of the model that takes the most time in each phase, all its blocks
-    together."""
+def largest_parts(
+    phases: Sequence[PhaseParts], other: Callable[[int | None], float]
+) -> Iterator[Finding]:
+    """Yield the part of the model that takes the most time in each phase, all its blocks together;
+    nothing if something that is no part takes more: ``other`` is its share, by batch size."""
     for phase in phases:
         _, part = next(weighty([phase], 0.0), (None, None))
-        if part is not None:
+        if part is not None and (part.share or 0.0) >= other(phase.run.batch_size):
             blocks = f" ({part.blocks} blocks together)" if (part.blocks or 0) > 1 else ""
             bound = f" Its FLOPs and bytes make it {part.bound}-bound." if part.bound else ""
             most = f"takes the most time, {percent(part.share or 0)} of the kernel time{blocks}."

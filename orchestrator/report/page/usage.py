@@ -40,8 +40,10 @@ from perfctl.records.run import Run
 
 _MEANING = {
     "loading data": "at least half of the gap is in a range of the data phase",
-    "copy": "copies and memsets cover at least half of the gap",
-    "synchronising": "at least half of the gap is in a range named after a synchronizing call",
+    "copy": "copies and memsets, or ranges named after them, cover at least half of the gap",
+    "start-up": "at least half of the gap is in a range that loads code, compiles or warms up",
+    "communication": "at least half of the gap is in a range named after a collective or NCCL",
+    "synchronising": "at least half of the gap is in a synchronizing call, or a range of its name",
     "launches one by one": "gap of 10 µs or less between two kernels (cost of one launch)",
     "host": (
         "longer gaps with none of these causes: the host launched late, or waited; the report "
@@ -430,11 +432,12 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     idle = [item for run in runs for item in run.idle if item.count]
     device = [Column("device")] if len({item.device for item in idle}) > 1 else []
+    causes = [cause for cause in CAUSES if any(item.by_cause.get(cause) for item in idle)]
     columns = [
         RUN,
         *device,
         Column("waits"),
-        *(time_column(cause, _MEANING[cause]) for cause in CAUSES),
+        *(time_column(cause, _MEANING[cause]) for cause in causes),
         time_column("of"),
     ]
     rows = [
@@ -442,7 +445,7 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
             run_label(item.run),
             *(text_cell(item.device) for _ in device),
             item.count,
-            *(item.by_cause.get(cause, 0) for cause in CAUSES),
+            *(item.by_cause.get(cause, 0) for cause in causes),
             item.window_ns,
         ]
         for item in idle

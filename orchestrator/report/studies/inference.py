@@ -39,6 +39,7 @@ from perfctl.orchestrator.report.studies.inference_findings import (
     judge_images,
     judge_latency,
     judge_throughput,
+    judge_times,
     list_models,
 )
 from perfctl.orchestrator.report.studies.records import Subject, facts_of, make_chapter
@@ -94,6 +95,10 @@ class Answers:
     @cached_property
     def charts(self) -> Mapping[str, tuple[Chart, ...]]:
         return all_charts(self.points)
+
+    @property
+    def runs(self) -> list[Run]:
+        return [run for point in self.points for run in point.runs]
 
     @property
     def timed(self) -> dict[str, list[Latency]]:
@@ -214,7 +219,7 @@ def latency_chapter(answers: Answers) -> View:
     has_none = items and all(item.percentiles[95] is None for item in items)
     return make_chapter(
         tables=(fields_table(caption, points, *labels),),
-        findings=judge_latency(answers.timed),
+        findings=judge_times(judge_latency, answers.timed, answers.runs),
         missing={"p95": reason} if has_none else None,
     )
 
@@ -226,7 +231,7 @@ def throughput_chapter(answers: Answers) -> View:
     labels = ("images/s", "mean step", "loading", "copies", "compute")
     return make_chapter(
         tables=(fields_table(caption, points, *labels),),
-        findings=judge_throughput(answers.timed),
+        findings=judge_times(judge_throughput, answers.timed, answers.runs),
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from perfctl.orchestrator.compare.sides import busy_with_others
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.ledger.usage.inference import (
     PAYS,
@@ -44,9 +45,26 @@ def answered(study: Study) -> bool:
 def inference_findings(runs: Iterable[Run]) -> list[Finding]:
     """Return the findings of all quantities that the steps of the runs give; empty if no run is
     inference over images."""
+    runs = list(runs)
     timed = group_by(least_watched(latencies(runs)), lambda item: item.model)
-    judges = (judge_throughput, judge_latency, judge_accuracy, judge_images)
-    return [Finding(text, "inference") for judge in judges for text in judge(timed)]
+    texts = (
+        *judge_times(judge_throughput, timed, runs),
+        *judge_times(judge_latency, timed, runs),
+        *judge_accuracy(timed),
+        *judge_images(timed),
+    )
+    return [Finding(text, "inference") for text in dict.fromkeys(texts)]
+
+
+def judge_times(
+    judge: Callable[[Timed], Iterator[str]], timed: Timed, runs: Iterable[Run]
+) -> Iterator[str]:
+    """Yield what ``judge`` says of the times, unless other programs kept the CPU busy."""
+    busy = busy_with_others(runs)
+    if busy is None:
+        yield from judge(timed)
+    elif timed:
+        yield f"Times of the models cannot be compared: {busy}."
 
 
 def list_models(lead: str, facts: Sequence[str]) -> Iterator[str]:

@@ -287,10 +287,11 @@ def collectives_table(communication: JobCommunication) -> Table | None:
 
 
 def rank_findings(communication: JobCommunication) -> tuple[Finding, ...]:
-    """Return what to do about the communication of a job; nothing if it is small, even and
-    hidden."""
+    """Return what to do about the communication of a job, what costs most first; nothing if it is
+    small, even and hidden."""
     judges = (_judge_straggler, _judge_exposed, _judge_balance, _judge_bandwidth, _judge_bubbles)
-    return tuple(finding for judge in judges if (finding := judge(communication)))
+    stated = (finding for judge in judges if (finding := judge(communication)))
+    return tuple(sorted(stated, key=lambda finding: -(finding.share or 0.0)))
 
 
 def _span(communication: JobCommunication) -> float:

@@ -269,3 +269,13 @@ def test_a_job_that_is_even_and_hides_its_communication_has_no_findings() -> Non
         for rank in (0, 1)
     ]
     assert rank_findings(job(*pair)) == ()
+
+
+def test_what_costs_the_job_most_comes_first() -> None:
+    first, second = (
+        on_rank(rank, [work(0, start)], [communication(start, 12 - start)])
+        for rank, start in ((0, 2), (1, 4))
+    )
+    found = rank_findings(job(first, second))
+    shares = [item.share or 0 for item in found]
+    assert len(shares) > 1 and shares == sorted(shares, reverse=True)

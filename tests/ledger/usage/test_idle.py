@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ledger.usage.run_usage import Idle, RunUsage
-from perfctl.records.report import Copy, Kernel, Range
+from perfctl.records.report import Copy, Kernel, OpCall, Range
 from tests.make.synthetic import foreign_run
 
 US = 1000
@@ -173,3 +173,29 @@ def test_waits_are_unknown_under_ncu_without_kernels_and_without_times(
     kernels: list[Kernel], profiler: str
 ) -> None:
     assert waits_of(kernels, profiler=profiler) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "cause"),
+    [
+        ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "loading data"),
+        ("loader.__next__", "loading data"),
+        ("cudaStreamSynchronize", "synchronising"),
+        ("cudaDeviceSynchronize", "synchronising"),
+        ("cudaMemcpy", "copy"),
+        ("ncclAllReduce", "communication"),
+        ("rcclGroupEnd", "communication"),
+        ("cuModuleLoadData", "start-up"),
+        ("Torch-Compiled Region: 0/0", "host"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["ranges", "calls"])
+def test_the_cause_of_a_wait_is_recognised_by_the_name_of_any_range_or_call(
+    name: str, cause: str, kind: str
+) -> None:
+    around: dict[str, Any] = (
+        {"ranges": [named(name, 20, 80)]}
+        if kind == "ranges"
+        else {"waiting_calls": (OpCall(name, 20 * US, 80 * US),)}
+    )
+    assert causes(**around) == {cause: 100}

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from perfctl.orchestrator.commands import compare as command
 from perfctl.orchestrator.compare.causes import explain
 from perfctl.orchestrator.compare.compare import Comparison, Side, compare
 from perfctl.orchestrator.compare.compared import MEANING
@@ -149,3 +151,27 @@ def test_a_page_of_nothing_is_a_page() -> None:
 def test_changes_have_a_sign_and_one_decimal(change: float, text: str) -> None:
     assert percent_change(change) == text
     assert write_interval((change, change)) == f"{text} to {text}"
+
+
+def test_a_kernel_with_other_launches_has_the_time_of_one_launch() -> None:
+    def foreign(label: str, count: int, length: int) -> Side:
+        kernels = [
+            Kernel(launch, "gemm", start_ns=100_000 * launch, duration_ns=length)
+            for launch in range(count)
+        ]
+        return Side(label, (synthetic.foreign_run(1, kernels=kernels, ranges=[]),))
+
+    found = compare(foreign("A", 11, 20_000), foreign("B", 2768, 20_800))
+    (table,) = (part.tables[0] for part in compare_view(found).chapters if part.key == "kernels")
+    (name,) = (row[0].text for row in table.rows)
+    assert name.endswith("(11 launches in A, 2,768 in B; 20.0 µs and 20.8 µs each)")
+
+
+@pytest.mark.parametrize(("origin", "is_advised"), [("ingested", False), ("measured", True)])
+def test_only_sweeps_of_perfctl_are_advised_to_repeat(origin: str, is_advised: bool) -> None:
+    (run,) = gpu_side("A", (1.0,), steps=1).runs
+    side = Side("A", (replace(run, origin=origin),))
+    stated: list[str] = []
+    events = SimpleNamespace(warning=stated.append)
+    command.check(command.Compared(compare(side, side), False), events)  # type: ignore[arg-type]
+    assert [("--repeat 5" in text) for text in stated] == [True] * is_advised

@@ -14,6 +14,8 @@ from perfctl.orchestrator.compare.compare import Comparison, Side, compare
 from perfctl.orchestrator.report.compare.words import describe, of_the_change
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
 from perfctl.orchestrator.report.view import View
+from perfctl.records.report import Kernel
+from tests.make import synthetic
 from tests.make.two_sides import GPU_STEP as STEP
 from tests.make.two_sides import QUIET, gpu_side
 
@@ -224,3 +226,17 @@ def test_changes_of_layers_are_parts_of_the_steps_only_where_they_add_up_to_it()
         == "+60.0 ms, while the step changed by +100 ms; the medians of layers do not add up to "
         "that of the step"
     )
+
+
+def test_a_kernel_of_a_report_without_steps_is_gone_from_the_complete_report() -> None:
+    def foreign(label: str, *names: str) -> Side:
+        kernels = [
+            Kernel(launch, name, start_ns=10_000 * launch, duration_ns=5_000)
+            for launch, name in enumerate(names)
+        ]
+        return Side(label, (synthetic.foreign_run(1, kernels=kernels, ranges=[]),))
+
+    stated = said(foreign("A", "gemm", "relu"), foreign("B", "gemm", "gemm"))
+    (gone,) = (text for text in stated if "is gone" in text)
+    assert gone.endswith("relu is gone: in A only, 5.00 µs in the complete report.")
+    assert not any("per step" in text for text in stated)

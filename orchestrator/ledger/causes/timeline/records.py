@@ -114,8 +114,8 @@ def timeline(run: Run) -> Timeline | None:
 
 
 def milliseconds(nanoseconds: float) -> str:
-    """Return a time as text: 1234567 -> "1.23 ms", 4200 -> "4.20 µs"."""
-    sizes = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"))
+    """Return a time as text, as report.numbers.time does: 1234567 -> "1.23 ms", 420 -> "420 ns"."""
+    sizes = ((1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1, "ns"))
     size, unit = next((item for item in sizes if nanoseconds >= 0.9995 * item[0]), sizes[-1])
     return f"{f'{nanoseconds / size:#.3g}'.rstrip('.')} {unit}"
 
