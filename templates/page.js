@@ -132,6 +132,7 @@ const reveal = () => {
   for (; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
 };
 window.addEventListener("hashchange", reveal);
+window.addEventListener("load", reveal); // when everything above has its height
 reveal();
 
 // Charts: the label of the point under the pointer, or of the one that the arrow keys choose.

@@ -102,7 +102,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
     clearTimeout(wait);
     wait = setTimeout(() => {
       const opened = from === view.open[0] && to === view.open[1] && view === views[0];
-      const put = (name, value) => { if ((address.get(name) ?? "") !== (value ?? "")) address.put(name, value); };
+      const put = (name, value) => { if ((address.get(name) ?? "") !== (value ?? "")) address.put(name, value, value && figure.closest("section").id); };
       put(key, opened ? null : `${views.indexOf(view)}.${Math.round(from)}-${Math.round(to)}`);
       put(`${key}.bar`, chosen ? `${tracks.indexOf(chosen.track)}.${chosen.n}` : null);
       put(`${key}.span`, span ? `${Math.round(span[0])}-${Math.round(span[1])}` : null);

@@ -34,7 +34,7 @@ const trailOf = (() => {
     panel.hidden = true;
     shown = "";
     document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.removeAttribute("aria-current"));
-    address.put("trail", null);
+    if (address.get("trail")) address.put("trail", null);
     opener?.focus();
   };
   const open = (study, key, from) => {
@@ -43,6 +43,7 @@ const trailOf = (() => {
     opener = from ?? null;
     const shut = make("button", { type: "button", "aria-label": "Close" }, "close");
     shut.addEventListener("click", close);
+    address.put("trail", `${study}/${key}`, from ? `${study}-ledger` : undefined, Boolean(from));
     const steps = make("ol"), head = make("header");
     shown = `${study}/${key}`;
     found.steps.forEach((step) => steps.append(part(step)));
@@ -55,7 +56,6 @@ const trailOf = (() => {
     else panel.querySelectorAll("[data-layer]").forEach(layers.mark);
     document.querySelectorAll("[data-trail]").forEach((node) => node.toggleAttribute("aria-current", node.dataset.trail === key && node.closest("article")?.id === study));
     document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.setAttribute("aria-current", "true"));
-    address.put("trail", `${study}/${key}`, from ? `${study}-ledger` : undefined);
     panel.focus();
     return true;
   };
@@ -70,7 +70,8 @@ const trailOf = (() => {
   }, true);
   const fromAddress = () => {
     const asked = address.get("trail") ?? "", [study, ...key] = asked.split("/");
-    if (asked && asked !== shown) open(study, key.join("/"));
+    if (!asked) close();
+    else if (asked !== shown) open(study, key.join("/"));
   };
   window.addEventListener("hashchange", fromAddress);
   fromAddress();

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from perfctl.orchestrator.compare.history import Line, Seen, What, build_lines
+from perfctl.orchestrator.compare.history import History, Line, Seen, What, build_lines
+from perfctl.orchestrator.report.history import view
 
 FLOPS, STEP = What("flops"), What("step")
 
@@ -98,3 +99,12 @@ def test_a_quantity_that_some_points_lack_keeps_its_places() -> None:
     flops = next(one for one in line.series if one.what == FLOPS)
     assert flops.points == (0, 2)
     assert flops.values == (100.0, 200.0)
+
+
+def test_the_table_sorts_values_and_changes_by_their_size_and_not_as_text() -> None:
+    lines = build_lines(
+        [seen(at, values={FLOPS: 100.0 if at < 3 else 1.5e6, STEP: 2e6}) for at in range(1, 5)]
+    )
+    (table,) = view(History(("perfctl.db",), 0.05, tuple(lines))).tables
+    values = {row[0].text: [cell.value for cell in row[2:]] for row in table.rows}
+    assert list(values.values()) == [[100.0, 1.5e6, 14_999.0], [2e6, 2e6, None]]

@@ -238,6 +238,10 @@ def test_the_address_opens_the_same_view(browser: Any, file: Path, timeline: Tim
         visit.page.goto(address)
         again = Timeline(visit)
         assert (again.sums(), again.said()) == (sums, said)
+        section = visit.page.locator("section:has(> figure.timeline)")
+        assert section.evaluate("part => part.getBoundingClientRect().top < innerHeight / 2"), (
+            "it opens at the drawing, not at the top of the page"
+        )
         assert again.figure.locator("input").input_value() == "conv1"
 
 
