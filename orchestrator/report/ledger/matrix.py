@@ -171,4 +171,4 @@ def _describe_ratio_total(rows: Sequence[LedgerRow]) -> str:
 
 def _name_some(rows: Iterable[LedgerRow]) -> str:
     names = list(dict.fromkeys(row.name for row in rows))
-    return ", ".join(names) if len(names) <= NAMES_MAX else f"{len(names)} of them"
+    return ", ".join(names) if len(names) <= NAMES_MAX else f"{len(names)} rows"
