@@ -8,23 +8,24 @@ const address = (() => {
     return [name, new URLSearchParams(query.join("?"))];
   };
   let last = read()[1].toString();
-  const write = (place, state) => {
+  // Entries of the history are marked, so that Back, which closes what was opened, differs from a plain link.
+  const write = (place, state, opens = false) => {
     last = state.toString();
-    const text = last.replaceAll("%2F", "/");
-    history.replaceState(null, "", `#${place}${text ? "?" + text : ""}`);
+    const text = last.replaceAll("%2F", "/"), adds = opens && !history.state?.opens;
+    history[adds ? "pushState" : "replaceState"]({ opens: adds || history.state?.opens }, "", `#${place}${text ? "?" + text : ""}`);
   };
+  history.replaceState({ opens: false }, "");
   window.addEventListener("hashchange", () => { // a plain link keeps what is open
-    const [place, state] = read();
-    if (!location.hash.includes("?") && last) write(place, new URLSearchParams(last));
-    else last = state.toString();
+    const [place, state] = read(), kept = history.state === null && !location.hash.includes("?") && last;
+    write(place, kept ? new URLSearchParams(last) : state);
   });
   return {
     place: () => read()[0],
     get: (key) => read()[1].get(key),
-    put: (key, value, place) => {
+    put: (key, value, place, opens) => { // opens: Back undoes it
       const [at, state] = read();
       if (value === null || value === "") state.delete(key); else state.set(key, value);
-      write(place ?? at, state);
+      write(place || at, state, opens);
     },
   };
 })();

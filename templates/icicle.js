@@ -8,7 +8,7 @@ document.querySelectorAll("figure.icicle").forEach((figure) => {
   const said = (n) => `${path(n).slice(1).map((one) => view.name[one]).join(" › ") || view.name[0]}: ${exact(view.value[n])}, ${share(n, 0)} of the ${view.name[0]}`;
   const layerOf = (n) => (n < 0 ? null : view.layer[n] || layerOf(view.parent[n])), wayOf = (n) => (n < 0 ? null : view.direction[n] || wayOf(view.parent[n]));
   const belongs = (node, n) => { if (layerOf(n)) { node.dataset.layer = layerOf(n); if (wayOf(n)) node.dataset.direction = wayOf(n); layers.mark(node); } };
-  const enter = (n, focus) => { at = n; address.put(`icicle.${key}`, n ? `${views.indexOf(view)}:${path(n).slice(1).map((one) => view.name[one]).join("›")}` : null); draw(focus); };
+  const enter = (n, focus) => { at = n; address.put(`icicle.${key}`, n ? `${views.indexOf(view)}:${path(n).slice(1).map((one) => view.name[one]).join("›")}` : null, n && key); draw(focus); };
   const part = (n, left, width, row) => {
     if (width < 0.12) return;
     const node = make("button", { type: "button", class: `c${view.colour[n]}`, title: said(n), style: `left:${left}%;width:${width}%;top:${row * 1.6}rem` }, width > 2 ? view.name[n] : "");
@@ -46,7 +46,7 @@ document.querySelectorAll("figure.icicle").forEach((figure) => {
   if (views.length > 1) {
     const box = make("select", { "aria-label": "Which step" });
     views.forEach((one, place) => box.append(make("option", { value: place }, one.label)));
-    box.addEventListener("change", () => { show(Number(box.value)); address.put(`icicle.${key}`, `${box.value}:`); });
+    box.addEventListener("change", () => { show(Number(box.value)); address.put(`icicle.${key}`, `${box.value}:`, key); });
     label.append(box);
   } else label.append(make("span", { class: "more" }, views[0].label));
   field.addEventListener("click", (event) => {

@@ -63,6 +63,27 @@ const sortable = (heads, onSort) => {
     th.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); act(); } });
   });
 };
+// A table is one tab stop: arrow keys move between what can have the focus in it. Returns a function to call when rows went.
+const CELLS = "a[href], summary, th[tabindex], td[tabindex]";
+const rove = (table, wanted = CELLS) => {
+  const all = () => [...table.querySelectorAll(wanted)], cellOf = (node) => node.closest("td, th"), left = (node) => Math.round(cellOf(node).getBoundingClientRect().left);
+  const stop = (chosen) => all().forEach((node) => { node.tabIndex = node === chosen ? 0 : -1; });
+  table.addEventListener("focusin", (event) => { if (event.target.matches(wanted)) stop(event.target); });
+  table.addEventListener("keydown", (event) => {
+    const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key], here = event.target;
+    if (!by || !here.matches(wanted)) return;
+    const rowOf = (node) => node.closest("tr").rowIndex, nodes = all().filter((node) => node.checkVisibility());
+    const along = /Left|Right/.test(event.key) ? nodes.filter((node) => rowOf(node) === rowOf(here)) : nodes.filter((node) => node === here || (rowOf(node) !== rowOf(here) && left(node) === left(here) && all().find((one) => cellOf(one) === cellOf(node)) === node));
+    const next = along[along.indexOf(here) + by];
+    if (!next) return;
+    event.preventDefault();
+    next.focus();
+  });
+  table.closest(".scroll")?.removeAttribute("tabindex"); // what is in it has the focus
+  const settle = () => { const nodes = all(), at = nodes.find((node) => node.tabIndex === 0 && node.checkVisibility()); stop(at ?? nodes.find((node) => node.checkVisibility()) ?? nodes[0]); };
+  settle();
+  return settle;
+};
 const valueOf = (td) => {
   if (!td || td.classList.contains("no") || td.classList.contains("refused")) return null;
   const raw = td.dataset.v ?? (td.lastElementChild?.tagName === "U" && td.title ? parseFloat(td.title.replaceAll(",", "")) : td.textContent.trim());
@@ -86,8 +107,13 @@ document.querySelectorAll("figure.table").forEach((figure) => {
     const holder = ledger ? table : table.tBodies[0];
     holder.append(...ordered(units(), key, way));
   });
+  const settle = rove(table);
   if (!figure.classList.contains("tools")) return;
-  const filter = (text) => units().filter((unit) => { unit.hidden = !(ledger ? unit.rows[0].cells[0] : unit).textContent.toLowerCase().includes(text); return !unit.hidden; }).length;
+  const filter = (text) => {
+    const shown = units().filter((unit) => { unit.hidden = !(ledger ? unit.rows[0].cells[0] : unit).textContent.toLowerCase().includes(text); return !unit.hidden; });
+    settle();
+    return shown.length;
+  };
   const csv = () => {
     const label = (th) => { const text = [...th.childNodes].map((node) => node.textContent).join(" ").trim(); return th.dataset.unit ? `${text} (${th.dataset.unit})` : text; };
     const rows = [];
@@ -111,6 +137,7 @@ const reveal = () => {
   for (; node; node = node.parentElement) if (node.tagName === "DETAILS") node.open = true;
 };
 window.addEventListener("hashchange", reveal);
+window.addEventListener("load", reveal); // when everything above has its height
 reveal();
 
 // Charts: the label of the point under the pointer, or of the one that the arrow keys choose.

@@ -84,20 +84,21 @@ document.querySelectorAll("figure.launches").forEach((figure) => {
   let order = Uint32Array.from({ length: rows }, (_, n) => n), shown = order, wanted = "";
   const scroll = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": figure.dataset.name });
   const table = make("table", { "aria-rowcount": rows + 1 }), group = make("colgroup"), head = make("thead"), line = make("tr"), body = make("tbody");
-  const widths = columns.map((c) => (c.label === "kernel" ? 420 : c.label === "counter" ? 400 : c.label.length > 14 ? 176 : WIDTH[c.kind]));
-  columns.forEach((column, place) => { const col = make("col"); col.style.width = `${widths[place]}px`; group.append(col); line.append(headOf(column)); });
+  const constant = columns.filter((c) => rows > 1 && "c" in c && wordy(c)), drawn = columns.filter((c) => !constant.includes(c)); // one value for all rows stands above them
+  const widths = drawn.map((c) => (c.label === "kernel" ? 420 : c.label === "counter" ? 400 : c.label.length > 14 ? 176 : WIDTH[c.kind]));
+  drawn.forEach((column, place) => { const col = make("col"); col.style.width = `${widths[place]}px`; group.append(col); line.append(headOf(column)); });
   table.style.width = `${widths.reduce((a, b) => a + b, 0)}px`;
   head.append(line); table.append(group, head, body); scroll.append(table); figure.append(scroll);
   scroll.style.height = `${Math.min(SCREEN, rows * HEIGHT + 64)}px`; // a height of its own, so that drawing rows leaves the rest of the page alone
-  const gap = (n) => { const row = make("tr", { class: "gap", "aria-hidden": "true" }), cell = make("td", { colspan: columns.length }); cell.style.height = `${n * HEIGHT}px`; row.append(cell); return row; };
+  const gap = (n) => { const row = make("tr", { class: "gap", "aria-hidden": "true" }), cell = make("td", { colspan: drawn.length }); cell.style.height = `${n * HEIGHT}px`; row.append(cell); return row; };
   const draw = () => {
     const first = Math.max(0, Math.min(Math.floor(scroll.scrollTop / HEIGHT), shown.length) - 10), last = Math.min(shown.length, first + Math.ceil(SCREEN / HEIGHT) + 20);
-    const drawn = Array.from(shown.slice(first, last), (row, place) => {
+    const lines = Array.from(shown.slice(first, last), (row, place) => {
       const tr = make("tr", { "aria-rowindex": first + place + 2 });
-      tr.append(...columns.map((column) => cellOf(column, row)));
+      tr.append(...drawn.map((column) => cellOf(column, row)));
       return tr;
     });
-    body.replaceChildren(gap(first), ...drawn, gap(shown.length - last));
+    body.replaceChildren(gap(first), ...lines, gap(shown.length - last));
   };
   const filter = (text) => {
     wanted = text;
@@ -106,10 +107,13 @@ document.querySelectorAll("figure.launches").forEach((figure) => {
     draw();
     return shown.length;
   };
-  sortable([...line.cells], (place, way) => { order = byKeys(order, columns[place].keys ??= keysOf(columns[place], rows), way); filter(wanted); });
+  sortable([...line.cells], (place, way) => { order = byKeys(order, drawn[place].keys ??= keysOf(drawn[place], rows), way); filter(wanted); });
+  rove(table);
   const csv = () => download(figure.id, [columns.map((c) => (c.unit ? `${c.label} (${c.unit})` : c.label)), ...Array.from(shown, (row) => columns.map((c) => c.get(row)))]);
-  figure.querySelector("figcaption").append(controls(filter, csv));
-  const telling = columns.findIndex((c) => c.kind === "time" && c.unit === "ns"), executed = columns.findIndex((c) => c.label === "executed");
+  const caption = figure.querySelector("figcaption");
+  for (const c of constant) caption.append(make("span", { class: "more", title: c.c }, `${c.label}: ${c.short?.[c.c] ?? c.c}`));
+  caption.append(controls(filter, csv));
+  const telling = drawn.findIndex((c) => c.kind === "time" && c.unit === "ns"), executed = drawn.findIndex((c) => c.label === "executed");
   if (columns.some((c) => c.label === "launch") && Math.max(telling, executed) >= 0) line.cells[telling >= 0 ? telling : executed].click(); // the longest launches first
   let pending = false;
   scroll.addEventListener("scroll", () => { if (!pending) { pending = true; requestAnimationFrame(() => { pending = false; draw(); }); } });

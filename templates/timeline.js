@@ -88,7 +88,7 @@ const sums = (tracks, from, to) => {
 document.querySelectorAll("figure.timeline").forEach((figure) => {
   const views = JSON.parse(figure.querySelector("script").textContent), key = `timeline.${figure.id.split("-")[0]}`;
   const canvas = make("canvas", { tabindex: "0", role: "application", "aria-label": "Timeline. " + KEYS }), pen = canvas.getContext("2d");
-  const said = make("p", { class: "said", role: "status" }), note = make("p", { class: "note" }), box = make("span", { class: "controls" });
+  const said = make("p", { class: "said", role: "status" }), note = make("p", { class: "note" }), keys = make("details", { class: "note" }), box = make("span", { class: "controls" });
   const legend = make("ul", { class: "legend" }), total = make("p", { class: "sums" }), twin = make("details", { class: "twin" });
   const field = make("input", { type: "search", placeholder: "kernel, layer, range", "aria-label": "Find in the timeline" }), hits = make("span", { class: "more", role: "status" });
   let view, tracks, from, to, chosen = null, under = null, wide = 0, span = null, lit = null, sought = "", found = [], wait;
@@ -102,7 +102,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
     clearTimeout(wait);
     wait = setTimeout(() => {
       const opened = from === view.open[0] && to === view.open[1] && view === views[0];
-      const put = (name, value) => { if ((address.get(name) ?? "") !== (value ?? "")) address.put(name, value); };
+      const put = (name, value) => { if ((address.get(name) ?? "") !== (value ?? "")) address.put(name, value, value && figure.closest("section").id); };
       put(key, opened ? null : `${views.indexOf(view)}.${Math.round(from)}-${Math.round(to)}`);
       put(`${key}.bar`, chosen ? `${tracks.indexOf(chosen.track)}.${chosen.n}` : null);
       put(`${key}.span`, span ? `${Math.round(span[0])}-${Math.round(span[1])}` : null);
@@ -415,7 +415,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
     if (to <= from) limit(0, Math.max(view.length, 1));
     chosen = under = span = null;
     const bound = [...view.notes.map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`)].join(" ");
-    note.textContent = `${view.label}: ${exact(view.length)} recorded, 0 is where it begins; opens on ${view.opened}. ${bound} ${KEYS}`;
+    note.textContent = `${view.label}: ${exact(view.length)} recorded, 0 is where it begins; opens on ${view.opened}. ${bound}`;
     legend.replaceChildren(...view.legend.map(([colour, text, layer]) => {
       const item = make("li", layer ? { "data-layer": layer } : {}, text);
       item.title = text;
@@ -452,7 +452,8 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
   twin.append(make("summary", {}, "The same as a table"), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "The timeline as a table" }));
   twin.addEventListener("toggle", () => twin.open && tellTwin());
   figure.querySelector("figcaption").append(box);
-  figure.append(legend, canvas, total, said, twin, note);
+  keys.append(make("summary", {}, "Mouse and keys"), make("p", {}, KEYS));
+  figure.append(legend, canvas, total, said, twin, note, keys);
 
   const [number, part] = (address.get(key) ?? "0.").split("."), pair = (text) => (/^\d+-\d+$/.test(text ?? "") ? text.split("-").map(Number) : null);
   show(views[Number(number)] ? Number(number) : 0);

@@ -34,7 +34,7 @@ const trailOf = (() => {
     panel.hidden = true;
     shown = "";
     document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.removeAttribute("aria-current"));
-    address.put("trail", null);
+    if (address.get("trail")) address.put("trail", null);
     opener?.focus();
   };
   const open = (study, key, from) => {
@@ -43,6 +43,7 @@ const trailOf = (() => {
     opener = from ?? null;
     const shut = make("button", { type: "button", "aria-label": "Close" }, "close");
     shut.addEventListener("click", close);
+    address.put("trail", `${study}/${key}`, from ? `${study}-ledger` : undefined, Boolean(from));
     const steps = make("ol"), head = make("header");
     shown = `${study}/${key}`;
     found.steps.forEach((step) => steps.append(part(step)));
@@ -55,7 +56,6 @@ const trailOf = (() => {
     else panel.querySelectorAll("[data-layer]").forEach(layers.mark);
     document.querySelectorAll("[data-trail]").forEach((node) => node.toggleAttribute("aria-current", node.dataset.trail === key && node.closest("article")?.id === study));
     document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.setAttribute("aria-current", "true"));
-    address.put("trail", `${study}/${key}`, from ? `${study}-ledger` : undefined);
     panel.focus();
     return true;
   };
@@ -70,7 +70,8 @@ const trailOf = (() => {
   }, true);
   const fromAddress = () => {
     const asked = address.get("trail") ?? "", [study, ...key] = asked.split("/");
-    if (asked && asked !== shown) open(study, key.join("/"));
+    if (!asked) close();
+    else if (asked !== shown) open(study, key.join("/"));
   };
   window.addEventListener("hashchange", fromAddress);
   fromAddress();
@@ -78,45 +79,24 @@ const trailOf = (() => {
 })();
 
 // Names of layers light up all that is of the layer: buttons, in one tab stop a table, with arrow keys from name to name.
-const namesOf = (table) => {
-  const names = [...table.querySelectorAll("tbody [data-layer] > th > b, tbody > tr > th[data-layer] > b")];
-  names.forEach((name, place) => {
+document.querySelectorAll("figure.matrix table, table.ledger").forEach((table) => {
+  table.querySelectorAll("tbody [data-layer] > th > b, tbody > tr > th[data-layer] > b").forEach((name) => {
     name.setAttribute("role", "button");
     name.dataset.namesLayer = "";
-    name.tabIndex = place ? -1 : 0;
+    name.tabIndex = 0;
     name.title = "Light up this layer in every view";
   });
   table.addEventListener("keydown", (event) => {
-    const place = names.indexOf(event.target), by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
-    if (place < 0) return;
-    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.target.click(); }
-    const next = by && names.slice(by > 0 ? place + 1 : 0, by > 0 ? undefined : place).filter((name) => name.checkVisibility()).at(by > 0 ? 0 : -1);
-    if (!next) return;
+    if (!event.target.matches("[data-names-layer]") || (event.key !== "Enter" && event.key !== " ")) return;
     event.preventDefault();
-    event.target.tabIndex = -1;
-    next.tabIndex = 0;
-    next.focus();
+    event.target.click();
   });
-};
-document.querySelectorAll("figure.matrix table, table.ledger").forEach(namesOf);
+  rove(table, "[data-names-layer]");
+});
 
-// The matrix: one tab stop, arrow keys from cell to cell, and a switch of what its cells show.
+// The matrix: a switch of what its cells show.
 document.querySelectorAll("figure.matrix").forEach((figure) => {
-  const grid = [...figure.querySelectorAll("tbody tr")].map((row) => [...row.cells].slice(1).map((cell) => cell.querySelector("a")));
-  const all = grid.flat().filter(Boolean);
-  const stop = (link) => { all.forEach((one) => { one.tabIndex = one === link ? 0 : -1; }); };
-  stop(all[0]);
-  figure.addEventListener("keydown", (event) => {
-    const move = { ArrowRight: [0, 1], ArrowLeft: [0, -1], ArrowDown: [1, 0], ArrowUp: [-1, 0] }[event.key];
-    const row = grid.findIndex((line) => line.includes(event.target));
-    if (!move || row < 0) return;
-    event.preventDefault();
-    let [y, x] = [row, grid[row].indexOf(event.target)];
-    do { y += move[0]; x += move[1]; } while (grid[y] && x in grid[y] && !grid[y][x]);
-    const next = grid[y]?.[x];
-    if (next) { stop(next); next.focus(); }
-  });
-  figure.addEventListener("focusin", (event) => { if (all.includes(event.target)) stop(event.target); });
+  rove(figure.querySelector("table"));
   const measure = (name) => { figure.dataset.measure = name; };
   figure.querySelectorAll("input").forEach((input) => input.addEventListener("change", () => { measure(input.value); address.put(input.name, input.value); }));
   const input = [...figure.querySelectorAll("input")].find((one) => address.get(one.name) === one.value);

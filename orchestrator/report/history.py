@@ -13,7 +13,6 @@ from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
-    text_cell,
     text_column,
     whole_table,
 )
@@ -63,9 +62,12 @@ def _table_of(history: History, line: Line) -> Table:
         (
             series.what.name,
             sparkline(series.values[-POINTS:]),
-            text_cell(value(series, series.values[0])),
-            text_cell(value(series, series.values[-1])),
-            Cell(_change_of(series), style="news" if series.changes else ""),
+            *(Cell(value(series, end), value=end) for end in (series.values[0], series.values[-1])),
+            Cell(
+                _change_of(series),
+                style="news" if series.changes else "",
+                value=next((change.change for change in series.changes), None),
+            ),
         )
         for series in rows
     ]

@@ -71,6 +71,8 @@ class Cell:
     """Parts of the figure are missing, which ``title`` names."""
     bar: Bar | None = None
     """Beside the text in an HTML report."""
+    folded: str = ""
+    """What follows the text, in an HTML report on request."""
     href: str = ""
     """Part of the HTML report to which the text leads; "" for none."""
 

@@ -128,3 +128,12 @@ def test_times_of_a_busy_cpu_are_no_part_of_a_series_and_judge_nothing(
     assert line.busy == dict.fromkeys((at - 1 for at in busy_points), BUSY)
     title = view(History(("perfctl.db",), 0.05, (line,))).title
     assert title.endswith(" are not judged") is bool(busy_points)
+
+
+def test_the_table_sorts_values_and_changes_by_their_size_and_not_as_text() -> None:
+    lines = build_lines(
+        [seen(at, values={FLOPS: 100.0 if at < 3 else 1.5e6, STEP: 2e6}) for at in range(1, 5)]
+    )
+    (table,) = view(History(("perfctl.db",), 0.05, tuple(lines))).tables
+    values = {row[0].text: [cell.value for cell in row[2:]] for row in table.rows}
+    assert list(values.values()) == [[100.0, 1.5e6, 14_999.0], [2e6, 2e6, None]]

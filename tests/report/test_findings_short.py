@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from perfctl.orchestrator.report.page.records import LONGEST, Finding
+from perfctl.orchestrator.report.page.records import LONGEST, LONGEST_NOTE, Finding, divide_note
 
 PIECES = (
     "The runs at batch 16 failed",
@@ -45,3 +45,21 @@ def test_a_long_sentence_ends_after_a_clause_and_never_inside_of_brackets() -> N
     assert Finding("x" * 500, "runs").first == "x" * (LONGEST - 2) + " …"
     short = "Two sentences. They fit."
     assert (Finding(short, "runs").first, Finding(short, "runs").details) == (short, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        pytest.param(
+            "Short. " * 9 + "End.", "Short. " * 9 + "End.", id="two lines are not divided"
+        ),
+        pytest.param(
+            "Ten words. " * 40 + "End.", "Ten words. " * 26 + "Ten words.", id="sentences"
+        ),
+        pytest.param("n" * 200 + "; " + "m" * 200 + ".", "n" * 200 + ".", id="one long sentence"),
+    ],
+)
+def test_a_note_shows_the_sentences_that_fit_and_folds_the_others(text: str, shown: str) -> None:
+    first, folded = divide_note(text)
+    assert first == shown and len(first) <= LONGEST_NOTE
+    assert letters(first + folded) == letters(text)

@@ -168,7 +168,7 @@ def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_d
     )
     view = matrix(replace(found, ledger=replace(found.ledger, rows=without)))
     assert view is not None and view.totals[0][0].style == "no" and view.totals[1][0].value
-    assert "without conv1 forward, " in view.total_note and " more" in view.total_note
+    assert "; without 8 rows." in view.total_note
 
 
 def test_no_matrix_is_drawn_where_nothing_was_counted_or_timed() -> None:

@@ -36,6 +36,8 @@ MM = 25.4
 SMALLEST_TEXT = 0.75
 """Of the page's 10 points: 7.5 pt, at whatever width."""
 LEGEND_ROW = 0.17
+LETTER = 0.08
+"""Width of a letter of the legend in inches, at full size."""
 NOTEBOOK_MM, NOTEBOOK_DPI = 150, 110
 _COLLECTED: ContextVar[tuple[list[Drawn], bool] | None] = ContextVar("collected", default=None)
 
@@ -170,7 +172,7 @@ def save(
     scale = min(max(width_mm / MM / float(wide), SMALLEST_TEXT), 1.0)
     figure.set_size_inches(width_mm / MM, height_mm / MM if height_mm else float(high) * scale)
     figure.patch.set_alpha(1)
-    _legend(figure, grow=height_mm is None)
+    _legend(figure, scale, grow=height_mm is None)
     ticks = {
         id(label)
         for axes in figure.axes
@@ -192,21 +194,24 @@ def save(
         figure.savefig(out, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white")
 
 
-def _legend(figure: Figure, *, grow: bool) -> None:
+def _legend(figure: Figure, scale: float, *, grow: bool) -> None:
     bars = (bar for axes in figure.axes for bar in axes.containers)
     parts: dict[str, Any] = {
         label: bar for bar in bars if not (label := str(bar.get_label())).startswith("_")
     }
     if not parts:
         return
+    wide, high = figure.get_size_inches()
+    names = [drawable(name) for name in parts]
+    entry = LETTER * scale * (max(map(len, names)) + 4)
+    columns = max(1, min(3, int(wide / entry)))
     if grow:
-        wide, high = figure.get_size_inches()
-        figure.set_size_inches(wide, high + LEGEND_ROW * -(-len(parts) // 3))
+        figure.set_size_inches(wide, high + LEGEND_ROW * -(-len(parts) // columns))
     legend = figure.legend(
         list(parts.values()),
-        [drawable(name) for name in parts],
+        names,
         loc="outside lower center",
-        ncols=3,
+        ncols=columns,
         frameon=False,
         fontsize=9,
         handlelength=0.8,

@@ -20,7 +20,7 @@ RATIO_LOG2_MAX = 2.0
 SHARE_MAX = 0.3
 """Share of the step with the fullest color."""
 NAMES_MAX = 3
-"""Rows that a note names; it states the number of the others."""
+"""Rows that a note names; of more it states the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,5 +171,4 @@ def _describe_ratio_total(rows: Sequence[LedgerRow]) -> str:
 
 def _name_some(rows: Iterable[LedgerRow]) -> str:
     names = list(dict.fromkeys(row.name for row in rows))
-    ending = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
-    return ", ".join(names[:NAMES_MAX]) + ending
+    return ", ".join(names) if len(names) <= NAMES_MAX else f"{len(names)} rows"

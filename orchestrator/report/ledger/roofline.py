@@ -206,6 +206,7 @@ def _cells(
     measured."""
     traffic, missing = point.traffic, explain_missing_bound(point, roofs)
     no_estimate = missing if traffic.paper else traffic.paper_why or "no estimate"
+    no_count = traffic.counted.reason if traffic.counted.value is None else None
     mfu = share_cell(point.mfu, point.refused or no_estimate)
     moved, bandwidth, refused = traffic.dram, None, point.refused
     intensity, reached, bound = None, point.reached, bound_cell(point, roofs)
@@ -238,7 +239,7 @@ def _cells(
         "of bandwidth": share_cell(bandwidth, reason),
         "of attainable": share_cell(reached, reason),
         "MFU": Cell("refused", point.mfu_reason, "refused") if point.mfu_reason else mfu,
-        "HFU": share_cell(point.hfu, point.refused or traffic.counted.reason or missing),
+        "HFU": share_cell(point.hfu, point.refused or no_count or missing),
         "time": time_cell(traffic.time_ns, "not timed", traffic.basis),
         "bound": bound,
     }

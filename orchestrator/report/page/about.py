@@ -295,11 +295,12 @@ def diagnostics(runs: Sequence[Run]) -> Table | None:
 
 def commands(study: Study) -> tuple[tuple[str, str], ...]:
     """Return (name, command line) to repeat the study: the sweeps, then the first profiled process
-    of each profiler."""
+    of each profiler, whose batch size is a gap to fill if there are several."""
     sweeps = dict.fromkeys(run.sweep_command for run in study.runs if run.sweep_command)
+    gap = "{batch}" if len(study.batches) > 1 else None
     processes = {
         run.profiler: shlex.join(run.command).replace(
-            f"--batch {run.batch_size} ", "--batch {batch} "
+            f"--batch {run.batch_size} ", f"--batch {gap or run.batch_size} "
         )
         for run in reversed(study.runs)
         if run.command

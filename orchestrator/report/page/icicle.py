@@ -4,14 +4,16 @@ direction, kernels."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 from typing import Any
 
 from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun
+from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.ledger import row_key
 from perfctl.orchestrator.report.tables import run_label
 from perfctl.orchestrator.statistics import group_by
@@ -77,8 +79,19 @@ def _layers_view(
 ) -> dict[str, Any]:
     times, timing = batch.times, batch.timing
     assert times is not None and timing is not None
-    root = Node(times.whole.replace("of all steps", "of a mean step"))
+    total = times.total
+    middle = _list_middle(total.values)
+    step = "the median step" if total.over == 1 else "a mean step"
+    root = Node(times.whole.replace("of all steps", f"of {step}"))
     launches = timing.launches if times.basis.startswith("kernels") else ()
+    steps = timing.steps or 1
+    if timing.numbered:  # the values are in the order in which the steps begin
+        numbers = dict.fromkeys(
+            kernel.step for kernel, _ in launches if kernel.duration_ns is not None
+        )
+        chosen = [number for index, number in enumerate(numbers) if index in middle]
+        launches = [launch for launch in launches if launch[0].step in chosen]
+        steps = len(middle)
     by_key = group_by(launches, lambda launch: launch[1])
     for (layer, direction), spent in times.rows.items():
         path = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)
@@ -92,13 +105,24 @@ def _layers_view(
             node.direction = direction
         node.trail = row_key(path, direction, batch.batch)
         kernels = (kernel for kernel, _ in by_key.get((layer, direction), ()))
-        _hang(node, spent.mean, _sum_by_name(kernels, names, timing.steps or 1))
-    if times.unattributed.mean > 0:
-        root.child(UNKNOWN).own += times.unattributed.mean
+        _hang(node, _average(spent, middle), _sum_by_name(kernels, names, steps))
+    if (unknown := _average(times.unattributed, middle)) > 0:
+        root.child(UNKNOWN).own += unknown
     _colour(root, colours)
     label = "as recorded" if batch.batch is None else f"batch {batch.batch}"
-    steps = "1 step" if times.total.count == 1 else f"{times.total.count} steps"
-    return _packed(root, label, f"{times.basis}; mean of {steps}")
+    among = {1: "1 step"}.get(total.count, f"the step of median time among {total.count}")
+    among = among if total.over == 1 else f"mean of {total.over} steps"
+    return _packed(root, label, f"{times.basis}; {among}")
+
+
+def _list_middle(values: Sequence[float]) -> list[int]:
+    """Return the step of median time; of an even number the two whose mean is the median."""
+    ordered = sorted(range(len(values)), key=values.__getitem__)
+    return ordered[(len(values) - 1) // 2 : len(values) // 2 + 1]
+
+
+def _average(spread: Spread, steps: Sequence[int]) -> float:
+    return fmean(spread.values[step] for step in steps)
 
 
 def _families_view(prepared: PreparedRun, names: Mapping[str, str]) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from perfctl.orchestrator.ledger.sweep import (
     describe,
 )
 from perfctl.orchestrator.report.numbers import percent, ratio
+from perfctl.orchestrator.report.page.records import divide
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -58,7 +59,7 @@ from perfctl.records.report import WORKED_OUT, Advice, Kernel, SourceLine
 from perfctl.records.run import Run
 
 LONGEST = 160
-"""Characters of an advice in its cell; the title has more of it."""
+"""Characters of an advice that are not folded."""
 _TITLE = 1500
 MIX = "sass__inst_executed_per_opcode["
 """Counters of the instruction mix: warp-level instructions by opcode."""
@@ -149,17 +150,16 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
                 time_cell(saved_ns or None, "no estimate, or no time of the launches"),
                 none if estimate is None else share_cell(estimate),
                 none if estimate is None else word_cell(best.speedup_scope),
-                _cut_advice(best.text),
+                _fold_advice(best.text),
             ]
             rows.append((saved_ns, estimate or 0, row))
     rows.sort(key=lambda item: item[:2], reverse=True)
     return listing("Advice of ncu", columns, [row for *_, row in rows])
 
 
-def _cut_advice(text: str | None) -> Cell:
-    if text is None or len(text) <= LONGEST:
-        return word_cell(text)
-    return text_cell(f"{text[: LONGEST - 3].rsplit(' ', 1)[0]} ...", text[:_TITLE])
+def _fold_advice(text: str | None) -> Cell:
+    shown, folded = divide(text or "", LONGEST)
+    return replace(word_cell(shown), folded=folded)
 
 
 def mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:

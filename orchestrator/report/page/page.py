@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
@@ -12,6 +13,8 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
+from perfctl.orchestrator.report.numbers import hold_units
+from perfctl.orchestrator.report.page.records import divide_note
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.run import Run
@@ -72,6 +75,7 @@ def _filled(template: str, view: object) -> str:
     )
     # SVG that charts.py made; names in it are escaped there
     environment.filters["drawing"] = Markup
+    environment.filters |= {"divided": divide_note, "held": hold_units, "breakable": _breakable}
     # what a page's Content-Security-Policy allows: this script, and none that a name from a report
     # might become
     environment.filters["digest"] = lambda code: (
@@ -88,6 +92,11 @@ def _filled(template: str, view: object) -> str:
     clean_text = text.translate(_CONTROL)
     # a report may hold half a surrogate pair
     return clean_text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _breakable(name: str) -> Markup:
+    """Return a name that may break after its dots, colons and underscores, and nowhere else."""
+    return Markup("<wbr>").join(re.findall(r"[^._:/]*[._:/]*", name))
 
 
 def _source(name: str) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import accumulate
 
 _ENDS = re.compile(r"(?<=[.?!]) (?=[A-Z0-9'…])")
 """Between two sentences."""
 LONGEST = 140
 """Characters of a finding's first sentence."""
+LONGEST_NOTE = 300
+"""Characters of a note that are not folded: two lines."""
 COMPLETE_FINDINGS = 3
 """Findings with their details on a terminal; long ones after them are cut to a sentence."""
 SHORT_FINDING = 200
@@ -56,12 +59,12 @@ class Finding:
     def first(self) -> str:
         """A short text, otherwise its first sentence: at most LONGEST characters; a longer one ends
         after a clause."""
-        return _first(self.text)[0]
+        return divide(self.text)[0]
 
     @property
     def details(self) -> str:
         """The text after the first sentence; "" if there is none."""
-        return _first(self.text)[1]
+        return divide(self.text)[1]
 
 
 def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Finding, ...]:
@@ -75,27 +78,36 @@ def shorten_findings(findings: Iterable[Finding], complete: int) -> tuple[Findin
     )
 
 
-def _first(text: str) -> tuple[str, str]:
+def divide_note(text: str) -> tuple[str, str]:
+    """Return the sentences of a note that fit into two lines, and the others, which are folded."""
+    sentences = accumulate(_ENDS.split(text), "{} {}".format)
+    fitting = [start for start in sentences if len(start) <= LONGEST_NOTE]
+    if not fitting:
+        return divide(text, LONGEST_NOTE)
+    return fitting[-1], text[len(fitting[-1]) :].lstrip()
+
+
+def divide(text: str, longest: int = LONGEST) -> tuple[str, str]:
     """Return the first sentence and what follows it; a text that is short enough is not divided."""
-    if len(text) <= LONGEST:
+    if len(text) <= longest:
         return text, ""
     sentence = _ENDS.split(text, maxsplit=1)[0]
     following = text[len(sentence) :].lstrip()
-    if len(sentence) <= LONGEST:
+    if len(sentence) <= longest:
         return sentence, following
     for mark in _CLAUSES:
-        end = sentence.rfind(mark, 0, LONGEST)
+        end = sentence.rfind(mark, 0, longest)
         # inside of brackets, also of a kernel's name
         while end > 0 and any(
             sentence.count(left, 0, end) != sentence.count(right, 0, end)
             for left, right in ("()", "<>")
         ):
             end = sentence.rfind(mark, 0, end)
-        if end >= LONGEST // 4:
+        if end >= longest // 4:
             after = sentence[end:].lstrip(";:, ")
             if after.partition(" ")[0].isalpha():
                 after = after[:1].upper() + after[1:]
             return f"{sentence[:end]}.", f"{after} {following}".strip()
-    end = sentence.rfind(" ", LONGEST // 4, LONGEST - 1)
-    end = end if end > 0 else LONGEST - 2
+    end = sentence.rfind(" ", longest // 4, longest - 1)
+    end = end if end > 0 else longest - 2
     return f"{sentence[:end]} …", f"… {sentence[end:].lstrip()} {following}".strip()

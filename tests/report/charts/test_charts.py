@@ -194,3 +194,16 @@ def test_a_chart_of_few_points_of_a_bench_says_that_its_correlations_may_be_chan
         assert many and {chart.warning for name, chart in many.items() if "parameters" in name} == {
             None
         }
+
+
+@pytest.mark.parametrize("length", [6, 12, 20, 80])
+def test_the_legend_of_a_saved_chart_lies_between_its_edges(tmp_path: Path, length: int) -> None:
+    names = [f"{number}{'n' * (length - 1)}" for number in range(7)]
+    with files.drawn() as kept:
+        shares = dict.fromkeys(names, 1 / 7)
+        colours = {name: number for number, name in enumerate(names)}
+        charts.shares_chart("s1-shares", "", "", [("16", shares)], colours)
+    files.save(kept[0], tmp_path / "shares.png", "png", 84)
+    figure = kept[0].figure
+    box = figure.legends[0].get_window_extent()
+    assert 0 <= box.x0 < box.x1 <= figure.bbox.width

@@ -254,7 +254,7 @@ def test_the_timeline_answers_mouse_and_keyboard(visit: Visit) -> None:
     for button in ("Zoom in", "Zoom out", "Show all of it"):
         figure.get_by_role("button", name=button).click()
     figure.locator("select").select_option(index=1)
-    assert "b64" in figure.locator(".note").last.inner_text()
+    assert "b64" in figure.locator("p.note").last.inner_text()
 
 
 def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path: Path) -> None:
@@ -299,9 +299,9 @@ def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path: Path) -> 
             for key in ("ArrowRight", "ArrowDown", "ArrowDown", "Enter"):
                 visit.page.keyboard.press(key)
             assert name[:20] in study.locator(".said").first.text_content()
-            cell = study.locator(".launches td.code").first
-            assert name.strip() in (cell.get_attribute("title") or "")
-            assert cell.text_content()
+            only = study.locator(".launches .more", has_text="kernel:").first
+            assert name.strip() in (only.get_attribute("title") or "")
+            assert only.text_content()
 
 
 @pytest.mark.parametrize(

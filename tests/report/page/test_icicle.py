@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from perfctl.orchestrator.report.page.icicle import MOST, icicles
 from perfctl.records.report import Kernel
 from tests.make import synthetic
@@ -24,7 +26,7 @@ def test_parts_add_up_and_layers_take_what_the_ledger_says() -> None:
     assert [view["label"] for view in views] == ["batch 16", "batch 64"]
     for view, batch in zip(views, (16, 64), strict=True):
         times = found.study.at(batch).times
-        assert times is not None and view["value"][0] == round(times.total.mean)
+        assert times is not None and view["value"][0] == round(times.total.median)
         for node, value in enumerate(view["value"]):
             inside = sum(view["value"][child] for child in below(view, node))
             assert inside <= value + len(view["value"]), "rounded to whole nanoseconds"
@@ -68,6 +70,42 @@ def test_dotted_layers_are_nested_and_many_kernels_become_one_part() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("factors", "median"),
+    [
+        pytest.param((9, 1, 2), 2, id="the middle one of three"),
+        pytest.param((9, 1, 2, 4), 3, id="the mean of the middle two of four"),
+    ],
+)
+def test_the_parts_are_those_of_the_median_step(factors: tuple[int, ...], median: int) -> None:
+    durations = {"conv": 100, "fc": 10}
+    kernels = [
+        Kernel(
+            2 * step + place,
+            f"kernel_{layer}",
+            None,
+            layer,
+            "forward",
+            step,
+            "range",
+            start_ns=10_000 * step + 5_000 * place,
+            duration_ns=factor * duration,
+        )
+        for step, factor in enumerate(factors)
+        for place, (layer, duration) in enumerate(durations.items())
+    ]
+    run = synthetic.make_run(1, profiler="nsys", device=synthetic.V100, kernels=kernels)
+    (view,) = icicles(analysed(run), {})
+    values = dict(zip(view["name"], view["value"], strict=True))
+    assert view["value"][0] == median * 110 and "median step" in view["name"][0]
+    assert {name: values[name] for name in ("conv", "kernel_conv", "fc", "kernel_fc")} == {
+        "conv": median * 100,
+        "kernel_conv": median * 100,
+        "fc": median * 10,
+        "kernel_fc": median * 10,
+    }
+
+
 def test_a_report_without_layers_is_split_by_kernel_family_and_ncu_gives_none() -> None:
     kernels = [
         Kernel(0, "ampere_sgemm_128x64_tn", duration_ns=30),
@@ -107,7 +145,7 @@ def test_a_click_enters_a_part_escape_leads_out_and_the_address_keeps_it(
         visit.page.locator('.icicle .field button[tabindex="0"]').focus()
         for _ in range(2):
             visit.page.keyboard.press("Escape")
-        assert way.inner_text().startswith("kernel time of a mean step")
+        assert way.inner_text().startswith("kernel time of the median step")
         visit.page.goto(link)
         visit.page.reload()
         assert visit.page.locator(".icicle .way").inner_text().startswith("conv2: ")

@@ -189,3 +189,18 @@ def test_a_phone_shows_matrix_and_trail_without_scrolling_sideways(
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
         box = visit.page.locator(".trail").bounding_box()
         assert box is not None and box["x"] >= 0 and box["width"] <= 390
+
+
+def test_back_closes_the_trail_that_a_click_opened_and_stays_on_the_page(
+    browser: Any, page: Path
+) -> None:
+    with Visit(browser, page) as visit:
+        before = visit.page.url
+        for _ in range(2):
+            visit.page.locator(CELL).click()
+            visit.page.locator(".trail").wait_for(state="visible")
+            visit.page.go_back()
+            visit.page.locator(".trail").wait_for(state="hidden")
+            assert visit.page.url.rstrip("#") == before and visit.page.locator(".lit").count() == 0
+        visit.page.go_forward()
+        visit.page.locator(".trail").wait_for(state="visible")

@@ -14,9 +14,18 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.page.page import render
+from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.orchestrator.report.page import about
+from perfctl.orchestrator.report.page.page import render, render_view
 from perfctl.orchestrator.report.page.sections import page_view
-from perfctl.orchestrator.report.tables import TURNING, Column, table
+from perfctl.orchestrator.report.tables import (
+    TURNING,
+    Column,
+    number_cell,
+    table,
+    time_column,
+    whole_table,
+)
 from perfctl.orchestrator.report.view import View
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Gap, Kernel
@@ -24,6 +33,7 @@ from tests.make import synthetic
 from tests.report.outline import HOSTILE, launch_columns, outline
 
 WHEN = "2026-11-20 20:40 UTC"
+SIGNED = (("−", -480_000), ("+", 480_000))
 NAMES = (*HOSTILE, "{{ 7 * 7 }} {% raw %} $\\frac{1}{2}$ \x00 \ud800")
 
 
@@ -186,7 +196,7 @@ def test_a_page_allows_its_own_script_and_nothing_else() -> None:
 def test_hostile_names_stay_text_everywhere(name: str) -> None:
     page = html(*hostile(name))
     found = outline(page)
-    drawn = {"svg", "g", "path", "text", "use", "defs"}
+    drawn = {"svg", "g", "path", "text", "use", "defs", "wbr"}
     assert [tag for tag in found.tags if tag not in drawn] == [
         tag for tag in harmless(len(name)).tags if tag not in drawn
     ]
@@ -430,3 +440,23 @@ def test_the_order_of_the_rows_is_said_where_it_is_true() -> None:
         "not in order": ["", "", ""],
         "one row": ["", "", ""],
     }
+
+
+def test_a_number_whose_title_has_a_minus_is_sorted_by_its_value() -> None:
+    cells = [number_cell("0.48 ms", f"{sign}480,000 ns", ns, mark=sign) for sign, ns in SIGNED]
+    table = whole_table("Changes", [time_column("change")], [[cell] for cell in cells])
+    page = render_view(View("Changes", tables=(table,)))
+    assert [f'data-v="{ns}"' in page for _, ns in SIGNED] == [True, True]
+
+
+@pytest.mark.parametrize(("batches", "batch"), [((16,), "16"), ((16, 64), "{batch}")])
+def test_the_command_of_one_batch_size_has_it_and_that_of_several_a_gap(
+    batches: tuple[int, ...], batch: str
+) -> None:
+    runs = [
+        replace(run, command=("python", "train.py", "--batch", str(run.batch_size), "--record"))
+        for run in synthetic.gpu_sweep(*batches)
+    ]
+    (study,) = studies(runs)
+    lines = [command for _, command in about.commands(study)]
+    assert f"python train.py --batch {batch} --record" in lines

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,6 +27,18 @@ STOPS = """() => {
   return [...document.querySelectorAll("a[href], button, input, select, summary, [tabindex]")]
     .filter(one => one.tabIndex >= 0 && one.checkVisibility()
       && first.compareDocumentPosition(one) & Node.DOCUMENT_POSITION_PRECEDING).length;
+}"""
+BROKEN = """() => {
+  const range = document.createRange(), broken = [];
+  for (const header of document.querySelectorAll("th")) {
+    if (!header.checkVisibility()) continue;
+    const walker = document.createTreeWalker(header, NodeFilter.SHOW_TEXT);
+    for (let node = walker.nextNode(); node; node = walker.nextNode()) for (const word of node.data.matchAll(/\\w{3,20}/g)) {
+      range.setStart(node, word.index); range.setEnd(node, word.index + word[0].length);
+      if (new Set([...range.getClientRects()].map(box => Math.round(box.top))).size > 1) broken.push(word[0]);
+    }
+  }
+  return broken;
 }"""
 TICKS = """() => {
   const said = [], plain = CanvasRenderingContext2D.prototype.fillText;
@@ -158,3 +172,34 @@ def test_a_kernel_shows_its_short_name_and_keeps_the_whole_one_for_the_hover(
             )
             assert {title.partition(" ;")[0].strip() for _, title in cells} == set(names)
             assert len({text for text, _ in cells}) == 2
+
+
+def test_printed_headers_break_between_words_and_after_the_dots_of_names_only(
+    browser: Any, tmp_path: Path
+) -> None:
+    layer = "features.RowParallelLinear.QKVParallelLinear.YaRNScalingRotaryEmb"
+    step = next(run for run in synthetic.gpu_sweep(16) if run.profiler == "nsys")
+    kernels = [kernel._replace(layer=kernel.layer and layer) for kernel in step.report.kernels]
+    run = replace(step, report=replace(step.report, kernels=kernels))
+    with Visit(browser, write_page(tmp_path, [run])) as found:
+        found.page.emulate_media(media="print")
+        found.page.set_viewport_size({"width": 688, "height": 1000})
+        assert layer in found.page.locator("th", has_text="YaRN").first.text_content()
+        assert found.page.evaluate(BROKEN) == []
+
+
+def test_a_table_is_one_tab_stop_and_arrows_move_between_its_headers_and_dashes(
+    visit: Visit,
+) -> None:
+    stops = """() => [...document.querySelectorAll("figure.table table:not(.ledger)")].map(table =>
+      table.querySelectorAll("[tabindex='0'], a[href]:not([tabindex]), summary:not([tabindex])").length)"""
+    counts = visit.page.evaluate(stops)
+    assert counts and set(counts) == {1}
+    table = visit.page.locator(".part-runs figure.table").first
+    heads = table.locator("thead th")
+    heads.first.focus()
+    visit.page.keyboard.press("ArrowRight")
+    assert heads.nth(1).evaluate("head => head === document.activeElement && head.tabIndex === 0")
+    visit.page.keyboard.press("ArrowLeft")
+    assert heads.first.evaluate("head => head === document.activeElement")
+    assert set(visit.page.evaluate(stops)) == {1}

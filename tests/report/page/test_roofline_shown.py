@@ -156,6 +156,20 @@ def test_without_bytes_there_is_no_drawing_and_without_measured_roofs_the_page_s
     assert "perfctl has no published peaks for CPUs" in page and "--peaks measured" in page
 
 
+def test_a_rule_of_the_executed_flops_is_no_reason_for_a_missing_utilization() -> None:
+    roofs = analysed(*synthetic.gpu_pair(1, 64)).roofline
+    points = tuple(
+        replace(
+            point,
+            hfu=None,
+            traffic=replace(point.traffic, counted=replace(point.traffic.counted, reason="a rule")),
+        )
+        for point in roofs.above_kernels
+    )
+    notes = roofline_tables(replace(roofs, above_kernels=points))[1].notes
+    assert any("HFU" in note for note in notes) and not any("a rule" in note for note in notes)
+
+
 def test_hostile_kernel_names_stay_text_under_the_roofs() -> None:
     counters: list[Any] = [
         counter for n in range(3) for counter in synthetic.fp_counters(n, 0, 0, 5000)

@@ -238,12 +238,16 @@ def test_the_address_opens_the_same_view(browser: Any, file: Path, timeline: Tim
         visit.page.goto(address)
         again = Timeline(visit)
         assert (again.sums(), again.said()) == (sums, said)
+        section = visit.page.locator("section:has(> figure.timeline)")
+        assert section.evaluate("part => part.getBoundingClientRect().top < innerHeight / 2"), (
+            "it opens at the drawing, not at the top of the page"
+        )
         assert again.figure.locator("input").input_value() == "conv1"
 
 
 def test_the_table_says_of_every_track_what_the_drawing_shows(timeline: Timeline) -> None:
     timeline.keys("Home")
-    timeline.figure.locator("summary").click()
+    timeline.figure.locator(".twin summary").click()
     timeline.figure.locator(".twin tbody tr").first.wait_for()  # the page writes it when it opens
     rows = [row.inner_text().split("\t") for row in timeline.figure.locator(".twin tbody tr").all()]
     counts = {cells[0]: cells[1] for cells in rows}
@@ -259,7 +263,7 @@ def test_axe_finds_nothing_serious_with_the_table_open(
     browser: Any, file: Path, options: dict[str, Any]
 ) -> None:
     with Visit(browser, file, **options) as visit:
-        Timeline(visit).figure.locator("summary").click()
+        Timeline(visit).figure.locator(".twin summary").click()
         assert (
             visit.page.evaluate("document.documentElement.scrollWidth")
             <= options.get("viewport", {"width": 1280})["width"]
