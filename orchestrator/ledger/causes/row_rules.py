@@ -69,6 +69,8 @@ _WORK_BY_ROLE = {
     "offsets": "offsets",
     "main": "bias, scaling or activation",
 }
+_STREAM_KERNEL = re.compile("stream_?k")
+"""CUTLASS's kernels whose blocks share tiles, and add up their parts."""
 _VECTOR_KERNEL = re.compile("gemv|gemmsn|dot_kernel")
 """Kernels of cuBLAS that sum each row's products over threads, without bias or activation."""
 
@@ -474,6 +476,8 @@ def layout_and_epilogue(case: RuleInput) -> Cause | None:
 def _work_of(kernel: KernelGroup) -> str:
     """Return what a kernel does in addition to the products, by its name."""
     name = kernel.name.lower()
+    if kernel.main and _STREAM_KERNEL.search(name):
+        return "the sums of its parts"
     if kernel.main and "sliced" in name:
         return "scaling and the sums of its slices"
     if kernel.main and _VECTOR_KERNEL.search(name):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log
 from typing import Literal
@@ -75,8 +75,8 @@ class Implies:
     """Executed / estimated of the gradients' kernels, which forward does not have."""
     product: GemmShape | None = None
     """What each of the cause's kernels computes."""
-    is_elsewhere: bool = False
-    """True if the row has another layer's kernels, whose grids are not its own."""
+    partner: RowEvidence | None = None
+    """Row whose kernels this one has, or which has its kernels."""
     served: tuple[RowEvidence, ...] = ()
     """Rows without kernels, whose work the row's kernel does."""
     changes: bool = False
@@ -252,9 +252,15 @@ def check_tile(_: RuleInput, implies: Implies, kernels: Kernels) -> bool | None:
     )
 
 
-def check_place(case: RuleInput, implies: Implies, _: Kernels) -> bool:
-    """Return False if another layer's kernels have grids that only this row's shape has."""
-    return not (implies.is_elsewhere and has_own_grids(case.evidence))
+def check_partner(case: RuleInput, implies: Implies, _: Kernels) -> bool:
+    """Return False if kernels of either row have grids that only its own shape has."""
+    if implies.partner is None:
+        return True
+    pair = (case.evidence, implies.partner)
+    return not any(
+        has_own_grids(row) and not has_own_grids(replace(row, forward=other.forward))
+        for row, other in (pair, pair[::-1])
+    )
 
 
 def check_served(case: RuleInput, implies: Implies, _: Kernels) -> bool:
@@ -285,7 +291,7 @@ CHECKS = (
     check_stated,
     check_steps,
     check_tile,
-    check_place,
+    check_partner,
     check_served,
 )
 """What is recorded against what a cause implies: False contradicts it, None was not recorded. One

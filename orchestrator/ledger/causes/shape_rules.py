@@ -10,7 +10,7 @@ from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, sum_products
-from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, has_own_grids, tiled
+from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
 from perfctl.orchestrator.ledger.causes.row_rules import TileFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
@@ -174,13 +174,13 @@ def swapped(case: RuleInput) -> Cause | None:
 
     Evidence  two rows of one direction whose differences cancel out, within 1% of the estimate.
     Factor    (own estimate + what the other row lacks) / own estimate.
-    Silent    if a third row fits too, or a grid follows from the shape of its own row.
+    Silent    if a third row fits too, or a grid follows from the shape of its own row only.
     Fix       check the ranges and names of both layers.
     """
     evidence = case.evidence
     rows = case.table.network_order[evidence.row.size, evidence.row.direction]
     matches = [row for row in rows if row is not evidence and _cancel_out(evidence, row)]
-    if len(matches) != 1 or has_own_grids(matches[0]):
+    if len(matches) != 1:
         return None
     (other,) = matches
     moved = -_excess(other)
@@ -190,7 +190,7 @@ def swapped(case: RuleInput) -> Cause | None:
         (evidence.paper + moved) / evidence.paper,
         SwapFacts(other.row.name, evidence.row.layer, other.row.layer, abs(moved), moved > 0),
         evidence.product_kernels,
-        Implies(is_stated=False, is_elsewhere=True),
+        Implies(is_stated=False, partner=other),
         "" if is_swap else "a part",
     )
 
