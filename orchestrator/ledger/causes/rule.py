@@ -260,6 +260,7 @@ def check_partner(case: RuleInput, implies: Implies, _: Kernels) -> bool:
     return not any(
         has_own_grids(row) and not has_own_grids(replace(row, forward=other.forward))
         for row, other in (pair, pair[::-1])
+        if other.forward is not None
     )
 
 

@@ -173,7 +173,8 @@ def swapped(case: RuleInput) -> Cause | None:
     the wrong layer.
 
     Evidence  two rows of one direction whose differences cancel out, within 1% of the estimate.
-    Factor    (own estimate + what the other row lacks) / own estimate.
+    Factor    (own estimate + what the other row lacks) / own estimate, or estimate of the other
+              row / own estimate.
     Silent    if a third row fits too, or a grid follows from the shape of its own row only.
     Fix       check the ranges and names of both layers.
     """
@@ -187,7 +188,7 @@ def swapped(case: RuleInput) -> Cause | None:
     is_swap = abs(moved / (other.paper - evidence.paper or 1) - 1) < SWAPPED_ERROR_MAX
     return case.propose(
         "swapped layers",
-        (evidence.paper + moved) / evidence.paper,
+        (other.paper if is_swap else evidence.paper + moved) / evidence.paper,
         SwapFacts(other.row.name, evidence.row.layer, other.row.layer, abs(moved), moved > 0),
         evidence.product_kernels,
         Implies(is_stated=False, partner=other),
@@ -199,9 +200,13 @@ def _cancel_out(row: RowEvidence, other: RowEvidence) -> bool:
     """Return whether one row has as many FLOPs too many as the other has too few."""
     if any(not item.row.counted.value or item.row.counted.lower_bound for item in (row, other)):
         return False
-    error = SWAPPED_ERROR_MAX * min(row.paper, other.paper)
-    least = (SWAPPED_RATIO_MIN - 1) * max(row.paper, other.paper)
-    return abs(_excess(row) + _excess(other)) < error and abs(_excess(row)) > least
+    error, least = SWAPPED_ERROR_MAX, (SWAPPED_RATIO_MIN - 1) * max(row.paper, other.paper)
+    is_swap = all(
+        abs(counted.paper + _excess(counted) - estimated.paper) < error * estimated.paper
+        for counted, estimated in ((row, other), (other, row))
+    )
+    cancels = abs(_excess(row) + _excess(other)) < error * min(row.paper, other.paper)
+    return (is_swap or cancels) and abs(_excess(row)) > least
 
 
 def _excess(evidence: RowEvidence) -> float:
