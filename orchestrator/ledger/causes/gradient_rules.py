@@ -335,7 +335,9 @@ def recomputation(case: RuleInput) -> Cause | None:
         )
     gradients = {call.direction for call in row.calls if call.flops}
     again = {kernel.key for kernel in parts.repeating}
-    others = {k.algorithm.direction for k in evidence.product_kernels if k.key not in again}
+    others = {
+        kernel.algorithm.direction for kernel in evidence.product_kernels if kernel.key not in again
+    }
     if "grad_input" in gradients and others == {"grad_weight"}:
         return None  # forward's kernel computes the gradient of the input
     # otherwise forward's kernel may compute the gradient of the input

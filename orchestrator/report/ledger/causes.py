@@ -123,7 +123,7 @@ _WINDOW_REASONS = {
 _MISSING_REASONS = {
     "left out": "{left_out}, so the profiler may have missed them",
     "inference": "the run is inference, which has no backward pass",
-    "did not run": "no kernel outside of layers fits either, so it probably did not run during the "
+    "did not run": "no kernel outside of layers fits either, so it may not have run during the "
     "recording[backward? (evaluation, frozen layers, or a capture that ended "
     "before)]",
     "all": "autograd may have launched it from a separate thread, which a range around "
@@ -183,7 +183,7 @@ SENTENCES = {
     "Winograd": _TRANSFORMED,
     "FFT": _TRANSFORMED,
     "tile padding": "{row} executes {factor:times} times the estimated multiply-adds, "
-    "[possible?probably ]because it computes complete tiles: {tiles:rules}[in_all?; "
+    "[possible?possibly ]because it computes complete tiles: {tiles:rules}[in_all?; "
     "{factor:times} times the estimate in total].[ The measured count is {executed:times} times as "
     "large.]" + _LARGER_BATCH,
     "persistent RNN": "{row} runs the steps of its sequence in one persistent kernel ({kernel}): "
@@ -222,7 +222,7 @@ SENTENCES = {
     "[possible?possibly ]because its kernel also computes {others:list}.",
     "shared kernel: within another kernel": "{row} has no separate kernel: a kernel of {owner} "
     "[possible?may execute][!possible?executes] its {estimated:flops}.",
-    "gradient missing": "{row} ran one GEMM: [possible?probably ][{gradient:gradient} has no "
+    "gradient missing": "{row} ran one GEMM: [possible?possibly ][{gradient:gradient} has no "
     "kernel][!gradient?one of its two gradients has no kernel][, and {outside} of the kernels "
     "outside of layers may compute it]. The executed FLOPs are "
     "{factor:times} times the estimate.",

@@ -318,7 +318,7 @@ LOOSE = (work("loose", ffma=6.4e6),)
                 loose,
                 "Check whether the recording contains",
                 "The backward pass of every layer has no kernels at batch 64: no kernel outside "
-                "of layers fits either, so it probably did not run during the recording (evaluation, "
+                "of layers fits either, so it may not have run during the recording (evaluation, "
                 "frozen layers, or a capture that ended before). The estimate",
             )
             for loose in (
