@@ -34,7 +34,7 @@ TABLES: dict[str, dict[str, tuple[Callable[..., Any], ...]]] = {
         "shared kernel": (row_rules.shared_kernel,),
         "groups run as dense": (shape_rules.groups_as_dense,),
         "skipped border": (shape_rules.skipped_border,),
-        "causal mask": (shape_rules.causal_mask,),
+        "causal mask": (shape_rules.causal_mask, shape_rules.attention_tiles),
         "swapped layers": (shape_rules.swapped,),
         "gradient missing": (gradient_rules.gradient_missing,),
         "needless gradient": (gradient_rules.needless_gradient,),

@@ -113,7 +113,7 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told() -> None:
     assert describe_cause(said) == (
         "Implausible timing: conv2 forward took 0.1304 ms for 3 M multiply-adds with k=5, but "
         "0.1746 ms for only 600 k by default. These times cannot be compared: the CPU timer "
-        "measured launches instead of kernels, or the GPUs differ (no record names the GPU of "
+        "may have measured launches instead of kernels, or the GPUs differ (no record names the GPU of "
         "the run with k=5). The multiply-adds are those of batch 64."
     )
     both = [replace(runs[0], device=V100), replace(runs[1], device=BIG)]

@@ -38,7 +38,7 @@ def judged() -> Analysis:
 
     def winograd(batch: int, factor: float) -> RowJudgement:
         row = f"conv2 forward at batch {batch}"
-        masked = Cause("skipped border", factor, explained=0.9, row=row)
+        masked = Cause("skipped border", factor, explained=0.9, confidence="observed", row=row)
         return RowJudgement((masked,), 0.1 if batch == 16 else 0.3)
 
     rows = {
@@ -85,7 +85,7 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
         "2 conv2 forward at batch 16 skips the filter taps that fall on the padding: 0.440 times "
         "the estimated multiply-adds. Skipped border: predicts 0.440 times the estimate" in flat
     )
-    assert "of the difference (plausible)" in flat
+    assert "of the difference (observed)" in flat
     assert (
         "→ Expected: the estimate includes every tap of every output." in flat
         and "unexplained: 10.0% to 30.0% of the difference" in flat
@@ -111,7 +111,7 @@ def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
         if (row["batch"], row["layer"], row["direction"]) == (64, "conv2", "forward")
     )
     assert row["estimated_flops"] == 2 * 64 * 64 * 24 * 24 * 288 and row["ratio"] == 0.5
-    assert row["causes"][0]["confidence"] == "plausible"
+    assert row["causes"][0]["confidence"] == "observed"
     assert row["causes"][0]["factor"] == 0.46 and row["unexplained"] == 0.3
     assert row["peak"] == "fp32" and row["dram_bytes"] is None and row["flops_per_byte"] is None
     rest = [row for row in rows if row["layer"] == "not attributed"]

@@ -52,6 +52,8 @@ DIRECT = ("conv", "depthwise")
 """Families of products that need no transforms."""
 LEAST_MULTIPLIES = 0.24
 """Of paper's multiply-adds; Winograd F(4x4,3x3) needs 36 / 144."""
+TEMPLATE = "triton_tem_"
+"""Begins the names of kernels that torch.compile tries; their tiles are in none."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
 
 COMPLEX = 4
@@ -273,6 +275,8 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
                 predicted = winograd_multiplies(shape, *algorithm.winograd)
             elif algorithm.family in DIRECT:
                 predicted = shape.macs
+        if TEMPLATE in kernel.name and isinstance(shape, GemmShape):
+            predicted = predicted or shape.macs
         if kernel.multiplies and predicted and distance(kernel.multiplies, predicted) < near:
             complete.append((kernel, predicted))
     counted = sum_products(kernel for kernel, _ in complete)

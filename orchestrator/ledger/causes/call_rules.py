@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd, log, prod
 from statistics import median
 
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
+    Launched,
     RowEvidence,
     count_launches,
+    sum_products,
 )
-from perfctl.orchestrator.ledger.causes.matching import fits_grids, splits_alike
+from perfctl.orchestrator.ledger.causes.matching import fits_grids, has_own_grids, splits_alike
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Confidence,
@@ -39,11 +41,17 @@ RIVALS = (
     "needless gradient",
     "shared kernel",
     "groups run as dense",
+    "skipped border",
+    "swapped layers",
 )
 """Causes of one row, which are none if all rows deviate alike."""
 AGREEMENT_LOG_MAX = log(1.02)
 FACTOR_LOG_MIN = log(1.2)
-ROWS_MIN, LAYERS_MIN, AGREEING_SHARE_MIN = 4, 3, 0.9
+SAMPLES_LOG_MIN, SAMPLES_ERROR_MAX = log(1.01), 0.05
+"""Least factor of a whole number of samples, and its largest distance from one."""
+BESIDE = ("split-K", "layout and epilogue")
+"""Causes that add no multiply-adds."""
+ROWS_MIN, LAYERS_MIN, AGREEING_SHARE_MIN = 3, 3, 0.9
 """Rows and layers, and the share of both rows and FLOPs, that must agree on a number; two layers
 are enough for one of as many ranks as were recorded."""
 NUMBER_MAX = 64
@@ -81,6 +89,16 @@ class StepFacts(Facts):
     """Share of the estimated FLOPs whose rows agree on the factor."""
     samples: float = 0.0
     part: float = 0.0
+    runs: int = 0
+    """How often each product ran for ``samples`` each; 0 if once."""
+    steps: int = 0
+    least: float = 0.0
+    """Of ``steps``, the factor of the one that executed least, and most."""
+    most: float = 0.0
+    devices: int = 0
+    processes: int = 0
+    others: tuple[str, ...] = ()
+    """Smaller batches of which the same holds."""
     may_be_3xtf32: bool = False
     may_be_sparse: bool = False
 
@@ -102,10 +120,21 @@ class WholeStep:
         """Return whether the row has the factor."""
         return not self.facts.of_gradients or evidence.row.direction != "forward"
 
-    def sweep_cause(self) -> Cause:
-        """Return the cause for the complete sweep; its rows have the factor."""
-        variant = f"sweep, {self.reason}"
-        return Cause("whole step", None, self.facts, (), self.confidence, variant)
+
+def sweep_causes(steps: Mapping[int, Sequence[WholeStep]]) -> list[Cause]:
+    """Return one cause for each factor of the complete sweep; its rows have the factor."""
+    every = sorted((step for common in steps.values() for step in common), key=_batch_of)
+    by_factor = group_by(every, lambda step: (step.reason, step.confidence, round(step.factor, 3)))
+    causes = []
+    for *others, step in by_factor.values():
+        facts = replace(step.facts, others=tuple(str(_batch_of(other)) for other in others))
+        variant = f"sweep, {step.reason}"
+        causes.append(Cause("whole step", None, facts, (), step.confidence, variant))
+    return causes
+
+
+def _batch_of(step: WholeStep) -> int:
+    return step.facts.batch
 
 
 def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> int | None:
@@ -113,7 +142,8 @@ def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> i
     if launches may be parts.
 
     A layer that runs N times runs each of its products N times. A recurrent layer may launch one
-    product for each step of its sequence, and a fused attention one for all of its products.
+    product for each step of its sequence, and a fused attention one for all of its products. Each
+    process and device launches its own.
     """
     recurrent = RECURRENT.search(evidence.row.kind or "") or any(
         kernel.algorithm.family == "rnn" for kernel in products
@@ -124,6 +154,8 @@ def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> i
     launches, needed = count_launches(products), products_needed(evidence)
     if len(directions) == 1 and None not in directions and needed > evidence.calls:
         return None  # all of one gradient
+    copies = evidence.launched.copies
+    needed *= copies if all(kernel.launches % copies == 0 for kernel in products) else 1
     count = round(launches / needed)
     if count * needed != launches or any(kernel.launches % count for kernel in products):
         return None
@@ -223,8 +255,10 @@ def whole_steps(candidates: Candidates) -> Mapping[int, Sequence[WholeStep]]:
     Evidence  launches: every kernel of every product was launched N times or a multiple, at least
               two layers' exactly N times. Then counts: nine tenths of the rows agree on a factor
               that no other cause explains; two layers are enough for one of N ranks of a recorded
-              ``world_size``. It is plausible, because several causes have the same counts.
-    Factor    N or 1/N.
+              ``world_size``. It is plausible, because several causes have the same counts, unless
+              as many processes or devices were recorded, or steps that differ. Grids of the row's
+              own batch contradict another batch.
+    Factor    N, 1/N, or a whole number of samples / the batch.
     Silent    if a tenth of the rows disagree, or if N launches do 1/N of the work each.
     Fix       check the batch size, steps, gradient accumulation, and ranks.
     """
@@ -288,29 +322,37 @@ def _is_usable(case: RuleInput) -> bool:
 
 def _remaining_factors(
     case: RuleInput, causes: Iterable[Cause], launched: Iterable[WholeStep]
-) -> tuple[float, float, float]:
-    """Return what the launches leave of the ratio: after all causes but rivals, after none, and
-    after forward run again as well."""
+) -> tuple[float, float, float, float]:
+    """Return what the launches leave of the ratio: after all causes but rivals, after none, after
+    forward run again as well; and of the multiply-adds, after all causes of these but rivals."""
     factors = [(cause.rule, cause.factor) for cause in causes if cause.factor]
-    left = (case.ratio or 1) / prod(
-        step.factor for step in launched if step.includes(case.evidence)
-    )
+    steps = prod(step.factor for step in launched if step.includes(case.evidence))
+    left = (case.ratio or 1) / steps
     own = left / prod(factor for rule, factor in factors if rule not in RIVALS)
-    return own, left, own / prod(factor for rule, factor in factors if rule == "recomputation")
+    products = sum_products(case.evidence.product_kernels) / case.evidence.paper / steps
+    products /= prod(factor for rule, factor in factors if rule not in (*RIVALS, *BESIDE))
+    again = prod(factor for rule, factor in factors if rule == "recomputation")
+    return own, left, own / again, products
 
 
 def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -> WholeStep | None:
-    """Return the step that counts show: most rows agree on N or 1/N."""
+    """Return the step that counts show: most rows agree on N, 1/N, or a whole number of samples."""
     if not rows:
         return None
     remaining = [(case, _remaining_factors(case, causes, launched)) for case, causes in rows]
-    factor = median(own for _, (own, _, _) in remaining)
+    factor = median(own for _, (own, _, _, _) in remaining)
+    steps = _add_steps([case.evidence for case, _ in rows])
     number = round(factor) if factor >= 1 else 1 / round(1 / factor)
-    is_whole = abs(log(factor / number)) < AGREEMENT_LOG_MAX
-    if not is_whole or not 1 / NUMBER_MAX <= number <= NUMBER_MAX:
-        return None
-    if abs(log(number)) < FACTOR_LOG_MIN:
-        return None
+    error = AGREEMENT_LOG_MAX
+    is_whole = abs(log(factor / number)) < error and 1 / NUMBER_MAX <= number <= NUMBER_MAX
+    if not is_whole or abs(log(number)) < FACTOR_LOG_MIN:
+        number = median(products for _, (_, _, _, products) in remaining) or 1.0
+        samples = round(batch * number)
+        is_whole = samples > 0 and abs(batch * number - samples) < SAMPLES_ERROR_MAX
+        number = samples / batch if is_whole else number
+        if abs(log(number)) < SAMPLES_LOG_MIN or not (is_whole or steps):
+            return None
+        error = min(error, abs(log(number)) / 4)
     layers = {case.evidence.row.layer for case, _ in rows}
     is_few = len(rows) < ROWS_MIN or len(layers) < LAYERS_MIN
     if len(layers) < 2 or (
@@ -320,26 +362,45 @@ def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -
     agreeing = [
         case.evidence
         for case, factors in remaining
-        if min(abs(log(factor / number)) for factor in factors) < AGREEMENT_LOG_MAX
+        if min(abs(log(factor / number)) for factor in factors if factor > 0) < error
     ]
     estimated = sum(case.evidence.paper for case, _ in rows)
     share = sum(evidence.paper for evidence in agreeing) / estimated
     if share < AGREEING_SHARE_MIN or len(agreeing) < AGREEING_SHARE_MIN * len(rows):
         return None
-    return _explain_counts(batch, number, share, agreeing)
+    return _explain_counts(batch, number, share, agreeing, launched, steps)
 
 
-def _is_one_rank(rows: Sequence[RowEvidence], factor: float) -> bool:
-    """Return whether the run was recorded as one of 1 / factor ranks."""
+def _add_steps(rows: Sequence[RowEvidence]) -> Sequence[float]:
+    """Return the FLOPs of each step if they differ; () if they do not, or launches state none."""
+    if not all(row.launched.steps for row in rows):
+        return ()
+    total = Launched(steps=tuple(map(sum, zip(*(row.launched.steps for row in rows), strict=True))))
+    return total.steps if total.differs else ()
+
+
+def _is_one_rank(rows: Sequence[RowEvidence], factor: float, runs: int = 1) -> bool:
+    """Return whether the run was recorded as one of 1 / factor ranks, each of whose batches is in
+    ``runs`` parts."""
     worlds = {row.environment.get("world_size") for row in rows}
-    return factor < 1 and worlds == {str(round(1 / factor))}
+    return factor < 1 and worlds == {str(round(1 / factor / runs))}
 
 
 def _explain_counts(
-    batch: int, factor: float, share: float, rows: Sequence[RowEvidence]
-) -> WholeStep:
-    """Return the step with what may have made all counts N times or 1/N of the estimate."""
+    batch: int,
+    factor: float,
+    share: float,
+    rows: Sequence[RowEvidence],
+    launched: Sequence[WholeStep],
+    steps: Sequence[float],
+) -> WholeStep | None:
+    """Return the step with what may have made all counts N times or 1/N of the estimate; None if
+    the grids contradict all of it."""
     number = round(factor if factor > 1 else 1 / factor)
+    is_number = (
+        abs(log(factor)) >= FACTOR_LOG_MIN
+        and abs(log((factor if factor > 1 else 1 / factor) / number)) < AGREEMENT_LOG_MAX
+    )
     tensor = all((kernel.tensor.value or 0) > 0 for row in rows for kernel in row.product_kernels)
     facts = StepFacts(
         batch,
@@ -351,6 +412,38 @@ def _explain_counts(
         may_be_3xtf32=tensor and number == 3,
         may_be_sparse=tensor and number == 2,
     )
-    if _is_one_rank(rows, factor):
-        return WholeStep(facts, "one rank", "plausible")  # or of a layer's columns
+    placed = {(row.launched.devices, row.launched.processes) for row in rows}
+    multiples = [launch_multiple(row, row.product_kernels) for row in rows]
+    if factor > 1 and not launched and number in multiples:
+        return None  # some were launched as often, and others not
+    ((devices, processes), *others) = placed
+    if not others and max(devices, processes) == factor > 1:
+        copied = replace(facts, devices=devices, processes=processes)
+        return WholeStep(copied, "copies")
+    if steps:
+        mean = sum(steps) / len(steps) / factor
+        least, most = min(steps) / mean, max(steps) / mean
+        uneven = replace(facts, steps=len(steps), least=least, most=most)
+        return WholeStep(uneven, "uneven steps")
+    runs = launched[0].facts.number if launched and not launched[0].facts.of_gradients else 1
+    if _is_one_rank(rows, factor, runs):
+        world = round(1 / factor / runs)
+        rank = replace(facts, number=world, part=1 / world, runs=runs if runs > 1 else 0)
+        return WholeStep(rank, "one rank", "plausible")  # or of a layer's columns
+    if _grids_contradict(rows, round(batch * factor)):
+        if (facts.may_be_sparse and factor < 1) or (facts.may_be_3xtf32 and factor > 1):
+            return WholeStep(facts, "own grids, other products", "plausible")
+        return WholeStep(facts, "own grids", "plausible") if factor > 1 else None
+    if not is_number:
+        return WholeStep(facts, "other batch", "plausible")
     return WholeStep(facts, "larger batch" if factor > 1 else "smaller batch", "plausible")
+
+
+def _grids_contradict(rows: Iterable[RowEvidence], samples: int) -> bool:
+    """Return whether more rows have grids that only their own batch has than that only a batch of
+    ``samples`` has."""
+    votes = 0
+    for row in rows:
+        own = has_own_grids(row)
+        votes += own - has_own_grids(row.with_batch(samples)) if samples else own
+    return votes > 0

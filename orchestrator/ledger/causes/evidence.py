@@ -4,7 +4,7 @@ layer's shape."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from math import gcd, prod
@@ -19,8 +19,8 @@ from perfctl.orchestrator.counts.counters.sums import (
     with_counts,
 )
 from perfctl.orchestrator.counts.counters.work import sm_count
-from perfctl.orchestrator.counts.derived.records import Work
-from perfctl.orchestrator.counts.derived.run import conv_shape, share_inside
+from perfctl.orchestrator.counts.derived.records import AttentionShape, Work
+from perfctl.orchestrator.counts.derived.run import conv_shape, share_inside, works_of
 from perfctl.orchestrator.counts.figure import Figure, total_of
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
@@ -38,6 +38,8 @@ Place = tuple[int, str, str]
 """(batch size, layer, direction) of a ledger row."""
 Shape = ConvShape | GemmShape
 FP = tuple(instruction for path in PATHS.values() for instruction in path)
+STEPS_RATIO_MAX = 1.02
+"""Steps whose executed FLOPs are no further apart are the same."""
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
 """Families whose main kernels do the estimated multiply-adds; so may a kernel that no
 pattern fits."""
@@ -108,6 +110,26 @@ class KernelGroup:
         return self.flops.value or 0
 
 
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """Where and when a row's kernels ran."""
+
+    devices: int = 1
+    processes: int = 1
+    steps: tuple[float, ...] = ()
+    """Executed FLOPs of each recorded step; () if launches state none."""
+
+    @property
+    def copies(self) -> int:
+        """Processes or devices that ran kernels."""
+        return max(self.devices, self.processes)
+
+    @property
+    def differs(self) -> bool:
+        """Return whether steps executed different numbers of FLOPs."""
+        return bool(self.steps) and max(self.steps) > STEPS_RATIO_MAX * min(self.steps)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LayerFacts:
     """What a layer's forward pass says about its product."""
@@ -127,6 +149,8 @@ class LayerFacts:
     image: tuple[int, int] | None = None
     """Height and width of what a convolution of stride 1 reads, which the gradient of its input
     has; None for others."""
+    attention: tuple[AttentionShape, ...] = ()
+    """Of a layer that calls attention once: forward, and backward."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +176,7 @@ class RowEvidence(LayerFacts):
     """"train" or "infer", as the run was recorded; None if that is not known."""
     derived: bool = False
     """True where no counter was read: the counts of kernels follow from their rules."""
+    launched: Launched = Launched()
 
     @property
     def place(self) -> Place:
@@ -310,14 +335,15 @@ def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
     for batch in study.prepared_batches:
         counting, size = batch.counting, batch.batch or 1
         kernels = kernels_by_key(counting) if counting else {}
+        launched = find_launched(counting) if counting else {}
         loose[size] = tuple(kernels.get(None, ()))
         ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
         narrowed = narrowed_to(counting.run) if counting and any(kernels) else None
-        batches[size] = counting, kernels, facts_by_layer(ops), narrowed
+        batches[size] = counting, kernels, facts_by_layer(ops), narrowed, launched
     for row in ledger.rows:
         if not row.layer or not (row.whole_paper or row.direction == "recompute"):
             continue
-        counting, kernels, facts, narrowed = batches[row.size]
+        counting, kernels, facts, narrowed, launched = batches[row.size]
         run = counting.run if counting else None
         evidence = RowEvidence(
             row,
@@ -330,6 +356,7 @@ def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
             ours=run is not None and run.origin == "measured",
             mode=run.mode if run else None,
             derived=isinstance(counting, DerivedRun),
+            launched=launched.get((row.layer, row.direction), Launched()),
             **vars(facts.get(row.layer, LayerFacts())),
         )
         table[evidence.place] = evidence
@@ -352,10 +379,30 @@ class _Read(NamedTuple):
     raw: Mapping[str, float]
 
 
+def find_launched(run: PreparedRun) -> dict[Key | None, Launched]:
+    """Return where and when the kernels of each (layer, direction) ran."""
+    steps = sorted({kernel.step for kernel, _ in run.launches if kernel.step is not None})
+    flops: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: dict.fromkeys(steps, 0))
+    places: dict[Key | None, set[tuple[int | None, int | None]]] = defaultdict(set)
+    for kernel, key in run.launches:
+        places[key].add((kernel.device_index, kernel.process))
+        if kernel.step is not None and kernel.launch in run.flops:
+            flops[key][kernel.step] += run.flops[kernel.launch].total.value or 0
+    return {
+        key: Launched(
+            len({device for device, _ in pairs}),
+            len({process for _, process in pairs}),
+            tuple(flops[key].values()) if run.numbered and key in flops else (),
+        )
+        for key, pairs in places.items()
+    }
+
+
 def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     """Return the kernels of each (layer, direction), launches of one name and grid together; None:
-    of no layer."""
+    of no layer, by the processes that ran layers if any did."""
     sms = sm_count(run.run)
+    owners = {kernel.process for kernel, key in run.launches if key}
     # derived counts are one object for all launches that have them in common
     reads: dict[int, _Read] = {}
     for counts in run.values.values():
@@ -369,6 +416,8 @@ def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     )
     clusters: dict[tuple[str, Grid | None], tuple[int, int]] = {}
     for kernel, key in run.launches:
+        if key is None and owners and kernel.process not in owners:
+            continue
         grid = (
             None
             if kernel.grid_x is None
@@ -452,7 +501,7 @@ def _name_counts(values: Mapping[str, float | None]) -> dict[str, float]:
     return counts
 
 
-def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
+def facts_by_layer(ops: Collection[OpShape]) -> dict[str, LayerFacts]:
     """Return layer -> facts of its product in the forward pass, for layers that run exactly one,
     however often."""
     products = (
@@ -462,7 +511,18 @@ def facts_by_layer(ops: Iterable[OpShape]) -> dict[str, LayerFacts]:
         and (op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal"))
     )
     by_layer = group_by(products, lambda op: op.layer)
-    return {layer: _read_facts(op) for layer, (op, *others) in by_layer.items() if not others}
+    facts = {layer: _read_facts(op) for layer, (op, *others) in by_layer.items() if not others}
+    shapes = [
+        (op.layer, work.shape)
+        for op in ops
+        for work in works_of(op)
+        if isinstance(work.shape, AttentionShape) and op.calls == 1
+    ]
+    for layer, pairs in group_by(shapes, lambda pair: pair[0]).items():
+        attention = tuple(shape for _, shape in pairs)
+        if len({shape.backward for shape in attention}) == len(attention):
+            facts[layer] = replace(facts.get(layer, LayerFacts()), attention=attention)
+    return facts
 
 
 def _read_facts(op: OpShape) -> LayerFacts:

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, log
 
-from perfctl.orchestrator.counts.kernels.grids import ConvShape
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, up
 from perfctl.orchestrator.counts.kernels.short_names import spoken
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import LEAST_MULTIPLIES
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, count_launches
 from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
-from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, WorkFacts
+from perfctl.orchestrator.ledger.causes.row_rules import AlgorithmFacts, TileFacts, WorkFacts
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Facts,
@@ -192,7 +192,8 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
     Evidence  the kernel's name, and its count, which is that of a product over every input, within
               2%.
     Factor    (all inputs + the other gradient) / both gradients.
-    Silent    if all groups as one product have the same count, or forward deviates alike.
+    Silent    if all groups as one product have the same count, forward deviates alike, or the
+              kernel's tile would execute more.
     Fix       none; the estimate leaves the inserted zeros out.
     """
     estimates, full = _estimates(case), case.evidence.upsampled
@@ -209,6 +210,12 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
     if groups > 1 and abs(log(full / estimated / groups)) < EXACT:
         return None
     both = sum(estimates.values())
+    product = None
+    if isinstance(forward, ConvShape) and groups == 1:
+        depth = forward.out_channels * forward.kernel_h * forward.kernel_w
+        positions = int(full) // (2 * forward.in_channels * depth)
+        product = GemmShape(positions, forward.in_channels, depth)
+    padded = _pad_channels(own[0], forward, estimated)
     return case.propose(
         "zeros inserted",
         (both - estimated + full) / both,
@@ -218,8 +225,32 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
             flops=Same(own[0].products, full, EXACT),
             launches=Same(own[0].launches, 1),
             gradients_only=full / estimated,
+            product=product,
         ),
+    ) or (
+        None
+        if padded == estimated
+        else case.propose(
+            "tile padding",
+            (both - estimated + padded) / both,
+            TileFacts((f"its kernel is {spoken(own[0].name)}",), in_all=True),
+            own,
+            Implies(
+                flops=Same(own[0].products, padded, EXACT),
+                is_stated=False,
+                gradients_only=padded / estimated,
+            ),
+        )
     )
+
+
+def _pad_channels(kernel: KernelGroup, forward: object, estimated: float) -> float:
+    """Return the FLOPs of the gradient of an input whose channels fill one tile; ``estimated`` if
+    no name states it."""
+    tile = kernel.algorithm.tile
+    if not isinstance(forward, ConvShape) or forward.groups > 1 or not tile:
+        return estimated
+    return estimated * up(forward.in_channels, tile[1]) / forward.in_channels
 
 
 def recomputed_otherwise(case: RuleInput) -> Cause | None:
@@ -269,8 +300,8 @@ def recomputation(case: RuleInput) -> Cause | None:
               need, each with at least a quarter of a gradient's multiply-adds.
     Factor    1 + forward's FLOPs / gradients, 1.5 with two gradients; none if a kernel was not
               counted.
-    Silent    if cudnn.benchmark was on, because a trial looks alike, or if more ran than forward
-              and the gradients.
+    Silent    if cudnn.benchmark was on, because a trial looks alike, if more ran than forward
+              and the gradients, or if all others compute the gradient of the weight, by name.
     Fix       none; it saves memory.
     """
     if case.executed is None:
@@ -303,6 +334,12 @@ def recomputation(case: RuleInput) -> Cause | None:
             "without a number",
         )
     gradients = {call.direction for call in row.calls if call.flops}
+    again = {kernel.key for kernel in parts.repeating}
+    others = {
+        kernel.algorithm.direction for kernel in evidence.product_kernels if kernel.key not in again
+    }
+    if "grad_input" in gradients and others == {"grad_weight"}:
+        return None  # forward's kernel computes the gradient of the input
     # otherwise forward's kernel may compute the gradient of the input
     names_input = any(
         kernel.algorithm.direction == "grad_input" for kernel in evidence.product_kernels

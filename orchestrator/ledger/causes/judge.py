@@ -54,6 +54,7 @@ ROW_RULES: tuple[Rule, ...] = (
     call_rules.extra_calls,
     call_rules.extra_gradients,
     shape_rules.causal_mask,
+    shape_rules.attention_tiles,
     shape_rules.groups_as_dense,
     shape_rules.skipped_border,
     shape_rules.swapped,
@@ -116,6 +117,9 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
     for evidence in table.values():
         case = RuleInput(evidence, table, loose.get(evidence.row.size, ()))
         proposed = [cause for rule in ROW_RULES if (cause := rule(case)) is not None]
+        if any(cause.rule == "swapped layers" for cause in proposed):
+            rivals = {*call_rules.RIVALS} - {"swapped layers"}
+            proposed = [cause for cause in proposed if cause.rule not in rivals]
         candidates.append((case, proposed))
     steps = call_rules.whole_steps(candidates)
     rows = {}
@@ -127,7 +131,7 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
             rows[case.evidence.place] = RowJudgement(causes, unexplained)
     sweep = (
         *window_rules.window_cause(window),
-        *(step.sweep_cause() for common in steps.values() for step in common),
+        *call_rules.sweep_causes(steps),
         *study_rules.times_flat(study, ledger, window),
         *window_rules.unattributed_fadds(table, loose),
         *study_rules.hand_estimates(study),
@@ -174,7 +178,7 @@ def _with_whole_steps(
                 "whole step",
                 step.factor,
                 step.facts,
-                implies=Implies(is_stated=step.confidence != "plausible"),
+                implies=Implies(is_stated=step.confidence != "plausible", changes=True),
                 variant=step.reason,
             )
             for step in steps
@@ -229,7 +233,12 @@ def drop_refuted_causes(ratio: float | None, causes: Iterable[Cause]) -> list[Ca
             ((abs(gap - total + factor) - abs(gap - total)) / abs(factor), cause)
             for cause, factor in factors
         ]
-        least, worst = min(gains, key=lambda item: item[0], default=(GAIN_MIN, None))
+        # of as much gain, the one that is less certain
+        least, worst = min(
+            gains,
+            key=lambda item: (round(item[0], 1), item[1].confidence != "plausible"),
+            default=(GAIN_MIN, None),
+        )
         if worst is None or least >= GAIN_MIN:
             break
         remaining.remove(worst)

@@ -342,6 +342,12 @@ def fits_grids(evidence: RowEvidence) -> bool:
     return not results or any(results)
 
 
+def has_own_grids(evidence: RowEvidence) -> bool:
+    """Return whether a product's grid follows from the row's shape, which no other part of the
+    layer's work has."""
+    return any(_grid_results(evidence))
+
+
 def _grid_results(evidence: RowEvidence) -> list[bool]:
     """Return, for each pair of a product's grid and a shape with a formula, whether they agree. A
     kernel that a rule of counts/ gives exactly agrees, whatever its grid."""

@@ -18,7 +18,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     sum_executed,
 )
 from perfctl.orchestrator.ledger.causes.row_rules import shared_kernel
-from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, RuleInput
+from perfctl.orchestrator.ledger.causes.rule import Cause, Confidence, Facts, RuleInput
 from perfctl.orchestrator.ledger.causes.tensor_rules import tensor_cores
 from perfctl.orchestrator.statistics import group_by
 
@@ -150,6 +150,8 @@ def not_collected(case: RuleInput) -> Cause | None:
     is_cut = LEFT_OUT_PART in counted.missing or any(not kernel.counts for kernel in kernels)
     if evidence.left_out and is_cut:
         variant, parts, reason = "left out", (), evidence.left_out
+    elif counted.value is None and counted.reason and _is_partly_collected(kernels):
+        variant, parts, reason = "in part", ("fp32",), counted.reason
     elif nowhere:
         variant = "at all"
     elif lacking:
@@ -182,6 +184,13 @@ def not_collected(case: RuleInput) -> Cause | None:
         kernels,
         variant=variant,
     )
+
+
+def _is_partly_collected(kernels: Sequence[KernelGroup]) -> bool:
+    """Return whether instructions of fp32 were collected without FFMA, or alone and not all."""
+    counted = {count for kernel in kernels for count in kernel.counts}
+    fp32 = counted.intersection(PATHS["fp32"])
+    return 0 < len(fp32) < len(PATHS["fp32"]) and ("ffma" not in fp32 or counted == fp32)
 
 
 def nothing_counted(case: RuleInput) -> Cause | None:
@@ -320,4 +329,5 @@ def _join_missing(
         executed_share=executed / owed,
     )
     names = tuple(dict.fromkeys(kernel.name for kernel in outside))
-    return Cause("direction missing", None, facts, names, "plausible", f"sweep, {state}")
+    confidence: Confidence = "observed" if state == "inference" else "plausible"
+    return Cause("direction missing", None, facts, names, confidence, f"sweep, {state}")

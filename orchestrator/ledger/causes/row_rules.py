@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, takewhile
 from math import gcd, log
 
-from perfctl.orchestrator.counts.kernels.grids import ConvShape
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.short_names import shorten, spoken
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import breakdown, is_of_another_layer
@@ -24,6 +24,7 @@ from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
     from_grids,
+    has_own_grids,
 )
 from perfctl.orchestrator.ledger.causes.rule import (
     DEVIATION_MIN,
@@ -68,6 +69,8 @@ _WORK_BY_ROLE = {
     "offsets": "offsets",
     "main": "bias, scaling or activation",
 }
+_STREAM_KERNEL = re.compile("stream_?k")
+"""CUTLASS's kernels whose blocks share tiles, and add up their parts."""
 _VECTOR_KERNEL = re.compile("gemv|gemmsn|dot_kernel")
 """Kernels of cuBLAS that sum each row's products over threads, without bias or activation."""
 
@@ -81,6 +84,8 @@ class AlgorithmFacts(Facts):
     inputs: float | None = None
     weights: float | None = None
     both: bool = False
+    products: bool = False
+    """True for a matrix product, False for a convolution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +145,7 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     Evidence  two or more kernels whose grids each do the complete layer, or whose algorithms do, if
               the run recorded that ``torch.backends.cudnn.benchmark`` was on; no other product ran.
     Factor    the sum of what each needs; none if not all were counted.
-    Silent    if cudnn.benchmark was off.
+    Silent    if cudnn.benchmark was off and the layer is a convolution.
     Fix       warm up outside of the profiled steps, or turn it off.
     """
     evidence = case.evidence
@@ -161,7 +166,7 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     return case.propose(
         "several algorithms",
         None if is_partial else (parts.base + rest + within) / parts.paper / (common or 1),
-        AlgorithmFacts(len(several), names),
+        AlgorithmFacts(len(several), names, products=isinstance(evidence.forward, GemmShape)),
         several,
         Implies(is_counted=is_partial, trials=True),
         "partly counted" if is_partial else "",
@@ -471,6 +476,8 @@ def layout_and_epilogue(case: RuleInput) -> Cause | None:
 def _work_of(kernel: KernelGroup) -> str:
     """Return what a kernel does in addition to the products, by its name."""
     name = kernel.name.lower()
+    if kernel.main and _STREAM_KERNEL.search(name):
+        return "the sums of its parts"
     if kernel.main and "sliced" in name:
         return "scaling and the sums of its slices"
     if kernel.main and _VECTOR_KERNEL.search(name):
@@ -490,7 +497,8 @@ def shared_kernel(case: RuleInput) -> Cause | None:
 
     Evidence  a count that is this layer's estimate plus that of the next layers, within 2%.
     Factor    (own + theirs) / own; none for the neighbors.
-    Silent    if a product lies outside of layers, or the grid explains the count.
+    Silent    if a product lies outside of layers, the grid explains the count, or the neighbors'
+              gradients did not run either.
     Fix       read the layers together.
     """
     evidence = case.evidence
@@ -503,21 +511,38 @@ def shared_kernel(case: RuleInput) -> Cause | None:
             (evidence.paper + sum(other.paper for other in served)) / evidence.paper,
             SharedFacts(evidence.row.name, others=tuple(other.row.name for other in served)),
             evidence.product_kernels,
-            Implies(),
+            Implies(served=served, is_stated=_has_joint_grid(evidence, served)),
         )
     # the layer before it that has kernels, and serves those up to the next with kernels
-    rows, index = _neighbors(case, evidence)
-    owner = next((other for other in reversed(rows[:index]) if other.kernels), None)
-    if owner is None or not any(other is evidence for other in _served_layers(case, owner)):
+    batch, _, direction = evidence.place
+    forward = case.row_of("forward") or evidence
+    rows, index = _neighbors(case, forward)
+    owners = (other for other in reversed(rows[:index]) if other.kernels)
+    owner = next(owners, None)
+    if owner is not None and direction in BACKWARD:
+        owner = case.table.get((batch, owner.row.layer, "backward"))
+    cause = shared_kernel(replace(case, evidence=owner)) if owner and owner.kernels else None
+    if owner is None or cause is None or not isinstance(cause.facts, SharedFacts):
         return None
-    return case.propose(
-        "shared kernel",
-        None,
-        SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
-        owner.product_kernels,
-        Implies(),
-        "within another kernel",
+    if evidence.row.name not in cause.facts.others:
+        return None
+    return replace(
+        cause,
+        factor=None,
+        facts=SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
+        variant="within another kernel",
+        row=f"{evidence.row.name}{evidence.row.at}",
     )
+
+
+def _has_joint_grid(owner: RowEvidence, served: Sequence[RowEvidence]) -> bool:
+    """Return whether the grid is that of one product with the columns of all layers."""
+    shapes = [row.forward for row in (owner, *served)]
+    if not all(isinstance(shape, GemmShape) for shape in shapes):
+        return False
+    products = [shape for shape in shapes if isinstance(shape, GemmShape)]
+    joint = replace(products[0], n=sum(product.n for product in products))
+    return has_own_grids(replace(owner, forward=joint))
 
 
 def _served_layers(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
@@ -528,12 +553,7 @@ def _served_layers(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ..
     grids = from_grids(owner, owner.product_kernels)
     if grids is not None and abs(products / grids[0] - 1) <= SAME_WORK_ERROR_MAX:
         return ()
-    rows, index = _neighbors(case, owner)
-    after = tuple(
-        takewhile(
-            lambda row: not row.kernels and row.profiled and not row.left_out, rows[index + 1 :]
-        )
-    )
+    after = _following_without_kernels(case, owner)
     if any(
         kernel.main
         and (kernel.products >= OUTSIDE_SHARE_MAX * owner.paper or kernel.flops.value is None)
@@ -545,6 +565,27 @@ def _served_layers(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ..
         if number and abs(products / estimated - 1) <= SAME_WORK_ERROR_MAX:
             return after[:number]
     return ()
+
+
+def _following_without_kernels(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
+    """Return the rows of the layers that follow in the network up to the next with kernels; of
+    gradients, those of the layers without forward kernels."""
+    batch, layer, direction = owner.place
+    forward = case.table.get((batch, layer, "forward"), owner)
+    rows, index = _neighbors(case, forward)
+    after = tuple(
+        takewhile(
+            lambda row: not row.kernels and row.profiled and not row.left_out, rows[index + 1 :]
+        )
+    )
+    if direction not in BACKWARD:
+        return after
+    return tuple(
+        row
+        for served in after
+        for gradient in BACKWARD
+        if (row := case.table.get((batch, served.row.layer, gradient))) and not row.kernels
+    )
 
 
 def _neighbors(case: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:

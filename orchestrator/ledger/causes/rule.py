@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import log
 from typing import Literal
 
+from perfctl.orchestrator.counts.kernels.grids import GemmShape, up
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.ledger.causes.breakdown import Breakdown, breakdown
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, KernelGroup, RowEvidence
-from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT
+from perfctl.orchestrator.ledger.causes.matching import CLOSE, EXACT, distance, has_own_grids
 
 DEVIATION_MIN = 0.005
 """A factor closer to 1 is no cause, and a ratio closer to 1 is no gap: counts scatter by less."""
 GAP_SHARE_MIN = 0.2
 """Share of a gap that a factor close to 1 must make up to be a cause anyway."""
 
-Confidence = Literal["observed", "predicted and matched", "plausible"]
+Kernels = tuple[KernelGroup, ...]
+Confidence = Literal["observed", "predicted and matched", "likely", "plausible"]
 """observed: counters or launches show the cause. predicted and matched: shapes, names and grids
-predict a number, and the count is near it. plausible: the cause fits, and so may another."""
+predict a number, and the count is near it. likely: so they do, but something else that the cause
+implies was not recorded. plausible: the cause fits, and so may another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,14 @@ class Implies:
     """Batch sizes of which one ran."""
     gradients_only: float | None = None
     """Executed / estimated of the gradients' kernels, which forward does not have."""
+    product: GemmShape | None = None
+    """What each of the cause's kernels computes."""
+    partner: RowEvidence | None = None
+    """Row whose kernels this one has, or which has its kernels."""
+    served: tuple[RowEvidence, ...] = ()
+    """Rows without kernels, whose work the row's kernel does."""
+    changes: bool = False
+    """True if the steps of a run may differ."""
 
 
 COUNTED, UNSTATED = Implies(is_counted=True), Implies(is_stated=False)
@@ -145,7 +157,8 @@ class RuleInput:
     ) -> Cause | None:
         """Return the cause if nothing recorded contradicts what it implies; None otherwise."""
         row = f"{self.evidence.row.name}{self.evidence.row.at}"
-        confidence = find_confidence(self, implies)
+        kernels = tuple(kernels)
+        confidence = find_confidence(self, implies, kernels)
         if confidence is None:
             return None
         names = tuple(dict.fromkeys(kernel.name for kernel in kernels))
@@ -161,7 +174,7 @@ class RuleInput:
         )
 
 
-def check_numbers(_: RuleInput, implies: Implies) -> bool:
+def check_numbers(_: RuleInput, implies: Implies, __: Kernels) -> bool:
     """Return whether launches and FLOPs are the predicted ones."""
     return all(
         same is None
@@ -170,20 +183,25 @@ def check_numbers(_: RuleInput, implies: Implies) -> bool:
     )
 
 
-def check_complete(case: RuleInput, implies: Implies) -> bool:
+def check_complete(case: RuleInput, implies: Implies, _: Kernels) -> bool:
     """Return whether ncu left no launch out."""
     return not (implies.is_complete and case.evidence.left_out)
 
 
-def check_trials(case: RuleInput, implies: Implies) -> bool | None:
-    """Return whether cuDNN may try algorithms; None if it must not, and that is not recorded."""
+def check_trials(case: RuleInput, implies: Implies, _: Kernels) -> bool | None:
+    """Return whether cuDNN tried algorithms, or did not, as it must; None if that is not
+    recorded."""
     benchmark = case.evidence.environment.get("cudnn_benchmark")
     if implies.trials is None:
         return True
-    return benchmark != "off" if implies.trials else {"off": True, "on": False}.get(benchmark or "")
+    if implies.trials:
+        # of matrix products, others try kernels
+        is_convolution = "Conv" in (case.evidence.row.kind or "Conv")
+        return {"on": True, "off": False}.get(benchmark or "") if is_convolution else None
+    return {"off": True, "on": False}.get(benchmark or "")
 
 
-def check_batch(case: RuleInput, implies: Implies) -> bool | None:
+def check_batch(case: RuleInput, implies: Implies, _: Kernels) -> bool | None:
     """Return whether the batch ran that the cause needs; None if others fit as well."""
     seen = case.evidence.seen_batch
     if not implies.batches:
@@ -191,7 +209,7 @@ def check_batch(case: RuleInput, implies: Implies) -> bool | None:
     return seen in implies.batches if seen else True if len(implies.batches) == 1 else None
 
 
-def check_forward(case: RuleInput, implies: Implies) -> bool:
+def check_forward(case: RuleInput, implies: Implies, _: Kernels) -> bool:
     """Return False if forward deviates as its gradients do: another batch ran, or another layer's
     kernels."""
     forward = case.row_of("forward")
@@ -201,9 +219,68 @@ def check_forward(case: RuleInput, implies: Implies) -> bool:
     return abs(log(ratio / implies.gradients_only)) >= CLOSE
 
 
-def check_stated(_: RuleInput, implies: Implies) -> bool | None:
+def check_stated(_: RuleInput, implies: Implies, __: Kernels) -> bool | None:
     """Return None if something else may have the same count."""
     return implies.is_stated or None
+
+
+def check_steps(case: RuleInput, implies: Implies, _: Kernels) -> bool:
+    """Return whether all steps executed the same, unless the cause may change."""
+    return (
+        implies.is_counted
+        or implies.changes
+        or bool(implies.trials)
+        or not case.evidence.launched.differs
+    )
+
+
+def check_tile(_: RuleInput, implies: Implies, kernels: Kernels) -> bool | None:
+    """Return whether the count is that of the product in complete tiles; None without a tile."""
+    product = implies.product
+    if product is None:
+        return True
+    tiles = [kernel.algorithm.tile for kernel in kernels if kernel.products]
+    if not tiles or None in tiles:
+        return None
+    return all(
+        any(
+            distance(kernel.multiplies, up(product.m, m) * up(product.n, n) * product.k) < CLOSE
+            for m, n in (kernel.algorithm.tile[:2], kernel.algorithm.tile[1::-1])
+        )
+        for kernel in kernels
+        if kernel.algorithm.tile
+    )
+
+
+def check_partner(case: RuleInput, implies: Implies, _: Kernels) -> bool:
+    """Return False if kernels of either row have grids that only its own shape has."""
+    if implies.partner is None:
+        return True
+    pair = (case.evidence, implies.partner)
+    return not any(
+        has_own_grids(row) and not has_own_grids(replace(row, forward=other.forward))
+        for row, other in (pair, pair[::-1])
+        if other.forward is not None
+    )
+
+
+def check_served(case: RuleInput, implies: Implies, _: Kernels) -> bool:
+    """Return False if a layer whose forward this kernel is to compute has no gradients either, nor
+    has this row's layer: it did not run."""
+    batch, layer, direction = case.evidence.place
+    if direction != "forward":
+        return True
+    own = [case.table.get((batch, layer, gradient)) for gradient in BACKWARD]
+    executed = sum(row.row.counted.value or 0 for row in own if row)
+    estimated = sum(row.paper for row in own if row)
+    theirs = [
+        row
+        for served in implies.served
+        for gradient in BACKWARD
+        if (row := case.table.get((batch, served.row.layer, gradient))) and row.paper
+    ]
+    missing = sum(row.paper for row in theirs if not row.kernels)
+    return not missing or executed - estimated >= missing / 2
 
 
 CHECKS = (
@@ -213,19 +290,24 @@ CHECKS = (
     check_batch,
     check_forward,
     check_stated,
+    check_steps,
+    check_tile,
+    check_partner,
+    check_served,
 )
 """What is recorded against what a cause implies: False contradicts it, None was not recorded. One
-False drops the cause, and with a None it is only plausible."""
+False drops the cause. With a None it is only plausible, or likely if no more than a tile is
+unknown."""
 
 
-def find_confidence(case: RuleInput, implies: Implies) -> Confidence | None:
+def find_confidence(case: RuleInput, implies: Implies, kernels: Kernels = ()) -> Confidence | None:
     """Return the confidence that the record allows; None if it contradicts the cause. Of a derived
     count, nothing was observed."""
-    results = [check(case, implies) for check in CHECKS]
-    if False in results:
+    results = {check: check(case, implies, kernels) for check in CHECKS}
+    if False in results.values():
         return None
-    if None in results:
-        return "plausible"
+    if unknown := {check for check, result in results.items() if result is None}:
+        return "likely" if unknown == {check_tile} else "plausible"
     is_observed = implies.is_counted and not case.evidence.derived
     return "observed" if is_observed else "predicted and matched"
 

@@ -4,13 +4,15 @@ skipped, scores computed again."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil, log
+from math import ceil
 
+from perfctl.orchestrator.counts.derived.records import Launch, Work
+from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.kernels.grids import ConvShape
-from perfctl.orchestrator.ledger.causes.evidence import RowEvidence, sum_products
+from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, sum_products
 from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
+from perfctl.orchestrator.ledger.causes.row_rules import TileFacts
 from perfctl.orchestrator.ledger.causes.rule import (
-    UNSTATED,
     Cause,
     Facts,
     Implies,
@@ -20,7 +22,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
 )
 
 SWAPPED_ERROR_MAX = 0.01
-"""Relative error up to which a count is another row's estimate."""
+"""Share of an estimate up to which the differences of two rows cancel out."""
 SWAPPED_RATIO_MIN = 1.1
 """Two layers with estimates closer than this cannot be told apart by their counts."""
 
@@ -46,11 +48,13 @@ class GroupFacts(Facts):
 
 @dataclass(frozen=True, slots=True)
 class SwapFacts(Facts):
-    """The row whose count this is, and both layers."""
+    """The row that lacks or has this one's FLOPs, both layers, and how much it is."""
 
     other: str
     layer: str
     other_layer: str
+    flops: float
+    is_more: bool
 
 
 def causal_mask(case: RuleInput) -> Cause | None:
@@ -70,7 +74,7 @@ def causal_mask(case: RuleInput) -> Cause | None:
     if kernel is None or square is None or case.executed is None:
         return None
     (rows, columns), (m, n) = square, (kernel.algorithm.tile or (1, 1))[:2]
-    if rows % m or columns % n:
+    if rows % m or columns % n or _derive_attention(case) is not None:
         return None
     tiles = sum(
         min(ceil(((block + 1) * m + columns - rows) / n), columns // n)
@@ -80,7 +84,51 @@ def causal_mask(case: RuleInput) -> Cause | None:
     if not deviates(share):
         return None
     facts = MaskFacts(rows, columns, m, n)
-    return case.propose("causal mask", share, facts, (kernel,), Implies())
+    executed = (kernel.tensor.value or 0) / case.evidence.paper
+    implies = Implies(flops=Same(executed, share, EXACT))
+    return case.propose("causal mask", share, facts, (kernel,), implies)
+
+
+def attention_tiles(case: RuleInput) -> Cause | None:
+    """A fused attention computes complete tiles of queries, keys and head sizes, without those that
+    a causal mask empties.
+
+    Evidence  the kernel's name (tile, head size, mask) and grid, queries and keys, and a count
+              within 2%.
+    Factor    multiply-adds of the tiles / estimate: 0.563 for 1,024 x 1,024 scores under a mask in
+              tiles of 128 x 128, 1.2 for a head size of 80 in 96.
+    Silent    if the name does not state the tile, or the count contradicts it: a window hides more.
+    Fix       none; the estimate counts the complete square.
+    """
+    derived = _derive_attention(case)
+    if derived is None or case.executed is None:
+        return None
+    kernel, flops, rule, is_masked = derived
+    factor = flops / case.evidence.paper
+    if not case.is_worth_naming(factor):
+        return None
+    return case.propose(
+        "causal mask" if is_masked else "tile padding",
+        factor,
+        TileFacts((rule,)),
+        (kernel,),
+        Implies(flops=Same((kernel.tensor.value or 0) / kernel.launches, flops, EXACT)),
+        "by tiles" if is_masked else "",
+    )
+
+
+def _derive_attention(case: RuleInput) -> tuple[KernelGroup, float, str, bool] | None:
+    """Return the kernel of a fused attention, the FLOPs of a launch and the rule of its tiles, and
+    whether a mask empties some; None if no rule of counts/ gives them."""
+    evidence = case.evidence
+    is_backward = evidence.row.direction != "forward"
+    for shape in evidence.attention if evidence.paper else ():
+        for kernel in evidence.product_kernels if shape.backward is is_backward else ():
+            launch = Launch(kernel.name, kernel.grid, cluster=kernel.cluster)
+            derived = derive(launch, Work(shape))
+            if derived and derived.tensor and kernel.algorithm.family == "attention":
+                return kernel, derived.tensor, derived.rule, shape.causal
+    return None
 
 
 def groups_as_dense(case: RuleInput) -> Cause | None:
@@ -121,37 +169,49 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
 
 
 def swapped(case: RuleInput) -> Cause | None:
-    """Two layers have each other's counts: a range, or a name, is at the wrong layer.
+    """What one layer executed beyond its estimate is what another lacks: a range, or a name, is at
+    the wrong layer.
 
-    Evidence  two rows of one direction, each with the other's estimate as its count, within 1%.
-    Factor    estimate of the other row / own estimate.
-    Silent    if a third row fits too.
+    Evidence  two rows of one direction whose differences cancel out, within 1% of the estimate.
+    Factor    (own estimate + what the other row lacks) / own estimate, or estimate of the other
+              row / own estimate.
+    Silent    if a third row fits too, or a grid follows from the shape of its own row only.
     Fix       check the ranges and names of both layers.
     """
     evidence = case.evidence
     rows = case.table.network_order[evidence.row.size, evidence.row.direction]
-    matches = [row for row in rows if row is not evidence and _have_swapped_counts(evidence, row)]
+    matches = [row for row in rows if row is not evidence and _cancel_out(evidence, row)]
     if len(matches) != 1:
         return None
     (other,) = matches
+    moved = -_excess(other)
+    is_swap = abs(moved / (other.paper - evidence.paper or 1) - 1) < SWAPPED_ERROR_MAX
     return case.propose(
         "swapped layers",
-        other.paper / evidence.paper,
-        SwapFacts(other.row.name, evidence.row.layer, other.row.layer),
+        (other.paper if is_swap else evidence.paper + moved) / evidence.paper,
+        SwapFacts(other.row.name, evidence.row.layer, other.row.layer, abs(moved), moved > 0),
         evidence.product_kernels,
-        UNSTATED,
+        Implies(is_stated=False, partner=other),
+        "" if is_swap else "a part",
     )
 
 
-def _have_swapped_counts(row: RowEvidence, other: RowEvidence) -> bool:
-    pairs = ((row, other), (other, row))
-    for counted, estimated in pairs:
-        executed = counted.row.counted
-        if not executed.value or executed.lower_bound or not estimated.paper:
-            return False
-        if abs(executed.value / estimated.paper - 1) >= SWAPPED_ERROR_MAX:
-            return False
-    return abs(log(row.paper / other.paper)) > log(SWAPPED_RATIO_MIN)
+def _cancel_out(row: RowEvidence, other: RowEvidence) -> bool:
+    """Return whether one row has as many FLOPs too many as the other has too few."""
+    if any(not item.row.counted.value or item.row.counted.lower_bound for item in (row, other)):
+        return False
+    error, least = SWAPPED_ERROR_MAX, (SWAPPED_RATIO_MIN - 1) * max(row.paper, other.paper)
+    is_swap = all(
+        abs(counted.paper + _excess(counted) - estimated.paper) < error * estimated.paper
+        for counted, estimated in ((row, other), (other, row))
+    )
+    cancels = abs(_excess(row) + _excess(other)) < error * min(row.paper, other.paper)
+    return (is_swap or cancels) and abs(_excess(row)) > least
+
+
+def _excess(evidence: RowEvidence) -> float:
+    """Return the executed FLOPs beyond the estimate."""
+    return (evidence.row.counted.value or 0) - evidence.paper
 
 
 def skipped_border(case: RuleInput) -> Cause | None:

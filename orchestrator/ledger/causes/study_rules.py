@@ -339,7 +339,9 @@ def hand_estimates(study: Study) -> list[Cause]:
             str(run.workload),
             finding.value,
         )
-        causes.append(Cause("hand estimate", None, facts, confidence="predicted and matched"))
+        # that it is wrong is certain, but not the mistake
+        confidence: Confidence = "plausible" if finding.is_explained else "predicted and matched"
+        causes.append(Cause("hand estimate", None, facts, confidence=confidence))
     return causes
 
 

@@ -32,6 +32,7 @@ _LARGER_BATCH = (
     "[ The batch may also be larger: {larger:,} samples run in the same blocks, and no other row "
     "shows the batch size.]"
 )
+_MAY_BE_TRIALS = "[possible? They may be trials.]"
 _SEVERAL = "{row} ran {number} kernels that each compute the complete layer ({names})"
 _LAUNCHED = (
     "{row} launches its GEMM {launches:g} times per step, but the estimate has {needed}[ and all "
@@ -84,11 +85,21 @@ _STEP_REASONS = {
     "gradient launches": "each gradient ran {number} times, but forward ran once. The step has a "
     "double backward, or {number} losses.",
     "larger batch": "no GEMM ran {number} times, so a batch of {samples:,.0f} "
-    "fits[may_be_3xtf32?, or 3 TF32 GEMMs for each fp32 GEMM].",
-    "one rank": "this is one rank of {number}, with {part:.3g} of the batch or of each "
-    "layer (tensor parallelism).",
-    "smaller batch": "this is one rank of {number}, or a batch of {samples:g}[may_be_sparse?, or "
-    "2:4 sparsity].",
+    "may have run[may_be_3xtf32?, or 3 TF32 GEMMs for each fp32 GEMM].",
+    "one rank": "this may be one rank of {number}, with {part:.3g} of the batch or of each "
+    "layer (tensor parallelism)[, in {runs} batches of {samples:g}].",
+    "smaller batch": "this may be one rank of {number}, or a batch of {samples:g}[may_be_sparse?, "
+    "or 2:4 sparsity].",
+    "other batch": "a batch of {samples:g} may have run, such as the last one of a data set.",
+    "copies": "the capture has [processes?{processes} processes on ]{devices} devices, and each "
+    "ran the complete batch.",
+    "uneven steps": "its {steps} steps differ, and executed {least:times} to {most:times} times "
+    "the estimate.",
+    "own grids": "no GEMM ran {number} times, and the grids are those of a batch of {batch}, so "
+    "the counters may be sums of {number} passes[may_be_3xtf32?, or the kernels may run 3 TF32 "
+    "GEMMs for each fp32 GEMM].",
+    "own grids, other products": "the grids are those of a batch of {batch}, so the kernels may "
+    "run [may_be_sparse?with 2:4 sparsity][may_be_3xtf32?3 TF32 GEMMs for each fp32 GEMM].",
 }
 _WINDOW_REASONS = {
     "row": "{name} executed the same at batch {first} to {last}[, which fits a batch of {fits:,}]",
@@ -109,12 +120,14 @@ _WINDOW_REASONS = {
 _MISSING_REASONS = {
     "left out": "{left_out}, so the profiler may have missed them",
     "inference": "the run is inference, which has no backward pass",
-    "did not run": "no kernel outside of layers fits either, so it did not run during the "
-    "recording[backward? (evaluation, frozen layers, or a capture that ended before)]",
-    "all": "autograd launches it from a separate thread, which a range around loss.backward() "
-    "does not cover",
-    "first": "its input needs no gradient, so a module backward hook fires before the kernels run",
-    "outside": "no range covers its kernels",
+    "did not run": "no kernel outside of layers fits either, so it may not have run during the "
+    "recording[backward? (evaluation, frozen layers, or a capture that ended "
+    "before)]",
+    "all": "autograd may have launched it from a separate thread, which a range around "
+    "loss.backward() does not cover",
+    "first": "its input needs no gradient, so a module backward hook may fire before the kernels "
+    "run",
+    "outside": "it may be among the kernels that no range covers",
 }
 
 SENTENCES = {
@@ -135,6 +148,7 @@ SENTENCES = {
     "counter not collected: for some launches": _NOT_COLLECTED + "{launches} of {of_launches} "
     "launches have a value.",
     "counter not collected: left out": _NOT_COLLECTED + "{reason}" + _COVERAGE,
+    "counter not collected: in part": _NOT_COLLECTED + "{reason}" + _COVERAGE,
     "counter not collected: no value": _NOT_COLLECTED
     + "[{parts:and} counters have no value: ]{reason}"
     + _COVERAGE,
@@ -153,61 +167,81 @@ SENTENCES = {
     "[!certain?may only ]move constants. Counted as arithmetic, they would add {seeming:flops}, "
     "{share:percent} of the estimate[certain?, although they compute nothing].",
     "several algorithms": _SEVERAL + ": together, {factor:times} times the estimated FLOPs "
-    "according to their shapes.",
+    "according to their shapes." + _MAY_BE_TRIALS,
     "several algorithms: partly counted": _SEVERAL + "; some of them have no counters, so their "
-    "total is unknown.",
+    "total is unknown." + _MAY_BE_TRIALS,
     "several algorithms: of gradients": "{row} computed [the gradient of its input {inputs:g} "
-    "times][both? and ][the gradient of its weight {weights:g} times], each with a different "
-    "kernel: {factor:times} times the estimated FLOPs.",
+    "times][both? and ][the gradient of its weight "
+    "{weights:g} times], each with a different kernel: "
+    "{factor:times} times the estimated FLOPs." + _MAY_BE_TRIALS,
     "Winograd": _TRANSFORMED,
     "FFT": _TRANSFORMED,
-    "tile padding": "{row} executes {factor:times} times the estimated multiply-adds, because it "
-    "computes complete tiles: {tiles:rules}[in_all?; {factor:times} times the "
-    "estimate in total].[ The measured count is {executed:times} times as large.]" + _LARGER_BATCH,
+    "tile padding": "{row} executes {factor:times} times the estimated multiply-adds, "
+    "[possible?possibly ]because it computes complete tiles: {tiles:rules}[in_all?; "
+    "{factor:times} times the estimate in total].[ The measured count is {executed:times} times as "
+    "large.]" + _LARGER_BATCH,
     "persistent RNN": "{row} runs the steps of its sequence in one persistent kernel ({kernel}): "
     "{flops:flops} of the row's {executed:flops}; the estimate is "
     "{estimated:flops} in total. The kernel computes complete groups of "
     "samples, but neither its name nor its grid contains the group size.",
-    "extra calls": _LAUNCHED + "{factor:times} times the estimated FLOPs, because the layer ran "
-    "more often than the recorded step[!all_layers?, the capture has more steps than the report "
-    "states, or gradients are accumulated][may_be_trials?, or cuDNN tried it several times].",
-    "extra calls: of gradients": _LAUNCHED + "{factor:times} times the estimated FLOPs, because "
+    "extra calls": _LAUNCHED + "{factor:times} times the estimated FLOPs, "
+    "[possible?possibly ]because the layer ran "
+    "more often than the recorded step[!all_layers?, the capture has "
+    "more steps than the report states, or gradients are "
+    "accumulated][may_be_trials?, or cuDNN tried it several times].",
+    "extra calls: of gradients": _LAUNCHED + "{factor:times} times the estimated FLOPs, "
+    "[possible?possibly ]because "
     "its gradients ran {number} times as often as its "
     "forward pass (double backward, or several losses).",
     "extra calls: or parts": _LAUNCHED + "the layer ran more often, or its GEMM is split over the "
     "launches. One of {launched} parts may need as many tiles as the complete GEMM.",
     "causal mask": "{row} skips the scores that its causal mask hides: tiles of {m} x {n} scores "
     "cover {factor:times} of the estimated {rows:,} x {columns:,} square.",
-    "groups run as dense": "{row} runs its {groups} groups as one dense convolution: "
-    "{multiplies:,.0f} multiplies instead of the estimated {estimated:,}, "
+    "causal mask: by tiles": "{row} skips the scores that its causal mask hides: {tiles:rules}, "
+    "{factor:times} times the estimate of the complete square.",
+    "groups run as dense": "{row} [possible?may run][!possible?runs] its {groups} groups as one "
+    "dense convolution: {multiplies:,.0f} multiplies instead of the estimated {estimated:,}, "
     "{factor:times} times as many.",
     "skipped border": "{row} skips the filter taps that fall on the padding: {factor:times} "
     "times the estimated multiply-adds.",
     "swapped layers": "{row} has the count of {other}, {factor:times} times its own estimate, "
-    "and {other} has its count: their kernels are swapped.",
-    "shared kernel": "{row} executes {factor:times} times its own estimate, because its kernel "
-    "also computes {others:list}.",
+    "and {other} has its count: their kernels may be swapped, or some "
+    "of one layer attributed to the other.",
+    "swapped layers: a part": "{row} executed {flops:flops} [is_more?more][!is_more?less] than "
+    "estimated, and {other} as much [is_more?less][!is_more?more]: [is_more?kernels of "
+    "{other_layer} may be attributed to {layer}][!is_more?its kernels may be attributed to "
+    "{other_layer}].",
+    "shared kernel": "{row} executes {factor:times} times its own estimate, "
+    "[possible?possibly ]because its kernel also computes {others:list}.",
     "shared kernel: within another kernel": "{row} has no separate kernel: a kernel of {owner} "
-    "executes its {estimated:flops}.",
-    "gradient missing": "{row} ran one GEMM: [{gradient:gradient} has no kernel][!gradient?one of "
-    "its two gradients has no kernel][, and {outside} of the kernels outside of layers may compute "
-    "it]. The executed FLOPs are {factor:times} times the estimate.",
+    "[possible?may execute][!possible?executes] its {estimated:flops}.",
+    "gradient missing": "{row} ran one GEMM: [possible?possibly ][{gradient:gradient} has no "
+    "kernel][!gradient?one of its two gradients has no kernel][, and {outside} of the kernels "
+    "outside of layers may compute it]. The executed FLOPs are "
+    "{factor:times} times the estimate.",
     "needless gradient": "{row} also computes the gradient of its input, {flops:flops} that the "
     "estimate does not include: 2.00 times the estimate.",
-    "zeros inserted": "{row} computes the gradient of its input at every input position, with "
-    "zeros inserted for the stride: {flops:flops} instead of the estimated "
+    "zeros inserted": "{row} [likely?probably ]computes the gradient of its input at every input "
+    "position, with zeros inserted for the stride: {flops:flops} instead of the estimated "
     "{estimated:flops}, {factor:times} times the row.",
-    "recomputation": "{row} runs the kernels of the forward pass again: {flops:flops}, "
-    "{factor:times} times the FLOPs of the gradients only.[may_be_gradient? They may also compute "
-    "the gradient of its input, which has the same size and is not in the estimate.]",
+    "recomputation": "{row} [possible?may run][!possible?runs] the kernels of the forward pass "
+    "again: {flops:flops}, "
+    "{factor:times} times the FLOPs of the gradients only.[may_be_gradient? "
+    "They may also compute the gradient of its input, which has the same size "
+    "and is not in the estimate.]",
     "recomputation: as a direction": "{layer} runs its forward pass again during backward{at}: "
     "{flops:flops}.",
-    "recomputation: without a number": "{row} runs the kernels of the forward pass again, "
-    "according to their names and grids; [unclear?it is not known which of them compute "
-    "gradients][!unclear?some of its kernels have no counters].",
-    "recomputation: by another kernel": "{row} runs its forward pass again with {kernel}: "
-    "{flops:flops}, {extra:percent} more than the gradients.[!recorded? cuDNN may also have tried "
-    "this kernel for a gradient: the run did not record whether cudnn.benchmark was on.]",
+    "recomputation: without a number": "{row} [possible?may run][!possible?runs] the kernels of "
+    "the forward pass again, "
+    "according to their names and grids; [unclear?it is not "
+    "known which of them compute gradients][!unclear?some of "
+    "its kernels have no counters].",
+    "recomputation: by another kernel": "{row} [possible?may run][!possible?runs] its forward "
+    "pass again with {kernel}: "
+    "{flops:flops}, {extra:percent} more than the "
+    "gradients.[!recorded? cuDNN may also have tried this "
+    "kernel for a gradient: the run did not record whether "
+    "cudnn.benchmark was on.]",
     "split-K": "{row} splits its K dimension[ into {slices} slices] and adds the slices up [in "
     "{kernel}][!kernel?itself]: {flops:flops} more, {extra:percent}.",
     "split-K: by its name": "{row} splits its K dimension over blocks, according to the name of "
@@ -218,11 +252,12 @@ SENTENCES = {
     "other GPU": "Parts of this study ran on different GPUs ({gpus:list}), so their times cannot "
     "be compared. Runs, in the same order: {runs}.",
     "more work in less time": "Implausible timing: {layer} {direction} took {more_ms:.4g} ms for "
-    "{more_macs:number} multiply-adds {more_name}, but {less_ms:.4g} ms for only "
-    "{less_macs:number} {less_name}. These times cannot be compared: the CPU timer measured "
-    "launches instead of kernels, or the GPUs differ[ (no record names the GPU of the run "
-    "{unknown})][ (the records name {gpus:and})].[ The multiply-adds are those of batch "
-    "{batch}.]",
+    "{more_macs:number} multiply-adds {more_name}, but {less_ms:.4g} "
+    "ms for only {less_macs:number} {less_name}. These times cannot be "
+    "compared: the CPU timer may have measured launches instead of kernels, or "
+    "the GPUs differ[ (no record names the GPU of the run {unknown})][ "
+    "(the records name {gpus:and})].[ The multiply-adds are those of "
+    "batch {batch}.]",
     "hand estimate": "The manual estimate of {layer} ({what}, batch {batch}) is wrong. "
     "{explanation}",
     "algorithm switch": _SWITCH + ".",
@@ -230,9 +265,11 @@ SENTENCES = {
     "algorithm switch: other FLOPs": _SWITCH + "; FLOPs per sample change from {less:flops} to "
     "{more:flops}.",
     "time does not follow": "The times of {layer} {direction} do not change with the batch "
-    "size[also? either]: {times} ms at batch {low} to {high}, although the work grows "
-    "{growth:g}-fold. The CPU timer measured the asynchronous launch, not the kernel.[ If these "
-    "were kernel times, batch {low} would run at {low_rate:flops}/s and batch {high} at "
+    "size[also? either]: {times} ms at batch {low} to {high}, although "
+    "the work grows {growth:g}-fold. The CPU timer "
+    "[possible?may have ]measured the "
+    "asynchronous launch, not the kernel.[ If these were kernel times, "
+    "batch {low} would run at {low_rate:flops}/s and batch {high} at "
     "{high_rate:flops}/s.][ The device's peak is {peak:flops}/s.]",
     "time does not follow: kernels": "The times do not change with the batch size either: the "
     "layers' kernels take {low_ms:.3g} ms at batch {low} and {high_ms:.3g} ms at batch {high}, "
@@ -247,9 +284,9 @@ for _key, _reason in _STEP_REASONS.items():
         "of gradients]: " + _reason
     )
     SENTENCES[f"whole step: sweep, {_key}"] = (
-        "At batch {batch}, [!by_launches?rows with {share:percent} of the estimated FLOPs "
-        "executed {times:times} times the FLOPs that the estimate and the other causes explain: ]"
-        + _reason
+        "At batch {batch}[ (and {others:list})], [!by_launches?rows with {share:percent} of the "
+        "estimated FLOPs executed {times:times} times the FLOPs that the estimate and the other "
+        "causes explain: ]" + _reason
     )
 for _key, _reason in _WINDOW_REASONS.items():
     SENTENCES[f"wrong window: sweep, {_key}"] = (
@@ -281,6 +318,7 @@ FIXES = {
     "FADD alone": "Collect {metrics}: FLOPs = FADD + FMUL + 2 FFMA" + _ASKS,
     "counter not collected: at all": "Collect {metrics:list}" + _ASKS,
     "counter not collected: for some kernels": "Collect {metrics:list} for every launch" + _ASKS,
+    "counter not collected: in part": "Collect {metrics:list}" + _ASKS,
     "counter not collected: for some launches": "Profile again without excluding launches "
     "(--launch-count)" + _ASKS,
     "counter not collected: left out": "Profile the complete run again: {reason}.",
@@ -299,8 +337,9 @@ FIXES = {
     "2:4 sparsity": "Expected: two of four weights are zero, and the estimate includes all four.",
     "constant moves": "The executed FLOPs do not include them; leave them out of your own sums "
     "too.",
-    "several algorithms": "Warm up outside of the profiled steps, or turn "
-    "torch.backends.cudnn.benchmark off: it tries algorithms in the first step of each shape.",
+    "several algorithms": "Warm up outside of the profiled steps[products?: torch.compile with "
+    "max-autotune and TunableOp try kernels in the first step of each shape][!products?, or turn "
+    "torch.backends.cudnn.benchmark off: it tries algorithms in the first step of each shape].",
     "Winograd": _TRANSFORMED_FIX,
     "FFT": _TRANSFORMED_FIX,
     "tile padding": "Use sizes (channels, batch, features) that are multiples of the tile, or "
@@ -371,6 +410,10 @@ TIME_SHARE_MIN = 0.01
 UNEXPLAINED_SHARE_MIN, UNEXPLAINED_SHOWN_MIN = 0.02, 0.0005
 """Share of a difference below which a headline, and below which a table, does not name it."""
 SWITCH = "algorithm switch"
+_TRIES = ("Autograd ", "Check ", "Look ", "Profile ", "Synchronize ", "Time ", "perfctl ")
+"""How a fix begins that finds out whether the cause is one."""
+ADVERBS = {"likely": "probably ", "plausible": "possibly "}
+"""Confidence -> the word before the name of a cause that is not certain."""
 WITHOUT_NUMBER = ("FADD alone", "counter not collected", "constant moves")
 
 
@@ -388,13 +431,22 @@ def describe_cause(cause: Cause) -> str:
 
 
 def describe_fix(cause: Cause) -> str:
-    """Return what to do about the cause."""
+    """Return what to do about the cause, if it is one."""
     facts = cause.facts
-    return _fill(FIXES, cause, facts.fix if isinstance(facts, MissingFacts) else cause.variant)
+    fix = _fill(FIXES, cause, facts.fix if isinstance(facts, MissingFacts) else cause.variant)
+    is_open = cause.confidence in ADVERBS and not fix.startswith(_TRIES)
+    return f"If so, {fix[:1].lower()}{fix[1:]}" if is_open else fix
 
 
 def _fill(templates: Mapping[str, str], cause: Cause, variant: str) -> str:
-    facts = {"factor": cause.factor, "row": cause.row, "ours": cause.ours, **asdict(cause.facts)}
+    facts = {
+        "factor": cause.factor,
+        "row": cause.row,
+        "ours": cause.ours,
+        "possible": cause.confidence == "plausible",
+        "likely": cause.confidence == "likely",
+        **asdict(cause.facts),
+    }
 
     def keep(match: re.Match[str]) -> str:
         negated, name, text = match.groups()
@@ -584,7 +636,7 @@ def _describe_difference(
     derived = " (derived from its kernels)" if figure.state == "derived" else ""
     text = f"{row.name} executed {bound}{about}{number} the estimated FLOPs{row.at}{also}{derived}"
     factors = [
-        f"{cause.rule} (predicted factor {times(cause.factor)})"
+        f"{ADVERBS.get(cause.confidence, '')}{cause.rule} (predicted factor {times(cause.factor)})"
         for cause in causes
         if cause.factor and deviates(cause.factor) and cause.explained != 0
     ]

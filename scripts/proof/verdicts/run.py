@@ -185,13 +185,18 @@ class Verdict(NamedTuple):
     sentence: str
     fields: str
     """The variant, then the names of the facts that hold."""
+    is_certain: bool
 
 
 def tell(cause: Cause) -> Verdict:
     """Return the cause with its sentence and fields."""
     facts = (name for name, fact in asdict(cause.facts).items() if fact)
     return Verdict(
-        cause.rule, cause.factor, describe_cause(cause), " ".join((cause.variant, *facts))
+        cause.rule,
+        cause.factor,
+        describe_cause(cause),
+        " ".join((cause.variant, *facts)),
+        cause.confidence in ("observed", "predicted and matched"),
     )
 
 
@@ -482,7 +487,11 @@ def list_false(scores: list[Score], show: int) -> Iterator[str]:
             by_rule[verdict.rule].append((score, verdict, why))
     for rule, items in sorted(by_rule.items(), key=lambda pair: -len(pair[1])):
         first = {score.seed: (score, verdict, why) for score, verdict, why in reversed(items)}
-        yield f"\nfalse: {rule}: {len(items)} verdicts in {len(first)} draws"
+        certain = sum(verdict.is_certain for _, verdict, _ in items)
+        yield (
+            f"\nfalse: {rule}: {len(items)} verdicts in {len(first)} draws, "
+            f"{certain} of them called certain"
+        )
         for seed in sorted(first)[:show]:
             score, verdict, why = first[seed]
             yield f"  {why}\n    {verdict.sentence}\n    {score.what}"

@@ -29,7 +29,7 @@ def row(layer: str, ratio: float | None, batch: int = 64, **figure: Any) -> Ledg
 
 
 def cause(rule: str, factor: float | None = None, sentence: str = "A sentence.") -> Cause:
-    return Cause(rule, factor, row=sentence)
+    return Cause(rule, factor, confidence="observed", row=sentence)
 
 
 def judgement(rows: Mapping[str, tuple[Cause, ...]], *sweep: Cause) -> Judgement:

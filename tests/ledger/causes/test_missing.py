@@ -260,7 +260,7 @@ def every(direction: str, layers: str = "abcd") -> tuple[tuple[str, str], ...]:
     return tuple((layer, direction) for layer in layers)
 
 
-NO_RANGE = "no range covers its kernels"
+NO_RANGE = "it may be among the kernels that no range covers"
 LEFT_OUT = "ncu excluded launches (--launch-count)"
 LOOSE = (work("loose", ffma=6.4e6),)
 
@@ -272,8 +272,8 @@ LOOSE = (work("loose", ffma=6.4e6),)
             network(*every("backward")),
             (work("loose", ffma=320_000), work("more", ffma=0)),
             AUTOGRAD,
-            "The backward pass of every layer has no kernels at batch 64: autograd launches it "
-            "from a separate thread, which a range around loss.backward() does not cover. The "
+            "The backward pass of every layer has no kernels at batch 64: autograd may have "
+            "launched it from a separate thread, which a range around loss.backward() does not cover. The "
             "estimate is 1.28 MFLOP, 50.0% of the step. Kernels outside of layers executed 640 "
             "kFLOP, 50.0% of the estimate.",
         ),
@@ -282,7 +282,7 @@ LOOSE = (work("loose", ffma=6.4e6),)
             LOOSE,
             AUTOGRAD,
             "The backward pass of the first layer, a, has no kernels at batch 64: its input "
-            "needs no gradient, so a module backward hook fires before the kernels run. The "
+            "needs no gradient, so a module backward hook may fire before the kernels run. The "
             "estimate is 128 kFLOP, 5.0% of the step. Kernels",
         ),
         (
@@ -318,7 +318,7 @@ LOOSE = (work("loose", ffma=6.4e6),)
                 loose,
                 "Check whether the recording contains",
                 "The backward pass of every layer has no kernels at batch 64: no kernel outside "
-                "of layers fits either, so it did not run during the recording (evaluation, "
+                "of layers fits either, so it may not have run during the recording (evaluation, "
                 "frozen layers, or a capture that ended before). The estimate",
             )
             for loose in (

@@ -227,11 +227,11 @@ TILES = [
         "groups with the estimated count",
         convolution(GROUPS, work("k", DENSE_TILES.algorithm, (2, 1, 1), ffma=GROUPS.macs)),
     ),
-    scene("trials with a count", TRIED, several_algorithms=(2, MATCHED)),
+    scene("trials with a count", TRIED, several_algorithms=(2, PLAUSIBLE)),
     scene(
         "trials of which some were not counted",
         partly_counted(TRIED),
-        several_algorithms=(None, SEEN),
+        several_algorithms=(None, PLAUSIBLE),
         counter_not_collected=(None, SEEN),
     ),
     scene(
@@ -336,7 +336,7 @@ def first_layer(*kernels: KernelGroup) -> RowEvidence:
 
 
 NEIGHBORS = [
-    scene("a kernel serves the next layer", OWNER, SERVED, shared_kernel=(2, MATCHED)),
+    scene("a kernel serves the next layer", OWNER, SERVED, shared_kernel=(2, PLAUSIBLE)),
     scene(
         "the next layer's kernel may be outside", OWNER, SERVED, loose=[work("loose", ffma=MACS)]
     ),
@@ -429,7 +429,7 @@ ALGORITHMS = [
     scene(
         "kernels for each gradient, several by name",
         backward(*TRIALS),
-        several_algorithms=(2.5, MATCHED),
+        several_algorithms=(2.5, PLAUSIBLE),
     ),
     scene(
         "the same while cuDNN tries kernels",

@@ -74,7 +74,7 @@ LAYER_B = case(32, layer="b", position=1)
             (),
             "tile padding",
             2 * TILE / PAPER,
-            " executes 25.60 times the estimated multiply-adds, because it computes complete "
+            " executes 25.60 times the estimated multiply-adds, possibly because it computes complete "
             f"tiles: ceil(32 / 64) x ceil(10 / 128) tiles x 64 x 128 x 100 = {TILE:,} multiplies "
             "(estimated 32,000). The measured count is 1.150 times as large. The batch may also "
             "be larger: 64 samples run in the same blocks, and no other row shows the batch "
@@ -125,7 +125,7 @@ LAYER_B = case(32, layer="b", position=1)
             "several algorithms",
             3,
             f" ran 2 kernels that each compute the complete layer ({'s' * 61}, large): together, "
-            "3.00 times the estimated FLOPs according to their shapes.",
+            "3.00 times the estimated FLOPs according to their shapes. They may be trials.",
         ),
         (
             measured(32, WINOGRAD, TRANSFORM, kind="Conv2d"),
@@ -150,7 +150,7 @@ LAYER_B = case(32, layer="b", position=1)
             (measured(32, AGAIN[0]),),
             "recomputation",
             1.5,
-            " runs the kernels of the forward pass again: 64 kFLOP, 1.500 times the FLOPs of the "
+            " may run the kernels of the forward pass again: 64 kFLOP, 1.500 times the FLOPs of the "
             "gradients only.",
         ),
         (
@@ -165,14 +165,14 @@ LAYER_B = case(32, layer="b", position=1)
             (LAYER_B,),
             "shared kernel",
             2,
-            " executes 2.00 times its own estimate, because its kernel also computes b forward.",
+            " executes 2.00 times its own estimate, possibly because its kernel also computes b forward.",
         ),
         (
             LAYER_B,
             (measured(32, work("k", ffma=PAPER)),),
             "shared kernel",
             None,
-            "b forward at batch 32 has no separate kernel: a kernel of fc forward executes its "
+            "b forward at batch 32 has no separate kernel: a kernel of fc forward may execute its "
             "64 kFLOP.",
         ),
     ],

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.counts.kernels.grids import GemmShape
+from perfctl.orchestrator.ledger.causes.evidence import Launched
 from perfctl.orchestrator.ledger.causes.judge import drop_refuted_causes, unexplained_share
 from perfctl.orchestrator.ledger.causes.rule import (
     COUNTED,
@@ -27,6 +29,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
 from tests.make.rows import BOTH, case, seen_with
 
 MATCHED, PLAUSIBLE = "predicted and matched", "plausible"
+UNEVEN = {"launched": Launched(steps=(64_000.0, 32_000.0))}
 ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
 
 
@@ -44,7 +47,8 @@ ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
         (Implies(launches=Same(2, 1)), {}, None),
         (Implies(is_complete=True), {}, MATCHED),
         (Implies(is_complete=True), {"left_out": "the run is partial"}, None),
-        (Implies(trials=True), {}, MATCHED),
+        (Implies(trials=True), {}, PLAUSIBLE),
+        (Implies(trials=True), ON, MATCHED),
         (Implies(trials=True), OFF, None),
         (Implies(trials=False), {}, PLAUSIBLE),
         (Implies(trials=False), OFF, MATCHED),
@@ -53,12 +57,18 @@ ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
         (Implies(batches=(32, 64)), {}, PLAUSIBLE),
         (Implies(batches=(32, 64)), {"seen_batch": 64}, MATCHED),
         (Implies(batches=(32,)), {"seen_batch": 64}, None),
+        (Implies(product=GemmShape(64, 32, 16)), {}, "likely"),
+        (Implies(product=GemmShape(64, 32, 16), is_stated=False), {}, PLAUSIBLE),
+        (Implies(), UNEVEN, None),
+        (COUNTED, UNEVEN, "observed"),
+        (Implies(changes=True), UNEVEN, MATCHED),
     ],
 )
 def test_one_contradiction_drops_a_cause_and_one_gap_makes_it_plausible(
     implies: Implies, recorded: dict[str, Any], confidence: str | None
 ) -> None:
-    assert find_confidence(seen_with(replace(case(32), **recorded)), implies) == confidence
+    row = case(32, kind="Conv2d")
+    assert find_confidence(seen_with(replace(row, **recorded)), implies) == confidence
 
 
 @pytest.mark.parametrize(

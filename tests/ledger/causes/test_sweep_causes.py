@@ -48,7 +48,7 @@ def study(
 
 STAY = (
     "{} with the batch size{}: 2, 2.4 ms at batch 16 to 64, although the work grows 4-fold. "
-    "The CPU timer measured the asynchronous launch, not the kernel."
+    "The CPU timer may have measured the asynchronous launch, not the kernel."
 )
 
 

@@ -1,0 +1,540 @@
+"""Synthetic scenes with a known truth in which a number fits a cause that something else recorded
+contradicts. Each names what is told of one row, or of the sweep, and how certain it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
+from typing import NamedTuple
+
+import pytest
+
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.prepared import studies
+from perfctl.records.paper import OpShape
+from perfctl.records.report import Kernel
+from perfctl.records.run import Run
+from scripts.proof.verdicts.kernels import FAMILIES, Launch, plain, tiled
+from scripts.proof.verdicts.kernels import Kernel as TiledKernel
+from scripts.proof.verdicts.networks import (
+    BACKWARD,
+    FORWARD,
+    Attention,
+    Conv,
+    Layer,
+    Linear,
+    Network,
+    Scene,
+)
+from scripts.proof.verdicts.records import make_run
+
+OBSERVED, MATCHED, LIKELY, PLAUSIBLE = "observed", "predicted and matched", "likely", "plausible"
+Works = Callable[[int], list[Launch]]
+Own = Mapping[tuple[str, str], Works]
+"""(layer, direction) -> the launches in place of the usual ones."""
+
+FOUR: Network = (
+    Conv("c1", True, True, 3, 64, 3, 32, 1, 1),
+    Conv("c2", False, True, 64, 64, 3, 32, 1, 1),
+    Conv("c3", False, True, 64, 128, 3, 32, 1, 1),
+    Linear("fc", False, True, 1024, 1024, 32),
+)
+BLOCK: Network = (
+    Linear("q", True, True, 1024, 1024, 64),
+    Linear("up", False, True, 1024, 4096, 64),
+    Linear("down", False, True, 4096, 1024, 64),
+)
+SPARSE = (
+    "sm80_xmma_sparse_gemm_f16f16_f16f32_f32_tn_n_tilesize128x128x64_stage3_warpsize2x2x1_"
+    "sptensor16x8x32_execute_kernel__5x_cublas"
+)
+DGRAD = "void cudnn::detail::dgrad_engine<float, 512, 6, 5, 3, 3, 3, false>(int)"
+WGRAD = "void cudnn::cnn::wgrad_alg0_engine<float, 128, 5, 5, 3, 3, 3, false, 512>(int)"
+FLASH = (
+    "void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<{width}, 128, {keys}, 4, false, "
+    "false, cutlass::half_t>, false, {causal}, false, false, true, true, false>"
+    "(pytorch_flash::Flash_fwd_params)"
+)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """How a run is recorded."""
+
+    network: Network
+    chip: str = "70"
+    precision: str = "fp32"
+    train: bool = True
+    environment: Mapping[str, str] = field(default_factory=dict)
+    collected: str = ""
+    ops: tuple[OpShape, ...] = ()
+    """Of layers that the network lacks."""
+
+    @property
+    def scene(self) -> Scene:
+        return Scene(0, self.network, (), self.chip, self.precision, self.train, "2025.1.1", False)
+
+    def run(self, batch: int, launches: Sequence[Launch], number: int = 1) -> Run:
+        """Return the run of one batch size."""
+        tf32 = "on" if self.precision == "tf32" else "off"
+        environment = {"cudnn_benchmark": "off", "tf32_conv": tf32, "tf32_matmul": tf32}
+        run = make_run(
+            self.scene,
+            batch,
+            number,
+            launches,
+            {**environment, **self.environment},
+            collected=self.collected,
+        )
+        ops = (*run.report.ops, *self.ops)
+        return replace(run, report=replace(run.report, ops=ops)) if self.ops else run
+
+    def step(self, batch: int, own: Own | None = None) -> list[Launch]:
+        """Return the launches of a step, each product by its usual kernel."""
+        own = own or {}
+        launches = []
+        for layer in self.network:
+            launches += self._launch(layer, FORWARD, batch, own)
+        for layer in reversed(self.network) if self.train else ():
+            launches += self._launch(layer, BACKWARD, batch, own)
+        return launches
+
+    def _launch(self, layer: Layer, direction: str, batch: int, own: Own) -> list[Launch]:
+        works = own.get((layer.name, direction))
+        return place(
+            works(batch) if works else self.usual(layer, direction, batch), layer, direction
+        )
+
+    def usual(self, layer: Layer, direction: str, batch: int) -> list[Launch]:
+        """Return the usual kernels of one direction."""
+        products = layer.forward(batch) if direction == FORWARD else layer.gradients(batch)
+        wanted = [item for item in products if not (layer.first and item.part == "dgrad")]
+        scene = self.scene
+        return [
+            plain(scene, layer, product, scene.random(layer.name, product.part))
+            for product in wanted
+        ]
+
+
+def place(launches: Iterable[Launch], layer: Layer, direction: str) -> list[Launch]:
+    return [replace(launch, layer=layer.name, direction=direction) for launch in launches]
+
+
+def of_steps(*steps: Sequence[Launch]) -> list[Launch]:
+    return [replace(launch, step=number) for number, step in enumerate(steps) for launch in step]
+
+
+def on_devices(run: Run, *places: tuple[int, int]) -> Run:
+    """Return the run with its launches once on each (device, process), with their counters."""
+    kernels: list[Kernel] = []
+    counters = []
+    number = len(run.report.kernels)
+    for copy, (device, process) in enumerate(places):
+        for kernel in run.report.kernels:
+            launch = kernel.launch + copy * number
+            kernels.append(kernel._replace(launch=launch, device_index=device, process=process))
+        counters += [
+            counter._replace(launch=counter.launch + copy * number)
+            for counter in run.report.counters
+        ]
+    return replace(run, report=replace(run.report, kernels=kernels, counters=counters))
+
+
+def macs(layer: Layer, batch: int) -> int:
+    return layer.macs(batch)
+
+
+class Told(NamedTuple):
+    """A cause as far as a scene states it."""
+
+    rule: str
+    factor: float | None
+    confidence: str
+    variant: str = ""
+
+
+# Scenes
+
+
+def run_two_ranks() -> list[Run]:
+    recorded = Recorded(FOUR)
+    return [on_devices(recorded.run(32, recorded.step(32)), (0, 100), (1, 101))]
+
+
+def run_two_halves() -> list[Run]:
+    recorded = Recorded(FOUR)
+    return [on_devices(recorded.run(32, recorded.step(16)), (0, 100), (1, 100))]
+
+
+def double_counters() -> list[Run]:
+    recorded = Recorded(FOUR)
+    launches = recorded.step(32)
+    for launch in launches:
+        launch.counts = {name: 2 * value for name, value in launch.counts.items()}
+    return [recorded.run(32, launches)]
+
+
+def run_batches(recorded: Recorded, declared: int, *ran: int) -> list[Run]:
+    return [recorded.run(declared, of_steps(*map(recorded.step, ran)))]
+
+
+def pad_strided_gradient() -> list[Run]:
+    """32 input channels in a tile of 128 columns: four times the gradient, as zeros inserted."""
+    layer = Conv("s2", False, True, 32, 128, 4, 32, 2, 1)
+    network = (Conv("c1", True, True, 3, 32, 3, 32, 1, 1), layer, FOUR[3])
+    recorded = Recorded(network, "80", "tf32")
+    name = (
+        "sm80_xmma_dgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x16"
+        "_stage4_warpsize2x2x1_g1_tensor16x8x8_execute_kernel__5x_cudnn"
+    )
+
+    def backward(batch: int) -> list[Launch]:
+        rows = batch * 16 * 16
+        grid = (ceil(rows / 128) * 4, 1, 1)
+        padded = Launch(name, grid, {"tensor": 2 * 4 * rows * 128 * 128 * 4}, "tf32", 2048)
+        return [padded, recorded.usual(layer, BACKWARD, batch)[1]]
+
+    return [recorded.run(32, recorded.step(32, {("s2", BACKWARD): backward}))]
+
+
+def drop_layer() -> list[Run]:
+    """b2 does not run at all; b1's kernel wastes half of its work."""
+    names = ("in", "b1", "b2", "out")
+    network = tuple(Linear(name, name == "in", True, 1024, 1024, 64) for name in names)
+    recorded = Recorded(network)
+
+    def wasteful(batch: int) -> list[Launch]:
+        return [
+            Launch("my_linear_kernel(float*)", (64, 1, 1), {"ffma": 2 * macs(network[1], batch)})
+        ]
+
+    step = recorded.step(32, {("b1", FORWARD): wasteful})
+    return [recorded.run(32, [launch for launch in step if launch.layer != "b2"])]
+
+
+def fuse_projections() -> list[Run]:
+    """q, k and v are one product of three times the columns, forward and backward."""
+    sides = (("in", 1024), ("q", 1024), ("k", 1024), ("v", 1024), ("out", 4096))
+    network = tuple(Linear(name, name == "in", True, 1024, side, 64) for name, side in sides)
+    recorded = Recorded(network)
+    fused = Linear("q", False, True, 1024, 3072, 64)
+    own: Own = {
+        **{(name, way): lambda _: [] for name in "kv" for way in (FORWARD, BACKWARD)},
+        ("q", FORWARD): lambda batch: recorded.usual(fused, FORWARD, batch),
+        ("q", BACKWARD): lambda batch: recorded.usual(fused, BACKWARD, batch),
+    }
+    return [recorded.run(32, recorded.step(32, own))]
+
+
+def pad_beside_sparsity() -> list[Run]:
+    """p executes twice its estimate, which is r's; r executes half of its own, which is p's."""
+    sides = (("in", 1024), ("p", 1024), ("r", 2048))
+    network = tuple(Linear(name, name == "in", True, 1024, side, 64) for name, side in sides)
+    recorded = Recorded(network, "80", "fp16")
+
+    def padded(batch: int) -> list[Launch]:
+        counts = {"tensor": 4 * macs(network[1], batch)}
+        return [Launch("triton_custom_linear", (64, 1, 1), counts, "fp16")]
+
+    def sparse(batch: int) -> list[Launch]:
+        counts = {"tensor": macs(network[2], batch)}
+        return [Launch(SPARSE, (ceil(batch * 64 / 128), 16, 1), counts, "fp16", 8192)]
+
+    own: Own = {("p", FORWARD): padded, ("r", FORWARD): sparse}
+    return [recorded.run(32, recorded.step(32, own))]
+
+
+def compute_filter_gradient_twice() -> list[Run]:
+    """The input's gradient by forward's own kernel, and the filter's by two others."""
+    recorded, layer = Recorded(FOUR), FOUR[1]
+
+    def forward(batch: int) -> list[Launch]:
+        family = replace(FAMILIES["volta fp32 conv"][2], path="fp32")
+        return [tiled(TiledKernel(family, (128, 64)), layer.forward(batch)[0])]
+
+    def backward(batch: int) -> list[Launch]:
+        names = (WGRAD, "void cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int>(int)")
+        others = [Launch(name, (64, 1, 1), {"ffma": macs(layer, batch)}) for name in names]
+        return [*forward(batch), *others]
+
+    own: Own = {("c2", FORWARD): forward, ("c2", BACKWARD): backward}
+    return [recorded.run(32, recorded.step(32, own))]
+
+
+def misplace_gradient() -> list[Run]:
+    """The gradient of c2's input is attributed to c1, which needs none and has the same size."""
+    network = (Conv("c1", True, True, 64, 64, 3, 32, 1, 1), *FOUR[1:])
+    recorded = Recorded(network)
+
+    def launch(*names: str) -> Works:
+        return lambda batch: [
+            Launch(name, (64, 1, 1), {"ffma": macs(network[1], batch)}) for name in names
+        ]
+
+    own: Own = {("c1", BACKWARD): launch(DGRAD, WGRAD), ("c2", BACKWARD): launch(WGRAD)}
+    return [recorded.run(32, recorded.step(32, own))]
+
+
+def lose_samples() -> list[Run]:
+    """125 of 128 samples ran, which is also the share of a depthwise layer's taps inside."""
+    network = (
+        Conv("c1", True, True, 3, 64, 3, 56, 1, 1),
+        Conv("dw", False, True, 64, 64, 3, 56, 1, 1, 64),
+        Conv("c3", False, True, 64, 128, 3, 56, 1, 1),
+        FOUR[3],
+    )
+    return run_batches(Recorded(network), 128, 125)
+
+
+def try_templates() -> list[Run]:
+    """torch.compile tries four Triton kernels of 'up' three times each, then runs the last."""
+    recorded = Recorded(BLOCK, "80", "fp16")
+
+    def forward(batch: int) -> list[Launch]:
+        counts = {"tensor": 2 * macs(BLOCK[1], batch)}
+        tried = [
+            Launch(f"triton_tem_fused_addmm_{number}", (number + 9, 1, 1), counts, "fp16")
+            for number in range(4)
+        ]
+        return [*(launch for launch in tried for _ in range(3)), tried[-1]]
+
+    return [recorded.run(32, recorded.step(32, {("up", FORWARD): forward}))]
+
+
+def split_among_ranks() -> list[Run]:
+    """One rank of two, with three TF32 products for each of fp32."""
+    recorded = Recorded(BLOCK, "80", "fp32", False)
+    name = "void cutlass::Kernel2<cutlass_80_tensorop_s1688fastf32gemm_128x128_16x3_tn_align4>(x)"
+
+    def forward(layer: Layer) -> Works:
+        def launch(batch: int) -> list[Launch]:
+            (product,) = layer.forward(batch // 2)
+            grid = (ceil(product.m / 128) * 4, ceil(ceil(product.n / 128) / 4), 1)
+            return [Launch(name, grid, {"tensor": 6 * product.macs}, "tf32", 2048)]
+
+        return launch
+
+    own = {(layer.name, FORWARD): forward(layer) for layer in BLOCK}
+    return [recorded.run(32, recorded.step(32, own))]
+
+
+def accumulate_on_two_ranks() -> list[Run]:
+    recorded = Recorded(FOUR, environment={"world_size": "2"})
+    return [recorded.run(32, recorded.step(8) * 2)]
+
+
+def try_in_the_first_step(benchmark: str) -> list[Run]:
+    recorded, layer = Recorded(FOUR, environment={"cudnn_benchmark": benchmark}), FOUR[1]
+
+    def forward(*numbers: int) -> Works:
+        families = [replace(family, path="fp32") for family in FAMILIES["volta fp32 conv"]]
+        return lambda batch: [
+            tiled(TiledKernel(families[number], (128, 64)), layer.forward(batch)[0])
+            for number in numbers
+        ]
+
+    steps = [recorded.step(32, {("c2", FORWARD): forward(*tried)}) for tried in ((2, 0, 1), (2,))]
+    return [recorded.run(32, of_steps(*steps))]
+
+
+def attend(share: float, width: int = 64, causal: bool = True) -> list[Run]:
+    """Flash attention of 16 heads and 1,024 x 1,024 scores."""
+    layer = Attention("attn", False, False, 16, 1024, width, causal)
+    recorded = Recorded((*BLOCK, layer), "80", "fp16", False)
+    padded, keys = (64, 128) if width <= 64 else (96, 64)
+    name = FLASH.format(width=padded, keys=keys, causal=str(causal).lower())
+
+    def forward(batch: int) -> list[Launch]:
+        counts = {"tensor": int(4 * batch * 16 * 1024 * 1024 * padded * share)}
+        return [Launch(name, (8, batch, 16), counts, "fp16")]
+
+    return [recorded.run(4, recorded.step(4, {("attn", FORWARD): forward}))]
+
+
+def collect_without_ffma() -> list[Run]:
+    recorded = Recorded(FOUR)
+    run = recorded.run(32, recorded.step(32))
+    counters = [counter for counter in run.report.counters if "ffma" not in counter.name]
+    return [replace(run, report=replace(run.report, counters=counters))]
+
+
+def run_beside_another_process() -> list[Run]:
+    """Evaluation; the products outside of layers are another process's."""
+    recorded = Recorded(BLOCK, train=True)
+    forward = [launch for launch in recorded.step(16) if launch.direction == FORWARD]
+    foreign = [Launch("volta_sgemm_128x64_tn", (64, 64, 1), {"ffma": 4 * 10**9})] * 5
+    run = recorded.run(16, [*forward, *foreign])
+    kernels = [kernel._replace(process=1 if kernel.layer else 999) for kernel in run.report.kernels]
+    return [replace(run, report=replace(run.report, kernels=kernels))]
+
+
+HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
+
+
+@pytest.mark.parametrize(
+    ("runs", "told"),
+    [
+        pytest.param(
+            run_two_ranks(),
+            {"c2 forward": {Told("whole step", 2, MATCHED, "copies")}},
+            id="two processes on two devices, each with the complete batch",
+        ),
+        pytest.param(run_two_halves(), {"c2 forward": set()}, id="two devices with half each"),
+        pytest.param(
+            double_counters(),
+            {"c2 forward": {Told("whole step", 2, PLAUSIBLE, "own grids")}},
+            id="twice the counts in the grids of the recorded batch",
+        ),
+        pytest.param(run_batches(Recorded(FOUR), 64, 64, 16, 16), HALF, id="one step of three"),
+        pytest.param(
+            run_batches(Recorded(FOUR), 32, 32, 96),
+            {"c2 backward": {Told("whole step", 2, MATCHED, "uneven steps")}},
+            id="two steps of other sizes",
+        ),
+        pytest.param(
+            run_batches(Recorded(FOUR), 64, 96),
+            {"c2 backward": {Told("whole step", 1.5, PLAUSIBLE, "other batch")}},
+            id="another batch, no multiple of the recorded one",
+        ),
+        pytest.param(
+            lose_samples(),
+            {"dw forward": {Told("whole step", 125 / 128, PLAUSIBLE, "other batch")}},
+            id="the last batch of a data set is no skipped border",
+        ),
+        pytest.param(
+            pad_strided_gradient(),
+            {"s2 backward": {Told("tile padding", 2.5, PLAUSIBLE)}},
+            id="a padded tile is no zeros inserted",
+        ),
+        pytest.param(
+            drop_layer(),
+            {
+                "b1 forward": set(),
+                "b2 forward": {Told("direction missing", None, OBSERVED)},
+            },
+            id="a layer that did not run shares no kernel",
+        ),
+        pytest.param(
+            fuse_projections(),
+            {
+                "q forward": {Told("shared kernel", 3, MATCHED)},
+                "q backward": {Told("shared kernel", 3, MATCHED)},
+                "v grad_weight": {Told("shared kernel", None, MATCHED, "within another kernel")},
+            },
+            id="one product for three layers, forward and backward",
+        ),
+        pytest.param(
+            pad_beside_sparsity(),
+            {"p forward": set(), "r forward": {Told("2:4 sparsity", 0.5, MATCHED)}},
+            id="a grid of its own shape is not swapped",
+        ),
+        pytest.param(
+            compute_filter_gradient_twice(),
+            {"c2 backward": set()},
+            id="two gradients of the weight leave forward's kernel to the input's",
+        ),
+        pytest.param(
+            misplace_gradient(),
+            {
+                "c1 backward": {Told("swapped layers", 2, PLAUSIBLE)},
+                "c2 backward": {Told("swapped layers", 0.5, PLAUSIBLE)},
+            },
+            id="a gradient at another layer is neither needless nor missing",
+        ),
+        pytest.param(
+            try_templates(),
+            {"up forward": {Told("several algorithms", 13, PLAUSIBLE)}},
+            id="torch.compile tries kernels of a Linear",
+        ),
+        pytest.param(
+            split_among_ranks(),
+            {
+                "up forward": {
+                    Told("3xTF32", 3, MATCHED),
+                    Told("whole step", 0.5, PLAUSIBLE, "smaller batch"),
+                }
+            },
+            id="a factor that only three rows share",
+        ),
+        pytest.param(
+            accumulate_on_two_ranks(),
+            {
+                "c2 backward": {
+                    Told("whole step", 2, MATCHED, "launches"),
+                    Told("whole step", 0.25, PLAUSIBLE, "one rank"),
+                }
+            },
+            id="two micro-batches on one of two recorded ranks",
+        ),
+        pytest.param(
+            try_in_the_first_step("on"),
+            {"c2 forward": {Told("several algorithms", 2, MATCHED)}},
+            id="trials in the first of two steps",
+        ),
+        pytest.param(
+            try_in_the_first_step("unknown"),
+            {"c2 forward": {Told("several algorithms", 2, PLAUSIBLE)}},
+            id="the same if nothing was recorded of cuDNN",
+        ),
+        pytest.param(
+            attend(36 / 64),
+            {"attn forward": {Told("causal mask", 36 / 64, MATCHED, "by tiles")}},
+            id="a flash kernel skips the tiles above the diagonal",
+        ),
+        pytest.param(attend(21 / 64), {"attn forward": set()}, id="a window hides more"),
+        pytest.param(attend(1), {"attn forward": set()}, id="a mask that skips nothing"),
+        pytest.param(
+            attend(1, 80, causal=False),
+            {"attn forward": {Told("tile padding", 96 / 80, MATCHED)}},
+            id="a head size of 80 in 96",
+        ),
+        pytest.param(
+            collect_without_ffma(),
+            {"c2 forward": {Told("counter not collected", None, OBSERVED, "in part")}},
+            id="FADD and FMUL without FFMA",
+        ),
+    ],
+)
+def test_a_fitting_number_is_no_proof(runs: list[Run], told: Mapping[str, set[Told]]) -> None:
+    analysis = make_analysis(runs)
+    causes = {
+        row.name: {
+            Told(cause.rule, cause.factor, cause.confidence, cause.variant)
+            for cause in analysis.judgement.at(row.batch, row.layer, row.direction).causes
+            if cause.rule not in ("TF32", "tensor cores", "layout and epilogue")
+        }
+        for row in analysis.ledger.rows
+    }
+    assert {name: round_factors(causes[name]) for name in told} == {
+        name: round_factors(items) for name, items in told.items()
+    }
+
+
+def round_factors(told: Iterable[Told]) -> set[Told]:
+    """Return the causes with two decimals: epilogues are within some factors."""
+    return {item._replace(factor=item.factor and round(item.factor, 2)) for item in told}
+
+
+def make_analysis(runs: list[Run]) -> Analysis:
+    (study,) = studies(runs)
+    return analyse(study)
+
+
+def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes() -> None:
+    recorded = Recorded(FOUR)
+    runs = [
+        recorded.run(batch, recorded.step(3 * batch // 2), number)
+        for number, batch in enumerate((32, 64), 1)
+    ]
+    (cause,) = make_analysis(runs).judgement.sweep
+    assert (cause.rule, cause.variant, cause.confidence) == (
+        "whole step",
+        "sweep, other batch",
+        PLAUSIBLE,
+    )
+
+
+def test_products_of_another_process_are_not_the_missing_backward_pass() -> None:
+    (cause,) = make_analysis(run_beside_another_process()).judgement.sweep
+    assert (cause.rule, cause.variant) == ("direction missing", "sweep, did not run")
