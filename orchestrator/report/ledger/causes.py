@@ -410,8 +410,15 @@ TIME_SHARE_MIN = 0.01
 UNEXPLAINED_SHARE_MIN, UNEXPLAINED_SHOWN_MIN = 0.02, 0.0005
 """Share of a difference below which a headline, and below which a table, does not name it."""
 SWITCH = "algorithm switch"
-_TRIES = ("Autograd ", "Check ", "Look ", "Profile ", "Synchronize ", "Time ", "perfctl ")
-"""How a fix begins that finds out whether the cause is one."""
+ASSUMED = frozenset(
+    {
+        *("wrong window", "3xTF32", "2:4 sparsity", "constant moves", "several algorithms"),
+        *("Winograd", "FFT", "tile padding", "persistent RNN", "causal mask", "split-K"),
+        *("groups run as dense", "skipped border", "zeros inserted", "recomputation"),
+        "layout and epilogue",
+    }
+)
+"""Rules whose fix helps only if the cause is one; the other fixes find out whether it is."""
 ADVERBS = {"likely": "probably ", "plausible": "possibly "}
 """Confidence -> the word before the name of a cause that is not certain."""
 WITHOUT_NUMBER = ("FADD alone", "counter not collected", "constant moves")
@@ -434,7 +441,7 @@ def describe_fix(cause: Cause) -> str:
     """Return what to do about the cause, if it is one."""
     facts = cause.facts
     fix = _fill(FIXES, cause, facts.fix if isinstance(facts, MissingFacts) else cause.variant)
-    is_open = cause.confidence in ADVERBS and not fix.startswith(_TRIES)
+    is_open = cause.confidence in ADVERBS and cause.rule in ASSUMED
     return f"If so, {fix[:1].lower()}{fix[1:]}" if is_open else fix
 
 
