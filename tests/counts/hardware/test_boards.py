@@ -20,6 +20,7 @@ def test_the_name_of_a_board_means_this_board_alone(board: object) -> None:
         ("a100-80gb", {"A100 SXM4 80 GB", "A100 PCIe 80 GB"}),
         ("V100", {"V100 SXM2 16 GB", "V100 SXM2 32 GB", "V100 PCIe 16 GB", "V100 PCIe 32 GB"}),
         ("Tesla V100-SXM2-32GB", {"V100 SXM2 32 GB"}),
+        ("Tesla V100-DGXS-32GB", {"V100 SXM2 32 GB"}),
         ("NVIDIA A100-SXM4-40GB", {"A100 SXM4 40 GB"}),
         ("H100 HGX (80GB)", {"H100 SXM5"}),
         ("H100 80 GB", {"H100 PCIe", "H100 SXM5"}),
