@@ -1,4 +1,4 @@
-"""An exception that nobody expected costs the file or run it is of, and nothing else.
+"""An unexpected exception costs the file or run that raised it, and nothing else.
 
 It is said in one line with a reference number, and its traceback is kept in a file, without secrets
 and without anything of the report but what the exception itself quotes. The same fault has the same
@@ -90,8 +90,9 @@ def _is_short_of_memory(error: BaseException) -> bool:
 
 
 def report_fault(name: object, error: BaseException, limit: int = 0) -> str:
-    """Return one line about an exception that nobody expected, and keep its traceback; or that
-    memory ran out, of which there were ``limit`` bytes. Never raises.
+    """Return one line about an unexpected exception, and keep its traceback.
+
+    If memory ran out, the line names the ``limit`` in bytes. Never raises.
 
     Its reference number is made of its type and of perfctl's own functions that it came through.
     """

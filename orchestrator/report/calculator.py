@@ -53,6 +53,8 @@ _SLIDERS = {
 has the whole range."""
 GROUPS = ("this machine", "data centre", "AMD", "workstation", "consumer")
 """Order of the devices in the list: the first word of a group."""
+COUNT: dict[str, Any] = {"low": 1, "is_integer": True, "always": True}
+"""Options of a field that is a number of things."""
 MACHINE_KEYS = ("name", "kind", "memory_bytes")
 DEVICE_KEYS = ("source", "link_gbs", "link", "offers", "uncertain", "watts", "group", "mixed")
 PRICE_KEYS = (
@@ -227,23 +229,6 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[ControlGroup, .
         ("fp16", "fp16, autocast"),
     )
     optimizers = (("sgd", "SGD"), ("momentum", "SGD, momentum"), ("adam", "Adam"))
-    ages = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
-
-    def group_order(device: ListedDevice) -> tuple[int, int]:
-        """Servers of one generation stay together, the newest first."""
-        age = ages.index(device.group) if device.group in ages else 0
-        return GROUPS.index(device.group.partition(",")[0]), -age
-
-    def newest_price_date(device: ListedDevice) -> str:
-        """The date of the newest on-demand price of one such GPU; "" without one."""
-        prices = (contents.prices[number] for number in device.offers)
-        dates = (price.date for price in prices if price.count == 1 and price.on_demand is not None)
-        return max(dates, default="")
-
-    listed = sorted(contents.devices, key=group_order)
-    devices = tuple((device.machine.name, device.machine.name) for device in listed)
-    newest = max(listed, key=newest_price_date)  # the page opens on it
-    count: dict[str, Any] = {"low": 1, "is_integer": True, "always": True}
     return (
         ControlGroup(
             "network",
@@ -264,29 +249,15 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[ControlGroup, .
                     high=LARGEST,
                     scale="log2",
                     slider=(1, 4096),
-                    **count,
+                    **COUNT,
                 ),
-                Field("samples", "Samples", 1_281_167, scale="log", slider=(1e3, 1e8), **count),
-                Field("epochs", "Epochs", 90, scale="log", slider=(1, 1000), **count),
+                Field("samples", "Samples", 1_281_167, scale="log", slider=(1e3, 1e8), **COUNT),
+                Field("epochs", "Epochs", 90, scale="log", slider=(1, 1000), **COUNT),
                 Field("precision", "Precision", MIXED, choices=precisions, always=True),
                 Field("optimizer", "Optimizer", "momentum", choices=optimizers, always=True),
             ),
         ),
-        ControlGroup(
-            "device",
-            "Device",
-            (
-                Field(
-                    "device",
-                    "Device",
-                    newest.machine.name,
-                    choices=devices,
-                    always=True,
-                    groups=tuple(device.group for device in listed),
-                ),
-                Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **count),
-            ),
-        ),
+        _device_controls(contents),
         ControlGroup(
             "parallel",
             "Several GPUs",
@@ -311,6 +282,41 @@ def _controls(contents: CalculatorContents, first: str) -> tuple[ControlGroup, .
                 Field("price", "Own price", 0, unit="$/h per GPU; 0: from the table"),
                 Field("tariff", "Energy", 0, unit="$/kWh; 0: no cost"),
             ),
+        ),
+    )
+
+
+def _device_controls(contents: CalculatorContents) -> ControlGroup:
+    """Return the choice of a device, newest generation first, and of a number of GPUs."""
+    ages = list(dict.fromkeys(class_of(board.gpu) for board in BOARDS))
+
+    def group_order(device: ListedDevice) -> tuple[int, int]:
+        """Servers of one generation stay together, the newest first."""
+        age = ages.index(device.group) if device.group in ages else 0
+        return GROUPS.index(device.group.partition(",")[0]), -age
+
+    def newest_price_date(device: ListedDevice) -> str:
+        """The date of the newest on-demand price of one such GPU; "" without one."""
+        prices = (contents.prices[number] for number in device.offers)
+        dates = (price.date for price in prices if price.count == 1 and price.on_demand is not None)
+        return max(dates, default="")
+
+    listed = sorted(contents.devices, key=group_order)
+    devices = tuple((device.machine.name, device.machine.name) for device in listed)
+    newest = max(listed, key=newest_price_date)  # the page opens on it
+    return ControlGroup(
+        "device",
+        "Device",
+        (
+            Field(
+                "device",
+                "Device",
+                newest.machine.name,
+                choices=devices,
+                always=True,
+                groups=tuple(device.group for device in listed),
+            ),
+            Field("gpus", "GPUs", 1, scale="log2", slider=(1, 64), **COUNT),
         ),
     )
 

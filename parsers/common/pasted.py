@@ -13,7 +13,7 @@ import io
 import json
 import re
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import islice
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
@@ -64,7 +64,7 @@ def wrapping_of(head: str) -> tuple[Unwrap, ...]:
         prefix = next((prefix for prefix in _PREFIXES if _is_before_lines(prefix, text)), None)
         if prefix is None:
             break
-        add_step(lambda full_text, prefix=prefix: _drop_prefix(prefix, full_text))  # type: ignore[misc]
+        add_step(partial(_drop_prefix, prefix))
     if _FENCE.search(text):
         add_step(lambda full_text: _FENCE.sub("", full_text))
     if depth := _indentation(text):

@@ -272,7 +272,8 @@ def load(
             fit(model, Path(weights), name)
             weights = Path(weights).name
             if name == "googlenet":
-                model.aux_logits, model.aux1, model.aux2 = False, None, None  # type: ignore[assignment]
+                model.aux_logits = False  # type: ignore[assignment]
+                model.aux1 = model.aux2 = None  # type: ignore[assignment]
     return Weighted(model.eval(), family, weights, trained, published.transforms(), outputs)
 
 

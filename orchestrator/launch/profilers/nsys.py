@@ -265,8 +265,8 @@ class Nsys(ToolProfiler):
         return paths.report(".sqlite")
 
     def gap(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> str | None:
-        """Return what the recording lacks, with a remedy; nsys omits the tables of what it did not
-        record."""
+        """Return what the recording lacks, with a remedy. nsys writes no table for an activity that
+        it did not record."""
         try:
             tables = evidence.sqlite_tables(self.artifact(request.paths))
         except sqlite3.DatabaseError:

@@ -51,7 +51,7 @@ def run(
     def serve(placement: Placement) -> None:
         """Work on the next item until none is left, or a signal or an error stops everything."""
         if placement.cores:
-            os.sched_setaffinity(0, placement.cores)  # of this thread alone, and of what it starts
+            os.sched_setaffinity(0, placement.cores)  # this thread and the processes that it starts
         while not signals:
             try:
                 number, item = waiting.popleft()

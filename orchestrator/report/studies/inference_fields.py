@@ -49,7 +49,7 @@ def _timed(label: str, read: Callable[[Latency], object], **column: Any) -> Fiel
 
 
 def usage_cell(share: UsageShare) -> Cell:
-    """Return the share, with what it was measured by as its title."""
+    """Return the share; its title names the tool that measured it."""
     cell = share_cell(share.value, share.reason)
     return cell if share.value is None else replace(cell, title=share.reason)
 
