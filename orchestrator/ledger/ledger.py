@@ -130,14 +130,14 @@ class LedgerRow:
     kind: str | None
     direction: str
     position: int
-    paper: Figure
+    estimated: Figure
     calls: tuple[LayerCall, ...]
     """One, or the gradients that make up "backward"."""
-    counted: Figure
+    executed: Figure
     """From counters; where no run has any, from the kernels' rules: its state is then "derived"."""
     ratio: float | None
-    """Counted / paper; a lower bound when ``counted`` is one. None when either is missing or paper
-    is 0 or a lower bound."""
+    """Executed / estimated; a lower bound when ``executed`` is one. None when either is missing or
+    the estimate is 0 or a lower bound."""
     time: Spread | None
     time_reason: str | None
     basis: str | None
@@ -147,8 +147,8 @@ class LedgerRow:
     to 1."""
     whole: str | None
     achieved: float | None
-    """Estimated FLOPs / median time, per second; None when either is missing, paper is 0 or a lower
-    bound, or the clock is not to trust."""
+    """Estimated FLOPs / median time, per second; None when either is missing, estimated is 0 or a
+    lower bound, or the clock is not to trust."""
     kernels: tuple[KernelUse, ...]
     guessed: float = 0.0
     """0..1: of its launches, those whose layer was guessed."""
@@ -160,22 +160,22 @@ class LedgerRow:
     kernel has a rule."""
 
     @property
-    def whole_paper(self) -> float | None:
+    def whole_estimate(self) -> float | None:
         """Estimated FLOPs if all of them are known; None if there are none, or for a lower bound,
         by which nothing is judged."""
-        return None if self.paper.lower_bound else self.paper.value
+        return None if self.estimated.lower_bound else self.estimated.value
 
     @property
     def ratio_at_most(self) -> float | None:
         """Counted / paper where paper is a lower bound; None elsewhere, and when ``counted`` is a
         lower bound too."""
         if (
-            not (self.paper.lower_bound and self.paper.value)
-            or self.counted.value is None
-            or self.counted.lower_bound
+            not (self.estimated.lower_bound and self.estimated.value)
+            or self.executed.value is None
+            or self.executed.lower_bound
         ):
             return None
-        return self.counted.value / self.paper.value
+        return self.executed.value / self.estimated.value
 
     @property
     def size(self) -> int:
@@ -207,7 +207,7 @@ class Unattributed:
     share: float
     whole: str
     basis: str
-    counted: Figure
+    executed: Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ class Ledger:
 
     @property
     def any_counted(self) -> bool:
-        return any(row.counted.value is not None for row in self.rows)
+        return any(row.executed.value is not None for row in self.rows)
 
 
 def ledger(study: Study) -> Ledger:
@@ -272,7 +272,7 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
         share=times.unattributed.mean / times.total.mean,
         whole=times.whole,
         basis=times.basis,
-        counted=counted.get(None, uncounted),
+        executed=counted.get(None, uncounted),
     )
 
 
@@ -324,9 +324,9 @@ def _row(
         kind=calls[0].kind if calls and key != OPTIMIZER else None,
         direction=key[1],
         position=2 * 10**9 if key == OPTIMIZER else min(positions, default=10**9),
-        paper=paper,
+        estimated=paper,
         calls=calls,
-        counted=counted,
+        executed=counted,
         derived=derived if derived is not None and derived.value is not None else None,
         ratio=counted.value / flops if counted.value is not None and flops else None,
         time=time,

@@ -79,8 +79,8 @@ class LayerPoint:
     multiply-add = 2."""
 
     batch: int
-    paper: Figure
-    counted: Figure
+    estimated: Figure
+    executed: Figure
     """By hardware counters; never a derived value."""
     derived: Figure
     """From kernel names, grids and shapes."""
@@ -232,16 +232,16 @@ def _point(network: Network, batch: int, layer: str) -> LayerPoint:
     ]
     nothing = missing("not_collected", "no run at this batch size recorded the layer")
     counted_rows = [
-        row for row in rows if row.counted.value is not None and row.counted.state != "derived"
+        row for row in rows if row.executed.value is not None and row.executed.state != "derived"
     ]
     row = next(iter([*counted_rows, *rows]), None)
-    counted = row.counted if row is not None else nothing
+    counted = row.executed if row is not None else nothing
     if counted.state == "derived":
         counted = NOT_COUNTED
     derived = [
         figure
         for row in rows
-        for figure in (row.derived, row.counted)
+        for figure in (row.derived, row.executed)
         if figure and figure.state == "derived" and figure.value is not None
     ]
     loose = _loose_work(batches) if counted.value is None else LooseWork(None, (), None)
@@ -253,8 +253,8 @@ def _point(network: Network, batch: int, layer: str) -> LayerPoint:
     whole = [item.counted.whole_work for item in batches if item.counted is not None]
     return LayerPoint(
         batch=batch,
-        paper=next((row.paper for row in rows if row.paper.value is not None), nothing),
-        counted=counted,
+        estimated=next((row.estimated for row in rows if row.estimated.value is not None), nothing),
+        executed=counted,
         derived=next(iter(derived), missing("not_available", why)),
         loose=loose,
         row=row,

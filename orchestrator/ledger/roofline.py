@@ -59,8 +59,8 @@ class Traffic:
     direction: str | None
     paths: Mapping[str, Figure]
     """path -> executed FLOPs; tensor ones by input type. Empty when nothing was counted."""
-    counted: Figure
-    paper: float | None
+    executed: Figure
+    estimated: float | None
     dram: Figure
     """Bytes read and written, counted by ncu."""
     time_ns: float | None
@@ -171,7 +171,7 @@ class _Rates(NamedTuple):
 def _rates(
     traffic: Traffic, moved: float | None, peak: float | None, bandwidth: float | None
 ) -> _Rates:
-    counted, seconds = traffic.counted.value, traffic.seconds
+    counted, seconds = traffic.executed.value, traffic.seconds
     intensity = counted / moved if counted and moved else None
     return _Rates(
         intensity,
@@ -185,10 +185,10 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     path = roof(traffic)
     peak = peaks.flops.get(path) if path else None
     ridge = peaks.ridge(path) if path else None
-    counted, seconds = traffic.counted.value, traffic.seconds
-    flops = counted if counted is not None else traffic.paper
+    counted, seconds = traffic.executed.value, traffic.seconds
+    flops = counted if counted is not None else traffic.estimated
     achieved = flops / seconds if flops and seconds else None
-    mfu = traffic.paper / seconds / peak if traffic.paper and seconds and peak else None
+    mfu = traffic.estimated / seconds / peak if traffic.estimated and seconds and peak else None
     hfu = counted / seconds / peak if counted and seconds and peak else None
     dram = _rates(traffic, traffic.dram.value, peak, peaks.bandwidth)
     refused, over = _refused(traffic, peaks, path, achieved, dram.bytes_per_second)
@@ -201,7 +201,7 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     return RooflinePoint(
         traffic=traffic,
         flops=flops,
-        source=traffic.counted.state if counted is not None else "paper",
+        source=traffic.executed.state if counted is not None else "paper",
         path=path,
         peak=peak,
         intensity=dram.intensity,
@@ -225,7 +225,7 @@ def _levels(
 ) -> Iterator[LevelPoint]:
     """Yield the work under the roof of each memory level. ``over_peak``: why the rate itself is
     refused."""
-    counted, seconds = traffic.counted.value, traffic.seconds
+    counted, seconds = traffic.executed.value, traffic.seconds
     achieved = counted / seconds if counted and seconds else None
     for level in LEVELS:
         if (moved := traffic.moved(level)) is None:
@@ -267,7 +267,7 @@ def roof(traffic: Traffic) -> str | None:
         return max(known, key=known.__getitem__)
     return (
         PATH_OF.get(traffic.precision or "")
-        if traffic.counted.value is None and traffic.paper
+        if traffic.executed.value is None and traffic.estimated
         else None
     )
 
@@ -278,7 +278,7 @@ def _side(
     """Return on which side of the ridge the work is; None if a lower bound leaves it open."""
     if intensity >= ridge:
         return None if moved.lower_bound else "compute"
-    return None if traffic.counted.lower_bound else level
+    return None if traffic.executed.lower_bound else level
 
 
 def _bound(
@@ -303,7 +303,7 @@ def _bound(
         return "launch"
     if dram.intensity is not None and ridge is not None:
         return _side(traffic, traffic.dram, dram.intensity, ridge, "memory")
-    return "memory" if traffic.counted.value == 0 and moved else None
+    return "memory" if traffic.executed.value == 0 and moved else None
 
 
 def _refused(
@@ -341,14 +341,14 @@ def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) ->
         )
     if (
         paper
-        and traffic.counted.value is not None
-        and traffic.paper
-        and traffic.counted.value < 0.9 * traffic.paper
+        and traffic.executed.value is not None
+        and traffic.estimated
+        and traffic.executed.value < 0.9 * traffic.estimated
     ):
         return (
             "the kernels executed fewer than the estimated FLOPs; see the share of executed FLOPs"
         )
-    if traffic.counted.value is None:
+    if traffic.executed.value is None:
         if traffic.precision == "fp32" and rate <= peaks.flops.get("tensor tf32", 0):
             return (
                 "TF32 is likely on (torch enables it for cuDNN by default); 'perfctl ncu' "
@@ -414,7 +414,7 @@ class Roofline:
 
         None, too, where no FLOPs were counted.
         """
-        if not any(point.traffic.counted.value is not None for point in self.points):
+        if not any(point.traffic.executed.value is not None for point in self.points):
             return None
         missing = [level for level in LEVELS if level not in self.levels]
         known = {item.level for point in self.points for item in point.levels if item.bandwidth}
@@ -478,7 +478,7 @@ def roofline(study: Study, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Ro
         works += [
             _row(row, by_key.get((row.layer, row.direction), nothing), precision)
             for row in of_batch
-            if row.whole_paper or row.counted.value or row.time
+            if row.whole_estimate or row.executed.value or row.time
         ]
     return Roofline(
         peaks,
@@ -498,8 +498,8 @@ def _row(row: LedgerRow, work: CountedWork, precision: str | None) -> Traffic:
         layer=row.layer,
         direction=row.direction,
         paths=work.paths,
-        counted=row.counted,
-        paper=row.whole_paper,
+        executed=row.executed,
+        estimated=row.whole_estimate,
         dram=work.dram,
         time_ns=row.time.median if row.time else None,
         basis=row.basis,
@@ -536,7 +536,7 @@ def _partly(rows: Sequence[LedgerRow]) -> str | None:
     )
     if not names:
         return None
-    known = sum(int(row.paper.value or 0) for row in rows)
+    known = sum(int(row.estimated.value or 0) for row in rows)
     least = f"at least {known:,} estimated FLOPs; " if known else ""
     return f"{least}not included: {', '.join(names)}"
 
@@ -546,7 +546,7 @@ def _step(
 ) -> Traffic:
     """Return a complete step: time of the step where it was timed, or else the kernels' time."""
     partly = _partly(rows)
-    known = [row.paper.value for row in rows if row.paper.value is not None]
+    known = [row.estimated.value for row in rows if row.estimated.value is not None]
     work = (batch.counting.whole_work if batch.counting else None) or nothing
     name = "complete step" if batch.batch is None else f"complete step, batch {batch.batch}"
     if batch.timing and covers_capture(batch.timing.run):
@@ -566,8 +566,8 @@ def _step(
         layer=None,
         direction=None,
         paths=work.paths,
-        counted=work.total,
-        paper=sum(known) if known and partly is None else None,
+        executed=work.total,
+        estimated=sum(known) if known and partly is None else None,
         dram=work.dram,
         time_ns=time_ns,
         basis=basis,
@@ -610,8 +610,8 @@ def _kernels(
                 layer=None,
                 direction=None,
                 paths=work.paths,
-                counted=work.total,
-                paper=None,
+                executed=work.total,
+                estimated=None,
                 dram=work.dram,
                 time_ns=mean * work.launches if mean else None,
                 basis=KERNEL_BASIS.get(source, source) if mean else None,

@@ -61,14 +61,14 @@ def test_counted_over_paper_is_derived_from_kernel_name_grid_and_shape(tmp_path:
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 7))
     (row,) = found.ledger.rows
     assert (row.name, row.batch) == (f"aten::addmm {M}x{K}x{N} forward", None)
-    assert (row.paper.value, row.counted.value, row.counted.state) == (
+    assert (row.estimated.value, row.executed.value, row.executed.state) == (
         2 * PAPER,
         2 * EXECUTED,
         "derived",
     )
     assert row.ratio == pytest.approx(EXECUTED / PAPER)
     assert row.time is not None and row.time.median == 12_000
-    assert "sgemm" in str(row.counted.reason) and "on an A100" in str(row.counted.reason)
+    assert "sgemm" in str(row.executed.reason) and "on an A100" in str(row.executed.reason)
 
 
 def test_model_utilisation_is_paper_over_time_and_the_published_peak(tmp_path: Path) -> None:
@@ -93,13 +93,13 @@ def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path
     )
     assert not any("Run perfctl ncu" in text or "at batch" in text for text in texts)
     (row,) = found.ledger.rows
-    assert row.counted.lower_bound  # the second kernel has no rule
+    assert row.executed.lower_bound  # the second kernel has no rule
 
 
 def test_paper_is_shown_without_a_ratio_where_no_kernel_has_a_rule(tmp_path: Path) -> None:
     found = analysed(tmp_path, *product(10, 1, 5, name="somebodys_own_gemm"))
     (row,) = found.ledger.rows
-    assert row.paper.value == PAPER and row.counted.value is None and row.ratio is None
+    assert row.estimated.value == PAPER and row.executed.value is None and row.ratio is None
 
 
 def test_an_nsys_report_of_emit_nvtx_has_ratios_too(tmp_path: Path) -> None:

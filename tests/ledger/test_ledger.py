@@ -50,19 +50,19 @@ def split_backward(run: Run, *layers: str) -> Run:
 
 @pytest.mark.parametrize("batch", [16, 32, 64, 128, 256])
 def test_conv2_forward_on_paper_follows_from_its_dimensions(gpu: Ledger, batch: int) -> None:
-    assert row(gpu, "conv2", "forward", batch).paper.value == 2 * batch * 64 * 24 * 24 * 288
+    assert row(gpu, "conv2", "forward", batch).estimated.value == 2 * batch * 64 * 24 * 24 * 288
 
 
 def test_backward_is_both_gradients_and_the_first_layer_has_one(gpu: Ledger) -> None:
     forward = 2 * 64 * 64 * 24 * 24 * 288
-    assert row(gpu, "conv2", "backward", 64).paper.value == 2 * forward
-    assert row(gpu, "conv1", "backward", 64).paper.value == 2 * 64 * 32 * 26 * 26 * 9
+    assert row(gpu, "conv2", "backward", 64).estimated.value == 2 * forward
+    assert row(gpu, "conv1", "backward", 64).estimated.value == 2 * 64 * 32 * 26 * 26 * 9
     assert not [r for r in gpu.rows if r.direction.startswith("grad")]
 
 
 def test_counts_are_per_step_and_set_against_paper(gpu: Ledger) -> None:
     found = row(gpu, "conv2", "forward", 64)
-    assert (found.counted.value, found.ratio) == (64 * 64 * 24 * 24 * 288, 0.5)
+    assert (found.executed.value, found.ratio) == (64 * 64 * 24 * 24 * 288, 0.5)
     assert row(gpu, "fc1", "backward", 256).ratio == 1
 
 
@@ -75,7 +75,7 @@ def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger) -> None:
 
 
 def test_on_a_cpu_counts_are_not_available_and_have_no_value() -> None:
-    found = {(r.counted.state, r.counted.value, r.ratio) for r in ledger_of(cpu_run(1, 64)).rows}
+    found = {(r.executed.state, r.executed.value, r.ratio) for r in ledger_of(cpu_run(1, 64)).rows}
     assert found == {("not_available", None, None)}
 
 
@@ -83,7 +83,7 @@ def test_a_hole_in_the_counters_makes_a_lower_bound() -> None:
     ncu = gpu_pair(1, 64)[1]
     # conv2 forward of step 0
     kept = [counter for counter in ncu.report.counters if counter.launch != 2]
-    found = row(ledger_of(with_report(ncu, counters=kept)), "conv2", "forward", 64).counted
+    found = row(ledger_of(with_report(ncu, counters=kept)), "conv2", "forward", 64).executed
     assert found.lower_bound and (found.launches, found.of_launches) == (2, 3)
 
 
@@ -113,7 +113,7 @@ def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw() -> 
 def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_direction() -> None:
     runs = (split_backward(run, "conv1") for run in gpu_pair(1, 64))
     found = row(ledger_of(*runs), "conv1", "grad_weight", 64)
-    assert (found.paper.value, found.ratio) == (2 * 64 * 32 * 26 * 26 * 9, 1)
+    assert (found.estimated.value, found.ratio) == (2 * 64 * 32 * 26 * 26 * 9, 1)
 
 
 def test_a_guessed_layer_makes_an_estimate_and_says_so() -> None:
@@ -122,9 +122,9 @@ def test_a_guessed_layer_makes_an_estimate_and_says_so() -> None:
 
     found = ledger_of(*(with_kernels(run, guess) for run in gpu_pair(1, 64)))
     guessed, sure = (row(found, layer, "forward", 64) for layer in ("fc2", "fc1"))
-    assert (guessed.guessed, guessed.counted.state) == (1, "estimated")
-    assert "guessed" in (guessed.counted.reason or "")
-    assert (sure.guessed, sure.counted.state) == (0, "counted")
+    assert (guessed.guessed, guessed.executed.state) == (1, "estimated")
+    assert "guessed" in (guessed.executed.reason or "")
+    assert (sure.guessed, sure.executed.state) == (0, "counted")
 
 
 UNKNOWN_SHAPES = "no formula, because its shapes are unknown"
@@ -168,8 +168,8 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last() 
         "optimizer",
     ]
     first, second, *_, unknown, last = rows
-    assert (last.paper.value, len(last.calls), last.kind) == (3 + 4, 2, None)
-    assert (unknown.kind, unknown.paper.reason) == (None, UNKNOWN_SHAPES)
+    assert (last.estimated.value, len(last.calls), last.kind) == (3 + 4, 2, None)
+    assert (unknown.kind, unknown.estimated.reason) == (None, UNKNOWN_SHAPES)
     for found in (first, second):
         assert found.kind == "Linear"
         assert found.time_reason == "the report has no range or kernel of it"
@@ -181,7 +181,7 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last() 
 def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own() -> None:
     calls = (call("fc", "optimizer", 0, 3), call("b", "optimizer", 1, 4))
     rows = ledger_of(timed_call("fc", "optimizer", *calls)).rows
-    assert [(found.layer, found.name, found.paper.value) for found in rows] == [
+    assert [(found.layer, found.name, found.estimated.value) for found in rows] == [
         ("fc", "fc optimizer", 3),
         ("", "optimizer", 3 + 4),
     ]
@@ -223,7 +223,7 @@ def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_m
     seen: str, calls: list[LayerCall], rows: list[PaperRow]
 ) -> None:
     found = ledger_of(timed_call("fc", seen, *calls)).rows
-    assert [(one.direction, one.paper.value, one.paper.reason) for one in found] == rows
+    assert [(one.direction, one.estimated.value, one.estimated.reason) for one in found] == rows
 
 
 def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts() -> None:
@@ -248,7 +248,7 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
         (whole, "ncu recorded no kernel of it"),
     ):
         calls = (*run.layer_calls, call("late", "forward", 9))
-        late = row(ledger_of(replace(run, layer_calls=calls)), "late", "forward", 64).counted
+        late = row(ledger_of(replace(run, layer_calls=calls)), "late", "forward", 64).executed
         assert (late.state, late.reason) == ("not_collected", reason)
 
 
@@ -287,7 +287,7 @@ ADDS = [counter for counter in NCU.report.counters if "_fadd_" in counter.name]
     ],
 )
 def test_why_nothing_was_counted(run: Run, reason: str) -> None:
-    assert ledger_of(run).rows[0].counted.reason == reason
+    assert ledger_of(run).rows[0].executed.reason == reason
 
 
 def test_kernels_outside_of_the_steps_are_not_counted_into_them() -> None:
@@ -301,6 +301,6 @@ def test_kernels_outside_of_the_steps_are_not_counted_into_them() -> None:
     )
     # Two of three launches, over three steps: each executed half of the paper's 2 FLOPs a
     # multiply-add.
-    assert row(ledger_of(run), "conv2", "forward", 64).counted.value == pytest.approx(
+    assert row(ledger_of(run), "conv2", "forward", 64).executed.value == pytest.approx(
         2 / 3 * synthetic.macs("conv2", 64)
     )

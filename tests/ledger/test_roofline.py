@@ -47,14 +47,14 @@ def test_without_bytes_time_or_peak_there_is_no_share_that_needs_them() -> None:
 
 
 def test_paper_alone_gives_a_rate_that_is_marked_as_such_and_no_executed_share() -> None:
-    point = placed(counted=NONE, paths={}, dram=NONE)
+    point = placed(executed=NONE, paths={}, dram=NONE)
     assert (point.source, point.flops, point.hfu) == ("paper", 4e9, None)
     assert (point.mfu, point.reached) == (0.4, 0.4)
 
 
 def few(time_ns: float, flops: float = 1e3, moved: float = 1e3, **changes: Any) -> Traffic:
     """So short that its launches may bound it."""
-    return traffic(flops, moved, paper=flops, time_ns=time_ns, **changes)
+    return traffic(flops, moved, estimated=flops, time_ns=time_ns, **changes)
 
 
 FOUR = {"launches": 4, "counted_launches": 4}
@@ -77,8 +77,8 @@ FOUR = {"launches": 4, "counted_launches": 4}
         pytest.param(traffic(level="run", busy=1.0), "memory", id="a step always busy"),
         pytest.param(traffic(busy=0.49), "memory", id="a layer is no step"),
         pytest.param(few(1e3, level="run", **FOUR), "memory", id="a step has no short launches"),
-        pytest.param(traffic(0, paper=None), "memory", id="bytes without FLOPs"),
-        pytest.param(traffic(0, NONE, paper=None), None, id="neither bytes nor FLOPs"),
+        pytest.param(traffic(0, estimated=None), "memory", id="bytes without FLOPs"),
+        pytest.param(traffic(0, NONE, estimated=None), None, id="neither bytes nor FLOPs"),
         pytest.param(traffic(dram=NONE), None, id="FLOPs without bytes"),
     ],
 )
@@ -92,12 +92,12 @@ def test_short_launches_are_launch_bound_where_no_peak_is_known() -> None:
 
 
 def test_work_that_counts_no_flops_has_no_roof() -> None:
-    point = placed(0, paper=None)
+    point = placed(0, estimated=None)
     assert (point.path, point.achieved, point.intensity) == (None, None, None)
 
 
 def test_exactly_the_peak_and_exactly_the_bandwidth_are_believed() -> None:
-    full = placed(dram=2e8, time_ns=2e5, paper=2e9)
+    full = placed(dram=2e8, time_ns=2e5, estimated=2e9)
     assert (full.refused, full.reached, full.hfu, full.mfu) == (None, 1.0, 1.0, 1.0)
     stream = placed(dram=1e9)
     assert (stream.refused, stream.over, stream.bound) == (None, None, "memory")
@@ -114,8 +114,8 @@ def test_more_bytes_than_the_memory_can_move_refuse_the_intensity_and_not_the_ra
 
 
 def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not_and_nothing_else_is() -> None:
-    assert placed(paper=1e10).mfu == 1.0
-    point = placed(paper=1.1e10)
+    assert placed(estimated=1e10).mfu == 1.0
+    point = placed(estimated=1.1e10)
     assert point.mfu is None and (point.mfu_reason or "").startswith(
         "the estimated FLOPs would need 110% of the fp32 peak: the kernels executed fewer"
     )
@@ -126,7 +126,7 @@ def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not_and_nothing_e
     ("flops", "cause"), [(8.99e9, "the kernels executed fewer than"), (9e9, "the wrong device")]
 )
 def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(flops: float, cause: str) -> None:
-    point = placed(paper=1e10, counted=counted(flops), time_ns=9e5)
+    point = placed(estimated=1e10, executed=counted(flops), time_ns=9e5)
     assert cause in (point.mfu_reason or "")
 
 
@@ -145,8 +145,8 @@ def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(flops: float, caus
 def test_the_roof_is_what_the_precision_asks_for_where_nothing_was_counted(
     precision: str | None, path: str | None
 ) -> None:
-    assert roof(traffic(paths={}, counted=NONE, precision=precision)) == path
-    assert roof(traffic(paths={}, counted=NONE, precision=precision, paper=None)) is None
+    assert roof(traffic(paths={}, executed=NONE, precision=precision)) == path
+    assert roof(traffic(paths={}, executed=NONE, precision=precision, estimated=None)) is None
 
 
 def test_the_roof_is_what_was_counted_most() -> None:
@@ -167,7 +167,7 @@ def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_n
         assert (said in (point.refused or "")) == mismatch
 
 
-PAPER = {"counted": NONE, "paths": {}}
+FORMULA = {"executed": NONE, "paths": {}}
 
 
 @pytest.mark.parametrize(
@@ -178,11 +178,11 @@ PAPER = {"counted": NONE, "paths": {}}
         ({}, "measured", "fewer threads than the run"),
         ({"busy": 1.01, "level": "run"}, "derived", "did not wait for them"),
         ({"busy": 1.0, "level": "run"}, "derived", "the recorded clock differs"),
-        (PAPER | {"paper": 2e9}, "published", "TF32 is likely on"),
-        (PAPER | {"paper": 1e10}, "published", "TF32 is likely on"),  # just what TF32 reaches
-        (PAPER | {"paper": 1.01e10}, "published", "Winograd"),
+        (FORMULA | {"estimated": 2e9}, "published", "TF32 is likely on"),
+        (FORMULA | {"estimated": 1e10}, "published", "TF32 is likely on"),  # just what TF32 reaches
+        (FORMULA | {"estimated": 1.01e10}, "published", "Winograd"),
         (
-            PAPER | {"paper": 1e10, "precision": "tf32", "time_ns": 5e4},
+            FORMULA | {"estimated": 1e10, "precision": "tf32", "time_ns": 5e4},
             "published",
             "Winograd",
         ),

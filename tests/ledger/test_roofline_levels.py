@@ -45,7 +45,7 @@ def test_each_level_has_its_intensity_and_share_of_the_lower_of_slope_and_roof()
 
 def test_a_work_is_set_against_the_roof_of_its_own_precision() -> None:
     paths = {"fp32": counted(1e3), "tensor tf32": counted(4e10)}
-    tensor = levels_of(paths=paths, counted=counted(4e10))["DRAM"]
+    tensor = levels_of(paths=paths, executed=counted(4e10))["DRAM"]
     assert (tensor.intensity, tensor.attainable) == (80, 80e12), (
         "80 FLOP/B x 1 TB/s, below 100 TFLOP/s and far above fp32's 10"
     )

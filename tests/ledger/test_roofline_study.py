@@ -144,8 +144,8 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
         None,
     )
     forward = {layer: 2 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
-    assert whole.paper == 3 * sum(forward.values()) - forward["conv1"]
-    assert (whole.counted.value, whole.dram.value) == (2 * (10 + 5), 2 * (100 + 20))
+    assert whole.estimated == 3 * sum(forward.values()) - forward["conv1"]
+    assert (whole.executed.value, whole.dram.value) == (2 * (10 + 5), 2 * (100 + 20))
     assert (whole.time_ns, whole.busy, whole.trusted) == (1100, 450 / 1100, True)
     assert whole.basis == "CPU timer around each step, while nsys was recording"
     bare = whole_of(timed(steps=()), counted)
@@ -153,12 +153,12 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
     alone = whole_of(counted)
     assert (alone.time_ns, alone.basis, alone.busy) == (None, None, None), "no time under ncu"
     uncounted = whole_of(timed())
-    assert uncounted.counted.state == uncounted.dram.state == "not_collected"
+    assert uncounted.executed.state == uncounted.dram.state == "not_collected"
 
 
 def test_on_a_cpu_there_is_nothing_to_count() -> None:
     (whole,) = of(cpu_run(1, 64)).at("run")
-    assert (whole.traffic.counted.state, whole.traffic.dram.reason) == (
+    assert (whole.traffic.executed.state, whole.traffic.dram.reason) == (
         "not_available",
         "perfctl measures DRAM bytes on NVIDIA GPUs only, with ncu",
     )
@@ -176,8 +176,8 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes() -> None:
     work = point.traffic
     assert (work.name, work.basis, work.precision) == ("conv1 forward", "kernels, nsys", "fp32")
     assert (work.time_ns, work.launches, work.counted_launches) == (330, 1, 2)
-    assert (work.counted.value, work.dram.value) == (2 * (10 + 20), 2 * (100 + 50))
-    assert work.paper == 2 * synthetic.macs("conv1", 64)
+    assert (work.executed.value, work.dram.value) == (2 * (10 + 20), 2 * (100 + 50))
+    assert work.estimated == 2 * synthetic.macs("conv1", 64)
     work = other.traffic
     assert (work.time_ns, work.launches, work.counted_launches, work.dram.value) == (None,) * 4
     assert roofs.of(64, "conv1", "grad_input") is None, "no estimate, counted or timed"
@@ -203,8 +203,8 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     # Mean of 300 and 360, one launch a step; "new" runs in one of two steps.
     same, new, bare = found.values()
     assert (same.time_ns, same.basis, same.trusted) == ((300 + 360) / 2, "kernels, nsys", True)
-    assert (same.launches, same.counted_launches, same.paper) == (1, 1, None)
-    assert (same.counted.value, same.dram.value) == (2 * (10 + 20) / 2, 2 * (100 + 50) / 2)
+    assert (same.launches, same.counted_launches, same.estimated) == (1, 1, None)
+    assert (same.executed.value, same.dram.value) == (2 * (10 + 20) / 2, 2 * (100 + 50) / 2)
     assert (new.time_ns, new.trusted) == (700 / 2, False)
     assert new.basis == "kernels under ncu at locked clocks: not a realistic time"
     assert (bare.time_ns, bare.basis) == (None, None)

@@ -86,9 +86,9 @@ def case(
         kind=kind,
         direction=direction,
         position=position,
-        paper=Figure(paper, "counted"),
+        estimated=Figure(paper, "counted"),
         calls=calls,
-        counted=Figure(counted, "counted" if counted is not None else "not_collected"),
+        executed=Figure(counted, "counted" if counted is not None else "not_collected"),
         ratio=counted / paper if counted is not None and paper else None,
         time=None,
         time_reason=None,
@@ -127,8 +127,8 @@ def linear(shape: GemmShape, *kernels: KernelGroup, **more: Any) -> RowEvidence:
 
 def partly_counted(row: RowEvidence) -> RowEvidence:
     """The same row, of which one launch of two was not counted."""
-    figure = replace(row.row.counted, launches=1, of_launches=2)
-    return replace(row, row=replace(row.row, counted=figure))
+    figure = replace(row.row.executed, launches=1, of_launches=2)
+    return replace(row, row=replace(row.row, executed=figure))
 
 
 def product(algorithm: Algorithm, name: str = "", share: float = 1.0, **more: Any) -> KernelGroup:

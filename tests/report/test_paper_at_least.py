@@ -57,14 +57,14 @@ def test_the_known_part_is_a_lower_bound_that_names_the_rest(
     found: Analysis, direction: str
 ) -> None:
     one = row(found, "conv2", direction)
-    assert (one.paper.value, one.paper.lower_bound) == (KNOWN[direction], True)
-    assert one.paper.missing == (f"linalg_matrix_exp ({direction})",)
-    assert one.paper.reason == WHY
+    assert (one.estimated.value, one.estimated.lower_bound) == (KNOWN[direction], True)
+    assert one.estimated.missing == (f"linalg_matrix_exp ({direction})",)
+    assert one.estimated.reason == WHY
 
 
 def test_no_ratio_rate_or_verdict_rests_on_a_lower_bound(found: Analysis) -> None:
     one, whole = row(found, "conv2", "forward"), row(found, "fc1", "forward")
-    assert (one.ratio, one.achieved, one.whole_paper) == (None, None, None)
+    assert (one.ratio, one.achieved, one.whole_estimate) == (None, None, None)
     assert one.ratio_at_most == 0.5  # half of the known multiply-adds were executed
     assert found.judgement.at(BATCH, "conv2", "forward").unexplained is None
     assert (whole.ratio, whole.ratio_at_most) == (1, None)
@@ -78,7 +78,7 @@ def test_the_utilisation_of_a_step_is_not_worked_out_from_a_part(found: Analysis
         synthetic.macs(layer, BATCH) for layer in synthetic.LAYERS
     ) - 2 * synthetic.macs("conv1", BATCH)
     names = "linalg_matrix_exp (forward), linalg_matrix_exp (backward)"
-    assert (step.mfu, step.traffic.paper) == (None, None)
+    assert (step.mfu, step.traffic.estimated) == (None, None)
     assert step.traffic.paper_why == f"at least {known:,} estimated FLOPs; not included: {names}"
     layer = found.roofline.of(BATCH, "conv2", "forward")
     assert layer is not None and layer.mfu is None and layer.hfu
@@ -96,7 +96,7 @@ def test_two_lower_bounds_make_no_ratio() -> None:
     kept = [one for one in report.counters if one.launch != min(conv2)]
     partial = replace(counted, report=replace(report, counters=kept))
     one = row(analysed(timed, partial), "conv2", "forward")
-    assert one.counted.lower_bound and one.paper.lower_bound
+    assert one.executed.lower_bound and one.estimated.lower_bound
     assert (one.ratio, one.ratio_at_most) == (None, None)
 
 
@@ -135,7 +135,11 @@ def test_the_findings_and_the_list_of_gaps_name_it(found: Analysis) -> None:
 def test_a_layer_of_which_nothing_is_known_has_no_figure_rather_than_0() -> None:
     found = analysed(*runs(odd("twist", "forward")))
     one = row(found, "twist", "forward")
-    assert (one.paper.value, one.paper.state, one.paper.reason) == (None, "not_available", WHY)
+    assert (one.estimated.value, one.estimated.state, one.estimated.reason) == (
+        None,
+        "not_available",
+        WHY,
+    )
     assert (
         "The estimated FLOPs of twist forward are unknown: they do not include linalg_matrix_exp."
         in [item.text for item in findings(found)]

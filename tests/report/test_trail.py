@@ -48,16 +48,16 @@ def test_the_first_step_is_the_ratio_of_the_ledger_and_the_sum_of_the_kernels_is
 ):
     found = swept()
     row = next(row for row in found.ledger.rows if row.name == "conv2 forward" and row.batch == 64)
-    assert row.ratio is not None and row.counted.value is not None
+    assert row.ratio is not None and row.executed.value is not None
     way = trail(found, "conv2/forward/64")
     paper = 2 * synthetic.macs("conv2", 64)
     executed, estimated, *_ = digits(step(way, "Ratio").lines[0])
-    assert (executed, estimated) == (round(row.counted.value), paper)
+    assert (executed, estimated) == (round(row.executed.value), paper)
     kernels = step(way, "Kernels of a step")
     place = {name: at for at, name in enumerate(kernels.heads)}
     own = [line for line in kernels.rows if line[0] != "sum"]
     flops = [sum(digits(line[place["FLOP"]])) for line in own]
-    assert sum(flops) == round(row.counted.value)
+    assert sum(flops) == round(row.executed.value)
     for line, total in zip(own, flops, strict=True):
         each = {
             name: sum(digits(line[place[name]])) if name in place else 0
@@ -139,8 +139,8 @@ def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_other
     for batch, total in zip((16, 64), view.totals, strict=True):
         rows = [row for row in found.ledger.rows if row.batch == batch and row.ratio is not None]
         counted, paper = (
-            sum(row.counted.value or 0 for row in rows),
-            sum(row.paper.value or 0 for row in rows),
+            sum(row.executed.value or 0 for row in rows),
+            sum(row.estimated.value or 0 for row in rows),
         )
         at = [name for name, _ in view.measures].index("ratio")
         assert abs(float(total[at].value or 0) - counted / paper) < 1e-5
@@ -152,7 +152,7 @@ def test_totals_are_sums_over_the_rows_that_have_both_figures_and_name_the_other
 def test_a_total_with_a_lower_bound_says_at_least_and_one_without_figures_is_a_dash() -> None:
     found = swept()
     row = next(row for row in found.ledger.rows if row.ratio)
-    part = replace(row, counted=replace(row.counted, launches=1, of_launches=2))
+    part = replace(row, executed=replace(row.executed, launches=1, of_launches=2))
     rows = tuple(part if one is row else one for one in found.ledger.rows)
     view = matrix(replace(found, ledger=replace(found.ledger, rows=rows)))
     assert view is not None and [total[0].text[:1] for total in view.totals] == [

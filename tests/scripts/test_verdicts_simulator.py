@@ -42,10 +42,10 @@ def test_the_ledger_reads_paper_and_ratio_as_they_were_meant(draws: list[Any]) -
                 continue  # without kernels or counters there is no ratio
             # a fused attention computes its scores again: a fifth product beside the gradients' four
             again = truth.factors.get("flash_recompute", 1.0) != 1
-            paper = truth.paper * (5 / 4 if again else 1)
-            assert row.paper.value == paper, place
+            paper = truth.estimated * (5 / 4 if again else 1)
+            assert row.estimated.value == paper, place
             if not truth.unread and not truth.paths & {"hfma"}:
-                ratio = truth.ratio * truth.paper / paper
+                ratio = truth.ratio * truth.estimated / paper
                 assert isclose(row.ratio, ratio, rel_tol=1e-6), (found.scene.seed, place)
 
 

@@ -232,11 +232,11 @@ def test_the_published_counter_stands_beside_paper_and_what_its_launch_executed(
     (first, *_) = networks_of(newest_runs(tmp_path / "perfctl.db"))
     adds = 1000 * 64 * 24 * 24  # one per output of a test batch of 1,000
     for point in first.points("conv2"):
-        assert point.paper.value == 2 * conv2_macs(FIRST, point.batch)
+        assert point.estimated.value == 2 * conv2_macs(FIRST, point.batch)
         assert (point.loose.flops, point.loose.names) == (adds, ("FADD",))
         # FFMA, FMUL and FADD of the same launch
         assert point.loose.derived == 2 * 288 * adds + 2 * adds
-        assert point.counted.value is None
+        assert point.executed.value is None
 
 
 def test_what_was_published_stands_as_it_was_published(tmp_path: Path) -> None:

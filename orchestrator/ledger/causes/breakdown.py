@@ -64,7 +64,7 @@ COMPLEX = 4
 class Breakdown:
     """FLOPs of one step."""
 
-    paper: float
+    estimated: float
     base: float
     """Products as predicted; ``paper`` where no rule predicts."""
     rules: tuple[str, ...]
@@ -119,7 +119,7 @@ def breakdown(
         products = tuple(kernel for kernel, _ in several)
         base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
         seen = sum_products(products)
-        return Breakdown(evidence.paper, base, (), None, None, products, seen, several=products)
+        return Breakdown(evidence.estimated, base, (), None, None, products, seen, several=products)
     repeating = _find_repeated(evidence, forward)
     own = _remove_repeated(evidence.kernels, repeating)
     products = tuple(kernel for kernel in own if kernel.main)
@@ -144,7 +144,7 @@ def breakdown(
     transforming = tuple(kernel for kernel in helpers if kernel.algorithm.family in TRANSFORMED)
     extras = tuple(kernel for kernel in helpers if kernel not in (*transforming, *summing))
     return Breakdown(
-        evidence.paper,
+        evidence.estimated,
         predicted.flops,
         predicted.rules,
         algorithm.method,
@@ -189,7 +189,7 @@ def _predict(
     plain = [
         kernel for kernel in products if not is_mixed or not COMPLEX_PRODUCT.search(kernel.name)
     ]
-    nothing = PredictedProducts(evidence.paper, (), 0.0, 0.0)
+    nothing = PredictedProducts(evidence.estimated, (), 0.0, 0.0)
     predicted = from_grids(evidence, plain, others) or nothing
     if family in TRANSFORMED and (ruled := from_rules(evidence, products)) is not None:
         return ruled
@@ -232,14 +232,14 @@ def _find_repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[
     # a smaller batch than paper's: all kernels have less
     less = min(evidence.row.ratio or 1.0, 1.0) * LEAST_MULTIPLIES
     gradients, launches = evidence.paper_products, count_launches(products)
-    least_work = less * evidence.paper / max(gradients, 1)
+    least_work = less * evidence.estimated / max(gradients, 1)
     if not any(
         kernel.main and kernel.algorithm.family == "attention" for kernel in evidence.kernels
     ):
         # attention of several products has two in backward for each of forward; steps and calls
         # launch all of them again
-        needed = round(evidence.paper / forward.paper) if forward.paper else 1
-        least_work = min(least_work, less * forward.paper / max(launches, 1))
+        needed = round(evidence.estimated / forward.estimated) if forward.estimated else 1
+        least_work = min(least_work, less * forward.estimated / max(launches, 1))
         gradients = max(gradients, needed) * max(round(launches), 1)
     others = sum(
         kernel.launches - before.get(kernel.key, 0.0)
@@ -251,7 +251,7 @@ def _find_repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[
     # more than the gradients need may be trials or a second backward, whose kernels forward may
     # have in common
     most = max(2 * gradients - launches, gradients + 1)
-    is_partial = evidence.row.counted.lower_bound
+    is_partial = evidence.row.executed.lower_bound
     suffice = gradients <= others < most if is_partial else others == gradients
     return tuple(again.values()) if suffice else ()
 
@@ -298,7 +298,7 @@ def _predict_winograd(
     of r^2 products; whole tiles where the shape is known."""
     sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
     if sizes is None:
-        return evidence.paper, ()
+        return evidence.estimated, ()
     m, r = sizes
     share = ((m + r - 1) / (m * r)) ** 2
     rule = f"{m + r - 1}^2 multiplies in place of {m}^2 x {r}^2"
@@ -314,12 +314,12 @@ def _predict_winograd(
         for kernel in own if sizes == (4, 3) and shape.groups == 1 else ():
             cuts = _between_transforms(kernel, shape)
             if len({cut.multiplies for cut in cuts}) > 1:
-                return evidence.paper, ()  # how many channels are padded is not known
+                return evidence.estimated, ()  # how many channels are padded is not known
             if cuts:
                 share, rule = cuts[0].multiplies / shape.macs, cuts[0].rule(shape.macs)
     gradients = max(evidence.paper_products, 1)
     part = min(_count_winograds(own), gradients) / gradients or 1.0
-    return evidence.paper * (1 - part + part * share), (rule,)
+    return evidence.estimated * (1 - part + part * share), (rule,)
 
 
 def _between_transforms(kernel: KernelGroup, shape: ConvShape) -> list[Tiling]:
@@ -392,18 +392,18 @@ def _predict_fourier(
     size = next((match for kernel in own if (match := _FFT_TILE.search(kernel.name))), None)
     shape, t = evidence.forward, int(size[1]) if size else 0
     if not isinstance(shape, ConvShape) or t < max(shape.kernel_h, shape.kernel_w):
-        return evidence.paper, ()
+        return evidence.estimated, ()
     products = _list_fourier_products(evidence, shape, t)
     papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
     flops, rules = plain.flops, list(plain.rules)
     for direction, blocks in _find_transformed(evidence, own, products).items():
         product = products[direction]
         flops += 2 * evidence.calls * (blocks or product.macs * COMPLEX)
-        flops -= evidence.paper * papers[direction] / sum(papers.values())
+        flops -= evidence.estimated * papers[direction] / sum(papers.values())
         tiles = product.k if direction == "grad_weight" else product.m
         rule = f"{tiles:,} tiles of {t} x {t} points, {t} x {t // 2 + 1} complex products each"
         rules.append(f"{rule}, in complete blocks" if blocks else rule)
-    return (flops, tuple(rules)) if len(rules) > len(plain.rules) else (evidence.paper, ())
+    return (flops, tuple(rules)) if len(rules) > len(plain.rules) else (evidence.estimated, ())
 
 
 def _list_fourier_products(

@@ -226,7 +226,7 @@ def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Ca
     if not matched:  # without a matching grid, the count must be a multiple
         if parts.rules or parts.family in ("winograd", "fft", "attention", None):
             return None
-        counted = Same(case.executed / evidence.paper, launched, log(EXTRA_CALLS_RATIO_MAX))
+        counted = Same(case.executed / evidence.estimated, launched, log(EXTRA_CALLS_RATIO_MAX))
         if not fits_grids(evidence):
             return None
     split = splits_alike(evidence, products, launched)
@@ -317,7 +317,7 @@ def _is_usable(case: RuleInput) -> bool:
         kernel.counts.get("hfma") and kernel.products for kernel in evidence.product_kernels
     )
     other_batch = evidence.seen_batch not in (None, evidence.row.size)
-    return bool(case.ratio) and not (evidence.row.counted.lower_bound or halves or other_batch)
+    return bool(case.ratio) and not (evidence.row.executed.lower_bound or halves or other_batch)
 
 
 def _remaining_factors(
@@ -329,7 +329,7 @@ def _remaining_factors(
     steps = prod(step.factor for step in launched if step.includes(case.evidence))
     left = (case.ratio or 1) / steps
     own = left / prod(factor for rule, factor in factors if rule not in RIVALS)
-    products = sum_products(case.evidence.product_kernels) / case.evidence.paper / steps
+    products = sum_products(case.evidence.product_kernels) / case.evidence.estimated / steps
     products /= prod(factor for rule, factor in factors if rule not in (*RIVALS, *BESIDE))
     again = prod(factor for rule, factor in factors if rule == "recomputation")
     return own, left, own / again, products
@@ -364,8 +364,8 @@ def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -
         for case, factors in remaining
         if min(abs(log(factor / number)) for factor in factors if factor > 0) < error
     ]
-    estimated = sum(case.evidence.paper for case, _ in rows)
-    share = sum(evidence.paper for evidence in agreeing) / estimated
+    estimated = sum(case.evidence.estimated for case, _ in rows)
+    share = sum(evidence.estimated for evidence in agreeing) / estimated
     if share < AGREEING_SHARE_MIN or len(agreeing) < AGREEING_SHARE_MIN * len(rows):
         return None
     return _explain_counts(batch, number, share, agreeing, launched, steps)

@@ -183,10 +183,10 @@ class RowEvidence(LayerFacts):
         return self.row.size, self.row.layer, self.row.direction
 
     @cached_property
-    def paper(self) -> float:
+    def estimated(self) -> float:
         """Estimated FLOPs of the batch that was profiled; 0 when there are none, or a formula
         is missing."""
-        value = self.row.whole_paper or 0
+        value = self.row.whole_estimate or 0
         return value * self.seen_batch / self.row.size if self.seen_batch else value
 
     @cached_property
@@ -341,7 +341,7 @@ def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
         narrowed = narrowed_to(counting.run) if counting and any(kernels) else None
         batches[size] = counting, kernels, facts_by_layer(ops), narrowed, launched
     for row in ledger.rows:
-        if not row.layer or not (row.whole_paper or row.direction == "recompute"):
+        if not row.layer or not (row.whole_estimate or row.direction == "recompute"):
             continue
         counting, kernels, facts, narrowed, launched = batches[row.size]
         run = counting.run if counting else None

@@ -56,7 +56,7 @@ def _estimates(case: RuleInput) -> Mapping[str, float]:
     for call in case.evidence.row.calls:
         if call.direction in GRADIENTS and call.flops:
             estimates[call.direction] += call.flops
-    scale = case.evidence.paper / sum(estimates.values()) if estimates else 1.0
+    scale = case.evidence.estimated / sum(estimates.values()) if estimates else 1.0
     return {direction: flops * scale for direction, flops in estimates.items()}
 
 
@@ -136,11 +136,11 @@ def needless_gradient(case: RuleInput) -> Cause | None:
         place[0] == batch
         and place[1] != layer
         and place[2] == direction
-        and other.row.counted.value
-        and other.row.counted.value < other.paper / exp(CLOSE)
-        and abs(log((other.row.counted.value + named[0].products) / other.paper)) < CLOSE
+        and other.row.executed.value
+        and other.row.executed.value < other.estimated / exp(CLOSE)
+        and abs(log((other.row.executed.value + named[0].products) / other.estimated)) < CLOSE
         for place, other in case.table.items()
-        if other.paper
+        if other.estimated
     ):
         return None  # the kernel is that of another layer, which lacks it
     implies = Implies(
@@ -264,29 +264,34 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
     forward, estimates, products = case.row_of("forward"), _estimates(case), _gradient_kernels(case)
     others = [kernel for kernel in products if kernel.algorithm.direction not in estimates]
     named = {kernel.algorithm.direction for kernel in products} & set(estimates)
-    if forward is None or not forward.paper or len(others) != 1 or "grad_input" not in estimates:
+    if (
+        forward is None
+        or not forward.estimated
+        or len(others) != 1
+        or "grad_input" not in estimates
+    ):
         return None
     (kernel,) = others
     if named != set(estimates) or count_launches(products) != len(estimates) + 1:
         return None
     if kernel.algorithm.direction != "forward":
         return None
-    if kernel.products / forward.paper <= LEAST_MULTIPLIES:
+    if kernel.products / forward.estimated <= LEAST_MULTIPLIES:
         return None
     is_direct = kernel.algorithm.family != "winograd"
     return case.propose(
         "recomputation",
-        1 + kernel.executed / case.evidence.paper,
+        1 + kernel.executed / case.evidence.estimated,
         RepeatFacts(
             kernel.executed,
-            kernel.executed / case.evidence.paper,
+            kernel.executed / case.evidence.estimated,
             spoken(kernel.name),
             recorded=case.evidence.environment.get("cudnn_benchmark") == "off",
         ),
         others,
         Implies(
             trials=False,
-            flops=Same(kernel.products, forward.paper, CLOSE) if is_direct else None,
+            flops=Same(kernel.products, forward.estimated, CLOSE) if is_direct else None,
         ),
         "by another kernel",
     )
@@ -323,8 +328,8 @@ def recomputation(case: RuleInput) -> Cause | None:
         factor = 1 + parts.repeated / parts.seen
     forward = case.row_of("forward")
     has_no_shape = forward is not None and forward.forward is None and parts.seen > 0
-    unclear = has_no_shape and not parts.called and log(parts.seen / parts.paper) > EXACT
-    if row.counted.lower_bound or unclear:
+    unclear = has_no_shape and not parts.called and log(parts.seen / parts.estimated) > EXACT
+    if row.executed.lower_bound or unclear:
         return case.propose(
             "recomputation",
             None,

@@ -221,7 +221,7 @@ def from_grids(
     further calls, or parts of one batch in tiles of their own; if its grid fits both, nothing is
     predicted.
     """
-    base, called, onto, calls = evidence.paper, 0.0, 0.0, evidence.calls
+    base, called, onto, calls = evidence.estimated, 0.0, 0.0, evidence.calls
     rules: list[str] = []
     open_shapes = [*evidence.shapes, *evidence.unverified_shapes, *evidence.filter_shapes]
     # derived counts are those of the rules, so that they agree with any of them
@@ -400,7 +400,7 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     named = {kernel.algorithm.tile[:2] for kernel in products if kernel.algorithm.tile}
     tiles = {pair for m, n in named for pair in ((m, n), (n, m))} or set(product(TILES, TILES))
     gemm = product_of(evidence.forward)
-    depth = evidence.paper / (gemm.m * gemm.n)
+    depth = evidence.estimated / (gemm.m * gemm.n)
     counted = sum_products(products)
     if not depth or not counted:
         return frozenset()

@@ -114,7 +114,7 @@ def fadd_alone(case: RuleInput) -> Cause | None:
     return case.propose(
         "FADD alone",
         None,
-        FaddFacts(evidence.total("fadd") or 0, macs=evidence.paper / 2),
+        FaddFacts(evidence.total("fadd") or 0, macs=evidence.estimated / 2),
         evidence.kernels,
     )
 
@@ -133,7 +133,7 @@ def not_collected(case: RuleInput) -> Cause | None:
     Silent    for derived counts, and if another rule names the reason.
     Fix       collect the missing metrics for every launch.
     """
-    evidence, counted = case.evidence, case.evidence.row.counted
+    evidence, counted = case.evidence, case.evidence.row.executed
     complete = counted.value is not None and not counted.lower_bound
     kernels = evidence.kernels
     if complete or evidence.derived or not kernels or _has_only_additions(kernels):
@@ -202,7 +202,7 @@ def nothing_counted(case: RuleInput) -> Cause | None:
     Fix       read the kernels' names, or look among the kernels outside of layers.
     """
     evidence = case.evidence
-    if case.ratio != 0 or evidence.row.counted.lower_bound or not evidence.kernels:
+    if case.ratio != 0 or evidence.row.executed.lower_bound or not evidence.kernels:
         return None
     products = evidence.product_kernels
     integer = any(kernel.algorithm.math == "int8" for kernel in products)
@@ -211,7 +211,7 @@ def nothing_counted(case: RuleInput) -> Cause | None:
         None,
         NothingFacts(
             count_launches(evidence.kernels),
-            evidence.paper,
+            evidence.estimated,
             any(kernel.products for kernel in case.unattributed_kernels),
         ),
         evidence.kernels,
@@ -233,7 +233,7 @@ def direction_missing(case: RuleInput) -> Cause | None:
               recording.
     """
     evidence = case.evidence
-    if evidence.kernels or not evidence.profiled or not evidence.paper:
+    if evidence.kernels or not evidence.profiled or not evidence.estimated:
         return None
     if shared_kernel(case) is not None:
         return None
@@ -242,8 +242,8 @@ def direction_missing(case: RuleInput) -> Cause | None:
         None,
         MissingFacts(
             evidence.left_out,
-            _find_reason(evidence, case.unattributed_kernels, evidence.paper),
-            evidence.row.whole_paper or 0,
+            _find_reason(evidence, case.unattributed_kernels, evidence.estimated),
+            evidence.row.whole_estimate or 0,
         ),
     )
 
@@ -308,13 +308,13 @@ def _join_missing(
     elif backward and not left_out and layers == (first_layer,):
         scope = "first"
     outside = loose.get(batch, ())
-    owed, executed = sum(evidence.paper for evidence in missing), sum_executed(outside)
+    owed, executed = sum(evidence.estimated for evidence in missing), sum_executed(outside)
     state = _find_reason(missing[0], outside, owed)
     if state in ("in backward", "outside"):
         state = scope
     facts = MissingFacts(
         left_out,
-        _find_reason(missing[0], outside, missing[0].paper),
+        _find_reason(missing[0], outside, missing[0].estimated),
         owed,
         direction=direction.capitalize(),
         layers=() if scope == "all" else layers[:LAYERS_LISTED_MAX],
@@ -324,7 +324,7 @@ def _join_missing(
         is_other=scope == "outside",
         backward=backward,
         batch=batch,
-        share=owed / sum(evidence.paper for evidence in rows),
+        share=owed / sum(evidence.estimated for evidence in rows),
         executed=executed,
         executed_share=executed / owed,
     )

@@ -152,9 +152,9 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     if not case.executed:
         return None
     parts, several = case.breakdown, case.breakdown.several
-    if not several or not parts.paper:
+    if not several or not parts.estimated:
         return None
-    is_partial = evidence.row.counted.lower_bound
+    is_partial = evidence.row.executed.lower_bound
     rest = sum_executed(kernel for kernel in evidence.kernels if kernel not in several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
     # a trial runs once: the number of launches that all layers have in common is another cause
@@ -165,7 +165,7 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     names = ", ".join(shorten(kernel.name for kernel in several).values())
     return case.propose(
         "several algorithms",
-        None if is_partial else (parts.base + rest + within) / parts.paper / (common or 1),
+        None if is_partial else (parts.base + rest + within) / parts.estimated / (common or 1),
         AlgorithmFacts(len(several), names, products=isinstance(evidence.forward, GemmShape)),
         several,
         Implies(is_counted=is_partial, trials=True),
@@ -191,9 +191,9 @@ def tile_padding(case: RuleInput) -> Cause | None:
     if case.executed is None:
         return None
     parts, evidence = case.breakdown, case.evidence
-    if not parts.rules or not parts.paper:
+    if not parts.rules or not parts.estimated:
         return None
-    factor = parts.base / parts.paper
+    factor = parts.base / parts.estimated
     if parts.family in ("winograd", "fft") or not case.is_worth_naming(factor):
         return None
     forward = evidence.row.direction == "forward"
@@ -235,14 +235,14 @@ def derived_tiles(case: RuleInput) -> Cause | None:
     """
     evidence = case.evidence
     kernels = evidence.product_kernels
-    if not evidence.derived or not evidence.paper or tile_padding(case) is not None:
+    if not evidence.derived or not evidence.estimated or tile_padding(case) is not None:
         return None
     calls = sum(call.calls for call in evidence.row.calls if call.flops)
     launched = count_launches(kernels)
     done = 2 * (evidence.total("ffma") or 0) + (evidence.total("ops_path") or 0)
     # three TF32 products for each of fp32 are another cause
     is_thrice = bool(kernels) and all(THRICE.search(kernel.name) for kernel in kernels)
-    factor = done / evidence.paper / (3 if is_thrice else 1)
+    factor = done / evidence.estimated / (3 if is_thrice else 1)
     rules = dict.fromkeys(rule for kernel in kernels for rule in kernel.derivations)
     if factor <= 1 or not rules or not case.is_worth_naming(factor):
         return None
@@ -263,7 +263,7 @@ def _has_estimated_count(evidence: RowEvidence) -> bool:
         and not evidence.left_out
         and launches >= products_needed(evidence)
         and abs((evidence.row.ratio or 0) - 1) <= SAME_WORK_ERROR_MAX
-        and not evidence.row.counted.lower_bound
+        and not evidence.row.executed.lower_bound
     )
 
 
@@ -322,7 +322,7 @@ def persistent(case: RuleInput) -> Cause | None:
         None,
         PersistentFacts(
             sum_executed(kernels),
-            case.evidence.paper,
+            case.evidence.estimated,
             executed=case.executed,
             kernel=spoken(kernels[0].name),
         ),
@@ -364,7 +364,7 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
     if case.executed is None:
         return None
     parts, evidence = case.breakdown, case.evidence
-    if parts.family != family or not parts.paper or not parts.rules or not parts.seen:
+    if parts.family != family or not parts.estimated or not parts.rules or not parts.seen:
         return None  # its products were not counted, or did not run
     forward = evidence.row.direction == "forward"
     error = abs(log(parts.seen / parts.base))
@@ -372,7 +372,7 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
         return None
     others = any(is_of_another_layer(kernel, evidence.forward) for kernel in parts.products)
     error_max = EXACT if forward and others else OTHER_LAYER_LOG_MIN
-    multiplies, transforms = parts.base / parts.paper, parts.transforms / parts.paper
+    multiplies, transforms = parts.base / parts.estimated, parts.transforms / parts.estimated
     runs = min((kernel.launches for kernel in parts.transforming), default=0) / evidence.calls
     # more launches of both, or a larger batch, are another cause
     enough = count_launches(parts.products) >= products_needed(evidence)
@@ -386,7 +386,7 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
         multiplies + transforms,
         TransformFacts(
             parts.rules,
-            parts.seen / parts.paper if deviates(parts.seen / parts.base) else None,
+            parts.seen / parts.estimated if deviates(parts.seen / parts.base) else None,
             larger,
             method=(parts.method or rule) if family == "winograd" else rule,
             multiplies=multiplies,
@@ -508,7 +508,7 @@ def shared_kernel(case: RuleInput) -> Cause | None:
             return None
         return case.propose(
             "shared kernel",
-            (evidence.paper + sum(other.paper for other in served)) / evidence.paper,
+            (evidence.estimated + sum(other.estimated for other in served)) / evidence.estimated,
             SharedFacts(evidence.row.name, others=tuple(other.row.name for other in served)),
             evidence.product_kernels,
             Implies(served=served, is_stated=_has_joint_grid(evidence, served)),
@@ -529,7 +529,7 @@ def shared_kernel(case: RuleInput) -> Cause | None:
     return replace(
         cause,
         factor=None,
-        facts=SharedFacts(evidence.row.name, owner.row.name, evidence.paper),
+        facts=SharedFacts(evidence.row.name, owner.row.name, evidence.estimated),
         variant="within another kernel",
         row=f"{evidence.row.name}{evidence.row.at}",
     )
@@ -548,7 +548,7 @@ def _has_joint_grid(owner: RowEvidence, served: Sequence[RowEvidence]) -> bool:
 def _served_layers(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ...]:
     """Return the neighbors after ``owner`` whose estimates, added to its own, are its count."""
     products = sum_products(owner.product_kernels)
-    if not owner.paper or products <= owner.paper * (1 + SAME_WORK_ERROR_MAX):
+    if not owner.estimated or products <= owner.estimated * (1 + SAME_WORK_ERROR_MAX):
         return ()
     grids = from_grids(owner, owner.product_kernels)
     if grids is not None and abs(products / grids[0] - 1) <= SAME_WORK_ERROR_MAX:
@@ -556,11 +556,11 @@ def _served_layers(case: RuleInput, owner: RowEvidence) -> tuple[RowEvidence, ..
     after = _following_without_kernels(case, owner)
     if any(
         kernel.main
-        and (kernel.products >= OUTSIDE_SHARE_MAX * owner.paper or kernel.flops.value is None)
+        and (kernel.products >= OUTSIDE_SHARE_MAX * owner.estimated or kernel.flops.value is None)
         for kernel in case.unattributed_kernels
     ):
         return ()  # a neighbor's own kernel may be among those outside of layers
-    totals = accumulate((evidence.paper for evidence in after), initial=owner.paper)
+    totals = accumulate((evidence.estimated for evidence in after), initial=owner.estimated)
     for number, estimated in enumerate(totals):
         if number and abs(products / estimated - 1) <= SAME_WORK_ERROR_MAX:
             return after[:number]

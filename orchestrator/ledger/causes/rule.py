@@ -134,7 +134,7 @@ class RuleInput:
     @property
     def executed(self) -> float | None:
         """Executed FLOPs of the row; None without a count."""
-        return self.evidence.row.counted.value
+        return self.evidence.row.executed.value
 
     @property
     def ratio(self) -> float | None:
@@ -271,15 +271,15 @@ def check_served(case: RuleInput, implies: Implies, _: Kernels) -> bool:
     if direction != "forward":
         return True
     own = [case.table.get((batch, layer, gradient)) for gradient in BACKWARD]
-    executed = sum(row.row.counted.value or 0 for row in own if row)
-    estimated = sum(row.paper for row in own if row)
+    executed = sum(row.row.executed.value or 0 for row in own if row)
+    estimated = sum(row.estimated for row in own if row)
     theirs = [
         row
         for served in implies.served
         for gradient in BACKWARD
-        if (row := case.table.get((batch, served.row.layer, gradient))) and row.paper
+        if (row := case.table.get((batch, served.row.layer, gradient))) and row.estimated
     ]
-    missing = sum(row.paper for row in theirs if not row.kernels)
+    missing = sum(row.estimated for row in theirs if not row.kernels)
     return not missing or executed - estimated >= missing / 2
 
 
@@ -321,7 +321,7 @@ def ratio_of(evidence: RowEvidence) -> float | None:
     """Return executed / estimated if it is the gap; None without a count, or if the count may only
     be too low."""
     row = evidence.row
-    return None if row.ratio is None or (row.counted.lower_bound and row.ratio <= 1) else row.ratio
+    return None if row.ratio is None or (row.executed.lower_bound and row.ratio <= 1) else row.ratio
 
 
 def explained_share(ratio: float | None, factor: float | None) -> float | None:

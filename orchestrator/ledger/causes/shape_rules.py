@@ -84,7 +84,7 @@ def causal_mask(case: RuleInput) -> Cause | None:
     if not deviates(share):
         return None
     facts = MaskFacts(rows, columns, m, n)
-    executed = (kernel.tensor.value or 0) / case.evidence.paper
+    executed = (kernel.tensor.value or 0) / case.evidence.estimated
     implies = Implies(flops=Same(executed, share, EXACT))
     return case.propose("causal mask", share, facts, (kernel,), implies)
 
@@ -104,7 +104,7 @@ def attention_tiles(case: RuleInput) -> Cause | None:
     if derived is None or case.executed is None:
         return None
     kernel, flops, rule, is_masked = derived
-    factor = flops / case.evidence.paper
+    factor = flops / case.evidence.estimated
     if not case.is_worth_naming(factor):
         return None
     return case.propose(
@@ -122,7 +122,7 @@ def _derive_attention(case: RuleInput) -> tuple[KernelGroup, float, str, bool] |
     whether a mask empties some; None if no rule of counts/ gives them."""
     evidence = case.evidence
     is_backward = evidence.row.direction != "forward"
-    for shape in evidence.attention if evidence.paper else ():
+    for shape in evidence.attention if evidence.estimated else ():
         for kernel in evidence.product_kernels if shape.backward is is_backward else ():
             launch = Launch(kernel.name, kernel.grid, cluster=kernel.cluster)
             derived = derive(launch, Work(shape))
@@ -185,10 +185,10 @@ def swapped(case: RuleInput) -> Cause | None:
         return None
     (other,) = matches
     moved = -_excess(other)
-    is_swap = abs(moved / (other.paper - evidence.paper or 1) - 1) < SWAPPED_ERROR_MAX
+    is_swap = abs(moved / (other.estimated - evidence.estimated or 1) - 1) < SWAPPED_ERROR_MAX
     return case.propose(
         "swapped layers",
-        (other.paper if is_swap else evidence.paper + moved) / evidence.paper,
+        (other.estimated if is_swap else evidence.estimated + moved) / evidence.estimated,
         SwapFacts(other.row.name, evidence.row.layer, other.row.layer, abs(moved), moved > 0),
         evidence.product_kernels,
         Implies(is_stated=False, partner=other),
@@ -198,20 +198,21 @@ def swapped(case: RuleInput) -> Cause | None:
 
 def _cancel_out(row: RowEvidence, other: RowEvidence) -> bool:
     """Return whether one row has as many FLOPs too many as the other has too few."""
-    if any(not item.row.counted.value or item.row.counted.lower_bound for item in (row, other)):
+    if any(not item.row.executed.value or item.row.executed.lower_bound for item in (row, other)):
         return False
-    error, least = SWAPPED_ERROR_MAX, (SWAPPED_RATIO_MIN - 1) * max(row.paper, other.paper)
+    error, least = SWAPPED_ERROR_MAX, (SWAPPED_RATIO_MIN - 1) * max(row.estimated, other.estimated)
     is_swap = all(
-        abs(counted.paper + _excess(counted) - estimated.paper) < error * estimated.paper
+        abs(counted.estimated + _excess(counted) - estimated.estimated)
+        < error * estimated.estimated
         for counted, estimated in ((row, other), (other, row))
     )
-    cancels = abs(_excess(row) + _excess(other)) < error * min(row.paper, other.paper)
+    cancels = abs(_excess(row) + _excess(other)) < error * min(row.estimated, other.estimated)
     return (is_swap or cancels) and abs(_excess(row)) > least
 
 
 def _excess(evidence: RowEvidence) -> float:
     """Return the executed FLOPs beyond the estimate."""
-    return (evidence.row.counted.value or 0) - evidence.paper
+    return (evidence.row.executed.value or 0) - evidence.estimated
 
 
 def skipped_border(case: RuleInput) -> Cause | None:
@@ -229,6 +230,6 @@ def skipped_border(case: RuleInput) -> Cause | None:
     depthwise = all(kernel.algorithm.family == "depthwise" for kernel in kernels)
     if evidence.row.direction != "forward" or not kernels or not depthwise:
         return None
-    executed = sum_products(kernels) / evidence.paper
+    executed = sum_products(kernels) / evidence.estimated
     implies = Implies(flops=Same(executed, share, EXACT))
     return case.propose("skipped border", share, None, kernels, implies)

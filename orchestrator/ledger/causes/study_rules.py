@@ -232,7 +232,9 @@ def times_flat(study: Study, ledger: Ledger, window: Window | None) -> list[Caus
     Silent    if times grow by a fifth.
     Fix       time kernels with a profiler.
     """
-    estimates = {(row.size, row.layer, row.direction): row.whole_paper or 0 for row in ledger.rows}
+    estimates = {
+        (row.size, row.layer, row.direction): row.whole_estimate or 0 for row in ledger.rows
+    }
     peak = max(
         (rate for run in study.runs for rate in peaks_of(run.device).flops.values()), default=0
     )
@@ -279,10 +281,10 @@ def _list_times(nanoseconds: Sequence[float]) -> str:
 
 def _kernel_times_flat(ledger: Ledger) -> list[Cause]:
     timed = group_by(
-        (row for row in ledger.rows if row.time and row.whole_paper), lambda row: row.size
+        (row for row in ledger.rows if row.time and row.whole_estimate), lambda row: row.size
     )
     times = {size: sum(row.time.median for row in rows if row.time) for size, rows in timed.items()}
-    work = {size: sum(row.whole_paper or 0 for row in rows) for size, rows in timed.items()}
+    work = {size: sum(row.whole_estimate or 0 for row in rows) for size, rows in timed.items()}
     if not is_constant(work.values(), times.values(), SAME_TIME_RATIO_MAX):
         return []
     low, high = min(times), max(times)
@@ -359,8 +361,8 @@ def algorithm_switches(table: EvidenceTable) -> list[Cause]:
             old, new = _algorithm_of(before), _algorithm_of(after)
             if old == new or old is None or new is None:
                 continue
-            less = (before.row.counted.value or 0) / before.row.size
-            more = (after.row.counted.value or 0) / after.row.size
+            less = (before.row.executed.value or 0) / before.row.size
+            more = (after.row.executed.value or 0) / after.row.size
             facts = SwitchFacts(
                 name=after.row.name,
                 layer=after.row.layer,

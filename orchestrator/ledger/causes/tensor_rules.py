@@ -83,13 +83,13 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     if ffma is None and evidence.derived and any(kernel.tensor.value for kernel in kernels):
         # no rule derives what a tensor kernel does next to its products; they are not FFMA
         ffma = 0
-    if ffma is None or not evidence.paper or not kernels:
+    if ffma is None or not evidence.estimated or not kernels:
         return None
-    plain = 2 * ffma / evidence.paper
+    plain = 2 * ffma / evidence.estimated
     if plain > DONE_SHARE_MIN:  # forward's kernels that run again are another rule's
         kernels = tuple(kernel for kernel in kernels if kernel in case.breakdown.products)
     done = sum(kernel.tensor.value or 0 for kernel in kernels)
-    if plain > DONE_SHARE_MIN and done <= DONE_SHARE_MIN * evidence.paper:
+    if plain > DONE_SHARE_MIN and done <= DONE_SHARE_MIN * evidence.estimated:
         return None
     maths = (kernel.algorithm.math for kernel in kernels)
     math = next((math for math in maths if math in TENSOR_MATH), None)
@@ -99,20 +99,20 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     tf32 = math == "tf32" or (math is None and may_be_tf32)
     error = abs((case.ratio or 0) - 1)
     year = re.match(r"(\d{4})\.", evidence.ncu or "")
-    is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.paper
+    is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.estimated
     types = {kernel.algorithm.math for kernel in _tensor_kernels(evidence)} - {None}
     return case.propose(
         "TF32" if tf32 else "tensor cores",
         1.0 if done else None,
         TensorFacts(
-            share=done / evidence.paper,
+            share=done / evidence.estimated,
             math="TF32" if tf32 else math,
             tf32=tf32,
             allowed=allowed if tf32 else None,
             plain=plain,
             ffma=plain if plain > DEVIATION_MIN else None,
             pipe=evidence.total("pipe"),
-            complete=error <= COMPLETE_ERROR_MAX and not evidence.row.counted.lower_bound,
+            complete=error <= COMPLETE_ERROR_MAX and not evidence.row.executed.lower_bound,
             newer_ncu=year is not None and int(year[1]) >= NCU_TENSOR_OPERATIONS_YEAR_MIN,
             operand=str(*types) if len(types) == 1 else "",
         ),
@@ -192,7 +192,11 @@ def constant_moves(case: RuleInput) -> Cause | None:
         "constant moves",
         None,
         MoveFacts(
-            halves, pipe, seeming, seeming / evidence.paper if evidence.paper else 0, certain
+            halves,
+            pipe,
+            seeming,
+            seeming / evidence.estimated if evidence.estimated else 0,
+            certain,
         ),
         kernels,
         Implies(is_counted=True, is_stated=certain),

@@ -134,14 +134,14 @@ def _window_of_rows(table: EvidenceTable) -> Window | None:
     constant: list[RowEvidence] = []
     proving, total = [0.0, 0.0], [0.0, 0.0]  # estimates, counts
     for group in table.along_sweep.values():
-        estimates = [evidence.paper for evidence in group]
+        estimates = [evidence.estimated for evidence in group]
         counts = [sum(evidence.total(count) or 0 for count in COUNTS) for evidence in group]
         if not any(counts):
             continue
         weights = sum(estimates), sum(counts)
         total = [before + weight for before, weight in zip(total, weights, strict=True)]
         # a row that lacks its counters at one batch size proves nothing
-        figures = [evidence.row.counted for evidence in group]
+        figures = [evidence.row.executed for evidence in group]
         coverages = {
             (figure.lower_bound, figure.launches, figure.of_launches) for figure in figures
         }
@@ -197,7 +197,7 @@ def _may_fill_the_same_tiles(group: Sequence[RowEvidence]) -> bool:
 def _proposals(evidence: RowEvidence) -> list[BatchMatch]:
     """Return ``match_batches`` of the row; nothing if only some launches were counted, or if the
     estimate has other tiles than fused attention."""
-    counted = evidence.row.counted
+    counted = evidence.row.executed
     fused = any(kernel.algorithm.family == "attention" for kernel in evidence.product_kernels)
     if 0 < counted.launches < counted.of_launches:
         return []
@@ -315,7 +315,7 @@ def match_batches(evidence: RowEvidence, kernels: Iterable[KernelGroup]) -> list
     of slices, not of outputs.
     """
     row = evidence.row
-    per_sample: dict[str, float] = {"ffma": (row.whole_paper or 0) / 2 / row.size}
+    per_sample: dict[str, float] = {"ffma": (row.whole_estimate or 0) / 2 / row.size}
     direct = [
         kernel
         for kernel in kernels
@@ -376,8 +376,8 @@ def unattributed_fadds(table: EvidenceTable, loose: Loose) -> list[Cause]:
     variant = "outside"
     matches = [match for match in _match_layers(table, batch, (kernel,)) if match.count == "fadd"]
     if matches:
-        match = max(matches, key=lambda match: match.evidence.paper)
-        macs = match.evidence.paper / 2 / _outputs(match.evidence)
+        match = max(matches, key=lambda match: match.evidence.estimated)
+        macs = match.evidence.estimated / 2 / _outputs(match.evidence)
         facts = replace(facts, layer=match.evidence.row.layer, macs=macs, ffma=macs * value)
         variant = "of a layer"
         shape = match.evidence.with_batch(match.batch).forward

@@ -44,8 +44,8 @@ def flops_chart(layer: str, networks: Named) -> Chart | None:
     lines = _lines(
         networks,
         {
-            "estimated": lambda point: point.paper.value,
-            "executed": lambda point: point.counted.value,
+            "estimated": lambda point: point.estimated.value,
+            "executed": lambda point: point.executed.value,
             "derived": lambda point: point.derived.value,
             f"collected{LOOSE}": lambda point: point.loose.flops,
             f"derived{LOOSE}": lambda point: point.loose.derived,

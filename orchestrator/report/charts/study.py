@@ -85,7 +85,7 @@ def layer_colours(ledger: Ledger) -> dict[str, int]:
     their own."""
     weight: dict[str, float] = defaultdict(float)
     for row in ledger.rows:
-        weight[row.place] += (row.share or 0) + 1e-18 * (row.paper.value or 0)
+        weight[row.place] += (row.share or 0) + 1e-18 * (row.estimated.value or 0)
     top = set(sorted(weight, key=lambda layer: -weight[layer])[:COLORED_LAYERS])
     order = [layer for layer in dict.fromkeys(row.place for row in ledger.rows) if layer in top]
     return {layer: number for number, layer in enumerate(order)}
@@ -214,8 +214,12 @@ def counts_chart(key: str, analysis: Analysis) -> Chart | None:
         return None
     values: dict[str, dict[int, float]] = defaultdict(dict)
     for row in analysis.ledger.rows:
-        if (row.layer, row.direction) == window.row and row.whole_paper and row.batch is not None:
-            values[ESTIMATED][row.batch] = row.whole_paper / 2
+        if (
+            (row.layer, row.direction) == window.row
+            and row.whole_estimate
+            and row.batch is not None
+        ):
+            values[ESTIMATED][row.batch] = row.whole_estimate / 2
     for prepared in analysis.study.prepared_batches:
         if prepared.counted is None or prepared.batch is None:
             continue
@@ -275,7 +279,7 @@ def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> Chart |
         for name, rows in groups.items()
         if name in furthest
     ]
-    states = {row.counted.state for rows in groups.values() for row in rows}
+    states = {row.executed.state for rows in groups.values() for row in rows}
     is_derived = states == {"derived"}
     note = "derived from kernel names, grids and shapes" if is_derived else "measured by ncu"
     near = sum(differences[name] <= RATIO_DIFFERENCE_MIN for name in groups if name not in furthest)

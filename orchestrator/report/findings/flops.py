@@ -38,9 +38,9 @@ def difference_findings(analysis: Analysis, steps: Steps) -> list[Finding]:
     for headline in headlines(analysis.judgement, ledger):
         row = rows[headline.place] if headline.place is not None else None
         stated.append(_difference_finding(headline, row, steps))
-    complete = [row for row in ledger.rows if row.ratio and not row.counted.lower_bound]
+    complete = [row for row in ledger.rows if row.ratio and not row.executed.lower_bound]
     if not stated and complete:
-        derived = any(row.counted.state == "derived" for row in complete)
+        derived = any(row.executed.state == "derived" for row in complete)
         which = "Derived FLOPs" if derived else "Executed FLOPs"
         text = (
             f"{which} are within 10% of the estimated FLOPs in every layer and pass where both are "

@@ -28,11 +28,11 @@ def missing_flops(study: Study, ledger: Ledger, *, is_reported: bool = False) ->
     if not ledger.rows:
         return
     yield from _missing_estimates(ledger)
-    bounds = [row for row in ledger.rows if row.counted.lower_bound and row.paper.value]
+    bounds = [row for row in ledger.rows if row.executed.lower_bound and row.estimated.value]
     if not ledger.any_counted and is_reported:
         return
     if not ledger.any_counted:
-        reasons = sorted({row.counted.reason for row in ledger.rows if row.counted.reason})
+        reasons = sorted({row.executed.reason for row in ledger.rows if row.executed.reason})
         reason = "; ".join(reasons[:2])
         counting = [batch.counting for batch in study.prepared_batches if batch.counting]
         text = (
@@ -41,7 +41,7 @@ def missing_flops(study: Study, ledger: Ledger, *, is_reported: bool = False) ->
             else f"There are no executed FLOPs: {reason}."
         )
         yield Finding(text, "gaps", warning=True)
-    elif any(row.counted.state == "derived" for row in ledger.rows):
+    elif any(row.executed.state == "derived" for row in ledger.rows):
         if bounds:
             names = _list_names(sorted(row.name for row in bounds))
             text = f"The derived FLOPs of {names} are lower bounds: {PARTLY_DERIVED}."
@@ -50,7 +50,7 @@ def missing_flops(study: Study, ledger: Ledger, *, is_reported: bool = False) ->
         pairs = (
             (reason, row.name)
             for row in bounds
-            for reason in row.counted.lacking or ("some launches have no counters",)
+            for reason in row.executed.lacking or ("some launches have no counters",)
         )
         for reason, same in group_by(pairs, lambda pair: pair[0]).items():
             names = _list_names(sorted(name for _, name in same))
@@ -65,7 +65,7 @@ def _missing_estimates(ledger: Ledger) -> Iterator[Finding]:
         calls = (call for row in rows for call in row.calls if call.flops is None)
         kinds = _list_names(call.kind or "an operation" for call in calls)
         names = _list_names(row.name for row in rows)
-        states = {"lower bounds" if row.paper.lower_bound else "unknown" for row in rows}
+        states = {"lower bounds" if row.estimated.lower_bound else "unknown" for row in rows}
         text = (
             f"The estimated FLOPs of {names} are {' or '.join(sorted(states))}: they do not "
             f"include {kinds}."

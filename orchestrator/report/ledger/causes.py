@@ -598,7 +598,7 @@ def _row_headlines(judgement: Judgement, ledger: Ledger, sweep_rules: set[str]) 
         row
         for row in ledger.rows
         if deviation(row) > log(RATIO_MIN)
-        and (not row.counted.lower_bound or (row.ratio is not None and row.ratio > 1))
+        and (not row.executed.lower_bound or (row.ratio is not None and row.ratio > 1))
     ]
     groups = group_by(deviating, lambda row: row.name)
     lines = []
@@ -634,7 +634,7 @@ def _describe_difference(
     for cause in causes:
         if cause.rule == "nothing counted":
             return describe_cause(cause)
-    figure, factor = row.counted, 1.0 if row.ratio is None else row.ratio
+    figure, factor = row.executed, 1.0 if row.ratio is None else row.ratio
     bound = "at least " if figure.lower_bound else ""
     about = "about " if figure.state == "estimated" else ""
     number = f"{times(factor)} times" if factor else "none of"

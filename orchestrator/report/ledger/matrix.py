@@ -69,7 +69,7 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
     """
     rows = analysis.ledger.rows
     total = next((row.whole for row in rows if row.whole and row.share is not None), None)
-    states = {row.counted.state for row in rows if row.ratio is not None}
+    states = {row.executed.state for row in rows if row.ratio is not None}
     measures = {}
     if states:
         measures["ratio"] = f"{'derived' if states == {'derived'} else 'executed'} / estimated"
@@ -125,7 +125,7 @@ def _tiles(row: LedgerRow, analysis: Analysis) -> dict[str, Tile]:
 
 def _with_work(rows: Iterable[LedgerRow]) -> list[LedgerRow]:
     """Return rows whose estimate is above 0 or unknown."""
-    return [row for row in rows if row.paper.value != 0 or row.paper.lower_bound]
+    return [row for row in rows if row.estimated.value != 0 or row.estimated.lower_bound]
 
 
 def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
@@ -134,8 +134,8 @@ def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
     if not complete:
         return nothing("no layer has both executed FLOPs and a complete estimate")
     work = _with_work(rows)
-    executed = total_of(row.counted for row in complete)
-    estimate = sum(row.paper.value or 0 for row in complete)
+    executed = total_of(row.executed for row in complete)
+    estimate = sum(row.estimated.value or 0 for row in complete)
     value = (executed.value or 0) / estimate
     missing = ", ".join(row.name for row in work if row.ratio is None)
     is_plain = executed.state == "counted" and not executed.lower_bound
@@ -162,7 +162,7 @@ def _time_total(analysis: Analysis, batch: int | None) -> Cell:
 def _describe_ratio_total(rows: Sequence[LedgerRow]) -> str:
     work = _with_work(rows)
     missing = _name_some(row for row in work if row.ratio is None)
-    bounds = _name_some(row for row in work if row.ratio is not None and row.counted.lower_bound)
+    bounds = _name_some(row for row in work if row.ratio is not None and row.executed.lower_bound)
     text = "Total, executed / estimated: sums over the layers and passes that have both"
     text += f"; without {missing}" if missing else ""
     bound = f"; a lower bound, because the executed FLOPs of {bounds} are lower bounds"

@@ -196,11 +196,11 @@ def _notes(analysis: Analysis) -> Iterator[str]:
             "is named by its operator."
         )
     if not analysis.ledger.any_counted:
-        figures = [row.counted for row in rows if row.counted.reason]
+        figures = [row.executed for row in rows if row.executed.reason]
         states = " or ".join(sorted({figure.state.replace("_", " ") for figure in figures}))
         reasons = "; ".join(sorted({str(figure.reason) for figure in figures})[:2])
         yield f"Executed FLOPs: {states}: {reasons}."
-    rules = (row.counted.rule for row in rows if row.counted.value is not None)
+    rules = (row.executed.rule for row in rows if row.executed.value is not None)
     if parts := dict.fromkeys(part for rule in rules if rule for part in rule.split("; ")):
         yield f"Rules of the executed FLOPs: {'; '.join(parts)}."
     if any(row.shared for row in rows):
@@ -220,7 +220,7 @@ def _make_group(
         is_repeated = name != first.name and not cause.numbers
         causes.append(replace(cause, sentence=f"As {name}.", fix="") if is_repeated else cause)
     is_small = all(
-        row.paper.value == 0 and not row.counted.value and (row.share or 0) < MINOR_SHARE
+        row.estimated.value == 0 and not row.executed.value and (row.share or 0) < MINOR_SHARE
         for row in rows
     )
     return LedgerGroup(
@@ -242,7 +242,7 @@ def _group_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
     if missing := dict.fromkeys(
         call.formula or call.kind for row in rows for call in row.calls if call.flops is None
     ):
-        bound = "the estimate is a lower bound: " if first.paper.lower_bound else ""
+        bound = "the estimate is a lower bound: " if first.estimated.lower_bound else ""
         yield f"{bound}{'; '.join(missing)}"
     if guessed := max(row.guessed for row in rows):
         yield f"perfctl guessed the layer for {percent(guessed)} of its launches"
@@ -255,7 +255,7 @@ def _group_notes(rows: Sequence[LedgerRow]) -> Iterator[str]:
 
 def _make_line(row: LedgerRow, analysis: Analysis) -> LedgerLine:
     # more may have been executed
-    is_open = row.counted.lower_bound and row.ratio is not None and row.ratio < 1
+    is_open = row.executed.lower_bound and row.ratio is not None and row.ratio < 1
     return LedgerLine(
         row.batch,
         row.share,
@@ -330,7 +330,7 @@ def unattributed_cells(rest: Unattributed) -> dict[str, Cell]:
     """Return the cells of what belongs to no layer at one batch size."""
     return dict.fromkeys(("estimate", "ratio", "achieved", "bound"), nothing("not a layer")) | {
         "batch": batch_cell(rest.batch),
-        "executed": figure_cell(rest.counted, "FLOP"),
+        "executed": figure_cell(rest.executed, "FLOP"),
         "time": time_cell(rest.time.median, note=rest.basis),
         "share": share_cell(rest.share),
     }
@@ -353,16 +353,16 @@ def describe_spread(spread: Spread, total: str | None) -> str:
 
 
 def _estimate_cell(row: LedgerRow) -> Cell:
-    cell = figure_cell(row.paper, "FLOP")
+    cell = figure_cell(row.estimated, "FLOP")
     elementwise = sum(call.elementwise_flops or 0 for call in row.calls)
-    if row.paper.value is None or not elementwise:
+    if row.estimated.value is None or not elementwise:
         return cell
     return replace(cell, title=f"{cell.title}; plus {full(elementwise)} elementwise")
 
 
 def _executed_cell(row: LedgerRow) -> Cell:
     """Return the executed FLOPs; next to a measured count, the one that its kernels' rules give."""
-    cell, measured, derived = figure_cell(row.counted, "FLOP"), row.counted, row.derived
+    cell, measured, derived = figure_cell(row.executed, "FLOP"), row.executed, row.derived
     if (
         derived is None
         or derived.value is None
@@ -379,7 +379,7 @@ def _executed_cell(row: LedgerRow) -> Cell:
 
 
 def _ratio_cell(row: LedgerRow) -> Cell:
-    executed, estimate = row.counted, row.paper
+    executed, estimate = row.executed, row.estimated
     if executed.value is None:
         return nothing(executed.reason or "not measured")
     numbers = f"{full(executed.value)} / {{}}{full(estimate.value or 0)} = {{}}"
@@ -404,6 +404,6 @@ def _explain_missing_rate(row: LedgerRow) -> str:
         return row.time_reason or "not timed"
     if not row.trusted:
         return "the only time is under ncu, at locked clocks"
-    if row.paper.lower_bound:
+    if row.estimated.lower_bound:
         return "the estimate is a lower bound"
-    return "no estimate" if row.paper.value is None else "the estimate is 0 FLOPs"
+    return "no estimate" if row.estimated.value is None else "the estimate is 0 FLOPs"

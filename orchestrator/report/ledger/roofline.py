@@ -110,8 +110,8 @@ def explain_missing_bound(point: RooflinePoint, roofs: Roofline) -> str:
         return "not timed"
     if roofs.peaks.reason:
         return roofs.peaks.reason
-    if traffic.counted.value is None and not traffic.paper:
-        return traffic.counted.reason or "no FLOPs were measured"
+    if traffic.executed.value is None and not traffic.estimated:
+        return traffic.executed.reason or "no FLOPs were measured"
     if traffic.dram.value is None:
         return traffic.dram.reason or "no DRAM bytes were measured"
     if point.path and point.peak is None:
@@ -205,8 +205,8 @@ def _cells(
     """Return the cells of one work at one memory level; of the complete work if no bytes were
     measured."""
     traffic, missing = point.traffic, explain_missing_bound(point, roofs)
-    no_estimate = missing if traffic.paper else traffic.paper_why or "no estimate"
-    no_count = traffic.counted.reason if traffic.counted.value is None else None
+    no_estimate = missing if traffic.estimated else traffic.paper_why or "no estimate"
+    no_count = traffic.executed.reason if traffic.executed.value is None else None
     mfu = share_cell(point.mfu, point.refused or no_estimate)
     moved, bandwidth, refused = traffic.dram, None, point.refused
     intensity, reached, bound = None, point.reached, bound_cell(point, roofs)
@@ -220,7 +220,7 @@ def _cells(
     size = size_cell(moved.value, moved.reason or missing)
     flops_per_byte = nothing(moved.reason or missing)
     if intensity is not None:
-        title = f"{full(traffic.counted.value or 0, 'FLOP')} / {full(moved.value or 0, 'B')}"
+        title = f"{full(traffic.executed.value or 0, 'FLOP')} / {full(moved.value or 0, 'B')}"
         flops_per_byte = Cell(significant(float(intensity)), title, value=rounded(intensity))
     up_to_arguments = traffic.name.removeprefix("void ").split("<")[0].split("(")[0]
     return {

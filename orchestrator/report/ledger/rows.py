@@ -215,7 +215,7 @@ def _study(analysis: Analysis) -> dict[str, Any]:
 
 def _shared_columns(analysis: Analysis, row: LedgerRow | Unattributed) -> dict[str, Any]:
     """Return all columns in order, with the values that both kinds of rows have."""
-    executed, time = row.counted, row.time
+    executed, time = row.executed, row.time
     return {
         **dict.fromkeys(column_facts()),
         **_study(analysis),
@@ -242,10 +242,10 @@ def _row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
         "layer": row.place,
         "kind": row.kind,
         "direction": row.direction,
-        "estimated_flops": row.paper.value,
-        "estimated_state": ESTIMATED_STATES.get(row.paper.state, row.paper.state),
-        "estimated_reason": why(row.paper) or None,
-        "estimated_is_lower_bound": row.paper.lower_bound,
+        "estimated_flops": row.estimated.value,
+        "estimated_state": ESTIMATED_STATES.get(row.estimated.state, row.estimated.state),
+        "estimated_reason": why(row.estimated) or None,
+        "estimated_is_lower_bound": row.estimated.lower_bound,
         "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,
         "causes": to_json(map(describe, judged.causes)),

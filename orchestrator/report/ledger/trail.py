@@ -121,7 +121,7 @@ def _row_trail(row: LedgerRow, analysis: Analysis, source: _Source) -> Trail:
         _figures_step(row, analysis),
         _row_kernels_step(row, source.kernels.get(key, ()), analysis.names),
         *_rules_step(_row_rules(source, launches)),
-        TrailStep("Estimated", tuple(formulas(row)) or (row.paper.reason or "no formula",)),
+        TrailStep("Estimated", tuple(formulas(row)) or (row.estimated.reason or "no formula",)),
         _causes_step(row, analysis),
         _source_step(source.run, launches),
     )
@@ -162,7 +162,7 @@ def _row_kernels_step(
     ordered = sorted(groups, key=lambda group: -group.executed)
     heads, table = _kernel_table(ordered[:KERNELS_MAX], names)
     lines = []
-    if rule := row.counted.rule:
+    if rule := row.executed.rule:
         lines.append(f"{rule} = FLOP. Instructions: threads that executed them, per step.")
     if len(groups) > KERNELS_MAX:
         lines.append(f"The {KERNELS_MAX} of {len(groups)} kernels with the most FLOPs.")
@@ -170,7 +170,7 @@ def _row_kernels_step(
         columns = list(_columns(groups).values())[:-1]
         sums = [_amount(sum(filter(None, values))) for values in columns]
         launches = sum(group.launches for group in groups)
-        table.append(("sum", _amount(launches), *sums, _amount(row.counted.value)))
+        table.append(("sum", _amount(launches), *sums, _amount(row.executed.value)))
     return TrailStep("Kernels of a step and their instructions", tuple(lines), heads, tuple(table))
 
 
@@ -305,7 +305,7 @@ def _estimates_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[Tr
     ]
     for name, same in group_by(rows, lambda row: row.name).items():
         lines = (
-            f"batch {row.batch}: {'; '.join(formulas(row)) or _amount(row.paper.value)}"
+            f"batch {row.batch}: {'; '.join(formulas(row)) or _amount(row.estimated.value)}"
             for row in same
         )
         yield TrailStep(f"{name}, estimated", tuple(lines))

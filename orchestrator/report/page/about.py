@@ -218,9 +218,9 @@ def _missing_in_ledger(study: Study, ledger: Ledger) -> Iterator[Missing]:
     layers: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     by_phase = _estimated_by_phase(study.runs)
     for row in ledger.rows:
-        figures = [("executed FLOPs", row.counted)]
-        if row.paper.value is not None or row.layer not in by_phase:
-            figures.append(("estimated FLOPs", row.paper))
+        figures = [("executed FLOPs", row.executed)]
+        if row.estimated.value is not None or row.layer not in by_phase:
+            figures.append(("estimated FLOPs", row.estimated))
         for quantity, figure in figures:
             if figure.value is None:
                 layers[quantity, figure.reason or "not collected"][row.name] = None

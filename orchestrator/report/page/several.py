@@ -154,10 +154,10 @@ def _executed_cell(analysis: Analysis, batch: int | None) -> Cell:
     rows = [row for row in analysis.ledger.rows if row.batch == batch or not has_sizes]
     compared = [row for row in rows if row.ratio is not None]
     if not compared:
-        reasons = (row.counted.reason for row in rows if row.counted.reason)
+        reasons = (row.executed.reason for row in rows if row.executed.reason)
         return nothing(next(reasons, "no layer has executed FLOPs and a formula"))
-    executed = total_of(row.counted for row in compared)
-    estimate = sum(row.paper.value or 0 for row in compared)
+    executed = total_of(row.executed for row in compared)
+    estimate = sum(row.estimated.value or 0 for row in compared)
     share = (executed.value or 0) / estimate
     title = f"{full(executed.value or 0)} / {full(estimate)} FLOP in {len(compared)} ledger rows"
     return Cell(mark(executed) + ratio(share), title, style_of(executed), rounded(share))

@@ -156,13 +156,13 @@ def _compare_shapes(compared: Compared) -> Iterator[str]:
         (network, point)
         for network, points in compared.points
         for point in points
-        if point.batch == compared.batch and point.paper.value
+        if point.batch == compared.batch and point.estimated.value
     ]
     for (first, a), (second, b) in pairwise(at_batch):
         before, after = (
             network.network_sheet(compared.batch).total.parameters for network in (first, second)
         )
-        factor = ratio((b.paper.value or 0) / (a.paper.value or 1))
+        factor = ratio((b.estimated.value or 0) / (a.estimated.value or 1))
         text = (
             f"{second.label}: {after:,} parameters instead of {before:,}; {compared.layer} does "
             f"x {factor} FLOPs"
@@ -269,13 +269,13 @@ def comparison_chapter(compared: Compared) -> View:
     ]
     rows: list[NetworkRow] = []
     for label, point in points:
-        estimated, executed = point.paper.value, point.counted
+        estimated, executed = point.estimated.value, point.executed
         share = executed.value / estimated if executed.value is not None and estimated else None
         loose = (point.loose.flops, point.loose.derived)
         cells = [
             point.batch,
-            count(None if estimated is None else int(estimated / 2), point.paper.reason or ""),
-            _exact_cell(point.paper),
+            count(None if estimated is None else int(estimated / 2), point.estimated.reason or ""),
+            _exact_cell(point.estimated),
             figure_cell(executed, "FLOP"),
             figure_cell(point.derived, "FLOP"),
             _ratio_cell(share, executed.reason or "not collected"),
@@ -288,7 +288,7 @@ def comparison_chapter(compared: Compared) -> View:
         ]
         rows.append((label, cells))
     figures = {
-        "executed": ([point.counted for _, point in points], "run it on an NVIDIA GPU with ncu"),
+        "executed": ([point.executed for _, point in points], "run it on an NVIDIA GPU with ncu"),
         "derived": (
             [point.derived for _, point in points],
             "they need the kernels of a GPU, from torch, nsys or ncu",
@@ -321,10 +321,10 @@ def _ratio_cell(value: float | None, reason: str) -> Cell:
 
 def _judge_counts(compared: Compared) -> Iterator[str]:
     last = compared.points[0][1][-1]
-    if (estimated := last.paper.value) is None:
+    if (estimated := last.estimated.value) is None:
         return
     start = f"{compared.layer} forward at batch {last.batch}: {si(estimated, 'FLOP')} estimated"
-    for how, value in (("executed", last.counted.value), ("derived", last.derived.value)):
+    for how, value in (("executed", last.executed.value), ("derived", last.derived.value)):
         if value is not None:
             yield f"{start}, {si(value, 'FLOP')} {how} ({ratio(value / estimated)}x)."
             return
@@ -332,7 +332,7 @@ def _judge_counts(compared: Compared) -> Iterator[str]:
         loose = f"{si(last.loose.flops, 'FLOP')} of {', '.join(last.loose.names)}"
         yield f"{start}; kernels of no layer show {loose}."
     else:
-        reason = last.counted.reason or "no counters at this batch size"
+        reason = last.executed.reason or "no counters at this batch size"
         text = f"{start}; no executed FLOPs: {reason}."
         # the list of what is not in this study has every reason
         yield text if len(text) <= LONGEST else f"{start}; there are no executed FLOPs."

@@ -171,7 +171,7 @@ class Row:
     shape: str
     unit: str
     derived: float | None
-    counted: float
+    executed: float
     family: str
     note: str
 
@@ -181,9 +181,9 @@ class Row:
             return None
         return (
             0.0
-            if self.derived == self.counted
-            else self.derived / self.counted - 1
-            if self.counted
+            if self.derived == self.executed
+            else self.derived / self.executed - 1
+            if self.executed
             else None
         )
 
@@ -316,7 +316,7 @@ def print_table(folder: Path) -> None:
         off = "-" if row.deviation is None else f"{row.deviation:+.2%}"
         print(
             f"{row.report[:22]:<24}{_short(row.kernel):<34}{row.launches:>9,}{row.derived:>20,.0f}"
-            f"{row.counted:>20,.0f}{off:>8}  {row.unit}; "
+            f"{row.executed:>20,.0f}{off:>8}  {row.unit}; "
             f"{row.shape}{f' ({row.note})' if row.note else ''}"
         )
     near = sum(
@@ -332,7 +332,7 @@ def print_table(folder: Path) -> None:
             for row in found
             if (row.report, _short(row.kernel), row.unit, row.note) == (report, kernel, unit, note)
         ]
-        low, high = (edge(row.counted for row in mine) for edge in (min, max))
+        low, high = (edge(row.executed for row in mine) for edge in (min, max))
         counted = f"{low:,.0f}" if low == high else f"{low:,.0f} to {high:,.0f}"
         print(
             f"{report[:22]:<24}{kernel:<34}{sum(row.launches for row in mine):>9,}{'-':>12}"

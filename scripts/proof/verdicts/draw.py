@@ -67,7 +67,7 @@ told too."""
 class RowTruth:
     """The truth about one row."""
 
-    paper: int
+    estimated: int
     executed: int
     """FLOPs of the launches that are attributed to the row, in a step as the records tell steps."""
     shown: int | None
@@ -90,7 +90,7 @@ class RowTruth:
 
     @property
     def ratio(self) -> float | None:
-        return None if self.shown is None or not self.paper else self.shown / self.paper
+        return None if self.shown is None or not self.estimated else self.shown / self.estimated
 
 
 @dataclass(frozen=True, slots=True)

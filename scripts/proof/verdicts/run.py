@@ -306,7 +306,7 @@ def weigh(verdict: Verdict, truth: RowTruth, acting: set[str]) -> tuple[str, set
     together = prod(truth.factors[effect] for effect in named)
     if len(named) > 1 and measure_error(factor, together) <= NEAR:
         return "", named
-    whole = truth.executed / truth.paper if truth.paper else 0.0
+    whole = truth.executed / truth.estimated if truth.estimated else 0.0
     is_sum = "algorithms" in verdict.rule and not verdict.fields.startswith("of gradients")
     if is_sum and measure_error(factor, whole) <= NEAR:
         return "", named  # of what all kernels need, their own tiles and transforms included
@@ -349,7 +349,7 @@ def is_usual(factor: float, truth: RowTruth, named: set[str]) -> bool:
     usual = truth.usual
     if not named & TILES and abs(usual - 1) > 0.0005 and abs(factor / usual - 1) < 0.02:
         return True
-    totals = (truth.paper, truth.executed - truth.scale)
+    totals = (truth.estimated, truth.executed - truth.scale)
     shares = [truth.scale / total for total in totals if total > 0]
     return (
         truth.scale > 0

@@ -39,8 +39,8 @@ def row_of(found: Analysis, layer: str, direction: str = "forward") -> LedgerRow
 def test_an_nsys_run_alone_has_derived_counts_and_ratios() -> None:
     row = row_of(analysed("nsys"), "conv2")
     outputs = BATCH * 24 * 24  # 72 tiles of 128; 64 channels fill a tile of 128 by half
-    assert row.counted.state == "derived"
-    assert row.counted.value == 2 * outputs * 128 * 288 + 2 * outputs * 128
+    assert row.executed.state == "derived"
+    assert row.executed.value == 2 * outputs * 128 * 288 + 2 * outputs * 128
     assert row.ratio == pytest.approx(2 + 2 * 128 / (2 * 64 * 288))
 
 
@@ -62,8 +62,8 @@ def test_derived_counts_give_verdicts() -> None:
 
 def test_a_kernel_without_a_rule_is_no_zero() -> None:
     row = row_of(analysed("nsys"), "conv2", "backward")
-    assert (row.counted.value, row.counted.state) == (None, "not_available")
-    assert row.counted.reason == "no rule for this kernel"
+    assert (row.executed.value, row.executed.state) == (None, "not_available")
+    assert row.executed.reason == "no rule for this kernel"
     assert row.ratio is None
     judged = analysed("nsys").judgement.at(BATCH, "conv2", "backward")
     assert not judged.causes, "no counter is asked for where none was read"
@@ -71,14 +71,14 @@ def test_a_kernel_without_a_rule_is_no_zero() -> None:
 
 def test_counters_stay_counted_and_derived_counts_stand_beside_them() -> None:
     row = row_of(analysed("nsys", "ncu"), "conv2")
-    assert row.counted.state == "counted"
+    assert row.executed.state == "counted"
     assert row.derived is not None and row.derived.state == "derived"
     # the epilogue is not simulated
-    assert row.derived.value == pytest.approx(row.counted.value, rel=0.01)
+    assert row.derived.value == pytest.approx(row.executed.value, rel=0.01)
 
 
 def test_a_derived_cell_looks_different_and_states_rule_and_error() -> None:
-    cell = figure_cell(row_of(analysed("nsys"), "conv2").counted, "FLOP")
+    cell = figure_cell(row_of(analysed("nsys"), "conv2").executed, "FLOP")
     assert cell.text.startswith("ƒ ") and cell.style == "der"
     assert "x 128 x 128 x 288" in (cell.title or "") and "launches on an A100" in (cell.title or "")
 
@@ -88,7 +88,7 @@ def test_without_shapes_nothing_is_derived() -> None:
     bare = [replace(run, report=replace(run.report, ops=())) for run in runs]
     (study,) = studies(bare)
     row = row_of(analyse(study), "conv2")
-    assert (row.counted.value, row.counted.state, row.derived) == (None, "not_collected", None)
+    assert (row.executed.value, row.executed.state, row.derived) == (None, "not_collected", None)
 
 
 ADD = (
@@ -172,7 +172,7 @@ def test_the_commonest_fp32_product_of_an_h100_gets_the_tf32_verdict(profiler: s
     )
     found = analyse(study)
     assert "TF32" in {item.rule for item in found.judgement.at(BATCH, "fc1", "forward").causes}
-    counted = row_of(found, "fc1").counted
+    counted = row_of(found, "fc1").executed
     if profiler == "nsys":
         assert (counted.state, counted.value) == ("derived", 2 * 128 * 128 * 9216)
     else:

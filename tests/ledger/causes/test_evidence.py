@@ -76,7 +76,7 @@ def test_rows_with_estimated_products_and_those_computed_again_have_evidence_and
     assert all(
         (row.kernels, row.forward, row.profiled) == ((), None, False) for row in table.values()
     )
-    assert table[64, "odd", "recompute"].paper == 0, "no formula"
+    assert table[64, "odd", "recompute"].estimated == 0, "no formula"
 
 
 def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape(synthetic: ModuleType) -> None:
@@ -91,7 +91,7 @@ def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape(synthetic: 
     assert (kernel.products, kernel.executed, kernel.tensor.value) == (2 * half, 2 * half, 0)
     assert [row.total(name) for name in ("ffma", "fmul", "ops_path")] == [half, 0, None]
     assert row.product_kernels == (kernel,)
-    assert (row.paper, row.place) == (4 * half, (64, "conv2", "forward"))
+    assert (row.estimated, row.place) == (4 * half, (64, "conv2", "forward"))
     assert (row.precision, row.profiled, row.left_out) == ("fp32", True, None)
     assert row.forward == ConvShape(64, 32, 64, 24, 24, 3, 3)
     assert table[64, "fc1", "backward"].forward == GemmShape(64, 128, 9216)
@@ -229,7 +229,7 @@ def test_profiled_at_another_batch_estimate_and_shapes_are_of_that_batch(
     batch: int, forward: Any, shape: Any
 ) -> None:
     row = case(64, forward=forward).with_batch(batch)
-    assert (row.paper, row.seen_batch, row.forward) == (batch * 2000, batch, shape)
+    assert (row.estimated, row.seen_batch, row.forward) == (batch * 2000, batch, shape)
 
 
 LINEAR = GemmShape(64, 10, 100)

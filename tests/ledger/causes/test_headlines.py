@@ -25,7 +25,7 @@ def sentences(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def row(layer: str, ratio: float | None, batch: int = 64, **figure: Any) -> LedgerRow:
     entry = case(batch, layer=layer, counted=None if ratio is None else 1000 * ratio).row
-    return replace(entry, ratio=ratio, counted=replace(entry.counted, **figure))
+    return replace(entry, ratio=ratio, executed=replace(entry.executed, **figure))
 
 
 def cause(rule: str, factor: float | None = None, sentence: str = "A sentence.") -> Cause:

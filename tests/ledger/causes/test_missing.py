@@ -35,7 +35,7 @@ AGAIN = f"Profile again without excluding launches (--launch-count){ASKS}"
 
 def counted(figure: Figure, *kernels: KernelGroup) -> RowEvidence:
     row = case(32, *kernels)
-    return replace(row, row=replace(row.row, counted=figure))
+    return replace(row, row=replace(row.row, executed=figure))
 
 
 def without(*counts: str) -> Mapping[str, float]:

@@ -158,9 +158,9 @@ def test_what_all_factors_together_leave_of_a_gap(
 
 def test_a_lower_bound_below_the_estimate_is_no_gap() -> None:
     lower = case(32, counted=32_000)
-    figure = replace(lower.row.counted, missing=("tensor",))
+    figure = replace(lower.row.executed, missing=("tensor",))
     assert ratio_of(lower) == 0.5
-    assert ratio_of(replace(lower, row=replace(lower.row, counted=figure))) is None
+    assert ratio_of(replace(lower, row=replace(lower.row, executed=figure))) is None
 
 
 @pytest.mark.parametrize(

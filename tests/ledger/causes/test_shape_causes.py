@@ -227,7 +227,7 @@ def test_which_of_attentions_products_ran_again_is_not_known_if_the_others_are_t
     """Two products forward and four in backward: the two that came again may be gradients, and the
     larger ones forward."""
     forward = measured(32, gemm("f"), gemm("g"))
-    forward = replace(forward, row=replace(forward.row, paper=Figure(2 * PAPER, "counted")))
+    forward = replace(forward, row=replace(forward.row, estimated=Figure(2 * PAPER, "counted")))
     gradients = [gemm("h", largest), *(gemm(name) for name in "ijk")]
     calls = (call(32, "grad_input", macs=4000),)
     row = backward(*forward.kernels, *gradients, calls=calls)

@@ -162,7 +162,9 @@ def test_a_rule_of_the_executed_flops_is_no_reason_for_a_missing_utilization() -
         replace(
             point,
             hfu=None,
-            traffic=replace(point.traffic, counted=replace(point.traffic.counted, reason="a rule")),
+            traffic=replace(
+                point.traffic, executed=replace(point.traffic.executed, reason="a rule")
+            ),
         )
         for point in roofs.above_kernels
     )
