@@ -17,7 +17,8 @@ device=...)`` is the MFU of a training run by every published formula; ``ingest(
 store)`` takes reports into a store; ``nsys``, ``ncu``, ``torch`` and ``dlprof`` run a workload or
 program under that profiler, once per batch size, and store what they measured, and
 ``sweep(profiler, SweepOptions(...))`` does so with a profiler of your own; ``replay(folder)`` does
-so from a recorded sweep; ``calculator``, ``export``, ``trace``, ``plot`` and ``scrub`` do what the
+so from a recorded sweep; ``record(batch=...)`` records the steps of a block of code, such as a
+cell of a notebook; ``calculator``, ``export``, ``trace``, ``plot`` and ``scrub`` do what the
 commands of these names do, with their options as keywords.
 """
 
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.launch.sweep.options import SweepOptions
     from perfctl.orchestrator.stored_runs import runs
     from perfctl.parsers import ReportError, parse, sniff
+    from perfctl.recording import record
 
 __all__ = [
     "PerfctlError",
@@ -78,6 +80,7 @@ __all__ = [
     "predict",
     "predict_generation",
     "prepare",
+    "record",
     "replay",
     "report",
     "runs",
@@ -107,6 +110,7 @@ _HOME = {
     "mfu": f"{_COMMANDS}.mfu",
     **dict.fromkeys(("predict", "predict_generation"), f"{_COMMANDS}.predict"),
     "prepare": f"{_COMMANDS}.prepare",
+    "record": "perfctl.recording",
     "report": f"{_COMMANDS}.report",
     **dict.fromkeys(("dlprof", "ncu", "nsys", "replay", "sweep", "torch"), f"{_COMMANDS}.profile"),
     **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger"), "perfctl.frames"),

@@ -19,6 +19,7 @@ SHOWN = {
     "speedup": lambda: [
         arm["top_operations"][0]["name"] for arm in json.loads(RECORDED.read_text())[0]["arms"]
     ],
+    "record": lambda: [str(2 * batch * 8 * 16 * 16 * 3 * 3) for batch in (16, 32)],
 }
 """Notebook -> what must stand in its outputs."""
 PICTURES = {
@@ -32,6 +33,12 @@ PICTURES = {
         "shares",
     ],
     "speedup": lambda: [*perfctl.charts(RECORDED), "work as pies"],
+    "record": lambda: [
+        *["comparison-flops", "time-clocks", "shares"] * 2,
+        "memory",
+        "sample",
+        "step",
+    ],
 }
 """Notebook -> its charts."""
 

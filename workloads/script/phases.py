@@ -127,11 +127,10 @@ class _Depth(threading.local):
 
 
 class Optimizers:
-    """Watches all optimizers, including later ones.
+    """Watches all optimizers: those that exist (in a notebook) and later ones.
 
-    torch wraps the step of each class once, when the first instance is created; this adds a wrapper
-    around it. torch's step hooks do not work here: perfctl removes hooks at the end of a step,
-    which torch forbids while it calls them.
+    This wraps the step of each class, outside of torch's own wrapper. torch's step hooks do not
+    work here: perfctl removes hooks at the end of a step, which torch forbids while it calls them.
     """
 
     def __init__(
@@ -153,21 +152,19 @@ class Optimizers:
         self._active = False
         self._undo: list[Callable[[], None]] = []
 
-    def start(self) -> None:
+    def start(self, *existing: Optimizer) -> None:
+        """``existing``: optimizers that were created before."""
         self._active = True
-        hook_step = getattr(Optimizer, "profile_hook_step", None)
-        if hook_step is not None:
-            wrap_step = staticmethod(lambda step: self._wrap_step(hook_step(step)))
-            self._undo.append(replace(Optimizer, "profile_hook_step", wrap_step))
+        for optimizer in existing:
+            self._note_made(optimizer)
         self._undo.append(call_after(Optimizer, "__init__", self._note_made))
 
     def _note_made(self, optimizer: Optimizer, *_: object) -> None:
         self._made.add(optimizer)
         kind: Any = type(optimizer)
-        # before torch 2.0
-        if not hasattr(Optimizer, "profile_hook_step") and not getattr(kind.step, "perfctl", False):
+        if getattr(kind.step, "perfctl", None) is not self:
             step = self._wrap_step(kind.step)
-            step.perfctl = True  # type: ignore[attr-defined]
+            step.perfctl = self  # type: ignore[attr-defined]
             self._undo.append(replace(kind, "step", step))
 
     def stop(self) -> None:

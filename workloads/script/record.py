@@ -51,8 +51,9 @@ def why_fewer(name: str, options: ScriptOptions, marker: StepMarker, done: int) 
 class Keeper:
     """Writes the record of a script at its start, when the window closes, and at its end."""
 
-    def __init__(self, options: ScriptOptions) -> None:
-        self.options = options
+    def __init__(self, options: ScriptOptions, tell: Callable[[str], object] | None = None) -> None:
+        """``tell``: called with a line for the user; None prints it to stderr."""
+        self.options, self.tell = options, tell or say
         self.name = utf8(options.command.name)
         template = options.template()
         values: dict[str, Any] = {"command": utf8(shlex.join(options.command.argv))}
@@ -91,7 +92,7 @@ class Keeper:
         try:
             self.write()
         except WorkloadError as problem:
-            say(str(problem))
+            self.tell(str(problem))
 
     def judge(self, error: BaseException | None, lack: str) -> None:
         """Set status and reason. ``lack``: why there are too few steps; "" for enough.
@@ -105,7 +106,7 @@ class Keeper:
         if lack and (failure or has_steps):
             self.record.gaps.append(Gap("step", "not_collected", lack))
         if lack and not failure:
-            say(lack)
+            self.tell(lack)
 
 
 def _how_it_ended(name: str, error: BaseException | None) -> str | None:

@@ -205,15 +205,16 @@ class ScriptWatch:
     def _new_marker(self) -> StepMarker:
         return StepMarker(self._options.marker, self._options.marker_class, self._optimizers.count)
 
-    def start(self) -> None:
-        """Called when torch was imported, before the script continues."""
+    def start(self, *optimizers: torch.optim.Optimizer) -> None:
+        """Called when torch was imported, before the script continues. ``optimizers``: those that
+        exist already."""
         try:
             self._ranges = make_backend(self._options.annotate)
         except WorkloadError as error:
             self._note("layer ranges", error)
         hooks = ScriptWatch._before_call, ScriptWatch._after_call
         prepare_for_compiled(*hooks, *(hook.__wrapped__ for hook in hooks))  # type: ignore[attr-defined]
-        self._optimizers.start()
+        self._optimizers.start(*optimizers)
         self._hooks.install()
         captures = GraphCaptures(
             self._options,

@@ -1,0 +1,208 @@
+"""Measure the steps of a block of Python code in this process: a cell of a notebook."""
+
+from __future__ import annotations
+
+import gc
+import platform
+import shutil
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfctl.frames import ledger
+from perfctl.orchestrator import memory
+from perfctl.orchestrator.commands.plot import charts
+from perfctl.orchestrator.errors import PerfctlError, RunFailed, UsageError
+from perfctl.orchestrator.launch.machine.doctor import host_facts
+from perfctl.orchestrator.launch.sweep.folders import (
+    RunPaths,
+    attempts,
+    file_name,
+    put_in_place,
+    size,
+    write_json,
+)
+from perfctl.orchestrator.store import DEFAULT_STORE, database
+from perfctl.orchestrator.store.write import SweepFacts
+from perfctl.orchestrator.stored_runs import runs_of_sweeps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from perfctl.orchestrator.report.charts.files import Picture
+    from perfctl.workloads.run.record import Record
+
+SHOWN = (
+    "batch",
+    "layer",
+    "direction",
+    "estimated_flops",
+    "executed_flops",
+    "ratio",
+    "time_ns",
+    "share",
+)
+"""Columns of the ledger that a notebook shows after the block."""
+
+
+@dataclass(slots=True)
+class Recording:
+    """A block that is being recorded; after the block, the run that it became. A notebook shows the
+    ledger and the charts of all batch sizes that were recorded under its name."""
+
+    store: Path
+    name: str
+    sweep: str
+    """Name under which the results database has the runs of the same name."""
+    run_id: int | None = None
+    """Id of the run in the results database; None inside the block."""
+
+    def ledger(self) -> pd.DataFrame:
+        """Return the ledger of the runs of this name: see ``perfctl.ledger``."""
+        return ledger(runs_of_sweeps(self.store, [self.sweep]))
+
+    def charts(self) -> dict[str, Picture]:
+        """Return the charts of the results database: see ``perfctl.charts``. Empty if there is
+        nothing to draw yet."""
+        try:
+            return charts(self.store)
+        except PerfctlError:
+            return {}
+
+    def _ipython_display_(self) -> None:
+        from IPython import display
+
+        show: Any = display.display
+
+        if self.run_id is not None:
+            print(f"Run {self.run_id} of {self.store}")
+            rows = self.ledger()
+            show(rows[[name for name in SHOWN if name in rows]], *self.charts().values())
+
+
+@contextmanager
+def record(
+    *,
+    batch: int,
+    steps: int = 3,
+    warmup: int = 1,
+    step_marker: str = "auto",
+    name: str = "notebook",
+    store: Path | str = DEFAULT_STORE,
+    out: Path | str = "perfctl-runs",
+) -> Iterator[Recording]:
+    """Record the steps of the block with torch.profiler and store them as a run.
+
+    perfctl recognises steps as in a script: an optimizer's step ends one; without an optimizer a
+    backward pass, else a call of the model. It records ``steps`` steps after ``warmup`` steps, of
+    which one is used for the shapes of the layers; the rest of the block runs on unmeasured.
+
+    batch: samples per step. name: workload of the run; runs of one name and other batch sizes are
+    compared. step_marker: as ``--step-marker``. store: results database. out: folder of the trace.
+
+    Warns if the block had fewer steps. Raises UsageError, RunFailed if it had none, StoreError. An
+    exception of the block passes through; perfctl stores the steps before it as a partial run.
+    """
+    from perfctl.workloads import spec
+
+    if batch < 1 or steps < 1 or warmup < 0:
+        raise UsageError("`batch` and `steps` must be at least 1, `warmup` at least 0")
+    if not spec.is_step_marker(step_marker):
+        raise UsageError(
+            f"`step_marker` must be one of {', '.join(spec.MARKERS)}, optimizer:CLASS or "
+            f"forward:CLASS; got {step_marker}"
+        )
+    try:
+        import torch
+    except ImportError as error:
+        raise PerfctlError(
+            f"torch cannot be imported ({error})", "Run 'pip install torch'"
+        ) from error
+    from perfctl.workloads.script.options import Command, ScriptOptions
+    from perfctl.workloads.script.record import Keeper
+    from perfctl.workloads.script.watch import ScriptWatch
+
+    with database.writing(Path(store)):
+        pass  # refused before anything runs
+    folder = Path(out).absolute() / f"torch-{file_name(name)}"
+    paths = RunPaths(folder, batch, len(attempts(folder, batch)) + 1)
+    trace = paths.report(".pt.trace.json.gz")
+    options = ScriptOptions(
+        Command("script", name, ()),
+        (),
+        batch_size=batch,
+        record=paths.workload_record,
+        annotate="record_function",
+        window="torch",
+        trace=trace,
+        steps=steps,
+        warmup=warmup,
+        step_marker=step_marker,
+    )
+    shutil.rmtree(paths.part, ignore_errors=True)
+    problems: list[str] = []
+    keeper = Keeper(options, problems.append)
+    keeper.write()
+    watch = ScriptWatch(options, keeper)
+    watch.start(
+        *(item for item in gc.get_objects() if issubclass(type(item), torch.optim.Optimizer))
+    )
+    keeper.before_end = watch.end
+    recording = Recording(Path(store), name, folder.name)
+    try:
+        yield recording
+    except BaseException as error:
+        keeper.end(error)
+        if any(step.phase == "step" for step in keeper.record.steps):
+            _store(recording, paths, keeper.record, trace)
+        raise
+    keeper.end(None)
+    if not keeper.record.steps:
+        raise RunFailed(f"nothing was recorded: {keeper.record.reason}")
+    for problem in problems:
+        warnings.warn(problem, stacklevel=3)
+    _store(recording, paths, keeper.record, trace)
+    _show(recording)
+
+
+def _store(recording: Recording, paths: RunPaths, record: Record, trace: Path) -> None:
+    """Complete the run's folder and take it into the results database."""
+    from perfctl.orchestrator.ingest.sweep import ingest_folder
+
+    write_json(
+        paths.part / "run.json",
+        {
+            "perfctl_run": 1,
+            "profiler": "torch",
+            "origin": "measured",
+            "workload": recording.name,
+            "batch_size": record.batch_size,
+            "status": record.status,
+            "reason": record.reason,
+            "exit_code": int(record.status == "failed"),
+            "started_at": record.started_at,
+            "duration_ns": record.duration_ns,
+            "artifact": trace.name,
+            "artifact_bytes": size(trace),
+            "commands": [],
+            "environment": host_facts(),
+        },
+    )
+    put_in_place(paths)
+    call = f"perfctl.record(batch={record.batch_size}, name={recording.name!r})"
+    facts = SweepFacts(paths.sweep_folder.name, "sweep", call, platform.node())
+    written = ingest_folder(
+        paths.folder, facts, memory.bytes_of(None), store=recording.store, again=False
+    )
+    recording.run_id = written.run_id if written is not None else None
+
+
+def _show(recording: Recording) -> None:
+    """Show it in a notebook; elsewhere nothing."""
+    shell: Any = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is not None and shell.__class__.__name__ == "ZMQInteractiveShell":
+        recording._ipython_display_()
