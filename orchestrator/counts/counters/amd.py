@@ -19,8 +19,9 @@ tell types apart. RDNA has waves of 32 or 64 lanes, which no counter tells: no F
 out there.
 
 Bytes follow rocprofiler's FETCH_SIZE and WRITE_SIZE: requests of L2 to memory (``TCC_EA``, from
-gfx940 on ``TCC_EA0``), reads of 32 and 64 bytes, and of 128 where ``TCC_BUBBLE`` counts them;
-writes of 32 and 64.
+gfx940 on ``TCC_EA0``), reads of 32 and 64 bytes, from gfx940 on also of 128; writes of 32 and 64.
+``TCC_BUBBLE`` counts the reads of 128 bytes, on gfx950 ``TCC_EA0_RDREQ_128B`` does (rocm-systems,
+pull request 2501).
 """
 
 from __future__ import annotations
@@ -60,8 +61,6 @@ _UNCERTAIN = (
     "wave instructions x 64 lanes: too many if lanes are masked, too few if instructions are packed"
 )
 _RDNA = re.compile(r"gfx1\d")
-
-_UNITS = ("TCC_EA0", "TCC_EA")
 
 
 def is_amd(run: Run) -> bool:
@@ -159,25 +158,49 @@ def matrix(
     return Figure(total, "counted", reason, missing=lacking, lacking=why, rule=rule), types, integer
 
 
-def dram_bytes(values: Values) -> Figure | None:
-    """Bytes between the GPU and its memory; None where nothing of it was counted."""
+def dram_bytes(values: Values, chip: str | None = None) -> Figure | None:
+    """Bytes between the GPU and its memory; None where nothing of it was counted. A counter that
+    was not collected is missing, not 0."""
+    unit = "TCC_EA0" if any(name.startswith("TCC_EA0") for name in values) else "TCC_EA"
+    wide_reads = None
+    if unit == "TCC_EA0":
+        is_older = chip != "gfx950" and f"{unit}_RDREQ_128B_sum" not in values
+        wide_reads = "TCC_BUBBLE" if is_older else f"{unit}_RDREQ_128B"
+    names = [f"{unit}_{kind}" for kind in ("RDREQ", "RDREQ_32B", "WRREQ", "WRREQ_64B")]
+    counts = {name: _sum_instances(values, name) for name in (*names, *filter(None, (wide_reads,)))}
     fetched, written = values.get("FETCH_SIZE"), values.get("WRITE_SIZE")
-    if fetched is not None and written is not None:
-        return Figure(fetched + written, "counted", rule="FETCH_SIZE + WRITE_SIZE")
-    for unit in _UNITS if any(name.startswith(_UNITS) for name in values) else ():
-        reads, short = read(values, f"{unit}_RDREQ_sum"), read(values, f"{unit}_RDREQ_32B_sum")
-        writes, long = read(values, f"{unit}_WRREQ_sum"), read(values, f"{unit}_WRREQ_64B_sum")
-        if reads is None or short is None or writes is None or long is None:
-            continue
-        wide = values.get("TCC_BUBBLE_sum") or 0
-        total = (
-            128 * wide + 64 * (reads - wide - short) + 32 * short + 64 * long + 32 * (writes - long)
-        )
-        rule = f"{unit}: 128, 64 and 32 bytes per read request, 64 and 32 per write request"
+    is_whole = all(value is not None for value in counts.values())
+    if is_whole and (fetched is None or written is None or chip == "gfx950"):
+        reads, short, writes, long, *wide = (value or 0 for value in counts.values())
+        narrow = reads - short - sum(wide)
+        total = 128 * sum(wide) + 64 * (narrow + long) + 32 * (short + writes - long)
+        sizes = "128, 64 and 32" if wide else "64 and 32"
+        rule = f"{unit}: {sizes} bytes per read request, 64 and 32 per write request"
         return Figure(total, "counted", rule=rule)
+    if fetched is not None and written is not None:
+        rule = "FETCH_SIZE + WRITE_SIZE"
+        if chip != "gfx950":
+            return Figure(fetched + written, "counted", rule=rule)
+        reason = (
+            "FETCH_SIZE of some ROCm releases counts reads of 128 bytes on gfx950 as 64 bytes; "
+            f"collect {wide_reads or 'TCC_EA0_RDREQ_128B'}"
+        )
+        return Figure(
+            fetched + written, "counted", reason, missing=("reads of 128 bytes",), rule=rule
+        )
     if fetched is not None or written is not None:
         lacking = "WRITE_SIZE" if written is None else "FETCH_SIZE"
         return missing(
             "not_collected", f"only one of FETCH_SIZE and WRITE_SIZE was collected, not {lacking}"
         )
+    if all(counts[name] is not None for name in names):
+        return missing("not_collected", f"no bytes of DRAM without {wide_reads}")
     return None
+
+
+def _sum_instances(values: Values, name: str) -> float | None:
+    """A counter of L2 over its instances, which some tools list without their sum."""
+    if (total := read(values, f"{name}_sum")) is not None:
+        return total
+    instances = [value for key, value in values.items() if key.startswith(f"{name}[")]
+    return sum(value or 0 for value in instances) if None not in instances and instances else None

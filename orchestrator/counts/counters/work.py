@@ -434,7 +434,7 @@ def launch_parts(
     moved = cache_bytes(values)
     parts = [
         ("total", flops.total if flops else NO_WORK.total),
-        ("dram", dram_bytes(values) if values else NO_BYTES),
+        ("dram", dram_bytes(values, capability) if values else NO_BYTES),
         *((level, moved.get(level, NOT_MOVED)) for level in CACHES),
     ]
     if flops:
@@ -489,9 +489,9 @@ def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, 
     return work
 
 
-def dram_bytes(values: Values) -> Figure:
+def dram_bytes(values: Values, chip: str | None = None) -> Figure:
     """Bytes between the GPU and its DRAM in one launch; from a rate only where nothing
-    counted them."""
+    counted them. ``chip``: "7.0" or "gfx942"."""
     whole = values.get("dram__bytes.sum")
     read, written = values.get("dram__bytes_read.sum"), values.get("dram__bytes_write.sum")
     if whole is None and read is not None and written is not None:
@@ -500,7 +500,7 @@ def dram_bytes(values: Values) -> Figure:
         return Figure(whole, "counted")
     rate, time_ns = values.get("dram__bytes.sum.per_second"), values.get("gpu__time_duration.sum")
     if rate is None or time_ns is None:
-        return amd.dram_bytes(values) or NO_BYTES
+        return amd.dram_bytes(values, chip) or NO_BYTES
     return Figure(
         rate * time_ns / 1e9, "estimated", "dram__bytes.sum.per_second x gpu__time_duration"
     )

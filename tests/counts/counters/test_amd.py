@@ -11,7 +11,7 @@ from types import ModuleType
 
 import pytest
 
-from perfctl.orchestrator.counts.counters.amd import dram_bytes, is_amd
+from perfctl.orchestrator.counts.counters.amd import is_amd
 from perfctl.orchestrator.counts.counters.work import amd_flops, flops_by_launch
 from perfctl.orchestrator.counts.counters.work import dram_bytes as bytes_of
 from perfctl.orchestrator.ledger.ledger import ledger
@@ -112,20 +112,51 @@ def test_a_chip_whose_counters_tell_no_types_apart_says_so() -> None:
     )
 
 
-def test_bytes_are_requests_times_their_sizes() -> None:
-    sums = {
-        "TCC_EA0_RDREQ_sum": 100,
-        "TCC_EA0_RDREQ_32B_sum": 10,
-        "TCC_BUBBLE_sum": 30,
-        "TCC_EA0_WRREQ_sum": 50,
-        "TCC_EA0_WRREQ_64B_sum": 40,
-    }
-    figure = dram_bytes(sums)
-    assert figure is not None
-    assert figure.value == 30 * 128 + (100 - 30 - 10) * 64 + 10 * 32 + 40 * 64 + (50 - 40) * 32
-    assert bytes_of({"FETCH_SIZE": 2048, "WRITE_SIZE": 1024}).value == 2048 + 1024
-    assert bytes_of({"FETCH_SIZE": 2048}).value is None
-    assert bytes_of({}).state == "not_collected"
+READS = {"TCC_EA0_RDREQ_sum": 100, "TCC_EA0_RDREQ_32B_sum": 10}
+WRITES = {"TCC_EA0_WRREQ_sum": 50, "TCC_EA0_WRREQ_64B_sum": 40}
+WRITTEN = 40 * 64 + (50 - 40) * 32
+BYTES = 30 * 128 + (100 - 30 - 10) * 64 + 10 * 32 + WRITTEN
+OLDER = {name.replace("EA0", "EA"): value for name, value in (READS | WRITES).items()}
+SIZES = {"FETCH_SIZE": 2048, "WRITE_SIZE": 1024}
+
+
+@pytest.mark.parametrize(
+    ("chip", "values", "expected", "state", "is_lower_bound"),
+    [
+        pytest.param(
+            "gfx90a", OLDER, 90 * 64 + 10 * 32 + WRITTEN, "counted", False, id="no reads of 128"
+        ),
+        pytest.param("gfx942", {"TCC_BUBBLE_sum": 30}, BYTES, "counted", False, id="TCC_BUBBLE"),
+        pytest.param(
+            None, {"TCC_BUBBLE[0]": 12, "TCC_BUBBLE[1]": 18}, BYTES, "counted", False, id="no sum"
+        ),
+        pytest.param("gfx942", {}, None, "not_collected", False, id="an absent counter is not 0"),
+        pytest.param(
+            "gfx950", {"TCC_BUBBLE_sum": 0}, None, "not_collected", False, id="it is no TCC_BUBBLE"
+        ),
+        pytest.param(
+            "gfx950",
+            {"TCC_BUBBLE_sum": 0, "TCC_EA0_RDREQ_128B_sum": 30} | SIZES,
+            BYTES,
+            "counted",
+            False,
+            id="reads of 128 before FETCH_SIZE",
+        ),
+        pytest.param("gfx950", SIZES, 2048 + 1024, "counted", True, id="FETCH_SIZE of gfx950"),
+        pytest.param("gfx942", SIZES, 2048 + 1024, "counted", False, id="FETCH_SIZE"),
+        pytest.param("gfx942", {"FETCH_SIZE": 2}, None, "not_collected", False, id="no writes"),
+    ],
+)
+def test_bytes_are_requests_times_their_sizes_by_chip(
+    chip: str | None,
+    values: dict[str, float],
+    expected: int | None,
+    state: str,
+    is_lower_bound: bool,
+) -> None:
+    figure = bytes_of(values if values is OLDER else READS | WRITES | values, chip)
+    assert (figure.value, figure.state, figure.lower_bound) == (expected, state, is_lower_bound)
+    assert bytes_of({}, chip).value is None
 
 
 def test_the_ledger_of_an_amd_run_sets_its_matrix_flops_against_paper(
