@@ -83,6 +83,7 @@ OUTPUTS = {
     "slurm-cancel": "orchestrator.launch.cluster.status:Cancelled",
     "image": "orchestrator.commands.image:ImageDefinition",
     "ingest": "orchestrator.commands.ingest:IngestOutput",
+    "open": "orchestrator.commands.open:Opened",
     "mfu": "orchestrator.report.mfu:MfuOutput",
     "gate": "orchestrator.report.gate:GateOutput",
     "history": "orchestrator.compare.history:History",

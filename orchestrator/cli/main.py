@@ -68,6 +68,7 @@ GROUPS = {
         "prepare": "Sort a data set's archive into class folders.",
     },
     "Read": {
+        "open": "Show what a profiler report says: findings and an HTML report.",
         "ingest": "Ingest profiler reports and perfctl run folders.",
         "runs": "List the runs in the results database.",
         "show": "Show one run: layers, kernels, memory, missing values.",

@@ -79,7 +79,13 @@ class ReportOptions:
 
 def run(options: ReportOptions, events: Events) -> WrittenReport:
     """Write the HTML report."""
-    from perfctl.orchestrator.report.page import page
+    return write_page(options, events)[0]
+
+
+def write_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, View]:
+    """Write the HTML report, and return what is in it too."""
+    from perfctl.orchestrator.report.page.page import render_runs
+    from perfctl.orchestrator.report.page.sections import page_view
 
     store, out, omitted = Path(options.store), Path(options.out), None
     with database.reading(store) as connection:
@@ -97,8 +103,8 @@ def run(options: ReportOptions, events: Events) -> WrittenReport:
         _refuse_nothing(store, options.sweep, has_runs=bool(ids))
     peaks = evidence.roofs(options.peaks, store, runs, events.note)
 
-    def draw(sound: Sequence[Run]) -> tuple[str, tuple[int, ...]]:
-        html = page.render(
+    def draw(sound: Sequence[Run]) -> tuple[View, str, tuple[int, ...]]:
+        drawn = page_view(
             sound,
             generated_at=last_change,
             title=options.title,
@@ -107,15 +113,15 @@ def run(options: ReportOptions, events: Events) -> WrittenReport:
             # reading was the first part
             begun=lambda name, done, total: events.progress(f"drawing {name}", done + 1, total + 1),
         )
-        return html, tuple(run.id for run in sound)
+        return drawn, render_runs(drawn), tuple(run.id for run in sound)
 
-    html, drawn = analysed(runs, draw)
+    answer, html, drawn = analysed(runs, draw)
     write_text(out, html)
     if omitted:
         events.note(omitted)
     if options.open_page:
         webbrowser.open(out.resolve().as_uri())
-    return WrittenReport(out, out.stat().st_size, drawn, omitted)
+    return WrittenReport(out, out.stat().st_size, drawn, omitted), answer
 
 
 def _refuse_nothing(store: Path, sweep: int | None, *, has_runs: bool) -> NoReturn:

@@ -146,7 +146,8 @@ def _commands(body: str) -> list[tuple[str, str]]:
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
     """A folder with the recordings in it, which is the working folder inside the block."""
-    names = ("HOME", "PATH", "PERFCTL_NO_CACHE", "XDG_CONFIG_HOME")
+    no_display = dict.fromkeys(("DISPLAY", "WAYLAND_DISPLAY"), "")
+    names = ("HOME", "PATH", "PERFCTL_NO_CACHE", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", *no_display)
     before, outside = Path.cwd(), {name: os.environ.get(name, "") for name in names}
     with tempfile.TemporaryDirectory(prefix="perfctl-docs-") as name:
         folder = Path(name).resolve()
@@ -162,6 +163,8 @@ def _folder() -> Iterator[Path]:
             "HOME": name,
             "PERFCTL_NO_CACHE": "1",
             "XDG_CONFIG_HOME": name,
+            "XDG_CACHE_HOME": f"{name}/.cache",
+            **no_display,
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{outside['PATH']}",
         }
         try:

@@ -22,6 +22,7 @@ CALLS = (
     ("study", 0, "", "Usage: perfctl study [OPTIONS] COMMAND"),
     ("replay torch --batches 16 --store own.db --out own", 0, "own own.db", "mnist_cnn, training"),
     ("prepare --help", 0, "", "Usage: perfctl prepare [OPTIONS] DATASET ARCHIVE"),
+    ("open torch/b16 --no-browser", 0, "", "mnist_cnn, training, fp32"),
     ("ingest torch/b16 --store own.db", 0, "own.db", "torch/b16: run 1: 127 ranges, 163 op"),
     ("runs", 0, "", "run  tool   workload   batch "),
     ("show 1", 0, "", "mnist_cnn, training, fp32   "),

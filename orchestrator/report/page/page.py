@@ -46,6 +46,11 @@ def render(
     view = page_view(
         runs, generated_at=generated_at, title=title, peaks=peaks, caution=caution, begun=begun
     )
+    return render_runs(view)
+
+
+def render_runs(view: View) -> str:
+    """Return the view of runs, from ``page_view``, as an HTML report."""
     return _filled("run.html", view)
 
 
