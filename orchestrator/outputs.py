@@ -74,6 +74,8 @@ OUTPUTS = {
     "bench-design": "orchestrator.commands.bench:BenchRequest",
     "bench-export": "orchestrator.commands.bench:ExportedPoints",
     "bench-show": "orchestrator.commands.bench:MeasuredPoints",
+    "exercise-new": "orchestrator.commands.exercise:WrittenSheet",
+    "exercise-check": "orchestrator.commands.exercise:MarkedClass",
     "prepare": "orchestrator.commands.prepare:Prepared",
     "slurm-render": "orchestrator.commands.slurm:Scripts",
     "slurm-ingest": "orchestrator.commands.slurm:IngestScripts",

@@ -92,6 +92,7 @@ GROUPS = {
         "mfu": "Audit the MFU of a training run by every formula.",
         "predict": "Predict time, memory and cost of a training run.",
         "calculator": "Write an offline HTML calculator for training time and cost.",
+        "exercise": "Write exercise sheets for a class, and mark them.",
         "bench": "Benchmark parameterized networks to train the predictor.",
     },
     "Cluster": {
@@ -109,6 +110,7 @@ DECLARATIONS = {
     "replay": "profile.REPLAY",
     "study": "study.GROUP",
     "bench": "bench.GROUP",
+    "exercise": "exercise.GROUP",
     "slurm": "slurm.GROUP",
     "image": "image.GROUP",
 }

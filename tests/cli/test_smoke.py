@@ -47,6 +47,7 @@ CALLS = (
     ),
     ("predict mlp:width=16 --batch 8 --device T4", 0, "", "mlp:width=16, training with sgd, bat"),
     ("calculator --models none", 0, "calculator.html", "Wrote calculator.html ("),
+    ("exercise new --for Ada --topic linear", 0, "sheet.md", "Wrote sheet.md (7 questions)"),
     ("bench show", 1, "", "no benchmark measurements found"),
     ("slurm render nsys --batches 2", 0, "perfctl-runs", "Wrote perfctl-runs/slurm-mnist_cnn-"),
     ("image render", 0, "perfctl.def", "Wrote perfctl.def"),

@@ -1,0 +1,260 @@
+"""Exercises for a class: write a student's sheet, and mark sheets that were filled in."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+from perfctl.orchestrator.commands.declare import Command, Events, Force, Group, Option
+from perfctl.orchestrator.counts.hardware.machines import DeviceError, named
+from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
+from perfctl.orchestrator.estimate.exercise import (
+    TOPICS,
+    Exercise,
+    Mark,
+    Recorded,
+    Roof,
+    draw,
+    mark,
+    random_of,
+    read_sheet,
+    sheet_text,
+)
+from perfctl.orchestrator.files import check_free, write_text
+from perfctl.orchestrator.report.tables import Table, table, text_columns
+from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.stored_runs import newest_runs
+
+CHOICES = 4
+"""Causes that a sheet offers."""
+OTHER_CAUSES = ("tile padding", "Winograd", "activation checkpointing", "split K", "FFT")
+STORE = Annotated[
+    Path | None,
+    Option("Results database: also ask for the cause of a recorded executed count."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NewOptions:
+    """Write an exercise sheet: output shape, parameters, multiply-adds, FLOPs, bytes, intensity and
+    bound of a layer whose sizes follow from the student's name. The sheet holds no solution.
+
+    Raises UsageError for another topic or GPU, and if the sheet exists; ToolMissing without torch.
+    """
+
+    name: Annotated[str, Option("Name of the student.", names=("--for",), metavar="NAME")]
+    _: KW_ONLY
+    topic: Annotated[str, Option(f"Topic: {', '.join(TOPICS)}.")] = "conv"
+    gpu: Annotated[str, Option("GPU whose bound is asked for.")] = "V100"
+    store: STORE = None
+    out: Annotated[Path, Option("Sheet to write.", "Output")] = Path("sheet.md")
+    force: Force = False
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """Mark sheets that were filled in: right, right in another unit, or wrong and what was probably
+    forgotten.
+
+    Raises UsageError without a sheet, PerfctlError if none can be read, ToolMissing without torch.
+    """
+
+    sheets: Annotated[Sequence[Path], Option("Sheets.", is_argument=True)] = ()
+    _: KW_ONLY
+    store: STORE = None
+    key: Annotated[bool, Option("Print the solutions instead of marks.")] = False
+    out: Annotated[Path | None, Option("CSV file of marks to write.", "Output")] = None
+    force: Force = False
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenSheet:
+    """A sheet that was written."""
+
+    path: Path
+    questions: int
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedSheet:
+    """A sheet with its marks."""
+
+    JSON_KEYS: ClassVar = ("path", "name", "topic", "marks", "solutions")
+
+    path: Path
+    name: str
+    topic: str
+    marks: tuple[Mark, ...]
+    exercise: Exercise
+
+    @property
+    def solutions(self) -> tuple[str, ...]:
+        """The solution of each question."""
+        return tuple(question.solution for question in self.exercise.questions)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedClass:
+    """All sheets, and what could not be read."""
+
+    JSON_KEYS: ClassVar = ("sheets", "failed")
+
+    sheets: tuple[MarkedSheet, ...]
+    failed: tuple[str, ...]
+    is_key: bool
+    out: Path | None
+
+
+def write_sheet(options: NewOptions, events: Events) -> WrittenSheet:
+    """Draw the exercise and write the sheet."""
+    check_free(options.out, force=options.force)
+    recorded = None
+    if options.store is not None:
+        rows = _rows_with_cause(options.store)
+        key = random_of(options.name, "recorded").choice(sorted(rows))
+        recorded = rows[key]
+    exercise = draw(options.name, options.topic, _roof(options.gpu), recorded)
+    write_text(options.out, sheet_text(exercise))
+    return WrittenSheet(options.out, len(exercise.questions))
+
+
+def mark_sheets(options: CheckOptions, events: Events) -> MarkedClass:
+    """Mark every sheet, and write the table of marks."""
+    if not options.sheets:
+        raise UsageError("no sheet was named", "Name sheets that 'perfctl exercise new' wrote")
+    if options.out is not None:
+        check_free(options.out, force=options.force)
+    rows = _rows_with_cause(options.store) if options.store is not None else {}
+    marked, failed = [], []
+    for path in options.sheets:
+        try:
+            filled = read_sheet(path.read_text(encoding="utf-8"))
+            recorded = rows[filled.row] if filled.row else None
+            roof = _roof(filled.gpu) if filled.gpu else None
+            exercise = draw(filled.name, filled.topic, roof, recorded)
+            marks = tuple(mark(exercise, filled.answers))
+            marked.append(MarkedSheet(path, filled.name, filled.topic, marks, exercise))
+        except KeyError:
+            failed.append(f"{path}: it asks about a recorded run. Name its database with `store`")
+        except (OSError, ValueError, UsageError) as error:
+            failed.append(f"{path}: {getattr(error, 'strerror', None) or error}")
+    for text in failed:
+        events.error(text)
+    if not marked:
+        raise PerfctlError("no sheet could be marked")
+    if options.out is not None:
+        write_text(options.out, _csv(marked))
+    return MarkedClass(tuple(marked), tuple(failed), options.key, options.out)
+
+
+def _roof(gpu: str) -> Roof:
+    """Return the published fp32 peak and bandwidth. Raises UsageError for an unknown GPU."""
+    try:
+        machine = named(gpu).machine
+    except DeviceError as error:
+        raise UsageError(str(error).replace("`device`", "`gpu`"), error.remedy) from error
+    return Roof(machine.name, machine.flops_per_second["fp32"], machine.bytes_per_second)
+
+
+def _rows_with_cause(store: Path) -> dict[str, Recorded]:
+    """Return the rows of a ledger of which one certain cause explains the ratio, by name. Raises
+    PerfctlError if there are none."""
+    from perfctl.orchestrator.commands.export import rows_of_runs
+
+    rows = {}
+    for row in rows_of_runs(newest_runs(store)):
+        causes = row["causes"]
+        if not row.get("ratio") or abs(row["ratio"] - 1) < 0.02 or len(causes) != 1:
+            continue
+        if causes[0]["confidence"] not in ("observed", "predicted and matched"):
+            continue
+        rule, layer = causes[0]["rule"], row["layer"].replace("|", "/")
+        key = f"{layer}, {row['direction']}, batch {row['batch']}"
+        others = [cause for cause in OTHER_CAUSES if cause.casefold() != rule.casefold()]
+        text = (
+            f"Recorded: {layer} {row['direction']} at batch {row['batch']} executed "
+            f"{row['executed_flops']:,.0f} FLOP; the estimate is {row['estimated_flops']:,.0f}."
+        )
+        rows[key] = Recorded(key, text, (rule, *others[: CHOICES - 1]))
+    if not rows:
+        raise PerfctlError(
+            f"{store}: no row has an executed count with one certain cause", "Omit `store`"
+        )
+    return rows
+
+
+def _csv(sheets: Sequence[MarkedSheet]) -> str:
+    """Return one line a sheet: the numbers of marks, and the mark of each question."""
+    most = max(len(sheet.marks) for sheet in sheets)
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    numbers = [f"question {number}" for number in range(1, most + 1)]
+    writer.writerow(["name", "topic", "sheet", "right", "questions", *numbers])
+    for sheet in sheets:
+        marks = [one.mark for one in sheet.marks]
+        name = sheet.name if sheet.name[:1].isalnum() else f"'{sheet.name}"  # no formula
+        counts = [marks.count("right") + marks.count("other unit"), len(marks)]
+        writer.writerow([name, sheet.topic, sheet.path, *counts, *marks])
+    return text.getvalue()
+
+
+def sheet_view(written: WrittenSheet) -> View:
+    """Return what was written and what comes next."""
+    return View(
+        f"Wrote {written.path} ({written.questions} questions)",
+        lines=(f"Next: fill in the answers, then perfctl exercise check {written.path}",),
+    )
+
+
+def marks_view(marked: MarkedClass) -> View:
+    """Return the marks of a class and what was wrong, or the solutions."""
+    if marked.is_key:
+        return View("", tables=tuple(_tables(marked.sheets, is_key=True)))
+    rows = []
+    for sheet in marked.sheets:
+        marks = Counter(one.mark for one in sheet.marks)
+        counts = [str(marks[name]) for name in ("right", "other unit", "wrong", "missing")]
+        rows.append((sheet.name, sheet.topic, *counts))
+    columns = text_columns("name", "topic", "right", "other unit", "wrong", "missing")
+    of_class = table("", columns, rows, limit=len(rows), whole=True)
+    tables = [of_class] if of_class else []
+    return View(
+        "Marks",
+        tables=(*tables, *_tables(marked.sheets, is_key=False)),
+        lines=(f"Wrote {marked.out}",) if marked.out else (),
+    )
+
+
+def _tables(sheets: Sequence[MarkedSheet], *, is_key: bool) -> Iterator[Table]:
+    """Yield a table for each sheet: the solutions, or the answers that are not right."""
+    for sheet in sheets:
+        rows: list[tuple[Any, ...]] = []
+        for one, question in zip(sheet.marks, sheet.exercise.questions, strict=True):
+            if is_key:
+                rows.append((str(one.question), question.solution, question.derivation))
+            elif one.mark not in ("right", "missing"):
+                rows.append((str(one.question), one.answer, one.comment))
+        columns = text_columns("", *(("solution", "derivation") if is_key else ("answer", "mark")))
+        if of_sheet := table(f"{sheet.name}, {sheet.topic}", columns, rows, limit=len(rows)):
+            yield of_sheet
+
+
+def check_marks(marked: MarkedClass, events: Events) -> None:
+    """Raise PartlyDone if a sheet could not be marked."""
+    if marked.failed:
+        total = len(marked.failed) + len(marked.sheets)
+        raise PartlyDone(f"{len(marked.failed)} of {total} sheets could not be marked")
+
+
+GROUP = Group(
+    "Write exercise sheets for a class, and mark them.",
+    {
+        "new": Command(NewOptions, write_sheet, sheet_view, has_document=False),
+        "check": Command(CheckOptions, mark_sheets, marks_view, check=check_marks),
+    },
+)

@@ -1,0 +1,427 @@
+"""Exercises for a class: shapes drawn from a student's name, a sheet with blanks, and its marks.
+
+The name alone decides the shapes, so that a sheet can be marked without a list of solutions. The
+marks follow the same rules as ``perfctl estimate --check``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from hashlib import sha256
+from math import prod
+from random import Random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.session import estimate, need_torch, without_driver_warning
+from perfctl.orchestrator.estimate.sheets.layers import Facts
+from perfctl.orchestrator.estimate.sheets.sheet import Quantity, layers_of, sheet_for
+from perfctl.orchestrator.estimate.sheets.slips import check, explain, read_stated
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from perfctl.orchestrator.estimate.step import Estimate
+
+BYTES_MOVED = "bytes moved"
+ITEM = 4
+"""Bytes of an fp32 value."""
+BYTES = {"values": ITEM, "KiB": 1 << 10, "MiB": 1 << 20, "KB": 10**3, "MB": 10**6}
+"""Other units of a number of bytes."""
+RIDGE_MARGIN = 1.25
+"""A bound is asked only where the intensity differs from the GPU's by at least this factor."""
+_HEAD = re.compile(r"<!-- perfctl exercise 1; topic (\w+); gpu ([^;]*); row (.*) -->")
+_NAME = re.compile(r"^Name: *(.+?) *$", re.MULTILINE)
+_ROW = re.compile(r"^\| *(\d+) *\|(?:[^|]*)\| *([^|]*?) *\| *$", re.MULTILINE)
+
+
+class Roof(NamedTuple):
+    """The published peaks of a GPU."""
+
+    name: str
+    flops_per_s: float
+    bytes_per_s: float
+
+
+class Recorded(NamedTuple):
+    """A row of a recorded run whose cause is asked for."""
+
+    row: str
+    """Which row, without its cause."""
+    text: str
+    causes: tuple[str, ...]
+    """The right one first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """One blank of a sheet."""
+
+    text: str
+    solution: str
+    derivation: str = ""
+    unit: str = ""
+    """MAC, FLOP, values or B for a count; "shape", "ratio" or "word" for other answers."""
+    quantity: str = ""
+    facts: Facts | None = field(default=None, repr=False)
+    figures: tuple[Quantity, ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Exercise:
+    """One student's task."""
+
+    name: str
+    topic: str
+    task: str
+    questions: tuple[Question, ...]
+    gpu: str = ""
+    row: str = ""
+
+
+class Mark(NamedTuple):
+    """The mark of one answer."""
+
+    question: int
+    answer: str
+    mark: str
+    """right, other unit, wrong or missing."""
+    comment: str
+    """What was probably forgotten; empty for a right answer."""
+
+
+class Drawn(NamedTuple):
+    """A network that was drawn: its text, its layers by name, and the shape of its input."""
+
+    task: str
+    layers: Mapping[str, Callable[[], nn.Module]]
+    shape: tuple[int, ...]
+
+
+def _conv(random: Random) -> Drawn:
+    from torch import nn
+
+    ins, outs = random.choice((3, 8, 16, 24, 32)), random.choice((12, 20, 40, 48, 96))
+    kernel, stride, padding = random.choice((3, 5, 7)), random.choice((1, 2)), random.choice((0, 1))
+    bias, batch = random.random() < 0.5, random.choice((8, 12, 16, 24, 32))
+    size = stride * random.randrange(10, 28) + kernel - 2 * padding
+    task = (
+        f"A convolution has {ins} input channels, {outs} output channels, a {kernel} x {kernel} "
+        f"kernel, stride {stride}, padding {padding} and {'a' if bias else 'no'} bias. Its input "
+        f"has {batch} samples of {size} x {size} values per channel."
+    )
+
+    def make() -> nn.Module:
+        return nn.Conv2d(ins, outs, kernel, stride, padding, bias=bias)
+
+    return Drawn(task, {"layer": make}, (batch, ins, size, size))
+
+
+def _linear(random: Random) -> Drawn:
+    from torch import nn
+
+    ins, outs = random.randrange(96, 900, 12), random.randrange(50, 700, 10)
+    bias, batch = random.random() < 0.5, random.choice((16, 24, 48, 64, 128))
+    task = (
+        f"A linear layer has {ins} inputs, {outs} outputs and {'a' if bias else 'no'} bias. The "
+        f"batch has {batch} samples."
+    )
+    return Drawn(task, {"layer": lambda: nn.Linear(ins, outs, bias=bias)}, (batch, ins))
+
+
+def _attention(random: Random) -> Drawn:
+    heads, head, tokens = random.choice((2, 4, 8)), random.choice((16, 32, 64)), 0
+    tokens, batch = random.randrange(24, 200, 8), random.choice((2, 4, 6))
+    width = heads * head
+    task = (
+        f"A self-attention layer (query, key, value and output projections with biases, no mask) "
+        f"has a width of {width} in {heads} heads. The batch has {batch} sequences of {tokens} "
+        "tokens."
+    )
+    return Drawn(task, {"layer": lambda: _self_attention(width, heads)}, (batch, tokens, width))
+
+
+def _self_attention(width: int, heads: int) -> nn.Module:
+    from torch import nn
+
+    class SelfAttention(nn.MultiheadAttention):
+        def forward(self, data: Any) -> Any:  # type: ignore[override]
+            return super().forward(data, data, data, need_weights=False)[0]
+
+    return SelfAttention(width, heads, batch_first=True)
+
+
+def _rnn(random: Random) -> Drawn:
+    from torch import nn
+
+    ins, hidden = random.randrange(20, 120, 4), random.randrange(32, 160, 8)
+    steps, batch = random.randrange(6, 40), random.choice((4, 8, 16))
+    task = (
+        f"An LSTM with one layer has {ins} inputs, {hidden} hidden values and both bias vectors. "
+        f"The batch has {batch} sequences of {steps} steps."
+    )
+
+    def make() -> nn.Module:
+        return nn.LSTM(ins, hidden, batch_first=True)
+
+    return Drawn(task, {"layer": make}, (batch, steps, ins))
+
+
+def _model(random: Random) -> Drawn:
+    from torch import nn
+
+    ins, outs, classes = (
+        random.choice((1, 3)),
+        random.choice((8, 12, 16, 20)),
+        random.choice((5, 10)),
+    )
+    size, batch, hidden = (
+        2 * random.randrange(8, 17),
+        random.choice((8, 16, 32)),
+        8 * random.randrange(6, 20),
+    )
+    task = (
+        f"A network: `conv`, a 3 x 3 convolution with padding 1 and bias from {ins} to {outs} "
+        "channels; ReLU; max pooling 2 x 2; flatten; `fc1`, a linear layer with bias to "
+        f"{hidden} values; ReLU; `fc2`, a linear layer with bias to {classes} values. Its input "
+        f"has {batch} samples of {ins} x {size} x {size} values."
+    )
+    flat = outs * (size // 2) ** 2
+    layers: dict[str, Callable[[], nn.Module]] = {
+        "conv": lambda: nn.Conv2d(ins, outs, 3, padding=1),
+        "relu": nn.ReLU,
+        "pool": lambda: nn.MaxPool2d(2),
+        "flatten": nn.Flatten,
+        "fc1": lambda: nn.Linear(flat, hidden),
+        "relu1": nn.ReLU,
+        "fc2": lambda: nn.Linear(hidden, classes),
+    }
+    return Drawn(task, layers, (batch, ins, size, size))
+
+
+TOPICS: Mapping[str, Callable[[Random], Drawn]] = {
+    "conv": _conv,
+    "linear": _linear,
+    "attention": _attention,
+    "rnn": _rnn,
+    "model": _model,
+}
+
+
+def draw(
+    name: str, topic: str, roof: Roof | None = None, recorded: Recorded | None = None
+) -> Exercise:
+    """Return the exercise of a student. ``roof``: the GPU whose bound is asked for; ``recorded``: a
+    row of a recorded run. Raises UsageError for another topic, ToolMissing without torch."""
+    if topic not in TOPICS:
+        raise UsageError(f"invalid value '{topic}' for `topic`", f"Choose {', '.join(TOPICS)}")
+    if not name.strip() or len(name.splitlines()) > 1:
+        raise UsageError("`name` must be one line", "The name decides the numbers of the sheet")
+    need_torch()
+    from torch import nn
+
+    random = random_of(name, topic)
+    drawn = TOPICS[topic](random)
+    network = nn.Sequential(OrderedDict((path, make()) for path, make in drawn.layers.items()))
+    with without_driver_warning():
+        estimated = estimate(network, drawn.shape)
+    questions = [*_questions(estimated, drawn, roof)]
+    if recorded is not None:
+        causes = random.sample(recorded.causes, len(recorded.causes))
+        letters = dict(zip("ABCDEFG", causes, strict=False))
+        listed = "; ".join(f"{letter}: {cause}" for letter, cause in letters.items())
+        (solution,) = (key for key, cause in letters.items() if cause == recorded.causes[0])
+        text = f"{recorded.text} Why? {listed}"
+        questions.append(Question(text, solution, recorded.causes[0], "word"))
+    return Exercise(
+        name.strip(),
+        topic,
+        drawn.task,
+        tuple(questions),
+        roof.name if roof else "",
+        recorded.row if recorded else "",
+    )
+
+
+def random_of(name: str, topic: str) -> Random:
+    """Return what draws the numbers of a student; spaces and capitals do not matter."""
+    key = f"{topic}\n{' '.join(name.casefold().split())}"
+    return Random(sha256(key.encode()).digest())  # noqa: S311  # nosec B311
+
+
+def _questions(estimated: Estimate, drawn: Drawn, roof: Roof | None) -> Iterator[Question]:
+    outputs = {module.path: module.output for module in estimated.modules}
+    paths = [path for path in layers_of(estimated.ops) if path in drawn.layers]
+    heavy = [
+        path
+        for path in paths
+        if (one := sheet_for(estimated.ops, path, outputs[path])) and one.facts
+    ]
+    is_model = len(heavy) > 1
+    for path in heavy:
+        sheet = sheet_for(estimated.ops, path, outputs[path])
+        assert sheet is not None
+        shape = " x ".join(map(str, outputs[path] or ()))
+        of = f" of `{path}`" if is_model else ""
+        yield Question(f"Output shape{of}, for example 8 x 16 x 32", shape, "", "shape")
+        yield _count(
+            f"Multiply-adds of the forward pass{of}",
+            "forward",
+            "MAC",
+            sheet.facts,
+            sheet.quantities,
+        )
+    whole = _whole_figures(estimated, drawn.shape, outputs[""] or ())
+    sheet = None if is_model else sheet_for(estimated.ops, heavy[0], outputs[heavy[0]])
+    facts, figures = (sheet.facts, (*whole, *sheet.quantities)) if sheet else (None, whole)
+    yield _count("Parameters", "parameters", "values", facts, figures)
+    yield _count("FLOPs of the forward pass", "forward", "FLOP", facts, figures)
+    yield _count(
+        "FLOPs of the backward pass, if only parameters need gradients",
+        "backward",
+        "FLOP",
+        facts,
+        figures,
+    )
+    moved = (
+        "input, parameters and output"
+        if not is_model
+        else "the input, all parameters and the last output"
+    )
+    yield _count(f"Bytes in fp32 if {moved} move once", BYTES_MOVED, "B", None, figures)
+    flops = next(one.value for one in whole if (one.quantity, one.unit) == ("forward", "FLOP"))
+    size = next(one.value for one in whole if one.quantity == BYTES_MOVED)
+    intensity = flops / size
+    text = f"{flops:,} FLOP / {size:,} B"
+    yield Question(
+        "Arithmetic intensity of the forward pass in FLOP/B, with these bytes",
+        f"{intensity:.4g}",
+        text,
+        "ratio",
+    )
+    ridge = roof.flops_per_s / roof.bytes_per_s if roof else None
+    if roof and ridge and max(intensity / ridge, ridge / intensity) > RIDGE_MARGIN:
+        peaks = (
+            f"{roof.flops_per_s / 1e12:.4g} TFLOP/s in fp32 and {roof.bytes_per_s / 1e9:.4g} GB/s"
+        )
+        bound = "compute" if intensity > ridge else "memory"
+        yield Question(
+            f"Bound of the forward pass on {roof.name} ({peaks}): compute or memory",
+            bound,
+            f"{intensity:.4g} FLOP/B against {ridge:.4g}",
+            "word",
+        )
+
+
+def _count(
+    text: str, quantity: str, unit: str, facts: Facts | None, figures: Sequence[Quantity]
+) -> Question:
+    """Return the question for one figure."""
+    meant = next(one for one in figures if (one.quantity, one.unit) == (quantity, unit))
+    return Question(
+        text, f"{meant.value:,} {unit}", meant.worked, unit, quantity, facts, tuple(figures)
+    )
+
+
+def _whole_figures(
+    estimated: Estimate, shape: Sequence[int], output: Sequence[int]
+) -> tuple[Quantity, ...]:
+    """Return the figures of the whole network."""
+    parameters = sum(module.parameters for module in estimated.modules)
+    sizes = {"input": prod(shape), "parameters": parameters, "output": prod(output)}
+    moved = ITEM * sum(sizes.values())
+    text = " + ".join(f"{size:,}" for size in sizes.values())
+    quantities = [
+        Quantity("parameters", parameters, "values", f"{parameters:,} values"),
+        Quantity(BYTES_MOVED, moved, "B", f"({text}) values x {ITEM} B = {moved:,} B"),
+        Quantity(
+            "bytes without the input", moved - ITEM * sizes["input"], "B", "parameters and output"
+        ),
+    ]
+    for name, macs in (("forward", estimated.forward.macs), ("backward", estimated.backward.macs)):
+        quantities.append(Quantity(name, macs, "MAC", f"{macs:,} MAC"))
+        quantities.append(Quantity(name, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP"))
+    return tuple(quantities)
+
+
+def sheet_text(exercise: Exercise) -> str:
+    """Return the sheet with blanks, in Markdown. It holds no solution."""
+    rows = "".join(
+        f"| {number} | {one.text} |  |\n" for number, one in enumerate(exercise.questions, 1)
+    )
+    facts = f"topic {exercise.topic}; gpu {exercise.gpu}; row {exercise.row}"
+    paragraphs = (
+        f"# Exercise: {exercise.topic}",
+        f"Name: {exercise.name}",
+        f"<!-- perfctl exercise 1; {facts} -->",
+        exercise.task,
+        "1 multiply-add = 2 FLOPs. Write each answer into the last column: 1358954496, 1.36 G, "
+        "44.04 M or 1936 KiB.",
+        f"| | question | answer |\n|---|---|---|\n{rows}",
+    )
+    return "\n\n".join(paragraphs)
+
+
+class Filled(NamedTuple):
+    """What a sheet says: whose it is, and its answers by number."""
+
+    name: str
+    topic: str
+    gpu: str
+    row: str
+    answers: Mapping[int, str]
+
+
+def read_sheet(text: str) -> Filled:
+    """Read a sheet that was filled in. Raises ValueError if it is none."""
+    head, name = _HEAD.search(text), _NAME.search(text)
+    if head is None or name is None or head[1] not in TOPICS:
+        raise ValueError("it is not a sheet of perfctl exercise")
+    answers = {int(number): answer.strip() for number, answer in _ROW.findall(text)}
+    return Filled(name[1], head[1], head[2], head[3], answers)
+
+
+def mark(exercise: Exercise, answers: Mapping[int, str]) -> Iterator[Mark]:
+    """Yield the mark of each question."""
+    for number, question in enumerate(exercise.questions, 1):
+        answer = answers.get(number, "").strip("` ")
+        yield Mark(number, answer, *(_mark(question, answer) if answer else ("missing", "")))
+
+
+def _mark(question: Question, answer: str) -> tuple[str, str]:
+    """Return the mark and the comment."""
+    correct = f"Correct: {question.solution}"
+    if question.unit == "shape":
+        sizes = [int(size) for size in re.findall(r"\d+", answer)]
+        is_right = sizes == [int(size) for size in question.solution.split(" x ")]
+        return ("right", "") if is_right else ("wrong", correct)
+    if question.unit == "word":
+        given = re.sub(r"[^a-z]", "", answer.casefold())
+        is_right = given[: len(question.solution)] == question.solution.casefold()
+        return ("right", "") if is_right else ("wrong", f"{correct} ({question.derivation})")
+    try:
+        stated = read_stated(re.sub(r"(?i)\s*flops?/(b|byte)s?$", "", answer))
+    except UsageError:
+        return "wrong", f"perfctl cannot read this number. {correct}"
+    if question.unit == "ratio":
+        solution = float(question.solution)
+        tolerance = max(float(stated.half_digit), solution / 1000)
+        is_right = abs(float(stated.value) - solution) <= tolerance
+        return ("right", "") if is_right else ("wrong", f"{correct} = {question.derivation}")
+    units = (stated.unit,) if stated.unit else (question.unit, *({"MAC", "FLOP"} - {question.unit}))
+    for unit in units if question.unit in ("MAC", "FLOP") or stated.unit else (question.unit,):
+        asked = stated._replace(unit=unit, quantity=question.quantity)
+        if check(asked, question.facts, question.figures).is_correct:
+            if unit == question.unit:
+                return "right", ""
+            return "other unit", f"This is the value in {unit}. {correct}"
+    asked = stated._replace(unit=stated.unit or question.unit, quantity=question.quantity)
+    finding = check(asked, question.facts, question.figures)
+    for name, size in BYTES.items() if question.unit == "B" and not stated.unit else ():
+        if stated.matches(Fraction(finding.correct_value, size)):
+            return "other unit", f"This is the value in {name}. {correct}"
+    return "wrong", explain(finding)
