@@ -51,6 +51,7 @@ OUTPUTS = {
     "doctor": "orchestrator.launch.machine.doctor:Finding[]",
     "prices": "orchestrator.predict.prices:PriceTable",
     "estimate": "orchestrator.report.estimate:EstimateOutput",
+    "estimate-against": "orchestrator.estimate.peers:CounterComparison",
     "estimate-layer": "orchestrator.report.estimate:LayerSheets",
     "estimate-sheet": "orchestrator.report.estimate:NetworkSheets",
     "estimate-generation": "orchestrator.report.generation:GenerationOutput",

@@ -7,16 +7,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
-from perfctl.orchestrator.commands.declare import Command, Events, Option
+from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, words
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.estimate.generation import Generation
 from perfctl.orchestrator.estimate.memory import RESERVE
+from perfctl.orchestrator.estimate.peers import CounterComparison
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.options import part_of, read_batches
 from perfctl.orchestrator.report.estimate import (
     EstimateOutput,
     LayerSheets,
     NetworkSheets,
+    counters_view,
     estimate_view,
     layer_view,
     network_view,
@@ -24,8 +26,9 @@ from perfctl.orchestrator.report.estimate import (
 )
 from perfctl.orchestrator.report.generation import GenerationOutput, generation_view
 from perfctl.orchestrator.report.view import View
+from perfctl.orchestrator.stored_runs import newest_runs
 
-Output = EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput
+Output = EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput | CounterComparison
 UNITS = {
     "": 1,
     "B": 1,
@@ -108,6 +111,16 @@ class EstimateOptions(Request):
             metavar="VALUE",
         ),
     ] = None
+    against: Annotated[
+        tuple[str, ...],
+        Option(
+            "Compare the forward pass with other counters: torch, fvcore, thop, deepspeed, "
+            "torchinfo, and figures such as paper=4.1e9. Names the cause of each difference.",
+            "Output",
+            metavar="LIST",
+            parse=words,
+        ),
+    ] = ()
     has_every_row: Annotated[
         bool,
         Option("Show one row per operation and pass, with bytes.", "Output", names=("--all",)),
@@ -129,6 +142,8 @@ def run(options: EstimateOptions, events: Events) -> Estimated:
     request = replace(part_of(options, Request), memory=options.limit is not None)
     if request.prompt is not None:
         return _generate(options, request)
+    if options.against:
+        return Estimated(options, _compare_counters(options, request), None)
     from perfctl.orchestrator.estimate.session import check_value, estimate_model
 
     has_sheets = options.sheet or options.value is not None
@@ -162,6 +177,35 @@ def run(options: EstimateOptions, events: Events) -> Estimated:
     return Estimated(options, output, problem)
 
 
+def _compare_counters(options: EstimateOptions, request: Request) -> CounterComparison:
+    """Count the forward pass with other counters, and read executed FLOPs from perfctl.db."""
+    from perfctl.orchestrator.estimate.peers import count_against, read_counters
+    from perfctl.orchestrator.estimate.session import open_session
+
+    names = read_counters(options.against)
+    request.check()
+    batch = options.batch[0]
+    comparison = count_against(open_session(request), batch, names)
+    if not DEFAULT_STORE.exists():
+        return comparison
+    from perfctl.orchestrator.commands.export import rows_of_runs
+    from perfctl.orchestrator.estimate.peers import executed_count
+
+    model = options.model.removeprefix("torchvision:")
+    runs = [run for run in newest_runs(DEFAULT_STORE) if run.workload == model]
+    rows = [
+        row
+        for row in rows_of_runs([run for run in runs if run.batch_size == batch])
+        if row["direction"] == "forward" and row.get("executed_flops") is not None
+    ]
+    if not rows:
+        return comparison
+    executed = {row["layer"]: float(row["executed_flops"]) for row in rows}
+    causes = {row["layer"]: " and ".join(one["rule"] for one in row["causes"]) for row in rows}
+    count = executed_count(executed, causes, comparison.macs)
+    return replace(comparison, counts=(*comparison.counts, count))
+
+
 def _generate(options: EstimateOptions, request: Request) -> Estimated:
     """Trace prefill and decode of a language model."""
     from perfctl.orchestrator.estimate.generation_steps import estimate_generation, part_of_model
@@ -191,6 +235,8 @@ def record(result: Estimated) -> Output:
 def view(result: Estimated) -> View:
     """Return the words of a result."""
     options, output = result.options, result.output
+    if isinstance(output, CounterComparison):
+        return counters_view(output)
     if isinstance(output, NetworkSheets):
         return network_view(output)
     if isinstance(output, LayerSheets):

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
+from typing import Any
 
 from perfctl.orchestrator.estimate.flops.engine import Totals, fused_only, types_of_products
 from perfctl.orchestrator.estimate.memory import CONTEXT, Fit, Memory
+from perfctl.orchestrator.estimate.peers import CounterComparison, Difference
 from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet, network_sheet
 from perfctl.orchestrator.estimate.sheets.sheet import Section, Sheet
 from perfctl.orchestrator.estimate.sheets.slips import Finding, explain
 from perfctl.orchestrator.estimate.step import Estimate, experts_assumption
-from perfctl.orchestrator.report.numbers import si
+from perfctl.orchestrator.report.numbers import NO_BREAK, si
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
     Table,
     amount,
     count,
+    number_cell,
     share_cell,
     size_cell,
+    table,
     text_cell,
     text_column,
     text_columns,
@@ -35,6 +40,7 @@ LAYERS_NAMED_MAX = 8
 SHEET_WIDTH = 150
 """Characters per line of a sheet, whose numbers have all their digits."""
 NO_FORMULA = "it has no formula"
+SAME = Difference("same", 0, ())
 BLANK = text_cell("")
 PASSES = {"grad_input": "input gradient", "grad_weight": "weight gradient"}
 
@@ -120,6 +126,52 @@ def estimate_view(output: EstimateOutput, *, has_every_row: bool, limit: int | N
         notes=tuple(notes),
         least_width=SHEET_WIDTH if has_every_row else 0,
     )
+
+
+def counters_view(output: CounterComparison) -> View:
+    """Return the totals of each counter with the reasons, and the layers that differ."""
+    rows: list[tuple[Any, ...]] = [
+        ("estimate", _in_unit(sum(output.macs.values()), "MAC"), BLANK, "", "")
+    ]
+    for peer in output.counts:
+        if peer.total is None:
+            rows.append((peer.counter, BLANK, BLANK, peer.problem or "", ""))
+            continue
+        for number, one in enumerate(peer.differences or (SAME,)):
+            layers = f"{len(one.layers)}: {one.layers[0]}" if one.layers else ""
+            first = (peer.counter, _in_unit(peer.total, peer.unit)) if not number else ("", BLANK)
+            difference = _in_unit(one.amount, peer.unit) if one.amount else BLANK
+            rows.append((*first, difference, one.reason, layers))
+    columns = text_columns("counter", "forward", "difference", "reason", "layers")
+    counters = [peer for peer in output.counts if peer.layers is not None]
+    layer_rows = []
+    for layer in dict.fromkeys(
+        [*output.macs, *chain.from_iterable(peer.layers or () for peer in counters)]
+    ):
+        macs = output.macs.get(layer, 0)
+        values = [(peer.layers or {}).get(layer, 0) for peer in counters]
+        scales = [2 if peer.unit == "FLOP" else 1 for peer in counters]
+        if any(value != macs * scale for value, scale in zip(values, scales, strict=True)):
+            cells = (_in_unit(one, peer.unit) for one, peer in zip(values, counters, strict=True))
+            layer_rows.append((layer or "(model)", _in_unit(macs, "MAC"), *cells))
+    names = text_columns("layer", "estimate", *(peer.counter for peer in counters))
+    tables = (
+        table("", columns, rows, limit=len(rows), whole=True),
+        table("Layers that differ", names, layer_rows),
+    )
+    return View(
+        f"{output.model}, forward, batch {output.batch:,}",
+        tables=tuple(filter(None, tables)),
+        notes=("1 multiply-add (MAC) = 2 FLOPs. Each counter keeps its own unit.",),
+        rows_on_terminal=2 * LAYERS_NAMED_MAX,
+    )
+
+
+def _in_unit(value: float, unit: str) -> Cell:
+    """Return "4.09 GMAC"."""
+    text = si(value)
+    space = "" if text[-1:].isalpha() else NO_BREAK
+    return number_cell(f"{text}{space}{unit}" if value else "0", f"{value:,.0f} {unit}", value)
 
 
 def shape_text(line: NetworkLine) -> str:

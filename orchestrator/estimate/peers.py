@@ -1,0 +1,361 @@
+"""Set the estimate of a model's forward pass against other FLOP counters, and name why they differ.
+
+Each counter runs on the same model, layer by layer, and is put into multiply-adds or FLOPs as it
+says itself. Rules of a counter are tried on each layer's own numbers; a difference that no rule
+gives exactly stays unexplained.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from importlib.util import find_spec
+from io import StringIO
+from typing import Any, NamedTuple
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.flops.engine import estimate as work_out
+from perfctl.orchestrator.estimate.session import Session, without_driver_warning
+from perfctl.orchestrator.estimate.sheets.sheet import Quantity
+from perfctl.orchestrator.estimate.sheets.slips import UNIT_NAMES, check, read_stated
+from perfctl.orchestrator.estimate.step import Estimate
+
+Counts = Mapping[str, float]
+"""Dotted path of a module -> what a counter counts for the module itself, without its children."""
+FLOP, MAC = "FLOP", "MAC"
+UNEXPLAINED = "not explained"
+WITHOUT_POSITIONS = "parameters counted, without the positions"
+VALUES_MAX = 4 << 30
+"""Bytes of parameters that are made for a counter that needs values."""
+ATTENTION = ("scaled_dot_product", "bmm", "baddbmm", "matmul")
+"""Parts of the names of operations that multiply two activations."""
+
+
+class Counter(NamedTuple):
+    """A FLOP counter: the package that it comes from, its unit, and how it is run."""
+
+    package: str
+    unit: str
+    run: Callable[[Any, tuple[Any, ...]], Counts]
+    needs_values: bool = False
+
+
+class Difference(NamedTuple):
+    """What a counter counts otherwise, for one reason."""
+
+    reason: str
+    amount: float
+    """In the unit of the counter, summed over ``layers``; negative where it counts less."""
+    layers: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PeerCount:
+    """What one counter says of the model."""
+
+    counter: str
+    unit: str
+    total: float | None
+    """In ``unit``; null: it failed."""
+    estimate: int | None
+    """perfctl's figure in the same unit."""
+    differences: tuple[Difference, ...] = ()
+    problem: str | None = None
+    layers: Mapping[str, float] | None = None
+    """Layer -> its count; null for a figure that was typed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterComparison:
+    """What counters say of the forward pass of one model. 1 multiply-add = 2 FLOPs."""
+
+    model: str
+    batch: int
+    macs: Mapping[str, int]
+    """Layer -> estimated multiply-adds."""
+    counts: Sequence[PeerCount]
+
+
+class LayerFacts(NamedTuple):
+    """Numbers of one module that counters count differently."""
+
+    macs: int = 0
+    attention: int = 0
+    """Multiply-adds between activations, part of ``macs``."""
+    elementwise: int = 0
+    """Bias additions of a layer with ``macs``, else all its arithmetic."""
+    parameters: int = 0
+
+
+def read_counters(texts: Iterable[str]) -> list[str]:
+    """Return names of counters and figures such as "paper=4.1e9". Raises UsageError for others."""
+    names = list(texts)
+    for text in names:
+        name, is_figure, value = text.partition("=")
+        if is_figure:
+            read_stated(value)
+        elif name not in COUNTERS:
+            known = ", ".join(COUNTERS)
+            raise UsageError(
+                f"`against`: unknown counter '{name}'", f"Choose {known}, or NAME=VALUE"
+            )
+    return names
+
+
+def count_against(session: Session, batch: int, names: Sequence[str]) -> CounterComparison:
+    """Return what each counter says of the forward pass of ``batch`` samples. A counter that fails
+    or is not installed has a ``problem``."""
+    with without_driver_warning():
+        estimated = session.at(batch)
+    facts = _facts_of(estimated)
+    counts = []
+    for text in names:
+        name, is_figure, value = text.partition("=")
+        if is_figure:
+            counts.append(_place_figure(name, value, estimated))
+            continue
+        counter = COUNTERS[name]
+        problem = None
+        size = sum(module.parameter_bytes for module in estimated.modules)
+        if find_spec(counter.package) is None:
+            problem = f"{counter.package} is not installed"
+        elif counter.needs_values and size > VALUES_MAX:
+            problem = f"{name} needs the values of the parameters, {size / 1e9:.1f} GB"
+        else:
+            try:
+                layers = _run(counter, session, batch)
+            except Exception as error:  # whatever another package raises
+                line = str(error).strip().partition("\n")[0]
+                problem = f"{name} failed: {type(error).__name__}: {line[:200]}"
+        if problem is not None:
+            counts.append(PeerCount(name, counter.unit, None, None, problem=problem))
+            continue
+        scale = 2 if counter.unit == FLOP else 1
+        total = sum(layers.values())
+        differences = tuple(_explain(layers, facts, counter.unit, batch))
+        expected = scale * estimated.forward.macs
+        counts.append(PeerCount(name, counter.unit, total, expected, differences, None, layers))
+    macs = {path: one.macs for path, one in facts.items() if one.macs}
+    return CounterComparison(session.request.model, batch, macs, counts)
+
+
+def executed_count(
+    executed: Counts, causes: Mapping[str, str], macs: Mapping[str, int]
+) -> PeerCount:
+    """Return executed FLOPs of layers as a counter; ``causes``: why a layer differs, if known."""
+    differences: dict[str, list[str]] = defaultdict(list)
+    for layer, count in executed.items():
+        if count != 2 * macs.get(layer, 0):
+            differences[causes.get(layer) or UNEXPLAINED].append(layer)
+    return PeerCount(
+        "executed",
+        FLOP,
+        sum(executed.values()),
+        2 * sum(macs.get(layer, 0) for layer in executed),
+        tuple(
+            Difference(
+                reason, sum(executed[name] - 2 * macs.get(name, 0) for name in names), tuple(names)
+            )
+            for reason, names in differences.items()
+        ),
+        layers=executed,
+    )
+
+
+def _run(counter: Counter, session: Session, batch: int) -> Counts:
+    """Return what a counter counts on a model of its own, because counters leave marks."""
+    import torch
+
+    from perfctl.workloads.models import find
+    from perfctl.workloads.tracing import recorder
+
+    request, device = session.request, "cpu" if counter.needs_values else "meta"
+    model = find.find(request.model, device, request.own, request.seq).model.eval()
+    shapes = [shape.at(batch) for shape in session.facts.inputs]
+    inputs = recorder.make_inputs(shapes, [shape.dtype for shape in session.facts.inputs], device)
+    logging.disable(logging.WARNING)
+    try:
+        with (
+            warnings.catch_warnings(),
+            redirect_stdout(StringIO()),
+            without_driver_warning(),
+            torch.no_grad(),
+        ):
+            warnings.simplefilter("ignore")
+            return counter.run(model, inputs)
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _own_counts(inclusive: Mapping[str, float]) -> Counts:
+    """Return what each module counts itself, from counts that include those of its children."""
+    own = dict(inclusive)
+    for path, count in inclusive.items():
+        if path:
+            parent = path
+            while parent:
+                parent = parent.rpartition(".")[0]
+                if parent in inclusive:
+                    own[parent] -= count
+                    break
+    return {path: count for path, count in own.items() if count}
+
+
+def _torch(model: Any, inputs: tuple[Any, ...]) -> Counts:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    with FlopCounterMode(display=False) as counter:
+        model(*inputs)
+    root = type(model).__name__
+    sums = {name: sum(one.values()) for name, one in counter.get_flop_counts().items()}
+    inclusive = {
+        name.removeprefix(root).removeprefix("."): float(count)
+        for name, count in sums.items()
+        if name.split(".")[0] == root
+    }
+    inclusive[""] = float(counter.get_total_flops())
+    return _own_counts(inclusive)
+
+
+def _fvcore(model: Any, inputs: tuple[Any, ...]) -> Counts:
+    from fvcore.nn import FlopCountAnalysis
+
+    analysis = FlopCountAnalysis(model, inputs)
+    analysis.unsupported_ops_warnings(False).uncalled_modules_warnings(False)
+    return _own_counts({path: float(count) for path, count in analysis.by_module().items()})
+
+
+def _thop(model: Any, inputs: tuple[Any, ...]) -> Counts:
+    from thop import profile
+
+    counts: dict[str, float] = {}
+
+    def walk(path: str, total: float, children: Mapping[str, Any]) -> None:
+        counts[path] = total
+        for name, (child, _, below) in children.items():
+            walk(f"{path}.{name}" if path else name, child, below)
+
+    total, _, children = profile(model, inputs=inputs, verbose=False, ret_layer_info=True)
+    walk("", total, children)
+    return _own_counts(counts)
+
+
+def _torchinfo(model: Any, inputs: tuple[Any, ...]) -> Counts:
+    import torchinfo
+
+    device = inputs[0].device.type
+    summary = torchinfo.summary(model, input_data=inputs, verbose=0, device=device)
+    paths = {id(module): path for path, module in model.named_modules()}
+    counts: dict[str, float] = defaultdict(float)
+    for layer in summary.summary_list:
+        if layer.is_leaf_layer and not layer.is_recursive:
+            counts[paths.get(layer.layer_id, layer.var_name)] += layer.macs
+    return {path: count for path, count in counts.items() if count}
+
+
+def _deepspeed(model: Any, inputs: tuple[Any, ...]) -> Counts:
+    from deepspeed.profiling.flops_profiler import FlopsProfiler
+
+    profiler = FlopsProfiler(model)
+    profiler.start_profile()
+    try:
+        model(*inputs)
+        profiler.stop_profile()
+        counts = {path: float(module.__flops__) for path, module in model.named_modules()}
+    finally:
+        profiler.end_profile()
+    return {path: count for path, count in counts.items() if count}
+
+
+COUNTERS = {
+    "torch": Counter("torch", FLOP, _torch),
+    "fvcore": Counter("fvcore", MAC, _fvcore, needs_values=True),
+    "thop": Counter("thop", MAC, _thop),
+    "deepspeed": Counter("deepspeed", FLOP, _deepspeed),
+    "torchinfo": Counter("torchinfo", MAC, _torchinfo),
+}
+
+
+def _facts_of(estimated: Estimate) -> dict[str, LayerFacts]:
+    """Return the numbers of every module of the forward pass."""
+    facts = {module.path: LayerFacts(parameters=module.parameters) for module in estimated.modules}
+    for op in estimated.ops:
+        for call in work_out([op]):
+            if call.direction == "forward":
+                macs, known = call.macs or 0, facts.get(op.layer, LayerFacts())
+                is_attention = any(name in op.op for name in ATTENTION)
+                facts[op.layer] = known._replace(
+                    macs=known.macs + macs,
+                    attention=known.attention + macs * is_attention,
+                    elementwise=known.elementwise + (call.elementwise_flops or 0),
+                )
+    return facts
+
+
+def _explain(
+    counts: Counts, facts: Mapping[str, LayerFacts], unit: str, batch: int
+) -> Iterator[Difference]:
+    """Yield each reason with the sum of its differences, the largest first."""
+    amounts: dict[str, float] = defaultdict(float)
+    layers: dict[str, list[str]] = defaultdict(list)
+    scale = 2 if unit == FLOP else 1
+    for path in dict.fromkeys([*facts, *counts]):
+        count, known = counts.get(path, 0.0), facts.get(path, LayerFacts())
+        if count != scale * known.macs:
+            reason = _reason(count, known, unit, batch)
+            amounts[reason] += count - scale * known.macs
+            layers[reason].append(path or "(model)")
+    for reason in sorted(amounts, key=lambda reason: -abs(amounts[reason])):
+        yield Difference(reason, amounts[reason], tuple(layers[reason]))
+
+
+def _reason(count: float, known: LayerFacts, unit: str, batch: int) -> str:
+    """Return why a counter counts this of a module."""
+    macs, attention, elementwise, parameters = known
+    scale = 2 if unit == FLOP else 1
+    if not macs:
+        return "elementwise operations counted" if elementwise or parameters else UNEXPLAINED
+    values = (
+        (scale * (macs - attention), "attention products left out"),
+        (0, "not seen: a function, or a module that the counter does not know"),
+        (scale * macs + elementwise, "bias additions counted"),
+        (2 * scale * macs, "multiply-add counted as 2" if unit == MAC else "counted twice"),
+        (scale * (2 * macs - attention), "counted twice"),
+        (macs, "multiply-add counted as 1"),
+        (batch * parameters, WITHOUT_POSITIONS),
+        (parameters, WITHOUT_POSITIONS),
+    )
+    return next((reason for value, reason in values if value == count), UNEXPLAINED)
+
+
+def _place_figure(name: str, text: str, estimated: Estimate) -> PeerCount:
+    """Return what a figure that was typed is of the model, as a manual estimate is checked."""
+    stated = read_stated(text)
+    finding = check(stated, None, _figures_of(estimated))
+    reason = UNEXPLAINED
+    if finding.is_correct:
+        reason = f"{finding.quantity} in {UNIT_NAMES[finding.unit]}"
+    elif finding.mistakes:
+        reason = " and ".join(finding.mistakes)
+    amount = 0.0 if finding.is_correct else float(stated.value - finding.correct_value)
+    difference = Difference(reason, amount, ())
+    return PeerCount(name, finding.unit, float(stated.value), finding.correct_value, (difference,))
+
+
+def _figures_of(estimated: Estimate) -> list[Quantity]:
+    """Return the totals that a published figure may be."""
+    forward, backward = estimated.forward, estimated.backward
+    macs = {"forward": forward.macs, "backward": backward.macs}
+    macs["forward and backward together"] = sum(macs.values())
+    macs["3 x forward"] = 3 * forward.macs
+    figures = []
+    for name, value in macs.items():
+        figures.append(Quantity(name, value, MAC, f"{value:,} MAC"))
+        figures.append(Quantity(name, 2 * value, FLOP, f"{2 * value:,} FLOP"))
+    whole = forward.flops + forward.elementwise_flops
+    figures.append(Quantity("forward with elementwise operations", whole, FLOP, f"{whole:,} FLOP"))
+    return figures
