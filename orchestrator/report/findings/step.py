@@ -9,7 +9,7 @@ from statistics import fmean
 
 from perfctl.orchestrator.compare.sides import busy_with_others
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.causes.timeline.judge import worst
+from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, worst
 from perfctl.orchestrator.ledger.ledger import (
     Ledger,
     LedgerRow,
@@ -221,9 +221,9 @@ def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
     return (f"The {name}" if 0 < len(name) <= DEVICE_CHARACTERS_MAX else "The GPU"), "is"
 
 
-def timeline_findings(runs: Sequence[PreparedRun], steps: Steps) -> Iterator[Finding]:
+def timeline_findings(runs: RunVerdicts, steps: Steps) -> Iterator[Finding]:
     """Yield what could be faster by the timeline of the run where it costs most, and what to do."""
-    for cause, run in worst([prepared.run for prepared in runs]):
+    for cause, run in worst(runs):
         at = f" ({run_label(run)})" if len(runs) > 1 else ""
         text = f"{cause.text}{at}. {cause.todo}"
         finding = Finding(text, "utilization", cause=cause.rule)
