@@ -263,14 +263,16 @@ class RunUsage:
             return None
         sums = dict.fromkeys(PARTS, 0)
         for device, kernels in window.by_device.items():
-            computing = [kernel for kernel in kernels if family(kernel.name) != COLLECTIVE]
-            has_collectives = len(computing) < len(kernels)
+            names = {kernel.name for kernel in kernels}
+            collectives = {name for name in names if family(name) == COLLECTIVE}
+            computing = (kernel for kernel in kernels if kernel.name not in collectives)
+            kernels_run = window.running[device]
             compute, running, working = (
                 intervals.length_within(window.start, window.end)
                 for intervals in (
-                    Intervals.of(computing) if has_collectives else window.running[device],
-                    window.running[device],
-                    Intervals([*window.running[device].pairs, *self._copying(device).pairs]),
+                    Intervals.of(computing) if collectives else kernels_run,
+                    kernels_run,
+                    Intervals([*kernels_run.pairs, *self._copying(device).pairs]),
                 )
             )
             sums[COMPUTE] += compute
@@ -428,7 +430,7 @@ def projections(run: Run) -> tuple[Projection, ...]:
     own = group_by(timed, lambda kernel: (kernel.range_number, kernel.device_index or 0))
     spans: dict[tuple[int, int], tuple[int, int]] = {}
     for (innermost, device), kernels in own.items():
-        first, last = Intervals.of(kernels).bounds
+        first, last = min(map(start_of, kernels)), max(map(end_of, kernels))
         for item in upwards(innermost, ranges):
             start, end = spans.get((item.number, device), (first, last))
             spans[item.number, device] = min(start, first), max(end, last)

@@ -106,6 +106,8 @@ def executed_flops(
     run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Yield the kernel that executed the most FLOPs, and on which path."""
+    if not flops:
+        return
     kernels = group_by(run.report.kernels, lambda kernel: kernel.name)
     groups = {
         name: [flops.get(kernel.launch, NO_FLOPS) for kernel in same]

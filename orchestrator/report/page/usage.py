@@ -459,11 +459,15 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
         name_column("before"),
         name_column("range around the gap", "innermost host range at the middle of the gap"),
     ]
+    begun = {
+        item.run.id: min(kernel.start_ns or 0 for kernel in item.run.report.kernels)
+        for item in idle
+    }
     waits = [
         [
             run_label(item.run),
             wait.length_ns,
-            wait.start_ns - min(kernel.start_ns or 0 for kernel in item.run.report.kernels),
+            wait.start_ns - begun[item.run.id],
             wait.cause,
             _kernel_cell(wait.after, "the capture range begins here", names),
             _kernel_cell(wait.before, "the capture range ends here", names),

@@ -160,6 +160,8 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
         and start <= collective.start_ns < end
         and (collective.group_size is None or collective.group_size > 1)
     ]
+    if not collectives:
+        return None
     activity = Activity(timeline.kernels, (), collectives)
     share = activity.exposed_ns / timeline.length
     # with no other kernel the report shows a part of the step
