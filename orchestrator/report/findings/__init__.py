@@ -50,7 +50,7 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
         *rank(
             (
                 *flops.difference_findings(analysis, steps),
-                *step.largest_layers(study, analysis.ledger),
+                *step.largest_layers(study, analysis.ledger, {}),
                 *(inference_findings(study.runs) or step.sample_findings(study, analysis.points)),
                 *(idle or step.launch_findings(analysis, steps)),
                 *step.batch_findings([prepared.usage for prepared in runs]),
@@ -76,7 +76,7 @@ def _shape_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     if has_repeats(phases):
         yield from largest_parts(phases, lambda batch: step.largest_other(study, ledger, batch))
     else:
-        yield from step.largest_layers(study, ledger)
+        yield from step.largest_layers(study, ledger, steps)
     lines = headlines(analysis.judgement, ledger)
     if not any("tile padding" in line.rules for line in lines):
         yield from padding_findings(phases)
@@ -105,7 +105,7 @@ def report_findings(
             yield from kernels.largest_call(run)
             yield from missing.missing_kernels(run)
             continue
-        yield from kernels.largest_kernel(run, names)
+        yield from kernels.largest_kernel(prepared, names, steps)
         yield from kernels.executed_flops(run, prepared.flops, names)
         yield from kernels.constant_moves(prepared)
         yield from step.idle_findings([prepared], names, steps)
