@@ -29,7 +29,7 @@ class Intervals:
                 ends[-1] = last = end
         self.pairs = list(zip(starts, ends, strict=True))
         self._starts = starts
-        self._sums = [0, *accumulate(map(sub, ends, starts))]
+        self._sums: list[int] = [0, *accumulate(map(sub, ends, starts))]
 
     @classmethod
     def of(cls, items: Iterable[Timed]) -> Intervals:
