@@ -307,6 +307,8 @@ class EvidenceTable(dict[Place, RowEvidence]):
         }
 
 
+_GROUPS: WeakKeyDictionary[PreparedRun, dict[Key | None, list[KernelGroup]]] = WeakKeyDictionary()
+"""As ``kernels_by_key`` returned them: causes and trails ask for the same."""
 Loose = Mapping[int, tuple[KernelGroup, ...]]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not
 say steps)."""
@@ -397,10 +399,6 @@ def find_launched(run: PreparedRun) -> dict[Key | None, Launched]:
         )
         for key, pairs in places.items()
     }
-
-
-_GROUPS: WeakKeyDictionary[PreparedRun, dict[Key | None, list[KernelGroup]]] = WeakKeyDictionary()
-"""As ``kernels_by_key`` returned them: causes and trails ask for the same."""
 
 
 def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:

@@ -31,6 +31,7 @@ from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import WAITS, Copy, OpCall
 from perfctl.records.run import Run
 
+RunVerdicts = Sequence[tuple[Run, Sequence[RunVerdict]]]
 WORK_SHARE_MIN = 0.05
 AGAIN_TODO = (
     "Expected with activation checkpointing, which trades time for memory. If memory is free, "
@@ -391,9 +392,6 @@ TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (
     unused_tensor_cores,
 )
 """All rules about kernels in time. A new one is a function and a name here."""
-
-
-RunVerdicts = Sequence[tuple[Run, Sequence[RunVerdict]]]
 
 
 def run_verdicts(usage: RunUsage) -> tuple[RunVerdict, ...]:
