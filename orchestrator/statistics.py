@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -38,10 +39,10 @@ V = TypeVar("V")
 
 def group_by(items: Iterable[V], key: Callable[[V], K]) -> dict[K, list[V]]:
     """Return the items by their key, keys and items in order of appearance."""
-    groups: dict[K, list[V]] = {}
+    groups: defaultdict[K, list[V]] = defaultdict(list)
     for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
+        groups[key(item)].append(item)
+    return dict(groups)
 
 
 @dataclass(frozen=True, slots=True)

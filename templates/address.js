@@ -27,6 +27,13 @@ const address = (() => {
       if (value === null || value === "") state.delete(key); else state.set(key, value);
       write(place || at, state, opens);
     },
+    close: (key) => { // as Back does, but what else has changed since then stays
+      const [place, state] = read();
+      state.delete(key);
+      if (!history.state?.opens) { write(place, state); return; }
+      window.addEventListener("popstate", () => write(place, state), { once: true });
+      history.back();
+    },
   };
 })();
 

@@ -34,7 +34,7 @@ const trailOf = (() => {
     panel.hidden = true;
     shown = "";
     document.querySelectorAll("[data-trail][aria-current]").forEach((node) => node.removeAttribute("aria-current"));
-    if (address.get("trail")) address.put("trail", null);
+    if (address.get("trail")) address.close("trail");
     opener?.focus();
   };
   const open = (study, key, from) => {

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.counts.kernels.short_names import shorten
 from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
+from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, run_verdicts
 from perfctl.orchestrator.ledger.ledger import Ledger, ledger
 from perfctl.orchestrator.ledger.prepared import Study, parts
 from perfctl.orchestrator.ledger.roofline import Roofline, roofline
@@ -16,7 +18,7 @@ from perfctl.orchestrator.ledger.sweep import BatchPoint, points
 from perfctl.records.run import Run
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Analysis:
     """One study, analysed."""
 
@@ -30,6 +32,12 @@ class Analysis:
     the first of them."""
     names: Mapping[str, str] = field(default_factory=dict)
     """Kernel name -> its short form, unique among all the studies that are read together."""
+
+    @cached_property
+    def verdicts(self) -> RunVerdicts:
+        """What the timeline of each run shows could be faster."""
+        usages = [prepared.usage for prepared in self.study.prepared_runs]
+        return [(usage.run, run_verdicts(usage)) for usage in usages]
 
 
 def analyse(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from operator import attrgetter
 from statistics import fmean
 from typing import NamedTuple
 
@@ -591,7 +592,7 @@ def _kernels(
         return []
     own = {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels}
     means, timed_means = _mean_times(counting.run, own), dict[str, float]()
-    if timing is not None and timing is not counting:
+    if timing is not None and timing.run is not counting.run:
         clock = {kernel.launch: kernel.duration_ns for kernel in timing.run.report.kernels}
         pairs = match(counting.run, timing.run).pairs
         timed_means = _mean_times(
@@ -631,5 +632,5 @@ def _mean_times(run: Run, times: Mapping[int, float | None]) -> dict[str, float]
     timed = (item for item in run.report.kernels if times.get(item.launch) is not None)
     return {
         name: fmean(times[kernel.launch] or 0 for kernel in kernels)
-        for name, kernels in group_by(timed, lambda kernel: kernel.name).items()
+        for name, kernels in group_by(timed, attrgetter("name")).items()
     }

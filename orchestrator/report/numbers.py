@@ -77,7 +77,7 @@ def time(ns: float) -> str:
     # one division: of 5.855 ms, a second one makes 5.8549999
     power = next((power for power in range(3) if abs(ns) < 999.5 * 1000.0**power), 3)
     if power == 3:
-        return si(ns / 1e9, "s")
+        return f"{ns / 1e9:,.0f} s" if abs(ns) >= 999.5e9 else f"{significant(ns / 1e9)} s"
     return f"{significant(ns / 1000.0**power)} {('ns', 'µs', 'ms')[power]}" if ns else "0 s"
 
 

@@ -456,8 +456,9 @@ def packed(label: str, unit: str, kind: str, values: Sequence[Any]) -> dict[str,
     written: time, start, si, int, text or code.
     """
     head: dict[str, Any] = {"label": label, "unit": unit, "kind": kind}
-    tidy = [_tidy(value) for value in values]
-    distinct = list(dict.fromkeys(tidy))
+    tidied = {value: _tidy(value) for value in dict.fromkeys(values)}
+    tidy = [tidied[value] for value in values]
+    distinct = list(dict.fromkeys(tidied.values()))
     if len(distinct) == 1:
         return head | {"c": distinct[0]}
     if len(distinct) <= max(16, len(tidy) // 3):

@@ -13,7 +13,8 @@ Each REPORT (a file, or a folder whose files belong together) becomes one page i
 - a column of numbers, sorted by a click on its header, is not in the order of its values;
 - a header breaks inside of a word when it is printed.
 
-Prints one line for each fault. Exit code 1 if there is any.
+Prints one line for each fault. Exit code 1 if there is any. ``make test`` holds ten reports of the
+repository against what can be seen without a browser.
 """
 
 from __future__ import annotations
@@ -26,8 +27,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-from playwright.sync_api import sync_playwright
 
 HEIGHT_MAX = 12_000
 TAB_STOPS_MAX = 300
@@ -110,6 +109,8 @@ def main() -> int:
     parser.add_argument("reports", nargs="+", type=Path)
     parser.add_argument("--keep", type=Path, help="folder for the pages and their screenshots")
     arguments = parser.parse_args()
+    from playwright.sync_api import sync_playwright  # tests judge texts without it
+
     count = 0
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         kept = arguments.keep or Path(folder)
@@ -155,13 +156,7 @@ def look(browser: Any, file: Path) -> Iterator[str]:
         yield f"{seen['height']:,} pixels tall"
     if seen["stops"] > TAB_STOPS_MAX:
         yield f"{seen['stops']} tab stops"
-    for note in seen["notes"]:
-        if len(note) > NOTE_LENGTH_MAX:
-            yield f"a note of {len(note)} characters: {note[:60]}..."
-    for match in STRANGE_UNIT.finditer(seen["all"]):
-        yield f"strange unit: {seen['all'][max(match.start() - 30, 0) : match.end()]}"
-    yield from compare_roundings(seen["findings"], seen["cells"])
-    yield from compare_shares(seen["findings"])
+    yield from judge_text(seen)
     for column in page.evaluate(UNSORTED):
         yield f"not sorted by value: {column}"
     page.emulate_media(media="print")
@@ -169,6 +164,17 @@ def look(browser: Any, file: Path) -> Iterator[str]:
     for word in dict.fromkeys(page.evaluate(BROKEN)):
         yield f"printed header breaks inside of {word!r}"
     page.close()
+
+
+def judge_text(seen: Any) -> Iterator[str]:
+    """Yield the faults of a page's texts: notes, findings and cells of tables, and ``all``."""
+    for note in seen["notes"]:
+        if len(note) > NOTE_LENGTH_MAX:
+            yield f"a note of {len(note)} characters: {note[:60]}..."
+    for match in STRANGE_UNIT.finditer(seen["all"]):
+        yield f"strange unit: {seen['all'][max(match.start() - 30, 0) : match.end()]}"
+    yield from compare_roundings(seen["findings"], seen["cells"])
+    yield from compare_shares(seen["findings"])
 
 
 def read_quantities(text: str) -> Iterator[tuple[str, str, float, float]]:

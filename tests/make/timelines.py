@@ -7,6 +7,7 @@ from typing import Any
 
 from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
 from perfctl.orchestrator.ledger.causes.timeline.records import RunVerdict
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -44,7 +45,7 @@ def make_run(kernels: Sequence[Kernel], **changes: Any) -> Run:
 
 
 def verdicts_of(run: Run) -> dict[str, RunVerdict]:
-    return {verdict.rule: verdict for verdict in run_verdicts(run)}
+    return {verdict.rule: verdict for verdict in run_verdicts(RunUsage(run))}
 
 
 def find_verdict(rule: str, kernels: Sequence[Kernel], **changes: Any) -> RunVerdict | None:

@@ -358,6 +358,20 @@ def test_the_shortest_span_holds_the_asked_length() -> None:
     assert intervals.shortest_span(8) == (0, 0)
 
 
+def test_the_kernel_that_fills_the_time_comes_before_short_waits_and_copies() -> None:
+    kernels = [
+        Kernel(number, "attention", start_ns=25 * number * MS, duration_ns=22 * MS)
+        for number in range(4)
+    ]
+    copies = [Copy("HtoD", 4_000_000, 23 * MS, 1 * MS)]
+    first, second, *_ = said(
+        synthetic.foreign_run(1, kernels=kernels, copies=copies, ranges=[], profiler="nsys")
+    )
+    assert first.text.startswith("attention is the only kernel")
+    assert first.impact_ns == 0.25 * 4 * 22 * MS, "as much as if it were a third faster"
+    assert second.impact_ns == 9 * MS, "3 gaps of 3 ms"
+
+
 def test_migrations_of_unified_memory_inside_of_a_kernel_are_a_finding() -> None:
     kernels = [Kernel(0, "add", start_ns=0, duration_ns=100 * MS, device_index=0)]
     moved = [

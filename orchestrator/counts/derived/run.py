@@ -351,10 +351,12 @@ def _by_turn(
         turns = works[side].turns
         if len(launches) % len(turns) or all(number in derived for number, _ in launches):
             continue
-        in_turn = {
-            number: derive(_launch(facts), work)
-            for (number, facts), work in zip(sorted(launches), cycle(turns), strict=False)
-        }
+        once: dict[tuple[_Facts, int], Derived | None] = {}
+        in_turn: dict[int, Derived | None] = {}
+        for (number, facts), turn in zip(sorted(launches), cycle(range(len(turns))), strict=False):
+            if (facts, turn) not in once:
+                once[facts, turn] = derive(_launch(facts), turns[turn])
+            in_turn[number] = once[facts, turn]
         if all(number not in derived or derived[number] == in_turn[number] for number in in_turn):
             by_turn |= {number: counts for number, counts in in_turn.items() if counts is not None}
     return by_turn
@@ -388,16 +390,15 @@ def _in_order(
 
 def _launch(facts: _Facts) -> Launch:
     own, is_reduced, before = facts
-    earlier = None if before is None else _bare(before)
-    return replace(_bare(own), reduced=is_reduced, before=earlier)
+    return _bare(own, is_reduced, None if before is None else _bare(before))
 
 
-def _bare(own: _Own) -> Launch:
+def _bare(own: _Own, is_reduced: bool | None = None, before: Launch | None = None) -> Launch:
     name, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y = own
     grid = None if grid_x is None else (grid_x, grid_y or 1, grid_z or 1)
     block = None if block_x is None else (block_x, block_y or 1, block_z or 1)
     cluster = None if cluster_x is None else (cluster_x, cluster_y or 1)
-    return Launch(name, grid, block, cluster)
+    return Launch(name, grid, block, cluster, reduced=is_reduced, before=before)
 
 
 def _side(key: Key | None) -> Key | None:

@@ -18,7 +18,7 @@ flash-attention (``flash_fwd_kernel.h``, ``flash_bwd_kernel.h``,
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from math import ceil, prod
@@ -198,7 +198,8 @@ def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[
     """(tiles, parts of the sum) that name, grid and cluster allow. A cluster is computed whole.
     The launch states its size; only a name states how it lies: cuBLAS's 1x2 is launched as 2x1."""
     facts = _read_name(launch.name)
-    covers = dict.fromkeys(_tiles(launch, algorithm, shape))
+    is_convolution = algorithm.family == "conv" and facts.is_persistent
+    covers = _tiles(launch.name, launch.cluster, algorithm.tile, shape, is_convolution)
     if not facts.is_persistent or launch.grid is None:
         for cover in covers:
             if launch.grid is None:
@@ -221,17 +222,25 @@ def _covers(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[
         )
 
 
-def _tiles(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[Cover]:
+@lru_cache(maxsize=4096)
+def _tiles(
+    name: str,
+    launched: tuple[int, int] | None,
+    tile: tuple[int, int, int | None] | None,
+    shape: GemmShape,
+    is_convolution: bool,
+) -> Sequence[Cover]:
     """Tiles of either orientation, filled up to clusters. cuBLAS works column by column, so the
     tile's first side lies along the outputs in most kernels; in convolutions along the rows. In
-    those and in nvjet, a cluster lies only where there are tiles for all of its blocks."""
-    facts = _read_name(launch.name)
-    m, n = (algorithm.tile or (0, 0, None))[:2]
-    cluster = facts.cluster or launch.cluster or (1, 1)
+    those and in nvjet, a cluster lies only where there are tiles for all of its blocks.
+    ``launched``: the cluster of the launch."""
+    facts = _read_name(name)
+    m, n = (tile or (0, 0, None))[:2]
+    cluster = facts.cluster or launched or (1, 1)
     lies = [((n, m), cluster[::-1]), ((m, n), cluster)]
-    if facts.cluster is None and launch.cluster is not None:
+    if facts.cluster is None and launched is not None:
         lies += [((n, m), cluster), ((m, n), cluster[::-1])]
-    is_convolution = algorithm.family == "conv" and facts.is_persistent
+    covers: dict[Cover, None] = {}
     for sides, along in lies:
         whole = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
         rounded = up(whole[0], along[0]), up(whole[1], along[1])
@@ -239,11 +248,13 @@ def _tiles(launch: Launch, algorithm: Algorithm, shape: GemmShape) -> Iterator[C
         if is_convolution and not (has_tiles and sides == (m, n)):
             continue
         if has_tiles or not facts.is_of_cublas:
-            yield (*sides, *rounded)
+            covers[*sides, *rounded] = None
         if facts.is_of_cublas:
-            yield (*sides, *whole)
+            covers[*sides, *whole] = None
+    return tuple(covers)
 
 
+@lru_cache(maxsize=16384)
 def parts(
     grid: Grid, rows: int, columns: int, batch: int = 1, one_dimension: bool = False
 ) -> int | None:

@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from math import gcd, prod
 from types import MappingProxyType
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 from perfctl.orchestrator.counts.counters.sums import (
     PATHS,
@@ -306,6 +307,8 @@ class EvidenceTable(dict[Place, RowEvidence]):
         }
 
 
+_GROUPS: WeakKeyDictionary[PreparedRun, dict[Key | None, list[KernelGroup]]] = WeakKeyDictionary()
+"""As ``kernels_by_key`` returned them: causes and trails ask for the same."""
 Loose = Mapping[int, tuple[KernelGroup, ...]]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not
 say steps)."""
@@ -401,6 +404,12 @@ def find_launched(run: PreparedRun) -> dict[Key | None, Launched]:
 def kernels_by_key(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     """Return the kernels of each (layer, direction), launches of one name and grid together; None:
     of no layer, by the processes that ran layers if any did."""
+    if run not in _GROUPS:
+        _GROUPS[run] = _group_kernels(run)
+    return _GROUPS[run]
+
+
+def _group_kernels(run: PreparedRun) -> dict[Key | None, list[KernelGroup]]:
     sms = sm_count(run.run)
     owners = {kernel.process for kernel, key in run.launches if key}
     # derived counts are one object for all launches that have them in common

@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import attrgetter
 
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.ledger.timing import is_step_range, upwards
@@ -159,7 +160,7 @@ def kernel_window(run: Run) -> KernelWindow:
     if run.profiler == "ncu" or not kernels or not all(map(is_timed, kernels)):
         return KernelWindow({}, 0, 0, "")
     words = CAPTURE
-    start, end = Intervals.of(kernels).bounds
+    start, end = min(map(start_of, kernels)), max(map(end_of, kernels))
     timed_steps = {
         (step.start_ns, step.duration_ns) for step in run.report.steps if step.phase == "step"
     }
@@ -193,7 +194,7 @@ class RunUsage:
         rows = []
         for device, kernels in self.window.by_device.items():
             rows.append(self._busy(device, None, len(kernels), self.window.running[device]))
-            streams = group_by(kernels, lambda kernel: kernel.stream)
+            streams = group_by(kernels, attrgetter("stream"))
             if len(streams) > 1:
                 rows += [
                     self._busy(device, stream, len(streams[stream]), Intervals.of(streams[stream]))
@@ -262,13 +263,16 @@ class RunUsage:
             return None
         sums = dict.fromkeys(PARTS, 0)
         for device, kernels in window.by_device.items():
-            computing = [kernel for kernel in kernels if family(kernel.name) != COLLECTIVE]
+            names = {kernel.name for kernel in kernels}
+            collectives = {name for name in names if family(name) == COLLECTIVE}
+            computing = (kernel for kernel in kernels if kernel.name not in collectives)
+            kernels_run = window.running[device]
             compute, running, working = (
                 intervals.length_within(window.start, window.end)
                 for intervals in (
-                    Intervals.of(computing),
-                    window.running[device],
-                    Intervals([*window.running[device].pairs, *self._copying(device).pairs]),
+                    Intervals.of(computing) if collectives else kernels_run,
+                    kernels_run,
+                    Intervals([*kernels_run.pairs, *self._copying(device).pairs]),
                 )
             )
             sums[COMPUTE] += compute
@@ -426,7 +430,7 @@ def projections(run: Run) -> tuple[Projection, ...]:
     own = group_by(timed, lambda kernel: (kernel.range_number, kernel.device_index or 0))
     spans: dict[tuple[int, int], tuple[int, int]] = {}
     for (innermost, device), kernels in own.items():
-        first, last = Intervals.of(kernels).bounds
+        first, last = min(map(start_of, kernels)), max(map(end_of, kernels))
         for item in upwards(innermost, ranges):
             start, end = spans.get((item.number, device), (first, last))
             spans[item.number, device] = min(start, first), max(end, last)

@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Annotated, ClassVar
 
 from perfctl.orchestrator.counts.kernels.names import family
@@ -165,15 +166,21 @@ def queries(kernels: Sequence[Kernel]) -> Queries | None:
 def _find_calls(kernels: Sequence[Kernel]) -> Iterator[tuple[int, int, int, int]]:
     """Yield (blocks along the queries, tile, sequences, heads) of each call of attention."""
     for kernel in kernels:
-        for pattern, tile_group, sequences_axis in _ATTENTION:
-            match = pattern.search(kernel.name)
-            if match and kernel.grid_x and kernel.grid_y and kernel.grid_z:
+        for tile, sequences_axis in _read_tiles(kernel.name):
+            if kernel.grid_x and kernel.grid_y and kernel.grid_z:
                 sequences, heads = kernel.grid_y, kernel.grid_z
                 if sequences_axis == "z":
                     sequences, heads = heads, sequences
-                yield kernel.grid_x, int(match[tile_group]), sequences, heads
+                yield kernel.grid_x, tile, sequences, heads
+
+
+@lru_cache(maxsize=16384)
+def _read_tiles(name: str) -> Sequence[tuple[int, str]]:
+    """Return the side of a tile and the place of the sequences, of a kernel of attention."""
+    matches = ((pattern.search(name), group, axis) for pattern, group, axis in _ATTENTION)
+    return [(int(match[group]), axis) for match, group, axis in matches if match]
 
 
 def attends(run: Run) -> bool:
     """Return whether kernels of attention ran, so that there are tokens to ask for."""
-    return any(_ATTENDS.search(kernel.name) for kernel in run.report.kernels)
+    return any(map(_ATTENDS.search, {kernel.name for kernel in run.report.kernels}))

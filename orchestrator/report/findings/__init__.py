@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.sweep import unused_batch_finding
 from perfctl.orchestrator.report.findings import flops, kernels, missing, step
@@ -36,7 +37,9 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
         return rank(
             (
                 *_shape_findings(analysis, steps),
-                *report_findings(runs, analysis.names, steps, is_derived=is_derived),
+                *report_findings(
+                    runs, analysis.names, steps, analysis.verdicts, is_derived=is_derived
+                ),
                 *missing.failed_runs(study),
             )
         )
@@ -47,11 +50,11 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
         *rank(
             (
                 *flops.difference_findings(analysis, steps),
-                *step.largest_layers(study, analysis.ledger),
+                *step.largest_layers(study, analysis.ledger, {}),
                 *(inference_findings(study.runs) or step.sample_findings(study, analysis.points)),
                 *(idle or step.launch_findings(analysis, steps)),
                 *step.batch_findings([prepared.usage for prepared in runs]),
-                *step.timeline_findings(runs, steps),
+                *step.timeline_findings(analysis.verdicts, steps),
                 *step.unattributed_findings(study, analysis.ledger),
                 *flops.refused_findings(analysis),
                 *flops.derived_findings(analysis),
@@ -73,7 +76,7 @@ def _shape_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     if has_repeats(phases):
         yield from largest_parts(phases, lambda batch: step.largest_other(study, ledger, batch))
     else:
-        yield from step.largest_layers(study, ledger)
+        yield from step.largest_layers(study, ledger, steps)
     lines = headlines(analysis.judgement, ledger)
     if not any("tile padding" in line.rules for line in lines):
         yield from padding_findings(phases)
@@ -89,6 +92,7 @@ def report_findings(
     runs: Sequence[PreparedRun],
     names: Mapping[str, str],
     steps: Steps,
+    verdicts: RunVerdicts = (),
     *,
     is_derived: bool = False,
 ) -> Iterator[Finding]:
@@ -101,11 +105,12 @@ def report_findings(
             yield from kernels.largest_call(run)
             yield from missing.missing_kernels(run)
             continue
-        yield from kernels.largest_kernel(run, names)
+        yield from kernels.largest_kernel(prepared, names, steps)
         yield from kernels.executed_flops(run, prepared.flops, names)
         yield from kernels.constant_moves(prepared)
         yield from step.idle_findings([prepared], names, steps)
-        yield from step.timeline_findings([prepared], steps)
+        of_run = [item for item in verdicts if item[0].id == run.id]
+        yield from step.timeline_findings(of_run, steps)
         yield from kernels.largest_range(run)
         yield from step.copy_findings(prepared, steps)
         yield from missing.missing_counts(prepared, is_derived=is_derived)

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 from perfctl.orchestrator.counts.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.figure import total_of
+from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.ledger.usage.run_usage import range_totals
+from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE, range_totals
 from perfctl.orchestrator.ledger.usage.sums import (
     COPIES,
     KERNELS,
@@ -18,6 +19,7 @@ from perfctl.orchestrator.ledger.usage.sums import (
     group_operations,
     measured_time,
 )
+from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, with_impact
 from perfctl.orchestrator.report.findings.step import count_launches, shorten_middle
 from perfctl.orchestrator.report.numbers import percent, si, time
 from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS
@@ -27,8 +29,11 @@ from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Run
 
 
-def largest_kernel(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
+def largest_kernel(
+    prepared: PreparedRun, names: Mapping[str, str], steps: Steps
+) -> Iterator[Finding]:
     """Yield the kernel name with the most time."""
+    run, window = prepared.run, prepared.usage.window
     timed = (kernel for kernel in run.report.kernels if kernel.duration_ns is not None)
     groups = group_by(timed, lambda kernel: kernel.name)
     times = {name: sum(kernel.duration_ns or 0 for kernel in same) for name, same in groups.items()}
@@ -45,7 +50,10 @@ def largest_kernel(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
         else f"{short} takes {percent(times[name] / total)} of the kernel time ({length}, "
         f"{launches})."
     )
-    yield Finding(f"{text}{clock}", "kernels")
+    recorded_ns = window.length * len(window.by_device)
+    is_computing = recorded_ns and family(name) != COLLECTIVE  # computation may hide the others
+    share = UNEXPLAINED * times[name] / recorded_ns if is_computing else None
+    yield with_impact(Finding(f"{text}{clock}", "kernels"), share, steps.get(run.batch_size))
 
 
 def largest_sums(run: Run) -> Iterator[Finding]:
@@ -106,6 +114,8 @@ def executed_flops(
     run: Run, flops: dict[int, KernelFlops], names: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Yield the kernel that executed the most FLOPs, and on which path."""
+    if not flops:
+        return
     kernels = group_by(run.report.kernels, lambda kernel: kernel.name)
     groups = {
         name: [flops.get(kernel.launch, NO_FLOPS) for kernel in same]

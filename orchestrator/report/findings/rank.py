@@ -11,6 +11,10 @@ from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.page.records import Finding
 
+UNEXPLAINED = 0.25
+"""Share at stake of the time of a kernel or a layer for which no cause is known: as much as if it
+were a third faster."""
+
 
 @dataclass(frozen=True, slots=True)
 class StepTime:

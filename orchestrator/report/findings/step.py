@@ -9,7 +9,7 @@ from statistics import fmean
 
 from perfctl.orchestrator.compare.sides import busy_with_others
 from perfctl.orchestrator.ledger.analysis import Analysis
-from perfctl.orchestrator.ledger.causes.timeline.judge import worst
+from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, worst
 from perfctl.orchestrator.ledger.ledger import (
     Ledger,
     LedgerRow,
@@ -36,7 +36,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     Idle,
     RunUsage,
 )
-from perfctl.orchestrator.report.findings.rank import Steps, with_impact
+from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, with_impact
 from perfctl.orchestrator.report.numbers import percent, size, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_migration
@@ -110,7 +110,8 @@ def idle_findings(
     runs: Sequence[PreparedRun], names: Mapping[str, str], steps: Steps
 ) -> Iterator[Finding]:
     """Yield how much of the time the GPU ran kernels, with the cause of the idle time: of one
-    report, or of the run of a sweep that is idle most, if that is much."""
+    report, or of the run of a sweep that is idle most, if that is much. At stake is the time of the
+    main cause."""
     shares = []
     for run in runs:
         uses = [use for use in run.usage.busy if use.stream is None and use.share is not None]
@@ -121,7 +122,7 @@ def idle_findings(
     if prepared is None or (len(runs) > 1 and not is_idle):
         return
     low, high = (pick(devices, key=lambda busy: busy.running_ns) for pick in (min, max))
-    usage, fix = prepared.usage, None
+    usage, fix, at_stake = prepared.usage, None, 1 - share
     at = at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
     span = f"{low.window}{at}"
     if len(devices) == 1:
@@ -138,6 +139,7 @@ def idle_findings(
     idle = next((idle for idle in usage.idle if idle.device == low.device), None)
     if idle is not None and idle.by_cause and is_idle:
         cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
+        at_stake = idle.by_cause[cause] / idle.window_ns
         if cause in _DURING:
             on = "" if len(devices) == 1 else f" on GPU {low.device}"
             text = f"{_describe_cause(idle, cause, on)} {text}"
@@ -149,7 +151,7 @@ def idle_findings(
             fix = LOAD_FIX
             text += f" {fix}."
     finding = Finding(text, "utilization")
-    yield with_impact(finding, 1 - share, steps.get(prepared.run.batch_size), fix=fix)
+    yield with_impact(finding, at_stake, steps.get(prepared.run.batch_size), fix=fix)
 
 
 def _has_one_gap(idle: Idle) -> bool:
@@ -221,9 +223,9 @@ def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
     return (f"The {name}" if 0 < len(name) <= DEVICE_CHARACTERS_MAX else "The GPU"), "is"
 
 
-def timeline_findings(runs: Sequence[PreparedRun], steps: Steps) -> Iterator[Finding]:
+def timeline_findings(runs: RunVerdicts, steps: Steps) -> Iterator[Finding]:
     """Yield what could be faster by the timeline of the run where it costs most, and what to do."""
-    for cause, run in worst([prepared.run for prepared in runs]):
+    for cause, run in worst(runs):
         at = f" ({run_label(run)})" if len(runs) > 1 else ""
         text = f"{cause.text}{at}. {cause.todo}"
         finding = Finding(text, "utilization", cause=cause.rule)
@@ -345,9 +347,10 @@ def largest_other(study: Study, ledger: Ledger, batch: int | None) -> float:
     return max(shares, default=0.0)
 
 
-def largest_layers(study: Study, ledger: Ledger) -> Iterator[Finding]:
+def largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Finding]:
     """Yield the layer with the most time at both ends of the sweep, all its passes together; then
-    which pass. Nothing about a batch size at which something else takes more time."""
+    which pass. Nothing about a batch size at which something else takes more time. ``steps``: none
+    in a sweep, whose differences come first."""
     by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
     for row in ledger.rows:
         if row.share is not None and row.trusted:
@@ -388,7 +391,9 @@ def largest_layers(study: Study, ledger: Ledger) -> Iterator[Finding]:
             for row in largest
         )
         text += f" {'Its' if is_same else 'The'} largest pass is {' and '.join(passes)}."
-    yield Finding(text, "ledger")
+    step = steps.get(first.batch)
+    took = UNEXPLAINED * sum(row.time.median for row in low if row.time)
+    yield with_impact(Finding(text, "ledger"), took / step.median_ns if step else None, step)
 
 
 def _add_shares(rows: Iterable[LedgerRow]) -> float:

@@ -253,8 +253,8 @@ def _missing_counts(study: Study) -> Iterator[Missing]:
         timing = next(
             (run for run in runs if run.profiler in ("nsys", "torch") and run.report.kernels), None
         )
-        if batch.counting is not None and timing is not None:
-            counting = batch.counting.run
+        counting = batch.counting.run if batch.counting else None
+        if counting is not None and timing is not None and counting is not timing:
             concerns = "the complete capture" if batch.batch is None else f"batch {batch.batch}"
             for line in unmatched_lines(match(counting, timing)):
                 yield (

@@ -275,7 +275,7 @@ CHAPTERS = (
         ),
         _draw_utilization,
         list_wide=lambda group: (
-            usage.causes_table(group.runs),
+            usage.causes_table(group.analysis.verdicts),
             *usage.waits_tables(group.usages, group.names),
         ),
     ),

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from math import floor
 
-from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts
+from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
 from perfctl.orchestrator.ledger.usage.readings import UsageShare, seconds
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
 from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
@@ -284,7 +284,7 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
     return listing("Device samples", columns, rows)
 
 
-def causes_table(runs: Sequence[Run]) -> Table | None:
+def causes_table(runs: RunVerdicts) -> Table | None:
     """What the timeline of each run shows could be faster, the largest share of a run first."""
     columns = [
         RUN,
@@ -299,8 +299,8 @@ def causes_table(runs: Sequence[Run]) -> Table | None:
             share_cell(cause.share),
             *map(text_cell, (cause.of, cause.sentence, cause.todo, cause.confidence)),
         ]
-        for run in runs
-        for cause in run_verdicts(run)
+        for run, verdicts in runs
+        for cause in verdicts
     ]
     return listing("Possible improvements, from the timeline", columns, rows)
 
@@ -459,11 +459,15 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
         name_column("before"),
         name_column("range around the gap", "innermost host range at the middle of the gap"),
     ]
+    begun = {
+        item.run.id: min(kernel.start_ns or 0 for kernel in item.run.report.kernels)
+        for item in idle
+    }
     waits = [
         [
             run_label(item.run),
             wait.length_ns,
-            wait.start_ns - min(kernel.start_ns or 0 for kernel in item.run.report.kernels),
+            wait.start_ns - begun[item.run.id],
             wait.cause,
             _kernel_cell(wait.after, "the capture range begins here", names),
             _kernel_cell(wait.before, "the capture range ends here", names),

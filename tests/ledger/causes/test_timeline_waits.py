@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.ledger.causes.timeline.judge import worst
+from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts, worst
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Copy, Kernel, OpCall
 from tests.make import kineto
@@ -237,4 +238,5 @@ def test_runs_under_ncu_and_failed_ones_have_no_verdict_and_the_worst_run_is_nam
     assert not verdicts_of(make_run(SHORT, profiler="ncu"))
     assert not verdicts_of(make_run(SHORT, status="failed"))
     slower = make_run(row(50, length=10, gap=90))
-    assert [run for _, run in worst([make_run(SHORT), slower])] == [slower]
+    runs = [(run, run_verdicts(RunUsage(run))) for run in (make_run(SHORT), slower)]
+    assert [run for _, run in worst(runs)] == [slower]

@@ -204,3 +204,15 @@ def test_back_closes_the_trail_that_a_click_opened_and_stays_on_the_page(
             assert visit.page.url.rstrip("#") == before and visit.page.locator(".lit").count() == 0
         visit.page.go_forward()
         visit.page.locator(".trail").wait_for(state="visible")
+
+
+def test_escape_takes_back_the_entry_of_the_trail_and_keeps_the_light(
+    browser: Any, page: Path
+) -> None:
+    with Visit(browser, page) as visit:
+        visit.page.locator(CELL).click()
+        visit.page.locator(".trail").wait_for(state="visible")
+        visit.page.keyboard.press("Escape")
+        visit.page.wait_for_url(lambda address: "trail" not in address and "layer" in address)
+        assert visit.page.locator(".lit").count() > 0
+        assert visit.page.evaluate("history.state.opens") is False, "Back leaves the page"

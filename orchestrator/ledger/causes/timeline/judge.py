@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from perfctl.orchestrator.estimate.flops.engine import parts_of
@@ -25,10 +26,12 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
 )
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.ranks import Activity
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import WAITS, Copy, OpCall
 from perfctl.records.run import Run
 
+RunVerdicts = Sequence[tuple[Run, Sequence[RunVerdict]]]
 WORK_SHARE_MIN = 0.05
 AGAIN_TODO = (
     "Expected with activation checkpointing, which trades time for memory. If memory is free, "
@@ -158,6 +161,8 @@ def exposed(timeline: Timeline) -> RunVerdict | None:
         and start <= collective.start_ns < end
         and (collective.group_size is None or collective.group_size > 1)
     ]
+    if not collectives:
+        return None
     activity = Activity(timeline.kernels, (), collectives)
     share = activity.exposed_ns / timeline.length
     # with no other kernel the report shows a part of the step
@@ -229,13 +234,13 @@ def _find_launch_gaps(timeline: Timeline) -> list[int]:
     wait of ``host_sync``."""
     to_host = {end_of(copy) for copy in timeline.copies if copy.kind == "DtoH"}
     gaps = []
+    copies = sorted(timeline.copies, key=start_of)
+    ends = list(accumulate(map(end_of, copies), max))
     for piece in timeline.pieces:
-        copies = (
-            copy
-            for copy in timeline.copies
-            if end_of(copy) > piece.start and start_of(copy) < piece.end
-        )
-        busy = Intervals.of([*piece.kernels, *copies])
+        # those whose end is after the start of the piece, and whose start is before its end
+        first, last = bisect_right(ends, piece.start), bisect_left(copies, piece.end, key=start_of)
+        within = (copy for copy in copies[first:last] if end_of(copy) > piece.start)
+        busy = Intervals.of([*piece.kernels, *within])
         gaps += [
             end - start
             for start, end in busy.find_gaps(*busy.bounds)
@@ -295,6 +300,8 @@ def host_sync(timeline: Timeline) -> RunVerdict | None:
 def _find_idle(timeline: Timeline, syncs: Sequence[Sync]) -> dict[int, int]:
     """Return index of a call, the last one before a kernel -> ns from the end of what it waited for
     to that kernel."""
+    if not syncs:
+        return {}
     kernels = timeline.kernels
     starts, ends = sorted(map(start_of, kernels)), sorted(map(end_of, kernels))
     last: dict[int, int] = {}
@@ -323,6 +330,8 @@ def _find_syncs(timeline: Timeline) -> Iterator[Sync]:
     calls = [
         call for call in timeline.run.report.waiting_calls if is_timed(call) and call.step in steps
     ]
+    if not calls:
+        return
     operators = [call for call in calls if call.name in READING]
     reads = _find_reads(timeline, operators)
     for copy, call in reads:
@@ -385,22 +394,23 @@ TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (
 """All rules about kernels in time. A new one is a function and a name here."""
 
 
-def run_verdicts(run: Run) -> tuple[RunVerdict, ...]:
+def run_verdicts(usage: RunUsage) -> tuple[RunVerdict, ...]:
     """Return the verdicts of one run, the largest share first; none under ncu, which runs kernels
     one by one, and of failed runs."""
+    run = usage.run
     if run.status == "failed":
         return ()
-    of_run = timeline(run)
+    of_run = timeline(usage)
     verdicts = [rule(of_run) for rule in TIMELINE_VERDICTS] if of_run is not None else []
     fired = [verdict for verdict in (*verdicts, recomputed(run)) if verdict is not None]
     return tuple(sorted(fired, key=lambda verdict: -verdict.share))
 
 
-def worst(runs: Iterable[Run]) -> list[tuple[RunVerdict, Run]]:
+def worst(runs: RunVerdicts) -> list[tuple[RunVerdict, Run]]:
     """Return the verdict of each rule with the largest share, and its run."""
     largest: dict[str, tuple[RunVerdict, Run]] = {}
-    for run in runs:
-        for verdict in run_verdicts(run):
+    for run, verdicts in runs:
+        for verdict in verdicts:
             if verdict.rule not in largest or largest[verdict.rule][0].share < verdict.share:
                 largest[verdict.rule] = verdict, run
     return list(largest.values())

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from math import prod
+from operator import attrgetter
 from typing import NamedTuple
 
 from perfctl.orchestrator.counts.hardware import machines
@@ -25,7 +27,7 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
 )
 from perfctl.orchestrator.ledger.usage.intervals import end_of, start_of, sum_ns
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import Copy, Kernel, OpCall
+from perfctl.records.report import Kernel, OpCall
 from perfctl.records.run import Run
 
 CUDA_CORES_SHARE_MIN = 0.1
@@ -215,12 +217,15 @@ def chains(timeline: Timeline) -> RunVerdict | None:
 
 
 def _find_chains(timeline: Timeline) -> Iterator[list[Kernel]]:
+    copied: dict[int | None, list[int]] = {}
     for piece in timeline.pieces:
-        for stream, kernels in group_by(piece.kernels, lambda kernel: kernel.stream).items():
+        for stream, kernels in group_by(piece.kernels, attrgetter("stream")).items():
             chain: list[Kernel] = []
-            copies = [copy for copy in timeline.copies if copy.stream in (None, stream)]
+            if stream not in copied:
+                copies = (copy for copy in timeline.copies if copy.stream in (None, stream))
+                copied[stream] = sorted(map(start_of, copies))
             for kernel in kernels:
-                if chain and not _follows(chain[-1], kernel, copies):
+                if chain and not _follows(chain[-1], kernel, copied[stream]):
                     if len(chain) > 1:
                         yield chain
                     chain = []
@@ -236,14 +241,14 @@ def _is_link(name: str) -> bool:
     return family(name) in _LINKS and not _NO_LINK.search(name)
 
 
-def _follows(before: Kernel, after: Kernel, copies: Sequence[Copy]) -> bool:
+def _follows(before: Kernel, after: Kernel, copies: Sequence[int]) -> bool:
     """Return whether ``after`` may read what ``before`` wrote, by their sizes; if a grid states
-    none, by their times. Not if the stream waited longer than a launch takes, or copied in
-    between."""
+    none, by their times. Not if the stream waited longer than a launch takes, or a copy started in
+    between. ``copies``: when those of the stream started, ascending."""
     if not _is_link(after.name) or (after.duration_ns or 0) < SMALL_NS:
         return False
     end, start = end_of(before), start_of(after)
-    if start - end > WAIT_NS or any(end <= start_of(copy) < start for copy in copies):
+    if start - end > WAIT_NS or bisect_left(copies, end) < bisect_left(copies, start):
         return False
     low, high = sorted((before.duration_ns or 1, after.duration_ns or 1))
     if high > ALIKE * low:
@@ -295,7 +300,11 @@ def unused_tensor_cores(timeline: Timeline) -> RunVerdict | None:
     unknown, or lack the data type.
     """
     for math in ("fp32", "fp16"):
-        kernels = [kernel for kernel in timeline.kernels if _is_plain(kernel, math)]
+        kernels = [
+            kernel
+            for kernel in timeline.kernels
+            if (kernel.duration_ns or 0) >= SMALL_NS and _is_plain(kernel.name, math)
+        ]
         took = sum_ns(kernels)
         if took / timeline.kernel_ns >= CUDA_CORES_SHARE_MIN:
             tensor = find_tensor_cores(timeline.run, timeline.device, math)
@@ -304,16 +313,16 @@ def unused_tensor_cores(timeline: Timeline) -> RunVerdict | None:
     return None
 
 
-def _is_plain(kernel: Kernel, math: str) -> bool:
+@lru_cache(maxsize=16384)
+def _is_plain(kernel: str, math: str) -> bool:
     """Return whether a kernel computes a product of that type on the CUDA cores, by its name."""
-    name = recognise(kernel.name)
+    name = recognise(kernel)
     return (
-        (kernel.duration_ns or 0) >= SMALL_NS
-        and name.family in _FAMILIES
+        name.family in _FAMILIES
         and name.role == "main"
         and name.tensor_core is False
         and name.math == math
-        and not _BY_MEMORY.search(kernel.name)
+        and not _BY_MEMORY.search(kernel)
     )
 
 

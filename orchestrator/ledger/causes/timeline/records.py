@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from operator import attrgetter
 
 from perfctl.orchestrator.ledger.causes.rule import Confidence
 from perfctl.orchestrator.ledger.usage.intervals import end_of, is_timed, start_of, sum_ns
-from perfctl.orchestrator.ledger.usage.run_usage import CAPTURE, kernel_window
+from perfctl.orchestrator.ledger.usage.run_usage import CAPTURE, RunUsage
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy, Kernel
 from perfctl.records.run import Run
@@ -49,7 +51,7 @@ class Piece:
     """From the start of its first kernel to the end of its last."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Timeline:
     """The kernels of a run's busiest GPU by steps."""
 
@@ -61,7 +63,7 @@ class Timeline:
     window_ns: int = 0
     """Length from the start of the first marked step to the end of the last; 0 without marks."""
 
-    @property
+    @cached_property
     def kernels(self) -> list[Kernel]:
         """Kernels of all steps, in order."""
         return [kernel for piece in self.pieces for kernel in piece.kernels]
@@ -71,7 +73,7 @@ class Timeline:
         """Of all steps together, in ns; never 0."""
         return max(self.window_ns or sum(piece.end - piece.start for piece in self.pieces), 1)
 
-    @property
+    @cached_property
     def kernel_ns(self) -> float:
         """Durations of all kernels, added up; never 0."""
         return sum_ns(self.kernels) or 1.0
@@ -83,13 +85,13 @@ class Timeline:
         return f"{steps} steps" if steps > 1 else "the step" if steps else "the capture"
 
 
-def timeline(run: Run) -> Timeline | None:
+def timeline(usage: RunUsage) -> Timeline | None:
     """Return the kernels of the GPU that has the most; None under ncu, and where a kernel has no
     start or no duration.
 
     Kernels outside of the measured steps are left out where kernels say their step.
     """
-    window = kernel_window(run)
+    run, window = usage.run, usage.window
     by_device = window.by_device
     device = max(by_device, key=lambda number: len(by_device[number]), default=None)
     if device is None:
@@ -102,7 +104,7 @@ def timeline(run: Run) -> Timeline | None:
         device=device,
         pieces=tuple(
             Piece(step, tuple(of_step), start_of(of_step[0]), max(map(end_of, of_step)))
-            for step, of_step in group_by(in_steps, lambda kernel: kernel.step).items()
+            for step, of_step in group_by(in_steps, attrgetter("step")).items()
         ),
         copies=tuple(
             copy
@@ -122,5 +124,5 @@ def milliseconds(nanoseconds: float) -> str:
 
 def names_by_time(kernels: Iterable[Kernel]) -> tuple[str, ...]:
     """Return the names of the kernels, those with the most time first."""
-    by_name = group_by(kernels, lambda kernel: kernel.name)
+    by_name = group_by(kernels, attrgetter("name"))
     return tuple(sorted(by_name, key=lambda name: -sum_ns(by_name[name])))

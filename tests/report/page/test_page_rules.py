@@ -1,0 +1,66 @@
+"""Pages of ten reports keep the rules of scripts/proof/pages.py that need no browser."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+import perfctl
+from scripts.proof.pages import judge_text
+
+DATA = Path(__file__).parents[2] / "data"
+REPORTS = (
+    "recorded-cpu",
+    "h100/nsys/b64",
+    "kineto-synthetic",
+    "kineto/calls",
+    "kineto/operators",
+    "ncu-wide",
+    "dlprof-synthetic",
+    "kineto/collectives",
+    "rocm",
+    "proton",
+)
+
+
+def find_texts(pattern: str, html: str) -> list[str]:
+    """Return the text of each match's group, in one line."""
+    bare = (re.sub("<[^>]*>", "", match) for match in re.findall(pattern, html, re.DOTALL))
+    return [" ".join(unescape(text).split()) for text in bare]
+
+
+def find_cells(html: str) -> Iterator[str]:
+    """Yield the cells of tables, without starts of launches, which are no quantity of findings."""
+    for table in re.findall("<table.*?</table>", html, re.DOTALL):
+        head, _, body = table.partition("</thead>")
+        heads = find_texts("<th[^>]*>(.*?)</th>", head.rpartition("<tr")[2])
+        for row in body.split("<tr")[1:]:
+            for place, cell in enumerate(re.findall("<t[dh]\\b.*?</t[dh]>", row, re.DOTALL)):
+                is_start = place < len(heads) and heads[place].startswith("start")
+                if cell.startswith("<td") and not is_start:
+                    yield from find_texts("(.*)", cell)[:1]
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_one_value_a_quantity_known_units_short_notes_and_the_largest_share_first(
+    report: str, tmp_path: Path
+) -> None:
+    store, page = tmp_path / "runs.db", tmp_path / "page.html"
+    perfctl.ingest(DATA / report, store)
+    perfctl.report(store, page)
+    html = re.sub(
+        r"<(script|style)\b.*?</\1>", "", page.read_text(encoding="utf-8"), flags=re.DOTALL
+    )
+    lists = re.findall('<[a-z]+ class="findings".*?</ol>', html, re.DOTALL)
+    seen = {
+        "notes": find_texts('<p class="note[^>]*>(.*?)</p>', html),
+        "findings": [text for part in lists for text in find_texts("<li[^>]*>(.*?)</li>", part)],
+        "cells": list(find_cells(html)),
+        "all": " ".join(find_texts("([^<]*<)", html)),
+    }
+    assert seen["findings"] and seen["all"]
+    assert list(judge_text(seen)) == []
