@@ -54,6 +54,14 @@ class UserHints:
     precision: Annotated[
         str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
     ] = None
+    parameters: Annotated[
+        Sequence[str],
+        Option(
+            "Parameter of the run, such as N=20480 (repeatable).",
+            names=("--param",),
+            metavar="NAME=VALUE",
+        ),
+    ] = ()
     guess_layers: Annotated[
         bool,
         Option(

@@ -156,6 +156,15 @@ def _check_hints(hints: UserHints) -> None:
             )
     if hints.batch is not None and hints.batch < 1:
         raise UsageError(f"`batch` must be at least 1, got {hints.batch}")
+    for text in hints.parameters:
+        name, is_set, value = text.partition("=")
+        if not (name.isidentifier() and is_set and value.strip()):
+            raise UsageError(
+                f"invalid value '{text}' for `parameters`",
+                "Use a name and a value, such as N=20480",
+            )
+        if name == "batch":
+            raise UsageError("`parameters` cannot set the batch size", "Use `batch`")
     if hints.guess_layers and hints.workload is None:
         remedy = "Set it with `workload`: mnist_cnn, torchvision:resnet18, ..."
         raise UsageError("`guess_layers` needs the name of the network", remedy)

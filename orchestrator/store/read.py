@@ -19,7 +19,7 @@ from perfctl.orchestrator.store.connection import REPLACING
 from perfctl.records import report as records
 from perfctl.records.paper import LayerCall, OpShape, read_op_shape
 from perfctl.records.report import CODE, DerivedCount
-from perfctl.records.run import Run
+from perfctl.records.run import Expectation, Parameter, Run
 from perfctl.records.serving import GraphLaunch, ServedStep
 
 _SAME_SOFTWARE = ("torch", "cuda", "cudnn", "tf32_conv", "tf32_matmul")
@@ -275,7 +275,7 @@ def outline(connection: sqlite3.Connection, run_id: int) -> Run:
         form=row["form"] or "",
         devices=_devices(connection, run_id, row["device_id"]),
     )
-    return _run(row, report)
+    return _run(connection, row, report)
 
 
 def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
@@ -316,7 +316,9 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     return found[0]
 
 
-def _run(row: dict[str, Any], report: records.Report, **more: Any) -> Run:
+def _run(
+    connection: sqlite3.Connection, row: dict[str, Any], report: records.Report, **more: Any
+) -> Run:
     known = row.keys() & {field.name for field in fields(Run)} - {"host", "command"}
     return Run(
         **{name: row[name] for name in known},
@@ -324,6 +326,8 @@ def _run(row: dict[str, Any], report: records.Report, **more: Any) -> Run:
         device=report.devices[0] if report.devices else None,
         report=report,
         command=_command(row["command"]),
+        parameters=tuple(read_table(connection, Parameter, "parameter", row["id"])),
+        expectations=tuple(read_table(connection, Expectation, "expectation", row["id"])),
         **more,
     )
 
@@ -341,6 +345,7 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
         "SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,)
     )
     return _run(
+        connection,
         row,
         _report(connection, row),
         layer_calls=tuple(read_table(connection, LayerCall, "layer_call", run_id)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isfinite
+from typing import NamedTuple
 
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import (
@@ -16,6 +18,40 @@ from perfctl.records.report import (
     Step,
     Summary,
 )
+
+
+class Parameter(NamedTuple):
+    """One parameter of a run in a sweep; the batch size is one of them."""
+
+    name: str
+    value: str
+    """As it was given."""
+    number: float | None
+    """None if the value is not a number."""
+
+
+def make_parameter(name: str, value: object) -> Parameter:
+    """Return a parameter with its value as a number, if it is a finite one."""
+    text = str(value)
+    try:
+        number = float(text)
+    except ValueError:
+        return Parameter(name, text, None)
+    return Parameter(name, text, number if isfinite(number) else None)
+
+
+class Expectation(NamedTuple):
+    """What a formula of the user's gives for the kernels or ranges of a run."""
+
+    pattern: str
+    """Glob of kernel or range names."""
+    flops: int | None
+    """For one launch or range, like ``bytes``; None: no FLOPs were given."""
+    bytes: int | None
+    formula: str | None
+    """As it was given."""
+    source: str
+    """option, file or registered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +122,9 @@ class Run:
     repeats: tuple[tuple[Step, ...], ...] = ()
     """Steps of the other whole runs of the same request in the same sweep (``--repeat``),
     oldest first."""
+    parameters: tuple[Parameter, ...] = ()
+    """The batch size is among them, if it is known."""
+    expectations: tuple[Expectation, ...] = ()
 
     @property
     def samples_per_step(self) -> float | None:

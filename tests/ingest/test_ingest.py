@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.derive import derive_store
 from perfctl.orchestrator.ingest.ingest import ingest
@@ -39,6 +39,29 @@ def test_a_report_goes_into_a_store_that_is_made_with_the_command_line_that_is_g
     assert rows(store, "SELECT kind, command FROM sweep") == [("ingest", "perfctl ingest trace")]
     again = perfctl.ingest([trace], store)
     assert [(one.run_id, one.new) for _, one in again.taken] == [(written.run_id, False)]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        pytest.param("N", "invalid value 'N'", id="without a value"),
+        pytest.param("N=", "invalid value 'N='", id="with an empty value"),
+        pytest.param("2N=3", "invalid value '2N=3'", id="with a name that no formula can use"),
+        pytest.param("batch=64", "cannot set the batch size", id="that has an option of its own"),
+    ],
+)
+def test_a_parameter_is_refused(given: str, problem: str, trace: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{problem}.*|`parameters` {problem}"):
+        perfctl.ingest(trace, tmp_path / "perfctl.db", parameters=[given])
+
+
+def test_a_run_has_the_parameters_that_the_user_gave_and_its_batch_size(
+    trace: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "perfctl.db"
+    perfctl.ingest(trace, store, batch=16, parameters=["N=1024", "precision=a=b"])
+    stored = rows(store, "SELECT name, value, number FROM parameter ORDER BY rowid")
+    assert stored == [("N", "1024", 1024), ("precision", "a=b", None), ("batch", "16", 16)]
 
 
 def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
