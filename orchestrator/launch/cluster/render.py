@@ -78,7 +78,7 @@ def render_sweeps(
     names = [(name, one if one.others else one.batch, of) for name, one, of in pairs]
     folder = runs_folder / f"slurm-{file_name(workload)}-{_digest(runs_folder, names)}"
     plan = Plan(folder, workload, tasks, first.command_line, first.host)
-    setting = script.Setting(device, tuple(folders), outputs)
+    setting = script.JobSetting(device, tuple(folders), outputs)
     parents = tuple(path.parent for path in outputs)
     return Rendered(plan, _texts(plan, site, setting), parents, requests)
 
@@ -111,7 +111,7 @@ def render_parts(
     tasks = tuple(Task(number, *part) for number, part in enumerate(study.parts))
     folder = out / f"slurm-{file_name(name)}-{_digest(out, [task.arguments for task in tasks])}"
     plan = Plan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
-    setting = script.Setting(study.device, (out, *sees))
+    setting = script.JobSetting(study.device, (out, *sees))
     return Rendered(plan, _texts(plan, site, setting), (out,))
 
 
@@ -120,7 +120,7 @@ def _digest(folder: Path, tasks: object) -> str:
     return hashlib.sha256(f"{folder}\n{tasks}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def _texts(plan: Plan, site: Site, setting: script.Setting) -> dict[Path, str]:
+def _texts(plan: Plan, site: Site, setting: script.JobSetting) -> dict[Path, str]:
     if site.image and "://" not in site.image:  # submit looks whether it is there
         site = replace(site, image=str(Path(site.image).absolute()))
     return {

@@ -105,7 +105,7 @@ class _AsIs(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class JobSetting:
     """What job scripts must know beside their plan and the site."""
 
     device: str = "cpu"
@@ -120,7 +120,7 @@ class Setting:
     """Interpreter that runs perfctl outside of images."""
 
 
-def array_script(plan: Plan, site: Site, setting: Setting) -> str:
+def array_script(plan: Plan, site: Site, setting: JobSetting) -> str:
     """Return the text of array.sbatch. Raises UsageError for values that a job script cannot
     contain, and for a template that fails to render."""
     tools = [task.arguments[0] for task in plan.tasks]
@@ -146,7 +146,7 @@ def array_script(plan: Plan, site: Site, setting: Setting) -> str:
     return render_template(site.template, "slurm.sh.j2", context)
 
 
-def gather_script(plan: Plan, site: Site, setting: Setting) -> str:
+def gather_script(plan: Plan, site: Site, setting: JobSetting) -> str:
     """Return the text of gather.sbatch. Raises UsageError like ``array_script``."""
     gather, folders = _wrapped(("slurm", "gather", str(plan.folder))), setting.folders
     if setting.outputs is not None:
@@ -176,12 +176,12 @@ def gather_script(plan: Plan, site: Site, setting: Setting) -> str:
     return render_template(site.gather_template, "slurm_gather.sh.j2", context)
 
 
-def functions(plan: Plan, site: Site, setting: Setting) -> str:
+def functions(plan: Plan, site: Site, setting: JobSetting) -> str:
     """Return the text of job.sh, the shell functions of both scripts."""
     return render_template(None, "job_functions.sh.j2", _shared(plan, site, setting))
 
 
-def ingest_script(plan: Plan, site: Site, setting: Setting, options: Sequence[str]) -> str:
+def ingest_script(plan: Plan, site: Site, setting: JobSetting, options: Sequence[str]) -> str:
     """Return the text of array.sbatch of an array of ingests. ``options``: words of each. Raises
     UsageError like ``array_script``."""
     job_lines = _array_directives(plan, site, 60)
@@ -207,7 +207,7 @@ def _gather_modules(site: Site) -> tuple[str, ...]:
     return tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
 
 
-def _shared(plan: Plan, site: Site, setting: Setting) -> dict[str, Any]:
+def _shared(plan: Plan, site: Site, setting: JobSetting) -> dict[str, Any]:
     folder, cwd = plan.folder, setting.cwd
     # Of an image python3, as for everything else there: perfctl itself need not be on its PATH.
     python = setting.python if site.image is None else run.PYTHON
@@ -246,7 +246,7 @@ def _title(plan: Plan, site: Site) -> str:
     return f"{profilers} on {plan.workload} at {names}{inside}"
 
 
-def _gathers(plan: Plan, setting: Setting) -> str:
+def _gathers(plan: Plan, setting: JobSetting) -> str:
     """Return what the gather job does, in one line."""
     if setting.outputs is None:
         ends = f", and ends with perfctl {shlex.join(plan.finish)}" if plan.finish else ""

@@ -334,6 +334,8 @@ def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
     batches = {}
     for batch in study.prepared_batches:
         counting, size = batch.counting, batch.batch or 1
+        if isinstance(size, str):
+            continue  # the rules are of batch sizes
         kernels = kernels_by_key(counting) if counting else {}
         launched = find_launched(counting) if counting else {}
         loose[size] = tuple(kernels.get(None, ()))
@@ -341,6 +343,8 @@ def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
         narrowed = narrowed_to(counting.run) if counting and any(kernels) else None
         batches[size] = counting, kernels, facts_by_layer(ops), narrowed, launched
     for row in ledger.rows:
+        if isinstance(row.batch, str):
+            continue
         if not row.layer or not (row.whole_estimate or row.direction == "recompute"):
             continue
         counting, kernels, facts, narrowed, launched = batches[row.size]

@@ -21,7 +21,7 @@ from perfctl.orchestrator.ledger.causes import (
     tensor_rules,
     window_rules,
 )
-from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, Place, row_evidence
+from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, row_evidence
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Implies,
@@ -32,6 +32,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
 )
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
+from perfctl.records.run import Point
 
 Rule = Callable[[RuleInput], Cause | None]
 
@@ -91,14 +92,14 @@ _NO_CAUSES = RowJudgement()
 class Judgement:
     """All causes of a study."""
 
-    rows: Mapping[Place, RowJudgement] = field(default_factory=dict)
+    rows: Mapping[tuple[int | str, str, str], RowJudgement] = field(default_factory=dict)
     sweep: tuple[Cause, ...] = ()
     """Causes about the sweep as a whole: the count does not follow the batch size, a direction
     is missing."""
     window: window_rules.Window | None = None
     """The profiler's window that recorded the same work at every batch size, if there was one."""
 
-    def at(self, batch: int | None, layer: str, direction: str) -> RowJudgement:
+    def at(self, batch: Point, layer: str, direction: str) -> RowJudgement:
         """Return the causes of one ledger row; empty if there are none."""
         return self.rows.get((batch or 1, layer, direction), _NO_CAUSES)
 
@@ -122,7 +123,7 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
             proposed = [cause for cause in proposed if cause.rule not in rivals]
         candidates.append((case, proposed))
     steps = call_rules.whole_steps(candidates)
-    rows = {}
+    rows: dict[tuple[int | str, str, str], RowJudgement] = {}
     for case, proposed in candidates:
         common = steps.get(case.evidence.row.size, ()) if case.ratio else ()
         causes = confirm(case, _with_whole_steps(case, proposed, common))
