@@ -22,6 +22,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
     reasons_left_out,
 )
 from perfctl.orchestrator.estimate.flops.engine import fused_only
+from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
@@ -194,8 +195,13 @@ class LedgerRow:
 
     @property
     def name(self) -> str:
-        """ "conv2 forward"; the optimizer's own row is "optimizer"."""
-        return self.place if self.place == self.direction else f"{self.place} {self.direction}"
+        """ "conv2 forward"; the optimizer's own row is "optimizer", a formula's its pattern."""
+        return f"{self.place} {self.shown_direction}".strip()
+
+    @property
+    def shown_direction(self) -> str:
+        """The direction; "" for the optimizer's own row and for a formula of the user's."""
+        return "" if self.kind == FORMULA or self.place == self.direction else self.direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +252,8 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
     times = batch.times
     # pen and paper; a layer may hold several operations
     recorded = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
-    by_row = group_by(recorded, lambda call: (call.layer, call.direction))
+    all_calls = (*recorded, *batch.expected.calls)
+    by_row = group_by(all_calls, lambda call: (call.layer, call.direction))
     calls = {key: tuple(of_row) for key, of_row in by_row.items()}
     _move_fused_recompute(calls, batch)
     counted, uncounted = _counted(batch)

@@ -337,9 +337,8 @@ def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
         kernels = kernels_by_key(counting) if counting else {}
         launched = find_launched(counting) if counting else {}
         loose[size] = tuple(kernels.get(None, ()))
-        ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
         narrowed = narrowed_to(counting.run) if counting and any(kernels) else None
-        batches[size] = counting, kernels, facts_by_layer(ops), narrowed, launched
+        batches[size] = counting, kernels, facts_by_layer(batch.ops), narrowed, launched
     for row in ledger.rows:
         if not row.layer or not (row.whole_estimate or row.direction == "recompute"):
             continue
