@@ -69,6 +69,7 @@ _KINDS = {
     "conv": "convolution",
 }
 NO_RANGES = "a report without layer ranges, which 'perfctl nsys' and 'perfctl torch' record"
+NO_FORMULA = "kernels that match no formula"
 NO_BACKWARD = "backward kernels, because the report has no ranges on the thread of autograd"
 NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
 COMPILED_CODE = "compiled code, whose layers share one range"
@@ -534,7 +535,7 @@ def _of_kernels(run: PreparedRun) -> tuple[UnattributedCause, ...]:
                 kind = family(kernel.name)
                 cause = f"{_KINDS.get(kind, kind)} kernels" if kind else UNRECOGNISED
             elif not directions:
-                cause = NO_RANGES
+                cause = NO_FORMULA if run.run.expectations else NO_RANGES
             else:
                 lacks_backward = is_trained and not directions - {"forward", "recompute"}
                 cause = _cause(kernel, ranges, lacks_backward=lacks_backward)

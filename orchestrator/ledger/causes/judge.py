@@ -13,6 +13,7 @@ from math import log, prod
 
 from perfctl.orchestrator.ledger.causes import (
     call_rules,
+    formula_rules,
     gradient_rules,
     missing_rules,
     row_rules,
@@ -30,6 +31,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     explained_share,
     ratio_of,
 )
+from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
 
@@ -69,6 +71,15 @@ ROW_RULES: tuple[Rule, ...] = (
     row_rules.layout_and_epilogue,
 )
 """All rules about one row. A new one is a function and a name here."""
+
+FORMULA_RULES: tuple[Rule, ...] = (
+    missing_rules.fadd_alone,
+    missing_rules.not_collected,
+    missing_rules.nothing_counted,
+    tensor_rules.tensor_cores,
+    tensor_rules.constant_moves,
+)
+"""Those of ROW_RULES that hold for a formula of the user's which is no matrix product."""
 
 GAIN_MIN = 0.5
 """Share of a factor (in logarithms) by which it must bring the product of all factors nearer to
@@ -110,25 +121,36 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
     another of them has their causes. By default it is read alone.
     """
     parts = (study,) if parts is None else parts
+    slips = formula_rules.formula_slips(study, ledger)
     table, loose = row_evidence(study, ledger)
     window = window_rules.find_window(table, loose)
     table = _read_as_batch_of(window, table)
     candidates = []
     for evidence in table.values():
         case = RuleInput(evidence, table, loose.get(evidence.row.size, ()))
-        proposed = [cause for rule in ROW_RULES if (cause := rule(case)) is not None]
+        is_formula = evidence.row.kind == FORMULA
+        rules = FORMULA_RULES if is_formula and evidence.forward is None else ROW_RULES
+        proposed = [cause for rule in rules if (cause := rule(case)) is not None]
+        proposed += [slip] if (slip := slips.pop(id(evidence.row), None)) else []
         if any(cause.rule == "swapped layers" for cause in proposed):
             rivals = {*call_rules.RIVALS} - {"swapped layers"}
             proposed = [cause for cause in proposed if cause.rule not in rivals]
         candidates.append((case, proposed))
-    steps = call_rules.whole_steps(candidates)
+    steps = call_rules.whole_steps(
+        [pair for pair in candidates if pair[0].evidence.row.kind != FORMULA]
+    )
     rows = {}
     for case, proposed in candidates:
-        common = steps.get(case.evidence.row.size, ()) if case.ratio else ()
+        is_judged = case.ratio and case.evidence.row.kind != FORMULA
+        common = steps.get(case.evidence.row.size, ()) if is_judged else ()
         causes = confirm(case, _with_whole_steps(case, proposed, common))
         unexplained = unexplained_share(ratio_of(case.evidence), causes)
         if causes or unexplained is not None:
             rows[case.evidence.place] = RowJudgement(causes, unexplained)
+    for row in ledger.rows:
+        if slip := slips.get(id(row)):
+            explained = replace(slip, explained=explained_share(row.ratio, slip.factor))
+            rows[row.size, row.layer, row.direction] = RowJudgement((explained,), 0.0)
     sweep = (
         *window_rules.window_cause(window),
         *call_rules.sweep_causes(steps),
