@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
-from perfctl.orchestrator.options import Option
+from perfctl.orchestrator.options import Expect, Option
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Feature
@@ -62,6 +62,7 @@ class UserHints:
             metavar="NAME=VALUE",
         ),
     ] = ()
+    expect: Expect = ()
     guess_layers: Annotated[
         bool,
         Option(

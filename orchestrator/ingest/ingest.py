@@ -45,6 +45,11 @@ from perfctl.orchestrator.ingest.context import (
     hear_nothing,
 )
 from perfctl.orchestrator.ingest.derive import derive_missing
+from perfctl.orchestrator.ingest.expect import (
+    add_formulas,
+    read_formulas,
+    read_parameters,
+)
 from perfctl.orchestrator.ingest.find import (
     Ask,
     Source,
@@ -111,6 +116,7 @@ def ingest(
         estimate = None
     if estimate is not None:  # what is wrong with the workload is said before anything is read
         estimate(str(hints.workload), hints.mode or "train", 1)
+    parameters, formulas = read_parameters(hints.parameters), read_formulas(hints.expect)
     store, limit = Path(store), memory.bytes_of(memory_limit)
     given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     now, number = write.now(), next(_CALLS)
@@ -141,6 +147,10 @@ def ingest(
                             taken.append((path, written))
                             empty += [path] if event.is_empty else []
             next(taking, None)
+    if parameters or formulas:
+        run_ids = [written.run_id for _, written in taken]
+        for text in add_formulas(store, run_ids, formulas, parameters):
+            listener(Warned(text))
     return Ingested(store, tuple(taken), tuple(failed), tuple(empty))
 
 
@@ -156,15 +166,6 @@ def _check_hints(hints: UserHints) -> None:
             )
     if hints.batch is not None and hints.batch < 1:
         raise UsageError(f"`batch` must be at least 1, got {hints.batch}")
-    for text in hints.parameters:
-        name, is_set, value = text.partition("=")
-        if not (name.isidentifier() and is_set and value.strip()):
-            raise UsageError(
-                f"invalid value '{text}' for `parameters`",
-                "Use a name and a value, such as N=20480",
-            )
-        if name == "batch":
-            raise UsageError("`parameters` cannot set the batch size", "Use `batch`")
     if hints.guess_layers and hints.workload is None:
         remedy = "Set it with `workload`: mnist_cnn, torchvision:resnet18, ..."
         raise UsageError("`guess_layers` needs the name of the network", remedy)

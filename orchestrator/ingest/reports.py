@@ -34,7 +34,6 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.doubts import SOURCE
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Diagnostic, Gap, Report
-from perfctl.records.run import make_parameter
 
 _TABLES = ("kernel", "operation", "range", "sample", "summary", "copy", "counter")
 """Quantities of gaps that are whole tables, what is looked for most first."""
@@ -176,7 +175,6 @@ def write_and_derive(
     """Write a run with the time of its collectives that nothing covers and the estimated FLOPs of
     its shapes; then derive, in a transaction of its own, what follows from its rows. Raises
     ReportError, which names ``path``."""
-    facts = _add_parameters(facts, settings.hints)
     calls: tuple[LayerCall, ...] = ()
     if report is not None:
         collectives = list(report.collectives)
@@ -202,14 +200,6 @@ def write_and_derive(
     if written.new and written.kernels:
         derive(connection, written.run_id)
     return written
-
-
-def _add_parameters(facts: RunFacts, hints: UserHints) -> RunFacts:
-    """Return the facts with the parameters that the user gave in place of the run's own."""
-    own = {parameter.name: parameter for parameter in facts.parameters}
-    pairs = (text.split("=", 1) for text in hints.parameters)
-    given = {name: make_parameter(name, value) for name, value in pairs}
-    return replace(facts, parameters=tuple((own | given).values()))
 
 
 def _estimate_calls(path: Path, report: Report) -> tuple[LayerCall, ...]:

@@ -22,6 +22,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
     reasons_left_out,
 )
 from perfctl.orchestrator.estimate.flops.engine import fused_only
+from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
@@ -68,6 +69,7 @@ _KINDS = {
     "conv": "convolution",
 }
 NO_RANGES = "a report without layer ranges, which 'perfctl nsys' and 'perfctl torch' record"
+NO_FORMULA = "kernels that match no formula"
 NO_BACKWARD = "backward kernels, because the report has no ranges on the thread of autograd"
 NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
 COMPILED_CODE = "compiled code, whose layers share one range"
@@ -184,6 +186,11 @@ class LedgerRow:
         return self.batch if isinstance(self.batch, int) else 1
 
     @property
+    def has_size(self) -> bool:
+        """Whether it is not of a sweep over other parameters than the batch size."""
+        return not isinstance(self.batch, str)
+
+    @property
     def key(self) -> tuple[int | str, str, str]:
         """Where its causes are."""
         return self.batch or 1, self.layer, self.direction
@@ -199,8 +206,13 @@ class LedgerRow:
 
     @property
     def name(self) -> str:
-        """ "conv2 forward"; the optimizer's own row is "optimizer"."""
-        return self.place if self.place == self.direction else f"{self.place} {self.direction}"
+        """ "conv2 forward"; the optimizer's own row is "optimizer", a formula's its pattern."""
+        return f"{self.place} {self.shown_direction}".strip()
+
+    @property
+    def shown_direction(self) -> str:
+        """The direction; "" for the optimizer's own row and for a formula of the user's."""
+        return "" if self.kind == FORMULA or self.place == self.direction else self.direction
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +264,8 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
     times = batch.times
     # pen and paper; a layer may hold several operations
     recorded = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
-    by_row = group_by(recorded, lambda call: (call.layer, call.direction))
+    all_calls = (*recorded, *batch.expected.calls)
+    by_row = group_by(all_calls, lambda call: (call.layer, call.direction))
     calls = {key: tuple(of_row) for key, of_row in by_row.items()}
     _move_fused_recompute(calls, batch)
     counted, uncounted = _counted(batch)
@@ -533,7 +546,7 @@ def _of_kernels(run: PreparedRun) -> tuple[UnattributedCause, ...]:
                 kind = family(kernel.name)
                 cause = f"{_KINDS.get(kind, kind)} kernels" if kind else UNRECOGNISED
             elif not directions:
-                cause = NO_RANGES
+                cause = NO_FORMULA if run.run.expectations else NO_RANGES
             else:
                 lacks_backward = is_trained and not directions - {"forward", "recompute"}
                 cause = _cause(kernel, ranges, lacks_backward=lacks_backward)

@@ -35,6 +35,7 @@ from perfctl.orchestrator.counts.derived.run import (
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.layers import SHARED, SHARED_OUT, by_layer
 from perfctl.orchestrator.ledger import timing
+from perfctl.orchestrator.ledger.expected import ExpectedWork, find_expected
 from perfctl.orchestrator.ledger.timing import (
     GRADIENTS,
     Key,
@@ -199,7 +200,15 @@ class PreparedRun:
     def keys(self) -> Sequence[Key | None]:
         """(layer, direction) of each kernel, in the order of ``run.report.kernels``; None: of
         no layer."""
-        return timing.kernel_keys(self.run)
+        return self.expected.keys
+
+    @cached_property
+    def expected(self) -> ExpectedWork:
+        """What formulas of the user's say of the run."""
+        keys = timing.kernel_keys(self.run)
+        if not self.run.expectations:
+            return ExpectedWork(keys)
+        return find_expected(self.run, keys, self.steps or 1)
 
     @cached_property
     def steps(self) -> int | None:
@@ -400,8 +409,15 @@ class PreparedBatch:
 
     @cached_property
     def ops(self) -> tuple[OpShape, ...]:
-        """Operators with shapes, of the first run that recorded them."""
-        return next((tuple(item.run.report.ops) for item in self.runs if item.run.report.ops), ())
+        """Operators with shapes, of the first run that recorded them, and products of formulas."""
+        recorded = (tuple(item.run.report.ops) for item in self.runs if item.run.report.ops)
+        return (*next(recorded, ()), *self.expected.ops)
+
+    @cached_property
+    def expected(self) -> ExpectedWork:
+        """What formulas of the user's say of the counted run, else of the timed one."""
+        source = self.counted or self.timing
+        return source.expected if source is not None else ExpectedWork(())
 
     @cached_property
     def completed(self) -> dict[int, Derived]:
@@ -504,8 +520,10 @@ class Study:
     def on_paper(self) -> bool:
         """True where there is a ledger: of a run of perfctl's, of a report that holds its
         operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
-        times without estimated FLOPs."""
-        return not self.foreign or any(run.report.ops or _has_layers(run) for run in self.runs)
+        times without estimated FLOPs. Also of a run with formulas of the user's."""
+        return not self.foreign or any(
+            run.report.ops or run.expectations or _has_layers(run) for run in self.runs
+        )
 
     @cached_property
     def clock(self) -> str | None:

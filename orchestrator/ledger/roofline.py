@@ -19,6 +19,7 @@ from perfctl.orchestrator.counts.counters.work import (
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.counts.kernels.pairing import match
+from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, covers_capture
@@ -500,7 +501,7 @@ def _row(row: LedgerRow, work: CountedWork, precision: str | None) -> Traffic:
         paths=work.paths,
         executed=row.executed,
         estimated=row.whole_estimate,
-        dram=work.dram,
+        dram=work.dram if work.dram.value is not None else _formula_bytes(row, work.dram),
         time_ns=row.time.median if row.time else None,
         basis=row.basis,
         trusted=row.trusted,
@@ -511,6 +512,16 @@ def _row(row: LedgerRow, work: CountedWork, precision: str | None) -> Traffic:
         caches=work.caches,
         kernels=tuple(use.name for use in row.kernels),
     )
+
+
+def _formula_bytes(row: LedgerRow, uncounted: Figure) -> Figure:
+    """Return the bytes that formulas of the user's give for a row, as an estimate; ``uncounted`` if
+    there are none."""
+    sizes = [call.read_bytes for call in row.calls if row.kind == FORMULA]
+    if not sizes or None in sizes:
+        return uncounted
+    reason = "bytes of the formula; no counter measured them"
+    return Figure(sum(size or 0 for size in sizes), "estimated", reason)
 
 
 def wall_time(run: PreparedRun) -> tuple[float, str] | None:

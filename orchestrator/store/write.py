@@ -177,6 +177,32 @@ def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> Non
         connection.execute(query, (clean(reason), run_id))
 
 
+def restate(
+    connection: sqlite3.Connection,
+    run_id: int,
+    parameters: Sequence[Parameter],
+    expectations: Sequence[Expectation],
+) -> None:
+    """Give a run that is in the database other parameters and expectations."""
+    with transaction(connection):
+        _write_user_facts(connection, run_id, parameters, expectations)
+
+
+def _write_user_facts(
+    connection: sqlite3.Connection,
+    run_id: int,
+    parameters: Sequence[Parameter],
+    expectations: Sequence[Expectation],
+) -> None:
+    tables: tuple[tuple[str, type[Any], Sequence[Any]], ...] = (
+        ("parameter", Parameter, parameters),
+        ("expectation", Expectation, expectations),
+    )
+    for table, record, rows in tables:
+        forget(connection, table, "run_id = ?", (run_id,))
+        bulk.write_table(connection, table, record, run_id, rows)
+
+
 def write_run(
     connection: sqlite3.Connection,
     sweep: SweepFacts,
@@ -282,8 +308,7 @@ def _insert_run(connection: sqlite3.Connection, row: Mapping[str, Any], run: Run
     batch = row["batch_size"]
     parameters = [one for one in run.parameters if one.name != "batch"]
     parameters += [make_parameter("batch", batch)] if batch is not None else []
-    bulk.write_table(connection, "parameter", Parameter, run_id, parameters)
-    bulk.write_table(connection, "expectation", Expectation, run_id, run.expectations)
+    _write_user_facts(connection, run_id, parameters, run.expectations)
     return run_id
 
 

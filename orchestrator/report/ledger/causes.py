@@ -14,6 +14,7 @@ from math import inf, log
 from string import Formatter
 from typing import Any, NamedTuple
 
+from perfctl.orchestrator.ledger.causes.evidence import Place
 from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.missing_rules import MissingFacts
 from perfctl.orchestrator.ledger.causes.rule import (
@@ -131,6 +132,8 @@ _MISSING_REASONS = {
 }
 
 SENTENCES = {
+    "wrong formula": "{row} executed {ratio:times} times the estimate[ at {over}]. The formula "
+    "{formula} could come from {mistakes}.",
     "wrong window": "{row} has the executed FLOPs of a batch of {seen:,}, {factor:times} times "
     "the estimate, at every batch size.",
     "FADD alone": "{row}: the profiler collected only FADD ({fadd:,.0f}). The {macs:,.0f} "
@@ -314,6 +317,7 @@ _TRANSFORMED_FIX = (
     "torch.backends.cudnn.deterministic = True, which lets cuDNN choose among fewer algorithms."
 )
 FIXES = {
+    "wrong formula": "Repeat the command with the right formula: it replaces this one.",
     "wrong window": _WINDOW_FIX,
     "FADD alone": "Collect {metrics}: FLOPs = FADD + FMUL + 2 FFMA" + _ASKS,
     "counter not collected: at all": "Collect {metrics:list}" + _ASKS,
@@ -559,7 +563,7 @@ class Headline(NamedTuple):
     """A sentence about the sweep or its largest differences."""
 
     sentence: str
-    place: tuple[int | str, str, str] | None
+    place: Place | None
     """The ledger row that proves it; None for the complete sweep."""
     rules: tuple[str, ...]
 
@@ -633,7 +637,7 @@ def _describe_difference(
     """Return the ratio of a row and the causes that explain it."""
     causes = [cause for cause in judged.causes if cause.rule not in sweep_rules]
     for cause in causes:
-        if cause.rule == "nothing counted":
+        if cause.rule in ("nothing counted", "wrong formula"):
             return describe_cause(cause)
     figure, factor = row.executed, 1.0 if row.ratio is None else row.ratio
     bound = "at least " if figure.lower_bound else ""

@@ -94,7 +94,8 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
         if (layer, direction) not in minor:
             by_batch = {row.batch: row for row in group}
             cells = tuple(cell(by_batch.get(batch)) for batch in batches)
-            drawn_rows.append(MatrixRow(layer, "" if layer == direction else direction, cells))
+            shown_direction = next(iter(group)).shown_direction
+            drawn_rows.append(MatrixRow(layer, shown_direction, cells))
     totals = []
     for batch in batches:
         ratio_cell = _ratio_total([row for row in rows if row.batch == batch])

@@ -226,7 +226,7 @@ def _make_group(
     )
     return LedgerGroup(
         first.place,
-        "" if first.place == first.direction else first.direction,
+        first.shown_direction,
         tuple(_make_line(row, analysis) for row in rows),
         first.kind,
         "; ".join(_group_notes(rows)) or None,
