@@ -150,10 +150,10 @@ def gemm_sizes(formula: str, numbers: Mapping[str, Fraction]) -> tuple[int, int,
         elif isinstance(node, ast.Name):
             factors.append((node.id.lower(), numbers[node.id]))
         elif isinstance(node, ast.Constant):
-            factors.append(("", Fraction(node.value)))
+            factors.append(("", Fraction(str(node.value))))
         else:
             return None
-    sizes = [(name, size) for name, size in factors if (name, size) != ("", 2)]
+    sizes = [(name, size) for name, size in factors if name or size != 2]
     if len(factors) != 4 or len(sizes) != 3:
         return None
     by_name = dict(sizes)
@@ -201,7 +201,7 @@ def _parse(formula: UserFormula, term: Term) -> ast.expr:
 def _is_arithmetic(node: ast.expr) -> bool:
     match node:
         case ast.Constant(value=value):
-            return type(value) in (int, float) and math.isfinite(value)
+            return type(value) is int or (isinstance(value, float) and math.isfinite(value))
         case ast.UnaryOp(op=sign):
             return type(sign) in _UNARY
         case ast.BinOp(op=operation):
@@ -222,6 +222,7 @@ def _value(
     UsageError."""
     evaluate = partial(_value, formula, term, numbers=numbers)
     compute: Callable[..., Any]
+    arguments: list[Any]
     match node:
         case ast.Constant(value=value):
             compute, arguments = Fraction, [value]
