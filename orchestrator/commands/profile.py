@@ -65,9 +65,9 @@ EXAMPLES = (
 )
 """Words after the name of each command."""
 NOTES = (
-    "Put your own script after --, with {batch} in place of the batch size. Without a script, "
-    "perfctl passes options that are not listed here to the built-in workload (python -m "
-    "perfctl.workloads WORKLOAD --help lists them)."
+    "Put your own script after --, with {batch} in place of the batch size, and {N} in place of a "
+    "parameter N of --sweep. Without a script, perfctl passes options that are not listed here to "
+    "the built-in workload (python -m perfctl.workloads WORKLOAD --help lists them)."
 )
 """Last paragraph of the help of each command."""
 DryRun = Annotated[
@@ -244,12 +244,14 @@ def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand]
     if isinstance(options, NcuOptions) and options.estimate_cost:
         reject_placement(sweep_options, "an estimate of ncu's cost")
         request = plan_sweep(profiler, sweep_options, *words, events=events)
-        step = replace(sweep_options, batches=sweep_options.batches[:1], steps=1)
-        return estimate_ncu_cost(request, plan_sweep(TorchProfiler(), step, *words), events)
+        plain = plan_sweep(TorchProfiler(), replace(sweep_options, steps=1), *words)
+        return estimate_ncu_cost(request, plain.for_run(plain.setting), events)
     if options.formulas is not None:
         load_formulas(options.formulas)
     formulas = read_formulas(options.expect)
     request = plan_sweep(profiler, sweep_options, *words, events=events)
+    for formula in formulas:
+        formula.check_names([*request.setting.parameters])
     result = run_or_plan(request, events, dry_run=options.dry_run)
     if isinstance(result, Swept) and result.store is not None and (formulas or KERNELS):
         for text in add_formulas(result.store, result.run_ids(), formulas):
@@ -312,7 +314,7 @@ def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Lines:
     if isinstance(result, list):
         return list_commands(result)
     if isinstance(result, NcuCost):
-        lines = cost_lines(result.cost, result.batch_size, result.layers)
+        lines = cost_lines(result.cost, str(result.setting), result.layers)
         advice = (
             "No FLOPs were measured yet. Run the command without `estimate_cost`; `layers` and "
             "`steps` reduce the cost"
@@ -372,8 +374,13 @@ def summarize(done: Swept) -> View:
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
-    store, batches = done.request.store_path, done.request.batches
-    runs = [run for run in runs_of_sweeps(store, [done.name]) if run.batch_size in batches]
+    store = done.request.store_path
+    asked = [setting.parameters for setting in done.request.settings]
+    runs = [
+        run
+        for run in runs_of_sweeps(store, [done.name])
+        if {parameter.name: parameter.value for parameter in run.parameters} in asked
+    ]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     ranks = len(runs) - len(first)
     rank_note = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"

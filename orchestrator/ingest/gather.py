@@ -7,11 +7,11 @@ run replaces.
 
 from __future__ import annotations
 
-import re
 import shlex
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,17 @@ from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.ingest.ingest import ingest_run_folders
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, is_plan, read_plan
-from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
+from perfctl.orchestrator.launch.sweep.folders import (
+    read_folder_name,
+    read_json,
+    read_run_record,
+    setting_of,
+)
 from perfctl.orchestrator.store import database
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.records.run import make_parameter
 from perfctl.redact import clean_row
 
-_RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
 _SAME = """SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id
 WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
 AND profiler = :profiler AND batch_size = :batch_size AND """
@@ -167,12 +172,12 @@ def _perfctl_folders(folder: Path) -> Iterator[Path]:
 
 
 def _runs_in(sweep: Path) -> list[Path]:
-    """Return the folders of runs that have a record, by batch size, the oldest attempt first, what
+    """Return the folders of runs that have a record, by setting, the oldest attempt first, what
     was cut off last."""
     runs = [
-        (int(match[1]), bool(match[3]), int(match[2] or 1), path)
+        (name[0].order, name[1] == "part", int(name[1].replace("part", "") or 1), path)
         for path in sweep.iterdir()
-        if (match := _RUN.fullmatch(path.name)) and read_run_record(path) is not None
+        if (name := read_folder_name(path.name)) and read_run_record(path) is not None
     ]
     return [path for *_, path in sorted(runs)]
 
@@ -195,7 +200,7 @@ def _ingest_runs(
     }
     stand_ins: list[tuple[SweepFacts, RunFacts]] = []
     for run, record in records.items():
-        label = f"{record.get('profiler')} at batch {record.get('batch_size')}"
+        label = f"{record.get('profiler')} at {setting_of(record)}"
         if record.get("status") != "ok":
             done.problems.append(f"{label} is {record.get('status')}: {record.get('reason')}")
         outcome = outcomes.get(run)
@@ -229,7 +234,15 @@ def _missing_runs(
         folder = plan.sweep_folder(runs.sweep)
         profiler = str((read_json(folder / "sweep.json") or {}).get("profiler") or runs.profiler)
         origin = "recorded" if runs.profiler == "replay" else "measured"
-        failed = RunFacts(profiler, "failed", origin, plan.workload, runs.batch_size, reason=reason)
+        failed = RunFacts(
+            profiler,
+            "failed",
+            origin,
+            plan.workload,
+            runs.setting.batch,
+            reason=reason,
+            parameters=tuple(starmap(make_parameter, runs.setting.others)),
+        )
         yield _sweep_facts(folder), failed
 
 

@@ -43,7 +43,7 @@ from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Kernel, Range
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run, label_point
 
 COMPILED = (
     "Torch-Compiled Region",
@@ -115,16 +115,16 @@ def algorithm(name: str) -> str | None:
     return ", ".join(filter(None, (kernel.method, tile, cores))) or None
 
 
-def at_batch(batch: int | None) -> str:
-    """ " at batch 16", as a sentence goes on; "" for a report that does not say its batch size."""
-    return "" if batch is None else f" at batch {batch}"
+def at_batch(batch: Point) -> str:
+    """ " at batch 16" or " at N=256", as a sentence goes on; "" for a report that says neither."""
+    return "" if batch is None else f" at {label_point(batch)}"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
     """One layer in one direction at one batch size, for one step. FLOPs: 1 multiply-add = 2."""
 
-    batch: int | None
+    batch: Point
     """None for a report that does not say."""
     layer: str
     """Dotted module path, or an operator and its sizes where a trace has no modules; "" for the
@@ -183,7 +183,17 @@ class LedgerRow:
     def size(self) -> int:
         """The batch size that paper is for; 1 where the report does not say, whose figures are for
         what it holds as a whole."""
-        return 1 if self.batch is None else self.batch
+        return self.batch if isinstance(self.batch, int) else 1
+
+    @property
+    def has_size(self) -> bool:
+        """Whether it is not of a sweep over other parameters than the batch size."""
+        return not isinstance(self.batch, str)
+
+    @property
+    def key(self) -> tuple[int | str, str, str]:
+        """Where its causes are."""
+        return self.batch or 1, self.layer, self.direction
 
     @property
     def at(self) -> str:
@@ -209,7 +219,7 @@ class LedgerRow:
 class Unattributed:
     """Time and FLOPs of no layer, at one batch size."""
 
-    batch: int | None
+    batch: Point
     time: Spread
     share: float
     whole: str
@@ -231,6 +241,7 @@ class Ledger:
 
 def ledger(study: Study) -> Ledger:
     """Return the rows for every batch size of a study."""
+    points = study.points
     by_batch = [_at_batch(batch) for batch in study.prepared_batches]
     rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
@@ -242,7 +253,7 @@ def ledger(study: Study) -> Ledger:
             order[row.place],
             row.layer,
             directions.get(row.direction, 99),
-            row.batch or 0,
+            points.index(row.batch) if row.batch is not None else 0,
         )
     )
     return Ledger(tuple(rows), tuple(rest for _, rest in by_batch if rest is not None))

@@ -25,7 +25,7 @@ from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Stu
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, covers_capture
 from perfctl.orchestrator.ledger.usage.inference import latency
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run, label_point
 
 LAUNCH_NS = 5_000
 """About what it takes to launch a kernel; work whose launches are shorter than this on average
@@ -55,7 +55,7 @@ class Traffic:
     level: str
     """run, layer or kernel."""
     name: str
-    batch: int | None
+    batch: Point
     layer: str | None
     direction: str | None
     paths: Mapping[str, Figure]
@@ -389,7 +389,7 @@ class Roofline:
         return (*self.above_kernels, *self.kernels)
 
     @cached_property
-    def by_row(self) -> Mapping[tuple[int | None, str | None, str | None], RooflinePoint]:
+    def by_row(self) -> Mapping[tuple[Point, str | None, str | None], RooflinePoint]:
         """(batch, layer, direction) -> the point of that ledger row."""
         return {
             (point.traffic.batch, point.traffic.layer, point.traffic.direction): point
@@ -433,7 +433,7 @@ class Roofline:
         text = "; ".join(reasons)
         return f"{text[:1].upper()}{text[1:]}." if text else None
 
-    def of(self, batch: int | None, layer: str, direction: str) -> RooflinePoint | None:
+    def of(self, batch: Point, layer: str, direction: str) -> RooflinePoint | None:
         """Return the point of a ledger row."""
         return self.by_row.get((batch, layer, direction))
 
@@ -559,7 +559,9 @@ def _step(
     partly = _partly(rows)
     known = [row.estimated.value for row in rows if row.estimated.value is not None]
     work = (batch.counting.whole_work if batch.counting else None) or nothing
-    name = "complete step" if batch.batch is None else f"complete step, batch {batch.batch}"
+    name = "complete step"
+    if batch.batch is not None:
+        name += f", {label_point(batch.batch)}"
     if batch.timing and covers_capture(batch.timing.run):
         name = "all kernels of the capture"
     times, inside = batch.times, None
@@ -593,7 +595,7 @@ def _step(
 def _kernels(
     counting: PreparedRun | None,
     timing: PreparedRun | None,
-    batch: int | None,
+    batch: Point,
     precision: str | None,
 ) -> list[Traffic]:
     """By kernel name. Time is that of the same launches in ``timing``; where it has none of them,

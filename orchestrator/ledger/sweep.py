@@ -210,7 +210,7 @@ def algorithm_changes(study: Study, ledger: Ledger) -> tuple[LayerKernels, ...]:
     by_batch = [
         _kernel_sets(batch, batch.batch)
         for batch in study.prepared_batches
-        if batch.batch is not None
+        if isinstance(batch.batch, int)
     ]
     names = {(row.layer, row.direction): row.name for row in ledger.rows}
     return tuple(

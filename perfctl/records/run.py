@@ -54,6 +54,28 @@ class Expectation(NamedTuple):
     """option, file or registered."""
 
 
+Point = int | str | None
+"""What runs of a sweep are read side by side by: a batch size; "N=256" of a sweep over other
+parameters without one; None where no record says either."""
+
+
+def label_point(point: Point, unknown: str = "as recorded") -> str:
+    """Return "batch 16" or "N=256"; ``unknown`` for a report that does not say."""
+    return unknown if point is None else f"batch {point}" if isinstance(point, int) else point
+
+
+def label_points(points: Iterable[Point]) -> str:
+    """Return "batch 16, 32" or "N=256, N=512"."""
+    points = list(points)
+    listed = ", ".join(map(str, points))
+    return f"batch {listed}" if any(isinstance(point, int) for point in points) else listed
+
+
+def size_of(point: Point) -> int:
+    """Return what batch sizes are sorted by; other points keep their order."""
+    return point if isinstance(point, int) else 0
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One run of the store: its request, its outcome, and everything that was read."""
@@ -125,6 +147,17 @@ class Run:
     parameters: tuple[Parameter, ...] = ()
     """The batch size is among them, if it is known."""
     expectations: tuple[Expectation, ...] = ()
+
+    @property
+    def setting(self) -> str:
+        """The parameters other than the batch size: "N=256, precision=tf32"."""
+        others = (f"{name}={value}" for name, value, _ in self.parameters if name != "batch")
+        return ", ".join(others)
+
+    @property
+    def point(self) -> Point:
+        """Where it stands in its study."""
+        return self.batch_size or self.setting or None
 
     @property
     def samples_per_step(self) -> float | None:

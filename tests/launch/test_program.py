@@ -36,7 +36,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(*words: str, env: str | None = None, batches: tuple[int, ...] = (16, 32)) -> Program:
-    return read_program(words, env, batches)
+    return read_program(words, env, {"batch": len(batches)})
 
 
 def executable(path: Path, text: str) -> Path:
@@ -63,7 +63,7 @@ def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone
     program = read(
         "train.py", "--batch-size", "{batch}", "bs={batch}", "{x}", "{}", "a{batch}b{batch}"
     )
-    assert program.words_at(16) == (
+    assert program.words_at({"batch": "16"}) == (
         "train.py",
         "--batch-size",
         "16",
@@ -115,7 +115,7 @@ def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="`batch_env`, or use one batch size") as caught:
         read(*words)
     assert "\n" not in str(caught.value)
-    assert read(*words, batches=(16,)).words_at(16) == words
+    assert read(*words, batches=(16,)).words_at({"batch": "16"}) == words
     assert read(*words, env="BATCH").batch_env == "BATCH"
 
 

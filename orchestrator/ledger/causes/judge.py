@@ -34,6 +34,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
 from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
+from perfctl.records.run import Point
 
 Rule = Callable[[RuleInput], Cause | None]
 
@@ -109,7 +110,7 @@ class Judgement:
     window: window_rules.Window | None = None
     """The profiler's window that recorded the same work at every batch size, if there was one."""
 
-    def at(self, batch: int | None, layer: str, direction: str) -> RowJudgement:
+    def at(self, batch: Point, layer: str, direction: str) -> RowJudgement:
         """Return the causes of one ledger row; empty if there are none."""
         return self.rows.get((batch or 1, layer, direction), _NO_CAUSES)
 
@@ -122,12 +123,16 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
     """
     parts = (study,) if parts is None else parts
     slips = formula_rules.formula_slips(study, ledger)
-    table, loose = row_evidence(study, ledger)
-    window = window_rules.find_window(table, loose)
-    table = _read_as_batch_of(window, table)
+    table, all_loose = row_evidence(study, ledger)
+    # what concerns the sweep as a whole is about batch sizes
+    sized = EvidenceTable({place: row for place, row in table.items() if row.row.has_size})
+    loose = {size: kernels for size, kernels in all_loose.items() if isinstance(size, int)}
+    window = window_rules.find_window(sized, loose)
+    sized = EvidenceTable(_read_as_batch_of(window, sized))
+    table = EvidenceTable({**table, **sized})
     candidates = []
     for evidence in table.values():
-        case = RuleInput(evidence, table, loose.get(evidence.row.size, ()))
+        case = RuleInput(evidence, table, all_loose.get(evidence.row.key[0], ()))
         is_formula = evidence.row.kind == FORMULA
         rules = FORMULA_RULES if is_formula and evidence.forward is None else ROW_RULES
         proposed = [cause for rule in rules if (cause := rule(case)) is not None]
@@ -136,13 +141,15 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
             rivals = {*call_rules.RIVALS} - {"swapped layers"}
             proposed = [cause for cause in proposed if cause.rule not in rivals]
         candidates.append((case, proposed))
+    rows_of_steps = (pair for pair in candidates if pair[0].evidence.row.has_size)
     steps = call_rules.whole_steps(
-        [pair for pair in candidates if pair[0].evidence.row.kind != FORMULA]
+        [pair for pair in rows_of_steps if pair[0].evidence.row.kind != FORMULA]
     )
-    rows = {}
+    rows: dict[Place, RowJudgement] = {}
     for case, proposed in candidates:
-        is_judged = case.ratio and case.evidence.row.kind != FORMULA
-        common = steps.get(case.evidence.row.size, ()) if is_judged else ()
+        row = case.evidence.row
+        is_judged = case.ratio and row.has_size and row.kind != FORMULA
+        common = steps.get(row.size, ()) if is_judged else ()
         causes = confirm(case, _with_whole_steps(case, proposed, common))
         unexplained = unexplained_share(ratio_of(case.evidence), causes)
         if causes or unexplained is not None:
@@ -150,17 +157,17 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
     for row in ledger.rows:
         if slip := slips.get(id(row)):
             explained = replace(slip, explained=explained_share(row.ratio, slip.factor))
-            rows[row.size, row.layer, row.direction] = RowJudgement((explained,), 0.0)
+            rows[row.key] = RowJudgement((explained,), 0.0)
     sweep = (
         *window_rules.window_cause(window),
         *call_rules.sweep_causes(steps),
         *study_rules.times_flat(study, ledger, window),
-        *window_rules.unattributed_fadds(table, loose),
+        *window_rules.unattributed_fadds(sized, loose),
         *study_rules.hand_estimates(study),
         *study_rules.other_gpu(parts),
         *study_rules.less_time_for_more(parts),
-        *missing_rules.directions_missing(table, loose),
-        *study_rules.algorithm_switches(table),
+        *missing_rules.directions_missing(sized, loose),
+        *study_rules.algorithm_switches(sized),
     )
     ours = any(evidence.ours for evidence in table.values())
     sweep = tuple(replace(cause, ours=ours) for cause in sweep)

@@ -32,7 +32,7 @@ from perfctl.orchestrator.report.charts.charts import (
     show_size,
 )
 from perfctl.orchestrator.report.numbers import ratio, short, si
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run, size_of
 
 COLORED_LAYERS = 7
 """Layers with a color of their own; the rest is "other"."""
@@ -132,7 +132,7 @@ def _layer_shares_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> 
     timed = [row for row in ledger.rows if row.share is not None]
     if not timed:
         return None
-    parts: dict[int | None, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    parts: dict[Point, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in timed:
         parts[row.batch][row.place if row.place in colors else "other layers"] += row.share or 0
     for item in ledger.unattributed:
@@ -142,7 +142,7 @@ def _layer_shares_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> 
         f"{key}-shares",
         f"Share of the {timed[0].whole} by layer, all passes{by_batch}",
         "Share of time by layer, one bar per batch size",
-        [(str(batch or ""), parts[batch]) for batch in sorted(parts, key=lambda size: size or 0)],
+        [(str(batch or ""), parts[batch]) for batch in sorted(parts, key=size_of)],
         {**colors, "other layers": 7, "not attributed": 8},
         "; ".join(sorted({row.basis for row in timed if row.basis})),
     )
@@ -155,7 +155,7 @@ def _breakdown_chart(key: str, analysis: Analysis) -> Chart | None:
         (prepared.batch, (prepared.timing, *prepared.runs))
         for prepared in analysis.study.prepared_batches
     ] or [(None, analysis.study.prepared_runs)]
-    breakdowns: dict[int | None, Breakdown] = {}
+    breakdowns: dict[Point, Breakdown] = {}
     for batch, runs in groups:
         of_runs = (run.usage.breakdown for run in runs if run is not None)
         if (breakdown := next(filter(None, of_runs), None)) is not None:
@@ -217,11 +217,11 @@ def counts_chart(key: str, analysis: Analysis) -> Chart | None:
         if (
             (row.layer, row.direction) == window.row
             and row.whole_estimate
-            and row.batch is not None
+            and isinstance(row.batch, int)
         ):
             values[ESTIMATED][row.batch] = row.whole_estimate / 2
     for prepared in analysis.study.prepared_batches:
-        if prepared.counted is None or prepared.batch is None:
+        if prepared.counted is None or not isinstance(prepared.batch, int):
             continue
         for name in ("fadd", "ffma"):
             value, state = _sum_instruction(prepared, prepared.counted, window.kernels, name)

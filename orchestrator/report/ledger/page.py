@@ -42,6 +42,7 @@ from perfctl.orchestrator.report.tables import (
     why,
     with_carried,
 )
+from perfctl.records.run import Point, label_point
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded if there are as many."""
@@ -58,7 +59,7 @@ LOCKED_CLOCKS = "under ncu at locked clocks: not a realistic time"
 class LedgerLine:
     """One batch size of a group."""
 
-    batch: int | None
+    batch: Point
     share: float | None
     """Of the time of all steps."""
     cells: Mapping[str, Cell]
@@ -297,7 +298,7 @@ def _describe_unattributed(item: Unattributed, analysis: Analysis) -> str:
         if cause.launches is not None:
             part += f" in {cause.launches:,} launch{'' if cause.launches == 1 else 'es'}"
         parts.append(part)
-    batch = "" if item.batch is None else f"batch {item.batch}: "
+    batch = "" if item.batch is None else f"{label_point(item.batch)}: "
     return f"; {batch}{', '.join(parts)}" if parts else ""
 
 
@@ -336,7 +337,7 @@ def unattributed_cells(rest: Unattributed) -> dict[str, Cell]:
     }
 
 
-def batch_cell(batch: int | None) -> Cell:
+def batch_cell(batch: Point) -> Cell:
     """Return the batch size, or a dash for a report that does not state it."""
     return nothing("the report does not state it") if batch is None else text_cell(batch)
 

@@ -33,7 +33,7 @@ from perfctl.orchestrator.report.tables import (
     text_columns,
     time_column,
 )
-from perfctl.records.run import Run
+from perfctl.records.run import Run, label_point
 
 ORIGINS = {
     "measured": "measured here",
@@ -255,7 +255,7 @@ def _missing_counts(study: Study) -> Iterator[Missing]:
         )
         if batch.counting is not None and timing is not None:
             counting = batch.counting.run
-            concerns = "the complete capture" if batch.batch is None else f"batch {batch.batch}"
+            concerns = label_point(batch.batch, "the complete capture")
             for line in unmatched_lines(match(counting, timing)):
                 yield (
                     "partner of a launch",

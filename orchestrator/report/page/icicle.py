@@ -18,6 +18,7 @@ from perfctl.orchestrator.report.ledger import row_key
 from perfctl.orchestrator.report.tables import run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
+from perfctl.records.run import label_point
 
 MOST = 8
 """Kernels below one layer and direction; the others are one part."""
@@ -109,7 +110,7 @@ def _layers_view(
     if (unknown := _average(times.unattributed, middle)) > 0:
         root.child(UNKNOWN).own += unknown
     _colour(root, colours)
-    label = "as recorded" if batch.batch is None else f"batch {batch.batch}"
+    label = label_point(batch.batch)
     among = {1: "1 step"}.get(total.count, f"the step of median time among {total.count}")
     among = among if total.over == 1 else f"mean of {total.over} steps"
     return _packed(root, label, f"{times.basis}; {among}")

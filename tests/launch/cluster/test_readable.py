@@ -16,6 +16,7 @@ from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, read_plan, sweep_task
 from perfctl.orchestrator.launch.cluster.render import TaskCommand
 from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
+from perfctl.orchestrator.launch.sweep.folders import Setting
 from perfctl.version import __version__
 from tests.launch.cluster.test_slurm_script import HOME, SETTING, directives, plan, run, script
 
@@ -26,9 +27,9 @@ NCU = TaskCommand(("ncu", "--device=cuda", "--sweep-name=ncu-mnist_cnn-bb962cfc"
 
 def ncu_plan() -> Plan:
     """perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"""
-    runs = [SweepRuns("ncu", batch, "ncu-mnist_cnn-bb962cfc") for batch in BATCHES]
+    runs = [SweepRuns("ncu", Setting(batch), "ncu-mnist_cnn-bb962cfc") for batch in BATCHES]
     tasks = tuple(
-        sweep_task(number, run, NCU.words(run.batch_size)) for number, run in enumerate(runs)
+        sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
     )
     command = "perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"
     return Plan(

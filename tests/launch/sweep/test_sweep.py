@@ -22,7 +22,8 @@ FAILS_AT_32 = WRITES + "; sys.exit(3 if sys.argv[2] == '32' else 0)"
 def run(request: SweepRequest) -> tuple[list[int], list[RunResult]]:
     """(batch sizes in the order in which processes started, results)."""
     started: list[int] = []
-    return started, sweep.run(request, Listener(started=lambda batch, stage: started.append(batch)))
+    listener = Listener(started=lambda setting, stage: started.append(setting.batch or 0))
+    return started, sweep.run(request, listener)
 
 
 def folders(results: list[RunResult]) -> str:
@@ -119,9 +120,7 @@ def test_a_second_perfctl_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
     assert sweep.run(request, Listener(finished=start_another))[0].status == "ok"
 
 
-@pytest.mark.parametrize(
-    ("batches", "said"), [((), "is empty"), ((0,), "at least 1"), ((8, 8), "repeats a size")]
-)
+@pytest.mark.parametrize(("batches", "said"), [((0,), "at least 1"), ((8, 8), "repeats a size")])
 def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(
     tmp_path: Path, batches: tuple[int, ...], said: str
 ) -> None:
@@ -176,7 +175,7 @@ def test_again_with_repeats_makes_as_many_new_ones(tmp_path: Path) -> None:
 
 def test_a_dry_run_shows_every_process(tmp_path: Path) -> None:
     commands = sweep.commands(asked(tmp_path, batches=TWO, repeat=3))
-    assert [batch for batch, _ in commands] == [*TWO] * 3
+    assert [setting.batch for setting, _ in commands] == [*TWO] * 3
 
 
 BUSY = """
