@@ -134,8 +134,12 @@ def read_file(path: Path) -> list[UserFormula]:
 def gemm_sizes(formula: str, numbers: Mapping[str, Fraction]) -> tuple[int, int, int] | None:
     """Return (m, n, k) of a formula that is one product, 2*M*N*K or 2*N**3; None for any other, and
     where the names do not tell which factor is which."""
+    term = Term(formula, 0)
+    try:
+        pending: list[ast.expr] = [_parse(UserFormula(formula, "", {"flops": term}), term)]
+    except UsageError:  # the database's user wrote it in words
+        return None
     factors: list[tuple[str, Fraction]] = []
-    pending: list[ast.expr] = [ast.parse(f"({formula})", mode="eval").body]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -146,8 +150,8 @@ def gemm_sizes(formula: str, numbers: Mapping[str, Fraction]) -> tuple[int, int,
             and isinstance(node.right, ast.Constant)
             and node.right.value in (2, 3)
         ):
-            pending += [node.left] * int(node.right.value)
-        elif isinstance(node, ast.Name):
+            pending += [node.left] * (3 if node.right.value == 3 else 2)
+        elif isinstance(node, ast.Name) and node.id in numbers:
             factors.append((node.id.lower(), numbers[node.id]))
         elif isinstance(node, ast.Constant):
             factors.append(("", Fraction(str(node.value))))
