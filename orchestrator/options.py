@@ -64,6 +64,15 @@ Expect = Annotated[
 ]
 
 
+Formulas = Annotated[
+    Path | None,
+    Option(
+        'Python file with lines such as perfctl.register_flops("mylib::op", function). perfctl '
+        "executes it.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One option: the field of the class and its declaration."""

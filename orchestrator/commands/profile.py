@@ -35,7 +35,7 @@ from perfctl.orchestrator.launch.sweep.options import (
     SweepOptions,
     reject_placement,
 )
-from perfctl.orchestrator.options import part_of, read_batches
+from perfctl.orchestrator.options import Expect, Formulas, part_of, read_batches
 from perfctl.orchestrator.report.view import Lines, View
 
 if TYPE_CHECKING:
@@ -90,6 +90,8 @@ class ProfileOptions(SweepOptions):
             filled_from="program",
         ),
     ] = None
+    expect: Expect = ()
+    formulas: Formulas = None
     dry_run: DryRun = False
 
 
@@ -231,7 +233,9 @@ def with_python_call(options: Stored, call: str, end: str = ")") -> Stored:
 
 def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand] | NcuCost:
     """Measure, return what would be started, or estimate how long ncu would take."""
-    from perfctl.orchestrator.ingest.sweep import estimate_ncu_cost
+    from perfctl.orchestrator.estimate.flops.registered import KERNELS, load_formulas
+    from perfctl.orchestrator.ingest.expect import add_formulas, read_formulas
+    from perfctl.orchestrator.ingest.sweep import Swept, estimate_ncu_cost
     from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
     (profiler,) = (part_of(options, kind) for kind in SWEEPS.values() if isinstance(options, kind))
@@ -242,9 +246,17 @@ def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand]
         request = plan_sweep(profiler, sweep_options, *words, events=events)
         plain = plan_sweep(TorchProfiler(), replace(sweep_options, steps=1), *words)
         return estimate_ncu_cost(request, plain.for_run(plain.setting), events)
-    return run_or_plan(
-        plan_sweep(profiler, sweep_options, *words, events=events), events, dry_run=options.dry_run
-    )
+    if options.formulas is not None:
+        load_formulas(options.formulas)
+    formulas = read_formulas(options.expect)
+    request = plan_sweep(profiler, sweep_options, *words, events=events)
+    for formula in formulas:
+        formula.check_names([*request.setting.parameters])
+    result = run_or_plan(request, events, dry_run=options.dry_run)
+    if isinstance(result, Swept) and result.store is not None and (formulas or KERNELS):
+        for text in add_formulas(result.store, result.run_ids(), formulas):
+            events.warning(text)
+    return result
 
 
 def replay_sweep(options: ReplayOptions, events: Events) -> Swept | list[PlannedCommand]:

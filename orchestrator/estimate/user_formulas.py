@@ -134,8 +134,12 @@ def read_file(path: Path) -> list[UserFormula]:
 def gemm_sizes(formula: str, numbers: Mapping[str, Fraction]) -> tuple[int, int, int] | None:
     """Return (m, n, k) of a formula that is one product, 2*M*N*K or 2*N**3; None for any other, and
     where the names do not tell which factor is which."""
+    term = Term(formula, 0)
+    try:
+        pending: list[ast.expr] = [_parse(UserFormula(formula, "", {"flops": term}), term)]
+    except UsageError:  # the database's user wrote it in words
+        return None
     factors: list[tuple[str, Fraction]] = []
-    pending: list[ast.expr] = [ast.parse(f"({formula})", mode="eval").body]
     while pending:
         node = pending.pop()
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
@@ -146,14 +150,14 @@ def gemm_sizes(formula: str, numbers: Mapping[str, Fraction]) -> tuple[int, int,
             and isinstance(node.right, ast.Constant)
             and node.right.value in (2, 3)
         ):
-            pending += [node.left] * int(node.right.value)
-        elif isinstance(node, ast.Name):
+            pending += [node.left] * (3 if node.right.value == 3 else 2)
+        elif isinstance(node, ast.Name) and node.id in numbers:
             factors.append((node.id.lower(), numbers[node.id]))
         elif isinstance(node, ast.Constant):
-            factors.append(("", Fraction(node.value)))
+            factors.append(("", Fraction(str(node.value))))
         else:
             return None
-    sizes = [(name, size) for name, size in factors if (name, size) != ("", 2)]
+    sizes = [(name, size) for name, size in factors if name or size != 2]
     if len(factors) != 4 or len(sizes) != 3:
         return None
     by_name = dict(sizes)
@@ -201,7 +205,7 @@ def _parse(formula: UserFormula, term: Term) -> ast.expr:
 def _is_arithmetic(node: ast.expr) -> bool:
     match node:
         case ast.Constant(value=value):
-            return type(value) in (int, float) and math.isfinite(value)
+            return type(value) is int or (isinstance(value, float) and math.isfinite(value))
         case ast.UnaryOp(op=sign):
             return type(sign) in _UNARY
         case ast.BinOp(op=operation):
@@ -222,6 +226,7 @@ def _value(
     UsageError."""
     evaluate = partial(_value, formula, term, numbers=numbers)
     compute: Callable[..., Any]
+    arguments: list[Any]
     match node:
         case ast.Constant(value=value):
             compute, arguments = Fraction, [value]

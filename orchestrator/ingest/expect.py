@@ -10,6 +10,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.counts.kernels.names import fits, own_name
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.flops.registered import KERNELS, count_kernel
 from perfctl.orchestrator.estimate.user_formulas import (
     QUANTITIES,
     UserFormula,
@@ -72,7 +73,8 @@ def add_formulas(
                 if one.number is not None
             }
             expected = []
-            for formula in formulas:
+            given: list[UserFormula | str] = [*formulas, *KERNELS]
+            for formula in given:
                 try:
                     expected.append(_expect(formula, numbers))
                 except UsageError as error:
@@ -83,7 +85,9 @@ def add_formulas(
             yield from _list_unmatched(connection, run_id, expected)
 
 
-def _expect(formula: UserFormula, numbers: Mapping[str, Fraction]) -> Expectation:
+def _expect(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expectation:
+    if isinstance(formula, str):
+        return Expectation(formula, count_kernel(formula, numbers), None, None, "registered")
     flops, size = (formula.evaluate(name, numbers) for name in QUANTITIES)
     terms = ", ".join(f"{name}={term.text}" for name, term in formula.terms.items())
     return Expectation(formula.pattern, flops, size, terms, formula.source)

@@ -82,6 +82,13 @@ class Swept:
         """Folder of all that was written."""
         return self.request.folder
 
+    def run_ids(self) -> list[int]:
+        """Return its runs in the database."""
+        assert self.store is not None
+        query = "SELECT run.id FROM run JOIN sweep ON sweep.id = sweep_id WHERE sweep.name = ?"
+        with database.reading(self.store) as connection:
+            return [number for (number,) in connection.execute(query, (self.name,))]
+
     @property
     def not_whole(self) -> tuple[RunResult, ...]:
         """The runs that failed or are partial; ``reason`` says why."""

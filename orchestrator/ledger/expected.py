@@ -70,6 +70,7 @@ def find_expected(run: Run, keys: Sequence[Key | None], steps: int) -> ExpectedW
 
 
 def _call(run: Run, one: Expectation, count: Fraction, position: int) -> LayerCall:
+    text = one.formula or "registered formula"
     values = ", ".join(f"{item.name}={item.value}" for item in run.parameters)
     times = f" x {float(count):g} launches or ranges" if count != 1 else ""
     total = None if one.flops is None else round(one.flops * count)
@@ -84,7 +85,7 @@ def _call(run: Run, one: Expectation, count: Fraction, position: int) -> LayerCa
         read_bytes=None if one.bytes is None else round(one.bytes * count),
         write_bytes=None,
         output_elements=None,
-        formula=f"{one.formula} at {values or 'no parameter'}{times}{result}",
+        formula=f"{text} at {values or 'no parameter'}{times}{result}",
         position=position,
     )
 

@@ -172,8 +172,10 @@ class _Rates(NamedTuple):
 def _rates(
     traffic: Traffic, moved: float | None, peak: float | None, bandwidth: float | None
 ) -> _Rates:
-    counted, seconds = traffic.executed.value, traffic.seconds
-    intensity = counted / moved if counted and moved else None
+    flops, seconds = traffic.executed.value, traffic.seconds
+    if flops is None and traffic.dram.state == "estimated":  # both are of a formula
+        flops = traffic.estimated
+    intensity = flops / moved if flops and moved else None
     return _Rates(
         intensity,
         moved / seconds if moved is not None and seconds else None,

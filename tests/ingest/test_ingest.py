@@ -61,7 +61,24 @@ def test_a_run_has_the_parameters_that_the_user_gave_and_its_batch_size(
     store = tmp_path / "perfctl.db"
     perfctl.ingest(trace, store, batch=16, parameters=["N=1024", "precision=a=b"])
     stored = rows(store, "SELECT name, value, number FROM parameter ORDER BY rowid")
-    assert stored == [("N", "1024", 1024), ("precision", "a=b", None), ("batch", "16", 16)]
+    assert stored == [("batch", "16", 16), ("N", "1024", 1024), ("precision", "a=b", None)]
+
+
+def test_formulas_are_worked_out_for_each_run_also_of_a_report_that_is_there_already(
+    trace: Path, heard: Any, tmp_path: Path
+) -> None:
+    store = tmp_path / "perfctl.db"
+    perfctl.ingest(trace, store, batch=16, parameters=["N=1024"])
+    hints = UserHints(expect=["nosuch: flops=2*N*batch, bytes=4*N"])
+    (pair,) = ingest(trace, store, hints=hints, listener=heard).taken
+    assert not pair[1].new
+    stored = "SELECT pattern, flops, bytes, formula, source FROM expectation"
+    text = "flops=2*N*batch, bytes=4*N"
+    assert rows(store, stored) == [("nosuch", 2 * 1024 * 16, 4 * 1024, text, "option")]
+    assert any("run 1: no kernel or range matches 'nosuch'" in line for line in heard.lines)
+    with pytest.raises(UsageError, match=r"no parameter 'L' .*known: batch, N"):
+        perfctl.ingest(trace, store, expect=["x: flops=L"])
+    assert len(rows(store, stored)) == 1
 
 
 def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(
