@@ -22,7 +22,7 @@ from perfctl.records.report import CODE, DerivedCount
 from perfctl.records.run import Expectation, Parameter, Run
 from perfctl.records.serving import GraphLaunch, ServedStep
 
-_PARAMETERS = (
+PARAMETERS = (
     "(SELECT group_concat(pair, ', ') FROM (SELECT name || '=' || value AS pair FROM parameter "
     "WHERE run_id = run.id ORDER BY name))"
 )
@@ -155,7 +155,7 @@ def run_ids(
     without any parameter are never left out.
     """
     rows = connection.execute(
-        f"SELECT id, profiler, workload, {_PARAMETERS}, mode, precision, device_id, variant, "
+        f"SELECT id, profiler, workload, {PARAMETERS}, mode, precision, device_id, variant, "
         "status FROM run WHERE :sweep IS NULL OR sweep_id = :sweep ORDER BY id",
         {"sweep": sweep},
     )
@@ -178,8 +178,8 @@ def repeat_ids(connection: sqlite3.Connection, run_id: int) -> list[int]:
     same = " AND ".join(f"other.{column} IS run.{column}" for column in _SAME)
     rows = connection.execute(
         f"SELECT other.id FROM run JOIN run AS other ON {same} WHERE run.id = ? AND other.id <> "
-        f"run.id AND other.status = 'ok' AND run.workload IS NOT NULL AND {_PARAMETERS} = "
-        f"{_PARAMETERS.replace('run.id', 'other.id')} AND NOT EXISTS "
+        f"run.id AND other.status = 'ok' AND run.workload IS NOT NULL AND {PARAMETERS} = "
+        f"{PARAMETERS.replace('run.id', 'other.id')} AND NOT EXISTS "
         "(SELECT 1 FROM environment AS mine JOIN environment AS its ON its.key = mine.key AND "
         "its.value <> mine.value WHERE mine.run_id = run.id AND its.run_id = "
         f"other.id AND mine.key IN {_SAME_SOFTWARE}) ORDER BY other.id",
@@ -215,7 +215,7 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         "(SELECT count(*) FROM metric_value JOIN kernel_launch ON kernel_launch.id = kernel_id"
         " WHERE kernel_launch.run_id = run.id)"
     )
-    others = _PARAMETERS.replace("WHERE", "WHERE name <> 'batch' AND")
+    others = PARAMETERS.replace("WHERE", "WHERE name <> 'batch' AND")
     rows = _dicts(
         connection,
         f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "

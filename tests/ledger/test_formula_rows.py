@@ -73,8 +73,12 @@ def test_without_counters_the_count_is_derived_from_a_formula_that_is_a_product(
         0,
         "ampere_sgemm_128x64_tn",
         duration_ns=1000,
-        grid_x=n // 64, grid_y=m // 128, grid_z=1,
-        block_x=128, block_y=1, block_z=1,
+        grid_x=n // 64,
+        grid_y=m // 128,
+        grid_z=1,
+        block_x=128,
+        block_y=1,
+        block_z=1,
     )
     run = run_of(
         n,
@@ -82,7 +86,9 @@ def test_without_counters_the_count_is_derived_from_a_formula_that_is_a_product(
         profiler="nsys",
         kernels=[kernel],
         counters=[],
-        parameters=[make_parameter(name, size) for name, size in zip("MNK", (m, n, k), strict=True)],
+        parameters=[
+            make_parameter(name, size) for name, size in zip("MNK", (m, n, k), strict=True)
+        ],
     )
     (row,) = formula_rows(analysed(run))
     whole_tiles = 2 * m * n * k + m * n  # and the multiplication by alpha

@@ -357,7 +357,7 @@ def _explain_no_report(request: SweepRequest, outcome: Outcome) -> Problem:
             f"When no nsys is running, remove the lock of one that was killed: rm {FOLDER}/NSys-*",
             is_of_tool=True,
         )
-    if outcome.exit_code == 0:
+    if outcome.exit_code == 0 and not request.runs_as_is:
         return Problem(
             "nsys recorded no measured step. On a CPU it depends on torch.cuda.nvtx, which only "
             "CUDA builds of torch have. perfctl torch needs neither"
