@@ -142,7 +142,7 @@ def ledger_view(analysis: Analysis) -> LedgerView | None:
     basis = _describe_times(analysis)
     mark = " ~ approximate." if any(row.shared for row in rows) else ""
     columns = []
-    for column in _columns(total, basis):
+    for column in _columns(total, basis, analysis.study.axis):
         cells = [line.cells[column.label] for group in groups for line in group.lines]
         if any(cell.style != "no" for cell in cells):
             columns.append(with_carried(column, cells))
@@ -156,13 +156,13 @@ def ledger_view(analysis: Analysis) -> LedgerView | None:
     )
 
 
-def _columns(total: str, basis: str) -> list[Column]:
+def _columns(total: str, basis: str, axis: str) -> list[Column]:
     """Return the columns with their definitions. ``total``: what the shares are of; ``basis``: what
-    the times are."""
+    the times are; ``axis``: what varies."""
     estimate = "from the shapes of each layer; 1 multiply-add = 2 FLOPs; without elementwise work"
     bound = "compute, memory or launch, and the share of the attainable rate"
     return [
-        Column("batch"),
+        Column(axis),
         Column("estimate", "FLOP", note=estimate),
         Column("executed", "FLOP", note="executed, from SASS counters (ncu), per step"),
         Column("ratio", note="1 means that the hardware executed the estimated FLOPs"),
@@ -281,8 +281,8 @@ def _rules(row: LedgerRow, judgement: Judgement) -> tuple[str, ...]:
 
 
 def _make_unattributed_group(analysis: Analysis) -> LedgerGroup:
-    items = analysis.ledger.unattributed
-    lines = (LedgerLine(item.batch, item.share, unattributed_cells(item)) for item in items)
+    items, axis = analysis.ledger.unattributed, analysis.study.axis
+    lines = (LedgerLine(item.batch, item.share, unattributed_cells(item, axis)) for item in items)
     causes = "".join(_describe_unattributed(item, analysis) for item in items)
     note = f"the part of the {items[0].whole} that is not attributed to a layer{causes}"
     return LedgerGroup("not attributed", "", tuple(lines), note=note, is_unattributed=True)
@@ -316,7 +316,7 @@ def row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell]:
             spent, share = estimated(spent, SHARED_OUT), estimated(share, SHARED_OUT)
     point = analysis.roofline.of(row.batch, row.layer, row.direction)
     return {
-        "batch": batch_cell(row.batch),
+        analysis.study.axis: point_cell(row.batch, analysis.study.axis),
         "estimate": _estimate_cell(row),
         "executed": _executed_cell(row),
         "ratio": _ratio_cell(row),
@@ -327,19 +327,22 @@ def row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell]:
     }
 
 
-def unattributed_cells(rest: Unattributed) -> dict[str, Cell]:
+def unattributed_cells(rest: Unattributed, axis: str = "batch") -> dict[str, Cell]:
     """Return the cells of what belongs to no layer at one batch size."""
     return dict.fromkeys(("estimate", "ratio", "achieved", "bound"), nothing("not a layer")) | {
-        "batch": batch_cell(rest.batch),
+        axis: point_cell(rest.batch, axis),
         "executed": figure_cell(rest.executed, "FLOP"),
         "time": time_cell(rest.time.median, note=rest.basis),
         "share": share_cell(rest.share),
     }
 
 
-def batch_cell(batch: Point) -> Cell:
-    """Return the batch size, or a dash for a report that does not state it."""
-    return nothing("the report does not state it") if batch is None else text_cell(batch)
+def point_cell(point: Point, axis: str) -> Cell:
+    """Return the batch size, or the value of ``axis``; a dash for a report that does not state
+    it."""
+    if point is None:
+        return nothing("the report does not state it")
+    return text_cell(point if isinstance(point, int) else point.removeprefix(f"{axis}="))
 
 
 def describe_spread(spread: Spread, total: str | None) -> str:

@@ -220,7 +220,8 @@ def _shared_columns(analysis: Analysis, row: LedgerRow | Unattributed) -> dict[s
     return {
         **dict.fromkeys(column_facts()),
         **_study(analysis),
-        "batch": row.batch,
+        "batch": row.batch if isinstance(row.batch, int) else None,
+        "parameters": row.batch if isinstance(row.batch, str) else None,
         "executed_flops": executed.value,
         "executed_state": EXECUTED_STATES.get(executed.state, executed.state),
         "executed_reason": why(executed) or None,

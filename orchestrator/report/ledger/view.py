@@ -218,7 +218,10 @@ def _draw_rows(
     """Return a row for each layer, pass and batch size: of ``sizes``, and where the difference is
     largest."""
     has_sizes = len({line.batch for group in groups for line in group.lines}) > 1
-    omitted = {"achieved"} if has_sizes or shape.is_document else {"achieved", "batch"}
+    columns = list(columns)
+    omitted = {"achieved"}
+    if not has_sizes and not shape.is_document:
+        omitted.add(columns[0].label)
     heads = [
         Column("layer", style="code"),
         Column("pass", style="text"),

@@ -85,6 +85,7 @@ def list_facts(study: Study) -> dict[str, str | None]:
         "phases": next(filter(None, map(usage.phase_text, runs)), None),
         "device": f"{device_text(study) or 'not recorded'}{chip}",
         "batch": batches,
+        "parameters": "; ".join(dict.fromkeys(run.setting for run in runs if run.setting)),
         "tools": tools(runs),
     }
 
