@@ -252,6 +252,8 @@ def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand]
     request = plan_sweep(profiler, sweep_options, *words, events=events)
     for formula in formulas:
         formula.check_names([*request.setting.parameters])
+    if formulas and options.no_store:
+        events.note("`expect` needs the results database; set it with 'perfctl ingest' later")
     result = run_or_plan(request, events, dry_run=options.dry_run)
     if isinstance(result, Swept) and result.store is not None and (formulas or KERNELS):
         for text in add_formulas(result.store, result.run_ids(), formulas):

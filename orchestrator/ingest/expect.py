@@ -33,6 +33,9 @@ def read_formulas(texts: Iterable[str]) -> list[UserFormula]:
     formulas = []
     for text in texts:
         formulas += read_file(Path(text)) if text.endswith(".toml") else [read_formula(text)]
+    patterns = [formula.pattern for formula in formulas]
+    if doubles := {pattern for pattern in patterns if patterns.count(pattern) > 1}:
+        raise UsageError(f"`expect`: '{min(doubles)}' has several formulas", "Give it one")
     return formulas
 
 
@@ -73,7 +76,8 @@ def add_formulas(
                 if one.number is not None
             }
             expected = []
-            given: list[UserFormula | str] = [*formulas, *KERNELS]
+            patterns = {formula.pattern for formula in formulas}
+            given: list[UserFormula | str] = [*formulas, *(KERNELS.keys() - patterns)]
             for formula in given:
                 try:
                     expected.append(_expect(formula, numbers))

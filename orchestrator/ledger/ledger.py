@@ -331,12 +331,14 @@ def _row(
     source = timing if timing and timing.run.report.kernels else batch.counting
     kernels = source.row_kernels.get(key) if source else None
     paper, time = _paper_figure(calls), times.rows.get(key) if times else None
-    flops = None if paper.lower_bound else paper.value
-    trusted = bool(times and times.trusted)
-    positions = [call.position for call in calls if call.position is not None]
     not_timed = "no run at this batch size timed its layers"
     if times is not None:
         not_timed = "the report has no range or kernel of it"
+    if time is not None and (mismatch := _other_launches(batch, key, calls)):
+        time, not_timed = None, mismatch
+    flops = None if paper.lower_bound else paper.value
+    trusted = bool(times and times.trusted)
+    positions = [call.position for call in calls if call.position is not None]
     return LedgerRow(
         batch=batch.batch,
         layer=key[0],
@@ -358,6 +360,25 @@ def _row(
         kernels=tuple(starmap(_use, kernels.names.items())) if kernels else (),
         guessed=kernels.guessed if kernels else 0.0,
         shared=kernels.shared if kernels else 0.0,
+    )
+
+
+def _other_launches(batch: PreparedBatch, key: Key, calls: Sequence[LayerCall]) -> str:
+    """Return why the time of a formula of the user's is not that of its launches, for which it is
+    worked out; "" if it is."""
+    counting, timing = batch.counting, batch.timing
+    is_formula = bool(calls) and calls[0].kind == FORMULA
+    if not is_formula or counting is None or timing is None or counting.run is timing.run:
+        return ""
+    runs = [counting, timing]
+    counted, timed = (
+        sum(run.row_kernels[key].names.values()) if key in run.row_kernels else 0 for run in runs
+    )
+    if abs(counted - timed) <= 0.01 * counted:
+        return ""
+    return (
+        f"{timing.run.profiler} timed {timed:g} launches, and {counting.run.profiler} measured "
+        f"{counted:g}"
     )
 
 

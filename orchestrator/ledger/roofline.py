@@ -20,7 +20,7 @@ from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.counts.kernels.pairing import match
 from perfctl.orchestrator.ledger.expected import FORMULA
-from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.ledger.ledger import NO_FORMULA, Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, covers_capture
 from perfctl.orchestrator.ledger.usage.inference import latency
@@ -559,6 +559,10 @@ def _step(
 ) -> Traffic:
     """Return a complete step: time of the step where it was timed, or else the kernels' time."""
     partly = _partly(rows)
+    counting = batch.counting or batch.timing
+    if partly is None and any(row.kind == FORMULA for row in rows) and counting is not None:
+        is_whole = all(key is not None for _, key in counting.launches)
+        partly = None if is_whole else f"not included: {NO_FORMULA}"
     known = [row.estimated.value for row in rows if row.estimated.value is not None]
     work = (batch.counting.whole_work if batch.counting else None) or nothing
     name = "complete step"

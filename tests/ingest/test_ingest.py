@@ -78,6 +78,8 @@ def test_formulas_are_worked_out_for_each_run_also_of_a_report_that_is_there_alr
     assert any("run 1: no kernel or range matches 'nosuch'" in line for line in heard.lines)
     with pytest.raises(UsageError, match=r"no parameter 'L' .*known: batch, N"):
         perfctl.ingest(trace, store, expect=["x: flops=L"])
+    with pytest.raises(UsageError, match="'x' has several formulas"):
+        perfctl.ingest(trace, store, expect=["x: flops=1", "x: flops=2"])
     assert len(rows(store, stored)) == 1
 
 

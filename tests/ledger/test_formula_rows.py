@@ -163,3 +163,23 @@ def test_rules_about_products_say_nothing_about_a_formula_that_is_none() -> None
     (row,) = formula_rows(analysis)
     judged = analysis.judgement.at(row.batch, row.layer, row.direction).causes
     assert [cause.rule for cause in judged] == []
+
+
+def test_a_time_of_other_launches_than_the_counted_ones_is_not_that_of_the_formula() -> None:
+    n = SIZES[0]
+    counted = run_of(n, formula(2 * n**3))
+    kernels = [Kernel(number, GEMM, duration_ns=1000) for number in range(LAUNCHES + 1)]
+    timed = run_of(n, formula(2 * n**3), id=n + 1, profiler="nsys", kernels=kernels, counters=[])
+    (row,) = formula_rows(analysed(counted, timed))
+    assert (row.time, row.time_reason) == (None, "nsys timed 4 launches, and ncu measured 3")
+    assert row.ratio == 1.0
+
+
+def test_the_estimate_of_the_capture_is_partial_if_a_kernel_matches_no_formula() -> None:
+    n = SIZES[0]
+    both = [Kernel(0, GEMM), Kernel(1, "other")]
+    estimates = []
+    for kernels in (both[:1], both):
+        (step,) = analysed(run_of(n, formula(2 * n**3), kernels=kernels)).roofline.at("run")
+        estimates.append((step.traffic.estimated, step.traffic.paper_why))
+    assert estimates == [(2 * n**3, None), (None, "not included: kernels that match no formula")]

@@ -41,13 +41,15 @@ class FormulaFacts(Facts):
 
 
 def formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
-    """Return what may be wrong in formulas, by the ``id`` of the ledger row.
+    """Return the formulas of the user's that may be wrong.
 
     Evidence  the executed FLOPs, and the mistakes that hand values are checked for: multiply-adds
               instead of FLOPs, a parameter left out or once too often, all launches instead of one.
     Factor    the ratio, which is the same mistake at every value of the parameters.
     Silent    if no common mistake gives the estimate at every value, or FLOPs may be missing.
     Fix       correct the formula.
+
+    The keys are the ``id`` of the ledger rows.
     """
     rows = [row for row in ledger.rows if row.kind == FORMULA and row.ratio]
     slips: dict[int, Cause] = {}

@@ -94,6 +94,7 @@ def _layers_view(
         launches = [launch for launch in launches if launch[0].step in chosen]
         steps = len(middle)
     by_key = group_by(launches, lambda launch: launch[1])
+    patterns = {call.layer for call in batch.expected.calls}
     for (layer, direction), spent in times.rows.items():
         path = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)
         node = root
@@ -101,7 +102,7 @@ def _layers_view(
             above = node.layer
             node = node.child(part)
             node.layer = f"{above}.{part}" if above else part
-        if path != direction:
+        if path != direction and path not in patterns:
             node = node.child(direction)
             node.direction = direction
         node.trail = row_key(path, direction, batch.batch)
