@@ -175,8 +175,19 @@ def test_the_newest_run_of_each_kind_stands_for_the_older_ones(writing: sqlite3.
         write(writing, full_report(), workload=None, batch_size=None, artifact_sha256=s).run_id
         for s in "45"
     ]
-    assert read.run_ids(writing, latest_of_each=True) == [new, other, *foreign]
-    assert read.run_ids(writing) == [old, new, other, *foreign]
+    small, _, large = [
+        write(
+            writing,
+            full_report(),
+            batch_size=None,
+            parameters=(Parameter("N", value, float(value)),),
+            artifact_sha256=f"N{number}",
+        ).run_id
+        for number, value in enumerate(("256", "512", "512"))
+    ]
+    assert read.run_ids(writing, latest_of_each=True) == [new, other, *foreign, small, large]
+    assert read.repeat_ids(writing, large) == [large - 1]
+    assert read.run_ids(writing)[:2] == [old, new]
 
 
 def _write_many(path: Path, mark: str) -> None:

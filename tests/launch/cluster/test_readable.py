@@ -112,6 +112,20 @@ def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(
     status.check_image(made, made.array.read_text())  # only a node can tell
 
 
+def test_a_task_of_other_parameters_names_their_values(tmp_path: Path) -> None:
+    settings = [Setting(None, (("N", value), ("how", "a b"))) for value in ("256", "512")]
+    runs = [SweepRuns("ncu", setting, "ncu-x") for setting in settings]
+    tasks = tuple(
+        sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
+    )
+    made = replace(plan(tmp_path), tasks=tasks)
+    text = array_script(made, Site(), SETTING)
+    assert "1) values=(--sweep N=512 --sweep 'how=a b') ;;" in text
+    assert '"${values[@]}" --no-store' in text
+    made.write()
+    assert read_plan(tmp_path) == made
+
+
 def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None:
     made = plan(tmp_path)
     made.write()

@@ -125,6 +125,16 @@ def test_a_recording_without_its_report_or_whose_record_names_no_file_beside_it_
     assert_verdict(verdict, "failed", "", "the recording is incomplete")
 
 
+def test_recorded_parameters_are_replayed_with_their_values(recording):
+    setting = Setting(None, (("x", "0.5"),))
+    (recording / "b8").rename(recording / setting.file_name)
+    path = recording / setting.file_name / "run.json"
+    facts = {"parameters": setting.parameters, "batch_size": None}
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+    assert Replay(recording).settings() == (setting, Setting(16))
+    assert Replay(recording).settings((16, 64)) == (Setting(16), Setting(64))
+
+
 def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
     for batch in (8, 16):
         shutil.copytree(recording / f"b{batch}", recording / f"b{batch}.2")
