@@ -19,6 +19,11 @@ from perfctl.records.report import (
     Summary,
 )
 
+Point = int | str | None
+"""What runs of a sweep are read side by side by: a batch size; "N=256" of a sweep over other
+parameters without one; None where no record says either."""
+USE_BATCH_SIZE = "Put {batch} in its arguments, or set `batch_env` to the variable that it reads"
+
 
 class Parameter(NamedTuple):
     """One parameter of a run in a sweep; the batch size is one of them."""
@@ -52,11 +57,6 @@ class Expectation(NamedTuple):
     """As it was given."""
     source: str
     """option, file or registered."""
-
-
-Point = int | str | None
-"""What runs of a sweep are read side by side by: a batch size; "N=256" of a sweep over other
-parameters without one; None where no record says either."""
 
 
 def label_point(point: Point, unknown: str = "as recorded") -> str:
@@ -207,9 +207,6 @@ class UnusedBatchSizes:
         sizes = f"{'s' * (len(self.requested) > 1)} {', '.join(map(str, self.requested))}"
         verb = "did not use" if self.is_proven else "may not have used"
         return f"{verb} the batch size{sizes}: its model received {self.samples} samples"
-
-
-USE_BATCH_SIZE = "Put {batch} in its arguments, or set `batch_env` to the variable that it reads"
 
 
 def find_unused_batch_sizes(

@@ -80,7 +80,7 @@ FORMULA_RULES: tuple[Rule, ...] = (
     tensor_rules.tensor_cores,
     tensor_rules.constant_moves,
 )
-"""Those of ROW_RULES that hold for a formula of the user's which is no matrix product."""
+"""Rules of ROW_RULES that hold for a formula of the user's which is no matrix product."""
 
 GAIN_MIN = 0.5
 """Share of a factor (in logarithms) by which it must bring the product of all factors nearer to
