@@ -62,10 +62,11 @@ class Replay:
             if name is not None and not name[1] and path.is_dir():
                 record = read_json(path / "run.json") or {}
                 recorded.append(setting_of(record) if record.get("parameters") else name[0])
-        sizes = {one.batch for one in recorded}
-        lacking = [Setting(batch) for batch in batches if batch not in sizes]
-        chosen = [one for one in recorded if not batches or one.batch in batches]
-        return tuple(sorted([*chosen, *lacking], key=lambda one: one.order))
+        recorded.sort(key=lambda one: one.order)
+        if not batches:
+            return tuple(recorded)
+        of_size = {batch: [one for one in recorded if one.batch == batch] for batch in batches}
+        return tuple(one for batch in batches for one in of_size[batch] or [Setting(batch)])
 
     def repeats(self, settings: Iterable[Setting]) -> int:
         """Number of runs that every setting has (b16, b16.2, b16.3, ...); 1 for one without
