@@ -146,12 +146,10 @@ def program_failure(
         )
     message = reason or last_line(outcome.stderr) or ""
     if _OUT_OF_MEMORY.search(reason or tail(outcome.stderr)):
-        size, remedy = f" at {request.setting}", "Use a smaller value"
-        if not request.setting.others:
-            size, remedy = f" at batch size {request.setting.batch}", "Use a smaller batch size"
-        if not request.setting.parameters:
-            size, remedy = "", "Use a smaller problem"
-        return f"out of memory{size} ({message}). {remedy}"
+        setting = request.setting
+        if setting.others or setting.batch is None:
+            return f"out of memory: {setting} ({message}). Use smaller values"
+        return f"out of memory at batch size {setting.batch} ({message}). Use a smaller batch size"
     is_unnamed = reason is None and request.interpreter not in message
     if is_unnamed and message.startswith("Executable not found in "):
         message = f"{message} ({request.interpreter})"  # nsys 2023

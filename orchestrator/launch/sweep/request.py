@@ -357,7 +357,7 @@ class RunResult:
     """null: it is ok."""
     folder: Path
     skipped: bool = False
-    """It was complete already, and nothing ran."""
+    """The run was complete already, and nothing ran."""
     duration_ns: int | None = None
     """Of the whole run; null: nothing ran, or it did not end."""
     repeat: int = 1
