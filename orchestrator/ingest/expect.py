@@ -3,7 +3,6 @@ each run. Both can be changed without reading a report again."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -75,9 +74,12 @@ def add_formulas(
                 for one in merged.values()
                 if one.number is not None
             }
-            expected = []
+            names = connection.execute(_NAMES, {"run": run_id}).fetchall()
             patterns = {formula.pattern for formula in formulas}
-            given: list[UserFormula | str] = [*formulas, *(KERNELS.keys() - patterns)]
+            # a registered formula may be of another program
+            registered = [name for name in KERNELS.keys() - patterns if _has(names, name)]
+            given: list[UserFormula | str] = [*formulas, *registered]
+            expected = []
             for formula in given:
                 try:
                     expected.append(_expect(formula, numbers))
@@ -86,7 +88,11 @@ def add_formulas(
                         raise
                     yield f"run {run_id}: {error}"
             write.restate(connection, run_id, tuple(merged.values()), expected)
-            yield from _list_unmatched(connection, run_id, expected)
+            for one in expected:
+                if not _has(names, one.pattern):
+                    listed = list(dict.fromkeys(own_name(name) for name, _ in names))[:NAMES_MAX]
+                    has = f" (the report has {', '.join(listed)})" if listed else ""
+                    yield f"run {run_id}: no kernel or range matches '{one.pattern}'{has}"
 
 
 def _expect(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expectation:
@@ -97,13 +103,5 @@ def _expect(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expe
     return Expectation(formula.pattern, flops, size, terms, formula.source)
 
 
-def _list_unmatched(
-    connection: sqlite3.Connection, run_id: int, expected: Iterable[Expectation]
-) -> Iterator[str]:
-    """Yield the patterns that no name in a run fits."""
-    names = connection.execute(_NAMES, {"run": run_id}).fetchall() if expected else []
-    for one in expected:
-        if not any(fits(one.pattern, *known) for known in names):
-            listed = list(dict.fromkeys(own_name(name) for name, _ in names))[:NAMES_MAX]
-            has = f" (the report has {', '.join(listed)})" if listed else ""
-            yield f"run {run_id}: no kernel or range matches '{one.pattern}'{has}"
+def _has(names: Iterable[tuple[str, str | None]], pattern: str) -> bool:
+    return any(fits(pattern, *known) for known in names)
