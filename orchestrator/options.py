@@ -53,6 +53,26 @@ class Option:
     options of the command), "program" (the words after --) or "line" (all of it)."""
 
 
+Expect = Annotated[
+    Sequence[str],
+    Option(
+        "FLOPs and bytes of one launch of the kernels (or one of the NVTX ranges) that match a "
+        "pattern, from parameters: 'sgemm*: flops=2*N**3, bytes=3*4*N**2' (repeatable), or a "
+        "TOML file of them.",
+        metavar="FORMULA",
+    ),
+]
+
+
+Formulas = Annotated[
+    Path | None,
+    Option(
+        'Python file with lines such as perfctl.register_flops("mylib::op", function). perfctl '
+        "executes it.",
+    ),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """One option: the field of the class and its declaration."""

@@ -14,7 +14,8 @@ they changed; ``estimate(model, inputs)`` works out the FLOPs of a model from it
 ``predict_generation(model, prompt=..., generate=...,
 device=...)`` how long a language model takes to write; ``mfu(model, tokens_per_second=...,
 device=...)`` is the MFU of a training run by every published formula; ``ingest(paths,
-store)`` takes reports into a store; ``nsys``, ``ncu``, ``torch`` and ``dlprof`` run a workload or
+store)`` takes reports into a store; ``register_flops(name, function)`` counts an operator or kernel
+by a formula of your own; ``nsys``, ``ncu``, ``torch`` and ``dlprof`` run a workload or
 program under that profiler, once per batch size, and store what they measured, and
 ``sweep(profiler, SweepOptions(...))`` does so with a profiler of your own; ``replay(folder)`` does
 so from a recorded sweep; ``record(batch=...)`` records the steps of a block of code, such as a
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.commands.scrub import scrub
     from perfctl.orchestrator.commands.trace import trace
     from perfctl.orchestrator.errors import PerfctlError
+    from perfctl.orchestrator.estimate.flops.registered import register_flops
     from perfctl.orchestrator.estimate.session import estimate
     from perfctl.orchestrator.launch.sweep.options import SweepOptions
     from perfctl.orchestrator.stored_runs import runs
@@ -81,6 +83,7 @@ __all__ = [
     "predict_generation",
     "prepare",
     "record",
+    "register_flops",
     "replay",
     "report",
     "runs",
@@ -114,6 +117,7 @@ _HOME = {
     "report": f"{_COMMANDS}.report",
     **dict.fromkeys(("dlprof", "ncu", "nsys", "replay", "sweep", "torch"), f"{_COMMANDS}.profile"),
     **dict.fromkeys(("counters", "kernels", "layer_calls", "ledger"), "perfctl.frames"),
+    "register_flops": "perfctl.orchestrator.estimate.flops.registered",
     "runs": "perfctl.orchestrator.stored_runs",
     **dict.fromkeys(("ReportError", "parse", "sniff"), "perfctl.parsers"),
 }

@@ -42,7 +42,7 @@ from perfctl.orchestrator.launch.sweep.bench_file import (
     read_bench,
     share,
 )
-from perfctl.orchestrator.launch.sweep.folders import file_name
+from perfctl.orchestrator.launch.sweep.folders import Setting, file_name
 from perfctl.orchestrator.launch.sweep.options import resolve_device
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest, as_words
 from perfctl.orchestrator.options import read_seconds
@@ -285,8 +285,8 @@ def tell_points(request: BenchRequest, events: Events) -> Listener:
     does, whose lines are the log of a job."""
     finished: list[RunResult] = []
 
-    def start(batch: int, stage: str) -> None:
-        events.progress(f"batch {batch}", len(finished), len(request.points))
+    def start(setting: Setting, stage: str) -> None:
+        events.progress(str(setting), len(finished), len(request.points))
 
     def finish(result: RunResult) -> None:
         finished.append(result)

@@ -9,11 +9,12 @@ from typing import Annotated
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, words
 from perfctl.orchestrator.errors import PartlyDone, UsageError
+from perfctl.orchestrator.estimate.flops.registered import load_formulas
 from perfctl.orchestrator.estimate.generation import Generation
 from perfctl.orchestrator.estimate.memory import RESERVE
 from perfctl.orchestrator.estimate.peers import CounterComparison
 from perfctl.orchestrator.estimate.request import Request
-from perfctl.orchestrator.options import part_of, read_batches
+from perfctl.orchestrator.options import Formulas, part_of, read_batches
 from perfctl.orchestrator.report.estimate import (
     EstimateOutput,
     LayerSheets,
@@ -101,6 +102,7 @@ class EstimateOptions(Request):
             "Output",
         ),
     ] = False
+    formulas: Formulas = None
     value: Annotated[
         str | None,
         Option(
@@ -139,6 +141,8 @@ class Estimated:
 
 def run(options: EstimateOptions, events: Events) -> Estimated:
     """Trace the model, and apply the formulas."""
+    if options.formulas is not None:
+        load_formulas(options.formulas)
     request = replace(part_of(options, Request), memory=options.limit is not None)
     if request.prompt is not None:
         return _generate(options, request)

@@ -35,7 +35,7 @@ from perfctl.orchestrator.launch.sweep.options import (
     SweepOptions,
     reject_placement,
 )
-from perfctl.orchestrator.options import part_of, read_batches
+from perfctl.orchestrator.options import Expect, Formulas, part_of, read_batches
 from perfctl.orchestrator.report.view import Lines, View
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ EXAMPLES = (
 )
 """Words after the name of each command."""
 NOTES = (
-    "Put your own script after --, with {batch} in place of the batch size. Without a script, "
-    "perfctl passes options that are not listed here to the built-in workload (python -m "
-    "perfctl.workloads WORKLOAD --help lists them)."
+    "Put your own script after --, with {batch} in place of the batch size, and {N} in place of a "
+    "parameter N of --sweep. Without a script, perfctl passes options that are not listed here to "
+    "the built-in workload (python -m perfctl.workloads WORKLOAD --help lists them)."
 )
 """Last paragraph of the help of each command."""
 DryRun = Annotated[
@@ -90,6 +90,8 @@ class ProfileOptions(SweepOptions):
             filled_from="program",
         ),
     ] = None
+    expect: Expect = ()
+    formulas: Formulas = None
     dry_run: DryRun = False
 
 
@@ -231,7 +233,9 @@ def with_python_call(options: Stored, call: str, end: str = ")") -> Stored:
 
 def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand] | NcuCost:
     """Measure, return what would be started, or estimate how long ncu would take."""
-    from perfctl.orchestrator.ingest.sweep import estimate_ncu_cost
+    from perfctl.orchestrator.estimate.flops.registered import KERNELS, load_formulas
+    from perfctl.orchestrator.ingest.expect import add_formulas, read_formulas
+    from perfctl.orchestrator.ingest.sweep import Swept, estimate_ncu_cost
     from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 
     (profiler,) = (part_of(options, kind) for kind in SWEEPS.values() if isinstance(options, kind))
@@ -240,11 +244,21 @@ def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand]
     if isinstance(options, NcuOptions) and options.estimate_cost:
         reject_placement(sweep_options, "an estimate of ncu's cost")
         request = plan_sweep(profiler, sweep_options, *words, events=events)
-        step = replace(sweep_options, batches=sweep_options.batches[:1], steps=1)
-        return estimate_ncu_cost(request, plan_sweep(TorchProfiler(), step, *words), events)
-    return run_or_plan(
-        plan_sweep(profiler, sweep_options, *words, events=events), events, dry_run=options.dry_run
-    )
+        plain = plan_sweep(TorchProfiler(), replace(sweep_options, steps=1), *words)
+        return estimate_ncu_cost(request, plain.for_run(plain.setting), events)
+    if options.formulas is not None:
+        load_formulas(options.formulas)
+    formulas = read_formulas(options.expect)
+    request = plan_sweep(profiler, sweep_options, *words, events=events)
+    for formula in formulas:
+        formula.check_names([*request.setting.parameters])
+    if formulas and options.no_store:
+        events.note("`expect` needs the results database; set it with 'perfctl ingest' later")
+    result = run_or_plan(request, events, dry_run=options.dry_run)
+    if isinstance(result, Swept) and result.store is not None and (formulas or KERNELS):
+        for text in add_formulas(result.store, result.run_ids(), formulas):
+            events.warning(text)
+    return result
 
 
 def replay_sweep(options: ReplayOptions, events: Events) -> Swept | list[PlannedCommand]:
@@ -302,7 +316,7 @@ def view(result: Swept | list[PlannedCommand] | NcuCost) -> View | Lines:
     if isinstance(result, list):
         return list_commands(result)
     if isinstance(result, NcuCost):
-        lines = cost_lines(result.cost, result.batch_size, result.layers)
+        lines = cost_lines(result.cost, str(result.setting), result.layers)
         advice = (
             "No FLOPs were measured yet. Run the command without `estimate_cost`; `layers` and "
             "`steps` reduce the cost"
@@ -362,8 +376,13 @@ def summarize(done: Swept) -> View:
     from perfctl.orchestrator.report import terminal
     from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
-    store, batches = done.request.store_path, done.request.batches
-    runs = [run for run in runs_of_sweeps(store, [done.name]) if run.batch_size in batches]
+    store = done.request.store_path
+    asked = [setting.parameters for setting in done.request.settings]
+    runs = [
+        run
+        for run in runs_of_sweeps(store, [done.name])
+        if {parameter.name: parameter.value for parameter in run.parameters} in asked
+    ]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     ranks = len(runs) - len(first)
     rank_note = f"The results database has separate runs of the other ranks: {ranks} (perfctl runs)"

@@ -23,6 +23,7 @@ _COLUMNS = {
     "file": Column("file", style="code"),
     "rank": Column("rank"),
     "batch_size": Column("batch"),
+    "parameters": Column("parameters", style="text"),
     "serving": Column("serving", style="text"),
     "mode": Column("mode", style="text"),
     "device_name": Column("device", style="code"),
@@ -64,6 +65,9 @@ class StoredRun(dict[str, Any]):
                 ),
                 "device_name": column_schema("string", "name of the device", null="unknown"),
                 "counters": column_schema("integer", "values of counters"),
+                "parameters": column_schema(
+                    "string", "parameters of the sweep other than the batch size", null="none"
+                ),
                 "serving": column_schema(
                     "string",
                     "phases of text generation and their tokens",

@@ -122,7 +122,8 @@ def _sweep(state: Any) -> dict[str, Any]:
         "running": state.running,
         "runs": [
             (
-                f"{run.batch_size}" + (f" (attempt {run.attempt})" if run.attempt else ""),
+                f"{run.setting if run.setting.others else run.setting.batch or run.setting}"
+                + (f" (attempt {run.attempt})" if run.attempt else ""),
                 run.status + (f": {mask(run.reason)}" if run.reason else ""),
                 (run.started_at or "")[:19].replace("T", " "),
                 "" if run.duration_ns is None else time(run.duration_ns),

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from perfctl.orchestrator.ingest.gather import Gathered
 
 PROFILERS = (*SWEEPS, "replay")
-OF_ARRAY = ("batches", "store", "device", "workload")
+OF_ARRAY = ("batches", "sweep", "zip", "store", "device", "workload")
 """Options of sweeps that the words of a task have once for all, or not at all."""
 NODE_DEVICES = {"devices": "cpu,cuda", "device": "cuda"}
 """Option of a study -> what the nodes have, where it is not told: this machine need not have a
@@ -188,7 +188,8 @@ def _plan_task_sweep(
         sweep_options = replace(
             sweep_options, workload=recorded.workload(), device=recorded.device()
         )
-        return plan_sweep(recorded, sweep_options, origin="recorded")
+        planned = plan_sweep(recorded, sweep_options, origin="recorded")
+        return replace(planned, chosen=recorded.settings(sweep_options.batches))
     program = options.program
     if site.image:  # its interpreter need not be on this machine
         python, rest = program_words(tuple(program or ()))
@@ -418,12 +419,12 @@ def show_status(array: status.ArrayStatus) -> View:
     """Return the count of states, a row for each task, logs of what failed, and how to repeat
     it."""
     is_swept = all(state.task.runs for state in array.tasks)
-    names = ("profiler", "batch") if is_swept else ("part",)
+    names = ("profiler", "runs") if is_swept else ("part",)
     rows: list[tuple[str, ...]] = []
     lines: list[str] = []
     for state in array.tasks:
         runs = state.task.runs
-        cells = (runs.profiler, str(runs.batch_size)) if runs and is_swept else (state.label,)
+        cells = (runs.profiler, str(runs.setting)) if runs and is_swept else (state.label,)
         rows.append((str(state.number), *cells, state.state, state.reason or "–"))
         if state.log and state.state in (*status.REPEAT, status.UNKNOWN):
             lines.append(f"Last lines of {array.plan.log(state.task)}:")

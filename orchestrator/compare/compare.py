@@ -43,7 +43,7 @@ from perfctl.orchestrator.counts.kernels.short_names import shorten
 from perfctl.orchestrator.ledger.prepared import PreparedRun, parted, with_whole_backward
 from perfctl.orchestrator.ledger.timing import preference
 from perfctl.orchestrator.statistics import holm
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run
 
 GATE = 0.05
 FALSE_VERDICT_CHANCE_MAX = 0.05
@@ -67,8 +67,8 @@ class Pair:
     JSON_KEYS = ("heading", "batch_a", "batch_b", "rows")
 
     heading: str
-    batch_a: int | None
-    batch_b: int | None
+    batch_a: Point
+    batch_b: Point
     runs_a: tuple[Run, ...]
     runs_b: tuple[Run, ...]
     differences: tuple[Difference, ...]
@@ -86,6 +86,11 @@ class Pair:
         """ "64", "64 / 128" (forced), or "" if unknown."""
         sizes = dict.fromkeys((self.batch_a, self.batch_b))
         return " / ".join(str(size) for size in sizes if size is not None)
+
+    @property
+    def axis(self) -> str:
+        """ "batch " before ``batch``; "" before values of other parameters, which have names."""
+        return "" if isinstance(self.batch_a or self.batch_b, str) else "batch "
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +204,7 @@ def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
             notes.append(f"perfctl does not compare {', '.join(others)}, which ran in {label} only")
         if (busy := busy_with_others(used)) is not None:
             notes.append(f"In {label} {busy}")
-    sizes = a[0].batch_size, b[0].batch_size
+    sizes = a[0].point, b[0].point
     return Pair(opposed.heading, *sizes, a, b, differences, facts, tuple(rows), tuple(notes))
 
 

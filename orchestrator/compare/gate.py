@@ -21,6 +21,7 @@ from typing import Annotated, ClassVar, NamedTuple
 from perfctl.orchestrator.compare.compared import Compared
 from perfctl.orchestrator.compare.sides import FACTS, NOT_RECORDED
 from perfctl.orchestrator.statistics import Ratio, Untested, compare_samples, holm
+from perfctl.records.run import Point, label_point
 
 
 class Place(NamedTuple):
@@ -28,7 +29,7 @@ class Place(NamedTuple):
 
     study: str = ""
     """ "mnist_cnn, training, fp32", or the name of a report; "" for a model."""
-    batch: int | None = None
+    batch: Point = None
     layer: str = ""
     """Dotted module path; "" for the whole step."""
     direction: str = ""
@@ -36,7 +37,7 @@ class Place(NamedTuple):
     @property
     def name(self) -> str:
         """ "mnist_cnn, training, fp32, batch 16, conv2 forward"."""
-        size = "" if self.batch is None else f"batch {self.batch}"
+        size = label_point(self.batch, "")
         layer = " ".join(filter(None, (self.layer, self.direction)))
         return ", ".join(filter(None, (self.study, size, layer))) or "whole"
 
@@ -110,7 +111,7 @@ _WORK = ("workload", "variant", "mode", "precision", "device", "world_size")
 """Facts that name a study."""
 _FACT_OF = {fact.name: fact for fact in FACTS}
 
-Group = tuple[str, int | None]
+Group = tuple[str, Point]
 """Study and batch size."""
 Value = int | float | str | Mapping[str, float] | tuple[float, ...]
 """A figure; a text; launches by kernel name; or the time of each session, the oldest first."""

@@ -124,9 +124,9 @@ def of_runs(runs: Sequence[Run]) -> Measured:
     environment: dict[str, dict[str, str]] = {}
     for name, study in _name_studies(studies(runs)):
         environment[name] = _environment(study)
-        for batch in study.batches or (None,):
+        for batch in study.points or (None,):
             at = Place(name, batch)
-            of_batch = [run for run in study.runs if run.batch_size == batch]
+            of_batch = [run for run in study.runs if run.point == batch]
             repeats = newest_repeats(of_batch)
             complete = [run for runs in repeats.values() for run in runs]
             if of_batch and not complete:

@@ -20,7 +20,7 @@ from perfctl.orchestrator.ledger.prepared import (
 from perfctl.orchestrator.ledger.timing import preference
 from perfctl.orchestrator.ledger.usage.served import same_sequences
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run, label_point, size_of
 
 NOT_RECORDED = "not recorded"
 CPU_BUSY_SHARE_MAX = 0.05
@@ -126,6 +126,7 @@ FACTS = (
         _OTHER_WORK,
         lambda run: None if run.batch_size is None else str(run.batch_size),
     ),
+    Fact("parameters", True, _OTHER_WORK, lambda run: run.setting or None),
     Fact(
         "sequences",
         True,
@@ -322,7 +323,7 @@ def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
             opposed.append(Opposed(name, *runs_a.values(), *runs_b.values()))
             continue
         for size, runs in runs_a.items():
-            where = f"{name}, batch {size}"
+            where = f"{name}, {label_point(size, 'batch None')}"
             sized = [] if size is None else second.recorded(size)
             tries = [item.run for item in sized if item.run.status != "ok"]
             if size in runs_b:
@@ -332,7 +333,11 @@ def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
                 failed.append(f"{where}: {tries[-1].status} in B: {reason}")
             else:
                 only_a.append(where)
-        only_b += [f"{heading(second)}, batch {size}" for size in runs_b if size not in runs_a]
+        only_b += [
+            f"{heading(second)}, {label_point(size, 'batch None')}"
+            for size in runs_b
+            if size not in runs_a
+        ]
     return Alignment(tuple(opposed), tuple(only_a), tuple(only_b), tuple(failed))
 
 
@@ -391,11 +396,12 @@ def _distance(a: Study, b: Study) -> float | None:
     return sum(differ) + (0.0 if common_batches else 0.5)
 
 
-def _repeats_by_batch(study: Study) -> dict[int | None, tuple[Run, ...]]:
-    """Return batch size -> the newest repeats of each profiler, smallest size first."""
-    sizes = {run.batch_size for run in study.runs if run.status == "ok"}
+def _repeats_by_batch(study: Study) -> dict[Point, tuple[Run, ...]]:
+    """Return batch size, or value of other parameters, -> the newest repeats of each profiler, in
+    order."""
+    points = dict.fromkeys(run.point for run in study.runs if run.status == "ok")
     repeats = {
-        size: newest_repeats(run for run in study.runs if run.batch_size == size)
-        for size in sorted(sizes, key=lambda size: size or 0)
+        point: newest_repeats(run for run in study.runs if run.point == point)
+        for point in sorted(points, key=size_of)
     }
     return {size: tuple(chain(*runs.values())) for size, runs in repeats.items()}

@@ -90,7 +90,7 @@ def render(
     )
     plan = Plan(folder, f"{len(files)} reports", numbered, command, host)
     outputs = (store.absolute(), store.absolute().with_name("perfctl-report.html"))
-    setting = script.Setting(outputs=outputs)
+    setting = script.JobSetting(outputs=outputs)
     texts = {
         plan.array: script.ingest_script(plan, site, setting, options),
         plan.gather: script.gather_script(plan, site, setting),

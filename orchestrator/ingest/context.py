@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError
-from perfctl.orchestrator.options import Option
+from perfctl.orchestrator.options import Expect, Formulas, Option
 from perfctl.orchestrator.store.write import SweepFacts, Written
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Feature
@@ -54,6 +54,16 @@ class UserHints:
     precision: Annotated[
         str | None, Option("fp32 (TF32 off), tf32, bf16 or fp16.", metavar="TYPE")
     ] = None
+    parameters: Annotated[
+        Sequence[str],
+        Option(
+            "Parameter of the run, such as N=20480 (repeatable).",
+            names=("--param",),
+            metavar="NAME=VALUE",
+        ),
+    ] = ()
+    expect: Expect = ()
+    formulas: Formulas = None
     guess_layers: Annotated[
         bool,
         Option(
@@ -136,6 +146,8 @@ class Settings:
     ranks: Mapping[int, StoredRanks] = field(default_factory=dict)
     """Run that is a rank 0 -> the other ranks that the database has: an ingest that was ended may
     have left some out."""
+    formulas: tuple[Path, ...] = ()
+    """Files that register formulas."""
     parts: Path | None = None
     """Folder for the small databases of several workers; None where one writes into ``store``."""
 

@@ -7,11 +7,11 @@ run replaces.
 
 from __future__ import annotations
 
-import re
 import shlex
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,22 @@ from perfctl.orchestrator.ingest.find import Source
 from perfctl.orchestrator.ingest.ingest import ingest_run_folders
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, is_plan, read_plan
-from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
+from perfctl.orchestrator.launch.sweep.folders import (
+    Setting,
+    read_folder_name,
+    read_json,
+    read_run_record,
+    setting_of,
+)
 from perfctl.orchestrator.store import database
+from perfctl.orchestrator.store.read import PARAMETERS
 from perfctl.orchestrator.store.write import RunFacts, SweepFacts, write_run
+from perfctl.records.run import make_parameter
 from perfctl.redact import clean_row
 
-_RUN = re.compile(r"b(\d+)(?:\.(\d+))?(\.part)?")
-_SAME = """SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id
+_SAME = f"""SELECT 1 FROM run JOIN sweep ON sweep.id = run.sweep_id
 WHERE sweep.name = :sweep AND sweep.kind = 'sweep'
-AND profiler = :profiler AND batch_size = :batch_size AND """
+AND profiler = :profiler AND {PARAMETERS} IS :parameters AND """
 _KNOWN = f"{_SAME} started_at IS :started_at AND status = :status AND reason IS :reason"
 """Query for a run of the sweep that is this very attempt, by its start, status and reason."""
 _BETTER = f"{_SAME} (status <> 'failed' OR reason IS :reason)"
@@ -132,7 +139,8 @@ def gather(
         for plan, tasks in states:
             stand_ins += _missing_runs(plan, tasks, done)
         for facts, failed in stand_ins:  # unless the store has something better
-            if not _is_stored(connection, _BETTER, facts, asdict(failed)):
+            setting = Setting(failed.batch_size, tuple(one[:2] for one in failed.parameters))
+            if not _is_stored(connection, _BETTER, facts, asdict(failed), setting):
                 write_run(connection, facts, failed, None)
                 done.new_runs += 1
     return done
@@ -167,12 +175,12 @@ def _perfctl_folders(folder: Path) -> Iterator[Path]:
 
 
 def _runs_in(sweep: Path) -> list[Path]:
-    """Return the folders of runs that have a record, by batch size, the oldest attempt first, what
+    """Return the folders of runs that have a record, by setting, the oldest attempt first, what
     was cut off last."""
     runs = [
-        (int(match[1]), bool(match[3]), int(match[2] or 1), path)
+        (name[0].order, name[1] == "part", int(name[1].replace("part", "") or 1), path)
         for path in sweep.iterdir()
-        if (match := _RUN.fullmatch(path.name)) and read_run_record(path) is not None
+        if (name := read_folder_name(path.name)) and read_run_record(path) is not None
     ]
     return [path for *_, path in sorted(runs)]
 
@@ -187,7 +195,8 @@ def _ingest_runs(
     with database.writing(store) as connection:
         for run, record in records.items():
             facts = _sweep_facts(run.parent)
-            if record.get("status") == "ok" or not _is_stored(connection, _KNOWN, facts, record):
+            is_known = _is_stored(connection, _KNOWN, facts, record, setting_of(record))
+            if record.get("status") == "ok" or not is_known:
                 tasks.append(IngestTask(Source(run, run), facts))
     outcomes = {
         task.source.path: outcome
@@ -195,7 +204,7 @@ def _ingest_runs(
     }
     stand_ins: list[tuple[SweepFacts, RunFacts]] = []
     for run, record in records.items():
-        label = f"{record.get('profiler')} at batch {record.get('batch_size')}"
+        label = f"{record.get('profiler')} at {setting_of(record)}"
         if record.get("status") != "ok":
             done.problems.append(f"{label} is {record.get('status')}: {record.get('reason')}")
         outcome = outcomes.get(run)
@@ -212,6 +221,7 @@ def _ingest_runs(
             workload=record.get("workload"),
             batch_size=record.get("batch_size"),
             reason=outcome.text,
+            parameters=tuple(starmap(make_parameter, setting_of(record).others)),
         )
         stand_ins.append((_sweep_facts(run.parent), failed))
     return stand_ins
@@ -229,7 +239,15 @@ def _missing_runs(
         folder = plan.sweep_folder(runs.sweep)
         profiler = str((read_json(folder / "sweep.json") or {}).get("profiler") or runs.profiler)
         origin = "recorded" if runs.profiler == "replay" else "measured"
-        failed = RunFacts(profiler, "failed", origin, plan.workload, runs.batch_size, reason=reason)
+        failed = RunFacts(
+            profiler,
+            "failed",
+            origin,
+            plan.workload,
+            runs.setting.batch,
+            reason=reason,
+            parameters=tuple(starmap(make_parameter, runs.setting.others)),
+        )
         yield _sweep_facts(folder), failed
 
 
@@ -240,8 +258,14 @@ def _sweep_facts(sweep: Path) -> SweepFacts:
 
 
 def _is_stored(
-    connection: sqlite3.Connection, query: str, sweep: SweepFacts, run: Mapping[str, Any]
+    connection: sqlite3.Connection,
+    query: str,
+    sweep: SweepFacts,
+    run: Mapping[str, Any],
+    setting: Setting,
 ) -> bool:
-    keys = dict.fromkeys(("profiler", "batch_size", "started_at", "status", "reason"))
-    values = keys | clean_row(run) | {"sweep": sweep.name}
+    keys = dict.fromkeys(("profiler", "started_at", "status", "reason"))
+    parameters = ", ".join(map("=".join, sorted(setting.parameters.items()))) or None
+    values = {name: value for name, value in clean_row(run).items() if name in keys}
+    values = keys | values | {"sweep": sweep.name, "parameters": parameters}
     return connection.execute(query, values).fetchone() is not None

@@ -22,6 +22,7 @@ from pathlib import Path
 from perfctl import parsers
 from perfctl.orchestrator import memory, pool
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.flops import registered
 from perfctl.orchestrator.faults import isolate_failure
 from perfctl.orchestrator.files import remove_abandoned, scratch
 from perfctl.orchestrator.ingest.context import (
@@ -45,6 +46,11 @@ from perfctl.orchestrator.ingest.context import (
     hear_nothing,
 )
 from perfctl.orchestrator.ingest.derive import derive_missing
+from perfctl.orchestrator.ingest.expect import (
+    add_formulas,
+    read_formulas,
+    read_parameters,
+)
 from perfctl.orchestrator.ingest.find import (
     Ask,
     Source,
@@ -111,6 +117,9 @@ def ingest(
         estimate = None
     if estimate is not None:  # what is wrong with the workload is said before anything is read
         estimate(str(hints.workload), hints.mode or "train", 1)
+    if hints.formulas is not None:
+        registered.load_formulas(hints.formulas)
+    parameters, formulas = read_parameters(hints.parameters), read_formulas(hints.expect)
     store, limit = Path(store), memory.bytes_of(memory_limit)
     given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     now, number = write.now(), next(_CALLS)
@@ -141,6 +150,10 @@ def ingest(
                             taken.append((path, written))
                             empty += [path] if event.is_empty else []
             next(taking, None)
+    if parameters or formulas or registered.KERNELS:
+        run_ids = [written.run_id for _, written in taken]
+        for text in add_formulas(store, run_ids, formulas, parameters):
+            listener(Warned(text))
     return Ingested(store, tuple(taken), tuple(failed), tuple(empty))
 
 
@@ -220,7 +233,12 @@ def ingest_tasks(
                 "GROUP BY artifact_sha256"
             )
             known = {} if settings.again else dict(connection.execute(query).fetchall())
-            settings = replace(settings, known=known, ranks=_list_ranks(connection))
+            settings = replace(
+                settings,
+                known=known,
+                ranks=_list_ranks(connection),
+                formulas=tuple(registered.LOADED),
+            )
         remove_abandoned(store.absolute().parent, _PARTS)
         if jobs > 1:
             parts = stack.enter_context(scratch(store.absolute().parent, _PARTS))
@@ -328,6 +346,8 @@ def _copy_runs(
 def _open_worker(settings: Settings) -> Iterator[Callable[[Task, pool.Tell], Path | None]]:
     """What a worker needs for all its tasks; gives what takes one: into the database, or into a
     small database of its own, whose path it returns."""
+    for path in settings.formulas:
+        registered.load_formulas(path)
     if settings.parts is not None:
         yield partial(_ingest_into_part, settings, settings.parts)
         return

@@ -35,6 +35,7 @@ from perfctl.orchestrator.pool import Tell
 from perfctl.orchestrator.store.write import RunFacts, Written
 from perfctl.parsers import ReportError
 from perfctl.records.report import Device, Gap, Report
+from perfctl.records.run import make_parameter
 
 _RANK = re.compile(r"(workload|report)(?=\.).*?\.rank(\d+)\.")
 _ONE_REPORT = ("nsys", "ncu", "dlprof")
@@ -86,6 +87,9 @@ def ingest_run_folder(
         origin=str(first["origin"] if is_made_up else record["origin"]),
         command=tuple(record["commands"][0]) if record["commands"] else (),
         variant=record.get("variant"),
+        parameters=tuple(
+            make_parameter(name, value) for name, value in _table(record, "parameters").items()
+        ),
         world_size=others[-1].number + 1 if others else None,
     )
     workload, report = folder / "workload.json", record["artifact"]

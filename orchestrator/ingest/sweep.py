@@ -43,6 +43,7 @@ from perfctl.orchestrator.launch.profilers.ncu import FIRST_PASS, STEPS, Ncu
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep as sweeps
 from perfctl.orchestrator.launch.sweep.folders import (
+    Setting,
     attempts,
     is_whole,
     read_json,
@@ -69,7 +70,7 @@ class Swept:
     store: Path | None
     """None where nothing was written to one."""
     runs: tuple[RunResult, ...]
-    """How each batch size went, in order; of several repeats each."""
+    """How each setting went, in order; of several repeats each."""
 
     @property
     def name(self) -> str:
@@ -81,6 +82,13 @@ class Swept:
         """Folder of all that was written."""
         return self.request.folder
 
+    def run_ids(self) -> list[int]:
+        """Return its runs in the database."""
+        assert self.store is not None
+        query = "SELECT run.id FROM run JOIN sweep ON sweep.id = sweep_id WHERE sweep.name = ?"
+        with database.reading(self.store) as connection:
+            return [number for (number,) in connection.execute(query, (self.name,))]
+
     @property
     def not_whole(self) -> tuple[RunResult, ...]:
         """The runs that failed or are partial; ``reason`` says why."""
@@ -91,10 +99,14 @@ class Swept:
         use the batch sizes."""
         failed = self.not_whole
         if failed:
-            sizes = ", ".join(str(result.batch_size) for result in failed)
-            asked = len({result.batch_size for result in self.runs})
+            settings = {result.setting for result in self.runs}
+            is_batched = all(one.batch and not one.others for one in settings)
+            names = ", ".join(
+                str(result.batch_size if is_batched else result.setting) for result in failed
+            )
+            what = "batch sizes" if is_batched else "runs"
             problem = (
-                f"{len(failed)} of {asked} batch sizes failed or are incomplete ({sizes}): "
+                f"{len(failed)} of {len(settings)} {what} failed or are incomplete ({names}): "
                 f"{failed[0].reason}"
             )
             raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
@@ -131,10 +143,21 @@ class ModelSwept(OfModel[Swept]):
 class PlannedCommand:
     """A command that a sweep would start: --dry-run."""
 
+    JSON_KEYS = ("batch_size", "parameters", "command")
     JSON_INLINED = ("command",)
 
-    batch_size: int
+    setting: Setting
     command: Command
+
+    @property
+    def batch_size(self) -> int | None:
+        """null: none was asked for."""
+        return self.setting.batch
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Name -> value of each parameter of the sweep, batch among them."""
+        return self.setting.parameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,14 +167,20 @@ class ModelCommand(OfModel[PlannedCommand]):
 
 @dataclass(frozen=True, slots=True)
 class NcuCost:
-    """What ncu would replay at one batch size."""
+    """What ncu would replay at the first setting of a sweep."""
 
+    JSON_KEYS = ("batch_size", "layers", "cost")
     JSON_INLINED = ("cost",)
 
-    batch_size: int
+    setting: Setting
     layers: tuple[str, ...]
     """Layers that were asked for; empty for all."""
     cost: ReplayCost
+
+    @property
+    def batch_size(self) -> int | None:
+        """null: none was asked for."""
+        return self.setting.batch
 
 
 def planned_commands(request: SweepRequest) -> list[PlannedCommand]:
@@ -171,18 +200,18 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
     if request.profiler.name == "ncu":
         request = with_first_pass(request, events)
     listener = tell_events(request, events)
-    if request.no_store:  # others may be running other batch sizes on other machines
+    if request.no_store:  # others may be running other settings on other machines
         return Swept(request, None, tuple(sweeps.run(request, listener)))
     store, limit = request.store_path, memory.bytes_of(None)
     facts = SweepFacts(request.name, "sweep", request.command_line, request.host)
-    with storing(store, "batch sizes"):
+    with storing(store, "runs"):
 
         def store_run(result: RunResult) -> None:
             again = request.again and not result.skipped
             written = ingest_folder(result.folder, facts, limit, store=store, again=again)
             if written is not None and not written.new and not result.skipped:
                 events.note(
-                    f"batch {result.batch_size}: the same profiler report is already stored as run "
+                    f"{result.setting}: the same profiler report is already stored as run "
                     f"{written.run_id}"
                 )
             listener.finished(result)
@@ -192,14 +221,14 @@ def run_sweep(request: SweepRequest, events: Events = SILENT) -> Swept:
 
 
 def tell_events(request: SweepRequest, events: Events) -> Listener:
-    """Return what tells ``events`` how the batch sizes of a sweep go."""
-    total = len(request.batches) * request.repeat
+    """Return what tells ``events`` how the runs of a sweep go."""
+    total = len(request.settings) * request.repeat
     finished: list[RunResult] = []
 
-    def start(batch: int, stage: str) -> None:
+    def start(setting: Setting, stage: str) -> None:
         if request.no_store:  # its output is the log of a job
-            events.note(f"batch {batch}: {stage}")
-        events.progress(f"batch {batch}: {stage}", len(finished), total)
+            events.note(f"{setting}: {stage}")
+        events.progress(f"{setting}: {stage}", len(finished), total)
 
     def finish(result: RunResult) -> None:
         finished.append(result)
@@ -214,12 +243,10 @@ def tell_events(request: SweepRequest, events: Events) -> Listener:
 
 def describe_result(result: RunResult, repeats: int) -> str:
     """Return "batch 64: ok in 3.2 s"."""
-    batch = f"batch {result.batch_size}" + (
-        f", repeat {result.repeat} of {repeats}" if repeats > 1 else ""
-    )
+    repeat = f", repeat {result.repeat} of {repeats}" if repeats > 1 else ""
     if result.skipped:
-        return f"{batch}: already complete, skipped (use --again to repeat it)"
-    return f"{batch}: {describe_outcome(result)}"
+        return f"{result.setting}{repeat}: already complete, skipped (use --again to repeat it)"
+    return f"{result.setting}{repeat}: {describe_outcome(result)}"
 
 
 def describe_outcome(result: RunResult) -> str:
@@ -273,7 +300,7 @@ class PlainStep:
     first_pass: FirstPass
 
 
-def plain_step(request: SweepRequest, batch: int, events: Events) -> PlainStep:
+def plain_step(request: SweepRequest, setting: Setting, events: Events) -> PlainStep:
     """Run one step of the request's program under its profiler, which is not ncu.
 
     What it leaves is read by a child with a limit on memory. Raises RunFailed when the step does
@@ -282,7 +309,7 @@ def plain_step(request: SweepRequest, batch: int, events: Events) -> PlainStep:
     with tempfile.TemporaryDirectory(prefix="perfctl-first-") as folder:
         step = replace(
             request,
-            batches=(batch,),
+            chosen=(setting,),
             out=Path(folder),
             sweep_name="first",
             again=False,
@@ -291,7 +318,7 @@ def plain_step(request: SweepRequest, batch: int, events: Events) -> PlainStep:
             no_store=False,
             sample="off",
         )
-        events.progress(f"batch {batch}: one step without ncu", 0, 1)
+        events.progress(f"{setting}: one step without ncu", 0, 1)
         result = sweeps.run(step, Listener())[0]
         if result.status == "failed":
             raise RunFailed(
@@ -323,7 +350,7 @@ def _read_plain_step(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
 
 
 def with_first_pass(request: SweepRequest, events: Events) -> SweepRequest:
-    """Return the request with a file for each batch size of what its plain step launched, if ncu
+    """Return the request with a file for each setting of what its plain step launched, if ncu
     is to leave out launches that repeat another; any other request as it is. The files are in the
     sweep's folder."""
     ncu = request.profiler
@@ -331,16 +358,16 @@ def with_first_pass(request: SweepRequest, events: Events) -> SweepRequest:
         return request
     request = replace(request, sweep_name=request.name)
     folder = request.folder.absolute() / FIRST_PASS
-    for batch in request.batches:
-        whole = [path for path in attempts(request.folder, batch) if is_whole(path)]
+    for setting in request.settings:
+        whole = [path for path in attempts(request.folder, setting) if is_whole(path)]
         if len(whole) >= request.repeat and not request.again:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         plain = replace(request, profiler=TorchProfiler())
-        launches = plain_step(plain, batch, events).first_pass
-        write_json(folder / f"b{batch}.json", launches.as_json())
+        launches = plain_step(plain, setting, events).first_pass
+        write_json(folder / f"{setting.file_name}.json", launches.as_json())
         events.note(
-            f"batch {batch}: {launches.all_launches:,} launches; {launches.saved:,} repeat another "
+            f"{setting}: {launches.all_launches:,} launches; {launches.saved:,} repeat another "
             "launch and are not replayed"
         )
     return replace(request, profiler=replace(ncu, first_pass=folder))
@@ -355,14 +382,14 @@ def estimate_ncu_cost(
     ``plain``: the request of the step. Raises ToolMissing without a GPU, where there are no
     launches to count; RunFailed when the step does not run.
     """
-    ncu, batch = request.profiler, request.batches[0]
+    ncu, setting = request.profiler, request.setting
     assert isinstance(ncu, Ncu)
     if request.device != "cuda" or not tools.has_gpu_driver():
         raise ToolMissing(
             "`estimate_cost` needs an NVIDIA GPU, and this run has none",
             "Run it on the machine on which ncu will count, with `device` cuda",
         )
-    step = plain_step(check_ready(plain), batch, events)
+    step = plain_step(check_ready(plain), setting, events)
     layers, kernels = ncu.layers, step.kernels
     cost = replay_cost(
         kernels,
@@ -376,4 +403,4 @@ def estimate_ncu_cost(
         nowhere = f"`layer`: the step has no launch in {', '.join(layers)}"
         problem = nowhere if layers else "the step launched no kernel"
         raise RunFailed(problem, f"Layers that launched kernels: {names}")
-    return NcuCost(batch, layers, cost)
+    return NcuCost(setting, layers, cost)

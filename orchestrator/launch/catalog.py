@@ -36,12 +36,12 @@ def check_ready(request: SweepRequest) -> SweepRequest:
     image, program = request.container, request.program
     if image is not None:
         profiler = images_check.check(image, request.profiler, request.device, __version__)
-        if program is not None:
+        if program is not None and program.python is not None:
             interpreter.check(program, __version__, image.prefix(request.other_folders, Path.cwd()))
         return replace(request, profiler=profiler, sweep_name=request.name)
     elsewhere = program is not None and program.python != sys.executable
     check_tools(request.profiler, request.device, but=("torch",) if elsewhere else ())
-    if program is not None:
+    if program is not None and program.python is not None:
         interpreter.check(program, __version__)
     if request.annotator is not None:
         request.folder.mkdir(parents=True, exist_ok=True)

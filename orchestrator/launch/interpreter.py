@@ -92,7 +92,8 @@ def check(program: Program, version: str, prefix: tuple[str, ...] = ()) -> None:
     if interpreter.torch is None:
         raise ToolMissing(
             f"{python} has no torch, which perfctl needs to mark layers",
-            f"Install it there, or put another interpreter before {program.name}",
+            f"Install it there, put another interpreter before {program.name}, or run it `as_is` "
+            "(nsys and ncu)",
         )
     numbers = re.match(r"(\d+)\.(\d+)", interpreter.torch)
     if numbers is not None and (int(numbers[1]), int(numbers[2])) < OLDEST_TORCH:

@@ -1,5 +1,5 @@
-"""Read a user's program, as typed after ``--``: its interpreter, its name, and where the batch
-size goes."""
+"""Read a user's program, as typed after ``--``: its interpreter, its name, and where the values of
+a sweep go."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,45 +19,58 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.workloads.spec import LAUNCHERS, SpecError, count_python_options, is_python, utf8
 
 BATCH = "{batch}"
-"""Placeholder of the batch size, anywhere in any argument; other braces mean nothing."""
+"""Placeholder of the batch size, anywhere in any argument. Other parameters that vary have
+placeholders of the same form; all other braces mean nothing."""
 LAUNCHER_NAMES = tuple(words[0] for words in LAUNCHERS.values())
 """Programs that start a script once per rank."""
 _EXAMPLE = "For example: -- python train.py --batch-size {batch}"
 
 
+def fill(text: str, parameters: Mapping[str, str]) -> str:
+    """Return ``text`` with the values of parameters in place of their names in braces."""
+    for name, value in parameters.items():
+        text = text.replace(f"{{{name}}}", value)
+    return text
+
+
 @dataclass(frozen=True, slots=True)
 class Program:
-    """The checked command after ``--``. Runs as
-    ``python FLAGS -m perfctl.workloads ... -- WORDS``."""
+    """The checked command after ``--``. A Python program runs as
+    ``python FLAGS -m perfctl.workloads ... -- WORDS``, any other as it is."""
 
-    python: str
-    """The interpreter that runs it."""
+    python: str | None
+    """The interpreter that runs it; None: it runs as it is, and nothing marks layers or steps."""
     flags: tuple[str, ...]
     """Options of the interpreter before the script (-u, -X dev)."""
     words: tuple[str, ...]
-    """The script (or -m MODULE, or a launcher) and its arguments, with ``{batch}``."""
+    """The script (or -m MODULE, or a launcher, or any program) and its arguments, with
+    ``{batch}``."""
     name: str
     """Of the script's file, or of the module."""
     script: Path | None
     """The script's file, absolute; None for a module."""
     batch_env: str | None = None
     """Environment variable that is also set to the batch size."""
+    variables: tuple[tuple[str, str], ...] = ()
+    """(parameter, environment variable that is set to its value)."""
 
-    def words_at(self, batch_size: int) -> tuple[str, ...]:
-        """The words at one batch size."""
-        return tuple(word.replace(BATCH, str(batch_size)) for word in self.words)
+    def words_at(self, parameters: Mapping[str, str]) -> tuple[str, ...]:
+        """The words at one value of each parameter."""
+        return tuple(fill(word, parameters) for word in self.words)
 
-    @property
-    def says_batch(self) -> bool:
-        """Whether the batch size reaches the program."""
-        return self.batch_env is not None or any(BATCH in word for word in self.words)
+    def receives(self, parameter: str) -> bool:
+        """Whether the value of a parameter reaches the program."""
+        variables = {"batch": self.batch_env, **dict(self.variables)}
+        is_set = variables.get(parameter) is not None
+        return is_set or any(f"{{{parameter}}}" in word for word in self.words)
 
     @property
     def variant(self) -> str | None:
-        """Its arguments, with {batch}, which distinguish runs of one script; None
-        without arguments."""
+        """Its arguments and variables, with {batch} and the like, which distinguish runs of one
+        script; None without any."""
         arguments = self.words[2 if self.words[0] in ("-m", "accelerate") else 1 :]
-        return utf8(" ".join(arguments)) or None
+        variables = (f"{variable}={{{name}}}" for name, variable in self.variables)
+        return utf8(" ".join((*arguments, *variables))) or None
 
     def identity(self) -> list[object]:
         """Values that identify the program: its words and the content of the script. Editing the
@@ -67,35 +80,101 @@ class Program:
             if self.script and self.script.is_file()
             else None
         )
-        return [self.python, self.flags, self.words, self.batch_env, str(self.script), content]
+        values = [self.python, self.flags, self.words, self.batch_env, str(self.script), content]
+        return [*([self.variables] if self.variables else []), *values]
 
 
-def read_program(command: Sequence[str], batch_env: str | None, batches: Sequence[int]) -> Program:
-    """The command after ``--``; starts nothing. Raises UsageError when the script does not exist,
-    is not a Python program, or when there are several ``batches`` and nothing in the command takes
-    the batch size."""
+def read_program(
+    command: Sequence[str],
+    batch_env: str | None,
+    parameters: Mapping[str, int],
+    *,
+    sweep_env: Sequence[str] = (),
+    as_is: bool | None = False,
+    is_here: bool = True,
+) -> Program:
+    """The command after ``--``; starts nothing.
+
+    ``parameters``: parameter -> number of its values. ``as_is``: True for a program of any kind,
+    False for a Python program, None for whichever it is. ``is_here``: False for one in an image.
+    Raises UsageError when the script does not exist or is not of that kind, or when nothing in the
+    command takes a parameter.
+    """
     if not command:
         raise UsageError("no command was given after --", _EXAMPLE)
-    if batch_env is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", batch_env):
+    variables = tuple(map(_read_variable, sweep_env))
+    for name in (*([batch_env] if batch_env is not None else []), *dict(variables).values()):
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            field = "batch_env" if name == batch_env else "sweep_env"
+            raise UsageError(
+                f"`{field}`: {name!r} is not the name of an environment variable",
+                "For example BATCH",
+            )
+    python, flags, words = (
+        (None, (), tuple(command)) if as_is else _interpreter(tuple(command), is_any=as_is is None)
+    )
+    if python is not None:
+        name, script = _what_runs(words, parameters)
+    else:
+        words, name, script = _any_program(words, is_here)
+    program = Program(python, flags, words, name, script, batch_env, variables)
+    for parameter, count in parameters.items():
+        if parameter == "batch" and count > 1 and not program.receives("batch"):
+            raise UsageError(
+                f"`batches`: {count} sizes, but '{shlex.join(command)}' does not use the batch "
+                "size",
+                "Put {batch} in its arguments (--batch-size {batch}), set `batch_env`, or use one "
+                "batch size",
+            )
+        if parameter != "batch" and not program.receives(parameter):
+            raise UsageError(
+                f"`sweep`: '{shlex.join(command)}' does not use {parameter}",
+                f"Put {{{parameter}}} in its arguments, or set `sweep_env` {parameter}=VARIABLE",
+            )
+    if unknown := [name for name, _ in variables if name not in parameters]:
         raise UsageError(
-            f"`batch_env`: {batch_env!r} is not the name of an environment variable",
-            "For example BATCH",
-        )
-    python, flags, words = _interpreter(tuple(command))
-    name, script = _what_runs(words)
-    program = Program(python, flags, words, name, script, batch_env)
-    if len(batches) > 1 and not program.says_batch:
-        raise UsageError(
-            f"`batches`: {len(batches)} sizes, but '{shlex.join(command)}' does not use the batch "
-            "size",
-            "Put {batch} in its arguments (--batch-size {batch}), set `batch_env`, or use one "
-            "batch size",
+            f"`sweep_env`: the sweep has no parameter {unknown[0]}",
+            f"Give its values: `sweep` {unknown[0]}=VALUE,VALUE",
         )
     return program
 
 
-def _interpreter(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    """(interpreter, its options, the rest) of a command."""
+def _read_variable(text: str) -> tuple[str, str]:
+    name, equals, variable = text.partition("=")
+    if not equals:
+        raise UsageError(f"`sweep_env`: '{text}' is not NAME=VARIABLE", "For example N=SIZE")
+    return name, variable
+
+
+def _any_program(
+    command: tuple[str, ...], is_here: bool
+) -> tuple[tuple[str, ...], str, Path | None]:
+    """(words, name, file) of a program that is not Python. The name is that of the file which is
+    run, also behind a shell or launcher from PATH (bash run.sh, mpirun -n 2 ./solver)."""
+    first, *rest = command
+    if not is_here:
+        return command, utf8(Path(first).name), None
+    path = shutil.which(first)
+    if path is None:
+        exists = Path(first).is_file()
+        raise UsageError(
+            f"{first} is not executable" if exists else f"program {first} does not exist",
+            f"chmod +x {shlex.quote(first)}, or put its interpreter before it"
+            if exists
+            else f"perfctl looked in {Path.cwd()} and on PATH",
+        )
+    files = [path] if os.sep in first else [word for word in rest if Path(word).is_file()]
+    # nsys does not search PATH as a shell does
+    words = (os.path.abspath(path), *rest)  # noqa: PTH100 - resolve() would follow links
+    script = Path(files[0]).absolute() if files else None
+    return words, utf8(script.name if script else Path(first).name), script
+
+
+def _interpreter(
+    command: tuple[str, ...], *, is_any: bool
+) -> tuple[str | None, tuple[str, ...], tuple[str, ...]]:
+    """(interpreter, its options, the rest) of a command; no interpreter for one that is not Python,
+    if it may be ``is_any``."""
     first = Path(command[0]).name
     if is_python(first):
         try:
@@ -112,10 +191,12 @@ def _interpreter(command: tuple[str, ...]) -> tuple[str, tuple[str, ...], tuple[
     path = command[0] if Path(command[0]).is_file() else shutil.which(command[0])
     python = _of_shebang(path)
     if python is None or path is None:
+        if is_any:
+            return None, (), command
         raise UsageError(
             f"'{command[0]}' is not a Python program; perfctl marks layers in Python only",
-            "Name the script: -- python train.py ..., -- -m package ..., -- torchrun ... train.py "
-            "...",
+            "Name the script (-- python train.py, -- torchrun train.py), or use perfctl nsys or "
+            "ncu, which profile any program",
         )
     return python, (), (path, *command[1:])
 
@@ -163,12 +244,13 @@ def _of_shebang(path: str | None) -> str | None:
     return resolve(words[0]) if words and is_python(words[0]) else None
 
 
-def _what_runs(words: tuple[str, ...]) -> tuple[str, Path | None]:
+def _what_runs(words: tuple[str, ...], parameters: Iterable[str]) -> tuple[str, Path | None]:
     """(name, file) of the script or module. Raises UsageError when there is none, or its file does
     not exist."""
     if words[0] not in LAUNCHER_NAMES:
         if words[0] != "-m":
-            return utf8(Path(words[0]).name or Path(words[0]).absolute().name), _existing(words[0])
+            name = utf8(Path(words[0]).name or Path(words[0]).absolute().name)
+            return name, _existing(words[0], parameters)
         if len(words) < 2:
             raise UsageError(
                 "no module was given after -m",
@@ -179,18 +261,20 @@ def _what_runs(words: tuple[str, ...]) -> tuple[str, Path | None]:
         if word in ("-m", "--module") and following is not None:
             return following, None
         if word is not None and word.endswith(".py"):
-            return utf8(Path(word).name), _existing(word)
+            return utf8(Path(word).name), _existing(word, parameters)
     raise UsageError(
         f"'{shlex.join(words)}' does not name a script",
         f"For example: -- {words[0]} train.py {BATCH}",
     )
 
 
-def _existing(word: str) -> Path:
-    if BATCH in word:
-        raise UsageError(
-            f"{word}: the script's name must not contain {BATCH}", "Put {batch} in its arguments"
-        )
+def _existing(word: str, parameters: Iterable[str]) -> Path:
+    for placeholder in (BATCH, *(f"{{{name}}}" for name in parameters)):
+        if placeholder in word:
+            raise UsageError(
+                f"{word}: the script's name must not contain {placeholder}",
+                f"Put {placeholder} in its arguments",
+            )
     path = Path(word)
     if not path.exists():
         raise UsageError(f"script {word} does not exist", f"perfctl looked in {Path.cwd()}")

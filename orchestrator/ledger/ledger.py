@@ -22,6 +22,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
     reasons_left_out,
 )
 from perfctl.orchestrator.estimate.flops.engine import fused_only
+from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.prepared import (
     DerivedRun,
     PreparedBatch,
@@ -42,7 +43,7 @@ from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import LayerCall
 from perfctl.records.ranges import DIRECTIONS
 from perfctl.records.report import Kernel, Range
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run, label_point
 
 COMPILED = (
     "Torch-Compiled Region",
@@ -68,6 +69,7 @@ _KINDS = {
     "conv": "convolution",
 }
 NO_RANGES = "a report without layer ranges, which 'perfctl nsys' and 'perfctl torch' record"
+NO_FORMULA = "kernels that match no formula"
 NO_BACKWARD = "backward kernels, because the report has no ranges on the thread of autograd"
 NO_CALL = "launches outside every range, from another thread or process or a CUDA graph"
 COMPILED_CODE = "compiled code, whose layers share one range"
@@ -113,16 +115,16 @@ def algorithm(name: str) -> str | None:
     return ", ".join(filter(None, (kernel.method, tile, cores))) or None
 
 
-def at_batch(batch: int | None) -> str:
-    """ " at batch 16", as a sentence goes on; "" for a report that does not say its batch size."""
-    return "" if batch is None else f" at batch {batch}"
+def at_batch(batch: Point) -> str:
+    """ " at batch 16" or " at N=256", as a sentence goes on; "" for a report that says neither."""
+    return "" if batch is None else f" at {label_point(batch)}"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
     """One layer in one direction at one batch size, for one step. FLOPs: 1 multiply-add = 2."""
 
-    batch: int | None
+    batch: Point
     """None for a report that does not say."""
     layer: str
     """Dotted module path, or an operator and its sizes where a trace has no modules; "" for the
@@ -181,7 +183,17 @@ class LedgerRow:
     def size(self) -> int:
         """The batch size that paper is for; 1 where the report does not say, whose figures are for
         what it holds as a whole."""
-        return 1 if self.batch is None else self.batch
+        return self.batch if isinstance(self.batch, int) else 1
+
+    @property
+    def has_size(self) -> bool:
+        """Whether it is not of a sweep over other parameters than the batch size."""
+        return not isinstance(self.batch, str)
+
+    @property
+    def key(self) -> tuple[int | str, str, str]:
+        """Where its causes are."""
+        return self.batch or 1, self.layer, self.direction
 
     @property
     def at(self) -> str:
@@ -194,15 +206,20 @@ class LedgerRow:
 
     @property
     def name(self) -> str:
-        """ "conv2 forward"; the optimizer's own row is "optimizer"."""
-        return self.place if self.place == self.direction else f"{self.place} {self.direction}"
+        """ "conv2 forward"; the optimizer's own row is "optimizer", a formula's its pattern."""
+        return f"{self.place} {self.shown_direction}".strip()
+
+    @property
+    def shown_direction(self) -> str:
+        """The direction; "" for the optimizer's own row and for a formula of the user's."""
+        return "" if self.kind == FORMULA or self.place == self.direction else self.direction
 
 
 @dataclass(frozen=True, slots=True)
 class Unattributed:
     """Time and FLOPs of no layer, at one batch size."""
 
-    batch: int | None
+    batch: Point
     time: Spread
     share: float
     whole: str
@@ -224,6 +241,7 @@ class Ledger:
 
 def ledger(study: Study) -> Ledger:
     """Return the rows for every batch size of a study."""
+    points = study.points
     by_batch = [_at_batch(batch) for batch in study.prepared_batches]
     rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
@@ -235,7 +253,7 @@ def ledger(study: Study) -> Ledger:
             order[row.place],
             row.layer,
             directions.get(row.direction, 99),
-            row.batch or 0,
+            points.index(row.batch) if row.batch is not None else 0,
         )
     )
     return Ledger(tuple(rows), tuple(rest for _, rest in by_batch if rest is not None))
@@ -246,7 +264,8 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
     times = batch.times
     # pen and paper; a layer may hold several operations
     recorded = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
-    by_row = group_by(recorded, lambda call: (call.layer, call.direction))
+    all_calls = (*recorded, *batch.expected.calls)
+    by_row = group_by(all_calls, lambda call: (call.layer, call.direction))
     calls = {key: tuple(of_row) for key, of_row in by_row.items()}
     _move_fused_recompute(calls, batch)
     counted, uncounted = _counted(batch)
@@ -312,12 +331,14 @@ def _row(
     source = timing if timing and timing.run.report.kernels else batch.counting
     kernels = source.row_kernels.get(key) if source else None
     paper, time = _paper_figure(calls), times.rows.get(key) if times else None
-    flops = None if paper.lower_bound else paper.value
-    trusted = bool(times and times.trusted)
-    positions = [call.position for call in calls if call.position is not None]
     not_timed = "no run at this batch size timed its layers"
     if times is not None:
         not_timed = "the report has no range or kernel of it"
+    if time is not None and (mismatch := _other_launches(batch, key, calls)):
+        time, not_timed = None, mismatch
+    flops = None if paper.lower_bound else paper.value
+    trusted = bool(times and times.trusted)
+    positions = [call.position for call in calls if call.position is not None]
     return LedgerRow(
         batch=batch.batch,
         layer=key[0],
@@ -339,6 +360,25 @@ def _row(
         kernels=tuple(starmap(_use, kernels.names.items())) if kernels else (),
         guessed=kernels.guessed if kernels else 0.0,
         shared=kernels.shared if kernels else 0.0,
+    )
+
+
+def _other_launches(batch: PreparedBatch, key: Key, calls: Sequence[LayerCall]) -> str:
+    """Return why the time of a formula of the user's is not that of its launches, for which it is
+    worked out; "" if it is."""
+    counting, timing = batch.counting, batch.timing
+    is_formula = bool(calls) and calls[0].kind == FORMULA
+    if not is_formula or counting is None or timing is None or counting.run is timing.run:
+        return ""
+    runs = [counting, timing]
+    counted, timed = (
+        sum(run.row_kernels[key].names.values()) if key in run.row_kernels else 0 for run in runs
+    )
+    if abs(counted - timed) <= 0.01 * counted:
+        return ""
+    return (
+        f"{timing.run.profiler} timed {timed:g} launches, and {counting.run.profiler} measured "
+        f"{counted:g}"
     )
 
 
@@ -527,7 +567,7 @@ def _of_kernels(run: PreparedRun) -> tuple[UnattributedCause, ...]:
                 kind = family(kernel.name)
                 cause = f"{_KINDS.get(kind, kind)} kernels" if kind else UNRECOGNISED
             elif not directions:
-                cause = NO_RANGES
+                cause = NO_FORMULA if run.run.expectations else NO_RANGES
             else:
                 lacks_backward = is_trained and not directions - {"forward", "recompute"}
                 cause = _cause(kernel, ranges, lacks_backward=lacks_backward)

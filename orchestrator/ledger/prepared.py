@@ -35,6 +35,7 @@ from perfctl.orchestrator.counts.derived.run import (
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.layers import SHARED, SHARED_OUT, by_layer
 from perfctl.orchestrator.ledger import timing
+from perfctl.orchestrator.ledger.expected import ExpectedWork, find_expected
 from perfctl.orchestrator.ledger.timing import (
     GRADIENTS,
     Key,
@@ -45,7 +46,7 @@ from perfctl.orchestrator.ledger.timing import (
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel, Range
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run
 
 MODES = {"train": "training", "infer": "inference"}
 K = TypeVar("K", bound=Hashable)
@@ -92,7 +93,7 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
     groups: dict[tuple[object, ...], list[Run]] = {}
     unsure: list[Run] = []
     for run in runs:
-        if run.workload is None or run.batch_size is None:
+        if run.workload is None or run.point is None:
             groups[("foreign", run.id, len(groups))] = [run]
         elif run.status == "failed" and (device_label(run) is None or run.precision is None):
             unsure.append(run)
@@ -103,10 +104,14 @@ def studies(runs: Iterable[Run]) -> tuple[Study, ...]:
         groups.setdefault(home, []).append(run)
     return tuple(
         Study(
-            *_key(members[0]),
-            tuple(sorted(members, key=lambda run: (run.batch_size or 0, run.profiler, run.id))),
+            first.workload,
+            first.mode,
+            first.precision,
+            device_label(first),
+            first.variant if len({run.variant for run in members}) == 1 else None,
+            tuple(sorted(members, key=lambda run: (_order(run), run.profiler, run.id))),
         )
-        for members in groups.values()
+        for first, *members in ((group[0], *group) for group in groups.values())
     )
 
 
@@ -138,8 +143,17 @@ def _share_sweep(first: Study, second: Study) -> bool:
     return is_same and any(run.sweep_id in sweeps for run in second.runs)
 
 
-def _key(run: Run) -> tuple[str | None, str | None, str | None, str | None, str | None]:
-    return (run.workload, run.mode, run.precision, device_label(run), run.variant)
+def _key(run: Run) -> tuple[object, ...]:
+    variant: object = run.variant
+    if run.batch_size is None:  # its arguments are those of one point
+        variant = run.sweep_id, *sorted(parameter.name for parameter in run.parameters)
+    return (run.workload, run.mode, run.precision, device_label(run), variant)
+
+
+def _order(run: Run) -> tuple[object, ...]:
+    """Return what runs of a study are sorted by: numbers by size, texts after them."""
+    others = [(name, number is None, number or 0, v) for name, v, number in run.parameters]
+    return run.batch_size or 0, sorted(others)
 
 
 def _fits(key: tuple[object, ...], run: Run) -> bool:
@@ -186,7 +200,15 @@ class PreparedRun:
     def keys(self) -> Sequence[Key | None]:
         """(layer, direction) of each kernel, in the order of ``run.report.kernels``; None: of
         no layer."""
-        return timing.kernel_keys(self.run)
+        return self.expected.keys
+
+    @cached_property
+    def expected(self) -> ExpectedWork:
+        """What formulas of the user's say of the run."""
+        keys = timing.kernel_keys(self.run)
+        if not self.run.expectations:
+            return ExpectedWork(keys)
+        return find_expected(self.run, keys, self.steps or 1)
 
     @cached_property
     def steps(self) -> int | None:
@@ -354,7 +376,7 @@ def _convert(derived: Mapping[int, Derived], convert: Callable[[Derived], V]) ->
 class PreparedBatch:
     """The runs of a study at one batch size, made comparable by :func:`with_whole_backward`."""
 
-    batch: int | None
+    batch: Point
     """None for a report that does not say."""
     runs: tuple[PreparedRun, ...]
     clock: str | None
@@ -387,14 +409,23 @@ class PreparedBatch:
 
     @cached_property
     def ops(self) -> tuple[OpShape, ...]:
-        """Operators with shapes, of the first run that recorded them."""
-        return next((tuple(item.run.report.ops) for item in self.runs if item.run.report.ops), ())
+        """Operators with shapes, of the first run that recorded them, and products of formulas."""
+        recorded = (tuple(item.run.report.ops) for item in self.runs if item.run.report.ops)
+        return (*next(recorded, ()), *self.expected.ops)
+
+    @cached_property
+    def expected(self) -> ExpectedWork:
+        """What formulas of the user's say of the counted run, else of the timed one."""
+        source = self.counted or self.timing
+        return source.expected if source is not None else ExpectedWork(())
 
     @cached_property
     def completed(self) -> dict[int, Derived]:
         """Launch -> all its instructions, for launches of the counted run that lack FFMA and whose
         rule gives the others."""
-        if self.counted is None or self.batch is None or not self.ops or is_amd(self.counted.run):
+        if self.counted is None or not self.ops or is_amd(self.counted.run):
+            return {}
+        if not isinstance(self.batch, int):
             return {}
         works = layer_work(op for op in self.ops if op.direction == "forward").products
         names = {kernel.launch: kernel.name for kernel in self.counted.run.report.kernels}
@@ -449,7 +480,8 @@ class Study:
     precision: str | None
     device: str | None
     variant: str | None
-    """The workload's own options that are not at their default; None when all are."""
+    """The workload's own options that are not at their default; None when all are, and where each
+    point has its own."""
     runs: tuple[Run, ...]
     prepared: tuple[PreparedRun, ...] = ()
     """The runs if a caller has prepared them; otherwise they are at their first use."""
@@ -465,22 +497,38 @@ class Study:
         """Batch sizes that were asked for, ascending; failed ones too."""
         return tuple(sorted({run.batch_size for run in self.runs if run.batch_size is not None}))
 
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """What its runs are read side by side by, in order; failed ones too."""
+        return tuple(dict.fromkeys(run.point for run in self.runs if run.point is not None))
+
+    @property
+    def axis(self) -> str:
+        """What varies: "batch", or the names of the parameters."""
+        if self.batches:
+            return "batch"
+        names = (parameter.name for run in self.runs for parameter in run.parameters)
+        return ", ".join(dict.fromkeys(names)) or "batch"
+
     @property
     def foreign(self) -> bool:
-        """True for a report without workload or batch size: perfctl does not know what ran."""
-        return self.workload is None or not self.batches
+        """True for a report without workload, or without batch size or other parameters: perfctl
+        does not know what ran."""
+        return self.workload is None or not self.points
 
     @property
     def on_paper(self) -> bool:
         """True where there is a ledger: of a run of perfctl's, of a report that holds its
         operators' shapes, and of a trace of torch.profiler whose kernels have layers, which has
-        times without estimated FLOPs."""
-        return not self.foreign or any(run.report.ops or _has_layers(run) for run in self.runs)
+        times without estimated FLOPs. Also of a run with formulas of the user's."""
+        return not self.foreign or any(
+            run.report.ops or run.expectations or _has_layers(run) for run in self.runs
+        )
 
     @cached_property
     def clock(self) -> str | None:
         """Profiler whose layer times are read at all batch sizes; None for a single batch size."""
-        if len(self.batches) < 2:
+        if len(self.points) < 2:
             return None
         runs = [item for runs in self._joined.values() for item in runs]
         return widest(runs, lambda item: item.layer_times)
@@ -497,17 +545,17 @@ class Study:
         return tuple(PreparedBatch(batch, runs, self.clock) for batch, runs in self._joined.items())
 
     @cached_property
-    def _joined(self) -> dict[int | None, tuple[PreparedRun, ...]]:
-        sizes = self.batches or ((None,) if self.on_paper else ())
+    def _joined(self) -> dict[Point, tuple[PreparedRun, ...]]:
+        sizes = self.points or ((None,) if self.on_paper else ())
         return {batch: tuple(with_whole_backward(self.recorded(batch))) for batch in sizes}
 
-    def at(self, batch: int | None) -> PreparedBatch:
+    def at(self, batch: Point) -> PreparedBatch:
         """Return the batch size ``batch`` of the study. Raises KeyError where there is none."""
         return {item.batch: item for item in self.prepared_batches}[batch]
 
-    def recorded(self, batch: int | None) -> list[PreparedRun]:
+    def recorded(self, batch: Point) -> list[PreparedRun]:
         """Return the runs at one batch size."""
-        return [item for item in self.prepared_runs if item.run.batch_size == batch]
+        return [item for item in self.prepared_runs if item.run.point == batch]
 
 
 def parted(item: PreparedRun) -> PreparedRun:
@@ -561,6 +609,6 @@ def _fold(item: PreparedRun, layers: Set[str]) -> PreparedRun:
 def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) -> str | None:
     """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None
     when none is."""
-    known = {(item.run.profiler, item.run.batch_size) for item in runs if timed(item) is not None}
+    known = {(item.run.profiler, item.run.point) for item in runs if timed(item) is not None}
     sizes = Counter(profiler for profiler, _ in known)
     return min(sizes, key=lambda profiler: (-sizes[profiler], preference(profiler)), default=None)

@@ -20,12 +20,13 @@ from perfctl.orchestrator.counts.counters.work import (
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.hardware.peaks import PATH_OF, Peaks, peaks_of, with_caches
 from perfctl.orchestrator.counts.kernels.pairing import match
-from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.ledger.expected import FORMULA
+from perfctl.orchestrator.ledger.ledger import NO_FORMULA, Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study
 from perfctl.orchestrator.ledger.timing import KERNEL_BASIS, covers_capture
 from perfctl.orchestrator.ledger.usage.inference import latency
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run, label_point
 
 LAUNCH_NS = 5_000
 """About what it takes to launch a kernel; work whose launches are shorter than this on average
@@ -55,7 +56,7 @@ class Traffic:
     level: str
     """run, layer or kernel."""
     name: str
-    batch: int | None
+    batch: Point
     layer: str | None
     direction: str | None
     paths: Mapping[str, Figure]
@@ -172,8 +173,10 @@ class _Rates(NamedTuple):
 def _rates(
     traffic: Traffic, moved: float | None, peak: float | None, bandwidth: float | None
 ) -> _Rates:
-    counted, seconds = traffic.executed.value, traffic.seconds
-    intensity = counted / moved if counted and moved else None
+    flops, seconds = traffic.executed.value, traffic.seconds
+    if flops is None and traffic.dram.state == "estimated":  # both are of a formula
+        flops = traffic.estimated
+    intensity = flops / moved if flops and moved else None
     return _Rates(
         intensity,
         moved / seconds if moved is not None and seconds else None,
@@ -389,7 +392,7 @@ class Roofline:
         return (*self.above_kernels, *self.kernels)
 
     @cached_property
-    def by_row(self) -> Mapping[tuple[int | None, str | None, str | None], RooflinePoint]:
+    def by_row(self) -> Mapping[tuple[Point, str | None, str | None], RooflinePoint]:
         """(batch, layer, direction) -> the point of that ledger row."""
         return {
             (point.traffic.batch, point.traffic.layer, point.traffic.direction): point
@@ -433,7 +436,7 @@ class Roofline:
         text = "; ".join(reasons)
         return f"{text[:1].upper()}{text[1:]}." if text else None
 
-    def of(self, batch: int | None, layer: str, direction: str) -> RooflinePoint | None:
+    def of(self, batch: Point, layer: str, direction: str) -> RooflinePoint | None:
         """Return the point of a ledger row."""
         return self.by_row.get((batch, layer, direction))
 
@@ -501,7 +504,7 @@ def _row(row: LedgerRow, work: CountedWork, precision: str | None) -> Traffic:
         paths=work.paths,
         executed=row.executed,
         estimated=row.whole_estimate,
-        dram=work.dram,
+        dram=work.dram if work.dram.value is not None else _formula_bytes(row, work.dram),
         time_ns=row.time.median if row.time else None,
         basis=row.basis,
         trusted=row.trusted,
@@ -512,6 +515,16 @@ def _row(row: LedgerRow, work: CountedWork, precision: str | None) -> Traffic:
         caches=work.caches,
         kernels=tuple(use.name for use in row.kernels),
     )
+
+
+def _formula_bytes(row: LedgerRow, uncounted: Figure) -> Figure:
+    """Return the bytes that formulas of the user's give for a row, as an estimate; ``uncounted`` if
+    there are none."""
+    sizes = [call.read_bytes for call in row.calls if row.kind == FORMULA]
+    if not sizes or None in sizes:
+        return uncounted
+    reason = "bytes of the formula; no counter measured them"
+    return Figure(sum(size or 0 for size in sizes), "estimated", reason)
 
 
 def wall_time(run: PreparedRun) -> tuple[float, str] | None:
@@ -547,9 +560,15 @@ def _step(
 ) -> Traffic:
     """Return a complete step: time of the step where it was timed, or else the kernels' time."""
     partly = _partly(rows)
+    counting = batch.counting or batch.timing
+    if partly is None and any(row.kind == FORMULA for row in rows) and counting is not None:
+        is_whole = all(key is not None for _, key in counting.launches)
+        partly = None if is_whole else f"not included: {NO_FORMULA}"
     known = [row.estimated.value for row in rows if row.estimated.value is not None]
     work = (batch.counting.whole_work if batch.counting else None) or nothing
-    name = "complete step" if batch.batch is None else f"complete step, batch {batch.batch}"
+    name = "complete step"
+    if batch.batch is not None:
+        name += f", {label_point(batch.batch)}"
     if batch.timing and covers_capture(batch.timing.run):
         name = "all kernels of the capture"
     times, inside = batch.times, None
@@ -583,7 +602,7 @@ def _step(
 def _kernels(
     counting: PreparedRun | None,
     timing: PreparedRun | None,
-    batch: int | None,
+    batch: Point,
     precision: str | None,
 ) -> list[Traffic]:
     """By kernel name. Time is that of the same launches in ``timing``; where it has none of them,

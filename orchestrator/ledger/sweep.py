@@ -19,6 +19,7 @@ from perfctl.orchestrator.statistics import interval
 from perfctl.records.report import INPUT_SHAPE
 from perfctl.records.run import (
     USE_BATCH_SIZE,
+    Point,
     Run,
     UnusedBatchSizes,
     find_unused_batch_sizes,
@@ -43,9 +44,9 @@ NO_SAMPLES = missing("not_available", "the samples of a step are unknown")
 
 @dataclass(frozen=True, slots=True)
 class BatchPoint:
-    """One batch size of a study."""
+    """One batch size of a study, or values of other parameters."""
 
-    batch: int
+    batch: Point
     step: Spread | None
     basis: str | None
     memory: Mapping[str, int]
@@ -73,9 +74,10 @@ class BatchPoint:
 
 
 def points(study: Study) -> tuple[BatchPoint, ...]:
-    """Return one point per batch size, ascending; a failed one too, without figures."""
+    """Return one point per batch size, ascending, or per value of other parameters; a failed one
+    too, without figures."""
     unused = unused_batch_sizes(study)
-    points = (_point(batch, study.recorded(batch), study.step_clock) for batch in study.batches)
+    points = (_point(batch, study.recorded(batch), study.step_clock) for batch in study.points)
     return tuple(
         replace(point, samples=None) if unused and point.batch in unused.requested else point
         for point in points
@@ -98,7 +100,7 @@ def unused_batch_finding(study: Study) -> Iterator[str]:
         yield f"{study.workload} {unused} in each step, so times per sample are unknown. {remedy}."
 
 
-def _point(batch: int, runs: Sequence[PreparedRun], clock: str | None) -> BatchPoint:
+def _point(batch: Point, runs: Sequence[PreparedRun], clock: str | None) -> BatchPoint:
     ranked = sorted(
         runs,
         key=lambda item: (
@@ -210,7 +212,7 @@ def algorithm_changes(study: Study, ledger: Ledger) -> tuple[LayerKernels, ...]:
     by_batch = [
         _kernel_sets(batch, batch.batch)
         for batch in study.prepared_batches
-        if batch.batch is not None
+        if isinstance(batch.batch, int)
     ]
     names = {(row.layer, row.direction): row.name for row in ledger.rows}
     return tuple(

@@ -133,8 +133,10 @@ def preference(profiler: str, first: str | None = None) -> int:
 
 def covers_capture(run: Run) -> bool:
     """True where the whole capture counts as one step: no range names steps, or they run
-    different operators."""
-    return run.report.environment.get(COVERS) == WHOLE_CAPTURE
+    different operators, or nothing says steps of a run with formulas of the user's."""
+    return run.report.environment.get(COVERS) == WHOLE_CAPTURE or bool(
+        run.expectations and not _stated_steps(run)
+    )
 
 
 def numbered(run: Run) -> bool:
@@ -148,8 +150,10 @@ def kernel_steps(run: Run) -> int | None:
     A profiler may record fewer steps than the workload measured, so step numbers on the kernels
     come before the workload's own count.
     """
-    if covers_capture(run):
-        return 1
+    return 1 if covers_capture(run) else _stated_steps(run)
+
+
+def _stated_steps(run: Run) -> int | None:
     numbers = {kernel.step for kernel in run.report.kernels if kernel.step is not None}
     # DLProf also records warm-up and epochs
     if numbers or run.profiler not in ("nsys", "ncu", "torch"):

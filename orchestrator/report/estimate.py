@@ -283,6 +283,10 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     for call in estimate.calls:
         if call.macs is None:
             yield f"Not included: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
+    unknown = {call.kind for call in estimate.calls if call.macs is None and "." in call.kind}
+    for name in sorted(unknown):
+        line = f'perfctl.register_flops("{name.replace(".", "::", 1)}", function)'
+        yield f"To include {name}, add {line} to a file and set `formulas` to it."
 
 
 def _types_table(estimate: Estimate) -> Table | None:

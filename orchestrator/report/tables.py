@@ -244,10 +244,10 @@ RUN = Column("run", style="text", is_optional=True)
 
 
 def run_label(run: Run) -> str:
-    """Return "ncu b64" or, without a batch size, "nsys run 3"."""
-    if run.batch_size is None:
-        return f"{run.profiler} run {run.id}"
-    return f"{run.profiler} b{run.batch_size}"
+    """Return "ncu b64", "nsys N=256" or, without any parameter, "nsys run 3"."""
+    names = [] if run.batch_size is None else [f"b{run.batch_size}"]
+    names += [run.setting] if run.setting else []
+    return f"{run.profiler} {', '.join(names) or f'run {run.id}'}"
 
 
 def time_column(label: str, note: str | None = None, **options: Any) -> Column:

@@ -15,7 +15,7 @@ from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.chapters import RunGroup, list_terminal_tables
 from perfctl.orchestrator.report.page.kernels import source_table
 from perfctl.orchestrator.report.page.records import COMPLETE_FINDINGS, shorten_findings
-from perfctl.orchestrator.report.page.study import sweep_table
+from perfctl.orchestrator.report.page.study import ranges, sweep_table
 from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.tables import Table, table, text_columns
 from perfctl.orchestrator.report.view import View
@@ -95,6 +95,9 @@ def sweep_views(runs: Sequence[Run]) -> Iterator[View]:
 
 def _sweep_view(analysis: Analysis) -> View:
     rates = not answered(analysis.study)
-    swept = None if analysis.study.foreign else sweep_table(analysis.points, rates=rates)
+    study = analysis.study
+    swept = None if study.foreign else sweep_table(analysis.points, study.axis, rates=rates)
     labels = {column.label for column in swept.columns} if swept else set()
-    return _findings(analysis, [swept] if swept and labels - {"batch", "problems"} else [])
+    is_known = swept is not None and labels - {study.axis, "problems"}
+    shown = swept if is_known else None if study.batches else ranges(study.runs)
+    return _findings(analysis, [shown] if shown is not None else [])

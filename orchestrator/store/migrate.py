@@ -161,6 +161,10 @@ def _rebuild(new: sqlite3.Connection) -> None:
             _rebuild_table(new, name, statement)
         else:
             new.execute(statement)
+    new.execute(
+        "INSERT INTO parameter SELECT id, 'batch', CAST(batch_size AS TEXT), batch_size FROM run "
+        "WHERE batch_size IS NOT NULL"
+    )
     for _, name, sql in kept:
         if name.lower() not in made:
             new.execute(sql)

@@ -19,9 +19,14 @@ from perfctl.orchestrator.store.connection import REPLACING
 from perfctl.records import report as records
 from perfctl.records.paper import LayerCall, OpShape, read_op_shape
 from perfctl.records.report import CODE, DerivedCount
-from perfctl.records.run import Run
+from perfctl.records.run import Expectation, Parameter, Run
 from perfctl.records.serving import GraphLaunch, ServedStep
 
+PARAMETERS = (
+    "(SELECT group_concat(pair, ', ') FROM (SELECT name || '=' || value AS pair FROM parameter "
+    "WHERE run_id = run.id ORDER BY name))"
+)
+"""Parameters of a run, its batch size among them: "N=256, batch=16"; NULL without any."""
 _SAME_SOFTWARE = ("torch", "cuda", "cudnn", "tf32_conv", "tf32_matmul")
 _SAME = (
     "sweep_id",
@@ -146,12 +151,12 @@ def run_ids(
     """Ids of runs, oldest first; only of one sweep where it is given.
 
     ``latest_of_each`` leaves out runs that a later whole one of the same profiler, workload,
-    variant, batch size, mode, precision and device has replaced. Runs of unknown workload or batch
-    size are never left out.
+    variant, parameters, mode, precision and device has replaced. Runs of unknown workload or
+    without any parameter are never left out.
     """
     rows = connection.execute(
-        "SELECT id, profiler, workload, batch_size, mode, precision, device_id, variant, status "
-        "FROM run WHERE :sweep IS NULL OR sweep_id = :sweep ORDER BY id",
+        f"SELECT id, profiler, workload, {PARAMETERS}, mode, precision, device_id, variant, "
+        "status FROM run WHERE :sweep IS NULL OR sweep_id = :sweep ORDER BY id",
         {"sweep": sweep},
     )
     newest: dict[tuple[Any, ...], int] = {}
@@ -166,16 +171,17 @@ def run_ids(
 def repeat_ids(connection: sqlite3.Connection, run_id: int) -> list[int]:
     """The whole runs that repeat this one, oldest first, itself left out.
 
-    They belong to its sweep, and are of the same profiler, workload, variant, batch size, mode,
+    They belong to its sweep, and are of the same profiler, workload, variant, parameters, mode,
     precision and device; one that was made with other libraries (--again after an upgrade) is
     no repeat.
     """
     same = " AND ".join(f"other.{column} IS run.{column}" for column in _SAME)
     rows = connection.execute(
         f"SELECT other.id FROM run JOIN run AS other ON {same} WHERE run.id = ? AND other.id <> "
-        "run.id AND other.status = 'ok' AND run.workload IS NOT NULL AND run.batch_size IS NOT "
-        "NULL AND NOT EXISTS (SELECT 1 FROM environment AS mine JOIN environment AS its ON its.key "
-        "= mine.key AND its.value <> mine.value WHERE mine.run_id = run.id AND its.run_id = "
+        f"run.id AND other.status = 'ok' AND run.workload IS NOT NULL AND {PARAMETERS} = "
+        f"{PARAMETERS.replace('run.id', 'other.id')} AND NOT EXISTS "
+        "(SELECT 1 FROM environment AS mine JOIN environment AS its ON its.key = mine.key AND "
+        "its.value <> mine.value WHERE mine.run_id = run.id AND its.run_id = "
         f"other.id AND mine.key IN {_SAME_SOFTWARE}) ORDER BY other.id",
         (run_id,),
     )
@@ -209,10 +215,11 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         "(SELECT count(*) FROM metric_value JOIN kernel_launch ON kernel_launch.id = kernel_id"
         " WHERE kernel_launch.run_id = run.id)"
     )
+    others = PARAMETERS.replace("WHERE", "WHERE name <> 'batch' AND")
     rows = _dicts(
         connection,
         f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "
-        f"device.name AS device_name, {counts}, {counters} AS counters "
+        f"device.name AS device_name, {counts}, {counters} AS counters, {others} AS parameters "
         "FROM run LEFT JOIN sweep ON sweep.id = sweep_id LEFT JOIN device ON device.id = device_id "
         "ORDER BY run.id",
     )
@@ -275,7 +282,7 @@ def outline(connection: sqlite3.Connection, run_id: int) -> Run:
         form=row["form"] or "",
         devices=_devices(connection, run_id, row["device_id"]),
     )
-    return _run(row, report)
+    return _run(connection, row, report)
 
 
 def load_launch_kinds(connection: sqlite3.Connection, run_id: int) -> Run:
@@ -316,7 +323,9 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
     return found[0]
 
 
-def _run(row: dict[str, Any], report: records.Report, **more: Any) -> Run:
+def _run(
+    connection: sqlite3.Connection, row: dict[str, Any], report: records.Report, **more: Any
+) -> Run:
     known = row.keys() & {field.name for field in fields(Run)} - {"host", "command"}
     return Run(
         **{name: row[name] for name in known},
@@ -324,6 +333,8 @@ def _run(row: dict[str, Any], report: records.Report, **more: Any) -> Run:
         device=report.devices[0] if report.devices else None,
         report=report,
         command=_command(row["command"]),
+        parameters=tuple(read_table(connection, Parameter, "parameter", row["id"])),
+        expectations=tuple(read_table(connection, Expectation, "expectation", row["id"])),
         **more,
     )
 
@@ -341,6 +352,7 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
         "SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,)
     )
     return _run(
+        connection,
         row,
         _report(connection, row),
         layer_calls=tuple(read_table(connection, LayerCall, "layer_call", run_id)),

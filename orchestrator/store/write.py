@@ -38,6 +38,7 @@ from perfctl.records.report import (
     Report,
     SourceCounter,
 )
+from perfctl.records.run import Expectation, Parameter, make_parameter
 from perfctl.redact import (
     LONGEST,
     clean,
@@ -58,7 +59,10 @@ NUMBERED: Mapping[str, tuple[str, type[Any]]] = {
 }
 """Field of Report -> (its table, its record), where rows have an id; others refer to the first
 two."""
-_ABOUT_A_RUN = ("run_device", "environment", "gap", "diagnostic", "feature")
+_ABOUT_A_RUN = (
+    *("run_device", "environment", "gap", "diagnostic", "feature"),
+    *("parameter", "expectation"),
+)
 """Tables that say something of every run."""
 COUNTED: Mapping[str, str] = {
     "kernels": "kernel_launch",
@@ -121,6 +125,9 @@ class RunFacts:
     host: str | None = None
     phase: str | None = None
     effective_batch: int | None = None
+    parameters: tuple[Parameter, ...] = ()
+    """The writer adds the batch size."""
+    expectations: tuple[Expectation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +177,32 @@ def set_partial(connection: sqlite3.Connection, run_id: int, reason: str) -> Non
         connection.execute(query, (clean(reason), run_id))
 
 
+def restate(
+    connection: sqlite3.Connection,
+    run_id: int,
+    parameters: Sequence[Parameter],
+    expectations: Sequence[Expectation],
+) -> None:
+    """Give a run that is in the database other parameters and expectations."""
+    with transaction(connection):
+        _write_user_facts(connection, run_id, parameters, expectations)
+
+
+def _write_user_facts(
+    connection: sqlite3.Connection,
+    run_id: int,
+    parameters: Sequence[Parameter],
+    expectations: Sequence[Expectation],
+) -> None:
+    tables: tuple[tuple[str, type[Any], Sequence[Any]], ...] = (
+        ("parameter", Parameter, parameters),
+        ("expectation", Expectation, expectations),
+    )
+    for table, record, rows in tables:
+        forget(connection, table, "run_id = ?", (run_id,))
+        bulk.write_table(connection, table, record, run_id, rows)
+
+
 def write_run(
     connection: sqlite3.Connection,
     sweep: SweepFacts,
@@ -180,7 +213,7 @@ def write_run(
     again: bool = False,
     beside: bool = False,
 ) -> Written:
-    """Write one run with everything its report holds, or nothing at all.
+    """Write one run with its parameters and everything its report holds, or nothing at all.
 
     Errors while the report is read (it may be a stream) leave the database as it was. The same
     artifact is written once, unless ``again``. ``beside``: it belongs to the run just written
@@ -233,9 +266,10 @@ def _run(
     connection: sqlite3.Connection, sweep_id: int, run: RunFacts, report: Report | None
 ) -> int:
     row: dict[str, Any] = {**asdict(run), "sweep_id": sweep_id, "ingested_at": now()}
+    del row["parameters"], row["expectations"]
     row["command"] = json.dumps(run.command) if run.command else None
     if report is None:
-        return insert_row(connection, "run", row)
+        return _insert_run(connection, row, run)
     row |= {
         "profiler_version": report.tool_version,
         "form": report.form,
@@ -255,7 +289,7 @@ def _run(
     started = row["started_at"]
     if started is not None and not is_moment(str(started)):
         row["started_at"] = None
-    run_id = insert_row(connection, "run", row)
+    run_id = _insert_run(connection, row, run)
     if row["started_at"] != started:
         gap = Gap(
             "run.started_at",
@@ -265,6 +299,16 @@ def _run(
         bulk.write_table(connection, "gap", Gap, run_id, [gap])
     into = "INSERT INTO run_device (run_id, device_index, device_id) VALUES (?, ?, ?)"
     connection.executemany(into, [(run_id, *device) for device in devices])
+    return run_id
+
+
+def _insert_run(connection: sqlite3.Connection, row: Mapping[str, Any], run: RunFacts) -> int:
+    """Insert the row of a run, its parameters and its expectations; return the run's id."""
+    run_id = insert_row(connection, "run", row)
+    batch = row["batch_size"]
+    parameters = [one for one in run.parameters if one.name != "batch"]
+    parameters += [make_parameter("batch", batch)] if batch is not None else []
+    _write_user_facts(connection, run_id, parameters, run.expectations)
     return run_id
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import isfinite
+from typing import NamedTuple
 
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import (
@@ -16,6 +18,62 @@ from perfctl.records.report import (
     Step,
     Summary,
 )
+
+Point = int | str | None
+"""What runs of a sweep are read side by side by: a batch size; "N=256" of a sweep over other
+parameters without one; None where no record says either."""
+USE_BATCH_SIZE = "Put {batch} in its arguments, or set `batch_env` to the variable that it reads"
+
+
+class Parameter(NamedTuple):
+    """One parameter of a run in a sweep; the batch size is one of them."""
+
+    name: str
+    value: str
+    """As it was given."""
+    number: float | None
+    """None if the value is not a number."""
+
+
+def make_parameter(name: str, value: object) -> Parameter:
+    """Return a parameter with its value as a number, if it is a finite one."""
+    text = str(value)
+    try:
+        number = float(text)
+    except ValueError:
+        return Parameter(name, text, None)
+    return Parameter(name, text, number if isfinite(number) else None)
+
+
+class Expectation(NamedTuple):
+    """What a formula of the user's gives for the kernels or ranges of a run."""
+
+    pattern: str
+    """Glob of kernel or range names."""
+    flops: int | None
+    """For one launch or range, like ``bytes``; None: no FLOPs were given."""
+    bytes: int | None
+    formula: str | None
+    """As it was given."""
+    source: str
+    """option, file or registered."""
+
+
+def label_point(point: Point, unknown: str = "as recorded") -> str:
+    """Return "batch 16" or "N=256"; ``unknown`` for a report that does not say."""
+    return unknown if point is None else f"batch {point}" if isinstance(point, int) else point
+
+
+def label_points(points: Iterable[Point]) -> str:
+    """Return "batch 16, 32" or "N=256, N=512"."""
+    points = list(points)
+    listed = ", ".join(map(str, points))
+    return f"batch {listed}" if any(isinstance(point, int) for point in points) else listed
+
+
+def size_of(point: Point) -> int:
+    """Return what batch sizes are sorted by; other points keep their order."""
+    return point if isinstance(point, int) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +144,20 @@ class Run:
     repeats: tuple[tuple[Step, ...], ...] = ()
     """Steps of the other whole runs of the same request in the same sweep (``--repeat``),
     oldest first."""
+    parameters: tuple[Parameter, ...] = ()
+    """The batch size is among them, if it is known."""
+    expectations: tuple[Expectation, ...] = ()
+
+    @property
+    def setting(self) -> str:
+        """The parameters other than the batch size: "N=256, precision=tf32"."""
+        others = (f"{name}={value}" for name, value, _ in self.parameters if name != "batch")
+        return ", ".join(others)
+
+    @property
+    def point(self) -> Point:
+        """Where it stands in its study."""
+        return self.batch_size or self.setting or None
 
     @property
     def samples_per_step(self) -> float | None:
@@ -135,9 +207,6 @@ class UnusedBatchSizes:
         sizes = f"{'s' * (len(self.requested) > 1)} {', '.join(map(str, self.requested))}"
         verb = "did not use" if self.is_proven else "may not have used"
         return f"{verb} the batch size{sizes}: its model received {self.samples} samples"
-
-
-USE_BATCH_SIZE = "Put {batch} in its arguments, or set `batch_env` to the variable that it reads"
 
 
 def find_unused_batch_sizes(

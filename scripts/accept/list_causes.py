@@ -10,6 +10,7 @@ from typing import Any
 
 from perfctl.orchestrator.ledger.causes import (
     call_rules,
+    formula_rules,
     gradient_rules,
     missing_rules,
     row_rules,
@@ -58,6 +59,7 @@ TABLES: dict[str, dict[str, tuple[Callable[..., Any], ...]]] = {
         "time does not follow": (study_rules.times_flat,),
         "algorithm switch": (study_rules.algorithm_switches,),
         "hand estimate": (study_rules.hand_estimates,),
+        "wrong formula": (formula_rules.formula_slips,),
         "other GPU": (study_rules.other_gpu,),
         "more work in less time": (study_rules.less_time_for_more,),
     },

@@ -61,7 +61,7 @@ def test_every_field_of_every_command_becomes_what_a_user_types(words: tuple[str
         (("slurm", "render"), "`force` and `array_limit`", "--force and --array-limit"),
         (("show",), "`gpus` and `no_such_field`", "gpus and no such field"),
         (("show",), "`perfctl runs`, `Store` stay", "`perfctl runs`, `Store` stay"),
-        (("infer",), "`data_dir`, `weights`, `sweep`", "--data-dir, --weights, sweep"),
+        (("infer",), "`data_dir`, `weights`, `sheet`", "--data-dir, --weights, sheet"),
         (("runs",), "`data_dir` is an option of sweeps", "data dir is an option of sweeps"),
     ],
 )

@@ -65,7 +65,7 @@ def test_render_writes_plain_scripts_and_says_what_is_next(perfctl: Perfctl) -> 
     assert "#SBATCH --array=0-3 " in text
     assert "#SBATCH --partition=gpu " in text
     tasks = json.loads((folder / "tasks.json").read_text())["tasks"]
-    assert [(one["number"], one["label"], one["runs"]["batch_size"]) for one in tasks] == [
+    assert [(one["number"], one["label"], one["runs"]["setting"]["batch"]) for one in tasks] == [
         (0, "nsys, batch 16", 16),
         (1, "nsys, batch 32", 32),
         (2, "ncu, batch 16", 16),

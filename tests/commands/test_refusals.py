@@ -22,6 +22,7 @@ from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, SweepRuns, sweep_task
 from perfctl.orchestrator.launch.images import definition
 from perfctl.orchestrator.launch.images.definition import Definition
+from perfctl.orchestrator.launch.sweep.folders import Setting
 from perfctl.orchestrator.launch.sweep.plan import plan_inference
 
 NET = "mlp:depth=3,width=16"
@@ -30,7 +31,7 @@ NET = "mlp:depth=3,width=16"
 def plan(folder: Path) -> Plan:
     """An array of two tasks of one sweep, of which nothing has run."""
     tasks = tuple(
-        sweep_task(at, SweepRuns("torch", batch, "torch-mnist_cnn-1"))
+        sweep_task(at, SweepRuns("torch", Setting(batch), "torch-mnist_cnn-1"))
         for at, batch in enumerate((16, 32))
     )
     made = Plan(

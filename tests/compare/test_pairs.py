@@ -3,12 +3,13 @@ is named."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.compare.sides import align, newest_repeats, shared_profilers
-from perfctl.records.run import Run
+from perfctl.records.run import Run, make_parameter
 from tests.make.synthetic import foreign_run, make_run
 
 
@@ -136,3 +137,18 @@ def test_common_profilers_stand_in_the_order_in_which_times_are_taken_from_them(
     assert shared_profilers(every, every[::-1]) == order
     assert shared_profilers(every[:3], every[2:]) == (every[2].profiler,)
     assert shared_profilers(every[:2], every[2:]) == ()
+
+
+def test_sweeps_over_other_parameters_are_paired_by_their_values() -> None:
+    def sized(*values: str) -> list[Run]:
+        return [
+            replace(run, variant=value, parameters=(make_parameter("N", value),))
+            for run, value in zip(runs(*[{"batch_size": None}] * len(values)), values, strict=True)
+        ]
+
+    found = align(sized("256", "512"), sized("512", "1024", "256"))
+    assert [(one.a[0].point, one.b[0].point) for one in found.opposed] == [
+        ("N=256", "N=256"),
+        ("N=512", "N=512"),
+    ]
+    assert found.only_b == ("mnist_cnn, training, fp32, N=1024",)

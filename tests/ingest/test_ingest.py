@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import perfctl
-from perfctl.orchestrator.errors import PartlyDone
+from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest.context import UserHints
 from perfctl.orchestrator.ingest.derive import derive_store
 from perfctl.orchestrator.ingest.ingest import ingest
@@ -39,6 +39,48 @@ def test_a_report_goes_into_a_store_that_is_made_with_the_command_line_that_is_g
     assert rows(store, "SELECT kind, command FROM sweep") == [("ingest", "perfctl ingest trace")]
     again = perfctl.ingest([trace], store)
     assert [(one.run_id, one.new) for _, one in again.taken] == [(written.run_id, False)]
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        pytest.param("N", "invalid value 'N'", id="without a value"),
+        pytest.param("N=", "invalid value 'N='", id="with an empty value"),
+        pytest.param("2N=3", "invalid value '2N=3'", id="with a name that no formula can use"),
+        pytest.param("batch=64", "cannot set the batch size", id="that has an option of its own"),
+    ],
+)
+def test_a_parameter_is_refused(given: str, problem: str, trace: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=f"{problem}.*|`parameters` {problem}"):
+        perfctl.ingest(trace, tmp_path / "perfctl.db", parameters=[given])
+
+
+def test_a_run_has_the_parameters_that_the_user_gave_and_its_batch_size(
+    trace: Path, tmp_path: Path
+) -> None:
+    store = tmp_path / "perfctl.db"
+    perfctl.ingest(trace, store, batch=16, parameters=["N=1024", "precision=a=b"])
+    stored = rows(store, "SELECT name, value, number FROM parameter ORDER BY rowid")
+    assert stored == [("batch", "16", 16), ("N", "1024", 1024), ("precision", "a=b", None)]
+
+
+def test_formulas_are_worked_out_for_each_run_also_of_a_report_that_is_there_already(
+    trace: Path, heard: Any, tmp_path: Path
+) -> None:
+    store = tmp_path / "perfctl.db"
+    perfctl.ingest(trace, store, batch=16, parameters=["N=1024"])
+    hints = UserHints(expect=["nosuch: flops=2*N*batch, bytes=4*N"])
+    (pair,) = ingest(trace, store, hints=hints, listener=heard).taken
+    assert not pair[1].new
+    stored = "SELECT pattern, flops, bytes, formula, source FROM expectation"
+    text = "flops=2*N*batch, bytes=4*N"
+    assert rows(store, stored) == [("nosuch", 2 * 1024 * 16, 4 * 1024, text, "option")]
+    assert any("run 1: no kernel or range matches 'nosuch'" in line for line in heard.lines)
+    with pytest.raises(UsageError, match=r"no parameter 'L' .*known: batch, N"):
+        perfctl.ingest(trace, store, expect=["x: flops=L"])
+    with pytest.raises(UsageError, match="'x' has several formulas"):
+        perfctl.ingest(trace, store, expect=["x: flops=1", "x: flops=2"])
+    assert len(rows(store, stored)) == 1
 
 
 def test_what_cannot_be_read_is_in_the_record_and_the_listener_hears_it(

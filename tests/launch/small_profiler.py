@@ -33,7 +33,7 @@ class Small:
             "-c",
             self.program,
             str(self.artifact(request.paths)),
-            str(request.batch_size),
+            str(request.setting.batch),
         )
         return (Command(argv, "profile", retry_on=self.retry_on),)
 

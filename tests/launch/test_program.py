@@ -36,7 +36,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def read(*words: str, env: str | None = None, batches: tuple[int, ...] = (16, 32)) -> Program:
-    return read_program(words, env, batches)
+    return read_program(words, env, {"batch": len(batches)})
 
 
 def executable(path: Path, text: str) -> Path:
@@ -63,7 +63,7 @@ def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone
     program = read(
         "train.py", "--batch-size", "{batch}", "bs={batch}", "{x}", "{}", "a{batch}b{batch}"
     )
-    assert program.words_at(16) == (
+    assert program.words_at({"batch": "16"}) == (
         "train.py",
         "--batch-size",
         "16",
@@ -115,7 +115,7 @@ def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
     with pytest.raises(UsageError, match="`batch_env`, or use one batch size") as caught:
         read(*words)
     assert "\n" not in str(caught.value)
-    assert read(*words, batches=(16,)).words_at(16) == words
+    assert read(*words, batches=(16,)).words_at({"batch": "16"}) == words
     assert read(*words, env="BATCH").batch_env == "BATCH"
 
 
@@ -145,6 +145,73 @@ def test_what_cannot_run_is_one_clear_line(words: tuple[str, ...], said: str) ->
     with pytest.raises(UsageError, match=said.replace("'", ".")) as caught:
         read(*words)
     assert "\n" not in str(caught.value)
+
+
+ANY_PROGRAM = [
+    pytest.param(("./solver", "{N}"), ("{here}/solver", "256"), "solver", "256", id="a binary"),
+    pytest.param(
+        ("bash", "run.sh", "{N}"),
+        ("{bash}", "run.sh", "256"),
+        "run.sh",
+        "run.sh 256",
+        id="a script behind its shell",
+    ),
+    pytest.param(
+        ("bash", "-c", "./solver {N} > {M}"),
+        ("{bash}", "-c", "./solver 256 > {M}"),
+        "bash",
+        "-c ./solver 256 > {M}",
+        id="words of a shell, with braces that no parameter has",
+    ),
+]
+
+
+@pytest.mark.parametrize(("words", "argv", "name", "variant"), ANY_PROGRAM)
+def test_any_program_runs_as_it_is_with_the_values_in_its_words(
+    words: tuple[str, ...], argv: tuple[str, ...], name: str, variant: str, here: Path
+) -> None:
+    executable(here / "solver", "#!/bin/sh\n")
+    (here / "run.sh").touch()
+    program = read_program(words, None, {"N": 2}, as_is=None)
+    asked = replace(request(program, here), batches=(), sweep=("N=256",))
+    places = {"{here}": str(here), "{bash}": shutil.which("bash") or ""}
+    expected = tuple(places.get(word, word.replace("{here}", str(here))) for word in argv)
+    assert asked.workload_command(annotate="nvtx", window="cuda", under=("nsys",)) == (
+        "nsys",
+        *expected,
+    )
+    assert (program.name, asked.variant, asked.stops_early) == (name, variant, False)
+
+
+def test_variables_of_parameters_reach_the_program_and_distinguish_its_runs(here: Path) -> None:
+    program = read_program(
+        ("true",), "BATCH", {"batch": 1, "N": 2}, sweep_env=("N=SIZE",), as_is=None
+    )
+    asked = replace(
+        request(program, here), profiler=Nsys(), batches=(16,), sweep=("N=256",), python="no"
+    )
+    environment = asked.commands()[0].environment
+    assert {name: environment[name] for name in ("SIZE", "BATCH")} == {"SIZE": "256", "BATCH": "16"}
+    assert asked.variant == "SIZE=256"
+
+
+@pytest.mark.parametrize(
+    ("words", "sweep_env", "said"),
+    [
+        pytest.param(("./none",), (), "program ./none does not exist", id="that is not there"),
+        pytest.param(("./plain",), (), "./plain is not executable. chmod", id="without permission"),
+        pytest.param(("true", "5"), (), "'true 5' does not use N", id="that lacks the value"),
+        pytest.param(("true",), ("M=X",), "has no parameter M", id="with a variable of no value"),
+        pytest.param(("true",), ("N",), "'N' is not NAME=VARIABLE", id="with half a variable"),
+    ],
+)
+def test_a_program_is_refused(
+    words: tuple[str, ...], sweep_env: tuple[str, ...], said: str, here: Path
+) -> None:
+    (here / "plain").touch()
+    parameters = {} if words[0] != "true" or sweep_env == ("M=X",) else {"N": 2}
+    with pytest.raises(UsageError, match=said):
+        read_program(words, None, parameters, sweep_env=sweep_env, as_is=None)
 
 
 @pytest.mark.parametrize("name", ["", "1X", "A B", "A=B", "A-B"])

@@ -7,6 +7,7 @@ from typing import Any
 
 from perfctl.orchestrator.ledger.prepared import device_label, heading, studies
 from perfctl.records.report import Device, Kernel
+from perfctl.records.run import Run, make_parameter
 from tests.make import synthetic
 from tests.make.synthetic import foreign_run, make_run, study_of
 
@@ -47,6 +48,31 @@ def test_a_report_without_a_workload_or_a_batch_size_stands_alone() -> None:
         ("mnist_cnn", (), True),
         ("mnist_cnn", (), True),
     ]
+
+
+def test_a_sweep_without_batch_sizes_is_read_side_by_side_by_its_parameters() -> None:
+    def run_at(number: int, *values: str, sweep: int = 1, batch: int | None = None) -> Run:
+        pairs = zip(("N", "how"), values, strict=False)
+        return replace(
+            make_run(number, batch_size=batch),
+            sweep_id=sweep,
+            variant=" ".join(values),
+            parameters=tuple(make_parameter(*pair) for pair in pairs),
+        )
+
+    one = [run_at(1, "1024"), run_at(2, "256")]
+    two = [run_at(3, "256", "a"), run_at(4, "256", "b")]
+    of_batches = [run_at(6, "256", batch=8), run_at(7, "512", batch=8)]
+    found = studies([*one, *two, run_at(5, "256", sweep=2), *of_batches])
+    assert [(study.points, study.axis, study.foreign) for study in found] == [
+        (("N=256", "N=1024"), "N", False),
+        (("N=256, how=a", "N=256, how=b"), "N, how", False),
+        (("N=256",), "N", False),
+        ((8,), "batch", False),
+        ((8,), "batch", False),
+    ]
+    assert [item.run.id for item in found[0].recorded("N=256")] == [2]
+    assert [batch.batch for batch in found[0].prepared_batches] == ["N=256", "N=1024"]
 
 
 def test_a_run_that_failed_early_joins_no_study_that_it_contradicts() -> None:

@@ -84,7 +84,10 @@ def test_every_value_survives_and_the_schema_is_that_of_a_new_store(old: Path) -
     with database.writing(new):
         pass
     after = contents(old)
-    assert [after.pop(name) for name in migrate.ADDED] == [[]] * len(migrate.ADDED)
+    parameters, *others = [after.pop(name) for name in migrate.ADDED]
+    batches = {run["id"]: run["batch_size"] for run in before["run"] if run["batch_size"]}
+    assert {row["run_id"]: row["number"] for row in parameters} == batches
+    assert others == [[], []]
     assert after == without_dropped(before)
     assert schema_of(old) == schema_of(new)
     assert rows(old, "PRAGMA integrity_check") == [("ok",)]

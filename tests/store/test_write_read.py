@@ -15,6 +15,7 @@ from perfctl.orchestrator.store.write import NUMBERED, Written
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import LayerCall, OpShape
 from perfctl.records.report import Counter, Device, Kernel, Report
+from perfctl.records.run import Expectation, Parameter
 from tests.make import stored
 
 FACTS = {
@@ -27,6 +28,12 @@ FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 BIG = 20480 * 20480 * 81920
 """More than 32 bits hold; a float would round larger ones."""
 CALLS = (LayerCall("conv1", "Conv2d", "forward", 3_115_008, 6_230_016, 320, 1, 2, 3, "N*P*Q*K"),)
+
+PARAMETERS = (Parameter("N", "20480", 20480.0), Parameter("precision", "fp32", None))
+EXPECTATIONS = (
+    Expectation("sgemm*", BIG, None, "2*N**3", "option"),
+    Expectation("copy", None, 8, None, "file"),
+)
 
 VALID = {"state": "not_available"}
 """Field -> one of the few texts that its column takes."""
@@ -104,7 +111,7 @@ def write(
 def test_everything_that_goes_in_comes_out_again(writing: sqlite3.Connection) -> None:
     # so that ids do not start at 1
     write(writing, full_report(), artifact_sha256="cd" * 32)
-    written = write(writing, full_report())
+    written = write(writing, full_report(), parameters=PARAMETERS, expectations=EXPECTATIONS)
     (run,) = read.load(writing, [written.run_id])
     expected = full_report()
     for field in Report.__dataclass_fields__:
@@ -116,6 +123,9 @@ def test_everything_that_goes_in_comes_out_again(writing: sqlite3.Connection) ->
             got = list(read.op_calls(writing, written.run_id))
         assert list(got) == want if isinstance(want, list) else got == want, field
     assert run.layer_calls == CALLS
+    assert run.parameters == (*PARAMETERS, Parameter("batch", "16", 16.0))
+    assert run.expectations == EXPECTATIONS
+    assert read.outline(writing, written.run_id).parameters == run.parameters
     assert run.families == (None,) * 3  # derived later
     assert (written.op_calls, run.host) == (3, "node7")
     assert (run.workload, run.batch_size, run.device) == ("mnist_cnn", 16, expected.devices[0])
@@ -165,8 +175,19 @@ def test_the_newest_run_of_each_kind_stands_for_the_older_ones(writing: sqlite3.
         write(writing, full_report(), workload=None, batch_size=None, artifact_sha256=s).run_id
         for s in "45"
     ]
-    assert read.run_ids(writing, latest_of_each=True) == [new, other, *foreign]
-    assert read.run_ids(writing) == [old, new, other, *foreign]
+    small, _, large = [
+        write(
+            writing,
+            full_report(),
+            batch_size=None,
+            parameters=(Parameter("N", value, float(value)),),
+            artifact_sha256=f"N{number}",
+        ).run_id
+        for number, value in enumerate(("256", "512", "512"))
+    ]
+    assert read.run_ids(writing, latest_of_each=True) == [new, other, *foreign, small, large]
+    assert read.repeat_ids(writing, large) == [large - 1]
+    assert read.run_ids(writing)[:2] == [old, new]
 
 
 def _write_many(path: Path, mark: str) -> None:
@@ -210,7 +231,7 @@ def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another
     found = write(
         writing, status="failed", reason="out of memory", artifact=None, artifact_sha256=None
     )
-    assert counts() == {**alone, "run": 2}
+    assert counts() == {**alone, "run": 2, "parameter": 2}
     assert [row[0] for row in writing.execute("SELECT id FROM run ORDER BY id")] == [
         kept.run_id,
         found.run_id,

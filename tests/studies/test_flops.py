@@ -15,6 +15,7 @@ from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.commands import study as actions
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.ingest import sweep as sweeps
+from perfctl.orchestrator.launch.sweep.folders import Setting
 from perfctl.orchestrator.launch.sweep.request import RunResult
 from perfctl.orchestrator.launch.sweep.study import parts_of, sweeps_of
 from perfctl.orchestrator.ledger.network import networks_of
@@ -323,7 +324,7 @@ def test_a_part_that_fails_leaves_the_others_and_is_named(
         results: tuple[RunResult, ...] = ()
         if request.profiler.name == "torch":
             failed = {"status": "failed", "reason": "no memory"}
-            results = (RunResult(batch_size=BATCH, folder=request.folder, **failed),)
+            results = (RunResult(setting=Setting(BATCH), folder=request.folder, **failed),)
         else:
             ingest([recorded / "first"], request.store_path)
         return sweeps.Swept(request, request.store_path, results)

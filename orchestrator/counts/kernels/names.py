@@ -22,6 +22,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -424,7 +425,7 @@ def recognise(name: str) -> Algorithm:
     kernel whose functor mentions "add" stays a copy.
     """
     lowered = name[:_LONGEST].lower()
-    own = _own_name(lowered)
+    own = own_name(lowered)
     found, library, chip = _family(lowered, own), _first("library", lowered), architecture(lowered)
     if found is None:
         return Algorithm(None, library=library, architecture=chip)
@@ -525,7 +526,13 @@ def _family(lowered: str, own: str) -> str | None:
     return _first("family", own, lowered)
 
 
-def _own_name(name: str) -> str:
+def fits(pattern: str, name: str, short_name: str | None = None) -> bool:
+    """Return whether the name of a kernel or range is one that the glob means: complete, as the
+    profiler shortens it, or without template arguments and parameters."""
+    return any(fnmatchcase(text, pattern) for text in {name, short_name or name, own_name(name)})
+
+
+def own_name(name: str) -> str:
     """Up to the first template argument or parameter; "Kernel<X<...>>" of CUTLASS is named by
     its X."""
     text = re.sub(r"^(void|static|__global__)\s+", "", name)

@@ -374,7 +374,7 @@ def replay_cost(
     return ReplayCost(len(asked), len(kernels), steps, times, (least, most), repeated)
 
 
-def cost_lines(cost: ReplayCost, batch_size: int, layers: Sequence[str]) -> list[str]:
+def cost_lines(cost: ReplayCost, setting: str, layers: Sequence[str]) -> list[str]:
     """The estimate and its assumptions, in words."""
     among = f" in {', '.join(layers)} (of {cost.all_launches:,})" if layers else ""
     least, most = map(_duration, cost.seconds)
@@ -394,7 +394,7 @@ def cost_lines(cost: ReplayCost, batch_size: int, layers: Sequence[str]) -> list
         )
     return [
         (
-            f"batch {batch_size}: {cost.launches:,} launches per step{among} x {steps} x "
+            f"{setting}: {cost.launches:,} launches per step{among} x {steps} x "
             f"{cost.passes} passes = {cost.replays:,} replays, about {least} to {most} longer "
             "than without ncu"
         ),

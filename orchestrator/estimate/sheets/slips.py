@@ -239,7 +239,7 @@ def check(
     candidates = [
         candidate
         for figure in of_figure
-        for candidate in _of_mistakes(stated, facts, figure, batches)
+        for candidate in mistakes_of(stated, facts, figure, batches)
     ]
     candidates += _of_other_figures(figures, asked)
     candidates += _of_other_layers(others, meant)
@@ -343,7 +343,7 @@ def _find_mistakes(facts: Facts, batches: Iterable[int]) -> list[Mistake]:
     return mistakes
 
 
-def _of_mistakes(
+def mistakes_of(
     stated: Stated, facts: Facts | None, meant: Quantity, batches: Iterable[int]
 ) -> Iterator[Candidate]:
     """Yield what one or two mistakes make of the figure that was meant."""

@@ -16,11 +16,18 @@ from typing import Annotated, Any
 import msgspec
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.sweep.folders import RunPaths, attempts, read_json, write_json
+from perfctl.orchestrator.launch.sweep.folders import (
+    RunPaths,
+    Setting,
+    attempts,
+    read_json,
+    write_json,
+)
 from perfctl.orchestrator.options import Option, options_of
 
-_VERSION = 2
-"""1: tasks were profiler, batch_size, sweep and repeat, and no argument list."""
+_VERSION = 3
+"""1: tasks were profiler, batch_size, sweep and repeat, and no argument list. 2: their runs had a
+batch_size and no setting."""
 _RECORD = "tasks.json"
 
 Text = str | None
@@ -40,10 +47,10 @@ CLUSTER = "Cluster"
 
 @dataclass(frozen=True, slots=True)
 class SweepRuns:
-    """The runs that a task adds to a sweep: one profiler at one batch size."""
+    """The runs that a task adds to a sweep: one profiler at one setting."""
 
     profiler: str
-    batch_size: int
+    setting: Setting
     sweep: str
     """Name of the sweep's folder, next to the plan's."""
     repeat: int = 1
@@ -69,8 +76,8 @@ class Task:
 
 
 def sweep_task(number: int, runs: SweepRuns, arguments: tuple[str, ...] = ()) -> Task:
-    """Return a task that runs one batch size of a sweep."""
-    return Task(number, f"{runs.profiler}, batch {runs.batch_size}", arguments, runs)
+    """Return a task that runs one setting of a sweep."""
+    return Task(number, f"{runs.profiler}, {runs.setting}", arguments, runs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +132,9 @@ class Plan:
         incomplete (.part)."""
         if task.runs is None:
             return []
-        folder, batch_size = self.sweep_folder(task.runs.sweep), task.runs.batch_size
-        part = RunPaths(folder, batch_size).part
-        return [*attempts(folder, batch_size), *([part] if part.is_dir() else [])]
+        folder, setting = self.sweep_folder(task.runs.sweep), task.runs.setting
+        part = RunPaths(folder, setting).part
+        return [*attempts(folder, setting), *([part] if part.is_dir() else [])]
 
     def write(self) -> None:
         """Write tasks.json. That of a sweep names no folder, so that it can be moved."""

@@ -14,23 +14,23 @@ from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, Task, sweep_task
 from perfctl.orchestrator.launch.profilers.replay import Replay
 from perfctl.orchestrator.launch.sweep import sweep
-from perfctl.orchestrator.launch.sweep.folders import file_name
+from perfctl.orchestrator.launch.sweep.folders import Setting, file_name
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.orchestrator.launch.sweep.study import StudyParts
 
 
 @dataclass(frozen=True, slots=True)
 class TaskCommand:
-    """The command line of one profiler, without the batch size."""
+    """The command line of one profiler, without the values of parameters."""
 
     options: tuple[str, ...]
     program: tuple[str, ...]
     """The words after --; empty for a built-in workload."""
 
-    def words(self, batch_size: int) -> tuple[str, ...]:
-        """The words after perfctl that run one batch size into its own folder, without a store."""
+    def words(self, setting: Setting) -> tuple[str, ...]:
+        """The words after perfctl that run one setting into its own folder, without a store."""
         program = ("--", *self.program) if self.program else ()
-        return (*self.options, "--batches", str(batch_size), "--no-store", *program)
+        return (*self.options, *setting.words, "--no-store", *program)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +52,10 @@ def render_sweeps(
     device: str,
     outputs: tuple[Path, Path],
 ) -> Rendered:
-    """Return the job scripts of sweeps: each batch size of each profiler is a task.
+    """Return the job scripts of sweeps: each setting of each profiler is a task.
 
-    ``sweeps``, ``commands``: profiler -> its sweep, and the command line of a task without batch
-    size; ``device``: cuda or cpu, which the nodes have; ``outputs``: store and page. Raises
+    ``sweeps``, ``commands``: profiler -> its sweep, and the command line of a task without
+    setting; ``device``: cuda or cpu, which the nodes have; ``outputs``: store and page. Raises
     UsageError.
     """
     requests = tuple(sweeps.values())
@@ -67,16 +67,18 @@ def render_sweeps(
     ]
     first = requests[0]
     pairs = [
-        (name, batch, request.name) for name, request in sweeps.items() for batch in request.batches
+        (name, one, request.name) for name, request in sweeps.items() for one in request.settings
     ]
     tasks = tuple(
         sweep_task(number, SweepRuns(*pair, repeat=first.repeat), commands[pair[0]].words(pair[1]))
         for number, pair in enumerate(pairs)
     )
     workload, runs_folder = first.workload, first.out.absolute()
-    folder = runs_folder / f"slurm-{file_name(workload)}-{_digest(runs_folder, pairs)}"
+    # the digest of batch sizes is older than other parameters
+    names = [(name, one if one.others else one.batch, of) for name, one, of in pairs]
+    folder = runs_folder / f"slurm-{file_name(workload)}-{_digest(runs_folder, names)}"
     plan = Plan(folder, workload, tasks, first.command_line, first.host)
-    setting = script.Setting(device, tuple(folders), outputs)
+    setting = script.JobSetting(device, tuple(folders), outputs)
     parents = tuple(path.parent for path in outputs)
     return Rendered(plan, _texts(plan, site, setting), parents, requests)
 
@@ -109,7 +111,7 @@ def render_parts(
     tasks = tuple(Task(number, *part) for number, part in enumerate(study.parts))
     folder = out / f"slurm-{file_name(name)}-{_digest(out, [task.arguments for task in tasks])}"
     plan = Plan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
-    setting = script.Setting(study.device, (out, *sees))
+    setting = script.JobSetting(study.device, (out, *sees))
     return Rendered(plan, _texts(plan, site, setting), (out,))
 
 
@@ -118,7 +120,7 @@ def _digest(folder: Path, tasks: object) -> str:
     return hashlib.sha256(f"{folder}\n{tasks}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
 
 
-def _texts(plan: Plan, site: Site, setting: script.Setting) -> dict[Path, str]:
+def _texts(plan: Plan, site: Site, setting: script.JobSetting) -> dict[Path, str]:
     if site.image and "://" not in site.image:  # submit looks whether it is there
         site = replace(site, image=str(Path(site.image).absolute()))
     return {

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.launch.cluster.plan import Plan, Site
+from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns
 from perfctl.orchestrator.launch.images import run
 from perfctl.version import __version__
 
@@ -105,7 +105,7 @@ class _AsIs(str):
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class JobSetting:
     """What job scripts must know beside their plan and the site."""
 
     device: str = "cpu"
@@ -120,7 +120,7 @@ class Setting:
     """Interpreter that runs perfctl outside of images."""
 
 
-def array_script(plan: Plan, site: Site, setting: Setting) -> str:
+def array_script(plan: Plan, site: Site, setting: JobSetting) -> str:
     """Return the text of array.sbatch. Raises UsageError for values that a job script cannot
     contain, and for a template that fails to render."""
     tools = [task.arguments[0] for task in plan.tasks]
@@ -146,7 +146,7 @@ def array_script(plan: Plan, site: Site, setting: Setting) -> str:
     return render_template(site.template, "slurm.sh.j2", context)
 
 
-def gather_script(plan: Plan, site: Site, setting: Setting) -> str:
+def gather_script(plan: Plan, site: Site, setting: JobSetting) -> str:
     """Return the text of gather.sbatch. Raises UsageError like ``array_script``."""
     gather, folders = _wrapped(("slurm", "gather", str(plan.folder))), setting.folders
     if setting.outputs is not None:
@@ -176,12 +176,12 @@ def gather_script(plan: Plan, site: Site, setting: Setting) -> str:
     return render_template(site.gather_template, "slurm_gather.sh.j2", context)
 
 
-def functions(plan: Plan, site: Site, setting: Setting) -> str:
+def functions(plan: Plan, site: Site, setting: JobSetting) -> str:
     """Return the text of job.sh, the shell functions of both scripts."""
     return render_template(None, "job_functions.sh.j2", _shared(plan, site, setting))
 
 
-def ingest_script(plan: Plan, site: Site, setting: Setting, options: Sequence[str]) -> str:
+def ingest_script(plan: Plan, site: Site, setting: JobSetting, options: Sequence[str]) -> str:
     """Return the text of array.sbatch of an array of ingests. ``options``: words of each. Raises
     UsageError like ``array_script``."""
     job_lines = _array_directives(plan, site, 60)
@@ -207,7 +207,7 @@ def _gather_modules(site: Site) -> tuple[str, ...]:
     return tuple(name for name in site.module or () if not _GPU_MODULE.match(name))
 
 
-def _shared(plan: Plan, site: Site, setting: Setting) -> dict[str, Any]:
+def _shared(plan: Plan, site: Site, setting: JobSetting) -> dict[str, Any]:
     folder, cwd = plan.folder, setting.cwd
     # Of an image python3, as for everything else there: perfctl itself need not be on its PATH.
     python = setting.python if site.image is None else run.PYTHON
@@ -239,11 +239,14 @@ def _title(plan: Plan, site: Site) -> str:
     if len(runs) < count:
         return f"{plan.workload} in {count} {'part' if count == 1 else 'parts'}{inside}"
     profilers = " and ".join(dict.fromkeys(run.profiler for run in runs))
-    batches = ", ".join(map(str, dict.fromkeys(run.batch_size for run in runs)))
-    return f"{profilers} on {plan.workload} at batch {batches}{inside}"
+    settings = list(dict.fromkeys(run.setting for run in runs))
+    names = ", ".join(map(str, settings))
+    if not any(one.others for one in settings):
+        names = f"batch {', '.join(str(one.batch) for one in settings)}"
+    return f"{profilers} on {plan.workload} at {names}{inside}"
 
 
-def _gathers(plan: Plan, setting: Setting) -> str:
+def _gathers(plan: Plan, setting: JobSetting) -> str:
     """Return what the gather job does, in one line."""
     if setting.outputs is None:
         ends = f", and ends with perfctl {shlex.join(plan.finish)}" if plan.finish else ""
@@ -264,8 +267,9 @@ def _wrapped(words: Iterable[str], indent: int = 4) -> _AsIs:
 
 def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
     """What the tasks run, for the template: ``choices``, the line of ``case`` for each; ``call``,
-    the words after perfctl, where tasks of one profiler differ in nothing but $batch; else these
-    are "${arguments[@]}", set by ``choices`` or (of ``several`` profilers) by a second ``case``."""
+    the words after perfctl, where tasks of one profiler differ in nothing but $batch, or
+    "${values[@]}" of other parameters; else these are "${arguments[@]}", set by ``choices`` or (of
+    ``several`` profilers) by a second ``case``."""
     runs = [task.runs for task in plan.tasks if task.runs]
     if len(runs) < len(plan.tasks):
         choices = [
@@ -275,11 +279,19 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
         ]
         return {"choices": choices, "sweeps": False, "several": {}, "call": '"${arguments[@]}"'}
     pairs = list(zip(runs, plan.tasks, strict=True))
-    calls = {run.profiler: _sweep_call(task.arguments, grace_s) for run, task in pairs}
+    has_others = any(run.setting.others for run in runs)
+    calls = {
+        run.profiler: _sweep_call(run, task.arguments, grace_s, has_others) for run, task in pairs
+    }
     is_one = len(calls) == 1
     choices = [
         f"{task.number}) {'' if is_one else f'profiler={shlex.quote(run.profiler)} '}"
-        f"batch={run.batch_size} ;;"
+        + (
+            f"values=({_wrapped(run.setting.words)})"
+            if has_others
+            else f"batch={run.setting.batch}"
+        )
+        + " ;;"
         for run, task in pairs
     ]
     several = {} if is_one else calls
@@ -291,14 +303,17 @@ def _calls(plan: Plan, grace_s: int) -> dict[str, Any]:
     }
 
 
-def _sweep_call(arguments: Sequence[str], grace_s: int) -> list[str]:
-    """Return the lines of a task's call, with $batch for its batch size, and what only its job
+def _sweep_call(
+    runs: SweepRuns, arguments: Sequence[str], grace_s: int, has_others: bool
+) -> list[str]:
+    """Return the lines of a task's call, with a variable for its setting, and what only its job
     script knows."""
-    index = arguments.index("--batches")
-    program = arguments[index + 3 :]  # after the batch size and --no-store
+    index = arguments.index("--no-store")
+    program = arguments[index + 1 :]
+    values = '"${values[@]}"' if has_others else '--batches "$batch"'
     return [
-        _wrapped(arguments[:index]),
-        f'--batches "$batch" --no-store --scratch "$TMPDIR" --grace {grace_s}',
+        _wrapped(arguments[: index - len(runs.setting.words)]),
+        f'{values} --no-store --scratch "$TMPDIR" --grace {grace_s}',
         *([_wrapped(program)] if program else []),
     ]
 

@@ -17,6 +17,7 @@ from perfctl.orchestrator.launch.cluster.plan import Plan, Task
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.outcome import tail
 from perfctl.orchestrator.launch.sweep.folders import (
+    Setting,
     attempts,
     is_whole,
     read_json,
@@ -236,7 +237,9 @@ class TaskState:
     """One task of an array. profiler, batch and sweep are null for one that is not a run of
     a sweep."""
 
-    JSON_KEYS = ("number", "label", "profiler", "batch", "sweep", "state", "reason", "log")
+    JSON_KEYS = (
+        *("number", "label", "profiler", "batch", "parameters", "sweep", "state", "reason", "log"),
+    )
     JSON_NAMES: ClassVar = {"number": "task"}
 
     task: Task
@@ -262,7 +265,12 @@ class TaskState:
 
     @property
     def batch(self) -> int | None:
-        return self.task.runs.batch_size if self.task.runs else None
+        return self.task.runs.setting.batch if self.task.runs else None
+
+    @property
+    def parameters(self) -> dict[str, str] | None:
+        """Name -> value of each parameter of the sweep, batch among them."""
+        return self.task.runs.setting.parameters if self.task.runs else None
 
     @property
     def sweep(self) -> str | None:
@@ -357,7 +365,8 @@ def _runs(plan: Plan, task: Task) -> list[Path]:
     for record in plan.sweep_folder(plan.runs_folder).glob("*/sweep.json"):
         sweep = read_json(record) or {}
         for batch_size in sweep.get("batches", ()) if sweep.get("command") == command else ():
-            runs += attempts(record.parent, batch_size) or [record.parent / f"b{batch_size}"]
+            setting = Setting(batch_size)
+            runs += attempts(record.parent, setting) or [record.parent / setting.file_name]
     return runs
 
 

@@ -403,11 +403,11 @@ class Ncu(ToolProfiler):
         name = f"{report.stem}{RANK}{report.suffix}" if request.has_ranks else report.name
         choice = counters.choose(self.metrics, request.visible, request.within)
         by_kernel = self.replay_mode not in _APART
-        plan = self.first_pass / f"b{request.batch_size}.json" if self.first_pass else None
+        plan = self.first_pass / f"{request.setting.file_name}.json" if self.first_pass else None
         modes = {
             "--target-processes": "all",
             # a range is what cudaProfilerStart and Stop enclose
-            "--profile-from-start": "off" if by_kernel else None,
+            "--profile-from-start": "off" if by_kernel and not request.runs_as_is else None,
             "--clock-control": self.clock_control,
             "--cache-control": self.cache_control,
             "--replay-mode": None if self.replay_mode == "kernel" else self.replay_mode,
@@ -441,7 +441,8 @@ class Ncu(ToolProfiler):
         facts |= {"ncu:not_replayed": COMMUNICATION} if by_kernel and request.has_ranks else {}
         facts |= {"ncu:ranks": "all" if self.all_ranks else "0"} if request.has_ranks else {}
         table = as_table(report, request.paths.report(".csv"))
-        python = request.interpreter if request.annotator is None else sys.executable
+        is_own = request.annotator is not None or request.runs_as_is
+        python = sys.executable if is_own else request.interpreter
         rank_tables = (
             python,
             "-m",

@@ -225,7 +225,7 @@ class Nsys(ToolProfiler):
             f"--trace={self.trace or ('cuda,nvtx,cudnn,cublas' if on_gpu else 'nvtx,osrt')}",
             "--sample=none",  # with CPU sampling nsys 2022.4 hangs in virtual machines
             "--cpuctxsw=none",
-            *self._capture_options(on_gpu, request.within),
+            *self._capture_options(request, on_gpu),
             *([f"--gpu-metrics-device{'s' * is_new}={metrics}"] if metrics is not None else ()),
             *(("--stats=true",) if self.stats else ()),
             "--wait=primary",
@@ -242,20 +242,22 @@ class Nsys(ToolProfiler):
         options = ("--type=sqlite", "--force-overwrite=true", "--quiet=true")
         export = ("nsys", "export", *options, f"--output={self.artifact(paths)}", str(report))
         # 0: unregistered NVTX strings can start the recording too.
-        environment = {} if on_gpu or self.whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
+        is_whole = self.whole or request.runs_as_is
+        environment = {} if on_gpu or is_whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
         run = Command(argv, "profile", environment, retry_on=BUSY, clear=clear)
         return run, Command(export, "export", needs=report)
 
-    def _capture_options(self, on_gpu: bool, within: tuple[str, ...]) -> tuple[str, ...]:
+    def _capture_options(self, request: SweepRequest, on_gpu: bool) -> tuple[str, ...]:
         """Return the options that limit the recording. The default end, stop-shutdown, would kill
         the program."""
         unit = self.cuda_graph_trace
         if unit is None and on_gpu:
             is_known = self.graph_nodes
-            has_nodes = knows("--cuda-graph-trace", within) if is_known is None else is_known
-            unit = "node" if has_nodes else None
+            if is_known is None:
+                is_known = knows("--cuda-graph-trace", request.within)
+            unit = "node" if is_known else None
         graphs = () if unit is None else (f"--cuda-graph-trace={unit}",)
-        if self.whole:
+        if self.whole or request.runs_as_is:
             return graphs
         by_range = ("--capture-range=nvtx", f"--nvtx-capture={WINDOW}")
         start = ("--capture-range=cudaProfilerApi",) if on_gpu else by_range
@@ -276,7 +278,7 @@ class Nsys(ToolProfiler):
                 "nsys recorded no GPU kernels. Check the driver with perfctl doctor, and that nsys "
                 "runs inside the container"
             )
-        if "NVTX_EVENTS" not in tables:
+        if "NVTX_EVENTS" not in tables and not request.runs_as_is:
             return (
                 "nsys recorded no NVTX ranges, so layers are unknown. Use a CUDA build of torch, "
                 "which has torch.cuda.nvtx"
@@ -355,7 +357,7 @@ def _explain_no_report(request: SweepRequest, outcome: Outcome) -> Problem:
             f"When no nsys is running, remove the lock of one that was killed: rm {FOLDER}/NSys-*",
             is_of_tool=True,
         )
-    if outcome.exit_code == 0:
+    if outcome.exit_code == 0 and not request.runs_as_is:
         return Problem(
             "nsys recorded no measured step. On a CPU it depends on torch.cuda.nvtx, which only "
             "CUDA builds of torch have. perfctl torch needs neither"

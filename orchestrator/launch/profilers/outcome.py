@@ -137,7 +137,8 @@ def program_failure(
     status = record.get("status") or "ok"
     reason = None if status == "ok" else _printable(str(record.get("reason") or status))
     if code == 0 and reason is None:
-        if request.program is None or request.paths.workload_record.exists():
+        is_recorded = request.paths.workload_record.exists()
+        if request.program is None or request.runs_as_is or is_recorded:
             return None
         return (
             f"{request.workload} exited with code 0 but left no perfctl record: it called "
@@ -145,8 +146,10 @@ def program_failure(
         )
     message = reason or last_line(outcome.stderr) or ""
     if _OUT_OF_MEMORY.search(reason or tail(outcome.stderr)):
-        size = request.batch_size
-        return f"out of memory at batch size {size} ({message}). Use a smaller batch size"
+        setting = request.setting
+        if setting.others or setting.batch is None:
+            return f"out of memory: {setting} ({message}). Use smaller values"
+        return f"out of memory at batch size {setting.batch} ({message}). Use a smaller batch size"
     is_unnamed = reason is None and request.interpreter not in message
     if is_unnamed and message.startswith("Executable not found in "):
         message = f"{message} ({request.interpreter})"  # nsys 2023

@@ -4,6 +4,7 @@ as any run."""
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +16,15 @@ from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.outcome import ToolProfiler
 from perfctl.orchestrator.launch.profilers.torch import NoProfiler, TorchProfiler
-from perfctl.orchestrator.launch.sweep.folders import RECORD_NAME, RunPaths, attempts, read_json
+from perfctl.orchestrator.launch.sweep.folders import (
+    RECORD_NAME,
+    RunPaths,
+    Setting,
+    attempts,
+    read_folder_name,
+    read_json,
+    setting_of,
+)
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 
 RECORDERS: dict[str, type[ToolProfiler]] = {
@@ -44,15 +53,25 @@ class Replay:
             raise UsageError(f"{self.folder} is not a recorded sweep", remedy)
         return name
 
-    def batches(self) -> tuple[int, ...]:
-        """The recorded batch sizes, in ascending order."""
-        names = (path.name[1:] for path in self.folder.glob("b*") if path.is_dir())
-        return tuple(sorted(int(name) for name in names if name.isdecimal()))
+    def settings(self, batches: tuple[int, ...] = ()) -> tuple[Setting, ...]:
+        """The recorded settings, in order; with ``batches``, those of these batch sizes, and one
+        for each size that was not recorded."""
+        recorded = []
+        for path in self.folder.iterdir() if self.folder.is_dir() else ():
+            name = read_folder_name(path.name)
+            if name is not None and not name[1] and path.is_dir():
+                record = read_json(path / "run.json") or {}
+                recorded.append(setting_of(record) if record.get("parameters") else name[0])
+        recorded.sort(key=lambda one: one.order)
+        if not batches:
+            return tuple(recorded)
+        of_size = {batch: [one for one in recorded if one.batch == batch] for batch in batches}
+        return tuple(one for batch in batches for one in of_size[batch] or [Setting(batch)])
 
-    def repeats(self, batches: tuple[int, ...]) -> int:
-        """Number of runs that every batch size has (b16, b16.2, b16.3, ...); 1 for one without
+    def repeats(self, settings: Iterable[Setting]) -> int:
+        """Number of runs that every setting has (b16, b16.2, b16.3, ...); 1 for one without
         a recording."""
-        return max(min((len(attempts(self.folder, batch)) for batch in batches), default=1), 1)
+        return max(min((len(attempts(self.folder, one)) for one in settings), default=1), 1)
 
     def workload(self) -> str:
         """Name of the recorded workload. Raises UsageError when no file of the recording has it."""
@@ -68,7 +87,7 @@ class Replay:
 
     def _recorded_value(self, key: str) -> str | None:
         """The value in the sweep's record, else in the first run's record that has it."""
-        runs = (self.folder / f"b{batch}" / "run.json" for batch in self.batches())
+        runs = (self.folder / one.file_name / "run.json" for one in self.settings())
         values = ((read_json(path) or {}).get(key) for path in (self.folder / "sweep.json", *runs))
         return next((str(value) for value in values if value), None)
 
@@ -76,10 +95,10 @@ class Replay:
         return ()
 
     def commands(self, request: SweepRequest) -> tuple[Command, ...]:
-        """Raises UsageError when ``folder`` is not a recording. A missing batch size fails when
-        it runs."""
+        """Raises UsageError when ``folder`` is not a recording. A missing setting fails when it
+        runs."""
         assert self.name
-        first = self.folder.absolute() / f"b{request.batch_size}"
+        first = self.folder.absolute() / request.setting.file_name
         repeat = first.with_name(request.paths.folder.name)
         source = repeat if repeat.is_dir() else first
         argv = (sys.executable, "-m", _COPY, str(source), str(request.paths.part))
@@ -100,7 +119,8 @@ class Replay:
     def judge(self, request: SweepRequest, outcomes: tuple[Outcome, ...]) -> Verdict:
         """The recorded verdict, if the recorded report exists and opens."""
         if outcomes[0].exit_code != 0:
-            sizes = ", ".join(map(str, self.batches())) or "nothing"
+            settings = self.settings()
+            sizes = ", ".join(str(one.batch or one) for one in settings) or "nothing"
             message = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
             return Verdict("failed", f"{message}. Recorded: {sizes}")
         profiler = RECORDERS[self.name]()

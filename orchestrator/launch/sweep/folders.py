@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import platform
 import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import count, takewhile
@@ -20,6 +21,7 @@ import msgspec
 from msgspec import Meta
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.records.run import make_parameter
 
 LAUNCHES = "launches.json"
 """File of the first pass in the folder of a run: what the plain step launched."""
@@ -44,10 +46,74 @@ class RunRecord(msgspec.Struct):
     variant: Text = None
     artifact: FileName = None
     batch_size: Number = None
+    parameters: dict[str, str] | None = None
     exit_code: Number = None
     duration_ns: Number = None
     artifact_bytes: Number = None
     commands: list[list[str]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value of each parameter that a sweep varies; a run is of one setting."""
+
+    batch: int | None = None
+    """The batch size; None where none was asked for."""
+    others: tuple[tuple[str, str], ...] = ()
+    """(name, value as typed) of the other parameters, by name."""
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Name -> value of all parameters, the batch size first."""
+        return {**({} if self.batch is None else {"batch": str(self.batch)}), **dict(self.others)}
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """What settings are sorted by: numbers by size, texts after them."""
+        others = (make_parameter(*pair) for pair in self.others)
+        return self.batch or 0, [(n, number is None, number or 0, v) for n, v, number in others]
+
+    @property
+    def file_name(self) -> str:
+        """ "b16", "b16+N=256", "N=256+precision=tf32": the name of its runs' folders; "run"
+        without a parameter. A value with other characters than letters, digits and - gets a
+        digest."""
+        names = [] if self.batch is None else [f"b{self.batch}"]
+        for name, value in self.others:
+            safe = re.sub(r"[^A-Za-z0-9-]", "_", value)[:40]
+            digest = hashlib.sha256(value.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+            names.append(f"{name}={safe}{'' if safe == value else f'-{digest}'}")
+        return "+".join(names) or "run"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Options that ask perfctl for this setting."""
+        batch = () if self.batch is None else ("--batches", str(self.batch))
+        return (*batch, *(word for pair in self.others for word in ("--sweep", "=".join(pair))))
+
+    def __str__(self) -> str:
+        """Return "batch 16, N=256"."""
+        batch = [] if self.batch is None else [f"batch {self.batch}"]
+        return ", ".join((*batch, *map("=".join, self.others))) or "the program"
+
+
+def setting_of(record: Mapping[str, Any]) -> Setting:
+    """Return the setting in run.json, or in any other record with batch_size and parameters."""
+    others = {**(record.get("parameters") or {})}
+    others.pop("batch", None)
+    return Setting(record.get("batch_size"), tuple(sorted(others.items())))
+
+
+def read_folder_name(name: str) -> tuple[Setting, str] | None:
+    """Return (setting, "" or "2", "part" and so on) of the name of a run's folder; None for any
+    other name."""
+    match = re.fullmatch(r"(run|b\d+|(?:b\d+\+)?\w+=[^.]+)(?:\.(\d+|part))?", name)
+    if match is None:
+        return None
+    pieces = match[1].split("+") if match[1] != "run" else []
+    batch = int(pieces.pop(0)[1:]) if pieces and "=" not in pieces[0] else None
+    others = (piece.partition("=")[::2] for piece in pieces)
+    return Setting(batch, tuple(others)), match[2] or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,19 +122,18 @@ class RunPaths:
     under way."""
 
     sweep_folder: Path
-    batch_size: int
+    setting: Setting
     attempt: int = 1
     """Counts repetitions from 1, so that none replaces files that the store refers to."""
 
     @property
     def folder(self) -> Path:
-        return self.sweep_folder / (
-            f"b{self.batch_size}" + (f".{self.attempt}" if self.attempt > 1 else "")
-        )
+        suffix = f".{self.attempt}" if self.attempt > 1 else ""
+        return self.sweep_folder / f"{self.setting.file_name}{suffix}"
 
     @property
     def part(self) -> Path:
-        return self.sweep_folder / f"b{self.batch_size}.part"
+        return self.sweep_folder / f"{self.setting.file_name}.part"
 
     @property
     def scratch(self) -> Path:
@@ -94,11 +159,10 @@ class RunPaths:
         return self.part / f"report{suffix}"
 
 
-def attempts(folder: Path, batch_size: int) -> list[Path]:
-    """The folders of a batch size's runs in a sweep's folder, oldest first: b16, b16.2,
-    b16.3, ..."""
+def attempts(folder: Path, setting: Setting) -> list[Path]:
+    """The folders of a setting's runs in a sweep's folder, oldest first: b16, b16.2, b16.3, ..."""
     return list(
-        takewhile(Path.is_dir, (RunPaths(folder, batch_size, number).folder for number in count(1)))
+        takewhile(Path.is_dir, (RunPaths(folder, setting, number).folder for number in count(1)))
     )
 
 
@@ -170,9 +234,9 @@ def _no_link(path: str, flags: int, mode: int = 0o666) -> int:
 
 
 @contextmanager
-def lock_sweep(folder: Path, batch: int | None = None) -> Iterator[None]:
-    """Hold the lock of a sweep, or of one batch size; the kernel releases it when the process ends.
-    Raises UsageError when another perfctl holds it. Different batch sizes can be locked at the
+def lock_sweep(folder: Path, setting: Setting | None = None) -> Iterator[None]:
+    """Hold the lock of a sweep, or of one setting; the kernel releases it when the process ends.
+    Raises UsageError when another perfctl holds it. Different settings can be locked at the
     same time."""
 
     def busy(work: str) -> UsageError:
@@ -181,12 +245,12 @@ def lock_sweep(folder: Path, batch: int | None = None) -> Iterator[None]:
             "Wait until it ends, or choose another folder for `out`",
         )
 
-    kind = fcntl.LOCK_EX if batch is None else fcntl.LOCK_SH
+    kind = fcntl.LOCK_EX if setting is None else fcntl.LOCK_SH
     with ExitStack() as locks:
         locks.enter_context(locked(folder / ".lock", kind, lambda _: busy("the sweep")))
-        if batch is not None:
-            lock = folder / f".b{batch}.lock"
-            locks.enter_context(locked(lock, fcntl.LOCK_EX, lambda _: busy(f"batch size {batch}")))
+        if setting is not None:
+            lock = folder / f".{setting.file_name}.lock"
+            locks.enter_context(locked(lock, fcntl.LOCK_EX, lambda _: busy(str(setting))))
         yield
 
 

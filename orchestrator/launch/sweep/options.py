@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.launch.sweep.folders import Setting
 from perfctl.orchestrator.options import Option, read_batches
 
 MEASURE, PROFILER, OUTPUT, CLUSTER = "What to measure", "Profiler", "Output", "Cluster"
+DEFAULT_BATCHES = (16, 32, 64, 128, 256)
+"""Of a built-in workload, and of a program that takes a batch size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,13 +90,26 @@ class SweepOptions(StoredSweep):
     batches: Annotated[
         tuple[int, ...],
         Option(
-            "Batch sizes, one process each: 16,32,64.",
+            "Batch sizes, one process each. Default: 16,32,64,128,256, if the program takes one.",
             names=("--batches", "-b"),
             metavar="LIST",
             parse=read_batches,
             is_common=True,
         ),
-    ] = (16, 32, 64, 128, 256)
+    ] = ()
+    sweep: Annotated[
+        tuple[str, ...],
+        Option(
+            "A parameter and its values, one process each: N=256,512 (repeatable: all "
+            "combinations). Put {N} in the command.",
+            metavar="NAME=LIST",
+            is_common=True,
+        ),
+    ] = ()
+    zip: Annotated[
+        bool,
+        Option("Pair the values of the parameters in order, instead of all combinations."),
+    ] = False
     workload: Annotated[
         str | None,
         Option(
@@ -140,6 +158,13 @@ class SweepOptions(StoredSweep):
             "Environment variable with the batch size for your script after --.", metavar="NAME"
         ),
     ] = None
+    sweep_env: Annotated[
+        tuple[str, ...],
+        Option(
+            "Environment variable with a parameter's value for your program (repeatable).",
+            metavar="NAME=VARIABLE",
+        ),
+    ] = ()
     step_marker: Annotated[
         str | None,
         Option(
@@ -152,6 +177,14 @@ class SweepOptions(StoredSweep):
         bool | None,
         Option(
             "Run your script to its end. Default: nsys and ncu stop it after the measured steps.",
+            MEASURE,
+        ),
+    ] = None
+    as_is: Annotated[
+        bool | None,
+        Option(
+            "Run your program as it is, without layers and steps (nsys and ncu only). Default: "
+            "programs that are not Python.",
             MEASURE,
         ),
     ] = None
@@ -207,6 +240,43 @@ class SweepOptions(StoredSweep):
         str | None,
         Option("apptainer or singularity. Default: either.", CLUSTER, metavar="PROGRAM"),
     ] = None
+
+
+def read_parameters(options: SweepOptions) -> dict[str, tuple[str, ...]]:
+    """Return parameter -> its values, in the order of ``sweep``. Raises UsageError."""
+    parameters: dict[str, tuple[str, ...]] = {}
+    for text in options.sweep:
+        name, _, typed = text.partition("=")
+        values = tuple(value.strip() for value in typed.split(","))
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or not all(values):
+            problem = f"`sweep`: '{text}' is not a name and its values"
+            raise UsageError(problem, "For example N=256,512")
+        if name in parameters or (name == "batch" and options.batches):
+            raise UsageError(f"`sweep`: {name} is named twice", "Name all its values at once")
+        if len(set(values)) < len(values):
+            raise UsageError(f"`sweep` repeats a value: {text}", "Name each value once")
+        parameters[name] = values
+    return parameters
+
+
+def list_settings(options: SweepOptions) -> tuple[Setting, ...]:
+    """Return the settings to run: all combinations, or with ``zip`` the first values of all
+    parameters, the second ones, and so on. Raises UsageError."""
+    parameters = read_parameters(options)
+    axes = (tuple(map(str, options.batches)) or ("",), *parameters.values())
+    count = max(map(len, axes))
+    if options.zip and (odd := [values for values in axes if len(values) not in (1, count)]):
+        raise UsageError(
+            f"`zip` pairs values, but there are {len(odd[0])} of one parameter and {count} of "
+            "another",
+            "Name as many values of each, or one for all",
+        )
+    equal = (values * (count // len(values)) for values in axes)
+    rows = zip(*equal, strict=True) if options.zip else product(*axes)
+    return tuple(
+        Setting(int(batch) if batch else None, tuple(sorted(zip(parameters, values, strict=True))))
+        for batch, *values in rows
+    )
 
 
 def reject_placement(options: SweepOptions, command: str) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import queue
-import re
 import signal
 import threading
 import time
@@ -23,7 +22,13 @@ from typing import TypeVar
 from perfctl.orchestrator.errors import Interrupted
 from perfctl.orchestrator.launch.machine.devices import Placement
 from perfctl.orchestrator.launch.process import run as process_run
-from perfctl.orchestrator.launch.sweep.folders import read_json, read_run_record
+from perfctl.orchestrator.launch.sweep.folders import (
+    Setting,
+    read_folder_name,
+    read_json,
+    read_run_record,
+    setting_of,
+)
 
 Post = Callable[[Callable[[], None]], None]
 """Queues a call for the calling thread."""
@@ -32,7 +37,6 @@ Result = TypeVar("Result")
 
 FRESH_S = 120.0
 """Where locks are not visible, a run counts as under way if its folder changed within this time."""
-_RUN = re.compile(r"b(\d+)(?:\.(\d+|part))?\Z")
 
 
 def run(
@@ -97,9 +101,9 @@ def _listen(threads: list[threading.Thread], calls: queue.SimpleQueue[Callable[[
 
 @dataclass(frozen=True, slots=True)
 class RunState:
-    """One batch size of a sweep, at one attempt."""
+    """One setting of a sweep, at one attempt."""
 
-    batch_size: int
+    setting: Setting
     attempt: str
     """Empty for the first, "2", "3", ... for repetitions."""
     status: str
@@ -144,21 +148,24 @@ def _sweep(folder: Path) -> SweepState:
     )
     is_locked = _is_locked(folder)
     runs = [run for path in folder.iterdir() if (run := _run(path, is_locked)) is not None]
-    runs.sort(key=lambda run: (run.batch_size, run.attempt))
+    runs.sort(key=lambda run: (run.setting.order, run.attempt))
     is_running = is_locked or any(run.status == "running" for run in runs)
     return SweepState(folder.name, command, host, is_running, tuple(runs))
 
 
 def _run(folder: Path, is_locked: bool) -> RunState | None:
-    name = _RUN.match(folder.name)
+    name = read_folder_name(folder.name)
     if name is None or folder.is_symlink() or not folder.is_dir():
         return None
+    setting, attempt = name
     record = read_run_record(folder) or {}
-    if name[2] == "part":
+    if record.get("parameters"):
+        setting = setting_of(record)
+    if attempt == "part":
         status = "running" if is_locked or _is_fresh(folder) else "interrupted"
-        return RunState(int(name[1]), "", status, record.get("reason"), None, None)
+        return RunState(setting, "", status, record.get("reason"), None, None)
     facts = [record.get(key) for key in ("reason", "started_at", "duration_ns")]
-    return RunState(int(name[1]), name[2] or "", record.get("status") or "interrupted", *facts)
+    return RunState(setting, attempt, record.get("status") or "interrupted", *facts)
 
 
 def _is_fresh(folder: Path) -> bool:

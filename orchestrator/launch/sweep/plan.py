@@ -7,7 +7,7 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from difflib import get_close_matches
@@ -25,10 +25,17 @@ from perfctl.orchestrator.launch.profilers.replay import RECORDERS, Replay
 from perfctl.orchestrator.launch.program import Program, read_program
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
-from perfctl.orchestrator.launch.sweep.options import StoredSweep, SweepOptions, resolve_device
+from perfctl.orchestrator.launch.sweep.options import (
+    DEFAULT_BATCHES,
+    StoredSweep,
+    SweepOptions,
+    list_settings,
+    read_parameters,
+    resolve_device,
+)
 from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest, as_words
 from perfctl.orchestrator.launch.sweep.sweep import check_batches
-from perfctl.orchestrator.options import options_of, part_of
+from perfctl.orchestrator.options import options_of, part_of, read_batches
 from perfctl.workloads.models import WORKLOADS
 from perfctl.workloads.run.options import describe, parse_arguments
 from perfctl.workloads.spec import (
@@ -47,9 +54,14 @@ INFERENCE = "torchvision_infer"
 OWN = ("--batch", "--device", "--record", "--annotate", "--window", "--trace")
 """Options of the workload that perfctl sets for each run."""
 
+ANY_PROGRAM = ("nsys", "ncu")
+"""Profilers that need nothing inside the program."""
+
 _ALWAYS = ("steps", "warmup")
 _BUILT_IN = ("mode", "precision")
 _PROGRAM = ("batch_env", "step_marker")
+_OF_PROGRAMS = (*_PROGRAM, "to_end", "as_is", "sweep_env")
+"""Options that a built-in workload does without."""
 
 
 def plan_sweep(
@@ -66,19 +78,30 @@ def plan_sweep(
     ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in
     workload), ``origin`` is measured or recorded.
     """
+    parameters = read_parameters(asked)
+    if typed := parameters.pop("batch", None):
+        batches = read_batches(",".join(typed), "sweep")
+        others = tuple(text for text in asked.sweep if not text.startswith("batch="))
+        asked = replace(asked, batches=batches, sweep=others)
     check_batches(asked.batches)
     if asked.steps is None and isinstance(profiler, Ncu):
         asked = replace(asked, steps=STEPS)
     _check_options(asked)
     sampler.interval(asked.sample)
-    program = None if origin == "recorded" else _find_program(asked, rest, command, events)
+    program = None
+    if origin == "measured":
+        program = _find_program(profiler, asked, rest, command, events)
     if program is None and asked.workload is not None and command:
         rest = (*rest, *command)
+    is_batched = program is None or program.receives("batch")
+    if not asked.batches and is_batched and origin == "measured":
+        asked = replace(asked, batches=DEFAULT_BATCHES)
+    list_settings(asked)
     device = _find_device(asked)
     workload = program.name if program else asked.workload or DEFAULT_WORKLOAD
     arguments = (*_workload_arguments(asked, device, program), *rest)
     if origin == "measured" and program is None:
-        _check_workload(workload, arguments, rest)
+        _check_workload(workload, arguments, rest, parameters)
     checked = {
         "workload": workload,
         "device": device,
@@ -102,26 +125,29 @@ def plan_replay(folder: Path, asked: StoredSweep, batches: tuple[int, ...]) -> S
     """Return the request that replays a recorded sweep at these batch sizes, or, without any, at
     all that were recorded. Raises UsageError if the folder is not a recorded sweep."""
     recorded = Replay(folder)
-    sizes = batches or recorded.batches()
+    settings = recorded.settings(batches)
     options = SweepOptions(
-        sizes,
-        repeat=recorded.repeats(sizes),
+        repeat=recorded.repeats(settings),
         workload=recorded.workload(),
         device=recorded.device(),
         **asdict(part_of(asked, StoredSweep)),
     )
-    return plan_sweep(recorded, options, origin="recorded")
+    return replace(plan_sweep(recorded, options, origin="recorded"), chosen=settings)
 
 
 def _find_program(
-    asked: SweepOptions, rest: Sequence[str], command: Sequence[str] | None, events: Events
+    profiler: Profiler,
+    asked: SweepOptions,
+    rest: Sequence[str],
+    command: Sequence[str] | None,
+    events: Events,
 ) -> Program | None:
     """Return the user's program; None if a built-in workload is meant."""
     if command is None or (
         asked.workload is not None and command[:1] and command[0].startswith("--")
     ):
-        for name in (*_PROGRAM, "to_end"):
-            if getattr(asked, name) is not None:
+        for name in _OF_PROGRAMS:
+            if getattr(asked, name) not in (None, ()):
                 remedy = "Put the program after --: -- python train.py"
                 raise UsageError(f"`{name}` works only with your own script", remedy)
         return None
@@ -141,13 +167,23 @@ def _find_program(
     if not is_step_marker(asked.step_marker or "auto"):
         remedy = f"Choose {', '.join(MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
         raise UsageError(f"invalid value '{asked.step_marker}' for `step_marker`", remedy)
+    python, arguments = program_words(tuple(command)) if asked.image else (None, ())
+    typed = read_program(
+        (sys.executable, *arguments) if python else command,
+        asked.batch_env,
+        {name: len(values) for name, values in read_parameters(asked).items()}
+        | ({"batch": len(asked.batches)} if asked.batches else {}),
+        sweep_env=asked.sweep_env,
+        as_is=_runs_as_is(profiler, asked),
+        is_here=asked.image is None,
+    )
+    if typed.python is None:
+        if asked.step_marker is not None or asked.to_end is not None:
+            problem = f"{typed.name} has no steps that perfctl could mark or end after"
+            raise UsageError(problem, "Omit `step_marker` and `to_end`")
+        return typed
     if asked.image is not None:
-        python, arguments = program_words(tuple(command))
-        inside = read_program(
-            (sys.executable, *arguments) if python else command, asked.batch_env, asked.batches
-        )
-        return replace(inside, python=python or PYTHON)
-    typed = read_program(command, asked.batch_env, asked.batches)
+        return replace(typed, python=python or PYTHON)
     program = interpreter.choose_interpreter(typed, command[0])
     if program.python != typed.python:
         events.note(
@@ -155,6 +191,19 @@ def _find_program(
             f"{program.python}"
         )
     return program
+
+
+def _runs_as_is(profiler: Profiler, asked: SweepOptions) -> bool | None:
+    """Return whether the program runs as it is; None if that depends on the program. Raises
+    UsageError."""
+    if profiler.name in ANY_PROGRAM:
+        return asked.as_is
+    if asked.as_is:
+        raise UsageError(
+            f"`as_is` does not work with {profiler.name}, which sees only PyTorch",
+            "Use perfctl nsys or perfctl ncu",
+        )
+    return False
 
 
 def _flag(field: str) -> str:
@@ -174,10 +223,16 @@ def _workload_arguments(
     return arguments
 
 
-def _check_workload(name: str, arguments: Sequence[str], arguments_typed: Sequence[str]) -> None:
-    """Ask the workload whether it knows these options; those that perfctl sets for each run cannot
-    be among ``arguments_typed``."""
-    for option in (option.partition("=")[0] for option in arguments_typed):
+def _check_workload(
+    name: str,
+    arguments: Sequence[str],
+    arguments_typed: Sequence[str],
+    parameters: Mapping[str, Sequence[str]],
+) -> None:
+    """Ask the workload whether it knows these options, and its ``parameters`` with each value;
+    those that perfctl sets for each run cannot be among ``arguments_typed``."""
+    swept = list(map(_flag, parameters))
+    for option in (option.partition("=")[0] for option in (*arguments_typed, *swept)):
         if option in OWN:
             instead = (
                 "Set batch sizes with `batches`"
@@ -187,6 +242,11 @@ def _check_workload(name: str, arguments: Sequence[str], arguments_typed: Sequen
             raise UsageError(f"perfctl does not pass {option} to the workload", instead)
     with workload_errors(name):
         parse_arguments(name, ["--batch", "1", *arguments])
+        for parameter, flag in zip(parameters, swept, strict=True):
+            if flag in arguments:
+                raise UsageError(f"`sweep`: {parameter} has a value already", f"Omit {flag}")
+            for value in parameters[parameter]:
+                parse_arguments(name, ["--batch", "1", *arguments, flag, value])
 
 
 @contextmanager
@@ -291,7 +351,7 @@ def plan_inference(
         for model in models
     }
     with workload_errors(INFERENCE):
-        for batch in asked.batches:
+        for batch in next(iter(requests.values())).batches:
             words = ["--batch", str(batch), "--model", models[0], *arguments]
             of_every, own = parse_arguments(INFERENCE, words)
             if asked.image is None:  # inside an image only the workload itself can look

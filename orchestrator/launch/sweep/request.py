@@ -20,11 +20,11 @@ from perfctl.orchestrator.launch.machine import devices, tools
 from perfctl.orchestrator.launch.machine.devices import Placement
 from perfctl.orchestrator.launch.process.progress import Stall
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, Verdict
-from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program
+from perfctl.orchestrator.launch.program import LAUNCHER_NAMES, Program, fill
 from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sampling.sampler import Sampling
-from perfctl.orchestrator.launch.sweep.folders import RunPaths, file_name
-from perfctl.orchestrator.launch.sweep.options import SweepOptions
+from perfctl.orchestrator.launch.sweep.folders import RunPaths, Setting, file_name
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, list_settings
 
 STOPPING = ("nsys", "ncu")
 """Profilers that end the user's program after its measured steps unless asked otherwise."""
@@ -89,8 +89,8 @@ class Profiler(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepRequest(SweepOptions):
-    """One sweep, checked: a workload under a profiler at several batch sizes. With one batch size,
-    and an ``attempt``, it is one run.
+    """One sweep, checked: a workload under a profiler at several settings. With one setting, and an
+    ``attempt``, it is one run.
 
     ``workload`` is the name of the built-in workload or of ``program``, ``device`` is cpu or cuda.
     """
@@ -111,8 +111,10 @@ class SweepRequest(SweepOptions):
     """The image to run in; None for none."""
     places: tuple[Placement, ...] = ()
     """One run at a time on each of these; empty for one run after the other, without placement."""
+    chosen: tuple[Setting, ...] = ()
+    """What to run; empty for what ``batches`` and ``sweep`` state."""
     attempt: int = 1
-    """Number of the run at its batch size."""
+    """Number of the run at its setting."""
 
     @property
     def name(self) -> str:
@@ -141,30 +143,50 @@ class SweepRequest(SweepOptions):
     def folder(self) -> Path:
         return self.out / self.name
 
-    def for_run(self, batch_size: int, attempt: int = 1) -> SweepRequest:
+    def for_run(self, setting: Setting, attempt: int = 1) -> SweepRequest:
         """Return the request of one run, whose folder keeps its name if the script is edited."""
-        return replace(self, batches=(batch_size,), attempt=attempt, sweep_name=self.name)
+        return replace(self, chosen=(setting,), attempt=attempt, sweep_name=self.name)
 
     @property
-    def batch_size(self) -> int:
-        return self.batches[0]
+    def settings(self) -> tuple[Setting, ...]:
+        """What to run, one process each."""
+        return self.chosen or list_settings(self)
+
+    @property
+    def setting(self) -> Setting:
+        """The setting of a run."""
+        return self.settings[0]
 
     @property
     def paths(self) -> RunPaths:
-        return RunPaths(self.folder.absolute(), self.batch_size, self.attempt)
+        return RunPaths(self.folder.absolute(), self.setting, self.attempt)
+
+    @property
+    def runs_as_is(self) -> bool:
+        """Whether nothing of perfctl runs in the program, which thus marks no layers or steps."""
+        return self.program is not None and self.program.python is None
+
+    @property
+    def variant(self) -> str | None:
+        """What the user's program was started with, apart from the batch size; None without any,
+        and for a built-in workload, which says it itself."""
+        variant = self.program.variant if self.program else None
+        return variant and fill(variant, dict(self.setting.others))
 
     @property
     def interpreter(self) -> str:
-        """The interpreter that runs the workload."""
+        """The interpreter that runs the workload, or the program that runs as it is."""
         if self.program is not None:
-            return self.program.python
+            return self.program.python or self.program.words[0]
         return self.python if self.container is None else images_run.PYTHON
 
     @property
     def annotator(self) -> Path | None:
         """The file that runs inside a process of an interpreter other than perfctl's own; None
         where none is needed."""
-        if self.program is None or self.container or self.program.python == sys.executable:
+        if self.program is None or self.container:
+            return None
+        if self.program.python in (None, sys.executable):
             return None
         return self.folder.absolute() / annotator.NAME
 
@@ -186,13 +208,17 @@ class SweepRequest(SweepOptions):
     @property
     def has_ranks(self) -> bool:
         """Whether the program is a launcher, which starts a script once per rank."""
-        return self.program is not None and self.program.words[0] in LAUNCHER_NAMES
+        return (
+            self.program is not None
+            and not self.runs_as_is
+            and self.program.words[0] in LAUNCHER_NAMES
+        )
 
     @property
     def stops_early(self) -> bool:
         """Whether the user's program ends after its measured steps. Programs with ranks never do:
         a rank that stops would leave the others waiting."""
-        if self.program is None or self.has_ranks:
+        if self.program is None or self.has_ranks or self.runs_as_is:
             return False
         if self.to_end is not None:
             return not self.to_end
@@ -231,8 +257,13 @@ class SweepRequest(SweepOptions):
         that rank alone.
         """
         program, in_ranks = self.program, under if self.has_ranks else ()
+        words = program.words_at(self.setting.parameters) if program else ()
+        if self.runs_as_is:
+            return (*under, *words)
+        others = dict(self.setting.others)
+        swept = {f"--{name.replace('_', '-')}": value for name, value in others.items()}
         options = {
-            "--batch": self.batch_size,
+            "--batch": self.setting.batch,
             "--record": self.paths.workload_record,
             "--annotate": annotate,
             "--window": window,
@@ -249,17 +280,24 @@ class SweepRequest(SweepOptions):
             *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
             *(() if program else (self.workload,)),
             *as_words(options),
-            *self.workload_arguments,
+            *(fill(word, others) for word in self.workload_arguments),
+            *(() if program else as_words(swept)),
             *as_words(later),
             *(("--stop",) if self.stops_early else ()),
-            *(("--", *program.words_at(self.batch_size)) if program else ()),
+            *(("--", *words) if program else ()),
         )
 
     def commands(self) -> tuple[Command, ...]:
         """The commands of one run, inside the sweep's image, with the environment of its place if
-        there is only one."""
+        there is only one, and with the program's variables."""
+        variables, program = dict(self.place_environment), self.program
+        if program is not None:
+            parameters = self.setting.parameters
+            variables |= {name: parameters[of] for of, name in program.variables}
+            if self.runs_as_is and program.batch_env and self.setting.batch is not None:
+                variables[program.batch_env] = parameters["batch"]
         commands = tuple(
-            replace(command, environment={**command.environment, **self.place_environment})
+            replace(command, environment={**command.environment, **variables})
             for command in self.profiler.commands(self)
         )
         if self.container is None:
@@ -309,27 +347,39 @@ def as_words(options: Mapping[str, object]) -> tuple[str, ...]:
 class RunResult:
     """The result of one run; ``folder`` holds its files."""
 
-    JSON_KEYS = ("batch_size", "status", "reason", "skipped", "duration_ns", "folder")
+    JSON_KEYS = (
+        *("batch_size", "parameters", "status", "reason", "skipped", "duration_ns", "folder"),
+    )
 
-    batch_size: int
+    setting: Setting
     status: Annotated[str, ("ok", "partial", "failed")]
     reason: str | None
     """null: it is ok."""
     folder: Path
     skipped: bool = False
-    """The batch size was complete already, and nothing ran."""
+    """The run was complete already, and nothing ran."""
     duration_ns: int | None = None
     """Of the whole run; null: nothing ran, or it did not end."""
     repeat: int = 1
     """Number of the repeat, from 1."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """null: none was asked for."""
+        return self.setting.batch
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Name -> value of each parameter of the sweep, batch among them."""
+        return self.setting.parameters
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
     """Callbacks for the progress of a sweep."""
 
-    started: Callable[[int, str], None] = lambda batch, stage: None
-    """(batch size, stage) before each process."""
+    started: Callable[[Setting, str], None] = lambda setting, stage: None
+    """(setting, stage) before each process."""
     noted: Callable[[str], None] = lambda text: None
     """What the user should know of a run that starts now."""
     finished: Callable[[RunResult], None] = lambda result: None

@@ -19,7 +19,11 @@ from typing import Any
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.sweep.options import SweepOptions, resolve_device
+from perfctl.orchestrator.launch.sweep.options import (
+    DEFAULT_BATCHES,
+    SweepOptions,
+    resolve_device,
+)
 from perfctl.orchestrator.options import Field, Option, options_of, read_batches, read_seconds
 
 SEEDS = ("flops", "inference", "speedup", "cost")
@@ -285,7 +289,7 @@ def _sweep(
         profiler = "nsys" if on_gpu and tools.find("nsys") else "torch"
     if (profiler == "none" != entry["profiler"]) or (has_program and entry.get("of_workload")):
         return None
-    sizes = tuple(values.get("batches", SweepOptions().batches))
+    sizes = tuple(values.get("batches", DEFAULT_BATCHES))
     if "batches" in entry:
         sizes = read_batches(_fill(entry["batches"], values))
     elif "without" in entry and not has_program:

@@ -1,4 +1,4 @@
-"""Run a sweep: one process per batch size, each in its own folder and independent of the others."""
+"""Run a sweep: one process per setting, each in its own folder and independent of the others."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from perfctl.orchestrator.launch.profilers import outcome as evidence
 from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Verdict
 from perfctl.orchestrator.launch.sweep import parallel
 from perfctl.orchestrator.launch.sweep.folders import (
+    Setting,
     attempts,
     is_whole,
     lock_sweep,
@@ -65,10 +66,7 @@ def retry_start(
 
 
 def check_batches(batches: tuple[int, ...]) -> None:
-    """Raises UsageError unless there is at least one batch size, all are positive, and none
-    is repeated."""
-    if not batches:
-        raise UsageError("`batches` is empty", "For example 16,32,64")
+    """Raises UsageError unless all batch sizes are positive, and none is repeated."""
     if small := [batch for batch in batches if batch < 1]:
         raise UsageError(
             f"`batches`: sizes must be at least 1, got {small[0]}", "For example 16,32,64"
@@ -79,19 +77,19 @@ def check_batches(batches: tuple[int, ...]) -> None:
         )
 
 
-def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
-    """Every (batch size, command) that the sweep would start, in order."""
+def commands(request: SweepRequest) -> Iterator[tuple[Setting, Command]]:
+    """Every (setting, command) that the sweep would start, in order."""
     for _ in range(request.repeat):
-        for batch in request.batches:
-            for command in request.for_run(batch).commands():
-                yield batch, command
+        for setting in request.settings:
+            for command in request.for_run(setting).commands():
+                yield setting, command
 
 
 def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
-    """Run every batch size that is not complete yet. A failure is recorded, and the others
+    """Run every setting that is not complete yet. A failure is recorded, and the others
     still run.
 
-    Repeats go through all batch sizes in turn, so that slow drifts affect all alike; what failed is
+    Repeats go through all settings in turn, so that slow drifts affect all alike; what failed is
     not repeated. Raises UsageError when another perfctl is running the same sweep or uses the same
     GPU, Interrupted after a signal.
     """
@@ -106,32 +104,32 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
             locks.enter_context(lock_sweep(request.folder))
             write_json(request.folder / "sweep.json", _sweep_record(request))
         for repeat in range(1, request.repeat + 1):
-            failed = {result.batch_size for result in results if result.status != "ok"}
-            batches = tuple(batch for batch in request.batches if batch not in failed)
+            failed = {result.setting for result in results if result.status != "ok"}
+            settings = tuple(one for one in request.settings if one not in failed)
             if request.places and not request.no_store:
-                results += _run_side_by_side(request, batches, repeat, listener)
+                results += _run_side_by_side(request, settings, repeat, listener)
             else:
-                results += [_run_batch(request, batch, repeat, listener) for batch in batches]
+                results += [_run_setting(request, one, repeat, listener) for one in settings]
     return results
 
 
 def _run_side_by_side(
-    request: SweepRequest, batches: tuple[int, ...], repeat: int, listener: Listener
+    request: SweepRequest, settings: tuple[Setting, ...], repeat: int, listener: Listener
 ) -> list[RunResult]:
-    """One batch size per place at a time; the listener is called from this thread only."""
+    """One setting per place at a time; the listener is called from this thread only."""
 
-    def work(batch: int, place: Placement, post: parallel.Post) -> RunResult:
+    def work(setting: Setting, place: Placement, post: parallel.Post) -> RunResult:
         posting = Listener(
-            started=lambda batch, stage: post(
-                partial(listener.started, batch, f"{stage} on {place.label}")
+            started=lambda setting, stage: post(
+                partial(listener.started, setting, f"{stage} on {place.label}")
             ),
             noted=lambda text: post(partial(listener.noted, text)),
             finished=lambda result: post(partial(listener.finished, result)),
             stopped=lambda result: post(partial(listener.stopped, result)),
         )
-        return _run_batch(replace(request, places=(place,)), batch, repeat, posting)
+        return _run_setting(replace(request, places=(place,)), setting, repeat, posting)
 
-    return parallel.run(batches, request.places, work)
+    return parallel.run(settings, request.places, work)
 
 
 def join(request: SweepRequest) -> None:
@@ -149,21 +147,23 @@ def join(request: SweepRequest) -> None:
         )
 
 
-def _run_batch(request: SweepRequest, batch: int, repeat: int, listener: Listener) -> RunResult:
+def _run_setting(
+    request: SweepRequest, setting: Setting, repeat: int, listener: Listener
+) -> RunResult:
     """``repeat``: number of the run wanted, from 1; those before it exist already."""
-    with lock_sweep(request.folder, batch) if request.no_store else nullcontext():
-        complete = list(takewhile(is_whole, attempts(request.folder.absolute(), batch)))
-        paths = request.for_run(batch, len(complete) + 1).paths
+    with lock_sweep(request.folder, setting) if request.no_store else nullcontext():
+        complete = list(takewhile(is_whole, attempts(request.folder.absolute(), setting)))
+        paths = request.for_run(setting, len(complete) + 1).paths
         if is_whole(paths.part):  # cut off after its last byte, before it was renamed
             put_in_place(paths)
             complete.append(paths.folder)
         if len(complete) >= repeat and not request.again:
             folder = complete[-1 if request.repeat == 1 else repeat - 1]
-            result = RunResult(batch, "ok", None, folder, skipped=True, repeat=repeat)
+            result = RunResult(setting, "ok", None, folder, skipped=True, repeat=repeat)
         else:
-            result = _run_now(request.for_run(batch, len(complete) + 1), listener)
+            result = _run_now(request.for_run(setting, len(complete) + 1), listener)
             result = replace(result, repeat=repeat)
-            if batch == request.batches[0] and repeat == 1:
+            if setting == request.setting and repeat == 1:
                 note_early_stop(result.folder, listener)
         listener.finished(result)
     return result
@@ -186,7 +186,7 @@ def _run_now(request: SweepRequest, listener: Listener) -> RunResult:
     for name, file in (item for command in commands for item in command.brings.items()):
         shutil.copyfile(file, paths.part / name)
     for note in filter(None, (command.note for command in commands)):
-        listener.noted(f"batch {request.batch_size}: {note}")
+        listener.noted(f"{request.setting}: {note}")
     outcomes: list[Outcome] = []
     stop: process_run.Stopped | None = None
     for command in commands:
@@ -212,7 +212,7 @@ def _run_now(request: SweepRequest, listener: Listener) -> RunResult:
         put_in_place(paths)
     spent = sum(outcome.duration_ns for outcome in outcomes)
     result = RunResult(
-        request.batch_size, verdict.status, verdict.reason, paths.folder, duration_ns=spent
+        request.setting, verdict.status, verdict.reason, paths.folder, duration_ns=spent
     )
     if stop is not None:
         listener.stopped(result)
@@ -240,7 +240,7 @@ def _start(
 ) -> Outcome:
     """Start one process. The first writes stdout.log and stderr.log; later ones (exports) have
     their own logs."""
-    listener.started(request.batch_size, stage)
+    listener.started(request.setting, stage)
     paths = request.paths
     stdout, stderr = paths.stdout, paths.stderr
     if number:
@@ -278,9 +278,10 @@ def _write_record(
             "origin": request.origin,
             "workload": request.workload,
             "workload_arguments": request.workload_arguments,
-            "variant": request.program.variant if request.program else None,
+            "variant": request.variant,
             "profiler_options": request.profiler_options,
-            "batch_size": request.batch_size,
+            "batch_size": request.setting.batch,
+            "parameters": request.setting.parameters,
             "device": request.device,
             "status": verdict.status,
             "reason": verdict.reason,
@@ -303,6 +304,7 @@ def _sweep_record(request: SweepRequest) -> dict[str, Any]:
         "profiler": request.profiler.name,
         "command": request.command_line,
         "batches": request.batches,
+        "parameters": [setting.parameters for setting in request.settings],
         "host": request.host,
         "script_sha256": request.program.identity()[-1] if request.program else None,
     }

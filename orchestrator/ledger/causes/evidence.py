@@ -35,8 +35,8 @@ from perfctl.orchestrator.statistics import group_by
 from perfctl.records.paper import OpShape
 from perfctl.records.run import Run
 
-Place = tuple[int, str, str]
-"""(batch size, layer, direction) of a ledger row."""
+Place = tuple[int | str, str, str]
+"""(batch size, or values of other parameters; layer; direction) of a ledger row."""
 Shape = ConvShape | GemmShape
 FP = tuple(instruction for path in PATHS.values() for instruction in path)
 STEPS_RATIO_MAX = 1.02
@@ -181,7 +181,7 @@ class RowEvidence(LayerFacts):
 
     @property
     def place(self) -> Place:
-        return self.row.size, self.row.layer, self.row.direction
+        return self.row.key
 
     @cached_property
     def estimated(self) -> float:
@@ -268,10 +268,10 @@ class EvidenceTable(dict[Place, RowEvidence]):
     is kept."""
 
     @cached_property
-    def network_order(self) -> Mapping[tuple[int, str], Sequence[RowEvidence]]:
+    def network_order(self) -> Mapping[tuple[int | str, str], Sequence[RowEvidence]]:
         """(batch size, direction) -> rows in the network's order."""
         rows = sorted(self.values(), key=lambda evidence: evidence.row.position)
-        return group_by(rows, lambda evidence: (evidence.row.size, evidence.row.direction))
+        return group_by(rows, lambda evidence: (evidence.row.key[0], evidence.row.direction))
 
     @cached_property
     def along_sweep(self) -> Mapping[tuple[str, str], Sequence[RowEvidence]]:
@@ -281,9 +281,9 @@ class EvidenceTable(dict[Place, RowEvidence]):
         return group_by(with_kernels, lambda evidence: evidence.place[1:])
 
     @cached_property
-    def _launches(self) -> Mapping[int, Mapping[str, int]]:
+    def _launches(self) -> Mapping[int | str, Mapping[str, int]]:
         """Batch size -> layer -> how often it launched each of its products at least."""
-        launches: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+        launches: dict[int | str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         for (batch, layer, _), evidence in self.items():
             for kernel in evidence.product_kernels:
                 times = kernel.launches / evidence.calls
@@ -291,7 +291,7 @@ class EvidenceTable(dict[Place, RowEvidence]):
                 launches[batch][layer] = gcd(launches[batch][layer], number)
         return launches
 
-    def launched(self, batch: int, layer: str) -> int:
+    def launched(self, batch: int | str, layer: str) -> int:
         """Return how often each product of the layers other than ``layer`` was launched at least;
         1 without any."""
         launches = self._launches.get(batch, {})
@@ -329,9 +329,11 @@ def sum_executed(kernels: Iterable[KernelGroup]) -> float:
     return sum(kernel.executed for kernel in kernels)
 
 
-def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
+def row_evidence(
+    study: Study, ledger: Ledger
+) -> tuple[EvidenceTable, Mapping[int | str, tuple[KernelGroup, ...]]]:
     """Return the evidence of each ledger row with estimated products or recomputation, and the
-    kernels of no layer by batch size."""
+    kernels of no layer by batch size, or by values of other parameters."""
     table = EvidenceTable()
     loose = {}
     batches = {}
@@ -340,13 +342,12 @@ def row_evidence(study: Study, ledger: Ledger) -> tuple[EvidenceTable, Loose]:
         kernels = kernels_by_key(counting) if counting else {}
         launched = find_launched(counting) if counting else {}
         loose[size] = tuple(kernels.get(None, ()))
-        ops = next((item.run.report.ops for item in batch.runs if item.run.report.ops), ())
         narrowed = narrowed_to(counting.run) if counting and any(kernels) else None
-        batches[size] = counting, kernels, facts_by_layer(ops), narrowed, launched
+        batches[size] = counting, kernels, facts_by_layer(batch.ops), narrowed, launched
     for row in ledger.rows:
         if not row.layer or not (row.whole_estimate or row.direction == "recompute"):
             continue
-        counting, kernels, facts, narrowed, launched = batches[row.size]
+        counting, kernels, facts, narrowed, launched = batches[row.key[0]]
         run = counting.run if counting else None
         evidence = RowEvidence(
             row,

@@ -13,6 +13,7 @@ from math import log, prod
 
 from perfctl.orchestrator.ledger.causes import (
     call_rules,
+    formula_rules,
     gradient_rules,
     missing_rules,
     row_rules,
@@ -30,8 +31,10 @@ from perfctl.orchestrator.ledger.causes.rule import (
     explained_share,
     ratio_of,
 )
+from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.ledger.prepared import Study
+from perfctl.records.run import Point
 
 Rule = Callable[[RuleInput], Cause | None]
 
@@ -70,6 +73,15 @@ ROW_RULES: tuple[Rule, ...] = (
 )
 """All rules about one row. A new one is a function and a name here."""
 
+FORMULA_RULES: tuple[Rule, ...] = (
+    missing_rules.fadd_alone,
+    missing_rules.not_collected,
+    missing_rules.nothing_counted,
+    tensor_rules.tensor_cores,
+    tensor_rules.constant_moves,
+)
+"""Rules of ROW_RULES that hold for a formula of the user's which is no matrix product."""
+
 GAIN_MIN = 0.5
 """Share of a factor (in logarithms) by which it must bring the product of all factors nearer to
 the ratio."""
@@ -98,7 +110,7 @@ class Judgement:
     window: window_rules.Window | None = None
     """The profiler's window that recorded the same work at every batch size, if there was one."""
 
-    def at(self, batch: int | None, layer: str, direction: str) -> RowJudgement:
+    def at(self, batch: Point, layer: str, direction: str) -> RowJudgement:
         """Return the causes of one ledger row; empty if there are none."""
         return self.rows.get((batch or 1, layer, direction), _NO_CAUSES)
 
@@ -110,35 +122,52 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
     another of them has their causes. By default it is read alone.
     """
     parts = (study,) if parts is None else parts
-    table, loose = row_evidence(study, ledger)
-    window = window_rules.find_window(table, loose)
-    table = _read_as_batch_of(window, table)
+    slips = formula_rules.formula_slips(study, ledger)
+    table, all_loose = row_evidence(study, ledger)
+    # what concerns the sweep as a whole is about batch sizes
+    sized = EvidenceTable({place: row for place, row in table.items() if row.row.has_size})
+    loose = {size: kernels for size, kernels in all_loose.items() if isinstance(size, int)}
+    window = window_rules.find_window(sized, loose)
+    sized = EvidenceTable(_read_as_batch_of(window, sized))
+    table = EvidenceTable({**table, **sized})
     candidates = []
     for evidence in table.values():
-        case = RuleInput(evidence, table, loose.get(evidence.row.size, ()))
-        proposed = [cause for rule in ROW_RULES if (cause := rule(case)) is not None]
+        case = RuleInput(evidence, table, all_loose.get(evidence.row.key[0], ()))
+        is_formula = evidence.row.kind == FORMULA
+        rules = FORMULA_RULES if is_formula and evidence.forward is None else ROW_RULES
+        proposed = [cause for rule in rules if (cause := rule(case)) is not None]
+        proposed += [slip] if (slip := slips.pop(id(evidence.row), None)) else []
         if any(cause.rule == "swapped layers" for cause in proposed):
             rivals = {*call_rules.RIVALS} - {"swapped layers"}
             proposed = [cause for cause in proposed if cause.rule not in rivals]
         candidates.append((case, proposed))
-    steps = call_rules.whole_steps(candidates)
-    rows = {}
+    rows_of_steps = (pair for pair in candidates if pair[0].evidence.row.has_size)
+    steps = call_rules.whole_steps(
+        [pair for pair in rows_of_steps if pair[0].evidence.row.kind != FORMULA]
+    )
+    rows: dict[Place, RowJudgement] = {}
     for case, proposed in candidates:
-        common = steps.get(case.evidence.row.size, ()) if case.ratio else ()
+        row = case.evidence.row
+        is_judged = case.ratio and row.has_size and row.kind != FORMULA
+        common = steps.get(row.size, ()) if is_judged else ()
         causes = confirm(case, _with_whole_steps(case, proposed, common))
         unexplained = unexplained_share(ratio_of(case.evidence), causes)
         if causes or unexplained is not None:
             rows[case.evidence.place] = RowJudgement(causes, unexplained)
+    for row in ledger.rows:
+        if slip := slips.get(id(row)):
+            explained = replace(slip, explained=explained_share(row.ratio, slip.factor))
+            rows[row.key] = RowJudgement((explained,), 0.0)
     sweep = (
         *window_rules.window_cause(window),
         *call_rules.sweep_causes(steps),
         *study_rules.times_flat(study, ledger, window),
-        *window_rules.unattributed_fadds(table, loose),
+        *window_rules.unattributed_fadds(sized, loose),
         *study_rules.hand_estimates(study),
         *study_rules.other_gpu(parts),
         *study_rules.less_time_for_more(parts),
-        *missing_rules.directions_missing(table, loose),
-        *study_rules.algorithm_switches(table),
+        *missing_rules.directions_missing(sized, loose),
+        *study_rules.algorithm_switches(sized),
     )
     ours = any(evidence.ours for evidence in table.values())
     sweep = tuple(replace(cause, ours=ours) for cause in sweep)

@@ -591,5 +591,5 @@ def _following_without_kernels(case: RuleInput, owner: RowEvidence) -> tuple[Row
 def _neighbors(case: RuleInput, evidence: RowEvidence) -> tuple[Sequence[RowEvidence], int]:
     """Return the rows of the same batch size and direction in the network's order, and the index
     of the row among them."""
-    rows = case.table.network_order[evidence.row.size, evidence.row.direction]
+    rows = case.table.network_order[evidence.row.key[0], evidence.row.direction]
     return rows, case.table.positions[evidence.place]

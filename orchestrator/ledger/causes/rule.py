@@ -341,7 +341,10 @@ def count_things(number: int, noun: str) -> str:
 
 
 def times(factor: float) -> str:
-    """Return a factor as text: 0.444 -> "0.444", 3.5556 -> "3.56", 1.0156 -> "1.016"."""
+    """Return a factor as text: 0.444 -> "0.444", 3.5556 -> "3.56", 1.0156 -> "1.016", 20480 ->
+    "20,480", 0.0000488 -> "4.88e-05"."""
+    if factor and not 0.0005 <= factor < 1000:
+        return f"{factor:,.0f}" if factor > 1 else f"{factor:.3g}"
     return f"{factor:.2f}" if factor >= 2 else f"{factor:.3f}"
 
 

@@ -179,7 +179,7 @@ def swapped(case: RuleInput) -> Cause | None:
     Fix       check the ranges and names of both layers.
     """
     evidence = case.evidence
-    rows = case.table.network_order[evidence.row.size, evidence.row.direction]
+    rows = case.table.network_order[evidence.row.key[0], evidence.row.direction]
     matches = [row for row in rows if row is not evidence and _cancel_out(evidence, row)]
     if len(matches) != 1:
         return None

@@ -346,7 +346,8 @@ def window_cause(window: Window | None) -> list[Cause]:
     """Return the cause for the complete sweep, whose rows have the factor."""
     if window is None:
         return []
-    largest = max((batch for batch, _, _ in window.places), default=None)
+    sizes = (batch for batch, _, _ in window.places if isinstance(batch, int))
+    largest = max(sizes, default=None)
     padded = window.batch is not None and largest is not None and window.batch >= largest
     facts = replace(window.facts, padded=window.batch if padded else None)
     variant = f"sweep, {window.variant}"

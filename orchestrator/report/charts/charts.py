@@ -64,14 +64,15 @@ class Series:
     """One line: its points against batch size, and the spread where there are repeats."""
 
     label: str
-    batches: tuple[int, ...]
+    batches: tuple[float, ...]
+    """Or the places of other parameters on their axis."""
     values: tuple[float, ...]
     lows: tuple[float, ...] = ()
     highs: tuple[float, ...] = ()
     colour: int = 0
 
 
-def make_lines(values: Mapping[str, Mapping[int, float]], least: int = 1) -> list[Series]:
+def make_lines(values: Mapping[str, Mapping[Any, float]], least: int = 1) -> list[Series]:
     """Return a line for each name with ``least`` batch sizes or more, through its values."""
     points_by_name = {
         name: dict(sorted(of.items())) for name, of in values.items() if len(of) >= least
@@ -136,9 +137,13 @@ def batch_chart(
     log: bool = False,
     decades: bool = False,
     up: str = "",
+    axis: str = "batch size",
+    labels: Mapping[float, str] | None = None,
 ) -> Chart | None:
     """Return lines against batch size (log2 axis, real values as ticks), labeled at their ends, and
     every value in words; None without lines. ``up`` names the values' axis.
+
+    ``axis``: what varies in place of the batch size, with ``labels`` such as "N=256" of its places.
 
     With ``log`` the values are on a log2 axis too, with a line at 1 named "estimate"; with
     ``decades`` on a log10 axis.
@@ -157,9 +162,11 @@ def batch_chart(
     if len(batches) > 1:  # one batch size has no scale
         axes.set_xscale("log", base=2)
     ticks = batches if len(batches) <= 9 else batches[:: -(-len(batches) // 8)]
-    axes.set_xticks(ticks, [str(batch) for batch in ticks])
+    words = {batch: f"batch {batch}" for batch in batches} if labels is None else labels
+    prefix = "batch " if labels is None else f"{axis}="
+    axes.set_xticks(ticks, [words[batch].removeprefix(prefix) for batch in ticks])
     axes.set_xlim(batches[0] / 1.25, batches[-1] * 1.25)
-    axes.set_xlabel("batch size", color=MUTED, fontsize=10)
+    axes.set_xlabel(axis, color=MUTED, fontsize=10)
     values = [value for line in lines for value in line.values]
     if log:
         _set_ratio_axis(axes, values)
@@ -181,9 +188,9 @@ def batch_chart(
         bounds = zip(line.lows, line.highs, strict=True) if line.lows else [None] * len(batches)
         for batch, value, ends in zip(line.batches, line.values, bounds, strict=False):
             spread = f" ({' to '.join(map(show, ends))})" if ends else ""
-            hits.append(Hit(f"{lead}batch {batch}: {show(value)}{spread}", batch, value))
+            hits.append(Hit(f"{lead}{words[batch]}: {show(value)}{spread}", batch, value))
     values_in_words = "; ".join(
-        f"{line.label} batch {batch}: {show(value)}".strip()
+        f"{line.label} {words[batch]}: {show(value)}".strip()
         for line in lines
         for batch, value in zip(line.batches, line.values, strict=True)
     )

@@ -176,7 +176,7 @@ def _draw_lines(
     }
     series = []
     for line in make_lines(of_models):
-        bounds = [ends[line.label, batch] for batch in line.batches] if ends else []
+        bounds = [ends[line.label, int(batch)] for batch in line.batches] if ends else []
         lows, highs = zip(*bounds, strict=True) if bounds else ((), ())
         color = models.index(line.label)
         series.append(replace(line, lows=lows, highs=highs, colour=color))

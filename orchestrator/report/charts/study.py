@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 from perfctl.orchestrator.counts.counters.sums import instructions
 from perfctl.orchestrator.counts.hardware.peaks import fastest, seen_gpu
@@ -32,7 +33,7 @@ from perfctl.orchestrator.report.charts.charts import (
     show_size,
 )
 from perfctl.orchestrator.report.numbers import ratio, short, si
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run, label_point, size_of
 
 COLORED_LAYERS = 7
 """Layers with a color of their own; the rest is "other"."""
@@ -69,11 +70,11 @@ def chart_views(key: str, analysis: Analysis, *, timed: bool = True) -> tuple[Ch
     timed: with times and memory by batch size, which inference has in the part of all models.
     """
     ledger, colors = analysis.ledger, layer_colours(analysis.ledger)
-    points = analysis.points if timed else ()
-    times = list(_time_charts(key, points))
-    parts = [_breakdown_chart(key, analysis), _layer_shares_chart(key, ledger, colors)]
+    points, scale = analysis.points if timed else (), find_scale(analysis.study)
+    times = list(_time_charts(key, points, scale))
+    parts = [_breakdown_chart(key, analysis), _layer_shares_chart(key, ledger, colors, scale)]
     first = [counts_chart(key, analysis), clock_chart(key, analysis), *times[:1]]
-    ratios, memory = _ratio_chart(key, ledger, colors), _memory_chart(key, points)
+    ratios, memory = _ratio_chart(key, ledger, colors, scale), _memory_chart(key, points, scale)
     first_part = next(filter(None, parts), None)
     other_parts = [part for part in parts if part is not first_part]
     charts = (*first, first_part, ratios, *other_parts, *times[1:], memory)
@@ -91,7 +92,32 @@ def layer_colours(ledger: Ledger) -> dict[str, int]:
     return {layer: number for number, layer in enumerate(order)}
 
 
-def _time_charts(key: str, points: Sequence[BatchPoint]) -> Iterator[Chart | None]:
+class Scale(NamedTuple):
+    """The axis of what varies in a study."""
+
+    axis: str
+    """ "batch size", or names of parameters."""
+    places: Mapping[Point, float]
+    labels: Mapping[float, str] | None
+    """Place -> "N=256"; None for batch sizes."""
+
+
+def find_scale(study: Study) -> Scale:
+    """Return the axis of a study: batch sizes or one number as they are, anything else in order at
+    equal distances on a log2 axis."""
+    if study.batches:
+        return Scale("batch size", {size: size for size in study.batches}, None)
+    numbers = {
+        run.point: run.parameters[0].number for run in study.runs if len(run.parameters) == 1
+    }
+    places = {point: number for point, number in numbers.items() if number and number > 0}
+    if len(places) < len(study.points):
+        places = {point: 2.0**index for index, point in enumerate(study.points)}
+    labels = {place: label_point(point) for point, place in places.items()}
+    return Scale(study.axis, places, labels)
+
+
+def _time_charts(key: str, points: Sequence[BatchPoint], scale: Scale) -> Iterator[Chart | None]:
     """Yield time per sample, then per step, if two batch sizes were timed."""
     timed = [(point, point.step) for point in points if point.step is not None]
     counts = sorted({step.count for _, step in timed})
@@ -99,7 +125,9 @@ def _time_charts(key: str, points: Sequence[BatchPoint]) -> Iterator[Chart | Non
     bases = "; ".join(sorted({point.basis or "" for point, _ in timed}))
     for unit in ("sample", "step"):
         seconds = {
-            point.batch: [ns / divisor / 1e9 for ns in (step.median, step.low, step.high)]
+            scale.places[point.batch]: [
+                ns / divisor / 1e9 for ns in (step.median, step.low, step.high)
+            ]
             for point, step in timed
             if (divisor := point.samples if unit == "sample" else 1)
         }
@@ -108,41 +136,53 @@ def _time_charts(key: str, points: Sequence[BatchPoint]) -> Iterator[Chart | Non
             line = Series(unit, tuple(seconds), medians, lows, highs)
             yield batch_chart(
                 f"{key}-{unit}",
-                f"Time per {unit}, by batch size",
+                f"Time per {unit}, by {scale.axis}",
                 [line],
                 show_seconds,
                 f"{bases}; median and range over {steps} steps",
                 up=f"time per {unit}",
+                axis=scale.axis,
+                labels=scale.labels,
             )
 
 
-def _memory_chart(key: str, points: Sequence[BatchPoint]) -> Chart | None:
-    values: dict[str, dict[int, float]] = defaultdict(dict)
+def _memory_chart(key: str, points: Sequence[BatchPoint], scale: Scale) -> Chart | None:
+    values: dict[str, dict[float, float]] = defaultdict(dict)
     for point in points:
         for quantity, count in point.memory.items():
-            values[quantity][point.batch] = float(count)
+            values[quantity][scale.places[point.batch]] = float(count)
     lines = make_lines(values, 2)[:LINES_MAX]
     subject = lines[0].label.capitalize() if len(lines) == 1 else "Memory"
     note = "values that the workload recorded about itself"
-    title = f"{subject}, by batch size"
-    return batch_chart(f"{key}-memory", title, lines, show_size, note, up="memory")
+    return batch_chart(
+        f"{key}-memory",
+        f"{subject}, by {scale.axis}",
+        lines,
+        show_size,
+        note,
+        up="memory",
+        axis=scale.axis,
+        labels=scale.labels,
+    )
 
 
-def _layer_shares_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> Chart | None:
+def _layer_shares_chart(
+    key: str, ledger: Ledger, colors: Mapping[str, int], scale: Scale
+) -> Chart | None:
     timed = [row for row in ledger.rows if row.share is not None]
     if not timed:
         return None
-    parts: dict[int | None, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+    parts: dict[Point, dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in timed:
         parts[row.batch][row.place if row.place in colors else "other layers"] += row.share or 0
     for item in ledger.unattributed:
         parts[item.batch]["not attributed"] += item.share
-    by_batch = ", by batch size" if len(parts) > 1 else ""
+    by_batch = f", by {scale.axis}" if len(parts) > 1 else ""
     return shares_chart(
         f"{key}-shares",
         f"Share of the {timed[0].whole} by layer, all passes{by_batch}",
-        "Share of time by layer, one bar per batch size",
-        [(str(batch or ""), parts[batch]) for batch in sorted(parts, key=lambda size: size or 0)],
+        f"Share of time by layer, one bar per {scale.axis}",
+        [(str(batch or ""), parts[batch]) for batch in sorted(parts, key=size_of)],
         {**colors, "other layers": 7, "not attributed": 8},
         "; ".join(sorted({row.basis for row in timed if row.basis})),
     )
@@ -155,7 +195,7 @@ def _breakdown_chart(key: str, analysis: Analysis) -> Chart | None:
         (prepared.batch, (prepared.timing, *prepared.runs))
         for prepared in analysis.study.prepared_batches
     ] or [(None, analysis.study.prepared_runs)]
-    breakdowns: dict[int | None, Breakdown] = {}
+    breakdowns: dict[Point, Breakdown] = {}
     for batch, runs in groups:
         of_runs = (run.usage.breakdown for run in runs if run is not None)
         if (breakdown := next(filter(None, of_runs), None)) is not None:
@@ -167,7 +207,9 @@ def _breakdown_chart(key: str, analysis: Analysis) -> Chart | None:
     over = f", mean of {gpus} GPUs" if gpus > 1 else ""
     return shares_chart(
         f"{key}-breakdown",
-        "Step breakdown, by batch size" if len(breakdowns) > 1 else "GPU activity",
+        f"Step breakdown, by {find_scale(analysis.study).axis}"
+        if len(breakdowns) > 1
+        else "GPU activity",
         "Share of the time that the GPU computed, communicated, copied, idled",
         [(str(batch or ""), breakdown.shares) for batch, breakdown in breakdowns.items()],
         PART_COLORS,
@@ -217,11 +259,11 @@ def counts_chart(key: str, analysis: Analysis) -> Chart | None:
         if (
             (row.layer, row.direction) == window.row
             and row.whole_estimate
-            and row.batch is not None
+            and isinstance(row.batch, int)
         ):
             values[ESTIMATED][row.batch] = row.whole_estimate / 2
     for prepared in analysis.study.prepared_batches:
-        if prepared.counted is None or prepared.batch is None:
+        if prepared.counted is None or not isinstance(prepared.batch, int):
             continue
         for name in ("fadd", "ffma"):
             value, state = _sum_instruction(prepared, prepared.counted, window.kernels, name)
@@ -259,7 +301,7 @@ def _sum_instruction(
     return total / (counted.steps or 1), state
 
 
-def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> Chart | None:
+def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int], scale: Scale) -> Chart | None:
     groups: dict[str, list[LedgerRow]] = defaultdict(list)
     for row in ledger.rows:
         if row.ratio and row.batch is not None:
@@ -272,7 +314,7 @@ def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> Chart |
     lines = [
         Series(
             name,
-            tuple(row.size for row in rows),
+            tuple(scale.places[row.batch] for row in rows),
             tuple(row.ratio or 1 for row in rows),
             colour=colors.get(rows[0].place, 7),
         )
@@ -287,9 +329,16 @@ def _ratio_chart(key: str, ledger: Ledger, colors: Mapping[str, int]) -> Chart |
         note += f"; {near} more within 2% of 1"
     if len(different) > len(furthest):
         note += f"; the {len(furthest)} furthest of {len(different)}"
-    title = "Executed / estimated FLOPs, by batch size"
     return batch_chart(
-        f"{key}-ratio", title, lines, ratio, note, log=True, up="executed / estimated"
+        f"{key}-ratio",
+        f"Executed / estimated FLOPs, by {scale.axis}",
+        lines,
+        ratio,
+        note,
+        log=True,
+        up="executed / estimated",
+        axis=scale.axis,
+        labels=scale.labels,
     )
 
 

@@ -282,7 +282,7 @@ def _texts_table(
 
 
 def _title(pair: Pair) -> str:
-    return f"{pair.heading}, batch {pair.batch}" if pair.batch else pair.heading
+    return f"{pair.heading}, {pair.axis}{pair.batch}" if pair.batch else pair.heading
 
 
 def _quantities(comparison: Comparison) -> Iterator[View]:

@@ -146,7 +146,9 @@ def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Itera
     for match in chosen[:1]:
         if cause := _describe_cause(match):
             is_one = len(pairs) == 1 or not match.pair.batch
-            yield Finding(f"{cause}{'' if is_one else f' (batch {match.pair.batch})'}.", "why")
+            yield Finding(
+                f"{cause}{'' if is_one else f' ({match.pair.axis}{match.pair.batch})'}.", "why"
+            )
         if differences := _describe_differences(match):
             yield Finding(differences, "differences")
 
@@ -504,7 +506,7 @@ def _much(row: Row) -> str:
 
 def _places_of(pairs: list[Pair], several: bool = False) -> str:
     batches = ", ".join(pair.batch for pair in pairs if pair.batch)
-    batch = f" at batch {batches}" if batches else ""
+    batch = f" at {pairs[0].axis}{batches}" if batches else ""
     return f"{batch} of {pairs[0].heading}" if several else batch
 
 
@@ -514,7 +516,8 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
     if len(blocks) > 1 or not any(map(_step_row, comparison.not_comparable)):
         for blocked, pairs in blocks.items():
             batches = ", ".join(pair.batch for pair in pairs if pair.batch)
-            heading = f"{pairs[0].heading}{f', batch {batches}' if batches else ''}"
+            first = pairs[0]
+            heading = f"{first.heading}{f', {first.axis}{batches}' if batches else ''}"
             yield f"Not comparable: {heading}: {blocked}. {_ANYWAY}"
     for text in comparison.failed:
         yield f"Failed in B: {text}."

@@ -33,7 +33,7 @@ def difference_findings(analysis: Analysis, steps: Steps) -> list[Finding]:
     Without any, return that all rows agree whose FLOPs are known completely.
     """
     ledger = analysis.ledger
-    rows = {(row.size, row.layer, row.direction): row for row in ledger.rows}
+    rows = {row.key: row for row in ledger.rows}
     stated = []
     for headline in headlines(analysis.judgement, ledger):
         row = rows[headline.place] if headline.place is not None else None

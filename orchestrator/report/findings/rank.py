@@ -10,6 +10,7 @@ from perfctl.orchestrator.compare.sides import busy_with_others
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.page.records import Finding
+from perfctl.records.run import Point
 
 UNEXPLAINED = 0.25
 """Share at stake of the time of a kernel or a layer for which no cause is known: as much as if it
@@ -26,19 +27,17 @@ class StepTime:
     """Median deviation of the steps from their median; 0 for a single step."""
 
 
-Steps = Mapping[int | None, StepTime]
+Steps = Mapping[Point, StepTime]
 """Batch size -> its median step."""
 
 
 def measure_steps(analysis: Analysis) -> Steps:
     """Return the median step of each batch size; none where no step was timed, or where other
     programs kept the CPU busy."""
-    spreads: dict[int | None, Spread | None] = {
-        point.batch: point.step for point in analysis.points
-    }
-    steps: dict[int | None, StepTime] = {}
+    spreads: dict[Point, Spread | None] = {point.batch: point.step for point in analysis.points}
+    steps: dict[Point, StepTime] = {}
     for prepared in analysis.study.prepared_runs:
-        batch, capture_ns = prepared.run.batch_size, prepared.usage.window.length
+        batch, capture_ns = prepared.run.point, prepared.usage.window.length
         spread = spreads.get(batch) or (prepared.step_time or (None,))[0]
         if batch in steps or busy_with_others([prepared.run]) is not None:
             continue

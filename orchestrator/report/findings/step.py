@@ -42,7 +42,7 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_migration
 from perfctl.orchestrator.report.tables import count, run_label
 from perfctl.records.report import Copy
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run
 
 NAME_CHARACTERS_MAX = 70
 """Characters of a range's name in a sentence."""
@@ -333,7 +333,7 @@ def launch_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     yield with_impact(Finding(text, "roofline"), 1 - (least.busy or 0), steps.get(least.batch))
 
 
-def largest_other(study: Study, ledger: Ledger, batch: int | None) -> float:
+def largest_other(study: Study, ledger: Ledger, batch: Point) -> float:
     """Return the share of communication, copies, data loading or time of no layer, whichever is
     most, next to the time that the ledger divides among layers: 1.5 is half as much again."""
     shares = [item.share for item in ledger.unattributed if item.batch == batch]
@@ -353,9 +353,9 @@ def largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Findi
     in a sweep, whose differences come first."""
     by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
     for row in ledger.rows:
-        if row.share is not None and row.trusted:
+        if row.share is not None and row.trusted and not isinstance(row.batch, str):
             by_batch[row.size][row.place].append(row)
-    for batch in {row.batch for row in ledger.rows}:
+    for batch in {row.batch for row in ledger.rows if not isinstance(row.batch, str)}:
         places = by_batch.get(batch or 0, {})
         most = max(map(_add_shares, places.values()), default=0.0)
         if places and largest_other(study, ledger, batch) > most:

@@ -3,8 +3,10 @@ report's address."""
 
 from __future__ import annotations
 
+from perfctl.records.run import Point
 
-def row_key(layer: str, direction: str, batch: int | None) -> str:
+
+def row_key(layer: str, direction: str, batch: Point) -> str:
     """Return the key of a ledger row's trail: "conv2/forward/64"."""
     return "/".join((layer, direction, "" if batch is None else str(batch)))
 

@@ -27,6 +27,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
 )
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.run import Point, label_points, size_of
 
 _LARGER_BATCH = (
     "[ The batch may also be larger: {larger:,} samples run in the same blocks, and no other row "
@@ -131,6 +132,8 @@ _MISSING_REASONS = {
 }
 
 SENTENCES = {
+    "wrong formula": "{row} executed {ratio:times} times the estimate[ at {over}]. The formula "
+    "{formula} could come from {mistakes}.",
     "wrong window": "{row} has the executed FLOPs of a batch of {seen:,}, {factor:times} times "
     "the estimate, at every batch size.",
     "FADD alone": "{row}: the profiler collected only FADD ({fadd:,.0f}). The {macs:,.0f} "
@@ -314,6 +317,7 @@ _TRANSFORMED_FIX = (
     "torch.backends.cudnn.deterministic = True, which lets cuDNN choose among fewer algorithms."
 )
 FIXES = {
+    "wrong formula": "Repeat the command with the right formula: it replaces this one.",
     "wrong window": _WINDOW_FIX,
     "FADD alone": "Collect {metrics}: FLOPs = FADD + FMUL + 2 FFMA" + _ASKS,
     "counter not collected: at all": "Collect {metrics:list}" + _ASKS,
@@ -524,7 +528,7 @@ def describe_causes(rows: Iterable[LedgerRow], judgement: Judgement) -> tuple[De
     """Return the causes of one layer and pass, each at the batch size where the difference is
     largest, with the other batch sizes."""
     cases = (
-        (row.size, cause)
+        (row.batch, cause)
         for row in sorted(rows, key=deviation, reverse=True)
         for cause in judgement.at(row.batch, row.layer, row.direction).causes
     )
@@ -534,13 +538,14 @@ def describe_causes(rows: Iterable[LedgerRow], judgement: Judgement) -> tuple[De
     )
 
 
-def _list_batches(cases: Sequence[tuple[int, Cause]]) -> str:
+def _list_batches(cases: Sequence[tuple[Point, Cause]]) -> str:
     if len(cases) == 1:
         return ""
     factors = [cause.factor for _, cause in cases if cause.factor is not None]
     low, high = (times(limit(factors, default=0)) for limit in (min, max))
     predicted = f" (predicts {low} to {high})" if low != high else ""
-    return f"also at batch {', '.join(map(str, sorted(size for size, _ in cases[1:])))}{predicted}"
+    others = label_points(sorted((point for point, _ in cases[1:]), key=size_of))
+    return f"also at {others}{predicted}"
 
 
 def describe_unexplained(rows: Iterable[LedgerRow], judgement: Judgement) -> str | None:
@@ -606,11 +611,11 @@ def _row_headlines(judgement: Judgement, ledger: Ledger, sweep_rules: set[str]) 
         groups.values(), key=lambda rows: (_is_minor(rows), -max(map(deviation, rows)))
     ):
         row = max(rows, key=deviation)
-        judged = judgement.at(row.size, row.layer, row.direction)
+        judged = judgement.at(*row.key)
         rules = tuple(cause.rule for cause in judged.causes)
         if not rules or not sweep_rules.issuperset(rules):
             sentence = _describe_difference(row, rows, judged, sweep_rules)
-            lines.append(Headline(sentence, (row.size, row.layer, row.direction), rules))
+            lines.append(Headline(sentence, row.key, rules))
     return lines[:HEADLINES_MAX]
 
 
@@ -632,14 +637,14 @@ def _describe_difference(
     """Return the ratio of a row and the causes that explain it."""
     causes = [cause for cause in judged.causes if cause.rule not in sweep_rules]
     for cause in causes:
-        if cause.rule == "nothing counted":
+        if cause.rule in ("nothing counted", "wrong formula"):
             return describe_cause(cause)
     figure, factor = row.executed, 1.0 if row.ratio is None else row.ratio
     bound = "at least " if figure.lower_bound else ""
     about = "about " if figure.state == "estimated" else ""
     number = f"{times(factor)} times" if factor else "none of"
-    others = ", ".join(str(other.size) for other in rows if other.size != row.size)
-    also = f" (also off by more than 10% at batch {others})" if others else ""
+    others = label_points(other.batch for other in rows if other.batch != row.batch)
+    also = f" (also off by more than 10% at {others})" if others else ""
     derived = " (derived from its kernels)" if figure.state == "derived" else ""
     text = f"{row.name} executed {bound}{about}{number} the estimated FLOPs{row.at}{also}{derived}"
     factors = [

@@ -14,6 +14,7 @@ from perfctl.orchestrator.report.ledger.page import describe_spread, row_cells
 from perfctl.orchestrator.report.numbers import full, ratio, rounded
 from perfctl.orchestrator.report.tables import Cell, mark, nothing, style_of, time_cell, why
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.run import Point
 
 RATIO_LOG2_MAX = 2.0
 """log2 of the ratio with the fullest color: a quarter, or four times."""
@@ -85,14 +86,16 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
         key = row_key(row.place, row.direction, row.batch)
         return key, tuple(tiles[name] for name in measures)
 
-    batches = sorted({row.batch for row in rows}, key=lambda batch: batch or 0)
+    used = {row.batch for row in rows}
+    batches = [point for point in (None, *analysis.study.points) if point in used]
     groups = group_by(rows, lambda row: (row.place, row.direction))
     drawn_rows = []
     for (layer, direction), group in groups.items():
         if (layer, direction) not in minor:
             by_batch = {row.batch: row for row in group}
             cells = tuple(cell(by_batch.get(batch)) for batch in batches)
-            drawn_rows.append(MatrixRow(layer, "" if layer == direction else direction, cells))
+            shown_direction = next(iter(group)).shown_direction
+            drawn_rows.append(MatrixRow(layer, shown_direction, cells))
     totals = []
     for batch in batches:
         ratio_cell = _ratio_total([row for row in rows if row.batch == batch])
@@ -149,7 +152,7 @@ def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
     return Cell(mark(executed) + ratio(value), title, style_of(executed), rounded(value))
 
 
-def _time_total(analysis: Analysis, batch: int | None) -> Cell:
+def _time_total(analysis: Analysis, batch: Point) -> Cell:
     """Return the time that the shares of one batch size are of."""
     times = analysis.study.at(batch).times
     if times is None:

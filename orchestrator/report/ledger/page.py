@@ -42,6 +42,7 @@ from perfctl.orchestrator.report.tables import (
     why,
     with_carried,
 )
+from perfctl.records.run import Point, label_point
 
 MINOR_SHARE, FOLD_FROM = 0.01, 3
 """Groups without multiply-adds below this share are folded if there are as many."""
@@ -58,7 +59,7 @@ LOCKED_CLOCKS = "under ncu at locked clocks: not a realistic time"
 class LedgerLine:
     """One batch size of a group."""
 
-    batch: int | None
+    batch: Point
     share: float | None
     """Of the time of all steps."""
     cells: Mapping[str, Cell]
@@ -141,7 +142,7 @@ def ledger_view(analysis: Analysis) -> LedgerView | None:
     basis = _describe_times(analysis)
     mark = " ~ approximate." if any(row.shared for row in rows) else ""
     columns = []
-    for column in _columns(total, basis):
+    for column in _columns(total, basis, analysis.study.axis):
         cells = [line.cells[column.label] for group in groups for line in group.lines]
         if any(cell.style != "no" for cell in cells):
             columns.append(with_carried(column, cells))
@@ -155,13 +156,13 @@ def ledger_view(analysis: Analysis) -> LedgerView | None:
     )
 
 
-def _columns(total: str, basis: str) -> list[Column]:
+def _columns(total: str, basis: str, axis: str) -> list[Column]:
     """Return the columns with their definitions. ``total``: what the shares are of; ``basis``: what
-    the times are."""
+    the times are; ``axis``: what varies."""
     estimate = "from the shapes of each layer; 1 multiply-add = 2 FLOPs; without elementwise work"
     bound = "compute, memory or launch, and the share of the attainable rate"
     return [
-        Column("batch"),
+        Column(axis),
         Column("estimate", "FLOP", note=estimate),
         Column("executed", "FLOP", note="executed, from SASS counters (ncu), per step"),
         Column("ratio", note="1 means that the hardware executed the estimated FLOPs"),
@@ -225,7 +226,7 @@ def _make_group(
     )
     return LedgerGroup(
         first.place,
-        "" if first.place == first.direction else first.direction,
+        first.shown_direction,
         tuple(_make_line(row, analysis) for row in rows),
         first.kind,
         "; ".join(_group_notes(rows)) or None,
@@ -280,8 +281,8 @@ def _rules(row: LedgerRow, judgement: Judgement) -> tuple[str, ...]:
 
 
 def _make_unattributed_group(analysis: Analysis) -> LedgerGroup:
-    items = analysis.ledger.unattributed
-    lines = (LedgerLine(item.batch, item.share, unattributed_cells(item)) for item in items)
+    items, axis = analysis.ledger.unattributed, analysis.study.axis
+    lines = (LedgerLine(item.batch, item.share, unattributed_cells(item, axis)) for item in items)
     causes = "".join(_describe_unattributed(item, analysis) for item in items)
     note = f"the part of the {items[0].whole} that is not attributed to a layer{causes}"
     return LedgerGroup("not attributed", "", tuple(lines), note=note, is_unattributed=True)
@@ -297,7 +298,7 @@ def _describe_unattributed(item: Unattributed, analysis: Analysis) -> str:
         if cause.launches is not None:
             part += f" in {cause.launches:,} launch{'' if cause.launches == 1 else 'es'}"
         parts.append(part)
-    batch = "" if item.batch is None else f"batch {item.batch}: "
+    batch = "" if item.batch is None else f"{label_point(item.batch)}: "
     return f"; {batch}{', '.join(parts)}" if parts else ""
 
 
@@ -315,7 +316,7 @@ def row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell]:
             spent, share = estimated(spent, SHARED_OUT), estimated(share, SHARED_OUT)
     point = analysis.roofline.of(row.batch, row.layer, row.direction)
     return {
-        "batch": batch_cell(row.batch),
+        analysis.study.axis: point_cell(row.batch, analysis.study.axis),
         "estimate": _estimate_cell(row),
         "executed": _executed_cell(row),
         "ratio": _ratio_cell(row),
@@ -326,19 +327,22 @@ def row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell]:
     }
 
 
-def unattributed_cells(rest: Unattributed) -> dict[str, Cell]:
+def unattributed_cells(rest: Unattributed, axis: str = "batch") -> dict[str, Cell]:
     """Return the cells of what belongs to no layer at one batch size."""
     return dict.fromkeys(("estimate", "ratio", "achieved", "bound"), nothing("not a layer")) | {
-        "batch": batch_cell(rest.batch),
+        axis: point_cell(rest.batch, axis),
         "executed": figure_cell(rest.executed, "FLOP"),
         "time": time_cell(rest.time.median, note=rest.basis),
         "share": share_cell(rest.share),
     }
 
 
-def batch_cell(batch: int | None) -> Cell:
-    """Return the batch size, or a dash for a report that does not state it."""
-    return nothing("the report does not state it") if batch is None else text_cell(batch)
+def point_cell(point: Point, axis: str) -> Cell:
+    """Return the batch size, or the value of ``axis``; a dash for a report that does not state
+    it."""
+    if point is None:
+        return nothing("the report does not state it")
+    return text_cell(point if isinstance(point, int) else point.removeprefix(f"{axis}="))
 
 
 def describe_spread(spread: Spread, total: str | None) -> str:

@@ -35,6 +35,7 @@ from perfctl.orchestrator.report.tables import (
     time_cell,
 )
 from perfctl.orchestrator.statistics import group_by
+from perfctl.records.run import label_point
 
 KERNELS_MAX = 20
 """Kernels of a table, those with the most time."""
@@ -341,7 +342,7 @@ def _spot(
     traffic, layer_name = point.traffic, _place(point.traffic)
     is_layer = traffic.level == "layer"
     label = traffic.name if is_layer else names.get(traffic.name, traffic.name)
-    batch = f", batch {traffic.batch}" if traffic.batch is not None else ""
+    batch = f", {label_point(traffic.batch)}" if traffic.batch is not None else ""
     text = (
         f"{label}{batch}, {level.level}: {significant(float(level.intensity or 0))} FLOP/B, "
         f"{si(point.achieved or 0, 'FLOP/s')}, {percent(level.reached or 0)} of the {point.path} "

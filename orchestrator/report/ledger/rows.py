@@ -10,6 +10,7 @@ from importlib import resources
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.expected import FORMULA
 from perfctl.orchestrator.ledger.ledger import KernelUse, LedgerRow, Unattributed
 from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.ledger.roofline import Roofline, RooflinePoint
@@ -219,7 +220,8 @@ def _shared_columns(analysis: Analysis, row: LedgerRow | Unattributed) -> dict[s
     return {
         **dict.fromkeys(column_facts()),
         **_study(analysis),
-        "batch": row.batch,
+        "batch": row.batch if isinstance(row.batch, int) else None,
+        "parameters": row.batch if isinstance(row.batch, str) else None,
         "executed_flops": executed.value,
         "executed_state": EXECUTED_STATES.get(executed.state, executed.state),
         "executed_reason": why(executed) or None,
@@ -241,7 +243,7 @@ def _row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
         **_shared_columns(analysis, row),
         "layer": row.place,
         "kind": row.kind,
-        "direction": row.direction,
+        "direction": None if row.kind == FORMULA else row.direction,
         "estimated_flops": row.estimated.value,
         "estimated_state": ESTIMATED_STATES.get(row.estimated.state, row.estimated.state),
         "estimated_reason": why(row.estimated) or None,

@@ -29,7 +29,7 @@ from perfctl.orchestrator.report.ledger.causes import (
 from perfctl.orchestrator.report.ledger.page import row_cells
 from perfctl.orchestrator.report.numbers import full
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.run import Run
+from perfctl.records.run import Point, Run, label_point
 
 KERNELS_MAX, RULES_MAX, FORMULAS_MAX = 12, 4, 8
 """Rows of a table of kernels, and lines of rules and formulas; the others are counted."""
@@ -125,7 +125,7 @@ def _row_trail(row: LedgerRow, analysis: Analysis, source: _Source) -> Trail:
         _causes_step(row, analysis),
         _source_step(source.run, launches),
     )
-    batch = f", batch {row.batch}" if row.batch else ""
+    batch = f", {label_point(row.batch)}" if row.batch else ""
     return Trail(
         row_key(row.place, row.direction, row.batch),
         f"{row.name}{batch}",
@@ -262,7 +262,7 @@ def _describe_report(run: Run) -> str:
 
 
 def _sweep_trail(
-    causes: Sequence[Cause], analysis: Analysis, sources: Mapping[int | None, _Source]
+    causes: Sequence[Cause], analysis: Analysis, sources: Mapping[Point, _Source]
 ) -> Trail:
     sentences = (
         line for cause in causes for line in (describe_cause(cause), f"→ {describe_fix(cause)}")
@@ -305,7 +305,7 @@ def _estimates_steps(causes: Iterable[Cause], analysis: Analysis) -> Iterator[Tr
     ]
     for name, same in group_by(rows, lambda row: row.name).items():
         lines = (
-            f"batch {row.batch}: {'; '.join(formulas(row)) or _amount(row.estimated.value)}"
+            f"{label_point(row.batch)}: {'; '.join(formulas(row)) or _amount(row.estimated.value)}"
             for row in same
         )
         yield TrailStep(f"{name}, estimated", tuple(lines))

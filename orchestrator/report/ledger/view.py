@@ -40,6 +40,7 @@ from perfctl.orchestrator.report.tables import (
     text_cell,
 )
 from perfctl.orchestrator.report.view import View
+from perfctl.records.run import Point, label_point, size_of
 
 LONG_NAME = 16
 """Characters of a layer's name from which on a terminal shows its last parts, which tell it from
@@ -77,8 +78,9 @@ DOCUMENT = LedgerShape(has_all_rows=True, has_all_batches=True, is_explained=Tru
 def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
     """Yield what a run group has: findings, phases and passes, the ledger, variants."""
     study, runs = analysis.study, analysis.study.runs
-    sizes = len(study.batches)
-    batches = f"batch {study.batches[0]}" if sizes == 1 else f"{sizes} batch sizes" if sizes else ""
+    points, what = study.points, "batch sizes" if study.batches else f"values of {study.axis}"
+    batches = label_point(points[0]) if len(points) == 1 else f"{len(points)} {what}"
+    batches = batches if points else ""
     facts = (heading(study), batches, about.device_text(study), about.tools(runs))
     title = " · ".join(filter(None, facts))
     if not shape.is_whole:
@@ -172,13 +174,15 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
     small = [group for group in groups if _is_small(group)]
     if shape.has_all_rows or not shape.is_whole or not FOLD_FROM <= len(small) < len(groups):
         small = []
-    sizes = sorted({line.batch for group in groups for line in group.lines if line.batch})
+    points = dict.fromkeys(line.batch for group in groups for line in group.lines if line.batch)
+    sizes = sorted(points, key=size_of)
     listed = sizes
     if shape.is_whole and not shape.has_all_batches and len(sizes) > 3:
         listed = [sizes[0], sizes[len(sizes) // 2], sizes[-1]]
     chosen = [group for group in groups if group not in small]
     labels = {column.label for column in view.columns}
-    if len(sizes) > 1 and "time" in labels and "executed" not in labels and not shape.is_document:
+    is_of_batches = len(sizes) > 1 and isinstance(sizes[0], int)
+    if is_of_batches and "time" in labels and "executed" not in labels and not shape.is_document:
         table = _draw_times(chosen, listed)
     else:
         table = _draw_rows(view.columns, chosen, listed, shape)
@@ -208,13 +212,16 @@ def _is_small(group: LedgerGroup) -> bool:
 def _draw_rows(
     columns: Iterable[Column],
     groups: Sequence[LedgerGroup],
-    sizes: Sequence[int],
+    sizes: Sequence[Point],
     shape: LedgerShape,
 ) -> Table:
     """Return a row for each layer, pass and batch size: of ``sizes``, and where the difference is
     largest."""
     has_sizes = len({line.batch for group in groups for line in group.lines}) > 1
-    omitted = {"achieved"} if has_sizes or shape.is_document else {"achieved", "batch"}
+    columns = list(columns)
+    omitted = {"achieved"}
+    if not has_sizes and not shape.is_document:
+        omitted.add(columns[0].label)
     heads = [
         Column("layer", style="code"),
         Column("pass", style="text"),
@@ -245,13 +252,13 @@ def _draw_rows(
     return dense_table("Ledger" if shape.is_document else "", heads, rows)
 
 
-def _draw_times(groups: Sequence[LedgerGroup], sizes: Sequence[int]) -> Table:
+def _draw_times(groups: Sequence[LedgerGroup], sizes: Sequence[Point]) -> Table:
     """Return a row for each layer and pass, with time and share at each of these batch sizes."""
     columns = (
         Column("layer", style="code"),
         Column("pass", style="text"),
         Column("FLOPs/sample", is_optional=True, note="estimated; 1 multiply-add = 2 FLOPs"),
-        *(Column(f"batch {size}", base="ns") for size in sizes),
+        *(Column(label_point(size), base="ns") for size in sizes),
     )
     rows = []
     for group in groups:
@@ -277,7 +284,7 @@ def _estimate_per_sample(group: LedgerGroup) -> Cell:
     """Return the estimated FLOPs of one sample, by the smallest batch size that has them."""
     for line in group.lines:
         cell = line.cells["estimate"]
-        if isinstance(cell.value, int | float) and line.batch:
+        if isinstance(cell.value, int | float) and isinstance(line.batch, int):
             value = cell.value / line.batch
             bound = "≥ " if cell.is_lower_bound else ""
             return number_cell(

@@ -33,7 +33,7 @@ from perfctl.orchestrator.report.tables import (
     text_columns,
     time_column,
 )
-from perfctl.records.run import Run
+from perfctl.records.run import Run, label_point
 
 ORIGINS = {
     "measured": "measured here",
@@ -85,6 +85,7 @@ def list_facts(study: Study) -> dict[str, str | None]:
         "phases": next(filter(None, map(usage.phase_text, runs)), None),
         "device": f"{device_text(study) or 'not recorded'}{chip}",
         "batch": batches,
+        "parameters": "; ".join(dict.fromkeys(run.setting for run in runs if run.setting)),
         "tools": tools(runs),
     }
 
@@ -255,7 +256,7 @@ def _missing_counts(study: Study) -> Iterator[Missing]:
         )
         counting = batch.counting.run if batch.counting else None
         if counting is not None and timing is not None and counting is not timing:
-            concerns = "the complete capture" if batch.batch is None else f"batch {batch.batch}"
+            concerns = label_point(batch.batch, "the complete capture")
             for line in unmatched_lines(match(counting, timing)):
                 yield (
                     "partner of a launch",

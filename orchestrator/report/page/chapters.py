@@ -219,7 +219,9 @@ CHAPTERS = (
         "sweep",
         "Batch sweep",
         lambda group: (
-            study.sweep_table(group.analysis.points, rates=not group.is_image_inference)
+            study.sweep_table(
+                group.analysis.points, group.study.axis, rates=not group.is_image_inference
+            )
             if _is_ours(group)
             else None,
         ),

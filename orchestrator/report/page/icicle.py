@@ -18,6 +18,7 @@ from perfctl.orchestrator.report.ledger import row_key
 from perfctl.orchestrator.report.tables import run_label
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
+from perfctl.records.run import label_point
 
 MOST = 8
 """Kernels below one layer and direction; the others are one part."""
@@ -93,6 +94,7 @@ def _layers_view(
         launches = [launch for launch in launches if launch[0].step in chosen]
         steps = len(middle)
     by_key = group_by(launches, lambda launch: launch[1])
+    patterns = {call.layer for call in batch.expected.calls}
     for (layer, direction), spent in times.rows.items():
         path = layer or ("optimizer" if direction == "optimizer" else OUTSIDE)
         node = root
@@ -100,7 +102,7 @@ def _layers_view(
             above = node.layer
             node = node.child(part)
             node.layer = f"{above}.{part}" if above else part
-        if path != direction:
+        if path != direction and path not in patterns:
             node = node.child(direction)
             node.direction = direction
         node.trail = row_key(path, direction, batch.batch)
@@ -109,7 +111,7 @@ def _layers_view(
     if (unknown := _average(times.unattributed, middle)) > 0:
         root.child(UNKNOWN).own += unknown
     _colour(root, colours)
-    label = "as recorded" if batch.batch is None else f"batch {batch.batch}"
+    label = label_point(batch.batch)
     among = {1: "1 step"}.get(total.count, f"the step of median time among {total.count}")
     among = among if total.over == 1 else f"mean of {total.over} steps"
     return _packed(root, label, f"{times.basis}; {among}")

@@ -120,7 +120,7 @@ def _rates(analysis: Analysis) -> dict[int, float]:
     return {
         point.batch: 1e9 / each
         for point in analysis.points
-        if (each := point.per_sample) and point.is_complete
+        if isinstance(point.batch, int) and (each := point.per_sample) and point.is_complete
     }
 
 

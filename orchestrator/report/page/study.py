@@ -44,8 +44,11 @@ COUNTER_ROWS = 50_000
 CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
 
 
-def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | None:
-    """One row a batch size: time, samples per second, memory. None where none of these is known.
+def sweep_table(
+    points: Sequence[BatchPoint], axis: str = "batch", *, rates: bool = True
+) -> Table | None:
+    """One row a batch size, or value of ``axis``: time, samples per second, memory. None where none
+    of these is known.
 
     ``rates`` False leaves out time per sample and samples per second, which follow from the median
     step: inference has images/s from the mean step in a table of its own, and one quantity has
@@ -53,7 +56,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
     """
     quantities = list(dict.fromkeys(name for point in points for name in point.memory))
     columns = [
-        Column("batch", order="ascending"),
+        Column(axis, order="ascending"),
         Column("samples per step", note="of all batches of a step"),
         time_column("time per step"),
         text_column("over repeats", "95% interval of the step over the repeats of the sweep"),
@@ -82,7 +85,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
         )
         rows.append(
             [
-                text_cell(point.batch),
+                text_cell(str(point.batch).removeprefix(f"{axis}=")),
                 samples,
                 time_cell(step.median if step else None, reason, note),
                 _over_repeats(point),
@@ -94,7 +97,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
                 problems or nothing("none"),
             ]
         )
-    swept = listing("Batch sweep", columns, rows, tools=False)
+    swept = listing(f"{axis[:1].upper()}{axis[1:]} sweep", columns, rows, tools=False)
     return swept if swept and len(swept.columns) > 1 else None
 
 

@@ -16,6 +16,7 @@ from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, read_plan, sweep_task
 from perfctl.orchestrator.launch.cluster.render import TaskCommand
 from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
+from perfctl.orchestrator.launch.sweep.folders import Setting
 from perfctl.version import __version__
 from tests.launch.cluster.test_slurm_script import HOME, SETTING, directives, plan, run, script
 
@@ -26,9 +27,9 @@ NCU = TaskCommand(("ncu", "--device=cuda", "--sweep-name=ncu-mnist_cnn-bb962cfc"
 
 def ncu_plan() -> Plan:
     """perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"""
-    runs = [SweepRuns("ncu", batch, "ncu-mnist_cnn-bb962cfc") for batch in BATCHES]
+    runs = [SweepRuns("ncu", Setting(batch), "ncu-mnist_cnn-bb962cfc") for batch in BATCHES]
     tasks = tuple(
-        sweep_task(number, run, NCU.words(run.batch_size)) for number, run in enumerate(runs)
+        sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
     )
     command = "perfctl slurm render ncu --batches 16,32,64,128,256 --image perfctl.sif"
     return Plan(
@@ -109,6 +110,20 @@ def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(
     assert f"image={edited}" in lines
     made.array.write_text("\n".join(lines))
     status.check_image(made, made.array.read_text())  # only a node can tell
+
+
+def test_a_task_of_other_parameters_names_their_values(tmp_path: Path) -> None:
+    settings = [Setting(None, (("N", value), ("how", "a b"))) for value in ("256", "512")]
+    runs = [SweepRuns("ncu", setting, "ncu-x") for setting in settings]
+    tasks = tuple(
+        sweep_task(number, run, NCU.words(run.setting)) for number, run in enumerate(runs)
+    )
+    made = replace(plan(tmp_path), tasks=tasks)
+    text = array_script(made, Site(), SETTING)
+    assert "1) values=(--sweep N=512 --sweep 'how=a b') ;;" in text
+    assert '"${values[@]}" --no-store' in text
+    made.write()
+    assert read_plan(tmp_path) == made
 
 
 def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None:

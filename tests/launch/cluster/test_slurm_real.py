@@ -33,7 +33,7 @@ REPLAY = f"replay --recording {RECORDED / 'torch'} --gres gpu:1"
 
 def batch_of(state: status.TaskState) -> int:
     assert state.task.runs is not None
-    return state.task.runs.batch_size
+    return state.task.runs.setting.batch
 
 
 def states(plan: Plan) -> dict[int, str]:

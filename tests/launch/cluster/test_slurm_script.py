@@ -25,16 +25,17 @@ from perfctl.orchestrator.launch.cluster.plan import (
 )
 from perfctl.orchestrator.launch.cluster.render import TaskCommand
 from perfctl.orchestrator.launch.cluster.script import (
-    Setting,
+    JobSetting,
     array_script,
     functions,
     gather_script,
 )
+from perfctl.orchestrator.launch.sweep.folders import Setting
 from tests.launch.programs import write_program
 
 HOME = Path("/home/ada/study")
 OUTPUTS = (Path("perfctl.db"), Path("perfctl-report.html"))
-SETTING = Setting("cuda", (), OUTPUTS, "1.2.3", HOME, "/home/ada/venv/bin/python")
+SETTING = JobSetting("cuda", (), OUTPUTS, "1.2.3", HOME, "/home/ada/venv/bin/python")
 SITES = {
     "plain": Site(partition="gpu", time="00:30:00"),
     "container": Site(
@@ -72,9 +73,9 @@ COMMANDS = {
     ),
 }
 RUNS = (
-    SweepRuns("nsys", 16, "nsys-train.py-1a2b3c4d"),
-    SweepRuns("nsys", 32, "nsys-train.py-1a2b3c4d"),
-    SweepRuns("ncu", 16, "ncu-train.py-5e6f7a8b"),
+    SweepRuns("nsys", Setting(16), "nsys-train.py-1a2b3c4d"),
+    SweepRuns("nsys", Setting(32), "nsys-train.py-1a2b3c4d"),
+    SweepRuns("ncu", Setting(16), "ncu-train.py-5e6f7a8b"),
 )
 
 
@@ -85,7 +86,7 @@ def plan(
 ) -> Plan:
     runs = [run for run in RUNS if run.profiler in commands]
     tasks = tuple(
-        sweep_task(number, run, commands[run.profiler].words(run.batch_size))
+        sweep_task(number, run, commands[run.profiler].words(run.setting))
         for number, run in enumerate(runs)
     )
     return Plan(folder, "train.py", tasks, command, "login1")

@@ -24,6 +24,7 @@ from perfctl.orchestrator.launch.profilers.base import Command
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep
+from perfctl.orchestrator.launch.sweep.folders import Setting
 from perfctl.orchestrator.launch.sweep.options import SweepOptions, reject_placement
 from perfctl.orchestrator.launch.sweep.plan import plan_sweep, program_words
 from tests.launch.programs import write_program
@@ -143,7 +144,7 @@ def test_another_image_makes_another_sweep_and_none_leaves_the_name_as_it_was(
     names.add(replace(plain, container=Image(str(sif), "apptainer")).name)
     assert len(names) == 3
     assert next(iter(sweep.commands(first)))[1].argv[0] == "apptainer"
-    assert first.for_run(16).interpreter == "python3"
+    assert first.for_run(Setting(16)).interpreter == "python3"
 
 
 def test_what_perfctl_runs_inside_of_is_read_from_variables_and_files(

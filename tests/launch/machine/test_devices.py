@@ -209,7 +209,7 @@ def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
         sweep.run(request, Listener(started=note))
     assert stop.value.signal_number == signal.SIGTERM
     assert time.monotonic() - began < 120
-    assert sorted(started) == [16, 32]
+    assert sorted(setting.batch for setting in started) == [16, 32]
     assert {path.name for path in request.folder.glob("b*")} >= {"b16.part", "b32.part"}
     assert not list(request.folder.glob("b64*"))
 

@@ -74,7 +74,10 @@ def test_locks_are_never_taken_and_records_never_written_through_a_link(
     for name in (".lock", ".b16.lock"):
         (tmp_path / name).unlink(missing_ok=True)
         (tmp_path / name).symlink_to(victim)
-        with pytest.raises(OSError, match="symbolic links"), folders.lock_sweep(tmp_path, 16):
+        with (
+            pytest.raises(OSError, match="symbolic links"),
+            folders.lock_sweep(tmp_path, folders.Setting(16)),
+        ):
             pass
         (tmp_path / name).unlink()
     (tmp_path / f"run.json.{platform.node()}.{os.getpid()}.tmp").symlink_to(victim)

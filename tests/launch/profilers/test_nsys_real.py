@@ -3,10 +3,14 @@ does not."""
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sqlite3
+import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
+from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -14,6 +18,7 @@ import pytest
 from perfctl.orchestrator.launch.machine import tools
 from perfctl.orchestrator.launch.profilers.base import Outcome, Verdict
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
+from perfctl.orchestrator.launch.program import read_program
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from tests.launch.programs import assert_verdict
 
@@ -146,3 +151,88 @@ def test_whatever_ends_perfctl_ends_nsys_its_agent_and_the_program(
         for _ in range(3)
     )
     assert any(outcome.exit_code == 0 for outcome in again)
+
+
+SOLVER = """
+#include <nvtx3/nvToolsExt.h>
+#include <signal.h>
+#include <stdlib.h>
+int main(int argc, char **argv) {
+    for (int i = 0; i < atoi(argv[1]); i++) { nvtxRangePushA("solve"); nvtxRangePop(); }
+    return argc > 2 ? raise(atoi(argv[2])) : 0;
+}
+"""
+CHILDREN = """
+import multiprocessing, subprocess, sys
+def solve(count):
+    return subprocess.run([sys.argv[3], str(count)], check=True).returncode
+if __name__ == "__main__":
+    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
+        pool.map(solve, [int(sys.argv[2])] * 2)
+"""
+SERVER = """
+import subprocess, sys, threading, urllib.request
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        subprocess.run([sys.argv[2], sys.argv[1]], check=True)
+        self.send_response(200)
+        self.end_headers()
+    def log_message(self, *_):
+        pass
+server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}").read()
+subprocess.Popen(["sleep", "600"])  # a worker that nobody ends
+"""
+
+
+@pytest.fixture(scope="module")
+def solver(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A C program with NVTX ranges, compiled with the header that nsys brings."""
+    nsys, compiler = tools.find("nsys"), shutil.which("gcc")
+    folder = Path(nsys or "").resolve().parent / "nvtx" / "include"
+    if compiler is None or not folder.is_dir():
+        pytest.skip("no C compiler, or an nsys without the header of NVTX")
+    source = tmp_path_factory.mktemp("solver") / "solver.c"
+    source.write_text(SOLVER)
+    binary = source.with_suffix("")
+    subprocess.run([compiler, f"-I{folder}", source, "-o", binary, "-ldl"], check=True)
+    return binary
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_code", "status", "ranges"),
+    [
+        pytest.param(("bash", "-c", "SOLVER {N}; exit 5"), 5, "partial", 3, id="a wrapper"),
+        pytest.param(("bash", "-c", "exec SOLVER {N}"), 0, "ok", 3, id="one that execs another"),
+        pytest.param(
+            ("python3", "HERE/children.py", "spawn", "{N}", "SOLVER"), 0, "ok", 6, id="spawn"
+        ),
+        pytest.param(("python3", "HERE/server.py", "{N}", "SOLVER"), 0, "ok", 3, id="a server"),
+        pytest.param(("SOLVER", "{N}", "6"), 134, "partial", 0, id="one that a signal ends"),
+        pytest.param(("true",), 0, "ok", 0, id="one that writes nothing"),
+    ],
+)
+def test_any_program_leaves_its_report_and_exit_code_and_no_process(
+    words: tuple[str, ...],
+    exit_code: int,
+    status: str,
+    ranges: int,
+    solver: Path,
+    make_request,
+    processes,
+    tmp_path: Path,
+):
+    (tmp_path / "children.py").write_text(CHILDREN)
+    (tmp_path / "server.py").write_text(SERVER)
+    paths = {"SOLVER": str(solver), "HERE": str(tmp_path)}
+    words = tuple(reduce(lambda word, item: word.replace(*item), paths.items(), w) for w in words)
+    program = read_program(words, None, {}, as_is=True)
+    request = replace(make_request(), program=program, batches=(), sweep=("N=3",))
+    request.paths.scratch.mkdir(parents=True)
+    outcomes = run(Nsys(), request, processes)
+    assert outcomes[0].exit_code == exit_code
+    assert Nsys().judge(request, outcomes).status == status
+    names = range_names(request.paths.report(".sqlite")) if ranges else []
+    assert names == ["solve"] * ranges

@@ -14,6 +14,7 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.process import run as process_run
 from perfctl.orchestrator.launch.profilers.base import Verdict
 from perfctl.orchestrator.launch.profilers.replay import Replay
+from perfctl.orchestrator.launch.sweep.folders import Setting
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from tests.launch.programs import assert_verdict
 
@@ -53,7 +54,12 @@ def edit(recording: Path, **facts: object) -> Path:
 
 def test_it_stands_for_the_recorded_profiler(recording):
     replay = Replay(recording)
-    facts = (replay.name, replay.batches(), replay.workload(), replay.device())
+    facts = (
+        replay.name,
+        tuple(one.batch for one in replay.settings()),
+        replay.workload(),
+        replay.device(),
+    )
     assert facts == ("torch", (8, 16), "mnist_cnn", "cpu")
     assert replay.missing() == ()
     (recording / "sweep.json").unlink()
@@ -119,12 +125,26 @@ def test_a_recording_without_its_report_or_whose_record_names_no_file_beside_it_
     assert_verdict(verdict, "failed", "", "the recording is incomplete")
 
 
+def test_recorded_parameters_are_replayed_with_their_values(recording):
+    setting = Setting(None, (("x", "0.5"),))
+    (recording / "b8").rename(recording / setting.file_name)
+    path = recording / setting.file_name / "run.json"
+    facts = {"parameters": setting.parameters, "batch_size": None}
+    path.write_text(json.dumps(json.loads(path.read_text()) | facts))
+    assert Replay(recording).settings() == (setting, Setting(16))
+    assert Replay(recording).settings((16, 64)) == (Setting(16), Setting(64))
+
+
 def test_recorded_repeats_are_replayed_as_repeats(recording, make_request):
     for batch in (8, 16):
         shutil.copytree(recording / f"b{batch}", recording / f"b{batch}.2")
     shutil.copytree(recording / "b8", recording / "b8.3")
     replay = Replay(recording)
-    assert (replay.repeats((8,)), replay.repeats((8, 16)), replay.repeats((64,))) == (3, 2, 1)
+    assert tuple(replay.repeats(map(Setting, sizes)) for sizes in ((8,), (8, 16), (64,))) == (
+        3,
+        2,
+        1,
+    )
     asked = make_request()
     second = replace(asked, attempt=2)
     fourth = replace(asked, attempt=4)

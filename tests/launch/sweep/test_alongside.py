@@ -168,9 +168,9 @@ def test_a_run_cut_off_between_its_last_byte_and_its_name_is_whole(tmp_path: Pat
 def test_one_batch_size_is_locked_and_the_others_are_free(tmp_path: Path) -> None:
     request = asked(tmp_path, batches=(32,))
     request.folder.mkdir(parents=True)
-    with folders.lock_sweep(request.folder, 16):
+    with folders.lock_sweep(request.folder, folders.Setting(16)):
         assert [result.status for result in sweep.run(request, Listener())] == ["ok"]
-        with pytest.raises(UsageError, match="running batch size 16"):
+        with pytest.raises(UsageError, match="running batch 16"):
             sweep.run(asked(tmp_path), Listener())
         with (
             pytest.raises(UsageError, match="running the sweep"),

@@ -3,15 +3,22 @@ just then."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.profilers import nsys
+from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.sweep import sweep
+from perfctl.orchestrator.launch.sweep.folders import read_folder_name
+from perfctl.orchestrator.launch.sweep.options import SweepOptions, list_settings
+from perfctl.orchestrator.launch.sweep.plan import plan_sweep
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
 from tests.launch.small_profiler import WRITES, Small, asked
 
@@ -22,7 +29,8 @@ FAILS_AT_32 = WRITES + "; sys.exit(3 if sys.argv[2] == '32' else 0)"
 def run(request: SweepRequest) -> tuple[list[int], list[RunResult]]:
     """(batch sizes in the order in which processes started, results)."""
     started: list[int] = []
-    return started, sweep.run(request, Listener(started=lambda batch, stage: started.append(batch)))
+    listener = Listener(started=lambda setting, stage: started.append(setting.batch or 0))
+    return started, sweep.run(request, listener)
 
 
 def folders(results: list[RunResult]) -> str:
@@ -119,9 +127,7 @@ def test_a_second_perfctl_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
     assert sweep.run(request, Listener(finished=start_another))[0].status == "ok"
 
 
-@pytest.mark.parametrize(
-    ("batches", "said"), [((), "is empty"), ((0,), "at least 1"), ((8, 8), "repeats a size")]
-)
+@pytest.mark.parametrize(("batches", "said"), [((0,), "at least 1"), ((8, 8), "repeats a size")])
 def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(
     tmp_path: Path, batches: tuple[int, ...], said: str
 ) -> None:
@@ -176,7 +182,7 @@ def test_again_with_repeats_makes_as_many_new_ones(tmp_path: Path) -> None:
 
 def test_a_dry_run_shows_every_process(tmp_path: Path) -> None:
     commands = sweep.commands(asked(tmp_path, batches=TWO, repeat=3))
-    assert [batch for batch, _ in commands] == [*TWO] * 3
+    assert [setting.batch for setting, _ in commands] == [*TWO] * 3
 
 
 BUSY = """
@@ -209,3 +215,103 @@ def test_a_profiler_that_could_not_start_beside_another_is_started_once_more(
     assert (result.status, len((request.out / "tries").read_text())) == (status, tries)
     assert stages == ["profile", "profile-again"][:tries]
     assert ("trying once more" in (result.folder / "stderr.log").read_text()) == (tries == 2)
+
+
+GRID = ("N=256,512", "how=a,b")
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        pytest.param({"batches": (16, 32)}, "b16 b32", id="batch sizes alone keep their folders"),
+        pytest.param({}, "run", id="a program without parameters"),
+        pytest.param({"sweep": ("N=512,256",)}, "N=512 N=256", id="values in their order"),
+        pytest.param(
+            {"sweep": GRID},
+            "N=256+how=a N=256+how=b N=512+how=a N=512+how=b",
+            id="all combinations",
+        ),
+        pytest.param(
+            {"sweep": GRID[::-1], "zip": True}, "N=256+how=a N=512+how=b", id="pairs, by name"
+        ),
+        pytest.param(
+            {"batches": (8,), "sweep": ("N=1,2",), "zip": True}, "b8+N=1 b8+N=2", id="one for all"
+        ),
+        pytest.param(
+            {"sweep": ("x=0.5,0_5",)},
+            f"x=0_5-{hashlib.sha256(b'0.5').hexdigest()[:8]} x=0_5",
+            id="values that a folder cannot be named after stay apart",
+        ),
+    ],
+)
+def test_each_setting_of_a_sweep_has_its_folder(options: dict[str, Any], names: str) -> None:
+    settings = list_settings(SweepOptions(**options))
+    assert " ".join(setting.file_name for setting in settings) == names
+    if "x=" not in names:
+        assert [read_folder_name(f"{name}.2") for name in names.split()] == [
+            (setting, "2") for setting in settings
+        ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        pytest.param({"sweep": ("N",)}, "'N' is not a name and its values", id="without values"),
+        pytest.param({"sweep": ("N=1,",)}, "is not a name and its values", id="an empty value"),
+        pytest.param({"sweep": ("N=1,1",)}, "repeats a value", id="a value twice"),
+        pytest.param({"sweep": ("N=1", "N=2")}, "N is named twice", id="a name twice"),
+        pytest.param({"batches": (8,), "sweep": ("batch=8",)}, "batch is named", id="two batches"),
+        pytest.param({"sweep": ("N=1,2", "M=1,2,3"), "zip": True}, "2 of one", id="odd pairs"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        list_settings(SweepOptions(**options))
+
+
+def test_a_setting_that_failed_runs_again_and_its_record_has_the_parameters(
+    tmp_path: Path,
+) -> None:
+    request = replace(asked(tmp_path, batches=()), sweep=("N=2,1",))
+    (tmp_path / "runs" / request.name / "N=2").mkdir(parents=True)
+    results = sweep.run(request, Listener())
+    assert [(str(result.setting), result.skipped) for result in results] == [
+        ("N=2", False),
+        ("N=1", False),
+    ]
+    assert [result.skipped for result in sweep.run(request, Listener())] == [True, True]
+    record = json.loads((request.folder / "N=1" / "run.json").read_text())
+    assert (record["batch_size"], record["parameters"]) == (None, {"N": "1"})
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        pytest.param({"sweep": ("batch=8,16",)}, "b8 b16", id="batch sizes by their name"),
+        pytest.param(
+            {"batches": (8,), "sweep": ("precision=fp32,bf16",)},
+            "b8+precision=fp32 b8+precision=bf16",
+            id="an option of the workload",
+        ),
+    ],
+)
+def test_a_built_in_workload_takes_its_own_options_as_parameters(
+    options: dict[str, Any], names: str, tmp_path: Path
+) -> None:
+    request = plan_sweep(TorchProfiler(), SweepOptions(device="cpu", out=tmp_path, **options))
+    assert " ".join(setting.file_name for setting in request.settings) == names
+    ((_, first), *_) = sweep.commands(request)
+    assert ("--precision", "fp32") in pairwise(first.argv) or "precision" not in names
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nothing=1", "unknown option '--nothing 1'"),
+        ("precision=fp32,fp9", "invalid choice: 'fp9'"),
+        ("device=cpu,cuda", "does not pass --device"),
+    ],
+)
+def test_a_parameter_that_the_workload_lacks_is_refused(text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        plan_sweep(TorchProfiler(), SweepOptions(sweep=(text,), device="cpu"))

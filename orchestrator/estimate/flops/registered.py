@@ -1,0 +1,96 @@
+"""FLOPs of operators and kernels that the user registers, with ``perfctl.register_flops`` or in a
+file for ``--formulas``."""
+
+from __future__ import annotations
+
+import inspect
+import runpy
+from collections.abc import Callable, Mapping
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.flops import engine
+from perfctl.orchestrator.estimate.flops.formulas import CallWork, output_elements, tensors_of
+from perfctl.records.paper import OpShape
+from perfctl.records.possible import MOST_COUNT
+
+Function = Callable[..., float]
+
+KERNELS: dict[str, Function] = {}
+"""Glob of names of kernels (Triton's, CUDA's) or ranges -> function of parameters of the run."""
+LOADED: dict[Path, None] = {}
+"""Files that were executed."""
+
+
+def register_flops(name: str, function: Function) -> None:
+    """Count the FLOPs of an operator, or of kernels and ranges, by ``function``. 1 multiply-add = 2
+    FLOPs.
+
+    For an operator, "mylib::op", the function takes the shapes of its input tensors and those of
+    its output tensors: ``lambda inputs, outputs: 2 * prod(inputs[0]) * inputs[1][-1]``. Any other
+    name is a glob of names of kernels (a Triton kernel) or ranges (an autograd.Function under
+    emit_nvtx). The function then takes parameters of the run by their names, and returns the FLOPs
+    of one launch or range: ``lambda N: 2 * N**3``.
+    """
+    if "::" in name:
+        engine.TABLE[name.replace("::", ".", 1)] = partial(_count_operator, name, function)
+    else:
+        KERNELS[name] = function
+
+
+def load_formulas(path: Path) -> None:
+    """Execute a file that registers formulas, unless it was executed already. Raises UsageError."""
+    path = path.absolute()
+    if path in LOADED:
+        return
+    try:
+        runpy.run_path(str(path))
+    except Exception as error:
+        raise UsageError(
+            f"`formulas` {path}: {type(error).__name__}: {error}",
+            'Write lines such as perfctl.register_flops("mylib::op", function)',
+        ) from error
+    LOADED[path] = None
+
+
+def _count_operator(name: str, function: Function, op: OpShape) -> tuple[CallWork, ...]:
+    flops = _checked(name, function, op.inputs, op.outputs)
+    macs, rest = divmod(flops, 2)
+    tensors = tensors_of(op)
+    return (
+        CallWork(
+            op.direction,
+            macs,
+            tensors.read(),
+            tensors.write(),
+            output_elements(op),
+            f"{flops:,} FLOP, registered",
+            elementwise=rest,
+        ),
+    )
+
+
+def count_kernel(name: str, numbers: Mapping[str, Fraction]) -> int:
+    """Return the FLOPs of one launch of registered kernels. Raises UsageError."""
+    function = KERNELS[name]
+    names = inspect.signature(function).parameters
+    if missing := [one for one in names if one not in numbers]:
+        known = ", ".join(numbers) or "none"
+        raise UsageError(f"the formula of '{name}' needs {', '.join(missing)} (known: {known})")
+    values = {one: numbers[one] for one in names}
+    whole = {one: int(size) if size.denominator == 1 else size for one, size in values.items()}
+    return _checked(name, function, **whole)
+
+
+def _checked(name: str, function: Function, *arguments: Any, **parameters: Any) -> int:
+    try:
+        flops = round(function(*arguments, **parameters))
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise UsageError(f"the registered formula of '{name}' failed ({reason})") from error
+    if not 0 <= flops <= MOST_COUNT:
+        raise UsageError(f"the registered formula of '{name}' gives {flops:g} FLOP")
+    return flops

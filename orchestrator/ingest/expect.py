@@ -1,0 +1,107 @@
+"""What the user says of stored runs: values of parameters, and formulas, which are worked out for
+each run. Both can be changed without reading a report again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from perfctl.orchestrator.counts.kernels.names import fits, own_name
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.flops.registered import KERNELS, count_kernel
+from perfctl.orchestrator.estimate.user_formulas import (
+    QUANTITIES,
+    UserFormula,
+    read_file,
+    read_formula,
+)
+from perfctl.orchestrator.store import database, read, write
+from perfctl.records.run import Expectation, Parameter, make_parameter
+
+NAMES_MAX = 5
+"""Kernels that a warning lists."""
+_NAMES = """
+SELECT name, short_name FROM kernel WHERE run_id = :run GROUP BY name
+UNION ALL SELECT name, NULL FROM range WHERE run_id = :run GROUP BY name
+"""
+
+
+def read_formulas(texts: Iterable[str]) -> list[UserFormula]:
+    """Return formulas, and those of the TOML files among ``texts``. Raises UsageError."""
+    formulas = []
+    for text in texts:
+        formulas += read_file(Path(text)) if text.endswith(".toml") else [read_formula(text)]
+    patterns = [formula.pattern for formula in formulas]
+    if doubles := {pattern for pattern in patterns if patterns.count(pattern) > 1}:
+        raise UsageError(f"`expect`: '{min(doubles)}' has several formulas", "Give it one")
+    return formulas
+
+
+def read_parameters(texts: Iterable[str]) -> list[Parameter]:
+    """Return "N=20480" as a parameter. Raises UsageError."""
+    parameters = []
+    for text in texts:
+        name, is_set, value = text.partition("=")
+        if not (name.isidentifier() and is_set and value.strip()):
+            raise UsageError(
+                f"invalid value '{text}' for `parameters`",
+                "Use a name and a value, such as N=20480",
+            )
+        if name == "batch":
+            raise UsageError("`parameters` cannot set the batch size", "Use `batch`")
+        parameters.append(make_parameter(name, value))
+    return parameters
+
+
+def add_formulas(
+    store: Path,
+    run_ids: Iterable[int],
+    formulas: Sequence[UserFormula],
+    parameters: Sequence[Parameter] = (),
+) -> Iterator[str]:
+    """Write the parameters and what the formulas give into stored runs, in place of the formulas
+    that they had. Yield what a run lacks for a formula. Raises UsageError where it is the only
+    run, which stays as it is.
+    """
+    run_ids = list(dict.fromkeys(run_ids))
+    with database.writing(store) as connection:
+        for run_id in run_ids:
+            own = read.read_table(connection, Parameter, "parameter", run_id)
+            merged = {one.name: one for one in (*own, *parameters)}
+            numbers = {
+                one.name: Fraction(one.value if one.value.isdecimal() else one.number)
+                for one in merged.values()
+                if one.number is not None
+            }
+            names = connection.execute(_NAMES, {"run": run_id}).fetchall()
+            patterns = {formula.pattern for formula in formulas}
+            # a registered formula may be of another program
+            registered = [name for name in KERNELS.keys() - patterns if _has(names, name)]
+            given: list[UserFormula | str] = [*formulas, *registered]
+            expected = []
+            for formula in given:
+                try:
+                    expected.append(_expect(formula, numbers))
+                except UsageError as error:
+                    if len(run_ids) == 1:
+                        raise
+                    yield f"run {run_id}: {error}"
+            write.restate(connection, run_id, tuple(merged.values()), expected)
+            for one in expected:
+                if not _has(names, one.pattern):
+                    listed = list(dict.fromkeys(own_name(name) for name, _ in names))[:NAMES_MAX]
+                    has = f" (the report has {', '.join(listed)})" if listed else ""
+                    yield f"run {run_id}: no kernel or range matches '{one.pattern}'{has}"
+
+
+def _expect(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expectation:
+    if isinstance(formula, str):
+        return Expectation(formula, count_kernel(formula, numbers), None, None, "registered")
+    flops, size = (formula.evaluate(name, numbers) for name in QUANTITIES)
+    terms = ", ".join(f"{name}={term.text}" for name, term in formula.terms.items())
+    return Expectation(formula.pattern, flops, size, terms, formula.source)
+
+
+def _has(names: Iterable[tuple[str, str | None]], pattern: str) -> bool:
+    return any(fits(pattern, *known) for known in names)

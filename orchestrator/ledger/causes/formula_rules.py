@@ -1,0 +1,118 @@
+"""The rule about formulas of the user's: what common mistakes make of the right one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from perfctl.orchestrator.estimate.sheets.layers import Facts as SheetFacts
+from perfctl.orchestrator.estimate.sheets.layers import Way
+from perfctl.orchestrator.estimate.sheets.sheet import Quantity
+from perfctl.orchestrator.estimate.sheets.slips import (
+    ALTERNATIVES_MAX,
+    APART,
+    Stated,
+    mistakes_of,
+)
+from perfctl.orchestrator.ledger.causes.rule import Cause, Facts, deviates
+from perfctl.orchestrator.ledger.expected import FORMULA
+from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.ledger.prepared import Study
+from perfctl.orchestrator.statistics import group_by
+from perfctl.records.run import Parameter
+
+ERROR = Fraction(1, 200)
+"""Share of the estimate by which the executed FLOPs may differ from what a mistake gives: loops and
+epilogues add some."""
+COST_MAX = 2.8
+"""Of the mistakes together; what costs more is a coincidence."""
+
+
+@dataclass(frozen=True, slots=True)
+class FormulaFacts(Facts):
+    """A formula whose estimate common mistakes give."""
+
+    formula: str
+    ratio: float
+    mistakes: str
+    over: str
+    """The values at which it is so: "every N (1024, 2048)"; "" for one."""
+
+
+def formula_slips(study: Study, ledger: Ledger) -> dict[int, Cause]:
+    """Return the formulas of the user's that may be wrong.
+
+    Evidence  the executed FLOPs, and the mistakes that hand values are checked for: multiply-adds
+              instead of FLOPs, a parameter left out or once too often, all launches instead of one.
+    Factor    the ratio, which is the same mistake at every value of the parameters.
+    Silent    if no common mistake gives the estimate at every value, or FLOPs may be missing.
+    Fix       correct the formula.
+
+    The keys are the ``id`` of the ledger rows.
+    """
+    rows = [row for row in ledger.rows if row.kind == FORMULA and row.ratio]
+    slips: dict[int, Cause] = {}
+    for same in group_by(rows, lambda row: row.layer).values():
+        parameters = [study.at(row.batch).runs[0].run.parameters for row in same]
+        texts = _common_mistakes(same, parameters)
+        if not texts:
+            continue
+        over = _name_values(parameters)
+        for row in same:
+            formula = (row.calls[0].formula or "").partition(" at ")[0]
+            facts = FormulaFacts(formula, row.ratio or 0, ", or from ".join(texts), over)
+            cause = Cause(
+                "wrong formula", row.ratio, facts, row=row.name + ("" if over else row.at)
+            )
+            slips[id(row)] = cause
+    return slips
+
+
+def _common_mistakes(
+    rows: Sequence[LedgerRow], parameters: Sequence[Sequence[Parameter]]
+) -> list[str]:
+    """Return the mistakes that give the estimates of all these rows, the most plausible first."""
+    costs: list[Mapping[str, float]] = [
+        dict(_mistakes(row, known)) for row, known in zip(rows, parameters, strict=True)
+    ]
+    common = [text for text in costs[0] if all(text in cost for cost in costs)]
+    ranked = sorted(common, key=lambda text: costs[0][text])
+    return [text for text in ranked if costs[0][text] <= costs[0][ranked[0]] + APART][
+        :ALTERNATIVES_MAX
+    ]
+
+
+def _mistakes(row: LedgerRow, parameters: Sequence[Parameter]) -> Iterator[tuple[str, float]]:
+    """Yield (mistake, cost) of those that make the estimate of the executed FLOPs."""
+    executed, estimate = round(row.executed.value or 0), Fraction(row.whole_estimate or 0)
+    may_be_more = row.executed.lower_bound and (row.ratio or 0) < 1
+    if executed < 2 or not estimate or not deviates(row.ratio or 0) or may_be_more:
+        return
+    macs = executed // 2
+    ways = [Way((), ((macs,),), 0)]
+    for parameter in parameters:
+        if parameter.number and parameter.number > 1:
+            size = round(parameter.number)
+            ways.append(Way((f"a factor {parameter.name} left out",), ((macs // size,),), 0))
+            ways.append(Way((f"a factor {parameter.name} too many",), ((macs * size,),), 0))
+    launches = round(sum(use.per_step for use in row.kernels))
+    if launches > 1:
+        text = f"all {launches:,} launches together, not one"
+        ways.append(Way((text,), ((macs * launches,),), 0, about="kernel"))
+    facts = SheetFacts(1, 0, 0, False, tuple(ways))
+    stated = Stated("", estimate, estimate * ERROR, "FLOP")
+    right = Quantity("forward", executed, "FLOP", "")
+    for found in mistakes_of(stated, facts, right, ()):
+        text = " and ".join(found.slips)
+        if stated.matches(found.value) and found.cost <= COST_MAX and "backward" not in text:
+            yield text, found.cost
+
+
+def _name_values(parameters: Sequence[Sequence[Parameter]]) -> str:
+    """Return "every N (1024, 2048)" of the parameters that vary; "" if none does."""
+    values: dict[str, dict[str, None]] = {}
+    for item in (item for known in parameters for item in known):
+        values.setdefault(item.name, {})[item.value] = None
+    varied = {name: list(known) for name, known in values.items() if len(known) > 1}
+    return " and ".join(f"every {name} ({', '.join(known)})" for name, known in varied.items())

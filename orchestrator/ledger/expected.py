@@ -1,0 +1,105 @@
+"""Formulas of the user's as rows of the ledger: which launches belong to a formula, what it
+requires of them, and the product that it states.
+
+A launch of a layer that has an estimate of its own stays in the layer's row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+from perfctl.orchestrator.counts.kernels.names import fits
+from perfctl.orchestrator.estimate.user_formulas import gemm_sizes
+from perfctl.orchestrator.ledger.timing import Key, numbered, upwards
+from perfctl.records.paper import LayerCall, OpShape
+from perfctl.records.run import Expectation, Run
+
+FORMULA = "formula"
+"""Kind of the ledger rows whose estimate is a formula of the user's. Such a row has the formula's
+pattern as its layer, and is "forward"."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExpectedWork:
+    """What the formulas of a run say."""
+
+    keys: Sequence[Key | None]
+    """(layer, direction) of each kernel of the run, in order."""
+    calls: tuple[LayerCall, ...] = ()
+    """For one step; ``read_bytes`` are all bytes that the formula gives."""
+    ops: tuple[OpShape, ...] = ()
+    """Products of formulas such as 2*M*N*K."""
+
+
+def find_expected(run: Run, keys: Sequence[Key | None], steps: int) -> ExpectedWork:
+    """Return the run's kernels by layer and formula. ``keys``: those of its layers."""
+    estimated = {(call.layer, call.direction) for call in run.layer_calls if call.flops is not None}
+    ranges = {item.number: item for item in run.report.ranges}
+    is_numbered = numbered(run)
+    new_keys = list(keys)
+    instances: dict[str, set[tuple[str, int]]] = {}
+    """Pattern -> its launches and ranges in the measured steps."""
+
+    @cache
+    def by_name(name: str, short_name: str | None) -> Expectation | None:
+        return next((one for one in run.expectations if fits(one.pattern, name, short_name)), None)
+
+    for index, kernel in enumerate(run.report.kernels):
+        if keys[index] in estimated:
+            continue
+        found, instance = by_name(kernel.name, kernel.short_name), ("kernel", kernel.launch)
+        for item in upwards(kernel.range_number, ranges) if found is None else ():
+            found, instance = by_name(item.name, None), ("range", item.number)
+            if found is not None:
+                break
+        if found is None:
+            continue
+        new_keys[index] = (found.pattern, "forward")
+        if kernel.step is not None or not is_numbered:
+            instances.setdefault(found.pattern, set()).add(instance)
+    counts = {pattern: Fraction(len(items), steps) for pattern, items in instances.items()}
+    expected = [(one, counts[one.pattern]) for one in run.expectations if one.pattern in counts]
+    return ExpectedWork(
+        new_keys,
+        tuple(_call(run, one, count, position) for position, (one, count) in enumerate(expected)),
+        tuple(op for one, count in expected for op in _product(run, one, count)),
+    )
+
+
+def _call(run: Run, one: Expectation, count: Fraction, position: int) -> LayerCall:
+    text = one.formula or "registered formula"
+    values = ", ".join(f"{item.name}={item.value}" for item in run.parameters)
+    times = f" x {float(count):g} launches or ranges" if count != 1 else ""
+    total = None if one.flops is None else round(one.flops * count)
+    result = "" if total is None else f" = {total:,} FLOP"
+    return LayerCall(
+        layer=one.pattern,
+        kind=FORMULA,
+        direction="forward",
+        macs=None,
+        flops=total,
+        parameters=None,
+        read_bytes=None if one.bytes is None else round(one.bytes * count),
+        write_bytes=None,
+        output_elements=None,
+        formula=f"{text} at {values or 'no parameter'}{times}{result}",
+        position=position,
+    )
+
+
+def _product(run: Run, one: Expectation, count: Fraction) -> tuple[OpShape, ...]:
+    """Return the matrix product that a formula states; () for any other."""
+    text = (one.formula or "").partition("flops=")[2].partition(", bytes=")[0]
+    numbers = {
+        item.name: Fraction(item.number) for item in run.parameters if item.number is not None
+    }
+    sizes = gemm_sizes(text, numbers) if text and count.denominator == 1 else None
+    if sizes is None:
+        return ()
+    m, n, k = sizes
+    shapes = ((m, k), (k, n)), ((m, n),)
+    op = OpShape(one.pattern, FORMULA, "aten.mm", "forward", *shapes, calls=int(count))
+    return (op,)

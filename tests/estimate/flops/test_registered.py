@@ -1,0 +1,75 @@
+"""Operators and kernels that the user registers count; without that, the total is a lower bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfctl import register_flops
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.flops import engine, registered
+from perfctl.records.paper import OpShape
+
+SHAPES = ((8, 64), (64, 32))
+OP = OpShape("m", "", "mylib.mm", "forward", SHAPES, ((8, 32),), ("float32",) * 3, calls=2)
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test registers is gone after it."""
+    for owner, name in ((engine, "TABLE"), (registered, "KERNELS"), (registered, "LOADED")):
+        monkeypatch.setattr(owner, name, dict(getattr(owner, name)))
+    yield
+
+
+@pytest.mark.parametrize(("each", "macs", "elementwise"), [(2, 1, 0), (3, 1, 1)])
+def test_a_registered_operator_is_no_lower_bound(each: int, macs: int, elementwise: int) -> None:
+    (unknown,) = engine.estimate([OP])
+    assert unknown.macs is None
+    register_flops("mylib::mm", lambda inputs, outputs: each * inputs[0][0] * outputs[0][1])
+    (call,) = engine.estimate([OP])
+    products = 8 * 32 * OP.calls
+    flops = call.flops or 0
+    assert flops + (call.elementwise_flops or 0) == each * products
+    assert (call.read_bytes, call.write_bytes) == (
+        OP.calls * 4 * (8 * 64 + 64 * 32),
+        OP.calls * 4 * 8 * 32,
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda inputs, outputs: inputs[7], "IndexError"),
+        (lambda inputs, outputs: -1, "gives -1 FLOP"),
+        (lambda inputs, outputs: None, "TypeError"),
+    ],
+)
+def test_a_function_that_fails_is_named(function: Any, reason: str) -> None:
+    register_flops("mylib::mm", function)
+    with pytest.raises(UsageError, match=f"formula of 'mylib::mm'.*{reason}"):
+        engine.estimate([OP])
+
+
+def test_a_kernel_is_counted_by_the_parameters_that_its_function_names() -> None:
+    register_flops("mm_kernel", lambda N: 2 * N**3)
+    numbers = {"N": 256, "batch": 4}
+    assert registered.count_kernel("mm_kernel", numbers) == 2 * 256**3  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"'mm_kernel' needs N \(known: none\)"):
+        registered.count_kernel("mm_kernel", {})
+
+
+def test_a_file_is_executed_once_and_its_error_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "formulas.py"
+    path.write_text('import perfctl\nperfctl.register_flops("mylib::mm", lambda i, o: 2)\n')
+    registered.load_formulas(path)
+    path.write_text("1/0")
+    registered.load_formulas(path)
+    assert engine.estimate([OP])[0].flops == 2 * OP.calls
+    other = tmp_path / "bad.py"
+    other.write_text("1/0")
+    with pytest.raises(UsageError, match=r"`formulas` .*bad\.py: ZeroDivisionError"):
+        registered.load_formulas(other)

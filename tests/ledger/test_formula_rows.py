@@ -1,0 +1,185 @@
+"""Kernels that match a formula of the user's are a row of the ledger: what the formula gives for
+all of them against what they executed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.ledger import LedgerRow
+from perfctl.records.paper import LayerCall
+from perfctl.records.report import Kernel, Range
+from perfctl.records.run import Expectation, Run, make_parameter
+from tests.make.synthetic import V100, fp_counters, make_run, study_of
+
+LAUNCHES = 3
+SIZES = (256, 512)
+GEMM = "void mm_naive<float>(float*, float*, int)"
+
+
+def formula(flops: int | None, pattern: str = "mm_*", size: int | None = None) -> Expectation:
+    return Expectation(pattern, flops, size, "flops=...", "option")
+
+
+def run_of(n: int, *expected: Expectation, executed: int | None = None, **more: Any) -> Run:
+    """A run of LAUNCHES products of n x n matrices, each of n**3 FFMA."""
+    kernels = [Kernel(number, GEMM, duration_ns=1000) for number in range(LAUNCHES)]
+    macs = n**3 if executed is None else executed // 2
+    counters = [item for number in range(LAUNCHES) for item in fp_counters(number, 0, 0, macs)]
+    return make_run(
+        n,
+        **{
+            "profiler": "ncu",
+            "workload": "mm",
+            "batch_size": None,
+            "device": V100,
+            "parameters": (make_parameter("N", n),),
+            "expectations": expected,
+            "kernels": kernels,
+            "counters": counters,
+            **more,
+        },
+    )
+
+
+def analysed(*runs: Run) -> Analysis:
+    return analyse(study_of(*runs))
+
+
+def formula_rows(analysis: Analysis) -> list[LedgerRow]:
+    return [row for row in analysis.ledger.rows if row.kind == "formula"]
+
+
+def test_a_formula_for_one_launch_is_compared_with_all_its_launches() -> None:
+    n = SIZES[0]
+    (row,) = formula_rows(analysed(run_of(n, formula(2 * n**3))))
+    assert (row.name, row.estimated.value, row.executed.value, row.ratio) == (
+        "mm_*",
+        LAUNCHES * 2 * n**3,
+        LAUNCHES * 2 * n**3,
+        1.0,
+    )
+    assert row.time is not None and row.time.median == LAUNCHES * 1000
+
+
+def test_without_counters_the_count_is_derived_from_a_formula_that_is_a_product() -> None:
+    m, n, k = 128, 256, 512
+    expected = Expectation("*sgemm*", 2 * m * n * k, None, "flops=2*M*N*K", "option")
+    kernel = Kernel(
+        0,
+        "ampere_sgemm_128x64_tn",
+        duration_ns=1000,
+        grid_x=n // 64,
+        grid_y=m // 128,
+        grid_z=1,
+        block_x=128,
+        block_y=1,
+        block_z=1,
+    )
+    run = run_of(
+        n,
+        expected,
+        profiler="nsys",
+        kernels=[kernel],
+        counters=[],
+        parameters=[
+            make_parameter(name, size) for name, size in zip("MNK", (m, n, k), strict=True)
+        ],
+    )
+    (row,) = formula_rows(analysed(run))
+    whole_tiles = 2 * m * n * k + m * n  # and the multiplication by alpha
+    assert (row.executed.state, row.executed.value) == ("derived", whole_tiles)
+
+
+def test_a_range_is_compared_as_a_whole_with_the_kernels_inside() -> None:
+    n = SIZES[0]
+    kernels = [Kernel(number, GEMM, range_number=0) for number in range(LAUNCHES)]
+    inside = Range(0, "solve", None, 0, 10, 1, 0, None)
+    run = run_of(n, formula(LAUNCHES * 2 * n**3, "solve"), kernels=kernels, ranges=[inside])
+    (row,) = formula_rows(analysed(run))
+    assert (row.layer, row.ratio) == ("solve", 1.0)
+
+
+def test_a_launch_of_a_layer_with_an_estimate_stays_in_its_row() -> None:
+    n = SIZES[0]
+    kernels = [Kernel(0, GEMM, layer="fc", direction="forward"), Kernel(1, GEMM)]
+    call = LayerCall("fc", "Linear", "forward", n**3, 2 * n**3, 0, 0, 0, 0, None)
+    run = run_of(n, formula(2 * n**3), kernels=kernels, layer_calls=(call,))
+    rows = {row.layer: row.ratio for row in analysed(run).ledger.rows}
+    assert rows == {"fc": 1.0, "mm_*": 1.0}
+
+
+def test_bytes_of_a_formula_place_it_under_the_roofline_where_none_were_counted() -> None:
+    n = SIZES[0]
+    analysis = analysed(run_of(n, formula(2 * n**3, size=3 * 4 * n**2)))
+    (row,) = formula_rows(analysis)
+    point = analysis.roofline.of(row.batch, row.layer, row.direction)
+    assert point is not None and point.traffic.dram.state == "estimated"
+    assert point.intensity == pytest.approx(2 * n**3 / (3 * 4 * n**2))
+
+
+@pytest.mark.parametrize(
+    ("ratios", "mistakes"),
+    [
+        pytest.param((2, 2), "multiply-adds instead of FLOPs", id="2n**3 as n**3"),
+        pytest.param(SIZES, "a factor N left out", id="2n**3 as 2n**2"),
+        pytest.param([Fraction(1, n) for n in SIZES], "a factor N too many", id="2n**3 as 2n**4"),
+        pytest.param(
+            [Fraction(1, LAUNCHES)] * 2, "all 3 launches together, not one", id="of all launches"
+        ),
+        pytest.param(
+            [2 * n for n in SIZES],
+            "a factor N left out and multiply-adds instead of FLOPs",
+            id="2n**3 as n**2",
+        ),
+        pytest.param((SIZES[0], 2), None, id="another mistake at each size"),
+        pytest.param((7, 7), None, id="no common mistake"),
+        pytest.param((1, 1), None, id="right"),
+    ],
+)
+def test_a_wrong_formula_is_explained_by_the_mistake_that_fits_at_every_size(
+    ratios: Sequence[Fraction], mistakes: str | None
+) -> None:
+    """``ratios``: executed / estimated at each of SIZES."""
+    runs = [
+        run_of(n, formula(round(2 * n**3 / ratio))) for n, ratio in zip(SIZES, ratios, strict=True)
+    ]
+    analysis = analysed(*runs)
+    for row, ratio in zip(formula_rows(analysis), ratios, strict=True):
+        assert row.ratio == pytest.approx(float(ratio))
+        judged = analysis.judgement.at(row.batch, row.layer, row.direction).causes
+        found = [cause.facts for cause in judged if cause.rule == "wrong formula"]
+        said = [(facts.mistakes, facts.over) for facts in found]  # type: ignore[attr-defined]
+        assert said == ([(mistakes, "every N (256, 512)")] if mistakes else [])
+
+
+def test_rules_about_products_say_nothing_about_a_formula_that_is_none() -> None:
+    stencil = run_of(SIZES[0], formula(10**9), executed=3 * 10**9)
+    analysis = analysed(stencil)
+    (row,) = formula_rows(analysis)
+    judged = analysis.judgement.at(row.batch, row.layer, row.direction).causes
+    assert [cause.rule for cause in judged] == []
+
+
+def test_a_time_of_other_launches_than_the_counted_ones_is_not_that_of_the_formula() -> None:
+    n = SIZES[0]
+    counted = run_of(n, formula(2 * n**3))
+    kernels = [Kernel(number, GEMM, duration_ns=1000) for number in range(LAUNCHES + 1)]
+    timed = run_of(n, formula(2 * n**3), id=n + 1, profiler="nsys", kernels=kernels, counters=[])
+    (row,) = formula_rows(analysed(counted, timed))
+    assert (row.time, row.time_reason) == (None, "nsys timed 4 launches, and ncu measured 3")
+    assert row.ratio == 1.0
+
+
+def test_the_estimate_of_the_capture_is_partial_if_a_kernel_matches_no_formula() -> None:
+    n = SIZES[0]
+    both = [Kernel(0, GEMM), Kernel(1, "other")]
+    estimates = []
+    for kernels in (both[:1], both):
+        (step,) = analysed(run_of(n, formula(2 * n**3), kernels=kernels)).roofline.at("run")
+        estimates.append((step.traffic.estimated, step.traffic.paper_why))
+    assert estimates == [(2 * n**3, None), (None, "not included: kernels that match no formula")]
