@@ -105,7 +105,8 @@ def _walk(
     here = above if not above and name == "ROOT" else (*above, name)
     stated: Json = metrics if isinstance(metrics, dict) else {}
     stated = {_OLD_NAMES.get(name, name): value for name, value in stated.items()}
-    is_kernel = not children and read_real(stated.get(TIME)) is not None and name != "ROOT"
+    is_timed = all(read_real(stated.get(metric)) is not None for metric in (TIME, COUNT))
+    is_kernel = not children and is_timed and name != "ROOT"
     widths = [read_real(value) for metric, value in stated.items() if _FLOPS.match(metric)]
     numbers = [value for value in widths if value is not None]
     flops = sum(numbers) if numbers else flops_around if is_kernel else None
@@ -194,7 +195,8 @@ def _gaps(operations: list[Operation]) -> Iterator[Gap]:
     reason = "Proton names no GPU; set it with perfctl ingest --device-name"
     yield Gap("device.name", "not_available", reason)
     if not operations:
-        yield Gap("operation", "not_collected", "the tree has no kernel")
+        reason = f"no node states the time and the launches of a kernel ({TIME!r}, {COUNT!r})"
+        yield Gap("operation", "not_available", reason)
     stated = sum(operation.flops is not None for operation in operations)
     if stated < len(operations):
         reason = (

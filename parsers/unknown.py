@@ -49,11 +49,11 @@ NOT_READ: dict[bytes, tuple[str, str]] = {
         "it is UTF-16 text and not a profiler report",
         "Save it as UTF-8 (iconv -f UTF-16 -t UTF-8) and pass that file",
     ),
-    rb"(?m)^ *Name +(?:Self CPU|Self CUDA|CPU total)": (
+    rb"(?m)^.* Name +(?:Self CPU|Self CUDA|CPU total)": (
         "it is the table of PyTorch's key_averages(), without launches and step times",
         "Write the trace: prof.export_chrome_trace('trace.json')",
     ),
-    rb"(?m)^Metric Name +Metric Type +Metric Unit +Metric Description": (
+    rb"Metric Name +(?:Metric Type +Metric Unit +)?Metric Description": (
         "it is the list of metrics that ncu --query-metrics prints, not a measurement",
         "Profile a program: perfctl ncu -- COMMAND",
     ),

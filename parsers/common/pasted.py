@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Callable
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import islice, pairwise
 
 _COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)")
 _FENCE = re.compile(r"^[ >]*(?:```|~~~).*$", re.MULTILINE)
@@ -32,11 +32,13 @@ _STRING = r'"(?:[^"\\]|\\.)*+"'
 _OUTPUT = re.compile(rf'"text(?:/plain)?"\s*:\s*(\[(?:{_STRING}|[\s,])*+|{_STRING})')
 _GERMAN = re.compile(r"[-+]?\d{1,3}(?:\.\d{3})+(?:,\d+)?|[-+]?\d+,\d+")
 """A number with a decimal comma or with points between thousands."""
-_SECTION = re.compile(r"^ *Section: ", re.MULTILINE)
+_SECTION = re.compile(r"^( *)Section: ", re.MULTILINE)
 _LAYERS = 4
 """Prefixes before a line, one in front of another."""
 _SAMPLE = 400
 """Lines of the beginning that decide."""
+_HEADER = 20
+"""Lines of the beginning that have the header of a table."""
 _CODE = 4
 """Blanks before each line of a block of code in Markdown."""
 Unwrap = Callable[[str], str]
@@ -58,13 +60,13 @@ def wrapping_of(head: str) -> tuple[Unwrap, ...]:
         add_step(_read_outputs)
     if "\x1b" in text:
         add_step(_drop_colours)
-    if not steps and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
-        return ()
     for _ in range(_LAYERS):
         prefix = next((prefix for prefix in _PREFIXES if _is_before_lines(prefix, text)), None)
         if prefix is None:
             break
         add_step(partial(_drop_prefix, prefix))
+    if not steps and text.lstrip("\ufeff \t\r\n")[:1] in ("{", "["):
+        return ()
     if _FENCE.search(text):
         add_step(lambda full_text: _FENCE.sub("", full_text))
     if depth := _indentation(text):
@@ -100,11 +102,11 @@ def _drop_prefix(prefix: re.Pattern[str], text: str) -> str:
 
 def _indentation(text: str) -> int:
     """Return the blanks that Markdown asks for before a block of code; what the tool itself indents
-    stays. ncu's text, whose sections are indented, is read at any depth."""
-    if _SECTION.search(text):
-        return 0
-    depths = [len(line) - len(line.lstrip(" ")) for line in _sample(text)]
-    return min(depths, default=0) // _CODE * _CODE
+    stays. ncu's sections have as many blanks of their own."""
+    depth = min((len(line) - len(line.lstrip(" ")) for line in _sample(text)), default=0)
+    if sections := _SECTION.findall(text):
+        return max(min(depth, *(len(blanks) - _CODE for blanks in sections)), 0)
+    return depth // _CODE * _CODE
 
 
 def _drop_colours(text: str) -> str:
@@ -122,8 +124,11 @@ def _read_outputs(text: str) -> str:
 
 
 def _has_semicolons(text: str) -> bool:
-    first = next(iter(_sample(text)), "")
-    return first.count(";") > 1 and "," not in first
+    lines = _sample(text)[:_HEADER]
+    return any(
+        "," not in line and 1 < line.count(";") == below.count(";")
+        for line, below in pairwise(lines)
+    )
 
 
 def _as_commas(text: str) -> str:

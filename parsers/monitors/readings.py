@@ -284,9 +284,8 @@ def ordinal(text: str) -> int | None:
 
 def make_cut_cell_gap(name: str) -> Gap:
     """Return the gap for the cell at the end of a file without a line end."""
-    return Gap(
-        f"sample:{name}", "unreadable", "the file ends inside its last number, which was skipped"
-    )
+    reason = "the file ends without a line end: perfctl skipped its last number, which may go on"
+    return Gap(f"sample:{name}", "not_available", reason)
 
 
 class MonitorText(ToolText):

@@ -383,8 +383,11 @@ def _find_left_out(files: dict[str, list[Path]], recording: Recording) -> Iterat
         yield Gap("copy.bytes", "not_available", reason)
     for file in [file for group in files.values() for file in group]:
         if not ends_with_line(file, b'"') and file not in recording.broken:
-            reason = f"{file.name} ends inside its last number, which was skipped"
-            yield Gap("rocprofv3 row", "unreadable", reason)
+            reason = (
+                f"{file.name} ends without a line end: perfctl skipped its last number, which may "
+                "go on"
+            )
+            yield Gap("rocprofv3 row", "not_available", reason)
     for kind, what in _NOT_READ.items():
         for file in files[kind]:
             count = sum(1 for _ in _read_beside(file, (), recording))

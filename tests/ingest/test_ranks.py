@@ -15,6 +15,7 @@ from perfctl.orchestrator.ingest.find import ranks_in_names
 from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.usage.exchange import job_communication
 from perfctl.orchestrator.ledger.usage.ranks import jobs
+from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.studies.ranks import ranks_table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run
@@ -84,6 +85,8 @@ def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_varia
     assert [one.exposed_ns for run in runs for one in run.report.collectives] == [15_000, 15_000]
     (job,) = jobs(runs)
     assert [row[0].text for row in ranks_table(job).rows] == ["0", "1"]
+    (part,) = page_view(runs, generated_at="2026-11-20", title=None).chapters
+    assert part.title == "w0.json, first of 2 ranks"
 
 
 def test_ranks_in_names_count_where_a_trace_says_nothing(tmp_path: Path) -> None:

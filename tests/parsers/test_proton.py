@@ -69,3 +69,17 @@ def test_children_that_are_no_list_are_refused_with_their_node(
     path.write_text(json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": children}]))
     with pytest.raises(ReportError, match=r"the children of 'ROOT' are .* not a list"):
         parsers.parse(path)
+
+
+@pytest.mark.parametrize("left_out", ["time (ns)", "count"])
+def test_a_kernel_without_time_or_launches_is_missing_and_not_0(
+    left_out: str, tmp_path: Path
+) -> None:
+    metrics = {"time (ns)": 5, "count": 2} | {f"new {left_out}": 1}
+    del metrics[left_out]
+    kernel = {"frame": {"name": "k", "type": "function"}, "metrics": metrics, "children": []}
+    path = tmp_path / "p.hatchet"
+    path.write_text(json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": [kernel]}]))
+    report = parsers.parse(path)
+    assert report.operations == []
+    assert "operation" in {gap.quantity for gap in report.gaps}

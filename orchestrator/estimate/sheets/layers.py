@@ -361,7 +361,8 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
     rows, leading = prod(data[:-1]), data[:-1] or (1,)
     if module_output is not None and module_output[:-1] and prod(module_output[:-1]) == rows:
         leading = module_output[:-1]
-    bias = 0 <= bias_at < len(op.inputs) and op.inputs[bias_at] is not None
+    has_bias_operand = 0 <= bias_at < len(op.inputs) and op.inputs[bias_at] is not None
+    bias = has_bias_operand or op.parameters == ins * outs + outs
     shapes = (
         shape_line("input", (*leading, ins), "... x in"),
         product_line("rows", "product of the leading sizes", leading),
@@ -374,10 +375,11 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
         product_line("whole batch", "rows x in x out", (rows, ins, outs), "MAC"),
         *flop_lines(rows * ins * outs, bias, rows * outs),
     )
-    named = [("weights", "in", first + 1), *([("biases", "in", bias_at)] if bias else [])]
     ways = linear_ways(leading[1:], ins, outs)
     facts = Facts(leading[0], ins * outs, outs if bias else 0, bias, ways)
-    return WorkedLayer(shapes, steps, items_of(op, *named, ("output map", "out", 0)), facts)
+    weights, *rest = items_of(op, ("weights", "in", first + 1), ("output map", "out", 0))
+    biases = [Item("biases", (outs,), weights.item)] if bias else []
+    return WorkedLayer(shapes, steps, (weights, *biases, *rest), facts)
 
 
 def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:

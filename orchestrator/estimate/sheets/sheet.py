@@ -215,11 +215,11 @@ def _macs_and_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
         sums += [("backward", backward), ("forward and backward together", [*forward, *backward])]
     for what, group in sums:
         heavy = [call for call in group if call.macs]
-        if not heavy or any(call.macs is None for call in group):
+        if any(call.macs is None for call in group) or not (heavy or what == "forward"):
             continue
         terms = [call.macs or 0 for call in heavy]
         macs = sum(terms)
-        text = f"{' + '.join(f'{term:,}' for term in terms)} = {macs:,}"
+        text = f"{' + '.join(f'{term:,}' for term in terms or [0])} = {macs:,}"
         if len(heavy) == 1:
             text = (heavy[0].formula or "").rpartition(" MAC = ")[0]
             # A sum of products has no short form.
@@ -243,7 +243,7 @@ def _elementwise_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
 def _values_and_bytes(ops: Sequence[OpShape], items: Sequence[Item]) -> Iterator[Quantity]:
     """Yield values and bytes of the input and of every line under "Space", of the parameters, and
     of all these lines together."""
-    tensors, index = tensors_of(ops[0]).inputs, 1 if ops[0].op in ADDED else 0
+    tensors, index = tensors_of(ops[0]).inputs, int(ops[0].op in (*ADDED, "aten.embedding"))
     data = tensors[index] if index < len(tensors) else None
     for item in (*reversed(items), *([Item("input", *data)] if data is not None else [])):
         count = prod(item.sizes)

@@ -175,7 +175,7 @@ class Finding:
     @property
     def grouped(self) -> str:
         """The value as it was written, with marked thousands."""
-        return re.sub(r"\d{4,}", lambda digits: f"{int(digits[0]):,}", self.stated, count=1)
+        return re.sub(r"^\d{4,}", lambda digits: f"{int(digits[0]):,}", self.stated)
 
 
 class Mistake(NamedTuple):
@@ -298,7 +298,7 @@ def _find_asked(stated: Stated, facts: Facts | None, figures: Sequence[Quantity]
     found = [one for one in figures if one.unit == stated.unit]
     if quantity == "parameters":
         names = {one.quantity for one in found}
-        quantity = "parameters" if "parameters" in names else "weights"
+        quantity = next((name for name in (quantity, "weights", "table") if name in names), "none")
     return [one for one in found if quantity in ("", one.quantity)]
 
 
@@ -540,6 +540,8 @@ def explain(finding: Finding, layer: str = "") -> str:
             more = f" In multiply-adds: {finding.correct_value // 2:,}."
         return f"{finding.grouped} is correct: {what}. {finding.derivation}.{more}"
     yours = f"Your {finding.grouped} for {layer}" if layer else finding.grouped
+    if not finding.is_explained and not finding.quantity:
+        return f"perfctl cannot check {finding.grouped}: the layer's sheet has no such figure."
     if not finding.is_explained:
         return (
             f"{yours} is not correct, and no common mistake or pair of mistakes gives it. Correct: "
@@ -553,7 +555,9 @@ def explain(finding: Finding, layer: str = "") -> str:
 
 def _right_value(finding: Finding) -> str:
     right, unit = finding.correct_value, finding.unit
-    what = f" ({finding.quantity})" if finding.quantity else ""
+    if not finding.quantity:
+        return "unknown, because the layer's sheet has no such figure"
+    what = f" ({finding.quantity})"
     if unit == "B":
         return f"{right:,} B = {right / UNITS['KiB']:,.2f} KiB{what}"
     if unit in ("MAC", "FLOP"):

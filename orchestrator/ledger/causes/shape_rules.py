@@ -20,6 +20,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     Same,
     deviates,
 )
+from perfctl.orchestrator.ledger.causes.tensor_rules import THRICE
 
 SWAPPED_ERROR_MAX = 0.01
 """Share of an estimate up to which the differences of two rows cancel out."""
@@ -104,7 +105,8 @@ def attention_tiles(case: RuleInput) -> Cause | None:
     if derived is None or case.executed is None:
         return None
     kernel, flops, rule, is_masked = derived
-    factor = flops / case.evidence.estimated
+    # three TF32 products for each of fp32 are another cause
+    factor = flops / case.evidence.estimated / (3 if THRICE.search(kernel.name) else 1)
     if not case.is_worth_naming(factor):
         return None
     return case.propose(

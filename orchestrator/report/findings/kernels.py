@@ -66,6 +66,15 @@ def largest_sums(run: Run) -> Iterator[Finding]:
             if (length := measured_time(operation)) is not None:
                 times[group][operation.name] = length, operation.calls
     totals = {group: sum(ns for ns, _ in sums.values()) for group, sums in times.items()}
+    kernels_ns, copies_ns = totals.get(KERNELS, 0), totals.get(COPIES, 0)
+    share = percent(copies_ns / (kernels_ns + copies_ns)) if kernels_ns and copies_ns else ""
+    of_copies = Finding(
+        f"Copies and memsets take {time(copies_ns)}, {share} of the summed time of copies and "
+        "kernels.",
+        "operators",
+    )
+    if share and copies_ns > kernels_ns:
+        yield of_copies
     for group, total in totals.items():
         # most of them wait in threads beside the program's work
         if total and (group is not SYSTEM_CALLS or len(totals) == 1):
@@ -76,14 +85,8 @@ def largest_sums(run: Run) -> Iterator[Finding]:
                 f"{group.singular if calls == 1 else group.plural}.",
                 "operators",
             )
-    kernels_ns, copies_ns = totals.get(KERNELS, 0), totals.get(COPIES, 0)
-    if kernels_ns and copies_ns:
-        share = percent(copies_ns / (kernels_ns + copies_ns))
-        yield Finding(
-            f"Copies and memsets take {time(copies_ns)}, {share} of the summed time of copies and "
-            "kernels.",
-            "operators",
-        )
+    if share and copies_ns <= kernels_ns:
+        yield of_copies
     flops = [(item.flops, item) for _, item in groups.get(KERNELS, ()) if item.flops]
     if flops:
         most, kernel = max(flops, key=lambda pair: pair[0])

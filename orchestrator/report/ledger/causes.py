@@ -162,7 +162,7 @@ SENTENCES = {
     "nothing counted: no product": _NOTHING_COUNTED + "none of them is its GEMM.",
     "direction missing": "{row} has no kernels in the report, but the estimate is "
     "{estimated:flops}.",
-    "3xTF32": "{row} multiplies fp32 as 3 TF32 GEMMs (3xTF32 in the kernel name), which makes "
+    "3xTF32": "{row} multiplies fp32 as 3 TF32 GEMMs (by the kernel's name), which makes "
     "3.00 times the estimated FLOPs.",
     "2:4 sparsity": "{row} runs a sparse tensor-core kernel, according to its name: 2:4 sparsity "
     "executes 0.500 times the estimated multiply-adds.",

@@ -53,8 +53,12 @@ def page_view(
     shown_studies = sorted(
         (study for study in every if study not in bench), key=lambda study: study.foreign
     )
-    inference = [study for study in shown_studies if answered(study)]
     jobs = list(communications(run for study in shown_studies for run in study.runs))
+    further = {id(use.run) for job in jobs for use in job.job.ranks[1:]}
+    shown_studies = [
+        study for study in shown_studies if not all(id(run) in further for run in study.runs)
+    ]
+    inference = [study for study in shown_studies if answered(study)]
     analyses = list(analyse_all(shown_studies, peaks))
     views = []
     for number, analysis in enumerate(analyses, 1):
@@ -139,4 +143,10 @@ def _study_view(group: RunGroup) -> View:
             item if item.evidence in keys else replace(item, evidence="ledger") for item in stated
         )
     facts = {**about.list_facts(group.study), "from": about.began(group.runs)}
-    return group_view(group.key, heading(group.study), group.runs, facts, stated, sections)
+    title, ranks = heading(group.study), sum(len(job.job.ranks) for job in group.jobs)
+    if ranks:
+        title = f"{title}, first of {ranks} ranks"
+        facts["ranks"] = (
+            "compared under Ranks; 'perfctl runs' lists them, 'perfctl show' prints one"
+        )
+    return group_view(group.key, title, group.runs, facts, stated, sections)

@@ -219,7 +219,11 @@ def _hand_table(compared: Compared) -> Table | None:
     rows = []
     for value in compared.hand:
         finding = value.finding
-        wrong = f"wrong: {'; '.join(finding.mistakes)}" if finding.is_explained else "not explained"
+        wrong = (
+            f"wrong, possibly by {'; '.join(finding.mistakes)}"
+            if finding.is_explained
+            else "not explained"
+        )
         cells = [
             value.layer,
             Cell(finding.grouped, value=finding.value),
@@ -242,10 +246,10 @@ def _judge_hand(values: Sequence[HandValue]) -> Iterator[str]:
         if value.is_right:
             yield f"{start} right: {finding.quantity or finding.unit}."
         elif finding.is_explained:
-            text = f"{start} wrong: {' and '.join(finding.mistakes)}. Correct: {right}."
+            text = f"{start} wrong, possibly by {' and '.join(finding.mistakes)}. Correct: {right}."
             number = len(finding.mistakes)
             mistakes = f"{number} mistakes" if number > 1 else "one mistake"
-            short = f"{start} wrong by {mistakes}. Correct: {right}."
+            short = f"{start} wrong, possibly by {mistakes}. Correct: {right}."
             yield text if len(text) <= LONGEST else short
         else:
             yield f"{start} no figure of it, and no usual mistake gives it; the nearest is {right}."

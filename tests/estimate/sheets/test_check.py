@@ -192,3 +192,10 @@ def test_a_layer_without_multiply_adds_has_figures_too() -> None:
     assert check(read_stated("96 B"), None, sheet.quantities).mistakes == ()
     assert check(read_stated("24 values"), None, sheet.quantities).quantity == "output map"
     assert not check(read_stated("95 B"), None, sheet.quantities).is_explained
+    assert check(0, None, sheet.quantities).is_correct
+    assert "cannot check" in explain(check(read_stated("5 biases"), None, sheet.quantities))
+
+
+def test_a_value_keeps_the_digits_that_it_was_written_with() -> None:
+    finding = check(read_stated(f"{MAC / 1e9:.5f} GMAC"), CONV2.facts, CONV2.quantities)
+    assert explain(finding).startswith(f"{MAC / 1e9:.5f} GMAC is correct")

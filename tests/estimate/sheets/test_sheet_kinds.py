@@ -13,7 +13,7 @@ from torch import nn
 from perfctl.orchestrator.estimate import session as estimation
 from perfctl.orchestrator.estimate.sheets.layers import Line
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, sheet_for
-from perfctl.orchestrator.estimate.sheets.slips import check
+from perfctl.orchestrator.estimate.sheets.slips import check, read_stated
 from perfctl.orchestrator.report.estimate import layer_view, sheet_output
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
@@ -112,3 +112,20 @@ def test_a_slip_of_a_traced_layer_is_named_and_its_step_is_known(
     sheet, _ = sheet_of(model, given, layer)
     assert sheet.facts is not None
     assert check(value, sheet.facts).mistakes == (slip,)
+
+
+@pytest.mark.parametrize(
+    ("model", "given"),
+    [
+        pytest.param(nn.Linear(192, 1000), (4, 32, 192), id="a Linear of sequences"),
+        pytest.param(nn.Linear(6, 4, bias=False), (2, 6), id="a Linear without bias"),
+        pytest.param(nn.Embedding(1000, 64), torch.zeros(4, 32, dtype=torch.long), id="a table"),
+        pytest.param(nn.Conv2d(3, 16, 7), (2, 3, 32, 32), id="a convolution"),
+        pytest.param(nn.LSTM(64, 96, 2, bidirectional=True), (5, 2, 64), id="an LSTM"),
+        pytest.param(nn.BatchNorm2d(8), (2, 8, 6, 6), id="a norm with running sums"),
+    ],
+)
+def test_parameters_are_those_of_the_module(model: nn.Module, given: Any) -> None:
+    sheet, _ = sheet_of(model, given)
+    stated = read_stated(f"{sum(values.numel() for values in model.parameters())} parameters")
+    assert check(stated, sheet.facts, sheet.quantities).is_correct

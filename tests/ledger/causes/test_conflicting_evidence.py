@@ -352,6 +352,19 @@ def attend(share: float, width: int = 64, causal: bool = True) -> list[Run]:
     return [recorded.run(4, recorded.step(4, {("attn", FORWARD): forward}))]
 
 
+def attend_in_fp32(width: int) -> list[Run]:
+    """Memory-efficient attention of 8 heads and 256 x 256 scores, in tiles of 64 x 64."""
+    layer = Attention("attn", False, False, 8, 256, width, False)
+    recorded = Recorded((*BLOCK, layer), "80", "fp32", False)
+    name = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<x>)"
+
+    def forward(batch: int) -> list[Launch]:
+        products = 2 * batch * 8 * 256 * 256 * 64
+        return [Launch(name, (4, 8, batch), {"tensor": 3 * 2 * products}, "tf32")]
+
+    return [recorded.run(4, recorded.step(4, {("attn", FORWARD): forward}))]
+
+
 def collect_without_ffma() -> list[Run]:
     recorded = Recorded(FOUR)
     run = recorded.run(32, recorded.step(32))
@@ -488,6 +501,21 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
             attend(1, 80, causal=False),
             {"attn forward": {Told("tile padding", 96 / 80, MATCHED)}},
             id="a head size of 80 in 96",
+        ),
+        pytest.param(
+            attend_in_fp32(64),
+            {"attn forward": {Told("3xTF32", 3, MATCHED)}},
+            id="fp32 attention without padding",
+        ),
+        pytest.param(
+            attend_in_fp32(40),
+            {
+                "attn forward": {
+                    Told("3xTF32", 3, MATCHED),
+                    Told("tile padding", 64 / 40, MATCHED),
+                }
+            },
+            id="fp32 attention with a head size of 40",
         ),
         pytest.param(
             collect_without_ffma(),

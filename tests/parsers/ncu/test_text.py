@@ -54,7 +54,7 @@ def test_text_is_recognised_also_behind_a_long_log(tmp_path: Path) -> None:
         ("    Section: S\n    Metric Name  x\n", True),
         ("    Section: S\n    INF  words\n", True),
         ("    Section: S\n    INF words\n", False),
-        ("         Section: S\n    ------\n", False),
+        ("x\n         Section: S\n    ------\n", False),
         (f"  {'-' * 20} --- ---\n", True),
         (f"  {'-' * 19} --- ---\n", False),
         ("  Metric Name   Metric Unit   Metric Value\n", True),
