@@ -80,6 +80,7 @@ class ReportOptions:
 def run(options: ReportOptions, events: Events) -> WrittenReport:
     """Write the HTML report."""
     from perfctl.orchestrator.report.page import page
+    from perfctl.orchestrator.report.page.timeline import CALLS_MAX
 
     store, out, omitted = Path(options.store), Path(options.out), None
     with database.reading(store) as connection:
@@ -91,7 +92,7 @@ def run(options: ReportOptions, events: Events) -> WrittenReport:
                 ids = sorted({*ids, *fastest} - {*slower})
             ids, omitted = keep_newest(connection, ids, options.studies)
         events.progress("reading the database", 0, 0)
-        runs = loaded(connection, ids)
+        runs = loaded(connection, ids, CALLS_MAX)
         last_change = read.last_change(connection)
     if not runs:
         _refuse_nothing(store, options.sweep, has_runs=bool(ids))

@@ -71,13 +71,16 @@ def short(text: str) -> str:
 
 
 def time(ns: float) -> str:
-    """Return nanoseconds as "41.2 µs"."""
+    """Return nanoseconds as "41.2 µs"; from 1,000 s on in minutes, hours or days."""
     if 0 < ns < 1:
         return f"{significant(float(ns))} ns"
     # one division: of 5.855 ms, a second one makes 5.8549999
     power = next((power for power in range(3) if abs(ns) < 999.5 * 1000.0**power), 3)
     if power == 3:
-        return si(ns / 1e9, "s")
+        seconds = abs(ns) / 1e9
+        units = ((999.5, 1.0, "s"), *((most, *unit) for most, *unit in _UNITS[3:]))
+        scale, unit = next(row[1:] for row in units if seconds < row[0])
+        return f"{significant(ns / 1e9 / scale)} {unit}"
     return f"{significant(ns / 1000.0**power)} {('ns', 'µs', 'ms')[power]}" if ns else "0 s"
 
 

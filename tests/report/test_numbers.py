@@ -30,6 +30,8 @@ from perfctl.orchestrator.report import numbers, tables
         (numbers.time, 41_234, "41.2 µs"),
         (numbers.time, 1.36e6, "1.36 ms"),
         (numbers.time, 2.5e9, "2.50 s"),
+        (numbers.time, 90 * 60e9, "90.0 min"),
+        (numbers.time, 35342e9, f"{35342 / 3600:.2f} h"),
         (numbers.size, 5_663_000_000, "5.66 GB"),
         (numbers.size, 3_800_000, "3.80 MB"),
         (numbers.full, 279720279720279.75, "279,720,000,000,000"),

@@ -12,7 +12,7 @@ from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.page import timeline
 from perfctl.orchestrator.report.page.about import missing_values
-from perfctl.records.report import Copy, Kernel, Range
+from perfctl.records.report import Copy, Kernel, OpCall, Range
 from tests.make import synthetic
 
 
@@ -60,6 +60,21 @@ def of_range(track: dict[str, Any]) -> list[int]:
     return [
         n - 1 for n in accumulate(-(v + 1) // 2 if v % 2 else v // 2 for v in column(track, "r"))
     ]
+
+
+def test_operators_and_waits_stand_inside_of_the_ranges_of_their_thread_each_once() -> None:
+    ranges = [Range(0, "forward", None, 0, 100, 7, 0, None)]
+    calls = (
+        OpCall("forward", 0, 100, thread=7),
+        OpCall("aten::mm", 10, 30, thread=7),
+        OpCall("cudaStreamSynchronize", 5, 20, thread=8),
+        OpCall("aten::add", None, 30, thread=7),
+    )
+    run = synthetic.make_run(ranges=ranges, op_calls=calls)
+    (view,) = timeline.timelines([run], {}, {})
+    title = "host ranges and calls, thread"
+    assert bars(view, f"{title} 1") == [(0, 100, "forward", 0), (10, 30, "aten::mm", 1)]
+    assert bars(view, f"{title} 2") == [(5, 20, "cudaStreamSynchronize", 0)]
 
 
 def steps(*lengths: int) -> list[Range]:
