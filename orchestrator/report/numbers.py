@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.ledger.timing import Spread
     from perfctl.orchestrator.predict.cost import Span
 
 DASH = "–"
@@ -78,10 +79,20 @@ def time(ns: float) -> str:
     power = next((power for power in range(3) if abs(ns) < 999.5 * 1000.0**power), 3)
     if power == 3:
         seconds = abs(ns) / 1e9
-        units = ((999.5, 1.0, "s"), *((most, *unit) for most, *unit in _UNITS[3:]))
-        scale, unit = next(row[1:] for row in units if seconds < row[0])
+        scale, unit = 1.0, "s"
+        if seconds >= 999.5:
+            scale, unit = next(row[1:] for row in _UNITS[3:] if seconds < row[0])
         return f"{significant(ns / 1e9 / scale)} {unit}"
     return f"{significant(ns / 1000.0**power)} {('ns', 'µs', 'ms')[power]}" if ns else "0 s"
+
+
+def with_noise(spread: Spread, samples: float = 1) -> str:
+    """Return a median over ``samples`` with its noise and the number of values: "57.8 ms ± 400 µs
+    (n 6)"; of a single value only the median."""
+    text = time(spread.median / samples)
+    return (
+        f"{text} ± {time(spread.noise / samples)} (n {spread.count})" if spread.count > 1 else text
+    )
 
 
 def size(count: float) -> str:

@@ -45,7 +45,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     RunUsage,
 )
 from perfctl.orchestrator.report.findings.rank import Steps, with_impact
-from perfctl.orchestrator.report.numbers import percent, size, time
+from perfctl.orchestrator.report.numbers import percent, size, time, with_noise
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_migration
 from perfctl.orchestrator.report.tables import count, run_label
@@ -566,9 +566,10 @@ def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Find
     is_overlapping = max(low for low, _ in ranges) <= min(high for _, high in ranges)
     assert first.per_sample and last.per_sample
     factor = first.per_sample / last.per_sample
-    between = (
-        f"{time(first.per_sample)} at batch {first.batch}, {time(last.per_sample)} at batch "
-        f"{last.batch}"
+    between = ", ".join(
+        f"{with_noise(point.step, point.samples or 1)} at batch {point.batch}"
+        for point in (first, last)
+        if point.step
     )
     best = min(timed, key=lambda point: point.per_sample or 0)
     if 0.95 < factor < 1.05 and (best.per_sample or 0) > 0.9 * first.per_sample:

@@ -68,6 +68,7 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
         Column("batch", order="ascending"),
         Column("samples per step", note="of all batches of a step"),
         time_column("time per step"),
+        time_column("±", "median deviation of the steps from their median", is_optional=True),
         text_column("over repeats", "95% interval of the step over the repeats of the sweep"),
         *((time_column("time per sample"), Column("samples per second")) if rates else ()),
         *(size_column(name) for name in quantities),
@@ -97,6 +98,9 @@ def sweep_table(points: Sequence[BatchPoint], *, rates: bool = True) -> Table | 
                 text_cell(point.batch),
                 samples,
                 time_cell(step.median if step else None, reason, note),
+                time_cell(step.noise, note=f"{step.count} steps")
+                if step and step.count > 1
+                else nothing("no scatter of steps"),
                 _over_repeats(point),
                 *(per_sample if rates else ()),
                 *(
