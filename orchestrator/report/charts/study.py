@@ -355,7 +355,7 @@ def utilization_chart(name: str, usages: Usages) -> Chart | None:
 def series_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> tuple[Chart, ...]:
     """Return samples against time, one chart a quantity and run, one line a device; none
     of a quantity that did not change."""
-    charts = []
+    charts: list[Chart | None] = []
     for run in runs:
         for field, (title, choose, show) in quantities.items():
             lines, width = _draw_samples(run, field, choose)

@@ -358,10 +358,10 @@ def throttle_findings(runs: Iterable[Run]) -> Iterator[Finding]:
         slowed = list(filter(None, reasons))
         if slowed and len(reasons) >= SAMPLES_MIN:
             shares.append((len(slowed) / len(reasons), len(reasons), run, set().union(*slowed)))
-    share, count_of_samples, run, names = max(
-        shares, key=lambda item: item[0], default=(0.0, 0, None, set())
-    )
-    if run is not None and share >= THROTTLED_SHARE_MIN:
+    if not shares:
+        return
+    share, count_of_samples, run, names = max(shares, key=lambda item: item[0])
+    if share >= THROTTLED_SHARE_MIN:
         text = (
             f"The driver reduced the GPU's clocks in {percent(share)} of {count_of_samples:,} "
             f"samples ({run_label(run)}): {', '.join(sorted(names))}."

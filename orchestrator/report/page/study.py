@@ -333,7 +333,8 @@ def copy_rate(copies: Iterable[Copy]) -> float | None:
 def _slow_copies(runs: Sequence[Run]) -> Iterator[str]:
     """Yield the routes between host and GPU whose large copies are far below the PCIe link."""
     for run in runs:
-        generation, link = PCIE.get(run.device.compute_capability if run.device else None, (0, 0.0))
+        capability = run.device.compute_capability if run.device else None
+        generation, link = PCIE.get(capability or "", (0, 0.0))
         between = [item for item in run.report.copies if item.kind in ("HtoD", "DtoH")]
         for route, copies in group_by(between, copy_route).items():
             speed = copy_rate(item for item in copies if (item.bytes or 0) >= LARGE_COPY_BYTES)
