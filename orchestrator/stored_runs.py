@@ -34,10 +34,10 @@ _Outcome = tuple[Any, PartlyDone | None]
 """What was made of a group of runs, or None; and the error where nothing was left of it."""
 
 
-def loaded(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
-    """Whole runs, in the order asked for, without those that cannot be read. Raises StoreError
-    when one is not there."""
-    return _each(connection, ids, lambda run_id: read.load(connection, [run_id])[0])
+def loaded(connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 0) -> list[Run]:
+    """Whole runs, in the order asked for, without those that cannot be read, with the ``calls_max``
+    longest operators and calls of each. Raises StoreError when one is not there."""
+    return _each(connection, ids, lambda run_id: read.load(connection, [run_id], calls_max)[0])
 
 
 def runs(store: Path | str = DEFAULT_STORE, *, sweep: int | None = None) -> list[Run]:

@@ -20,6 +20,7 @@ from perfctl.orchestrator.errors import PerfctlError, RunFailed, UsageError
 from perfctl.orchestrator.launch.machine.doctor import host_facts
 from perfctl.orchestrator.launch.sweep.folders import (
     RunPaths,
+    Setting,
     attempts,
     file_name,
     put_in_place,
@@ -129,7 +130,8 @@ def record(
     with database.writing(Path(store)):
         pass  # refused before anything runs
     folder = Path(out).absolute() / f"torch-{file_name(name)}"
-    paths = RunPaths(folder, batch, len(attempts(folder, batch)) + 1)
+    setting = Setting(batch)
+    paths = RunPaths(folder, setting, len(attempts(folder, setting)) + 1)
     trace = paths.report(".pt.trace.json.gz")
     options = ScriptOptions(
         Command("script", name, ()),
@@ -181,6 +183,7 @@ def _store(recording: Recording, paths: RunPaths, record: Record, trace: Path) -
             "origin": "measured",
             "workload": recording.name,
             "batch_size": record.batch_size,
+            "parameters": paths.setting.parameters,
             "status": record.status,
             "reason": record.reason,
             "exit_code": int(record.status == "failed"),

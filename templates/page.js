@@ -16,8 +16,9 @@ const si = (v) => {
 const time = (ns) => { // one division, as numbers.py: of 5.855 ms, a second one makes 5.8549999
   const a = Math.abs(ns), n = [1, 1e3, 1e6].findIndex((size) => a < 999.5 * size);
   if (a >= 1 && n >= 0) return `${digits(ns / 1000 ** n)} ${["ns", "µs", "ms"][n]}`;
-  const [number, prefix = ""] = si(ns / 1e9).split(" ");
-  return `${number} ${prefix}s`;
+  if (a < 1) { const [number, prefix = ""] = si(ns / 1e9).split(" "); return `${number} ${prefix}s`; }
+  const [size, unit] = a < 999.5e9 ? [1e9, "s"] : a < 7200e9 ? [60e9, "min"] : a < 96 * 3600e9 ? [3600e9, "h"] : [86400e9, "d"];
+  return `${digits(ns / size)} ${unit}`;
 };
 const grouped = (v) => { const [whole, rest] = String(v).split("."); return whole.replace(/\B(?=(\d{3})+(?!\d))/g, ",") + (rest ? `.${rest}` : ""); };
 const make = (tag, attributes = {}, text) => {

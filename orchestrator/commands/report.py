@@ -86,6 +86,7 @@ def write_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, V
     """Write the HTML report, and return what is in it too."""
     from perfctl.orchestrator.report.page.page import render_runs
     from perfctl.orchestrator.report.page.sections import page_view
+    from perfctl.orchestrator.report.page.timeline import CALLS_MAX
 
     store, out, omitted = Path(options.store), Path(options.out), None
     with database.reading(store) as connection:
@@ -97,7 +98,7 @@ def write_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, V
                 ids = sorted({*ids, *fastest} - {*slower})
             ids, omitted = keep_newest(connection, ids, options.studies)
         events.progress("reading the database", 0, 0)
-        runs = loaded(connection, ids)
+        runs = loaded(connection, ids, CALLS_MAX)
         last_change = read.last_change(connection)
     if not runs:
         _refuse_nothing(store, options.sweep, has_runs=bool(ids))

@@ -93,6 +93,12 @@ class Spread:
     over: int = 1
     """Steps that each value is the mean of: above 1 where no launch says its step."""
 
+    @property
+    def noise(self) -> float:
+        """Median deviation from the median, in nanoseconds; 0 for a single value."""
+        values = self.values or (self.low, self.median, self.high)
+        return statistics.median(abs(value - self.median) for value in values)
+
 
 @dataclass(frozen=True, slots=True)
 class LayerTimes:

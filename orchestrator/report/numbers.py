@@ -8,6 +8,7 @@ from math import isfinite
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from perfctl.orchestrator.ledger.timing import Spread
     from perfctl.orchestrator.predict.cost import Span
 
 DASH = "–"
@@ -71,14 +72,27 @@ def short(text: str) -> str:
 
 
 def time(ns: float) -> str:
-    """Return nanoseconds as "41.2 µs"."""
+    """Return nanoseconds as "41.2 µs"; from 1,000 s on in minutes, hours or days."""
     if 0 < ns < 1:
         return f"{significant(float(ns))} ns"
     # one division: of 5.855 ms, a second one makes 5.8549999
     power = next((power for power in range(3) if abs(ns) < 999.5 * 1000.0**power), 3)
     if power == 3:
-        return f"{ns / 1e9:,.0f} s" if abs(ns) >= 999.5e9 else f"{significant(ns / 1e9)} s"
+        seconds = abs(ns) / 1e9
+        scale, unit = 1.0, "s"
+        if seconds >= 999.5:
+            scale, unit = next(row[1:] for row in _UNITS[3:] if seconds < row[0])
+        return f"{significant(ns / 1e9 / scale)} {unit}"
     return f"{significant(ns / 1000.0**power)} {('ns', 'µs', 'ms')[power]}" if ns else "0 s"
+
+
+def with_noise(spread: Spread, samples: float = 1) -> str:
+    """Return a median over ``samples`` with its noise and the number of values: "57.8 ms ± 400 µs
+    (n 6)"; of a single value only the median."""
+    text = time(spread.median / samples)
+    return (
+        f"{text} ± {time(spread.noise / samples)} (n {spread.count})" if spread.count > 1 else text
+    )
 
 
 def size(count: float) -> str:

@@ -249,8 +249,9 @@ def _served(connection: sqlite3.Connection) -> dict[int, str]:
     return served
 
 
-def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
-    """Whole runs, in the order asked for. Raises StoreError when one is not there.
+def load(connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 0) -> list[Run]:
+    """Whole runs, in the order asked for, with the ``calls_max`` longest operators and calls of
+    each. Raises StoreError when one is not there.
 
     Only a run with a text that is no UTF-8 is read with tolerance, which takes a quarter longer.
     """
@@ -258,12 +259,12 @@ def load(connection: sqlite3.Connection, ids: Iterable[int]) -> list[Run]:
     for run_id in ids:
         try:
             connection.text_factory = str
-            runs.append(_load(connection, run_id))
+            runs.append(_load(connection, run_id, calls_max))
         except sqlite3.OperationalError as error:
             if "decode" not in str(error):
                 raise
             connection.text_factory = REPLACING
-            runs.append(_load(connection, run_id))
+            runs.append(_load(connection, run_id, calls_max))
         finally:
             connection.text_factory = before
     return runs
@@ -346,7 +347,7 @@ def _command(text: str | None) -> tuple[str, ...]:
         raise BadRecord("run.command is not a JSON list") from error
 
 
-def _load(connection: sqlite3.Connection, run_id: int) -> Run:
+def _load(connection: sqlite3.Connection, run_id: int, calls_max: int) -> Run:
     row = _row(connection, run_id)
     families = connection.execute(
         "SELECT family FROM kernel WHERE run_id = ? ORDER BY id", (run_id,)
@@ -354,7 +355,7 @@ def _load(connection: sqlite3.Connection, run_id: int) -> Run:
     return _run(
         connection,
         row,
-        _report(connection, row),
+        replace(_report(connection, row), op_calls=_longest_calls(connection, run_id, calls_max)),
         layer_calls=tuple(read_table(connection, LayerCall, "layer_call", run_id)),
         families=tuple(chain.from_iterable(families)),
         # no rule can compute again what perfctl 1.0.0 read from the machine code of kernels
@@ -424,6 +425,14 @@ def op_calls(connection: sqlite3.Connection, run_id: int) -> Iterator[records.Op
     yield from map(
         records.OpCall._make, connection.execute(f"{_OP_CALLS} ORDER BY op_call.rowid", (run_id,))
     )
+
+
+def _longest_calls(
+    connection: sqlite3.Connection, run_id: int, most: int
+) -> tuple[records.OpCall, ...]:
+    timed = f"{_OP_CALLS} AND op_call.start_ns + op_call.duration_ns IS NOT NULL"
+    longest = f"{timed} ORDER BY op_call.duration_ns DESC, op_call.rowid LIMIT ?"
+    return tuple(map(records.OpCall._make, connection.execute(longest, (run_id, most))))
 
 
 def _waiting_calls(connection: sqlite3.Connection, run_id: int) -> tuple[records.OpCall, ...]:

@@ -40,6 +40,15 @@ Read = Callable[[int], str]
 """Returns some so many characters more, or fewer; "" at the end."""
 
 
+_GPU_LINE = re.compile(
+    r"\W{0,8}(?:GPU|device)(?: \d{1,2}| name)?\s{0,20}[:=]\s{0,8}"
+    r"((?:NVIDIA|Tesla|GeForce|Quadro) [\w .-]{0,60}\w)\s{0,8}"
+    r"(?:[(,;\[] ?(?:(?:Compute |CC |sm_)(\d{1,2})\.?(\d)\b)?.*)?\s*",
+    re.IGNORECASE,
+)
+"""A line in which a program names its GPU: "GPU: NVIDIA A100 (Compute 8.0, ...)"."""
+
+
 @dataclass(slots=True)
 class Log:
     """The lines around the CSV."""
@@ -52,6 +61,8 @@ class Log:
     has_no_units: bool = False
     """A table lacks the row of units below its header."""
     first_line: str = ""
+    gpus: set[tuple[str, str | None]] = field(default_factory=set)
+    """(name, compute capability) of GPUs in the program's own output."""
 
     def holes(self) -> str | None:
         """What the lines with NUL bytes mean; None without any."""
@@ -65,6 +76,8 @@ class Log:
         count singly."""
         for part in filter(str.strip, line.split("\r")):
             self.first_line = self.first_line or part[:1000].strip()
+            if len(self.gpus) < _KEPT_LINES and (match := _GPU_LINE.fullmatch(part)):
+                self.gpus.add((match[1], f"{match[2]}.{match[3]}" if match[2] else None))
             if match := _TOOL_LINE.match(part):
                 key = (match[1], match[2].strip()[:2000])
                 if key in self.tool_lines or len(self.tool_lines) < _KEPT_LINES:

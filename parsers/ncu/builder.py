@@ -8,6 +8,7 @@ from array import array
 from collections import Counter as Tally
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -173,6 +174,15 @@ class ReportBuilder:
                     devices[index] = device
         add_steps(kernels)
         diagnostics = log_diagnostics(log)
+        (name, version), *others = sorted(log.gpus, key=str) or [("", None)]
+        if name and not others and len({kernel.device_index for kernel in kernels}) == 1:
+            index = kernels[0].device_index or 0
+            device = devices.get(index, Device(None, "gpu", index))
+            stated = device.compute_capability
+            if device.name is None and (None in (version, stated) or version == stated):
+                devices[index] = replace(device, name=name)
+                text = f"the name of the GPU is from the program's own output: {name}"
+                diagnostics.append(Diagnostic("info", "perfctl", text))
         rounded = [metric for metric, unit in units.items() if unit.scale != 1]
         if rounded and self._is_printed and not self.is_summary:
             text = (

@@ -616,8 +616,8 @@ class Report:
     """The workload's own options that are not at their default; None when all are."""
     api_calls: Iterable[ApiCall] = ()
     op_calls: Iterable[OpCall] = ()
-    """Empty in a run that was read from the store: ``store.read.op_calls`` reads them one
-    by one."""
+    """In a run that was read from the store, the longest, as far as asked for:
+    ``store.read.op_calls`` reads all of them one by one."""
     collectives: Iterable[Collective] = ()
     advice: Iterable[Advice] = ()
     threads: tuple[Thread, ...] = ()

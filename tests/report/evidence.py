@@ -228,6 +228,16 @@ def _factor(study: View) -> Iterator[Fact]:
     yield Fact("", max(times[0], times[-1]) / min(times[0], times[-1]))
 
 
+def _scatter(study: View) -> Iterator[Fact]:
+    """The scatter of a step over its samples."""
+    labels = ("±", "time per step", "time per sample")
+    for noise, step, each in zip(
+        *(cells(study, "sweep", "Batch sweep", label) for label in labels), strict=True
+    ):
+        if step:
+            yield Fact("s", noise * each / step / 1e9)
+
+
 def _copied(study: View) -> Iterator[Fact]:
     """Sums over the kinds of copies, and their part of the time of copies and kernels."""
     took, kernels = (
@@ -311,6 +321,7 @@ def _summed_copies(study: View) -> Iterator[Fact]:
 RULES: tuple[tuple[str, Callable[[View], Iterator[Fact]]], ...] = (
     ("takes more time than any layer|is the most expensive layer", _layers),
     ("with the batch size by a factor of", _factor),
+    ("Time per sample", _scatter),
     ("copies and memsets? took|copy or memset took", _copied),
     ("^Copies and memsets take ", _summed_copies),
     (" executed .* of it is ", _executed),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from perfctl.orchestrator.report.page import study
 from perfctl.records.report import ApiCall, Copy, Operation, Range
-from tests.make.synthetic import make_run
+from tests.make.synthetic import V100, make_run
 from tests.report.outline import printed, terminal_run
 
 
@@ -85,6 +85,27 @@ def test_copies_stand_apart_by_the_memory_and_the_pair_of_gpus_that_the_report_s
         ("HtoD, pinned to device", "1"),
         ("PtoP, GPU 0 and GPU 1", "1"),
     ]
+
+
+def test_copies_have_their_rate_and_a_note_if_large_ones_are_far_below_the_link() -> None:
+    ends = {"source_memory": "pageable", "destination_memory": "device"}
+    copies = [
+        Copy("HtoD", 4_000_000, 0, 2_000_000, **ends),
+        Copy("HtoD", 1_000, 0, 500_000, **ends),
+        Copy("DtoH", 1_000, 0, 500_000),
+        Copy("DtoH", None, 0, 500_000),
+        Copy("memset", None, 0, 500),
+    ]
+    copied, _ = study.copy_tables([make_run(copies=copies, device=V100)])
+    rates = {row[0].text: row[-1].value for row in copied.rows}
+    assert rates == {
+        "HtoD, pageable to device": 4_001_000 / 2_500_000 * 1e9,
+        "DtoH": 1_000 / 500_000 * 1e9,
+        "memset": None,
+    }
+    link = 16 * 8e9 / 8 * 128 / 130  # lanes of 8 GT/s, 128 of 130 bits
+    (note,) = copied.notes
+    assert f"{4_000_000 / 2_000_000:.2f} GB/s, {2e9 / link:.1%}" in note
 
 
 def test_migrations_of_unified_memory_are_no_copies() -> None:

@@ -10,6 +10,7 @@ from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.findings.rank import StepTime, measure_steps, rank, with_impact
+from perfctl.orchestrator.report.findings.step import throttle_findings
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import (
     CPU_OTHERS,
@@ -19,6 +20,7 @@ from perfctl.records.report import (
     Kernel,
     Operation,
     Range,
+    Sample,
     Step,
     Summary,
 )
@@ -91,7 +93,9 @@ def test_a_change_within_the_scatter_of_the_steps_is_not_ranked() -> None:
         synthetic.make_run(3, batch_size=64, steps=steps(3200, 12800, 12800)),
     ]
     (text,) = (text for text in texts(*runs) if "per sample" in text)
-    assert "is too noisy" in text and "100 ns at batch 16, 200 ns at batch 64" in text
+    assert "is too noisy" in text
+    # the median deviation of a step of 16 samples is 1600 - 800
+    assert f"100 ns ± {800 / 16:.1f} ns (n 3) at batch 16, 200 ns ±" in text
     assert text.endswith("It is lowest at batch 32 with 50.0 ns.")
 
 
@@ -212,6 +216,81 @@ def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
         text.startswith("relu executed about 51.2 kFLOP")
         and " (approximate: 512 x tensor instructions" in text
     )
+
+
+SECOND = 1_000_000_000
+
+
+def sampled(field: str, values: list[float], **fields: object) -> Run:
+    """A log of one GPU, a sample a second."""
+    empty = dict.fromkeys(Sample._fields[1:7])
+    samples = [
+        Sample(at * SECOND, **empty | {field: value})  # type: ignore[arg-type]
+        if field in empty
+        else Sample(at * SECOND, **empty, **{field: value})  # type: ignore[arg-type]
+        for at, value in enumerate(values)
+    ]
+    return synthetic.make_run(
+        origin="ingested", workload=None, batch_size=None, samples=samples, **fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("field", "values", "parts"),
+    [
+        pytest.param(
+            "gpu_utilisation",
+            [0.95] * 5 + [0.0] * 4 + [0.95] * 2,
+            ("idle", f"{4 / 10:.1%} of the 10.0 s", "4.00 s, from 4.00 s on"),
+            id="an idle stretch has its share and its place",
+        ),
+        pytest.param(
+            "gpu_utilisation", [0.0] * 11, ("idle", "all of the 10.0 s"), id="idle all the time"
+        ),
+        pytest.param(
+            "gpu_utilisation",
+            [0.2, *[0.4] * 10],
+            ("never busy", f"{0.4:.1%} on average and at most {0.4:.1%}"),
+            id="a low utilization has its mean, of the time before each sample",
+        ),
+        pytest.param("gpu_utilisation", [0.95] * 11, (), id="a busy GPU is no finding"),
+        pytest.param("gpu_utilisation", [0.0] * 5, (), id="few samples are no course"),
+        pytest.param(
+            "memory_used_bytes",
+            [n * 10**9 for n in range(1, 13)],
+            ("Memory used", "grows from 1.00 GB to 12.0 GB in 11.0 s"),
+            id="memory that grows to the end",
+        ),
+        pytest.param(
+            "allocated_bytes",
+            [10**9, *[8 * 10**9] * 8, 2 * 10**9],
+            ("at most 8.00 GB, 1.00 s after", "2.00 GB at the last"),
+            id="memory that falls has its peak",
+        ),
+        pytest.param(
+            "memory_used_bytes",
+            [10**9, *[8 * 10**9] * 20],
+            (),
+            id="memory that is taken once is no growth",
+        ),
+    ],
+)
+def test_samples_that_show_a_course_are_a_finding(
+    field: str, values: list[float], parts: tuple[str, ...]
+) -> None:
+    found = [item for item in said(sampled(field, values)) if not item.warning]
+    assert len(found) == bool(parts)
+    assert all(part in item.text for item in found for part in parts)
+
+
+def test_reduced_clocks_are_a_finding_of_the_run_with_most_of_them() -> None:
+    few, many = (
+        sampled("throttle_reasons", ["none", "idle", *["idle+sw_power_cap"] * slow, *["none"] * 8])
+        for slow in (2, 10)
+    )
+    (found,) = throttle_findings([few, many])
+    assert f"{10 / 20:.1%} of 20 samples" in found.text
+    assert "sw_power_cap" in found.text and "idle" not in found.text
 
 
 def test_what_a_foreign_report_is_without_is_a_warning() -> None:

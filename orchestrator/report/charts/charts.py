@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 MOST_TICKS = 8
+DOTS_MAX = 40
+"""Values of a line that are dots."""
 WIDE_PIECE, LONG_LABEL = 0.05, 20
 """Smaller pieces of a pie have no share in words; labels of more characters leave room for few
 ticks only."""
@@ -268,14 +270,14 @@ def course_chart(
     show: tuple[Callable[[float], str], Callable[[float], str]],
     note: str = "",
 ) -> Chart | None:
-    """Return lines with a dot at each value, named at their ends; None without lines. ``titles``
-    are for all, x and y, ``show`` for x and y."""
+    """Return lines named at their ends, short ones with a dot at each value; None without lines.
+    ``titles`` are for all, x and y, ``show`` for x and y."""
     if not lines:
         return None
     show_x, show_y = show
     figure, axes = new_axes(x=titles[1], y=titles[2], shows=show)
     for line in lines:
-        _plot(axes, line.xs, line.ys, line.colour, "o-")
+        _plot(axes, line.xs, line.ys, line.colour, "o-" if len(line.xs) <= DOTS_MAX else "-")
     axes.set_ylim(0, max(value for line in lines for value in line.ys) * 1.12 or 1)
     axes.set_xlim(left=0)
     if show_x is show_epoch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
+from statistics import fmean
 from typing import NamedTuple
 
 from perfctl.orchestrator.counts.counters.sums import instructions
@@ -14,6 +15,7 @@ from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study, studies
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.timing import host_times
+from perfctl.orchestrator.ledger.usage.readings import is_host, points_of
 from perfctl.orchestrator.ledger.usage.run_usage import (
     COMMUNICATION,
     COMPUTE,
@@ -24,15 +26,21 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
 )
 from perfctl.orchestrator.report.charts.charts import (
     Chart,
+    Course,
     Series,
     batch_chart,
+    course_chart,
     make_lines,
     shares_chart,
+    show_epoch,
+    show_ns,
     show_seconds,
     show_share,
     show_size,
 )
-from perfctl.orchestrator.report.numbers import ratio, short, si
+from perfctl.orchestrator.report.numbers import ratio, short, si, time
+from perfctl.orchestrator.report.tables import run_label
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Point, Run, label_point, size_of
 
 COLORED_LAYERS = 7
@@ -46,6 +54,23 @@ PART_COLORS = {COMPUTE: 2, COMMUNICATION: 0, COPIES: 1, IDLE: 8}
 ESTIMATED = "multiply-adds, estimated"
 PROFILER_ORDER = {"none": 0, "nsys": 1, "torch": 2}
 """Of several runs at one batch size, the one that its profiler slows least is shown."""
+Sampled = Mapping[str, tuple[str, Callable[[list[float]], float], Callable[[float], str]]]
+"""Field of a sample -> (title of its chart, value of several samples, how values are written)."""
+SAMPLED_MEMORY: Sampled = {
+    "memory_used_bytes": ("Memory used", max, show_size),
+    "allocated_bytes": ("Memory in tensors", max, show_size),
+    "reserved_bytes": ("Memory reserved by the allocator", max, show_size),
+}
+SAMPLED: Sampled = {
+    "gpu_utilisation": ("GPU utilization", fmean, show_share),
+    "power_w": ("Power", fmean, lambda watts: f"{watts:.3g} W"),
+    "temperature_c": ("Temperature", max, lambda degrees: f"{degrees:.3g} °C"),
+    "sm_clock_hz": ("SM clock", fmean, lambda hertz: short(si(hertz, "Hz"))),
+}
+SERIES_POINTS_MIN, SERIES_POINTS_MAX = 5, 240
+"""Points of a line from which on it is drawn, and points of all lines of a chart."""
+SERIES_CHARTS_MAX = 6
+"""Charts of samples in one report."""
 Usages = Sequence[tuple[str, Sequence[RunUsage]]]
 """(model, its runs); the model is "" if there is only one."""
 Quantities = Mapping[str, Callable[[RunUsage], float | None]]
@@ -374,6 +399,55 @@ def utilization_chart(name: str, usages: Usages) -> Chart | None:
     values = _values_by_batch(usages, {"": lambda run: run.ways.host_cores})
     note = "cores that the run's processes kept busy in its steps, mean over time"
     return _usage_chart(name, "Host cores busy", values, lambda cores: f"{cores:.3g}", note)
+
+
+def series_charts(name: str, runs: Sequence[Run], quantities: Sampled) -> tuple[Chart, ...]:
+    """Return samples against time, one chart a quantity and run, one line a device; none
+    of a quantity that did not change."""
+    charts: list[Chart | None] = []
+    for run in runs:
+        for field, (title, choose, show) in quantities.items():
+            lines, width = _draw_samples(run, field, choose)
+            if len({value for line in lines for value in line.ys}) < 2:
+                continue
+            # samples without times are numbered
+            is_timed = width > 1
+            titles = (
+                f"{title} ({run_label(run)})" if len(runs) > 1 else title,
+                "time" if is_timed else "sample",
+                "",
+            )
+            note = f"{'Mean' if choose is fmean else 'Maximum'} of the samples in {time(width)}"
+            charts.append(
+                course_chart(
+                    f"{name}-{len(charts)}",
+                    titles,
+                    lines,
+                    (show_ns if is_timed else show_epoch, show),
+                    note if is_timed else "",
+                )
+            )
+    return tuple(chart for chart in charts[:SERIES_CHARTS_MAX] if chart is not None)
+
+
+def _draw_samples(
+    run: Run, field: str, choose: Callable[[list[float]], float]
+) -> tuple[list[Course], int]:
+    """Return a line for each device, and the time of which a point is, in ns."""
+    samples = [sample for sample in run.report.samples if not is_host(sample)]
+    devices = group_by(samples, lambda sample: sample.device_index)
+    times = [sample.at_ns for sample in samples] or [0]
+    begin, length = min(times), max(times) - min(times)
+    width = length * len(devices) // SERIES_POINTS_MAX + 1
+    lines = []
+    for colour, (device, of_device) in enumerate(devices.items()):
+        points = points_of(of_device, field)
+        parts = group_by(points, lambda point: (point[0] - begin) // width).values()
+        if len(parts) >= SERIES_POINTS_MIN:
+            xs = tuple(float(part[-1][0] - begin) for part in parts)
+            ys = tuple(choose([value for _, value in part]) for part in parts)
+            lines.append(Course(f"GPU {device or 0}", xs, ys, colour))
+    return lines, width
 
 
 def memory_chart(name: str, usages: Usages) -> Chart | None:

@@ -55,6 +55,7 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
                 *(idle or step.launch_findings(analysis, steps)),
                 *step.batch_findings([prepared.usage for prepared in runs]),
                 *step.timeline_findings(analysis.verdicts, steps),
+                *step.throttle_findings(study.runs),
                 *step.unattributed_findings(study, analysis.ledger),
                 *flops.refused_findings(analysis),
                 *flops.derived_findings(analysis),
@@ -103,6 +104,7 @@ def report_findings(
         if not run.report.kernels:
             yield from kernels.largest_sums(run)
             yield from kernels.largest_call(run)
+            yield from step.sampled_findings(run)
             yield from missing.missing_kernels(run)
             continue
         yield from kernels.largest_kernel(prepared, names, steps)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -42,9 +41,7 @@ def measure_steps(analysis: Analysis) -> Steps:
         if batch in steps or busy_with_others([prepared.run]) is not None:
             continue
         if spread is not None and spread.median:
-            values = spread.values or (spread.low, spread.median, spread.high)
-            noise_ns = statistics.median(abs(value - spread.median) for value in values)
-            steps[batch] = StepTime(spread.median, noise_ns)
+            steps[batch] = StepTime(spread.median, spread.noise)
         elif capture_ns:
             steps[batch] = StepTime(capture_ns / (prepared.steps or 1))
     return steps

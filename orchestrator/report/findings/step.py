@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from statistics import fmean
 
 from perfctl.orchestrator.compare.sides import busy_with_others
@@ -20,7 +21,14 @@ from perfctl.orchestrator.ledger.ledger import (
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
-from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from, fits
+from perfctl.orchestrator.ledger.usage.readings import (
+    BUSY,
+    busy_from,
+    fits,
+    is_host,
+    mean_over_time,
+    points_of,
+)
 from perfctl.orchestrator.ledger.usage.run_usage import (
     COMMUNICATION,
     COMPUTE,
@@ -37,10 +45,11 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     RunUsage,
 )
 from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, with_impact
-from perfctl.orchestrator.report.numbers import percent, size, time
+from perfctl.orchestrator.report.numbers import percent, size, time, with_noise
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_migration
 from perfctl.orchestrator.report.tables import count, run_label
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Copy
 from perfctl.records.run import Point, Run
 
@@ -62,6 +71,17 @@ UNATTRIBUTED_SHARE_MIN = 0.05
 """Share of the time of no layer from which on it is a finding."""
 UNATTRIBUTED_CAUSE_SHARE_MIN = 0.1
 """Share of the time of no layer from which on one of its causes is named."""
+SAMPLES_MIN = 8
+"""Samples of a GPU from which on their course is a finding."""
+IDLE_UTILIZATION_MAX = 0.05
+"""Sampled utilization up to which a GPU counts as idle."""
+GROWTH_MIN = 1.2
+"""Factor from which on memory grows or falls."""
+THROTTLED_SHARE_MIN = 0.05
+"""Share of samples with reduced clocks from which on it is a finding."""
+SLOWDOWNS = {"sw_power_cap", "hw_slowdown", "sw_thermal", "hw_thermal", "hw_power_brake"}
+"""Reasons of the driver for clocks below those that the work asks for."""
+_GROWING = {"memory_used_bytes": "Memory used", "allocated_bytes": "Memory in tensors"}
 _DURING = {
     COPY: "copies mostly run",
     DATA: "the host mostly loads data",
@@ -312,6 +332,97 @@ def shorten_middle(name: str) -> str:
     return f"{name[:half]}…{name[1 - half :]}"
 
 
+def sampled_findings(run: Run) -> Iterator[Finding]:
+    """Yield what samples of the GPUs show over time: idle time or a low utilization, memory that
+    grows, and what tensors took at most."""
+    gpus = group_by(
+        (sample for sample in run.report.samples if not is_host(sample)),
+        lambda sample: sample.device_index,
+    )
+    for device, samples in gpus.items():
+        gpu = "The GPU" if len(gpus) == 1 or device is None else f"GPU {device}"
+        points = points_of(samples, "gpu_utilisation")
+        if len(points) >= SAMPLES_MIN and (text := _describe_utilization(points)):
+            yield Finding(f"{gpu} {text}", "utilization")
+        for field, subject in _GROWING.items():
+            points = points_of(samples, field)
+            if len(points) >= SAMPLES_MIN and (text := _describe_memory(points)):
+                of_gpu = f" of {gpu}" if gpu != "The GPU" else ""
+                yield Finding(f"{subject}{of_gpu} {text}", "memory")
+
+
+def throttle_findings(runs: Iterable[Run]) -> Iterator[Finding]:
+    """Yield in how many samples of a run the driver reduced the clocks: of the run with most."""
+    shares = []
+    for run in runs:
+        texts = (sample.throttle_reasons for sample in run.report.samples)
+        reasons = [SLOWDOWNS & set(text.split("+")) for text in texts if text is not None]
+        slowed = list(filter(None, reasons))
+        if slowed and len(reasons) >= SAMPLES_MIN:
+            shares.append((len(slowed) / len(reasons), len(reasons), run, set().union(*slowed)))
+    if not shares:
+        return
+    share, count_of_samples, run, names = max(shares, key=lambda item: item[0])
+    if share >= THROTTLED_SHARE_MIN:
+        text = (
+            f"The driver reduced the GPU's clocks in {percent(share)} of {count_of_samples:,} "
+            f"samples ({run_label(run)}): {', '.join(sorted(names))}."
+        )
+        yield Finding(text, "utilization")
+
+
+def _describe_utilization(points: Sequence[tuple[int, float]]) -> str | None:
+    """Return how long a GPU was idle by its samples, or how high its utilization is at most."""
+    begin, length = points[0][0], points[-1][0] - points[0][0]
+    idle = Intervals(
+        (before, moment)
+        for (before, _), (moment, share) in pairwise(points)
+        if share <= IDLE_UTILIZATION_MAX
+    )
+    most = max(share for _, share in points)
+    if idle.length >= IDLE_SHARE_MIN * length > 0:
+        part = "all" if idle.length == length else percent(idle.length / length)
+        text = (
+            f"was idle (sampled utilization of {IDLE_UTILIZATION_MAX:.0%} or less) for {part} of "
+            f"the {time(length)} that the samples cover."
+        )
+        start, end = max(idle.pairs, key=lambda pair: pair[1] - pair[0])
+        if end - start < length:
+            text += (
+                f" The longest stretch takes {time(end - start)}, from {time(start - begin)} on."
+            )
+        return text
+    mean = mean_over_time(points)
+    if mean is None or most >= BUSY:
+        return None
+    return (
+        f"is never busy: its sampled utilization is {percent(mean)} on average and at most "
+        f"{percent(most)}."
+    )
+
+
+def _describe_memory(points: Sequence[tuple[int, float]]) -> str | None:
+    """Return that memory grows through all of the samples, or its peak if it falls afterwards."""
+    quarter = len(points) // 4
+    first, second, _, last = (
+        fmean(value for _, value in points[part * quarter : (part + 1) * quarter])
+        for part in range(4)
+    )
+    begin = points[0][0]
+    moment, most = max(points, key=lambda point: point[1])
+    if (
+        last > GROWTH_MIN * first
+        and first + (last - first) / 10 < second < last - (last - first) / 10
+    ):
+        return f"grows from {size(points[0][1])} to {size(most)} in {time(points[-1][0] - begin)}."
+    if most > GROWTH_MIN * points[-1][1]:
+        return (
+            f"is at most {size(most)}, {time(moment - begin)} after the first sample, and "
+            f"{size(points[-1][1])} at the last."
+        )
+    return None
+
+
 def launch_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     """Yield the batch size whose step is mostly waiting for launches, by its kernel time."""
     waiting = [
@@ -460,9 +571,10 @@ def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Find
     is_overlapping = max(low for low, _ in ranges) <= min(high for _, high in ranges)
     assert first.per_sample and last.per_sample
     factor = first.per_sample / last.per_sample
-    between = (
-        f"{time(first.per_sample)} at batch {first.batch}, {time(last.per_sample)} at batch "
-        f"{last.batch}"
+    between = ", ".join(
+        f"{with_noise(point.step, point.samples or 1)} at batch {point.batch}"
+        for point in (first, last)
+        if point.step
     )
     best = min(timed, key=lambda point: point.per_sample or 0)
     if 0.95 < factor < 1.05 and (best.per_sample or 0) > 0.9 * first.per_sample:

@@ -47,6 +47,10 @@ CAUTIONED = ("recorded", "synthetic", "transcribed")
 """Origins about which a run group warns above its numbers."""
 
 _NUMBER = re.compile(r"_\d+(?= |$)")
+_COUNT = re.compile(r"(?<![\w.%(])\d[\d,]*(?= (?:rows|values|launches)\b)")
+"""Numbers in which reasons may differ that are otherwise one."""
+_UNIT = re.compile(r"_(?:w|c|hz)\b")
+"""Unit at the end of the name of a quantity."""
 QUANTITIES = 3
 """Missing values of the same reason that are named; the others are counted."""
 Missing = tuple[str, str, str, str]
@@ -166,14 +170,16 @@ def _facts(
 def missing_values(study: Study, ledger: Ledger) -> Table | None:
     """Return what the runs of a study do not have, a row for each reason; None if nothing is
     missing."""
-    by_reason: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
+    by_reason: dict[tuple[str, str], list[Missing]] = defaultdict(list)
     for quantity, reason, concerns, label in (
         *_gaps(study.runs),
         *_missing_times(study),
         *_missing_in_ledger(study, ledger),
         *_missing_counts(study),
     ):
-        by_reason[reason, concerns, label][quantity] = None
+        stated = reason.removeprefix(f"{quantity.removesuffix(' table')}: ")
+        kind = _COUNT.sub("#", stated), label
+        by_reason[kind].append((quantity, stated, concerns, label))
     run_column = [text_column("run")] if len(study.runs) > 1 else []
     columns = [
         *text_columns("missing", "reason"),
@@ -182,15 +188,26 @@ def missing_values(study: Study, ledger: Ledger) -> Table | None:
     ]
     rows = [
         [
-            _list(names, QUANTITIES),
-            text_cell(reason),
-            concerns or nothing("the complete run"),
-            *(runs for _ in run_column),
+            _list(dict.fromkeys(quantity for quantity, *_ in same), QUANTITIES),
+            text_cell(_join_reasons([reason for _, reason, *_ in same])),
+            "; ".join(dict.fromkeys(filter(None, (concerns for _, _, concerns, _ in same))))
+            or nothing("the complete run"),
+            *(label for _ in run_column),
         ]
-        for (reason, concerns, runs), names in by_reason.items()
+        for (_, label), same in by_reason.items()
     ]
     caption = f"Not in {'this run' if len(study.runs) == 1 else 'these runs'}"
     return listing(caption, columns, rows)
+
+
+def _join_reasons(reasons: Sequence[str]) -> str:
+    """Return reasons that differ in their numbers as one, with the range of each number."""
+    columns = zip(*(_COUNT.findall(reason) for reason in reasons), strict=True)
+    ranges = [
+        sorted(set(column), key=lambda text: int(text.replace(",", ""))) for column in columns
+    ]
+    texts = iter(" to ".join(dict.fromkeys((every[0], every[-1]))) for every in ranges)
+    return _COUNT.sub(lambda _: next(texts), reasons[0])
 
 
 def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
@@ -203,6 +220,7 @@ def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
         group, _, part = quantity.replace("_ns", "_time").partition(".")
         name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
         if quantity.islower():
+            name = _UNIT.sub("", name)
             name = name.replace("_", " ").replace("gpu", "GPU").replace("flops", "FLOPs")
         yield name, reason, scope, _list(names, 6)
 

@@ -13,7 +13,15 @@ from perfctl.orchestrator.ledger.usage.exchange import JobCommunication
 from perfctl.orchestrator.ledger.usage.phase_layers import PhaseParts
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.orchestrator.report.charts.charts import Chart
-from perfctl.orchestrator.report.charts.study import chart_views, layer_colours, utilization_chart
+from perfctl.orchestrator.report.charts.study import (
+    SAMPLED,
+    SAMPLED_MEMORY,
+    Sampled,
+    chart_views,
+    layer_colours,
+    series_charts,
+    utilization_chart,
+)
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.findings.rank import rank
 from perfctl.orchestrator.report.ledger.matrix import matrix
@@ -168,7 +176,13 @@ def _draw_kernels(group: RunGroup) -> dict[str, Any]:
 
 def _draw_utilization(group: RunGroup) -> dict[str, Any]:
     chart = utilization_chart(f"{group.key}-utilization", [("", group.usages)])
-    return {"charts": (chart,) if chart else ()}
+    return {"charts": (*((chart,) if chart else ()), *_draw_samples(group, SAMPLED))}
+
+
+def _draw_samples(group: RunGroup, quantities: Sampled) -> tuple[Chart, ...]:
+    """The samples of an existing report; perfctl's own runs are too short and too many."""
+    name = f"{group.key}-{next(iter(quantities))}"
+    return series_charts(name, group.runs, quantities) if group.study.foreign else ()
 
 
 def _is_ours(group: RunGroup) -> bool:
@@ -285,6 +299,7 @@ CHAPTERS = (
         "memory",
         "Memory",
         lambda group: (usage.memory_use_table(group.usages), usage.memory_table(group.runs)),
+        lambda group: {"charts": _draw_samples(group, SAMPLED_MEMORY)},
     ),
     ReportChapter(
         "values",

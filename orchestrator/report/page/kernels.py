@@ -69,8 +69,8 @@ _DIGITS = re.compile(r"[0-9][0-9.,]*")
 LAUNCHES_SHOWN = 150_000
 """Launches of one run group in the HTML report."""
 COUNTER_COLUMNS = 60
-"""Counters in the table of launches; of more (a complete section set has hundreds), only those
-that FLOPs are made from."""
+"""Counters in the table of launches, at most; of more (a complete section set has thousands), only
+those that FLOPs are made from and that counted something."""
 COUNTER_CELLS = 1_200_000
 """Launches x counters; beyond it the report has only the FLOPs made from them."""
 PATHS = ("fp32", "fp64", "fp16", "tensor")
@@ -362,7 +362,11 @@ def _counter_columns(
         if any(map(any, states)):  # not all are measured in full
             column["state"] = packed("", "", "", states)
         columns.append(column)
-    counters_shown = [name for name in units if len(units) <= COUNTER_COLUMNS or makes_flops(name)]
+    counters_shown = list(units)
+    if len(units) > COUNTER_COLUMNS:
+        counted = {name for run in runs for of in run.values.values() for name in of if of[name]}
+        counted = {name for name in counted if makes_flops(name)}
+        counters_shown = [name for name in units if name in counted][:COUNTER_COLUMNS]
     if len(counters_shown) * len(rows) > COUNTER_CELLS:
         counters_shown = []
     for name in counters_shown:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.usage.run_usage import range_totals
 from perfctl.orchestrator.ledger.usage.sums import group_operations, measured_time, sum_times
-from perfctl.orchestrator.report.numbers import full, rounded, time
+from perfctl.orchestrator.report.numbers import full, percent, rounded, si, time
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -23,6 +24,7 @@ from perfctl.orchestrator.report.tables import (
     long_table,
     name_column,
     nothing,
+    number_cell,
     rate,
     run_label,
     share_cell,
@@ -41,6 +43,16 @@ from perfctl.records.run import Run
 COUNTER_ROWS = 50_000
 """Kernel names x counters that the page carries; the rest stays in the store."""
 
+PCIE = {
+    **dict.fromkeys(("7.0", "7.5"), (3, 15.75e9)),
+    **dict.fromkeys(("8.0", "8.6", "8.9"), (4, 31.5e9)),
+    **dict.fromkeys(("9.0", "10.0", "12.0"), (5, 63.0e9)),
+}
+"""Compute capability -> (PCIe generation, bytes/s one way of 16 lanes: PCI-SIG)."""
+LARGE_COPY_BYTES = 1_000_000
+"""Size from which on a copy takes longer than its latency."""
+LINK_SHARE_MIN = 0.3
+"""Share of the link below which large copies have a note."""
 CALLS = "Calls of the CUDA or HIP runtime, the operating system and libraries"
 
 
@@ -59,6 +71,7 @@ def sweep_table(
         Column(axis, order="ascending"),
         Column("samples per step", note="of all batches of a step"),
         time_column("time per step"),
+        time_column("±", "median deviation of the steps from their median", is_optional=True),
         text_column("over repeats", "95% interval of the step over the repeats of the sweep"),
         *((time_column("time per sample"), Column("samples per second")) if rates else ()),
         *(size_column(name) for name in quantities),
@@ -88,6 +101,9 @@ def sweep_table(
                 text_cell(str(point.batch).removeprefix(f"{axis}=")),
                 samples,
                 time_cell(step.median if step else None, reason, note),
+                time_cell(step.noise, note=f"{step.count} steps")
+                if step and step.count > 1
+                else nothing("no scatter of steps"),
                 _over_repeats(point),
                 *(per_sample if rates else ()),
                 *(
@@ -275,8 +291,9 @@ def copy_tables(runs: Sequence[Run]) -> tuple[Table | None, ...]:
     pairs = [(run_label(run), item) for run in runs for item in run.report.copies]
     moved = [pair for pair in pairs if is_migration(pair[1])]
     copied = [pair for pair in pairs if not is_migration(pair[1])]
+    listed = _list_copies("Copies and memsets", copied)
     return (
-        _list_copies("Copies and memsets", copied),
+        listed and replace(listed, notes=(*listed.notes, *dict.fromkeys(_slow_copies(runs)))),
         _list_copies("Migrations of unified memory", moved),
     )
 
@@ -294,16 +311,43 @@ def _list_copies(caption: str, copied: Sequence[tuple[str, Copy]]) -> Table | No
         Column("times"),
         size_column("bytes"),
         time_column("time", order="descending"),
+        Column("rate", note="bytes over time, of the copies that have both", base="B/s"),
     ]
     rows: list[list[Any]] = []
     for key, pairs in kinds.items():
         sizes = [item.bytes for _, item in pairs if item.bytes is not None]
         times = [item.duration_ns for _, item in pairs if item.duration_ns is not None]
-        rows.append(
-            [*key, len(pairs), sum(sizes) if sizes else None, sum(times) if times else None]
-        )
-    rows.sort(key=lambda row: -(row[-1] or 0))
+        speed = copy_rate([item for _, item in pairs])
+        rate_cell = nothing("no copy has both a size and a time")
+        if speed is not None:
+            rate_cell = number_cell(si(speed, "B/s"), full(speed, "B/s"), speed)
+        sums = (sum(sizes) if sizes else None, sum(times) if times else None)
+        rows.append([*key, len(pairs), *sums, rate_cell])
+    rows.sort(key=lambda row: -(row[4] or 0))
     return listing(caption, columns, rows)
+
+
+def copy_rate(copies: Iterable[Copy]) -> float | None:
+    """Return the bytes per second of copies with a size and a time; None if there are none."""
+    both = [(item.bytes, item.duration_ns) for item in copies if item.bytes and item.duration_ns]
+    return sum(pair[0] for pair in both) / sum(pair[1] for pair in both) * 1e9 if both else None
+
+
+def _slow_copies(runs: Sequence[Run]) -> Iterator[str]:
+    """Yield the routes between host and GPU whose large copies are far below the PCIe link."""
+    for run in runs:
+        capability = run.device.compute_capability if run.device else None
+        generation, link = PCIE.get(capability or "", (0, 0.0))
+        between = [item for item in run.report.copies if item.kind in ("HtoD", "DtoH")]
+        for route, copies in group_by(between, copy_route).items():
+            speed = copy_rate(item for item in copies if (item.bytes or 0) >= LARGE_COPY_BYTES)
+            if speed is not None and speed < LINK_SHARE_MIN * link:
+                fix = " Pinned memory is faster." if "pageable" in route else ""
+                yield (
+                    f"{route}: large copies move {si(speed, 'B/s')}, "
+                    f"{percent(speed / link)} of the {si(link, 'B/s')} that 16 lanes of PCIe "
+                    f"{generation}.0 carry one way.{fix}"
+                )
 
 
 def copy_route(item: Copy) -> str:

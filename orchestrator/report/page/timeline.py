@@ -24,6 +24,8 @@ from perfctl.records.run import Run
 
 MOST = 250_000
 """Bars of all runs of a study together; beyond it, a view ends early, and says so."""
+CALLS_MAX = 20_000
+"""Operators and synchronizing calls of a run, the longest."""
 LANES = 16
 """Rows of a track; bars nested deeper are left out and counted."""
 NEARLY_ALL = 0.8
@@ -105,6 +107,8 @@ def _view(
 ) -> dict[str, Any]:
     opened, part_name = _opened(run)
     notes = [_cut(tracks, room, opened[0] if opened else 0), *map(_lay_out, tracks)]
+    if len(tuple(run.report.op_calls)) == CALLS_MAX:
+        notes.append(f"of operators and calls, only the {CALLS_MAX:,} longest are drawn")
     if untimed := sum(not is_timed(kernel) for kernel in run.report.kernels):
         notes.append(f"{untimed:,} kernels without start or duration are not drawn")
     bars = [bar for track in tracks for bar in track.bars]
@@ -195,6 +199,8 @@ def _opened(run: Run) -> tuple[tuple[int, int] | None, str]:
 
 
 def _range_tracks(run: Run) -> Iterator[_Track]:
+    """Yield a track for each thread of the host: its ranges, operators and synchronizing calls,
+    which enclose each other."""
     threads: dict[int | None, list[Bar]] = defaultdict(list)
     for item in run.report.ranges:
         if item.duration_ns is not None:
@@ -208,10 +214,25 @@ def _range_tracks(run: Run) -> Iterator[_Track]:
                 item.number,
             )
             threads[item.thread].append(bar)
+    # of some reports a range is the operator
+    ranges = {(item.thread, item.start_ns) for item in run.report.ranges}
+    calls = [
+        call
+        for call in run.report.op_calls
+        if call.start_ns is not None
+        and call.duration_ns is not None
+        and (call.thread, call.start_ns) not in ranges
+    ]
+    for call in calls:
+        place = None if call.layer is None else (call.layer, call.direction)
+        bar = Bar(call.start_ns or 0, call.duration_ns or 0, call.name[:1000], place, "", None)
+        threads[call.thread].append(bar)
+    kinds = [name for name, rows in (("ranges", ranges), ("calls", calls)) if rows]
     for number, bars in enumerate(
         sorted(threads.values(), key=lambda bars: min(bar.start for bar in bars)), 1
     ):
-        title = "host ranges" if len(threads) == 1 else f"host ranges, thread {number}"
+        title = f"host {' and '.join(kinds)}"
+        title = title if len(threads) == 1 else f"{title}, thread {number}"
         yield _Track(title, "range", None, bars)
 
 

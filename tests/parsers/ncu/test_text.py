@@ -48,6 +48,28 @@ def test_text_is_recognised_also_behind_a_long_log(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("lines", "name"),
+    [
+        (["  GPU : NVIDIA A100-PCIE-40GB (Compute 8.0, 108 SMs)"] * 2, "NVIDIA A100-PCIE-40GB"),
+        (["Device 0: Tesla T4"], "Tesla T4"),
+        (["device: NVIDIA GeForce RTX 5070 (sm_120), 48 SMs"], None),
+        (["GPU: NVIDIA A40", "GPU: NVIDIA A100"], None),
+        (["GPU memory: 4 GB", "running on NVIDIA A40"], None),
+    ],
+    ids=["said twice", "alone", "of another capability", "two names", "none named so"],
+)
+def test_the_gpu_is_named_by_the_program_only_if_nothing_contradicts_it(
+    lines: list[str], name: str | None, tmp_path: Path
+) -> None:
+    launch = Launch("k(int)", sections=[SOL])
+    report = read(tmp_path, "\n".join([*lines, new_text([launch])]))
+    (device,) = report.devices
+    assert (device.name, device.compute_capability) == (name, "8.0")
+    notes = [item.text for item in report.diagnostics if "own output" in item.text]
+    assert len(notes) == (name is not None)
+
+
+@pytest.mark.parametrize(
     ("text", "is_ncu"),
     [
         ("    Section: S\n    ------ ----\n", True),

@@ -17,10 +17,12 @@ from perfctl.orchestrator.commands.plot import PlotOptions, drawings
 from perfctl.orchestrator.commands.plot import charts as charts_of
 from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.predict.bench import observations
-from perfctl.orchestrator.report.charts import charts, files
+from perfctl.orchestrator.report.charts import charts, files, study
 from perfctl.orchestrator.report.charts.charts import MOST_TICKS, as_svg, log_ticks, new_axes
 from perfctl.orchestrator.report.charts.files import Drawn, Picture, drawn
 from perfctl.orchestrator.report.charts.relations import all_relation_charts, bench_charts
+from perfctl.records.report import Sample
+from tests.make.synthetic import make_run
 
 
 def drawing(label: str = "conv2", name: str = "s1-test") -> str:
@@ -31,6 +33,22 @@ def drawing(label: str = "conv2", name: str = "s1-test") -> str:
     chart = charts.batch_chart(name, "what it shows", lines, str)
     assert chart is not None
     return chart.svg
+
+
+def test_samples_are_a_line_a_device_against_time_and_a_constant_quantity_is_none() -> None:
+    none = (None,) * 4
+    samples = [
+        Sample(10**18 + at * 10**9, load, 5, *none, device)
+        for at in range(900)
+        for device, load in ((0, at >= 450), (1, 0.0))
+    ]
+    quantities = study.SAMPLED | study.SAMPLED_MEMORY
+    (chart,) = study.series_charts("s1-series", [make_run(samples=samples)], quantities)
+    points = re.findall("<title>(GPU [01]), ([^:]*): ([^<]*)</title>", chart.svg)
+    assert {device for device, _, _ in points} == {"GPU 0", "GPU 1"}
+    assert 100 < len(points) <= study.SERIES_POINTS_MAX + 2
+    busy = [value for device, _, value in points if device == "GPU 0"]
+    assert busy[0] == "0%" and busy[-1] == "100%" and abs(busy.count("0%") - len(busy) / 2) <= 1
 
 
 def test_the_same_numbers_give_the_same_bytes_batch_sizes_are_ticks_and_inner_names_are_not_shared() -> (

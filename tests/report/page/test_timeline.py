@@ -12,7 +12,7 @@ from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.page import timeline
 from perfctl.orchestrator.report.page.about import missing_values
-from perfctl.records.report import Copy, Kernel, Range
+from perfctl.records.report import Copy, Gap, Kernel, OpCall, Range
 from tests.make import synthetic
 
 
@@ -60,6 +60,21 @@ def of_range(track: dict[str, Any]) -> list[int]:
     return [
         n - 1 for n in accumulate(-(v + 1) // 2 if v % 2 else v // 2 for v in column(track, "r"))
     ]
+
+
+def test_operators_and_waits_stand_inside_of_the_ranges_of_their_thread_each_once() -> None:
+    ranges = [Range(0, "forward", None, 0, 100, 7, 0, None)]
+    calls = (
+        OpCall("forward", 0, 100, thread=7),
+        OpCall("aten::mm", 10, 30, thread=7),
+        OpCall("cudaStreamSynchronize", 5, 20, thread=8),
+        OpCall("aten::add", None, 30, thread=7),
+    )
+    run = synthetic.make_run(ranges=ranges, op_calls=calls)
+    (view,) = timeline.timelines([run], {}, {})
+    title = "host ranges and calls, thread"
+    assert bars(view, f"{title} 1") == [(0, 100, "forward", 0), (10, 30, "aten::mm", 1)]
+    assert bars(view, f"{title} 2") == [(5, 20, "cudaStreamSynchronize", 0)]
 
 
 def steps(*lengths: int) -> list[Range]:
@@ -159,6 +174,22 @@ def test_ncu_has_no_timeline_and_the_missing_values_say_why() -> None:
     assert table is not None
     reasons = {row[0].text: row[1].text for row in table.rows}
     assert reasons["share of time with a kernel"].startswith("ncu runs kernels one")
+
+
+def test_missing_values_of_one_reason_are_one_row_with_the_range_of_their_numbers() -> None:
+    rows = {"A": 30, "B": 3178, "C": 276}
+    gaps = [
+        Gap(f"{name} table", "not_collected", f"{name}: {count:,} rows are not read")
+        for name, count in rows.items()
+    ]
+    gaps.append(Gap("sample.power_w", "not_collected", "the file has no column for it"))
+    run = synthetic.make_run(gaps=tuple(gaps))
+    (study,) = studies([run])
+    table = missing_values(study, ledger(study))
+    assert table is not None
+    reasons = {row[0].text: row[1].text for row in table.rows}
+    assert reasons["A table, B table, C table"] == f"{30} to {3178:,} rows are not read"
+    assert reasons["power of sample"] == "the file has no column for it"
 
 
 def test_beyond_the_bound_a_view_has_the_first_bars_from_where_it_opens_and_says_how_many(
