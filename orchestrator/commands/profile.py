@@ -456,7 +456,7 @@ INFER = Command(
     # the workload is inference only, of complete data, in one sweep per model
     without=(
         *("workload", "mode", "steps", "batch_env", "step_marker", "to_end"),
-        *("sweep_name", "no_store"),
+        *("sweep", "zip", "sweep_env", "as_is", "sweep_name", "no_store"),
     ),
 )
 replay = api(ReplayOptions, replay_sweep)

@@ -375,6 +375,7 @@ COMMAND = Command(
     # the list of devices says, or a speedup is of training with the built-in workloads here
     without=(
         *("mode", "precision", "device", "batch_env", "step_marker", "to_end"),
+        *("sweep", "zip", "sweep_env", "as_is"),
         *("sweep_name", "no_store", "image", "bind", "container_runtime"),
     ),
     examples=(
