@@ -277,6 +277,13 @@ def describe_pauses(times: list[int]) -> str:
     )
 
 
+ONLY_SAMPLES = tuple(
+    Gap(table, "not_available", "the file has samples of devices only")
+    for table in ("kernel", "copy", "range", "operation")
+)
+"""Why a monitor's report has no rows of these tables: it does not mean that none ran."""
+
+
 def ordinal(text: str) -> int | None:
     """Return a number of at most five digits; None for any other text."""
     return int(text) if _ORDINAL.fullmatch(text) else None
@@ -323,7 +330,7 @@ class MonitorText(ToolText):
             form=form,
             samples=readings.samples,
             summaries=tuple(readings.summaries()),
-            gaps=(*gaps, *readings.gaps(), *unnamed),
+            gaps=(*gaps, *readings.gaps(), *unnamed, *ONLY_SAMPLES),
             diagnostics=(*notes, *readings.diagnostics(), *self.diagnostics(), *unknown),
             started_at=readings.started_at,
             duration_ns=span[1] - span[0] if span else None,
