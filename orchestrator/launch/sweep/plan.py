@@ -27,8 +27,7 @@ from perfctl.orchestrator.launch.sampling import sampler
 from perfctl.orchestrator.launch.sweep.folders import file_name
 from perfctl.orchestrator.launch.sweep.options import StoredSweep, SweepOptions, resolve_device
 from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest, as_words
-from perfctl.orchestrator.launch.sweep.sweep import check_batches
-from perfctl.orchestrator.options import options_of, part_of
+from perfctl.orchestrator.options import check_batches, options_of, part_of
 from perfctl.workloads.models import WORKLOADS
 from perfctl.workloads.run.options import describe, parse_arguments
 from perfctl.workloads.spec import (
@@ -66,7 +65,7 @@ def plan_sweep(
     ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in
     workload), ``origin`` is measured or recorded.
     """
-    check_batches(asked.batches)
+    check_batches(asked.batches, "batches", are_distinct=True)
     if asked.steps is None and isinstance(profiler, Ncu):
         asked = replace(asked, steps=STEPS)
     _check_options(asked)

@@ -31,6 +31,7 @@ from perfctl.orchestrator.launch.sweep.folders import (
     write_json,
 )
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.options import check_batches
 from perfctl.workloads.spec import STOPPED_AFTER
 
 PAUSE_S = (1.0, 3.0)
@@ -64,21 +65,6 @@ def retry_start(
     return start(f"{command.stage}-again")
 
 
-def check_batches(batches: tuple[int, ...]) -> None:
-    """Raises UsageError unless there is at least one batch size, all are positive, and none
-    is repeated."""
-    if not batches:
-        raise UsageError("`batches` is empty", "For example 16,32,64")
-    if small := [batch for batch in batches if batch < 1]:
-        raise UsageError(
-            f"`batches`: sizes must be at least 1, got {small[0]}", "For example 16,32,64"
-        )
-    if len(set(batches)) < len(batches):
-        raise UsageError(
-            f"`batches` repeats a size: {','.join(map(str, batches))}", "Name each size once"
-        )
-
-
 def commands(request: SweepRequest) -> Iterator[tuple[int, Command]]:
     """Every (batch size, command) that the sweep would start, in order."""
     for _ in range(request.repeat):
@@ -95,7 +81,7 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     not repeated. Raises UsageError when another perfctl is running the same sweep or uses the same
     GPU, Interrupted after a signal.
     """
-    check_batches(request.batches)
+    check_batches(request.batches, "batches", are_distinct=True)
     results: list[RunResult] = []
     with ExitStack() as locks:
         locks.enter_context(devices.hold(request.reserved()))
