@@ -253,8 +253,8 @@ class MeasuredStep:
         """Return the measured step with the smallest spread."""
         if case.compiled:
             return (
-                "measured and fitted: the runs in the store used eager mode, or do not state "
-                "their mode"
+                "measured and fitted: the runs in the results database used eager mode, or do not "
+                "state their mode"
             )
         runs = [
             record

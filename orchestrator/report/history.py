@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.compare.changes import Change, fewest
 from perfctl.orchestrator.compare.history import History, Line, Seen, Series
-from perfctl.orchestrator.report.numbers import si, size, time
+from perfctl.orchestrator.report.numbers import per_second, si, size, time
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -57,7 +57,7 @@ def _table_of(history: History, line: Line) -> Table:
     )
     notes = [*_about(line), *(sentence(history, line, *change) for change in changes[:ROWS])]
     if len(changes) > ROWS:
-        notes.append(f"and {len(changes) - ROWS} more changes (see --json)")
+        notes.append(f"{len(changes) - ROWS:,} more changes: --json")
     cells = [
         (
             series.what.name,
@@ -168,6 +168,8 @@ def value(series: Series, number: float) -> str:
         return time(number)
     if series.what.quantity == "launches":
         return f"{number:,.5g}"
+    if series.what.quantity == "throughput":
+        return f"{per_second(number)} samples/s"
     return size(number) if series.what.quantity == "memory" else si(number)
 
 

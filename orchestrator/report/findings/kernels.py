@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from perfctl.orchestrator.counts.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.figure import total_of
+from perfctl.orchestrator.counts.kernels.short_names import spoken
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.usage.run_usage import range_totals
 from perfctl.orchestrator.ledger.usage.sums import (
@@ -37,7 +38,7 @@ def largest_kernel(run: Run, names: Mapping[str, str]) -> Iterator[Finding]:
         return
     name = max(times, key=lambda name: times[name])
     length, launches = time(times[name]), count_launches(len(groups[name]))
-    short = names.get(name, name)
+    short = names.get(name) or spoken(name)
     clock = " This time is under ncu, at locked clocks." if run.profiler == "ncu" else ""
     text = (
         f"{short} is the only kernel: {launches}, {length}."
@@ -128,7 +129,8 @@ def executed_flops(
     amount, launches = f"{about}{si(figure.value or 0)}FLOP", count_launches(len(groups[name]))
     rule = f" (approximate: {part.reason})" if part.state == "estimated" and part.reason else ""
     yield Finding(
-        f"{names.get(name, name)} executed {amount} in {launches}{most}. {which}{rule}.", "kernels"
+        f"{names.get(name) or spoken(name)} executed {amount} in {launches}{most}. {which}{rule}.",
+        "kernels",
     )
 
 

@@ -46,6 +46,19 @@ ORIGINS = {
 CAUTIONED = ("recorded", "synthetic", "transcribed")
 """Origins about which a run group warns above its numbers."""
 
+_NAMED_PARTS = {
+    "flops": "FLOPs",
+    "cudnn": "cuDNN version",
+    "duration_ns": "duration",
+    "power_w": "power",
+    "temperature_c": "temperature",
+    "sm_clock_hz": "SM clock",
+    "memory_clock_hz": "memory clock",
+    "gpu_utilisation": "GPU utilization",
+    "process_utilisation": "GPU use of the process",
+    "self_cpu_ns": "CPU time without children",
+}
+"""Columns of the database in words, if a reader would stumble over their names."""
 _NUMBER = re.compile(r"_\d+(?= |$)")
 QUANTITIES = 3
 """Missing values of the same reason that are named; the others are counted."""
@@ -199,10 +212,11 @@ def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
         for gap in run.report.gaps:
             labels[gap.quantity, gap.reason, gap.scope or ""][run_label(run)] = None
     for (quantity, reason, scope), names in labels.items():
-        group, _, part = quantity.replace("_ns", "_time").partition(".")
-        name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
+        group, _, part = quantity.partition(".")
         if quantity.islower():
-            name = name.replace("_", " ").replace("gpu", "GPU").replace("flops", "FLOPs")
+            part = _NAMED_PARTS.get(part, part.replace("_ns", " time").replace("_", " "))
+            group = group.replace("_", " ")
+        name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
         yield name, reason, scope, _list(names, 6)
 
 
