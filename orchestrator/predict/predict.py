@@ -322,9 +322,9 @@ class OwnFit:
         mode = (case.precision, case.training)
         fits = [fit for fit in own if (fit.precision, fit.training) == mode]
         if not fits:
-            others = "other precisions or modes only" if own else "none"
+            others = " (other precisions or modes only)" if own else ""
             what = f"{'training' if case.training else 'inference'} in {case.precision}"
-            return f"fitted: no benchmark runs of {what} on {machine.name} ({others})"
+            return f"fitted: no benchmark runs of {what} on {machine.name}{others}"
         fit, outside = max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows)), []
         if case.family not in fit.families:
             family = case.family or "network of this family"

@@ -44,7 +44,10 @@ def view(history: History) -> View:
             "exact count.",
         ),
         tuple(_table_of(history, line) for line in history.lines),
-        notes=("Trend: the newest points, from the smallest to the largest value.",),
+        notes=(
+            *_too_few_points(history),
+            "Trend: the newest points, from the smallest to the largest value.",
+        ),
         rows_on_terminal=ROWS,
         command="history",
     )
@@ -104,14 +107,15 @@ def _about(line: Line) -> Iterator[str]:
     if line.separation_reason:
         yield f"a separate line: {line.separation_reason}"
     if busy := line.busy:
+        points = f"{len(busy)} of {len(line.points)} points are not judged"
+        yield f"the times of {points}: {next(iter(busy.values()))}"
+
+
+def _too_few_points(history: History) -> Iterator[str]:
+    if any(len(line.points) < fewest() for line in history.lines):
         yield (
-            f"perfctl does not judge the times of {len(busy)} of {len(line.points)} points: "
-            f"{next(iter(busy.values()))}"
-        )
-    if len(line.points) < fewest():
-        yield (
-            f"perfctl needs {fewest()} points to judge times ('perfctl compare' compares two runs "
-            "by their repeats)"
+            f"perfctl needs {fewest()} points of a line to judge its times ('perfctl compare' "
+            "compares two runs by their repeats)."
         )
 
 

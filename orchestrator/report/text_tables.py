@@ -157,7 +157,8 @@ def draw_table(
             heads=any(column.label for column in columns),
             whole=[column.label for column in columns if _is_cut(view, column)],
         )
-        if view.is_dense:
+        gaps = len(columns) - 1
+        if view.is_dense and sum(widths) + 2 * gaps > width:
             body.padding = (0, 1, 0, 0)
         units = [
             max(len(cell.unit or "") for cell in cells) for cells in zip(*rows_shown, strict=True)
