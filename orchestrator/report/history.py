@@ -107,8 +107,9 @@ def _about(line: Line) -> Iterator[str]:
     if line.separation_reason:
         yield f"a separate line: {line.separation_reason}"
     if busy := line.busy:
-        points = f"{len(busy)} of {len(line.points)} points are not judged"
-        yield f"the times of {points}: {next(iter(busy.values()))}"
+        points = f"of {len(busy)} of {len(line.points)} points "
+        points = points if len(busy) < len(line.points) else ""
+        yield f"the times {points}are not judged: {next(iter(busy.values()))}"
 
 
 def _too_few_points(history: History) -> Iterator[str]:

@@ -217,7 +217,9 @@ def _figures(answer: Answer) -> list[Fact]:
 
 def _reserve_words(answer: Answer, room: Room | None) -> str:
     purpose = RESERVED_FOR[answer.device.machine.kind]
-    return f"includes {memory_size(room.reserve)} {purpose}" if room and room.reserve else purpose
+    if room is None or not room.reserve:
+        return purpose
+    return f"the memory includes {memory_size(room.reserve)} {purpose}"
 
 
 def host_limit(step: StepTime, name: str = "this step") -> str | None:
@@ -321,7 +323,7 @@ def _notes_on_batches(answer: Answer) -> Iterator[str]:
         yield f"batch {batches}: {host_limit(last, f'a step at batch {last.case.batch:,}')}"
     room = answer.training.room
     if room is not None and room.largest is not None:
-        description = f"memory {_reserve_words(answer, room)}"
+        description = _reserve_words(answer, room)
         yield f"the largest batch that fits is {room.largest:,}; {description}"
     rentals = _rentals_in_one_instance(answer.training)
     if prices := [rental.price for rental in rentals if rental.on_demand]:
