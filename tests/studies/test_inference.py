@@ -187,7 +187,7 @@ def perfctl(
 def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, reports: Path) -> None:
     code, out, err = perfctl("--from", reports, "--out", "study")
     assert code == 0, err
-    assert "Line 15 of dlprof_summary.csv depends on the version" in out
+    assert "Line 15 of dlprof_summary.csv differs by version" in out
     assert "latency, images/s and accuracy" in err
     by_name = (
         Path("study/tables") / "names-utilization-by-its-name-in-dlprof-s-summary.csv"
