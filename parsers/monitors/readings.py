@@ -277,7 +277,7 @@ def describe_pauses(times: list[int]) -> str:
     )
 
 
-ONLY_SAMPLES = tuple(
+_ONLY_SAMPLES = tuple(
     Gap(table, "not_available", "the file has samples of devices only")
     for table in ("kernel", "copy", "range", "operation")
 )
@@ -330,7 +330,7 @@ class MonitorText(ToolText):
             form=form,
             samples=readings.samples,
             summaries=tuple(readings.summaries()),
-            gaps=(*gaps, *readings.gaps(), *unnamed, *ONLY_SAMPLES),
+            gaps=(*gaps, *readings.gaps(), *unnamed, *_ONLY_SAMPLES),
             diagnostics=(*notes, *readings.diagnostics(), *self.diagnostics(), *unknown),
             started_at=readings.started_at,
             duration_ns=span[1] - span[0] if span else None,

@@ -13,7 +13,6 @@ from typing import get_type_hints
 from perfctl.parsers import parse as parse_report
 from perfctl.parsers.common.doubts import not_understood, others
 from perfctl.parsers.common.tables import Column, Table, read_text, split_csv
-from perfctl.parsers.monitors.readings import ONLY_SAMPLES
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
 
@@ -136,9 +135,8 @@ def _read_nvidia_smi(log: Path, first_ns: str) -> tuple[list[Sample], list[Gap]]
         samples = list(report.samples)
     except ReportError as error:
         return [], [Gap("sample", "unreadable", str(error))]
-    gaps = [
-        gap for gap in report.gaps if gap.quantity != "sample.at_ns" and gap not in ONLY_SAMPLES
-    ]
+    other = {"sample.at_ns", "kernel", "copy", "range", "operation"}  # of the run, known here
+    gaps = [gap for gap in report.gaps if gap.quantity not in other]
     named_quantities = {gap.quantity for gap in gaps}
     for name in _GPU_FIELDS:
         is_empty = all(getattr(sample, name) is None for sample in samples)

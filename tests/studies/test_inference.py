@@ -253,7 +253,7 @@ def test_a_source_without_inference_is_refused(perfctl: Any) -> None:
     recorded = Path(__file__).resolve().parent.parent / "data" / "recorded-cpu" / "torch"
     code, _, err = perfctl("--from", recorded, "--out", "study")
     assert code == 1
-    assert "holds no run of inference" in err.splitlines()[-1]
+    assert "no run and no report of inference" in err.splitlines()[-1]
 
 
 def test_the_parts_for_a_batch_system_are_commands_that_exist(perfctl: Any) -> None:
