@@ -52,6 +52,11 @@ _INTERVAL = re.compile(
 )
 
 Cells = list[tuple[Column, str]]
+_ONLY_SAMPLES = tuple(
+    Gap(table, "not_available", "the file has samples of devices only")
+    for table in ("kernel", "copy", "range", "operation")
+)
+"""Why a monitor's report has no rows of these tables: it does not mean that none ran."""
 
 
 @dataclass(slots=True)
@@ -275,13 +280,6 @@ def describe_pauses(times: list[int]) -> str:
         f"{count} missing {span} (one is usual every {usual / 1e9:.3g} s): the tool was late or "
         "stopped, or lines were lost"
     )
-
-
-_ONLY_SAMPLES = tuple(
-    Gap(table, "not_available", "the file has samples of devices only")
-    for table in ("kernel", "copy", "range", "operation")
-)
-"""Why a monitor's report has no rows of these tables: it does not mean that none ran."""
 
 
 def ordinal(text: str) -> int | None:
