@@ -229,12 +229,18 @@ def read_batches(text: str, field: str = "batches") -> tuple[int, ...]:
     return read_numbers(text, field, "16,32,64")
 
 
-def check_batches(batches: Sequence[int]) -> None:
-    """Raise UsageError if there is no batch size, or one below 1."""
+def check_batches(
+    batches: Sequence[int], field: str = "batch", *, are_distinct: bool = False
+) -> None:
+    """Raise UsageError if there is no batch size, one below 1, or a repeated one of
+    ``are_distinct``."""
     if not batches:
-        raise UsageError("`batch` names no batch size", "For example `batch` 16,32,64")
+        raise UsageError(f"`{field}` names no batch size", f"For example `{field}` 16,32,64")
     if min(batches) < 1:
-        raise UsageError(f"`batch` must be at least 1 (got {min(batches)})")
+        raise UsageError(f"`{field}` must be at least 1 (got {min(batches)})")
+    if are_distinct and len(set(batches)) < len(batches):
+        text = f"`{field}` repeats a batch size: {','.join(map(str, batches))}"
+        raise UsageError(text, "Name each batch size once")
 
 
 def read_seconds(text: str) -> float:

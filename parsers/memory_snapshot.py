@@ -177,8 +177,8 @@ def _count_contents(gpus: dict[int, _Gpu]) -> Iterator[Summary]:
 
 
 def _find_gaps(gpus: dict[int, _Gpu], *, has_times: bool) -> Iterator[Gap]:
-    yield Gap("kernel", "not_available", "a memory snapshot contains no kernels")
-    yield Gap("operation", "not_available", "a memory snapshot contains no operations")
+    for table in ("kernel", "operation", "copy", "range"):
+        yield Gap(table, "not_available", "a memory snapshot contains events of the allocator only")
     if len(gpus) > 1:
         reason = (
             f"the snapshot is of {len(gpus)} GPUs: the curve separates them, the memory values do "

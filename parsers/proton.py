@@ -200,7 +200,7 @@ def _gaps(operations: list[Operation]) -> Iterator[Gap]:
     stated = sum(operation.flops is not None for operation in operations)
     if stated < len(operations):
         reason = (
-            f"the program stated them for {stated} of {len(operations)} kernels around a kernel "
-            "alone (proton.scope with flops16=...)"
+            f"{stated} of {len(operations)} kernels have them: the program states them by a "
+            "proton.scope with flops16=... around a single kernel"
         )
         yield Gap("operation.flops", "not_available", reason)

@@ -95,8 +95,8 @@ class GateOptions:
         ),
     ] = (1,)
     mode: Annotated[str, Option("Mode of --model: train or infer.")] = "train"
-    precision: Annotated[str, Option("Of --model, as estimate takes it.")] = "fp32"
-    optimizer: Annotated[str | None, Option("Of --model, as estimate takes it.")] = None
+    precision: Annotated[str, Option("Data type of --model, as in estimate.")] = "fp32"
+    optimizer: Annotated[str | None, Option("Optimizer of --model, as in estimate.")] = None
     inputs: Annotated[
         Sequence[str],
         Option(

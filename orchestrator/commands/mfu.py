@@ -161,7 +161,7 @@ def _has_dimensions(options: MfuOptions) -> bool:
     if options.model is None and missing:
         raise UsageError(
             f"{', '.join(missing)} missing" if present else "no model",
-            "Name one, as in hf:llama, or give `layers`, `hidden`, `heads`, `ffn` and `vocab`",
+            "Name a model such as hf:llama, or give `layers`, `hidden`, `heads`, `ffn` and `vocab`",
         )
     return options.model is None
 

@@ -256,7 +256,8 @@ def _of_page(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
     def draw(runs: Sequence[Run]) -> dict[str, Drawn]:
         with charts_files.drawn(later=True) as of_page:
             roofs = evidence.roofs(source.peaks, source.store, runs, messages.note)
-            page_view(runs, generated_at="", title=None, peaks=roofs)
+            page = page_view(runs, generated_at="", title=None, peaks=roofs)
+            titles = {chapter.key: chapter.title for chapter in page.chapters}
         with charts_files.drawn(later=True) as of_models:
             across(runs)
         with charts_files.drawn(later=True) as answers:
@@ -268,9 +269,13 @@ def _of_page(source: PlotOptions, messages: Events) -> dict[str, Drawn]:
         several = len({chart.name.partition("-")[0] for chart in of_page}) > 1
         by_name = {_without_key(chart): chart for chart in of_models}
         by_name |= {chart.name: chart for chart in (*answers, *compared)}
-        return by_name | {
-            chart.name if several else _without_key(chart): chart for chart in of_page
-        }
+        if not several:
+            return by_name | {_without_key(chart): chart for chart in of_page}
+        for chart in of_page:
+            title = titles.get(chart.name.partition("-")[0])
+            text = ": ".join(filter(None, (title, chart.description)))
+            by_name[chart.name] = replace(chart, description=text)
+        return by_name
 
     return analysed(newest_runs(source.store, source.sweep), draw)
 

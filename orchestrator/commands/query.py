@@ -142,7 +142,6 @@ def view(answer: Answer) -> View | Lines:
         tuple(tuple(map(_cell, row)) for row in values),
         "",
         notes=(note,),
-        can_stack=True,
     )
     return View(tables=(table,))
 

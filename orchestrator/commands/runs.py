@@ -28,7 +28,7 @@ _COLUMNS = {
     "mode": Column("mode", style="text"),
     "device_name": Column("device", style="code"),
     "kernels": Column("kernels"),
-    "started_at": Column("started"),
+    "started_at": Column("started (UTC)", is_optional=True),
     "duration_ns": Column("duration", is_optional=True),
     "status": Column("status", style="text"),
 }
@@ -101,6 +101,12 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
         names.remove("mode")
         mode = str(*values["mode"])
         notes.append({"train": "training", "infer": "inference"}.get(mode, mode))
+    if values["rank"] == {0}:
+        names.remove("rank")
+    statuses = {_status_of(row) for row in rows}
+    if len(rows) > 1 and statuses in ({"ok"}, {"ingested"}):
+        names.remove("status")
+        notes += [f"all {status}" for status in statuses]
     devices = values["device_name"]
     if len(rows) > 1 and "device_name" in names and len(devices) == 1:
         names.remove("device_name")
@@ -108,11 +114,10 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
     cells = [[_cell(name, row) for name in names] for row in facts]
     columns = [_COLUMNS[name] for name in names]
     drawn = table("", columns, cells, limit=len(rows), whole=True)
-    times = " Times in UTC." if "started_at" in names else ""
     return View(
         "",
         tables=(drawn,) if isinstance(drawn, Table) else (),
-        notes=(f"{', '.join(notes)}.{times}",),
+        notes=(f"{', '.join(notes)}.",),
     )
 
 
@@ -123,13 +128,17 @@ def _file_of(row: Mapping[str, Any]) -> str | None:
     return Path(row.get("artifact") or "").name or None
 
 
+def _status_of(row: Mapping[str, Any]) -> str:
+    """Return the status of a run; of a complete one that was not measured here, its origin."""
+    is_measured = row["origin"] in (None, "measured")
+    return str(row["status"] if row["status"] != "ok" or is_measured else row["origin"])
+
+
 def _cell(name: str, row: Mapping[str, Any]) -> Cell:
     value = row.get(name)
     if name == "status":
-        if value == "failed":
-            return Cell("failed", style="bad", value="failed")
-        if value == "ok" and row["origin"] not in (None, "measured"):
-            value = row["origin"]
+        status = _status_of(row)
+        return Cell(status, style="bad" if status == "failed" else "", value=status)
     if value is None:
         return nothing("unknown")
     if name == "kernels":

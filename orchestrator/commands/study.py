@@ -85,7 +85,7 @@ class StudyOptions:
     out: Annotated[
         Path | None,
         Option(
-            "Folder of the study: runs, store, page, summary, tables, charts. Default: study-NAME.",
+            "Folder for runs, database, report, summary, tables and charts. Default: study-NAME.",
             "Output",
             metavar="FOLDER",
         ),

@@ -63,8 +63,7 @@ def _prepare_inference(material: Material) -> Subject:
     runs = [run for run in material.runs() if run.mode != "train"]
     if not runs:
         raise PerfctlError(
-            f"{material.request.source or material.store}: it holds no run of inference and no "
-            "such report",
+            f"{material.request.source or material.store}: no run and no report of inference",
             "Name the folder that has them",
         )
     lines = {run.id: _summary_line(run, material.store) for run in runs}
@@ -140,8 +139,8 @@ def _prepare_cost(material: Material) -> Subject:
     if store.suffix == ".json":
         points = bench.bench_points(file=store)
         why = (
-            "it needs a store: a file of perfctl bench export has no peaks of the machine; "
-            "--from STORE"
+            "a file of perfctl bench export has no peaks of the machine; use --from with a "
+            "results database"
         )
         missing = [("the fit and the calculator", why)]
         return subject(points, observations(points), (), missing=missing)
@@ -186,7 +185,7 @@ def leave_out(store: Path, missing: list[tuple[str, str]], messages: Events) -> 
             missing.append(("the error of a network left out", str(error)))
     notes: Sequence[str] = learned.notes
     if not errors and not notes:
-        notes = ("the store has no 20 measured steps of one device",)
+        notes = ("the results database has fewer than 20 measured steps of each device",)
     missing += [("a fit", note) for note in dict.fromkeys(notes)]
     return tuple(errors)
 

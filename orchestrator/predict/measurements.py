@@ -204,8 +204,8 @@ def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
     for name in sorted(names - {asked}):
         if machines.threads_of(cpu, asked) and (threads := machines.threads_of(cpu, name)):
             yield (
-                f"the store has runs on {name}, which counts as another machine. Run 'perfctl "
-                f"predict --threads {threads}' to use them"
+                f"the results database has runs on {name}, which counts as another machine. Run "
+                f"'perfctl predict --threads {threads}' to use them"
             )
 
 

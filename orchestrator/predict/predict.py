@@ -253,8 +253,8 @@ class MeasuredStep:
         """Return the measured step with the smallest spread."""
         if case.compiled:
             return (
-                "measured and fitted: the runs in the store used eager mode, or do not state "
-                "their mode"
+                "measured and fitted: the runs in the results database used eager mode, or do not "
+                "state their mode"
             )
         runs = [
             record
@@ -322,9 +322,9 @@ class OwnFit:
         mode = (case.precision, case.training)
         fits = [fit for fit in own if (fit.precision, fit.training) == mode]
         if not fits:
-            others = "other precisions or modes only" if own else "none"
+            others = " (other precisions or modes only)" if own else ""
             what = f"{'training' if case.training else 'inference'} in {case.precision}"
-            return f"fitted: no benchmark runs of {what} on {machine.name} ({others})"
+            return f"fitted: no benchmark runs of {what} on {machine.name}{others}"
         fit, outside = max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows)), []
         if case.family not in fit.families:
             family = case.family or "network of this family"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfctl.orchestrator.compare.changes import Change, fewest
 from perfctl.orchestrator.compare.history import History, Line, Seen, Series
-from perfctl.orchestrator.report.numbers import si, size, time
+from perfctl.orchestrator.report.numbers import per_second, si, size, time
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -44,7 +44,10 @@ def view(history: History) -> View:
             "exact count.",
         ),
         tuple(_table_of(history, line) for line in history.lines),
-        notes=("Trend: the newest points, from the smallest to the largest value.",),
+        notes=(
+            *_too_few_points(history),
+            "Trend: the newest points, from the smallest to the largest value.",
+        ),
         rows_on_terminal=ROWS,
         command="history",
     )
@@ -57,7 +60,7 @@ def _table_of(history: History, line: Line) -> Table:
     )
     notes = [*_about(line), *(sentence(history, line, *change) for change in changes[:ROWS])]
     if len(changes) > ROWS:
-        notes.append(f"and {len(changes) - ROWS} more changes (see --json)")
+        notes.append(f"{len(changes) - ROWS:,} more changes: --json")
     cells = [
         (
             series.what.name,
@@ -104,14 +107,16 @@ def _about(line: Line) -> Iterator[str]:
     if line.separation_reason:
         yield f"a separate line: {line.separation_reason}"
     if busy := line.busy:
+        points = f"of {len(busy)} of {len(line.points)} points "
+        points = points if len(busy) < len(line.points) else ""
+        yield f"the times {points}are not judged: {next(iter(busy.values()))}"
+
+
+def _too_few_points(history: History) -> Iterator[str]:
+    if any(len(line.points) < fewest() for line in history.lines):
         yield (
-            f"perfctl does not judge the times of {len(busy)} of {len(line.points)} points: "
-            f"{next(iter(busy.values()))}"
-        )
-    if len(line.points) < fewest():
-        yield (
-            f"perfctl needs {fewest()} points to judge times ('perfctl compare' compares two runs "
-            "by their repeats)"
+            f"perfctl needs {fewest()} points of a line to judge its times ('perfctl compare' "
+            "compares two runs by their repeats)."
         )
 
 
@@ -168,6 +173,8 @@ def value(series: Series, number: float) -> str:
         return time(number)
     if series.what.quantity == "launches":
         return f"{number:,.5g}"
+    if series.what.quantity == "throughput":
+        return f"{per_second(number)} samples/s"
     return size(number) if series.what.quantity == "memory" else si(number)
 
 

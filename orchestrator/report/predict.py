@@ -217,7 +217,9 @@ def _figures(answer: Answer) -> list[Fact]:
 
 def _reserve_words(answer: Answer, room: Room | None) -> str:
     purpose = RESERVED_FOR[answer.device.machine.kind]
-    return f"{memory_size(room.reserve)} of it {purpose}" if room and room.reserve else purpose
+    if room is None or not room.reserve:
+        return purpose
+    return f"the memory includes {memory_size(room.reserve)} {purpose}"
 
 
 def host_limit(step: StepTime, name: str = "this step") -> str | None:
@@ -321,8 +323,7 @@ def _notes_on_batches(answer: Answer) -> Iterator[str]:
         yield f"batch {batches}: {host_limit(last, f'a step at batch {last.case.batch:,}')}"
     room = answer.training.room
     if room is not None and room.largest is not None:
-        description = _reserve_words(answer, room).replace(" of it ", " ")
-        description = f"memory includes {description}" if room.reserve else description
+        description = _reserve_words(answer, room)
         yield f"the largest batch that fits is {room.largest:,}; {description}"
     rentals = _rentals_in_one_instance(answer.training)
     if prices := [rental.price for rental in rentals if rental.on_demand]:

@@ -134,7 +134,7 @@ def headline(study: Speedup, other: Against, key: str, *, several: bool = False)
         text, is_warning = f"against {base} is unknown: {_why_unknown(lines)}", True
     batch = f", batch {study.batch}" if several else ""
     sentence = f"{name_of(study)}{batch}: {device_of(other.label)} {text}."
-    return Finding(shortened(sentence), key, is_warning)
+    return Finding(sentence if is_warning else shortened(sentence), key, is_warning)
 
 
 def _lines_by_level(other: Against) -> dict[str, GainLine]:

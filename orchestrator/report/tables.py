@@ -291,8 +291,6 @@ class Table:
     """(layer, direction) of each row, to light up with; empty where rows are of no layer."""
     is_dense: bool = False
     """On a terminal one blank stands between columns, and only text is wrapped."""
-    can_stack: bool = False
-    """A terminal that is too narrow has the cells of each row one below the other."""
 
     @property
     def total(self) -> int:

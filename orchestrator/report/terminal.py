@@ -54,7 +54,8 @@ def _findings(
 
 def _describe_rank(report: Report) -> str | None:
     """Return the rank of a process among several, and what shows the others; None for one alone."""
-    if report.rank is None or report.world_size == 1:
+    is_alone = report.world_size == 1 or (report.world_size is None and report.rank == 0)
+    if report.rank is None or is_alone:
         return None
     total = "" if report.world_size is None else f" of {report.world_size}"
     return f"{report.rank}{total}; 'perfctl report' shows the ranks as one job"

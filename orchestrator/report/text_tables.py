@@ -15,25 +15,25 @@ if TYPE_CHECKING:
     from rich.table import Table
     from rich.text import Text
 
-    from perfctl.orchestrator.report.tables import Cell
+    from perfctl.orchestrator.report.tables import Cell, Column
     from perfctl.orchestrator.report.tables import Table as View
+LONGEST_NAME = 36
+"""Characters of a name that a column shows at most."""
 CUT_NAME, WRAPPED_TEXT = 20, 24
 """Characters of a name, and of words, for which an optional column gives way."""
-SHORT_TEXT = 12
-"""Characters of words that are never wrapped."""
+SHORT_NAME, SHORT_TEXT = 8, 12
+"""Characters to which a name is cut at most, and of words that are never wrapped."""
 
 
 def grid(
     *columns: tuple[str, str],
     heads: bool = True,
     whole: Collection[str] = (),
-    code: int = 36,
 ) -> Table:
     """A table of these columns: (label, "left", "right" or "code"). A number stays beside its unit;
     columns of names and words give way, the widest first.
 
-    ``whole``: labels of columns that are cut rather than wrapped; ``code``: characters of a name at
-    most.
+    ``whole``: labels of columns that are cut rather than wrapped.
     """
     from rich.table import Table
 
@@ -52,7 +52,7 @@ def grid(
             justify="right" if side == "right" else "left",
             no_wrap=side == "right",
             overflow="ellipsis" if is_cut else "fold",
-            max_width=code if side == "code" else None,
+            max_width=LONGEST_NAME if side == "code" else None,
         )
     return table
 
@@ -135,12 +135,12 @@ STYLES = {
 def draw_table(
     view: View,
     rows: int = ROWS,
-    elsewhere: str = "perfctl report shows them",
+    elsewhere: str = "perfctl report",
     *,
     width: int = WIDTH,
 ) -> Group:
     """A table for the terminal, cut to ``rows``; of its optional columns the last ones are left out
-    until it fits ``width``."""
+    until it fits ``width``. If the others would break words or lose names, each row is a list."""
     from rich.console import Group
 
     indexes = list(range(len(view.columns)))
@@ -148,44 +148,76 @@ def draw_table(
         if view.columns[index].is_optional and _needed_width(view, indexes) > width:
             indexes.remove(index)
     columns = [view.columns[index] for index in indexes]
-    if view.can_stack and _needed_width(view, indexes) > width:
-        return Group(_stack_rows(view, rows))
-    table = grid(
-        *((column.label, SIDES.get(column.style, "left")) for column in columns),
-        heads=any(column.label for column in columns),
-        whole=[column.label for column in columns if view.is_dense and column.style != "text"],
-    )
-    if view.is_dense:
-        table.padding = (0, 1, 0, 0)
-    rows_shown = view.rows[:rows]
-    widths = [
-        max((len(row[index].unit or "") for row in rows_shown), default=0) for index in indexes
-    ]
-    for row in rows_shown:
-        cells = (row[index] for index in indexes)
-        table.add_row(*map(styled_cell, cells, widths))
-    for index, column in zip(indexes, table.columns, strict=True):
-        if column.overflow == "fold" and all(
-            len(row[index].text) <= SHORT_TEXT for row in rows_shown
-        ):
-            column.no_wrap = True
+    rows_shown = [[row[index] for index in indexes] for row in view.rows[:rows]]
+    widths = _fitting_widths(view, columns, rows_shown, width)
+    body = _stack_rows(columns, rows_shown)
+    if widths:
+        body = grid(
+            *((column.label, SIDES.get(column.style, "left")) for column in columns),
+            heads=any(column.label for column in columns),
+            whole=[column.label for column in columns if _is_cut(view, column)],
+        )
+        gaps = len(columns) - 1
+        if view.is_dense and sum(widths) + 2 * gaps > width:
+            body.padding = (0, 1, 0, 0)
+        units = [
+            max(len(cell.unit or "") for cell in cells) for cells in zip(*rows_shown, strict=True)
+        ]
+        for row in rows_shown:
+            body.add_row(*map(styled_cell, row, units))
+        for drawn, drawn_width in zip(body.columns, widths, strict=True):
+            drawn.width = drawn_width
     notes = list(view.notes)
     if view.total > rows:
-        notes.append(f"and {view.total - rows} more: {elsewhere}")
+        notes.append(f"{view.total - rows:,} more rows: {elsewhere}")
     below = [text("\n".join(notes), "dim")] if notes else []
     above = [text(view.caption, "bold")] if view.caption else []
-    return Group(*above, table, *below)
+    return Group(*above, body, *below)
 
 
-def _stack_rows(view: View, rows: int) -> Table:
-    """Return each row as a list of its cells, one below the other."""
+def _is_cut(view: View, column: Column) -> bool:
+    """Whether the column's cells are cut where there is no room, not wrapped."""
+    return column.style == "code" or (view.is_dense and column.style != "text")
+
+
+def _fitting_widths(
+    view: View, columns: Sequence[Column], rows: Sequence[Sequence[Cell]], width: int
+) -> list[int]:
+    """Return the characters of each column, the widest of which give way; [] if there is no room
+    for every number, the beginning of every name and every word."""
+    widths, least = [], []
+    for index, column in enumerate(columns):
+        texts = [_shown(row[index]) for row in rows]
+        longest = max(map(len, (column.label, *texts)))
+        words = [*column.label.split(" ")]
+        if column.style == "text" and max(map(len, texts), default=0) > SHORT_TEXT:
+            texts = [piece.rstrip() for cell in texts for piece in _pieces(cell, WRAPPED_TEXT)]
+        most = LONGEST_NAME if column.style == "code" else longest
+        shortest = max(map(len, (*words, *texts)))
+        if column.style in ("code", "word"):
+            shortest = max(min(shortest, SHORT_NAME), *map(len, words))
+        widths.append(min(longest, most))
+        least.append(min(shortest, widths[-1]))
+    room = width - (1 if view.is_dense else 2) * (len(columns) - 1)
+    if sum(least) > room:
+        return []
+    while sum(widths) > room:
+        spare = [has if has > needs else 0 for has, needs in zip(widths, least, strict=True)]
+        widths[spare.index(max(spare))] -= 1
+    return widths
+
+
+def _shown(cell: Cell) -> str:
+    return f"{cell.text} {cell.unit or ''}".rstrip()
+
+
+def _stack_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
+    """Return each row as a list of its cells below the first one."""
     table = grid(("", "left"), ("", "left"), heads=False)
-    for number, row in enumerate(view.rows[:rows], 1):
-        facts = [(f"row {number}", "")]
-        facts += [
-            (f"  {column.label}", cell.text) for column, cell in zip(view.columns, row, strict=True)
-        ]
-        add_rows(table, [(text(name, "dim"), value) for name, value in facts])
+    for first, *others in rows:
+        add_rows(table, [(columns[0].label, text(_shown(first), "bold"))])
+        facts = zip(columns[1:], others, strict=True)
+        add_rows(table, [(f"  {column.label}", styled_cell(cell, 1)) for column, cell in facts])
     return table
 
 
@@ -194,9 +226,8 @@ def _needed_width(view: View, indexes: Sequence[int]) -> int:
     needed = 2 * (len(indexes) - 1)
     for index in indexes:
         column = view.columns[index]
-        cells = (len(f"{row[index].text} {row[index].unit or ''}".rstrip()) for row in view.rows)
         most = {"code": CUT_NAME, "text": WRAPPED_TEXT}.get(column.style)
-        longest = max([len(column.label), *cells])
+        longest = max([len(column.label), *(len(_shown(row[index])) for row in view.rows)])
         needed += longest if most is None else min(longest, most)
     return needed
 

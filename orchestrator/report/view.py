@@ -106,7 +106,7 @@ def _blocks(view: View, width: int) -> Iterator[Sequence[RenderableType]]:
     yield [add_rows(grid(("", "right"), ("", "left"), heads=False), rows)] if rows else []
     for table in (*view.tables, *view.folded):
         limit = len(table.rows) if view.rows_on_terminal is None else view.rows_on_terminal
-        yield [draw_table(table, limit, "--json has them", width=width)]
+        yield [draw_table(table, limit, "--json", width=width)]
     for chapter in view.chapters:
         yield from _blocks(chapter, width)
     yield list(map(text, view.notes))

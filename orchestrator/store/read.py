@@ -199,9 +199,10 @@ def sweeps(connection: sqlite3.Connection) -> list[dict[str, Any]]:
 
 def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
     """One line a run, with the sizes of what it holds; the bulk rows stay where they are."""
-    # NULL where a gap says that the table was not collected: none seen is not the same as none
+    # NULL if the table was not collected: none seen is not the same as none
     counts = ", ".join(
-        "(SELECT CASE WHEN count(*) = 0 AND (run.status <> 'ok' OR EXISTS (SELECT 1 FROM gap "
+        "(SELECT CASE WHEN count(*) = 0 AND (run.status <> 'ok' OR run.profiler = 'none' OR "
+        "EXISTS (SELECT 1 FROM gap "
         f"WHERE gap.run_id = run.id AND gap.quantity = '{table}')) THEN NULL ELSE count(*) END"
         f" FROM {table} WHERE {table}.run_id = run.id) AS {name}"
         for table, name in (

@@ -52,6 +52,11 @@ _INTERVAL = re.compile(
 )
 
 Cells = list[tuple[Column, str]]
+_ONLY_SAMPLES = tuple(
+    Gap(table, "not_available", "the file has samples of devices only")
+    for table in ("kernel", "copy", "range", "operation")
+)
+"""Why a monitor's report has no rows of these tables: it does not mean that none ran."""
 
 
 @dataclass(slots=True)
@@ -322,7 +327,7 @@ class MonitorText(ToolText):
             form=form,
             samples=readings.samples,
             summaries=tuple(readings.summaries()),
-            gaps=(*gaps, *readings.gaps(), *unnamed),
+            gaps=(*gaps, *readings.gaps(), *unnamed, *_ONLY_SAMPLES),
             diagnostics=(*notes, *readings.diagnostics(), *self.diagnostics(), *unknown),
             started_at=readings.started_at,
             duration_ns=span[1] - span[0] if span else None,

@@ -135,7 +135,8 @@ def _read_nvidia_smi(log: Path, first_ns: str) -> tuple[list[Sample], list[Gap]]
         samples = list(report.samples)
     except ReportError as error:
         return [], [Gap("sample", "unreadable", str(error))]
-    gaps = [gap for gap in report.gaps if gap.quantity != "sample.at_ns"]
+    other = {"sample.at_ns", "kernel", "copy", "range", "operation"}  # of the run, known here
+    gaps = [gap for gap in report.gaps if gap.quantity not in other]
     named_quantities = {gap.quantity for gap in gaps}
     for name in _GPU_FIELDS:
         is_empty = all(getattr(sample, name) is None for sample in samples)

@@ -54,7 +54,7 @@ def test_one_point_shows_its_values_and_says_why_nothing_is_judged(
 ) -> None:
     said = perfctl(f"history --store {replayed}")
     assert said.code == 0
-    assert "points to judge times" in said.out
+    assert "points of a line to judge its times" in said.out
     assert "too few points" in said.out and "between run" not in said.out
 
 

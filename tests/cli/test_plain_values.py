@@ -87,7 +87,7 @@ def test_a_word_of_another_type_is_refused(words: tuple[str, ...], said: str) ->
     [
         (["runs"], "none.db: no results database found"),
         (["report"], "none.db: no results database found"),
-        (["torch", "--batches", "0"], "--batches: sizes must be at least 1"),
+        (["torch", "--batches", "0"], "--batches must be at least 1 (got 0)"),
     ],
 )
 def test_a_declared_command_does_not_load_pydantic(

@@ -79,7 +79,7 @@ def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_do
         perfctl(f"predict {model} --batch 512 --device T4 --dataset-size 1000").out.split()
     )
     whole = (memory["needed_bytes"] + 2**30) / 2**30
-    kept = "1.00 GiB of it reserved for the CUDA context and cuDNN"
+    kept = "the memory includes 1.00 GiB reserved for the CUDA context and cuDNN"
     assert f"{whole:.3g} GiB of 15.0 GiB, does not fit:" in text and kept in text
     assert f"{memory['missing_bytes'] / 2**30:.3g} GiB are missing" in text
     assert f"largest batch {largest}" in text

@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from perfctl.orchestrator.cli.commands import outputs_of_command
 from perfctl.orchestrator.outputs import OUTPUTS as RECORDS
 from perfctl.orchestrator.outputs import name_of, schema_of, to_json
-from perfctl.orchestrator.report.studies.ranks import job_outputs
+from perfctl.orchestrator.report.ledger.ranks import job_outputs
 from perfctl.records.report import Collective, Kernel
 from tests.cli.conftest import Perfctl
 from tests.commands.test_declare import DECLARED

@@ -15,8 +15,8 @@ from perfctl.orchestrator.ingest.find import ranks_in_names
 from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.usage.exchange import job_communication
 from perfctl.orchestrator.ledger.usage.ranks import jobs
+from perfctl.orchestrator.report.ledger.ranks import ranks_table
 from perfctl.orchestrator.report.page.sections import page_view
-from perfctl.orchestrator.report.studies.ranks import ranks_table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.run import Run
 from tests.make.kineto import event, kernel

@@ -92,8 +92,8 @@ OTHERS = "(other precisions or modes only)"
         (CASE, replace(FIT, precision="bf16"), f"{TRAINING} {OTHERS}"),
         (CASE, replace(FIT, training=False), f"{TRAINING} {OTHERS}"),
         (INFERENCE, FIT, f"{INFERRING} {OTHERS}"),
-        (CASE, elsewhere(), f"{TRAINING} (none)"),
-        (INFERENCE, replace(elsewhere(), training=False), f"{INFERRING} (none)"),
+        (CASE, elsewhere(), TRAINING),
+        (INFERENCE, replace(elsewhere(), training=False), INFERRING),
     ],
 )
 def test_a_fit_of_another_precision_direction_or_device_is_not_taken(

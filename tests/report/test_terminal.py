@@ -10,6 +10,13 @@ import pytest
 
 from perfctl.orchestrator.commands import runs
 from perfctl.orchestrator.report import terminal, text_tables
+from perfctl.orchestrator.report.tables import (
+    name_column,
+    text_column,
+    time_cell,
+    time_column,
+    whole_table,
+)
 from perfctl.orchestrator.report.text_tables import wrapped
 from perfctl.orchestrator.report.view import View, on_terminal
 from perfctl.records.report import Summary
@@ -88,6 +95,7 @@ def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> N
         (3, 8, "3 of 8; 'perfctl report' shows the ranks as one job"),
         (3, None, "3; 'perfctl report' shows the ranks as one job"),
         (0, 1, None),
+        (0, None, None),
         (None, None, None),
     ],
 )
@@ -128,6 +136,20 @@ def test_no_word_of_a_table_is_broken_whatever_the_cells_hold(seed: int) -> None
     assert sorted(shown.split()) == sorted(
         " ".join(["a b c d", *(cell for row in cells for cell in row)]).split()
     )
+
+
+@pytest.mark.parametrize("width", [32, 40, 60, 80])
+def test_a_narrow_table_keeps_every_word_and_number_and_what_each_row_is_of(width: int) -> None:
+    columns = [name_column("layer"), text_column("result"), *map(time_column, ("step A", "step B"))]
+    names = [f"layer{number}.conv" for number in range(3)]
+    rows = [
+        (name, "not judged: too few repeats", time_cell(1.5e6), time_cell(2.5e9)) for name in names
+    ]
+    shown = printed([text_tables.draw_table(whole_table("", columns, rows), width=width)], width)
+    assert max(map(len, shown.splitlines())) <= width
+    assert all(name[:6] in shown for name in names)
+    for word in ("judged:", "repeats", "1.50 ms", "2.50 s"):
+        assert shown.count(word) == len(rows), word
 
 
 def test_a_number_stays_beside_its_unit_and_a_name_is_cut_before_words_break() -> None:

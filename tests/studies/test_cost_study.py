@@ -116,7 +116,7 @@ def test_the_points_of_48_networks_give_the_whole_page_with_all_families_in_one_
 ) -> None:
     out = tmp_path / "st"
     assert run(["study", "cost", "--from", str(BENCH), "--out", str(out)]) == 0
-    assert "the fit and the calculator: it needs a store" in " ".join(
+    assert "the fit and the calculator: a file of perfctl bench export has no peaks" in " ".join(
         capsys.readouterr().err.split()
     )
     charts = {path.name for path in (out / "charts").iterdir()}

@@ -31,6 +31,8 @@ _OUT_OF_MEMORY = re.compile(
     "memory",
     re.MULTILINE,
 )
+_NSYS_2023 = "Executable not found in "
+"""How nsys 2023 begins its message about a program that it cannot find, without naming it."""
 _SIGNALS = {
     9: "was killed (SIGKILL), usually because memory ran out",
     11: "crashed (segmentation fault)",
@@ -151,8 +153,8 @@ def program_failure(
             return f"out of memory: {setting} ({message}). Use smaller values"
         return f"out of memory at batch size {setting.batch} ({message}). Use a smaller batch size"
     is_unnamed = reason is None and request.interpreter not in message
-    if is_unnamed and message.startswith("Executable not found in "):
-        message = f"{message} ({request.interpreter})"  # nsys 2023
+    if is_unnamed and message.startswith(_NSYS_2023):
+        message = f"{message} ({request.interpreter})"
     by_tool = (exit_codes or {}).get(code or 0)
     if request.program is not None and reason and not by_tool and (code or 0) <= 128:
         # names the script and how it ended

@@ -34,8 +34,7 @@ from perfctl.orchestrator.launch.sweep.options import (
     resolve_device,
 )
 from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest, as_words
-from perfctl.orchestrator.launch.sweep.sweep import check_batches
-from perfctl.orchestrator.options import options_of, part_of, read_batches
+from perfctl.orchestrator.options import check_batches, options_of, part_of, read_batches
 from perfctl.workloads.models import WORKLOADS
 from perfctl.workloads.run.options import describe, parse_arguments
 from perfctl.workloads.spec import (
@@ -83,7 +82,8 @@ def plan_sweep(
         batches = read_batches(",".join(typed), "sweep")
         others = tuple(text for text in asked.sweep if not text.startswith("batch="))
         asked = replace(asked, batches=batches, sweep=others)
-    check_batches(asked.batches)
+    if asked.batches:
+        check_batches(asked.batches, "batches", are_distinct=True)
     if asked.steps is None and isinstance(profiler, Ncu):
         asked = replace(asked, steps=STEPS)
     _check_options(asked)

@@ -32,6 +32,7 @@ from perfctl.orchestrator.launch.sweep.folders import (
     write_json,
 )
 from perfctl.orchestrator.launch.sweep.request import Listener, RunResult, SweepRequest
+from perfctl.orchestrator.options import check_batches
 from perfctl.workloads.spec import STOPPED_AFTER
 
 PAUSE_S = (1.0, 3.0)
@@ -65,18 +66,6 @@ def retry_start(
     return start(f"{command.stage}-again")
 
 
-def check_batches(batches: tuple[int, ...]) -> None:
-    """Raises UsageError unless all batch sizes are positive, and none is repeated."""
-    if small := [batch for batch in batches if batch < 1]:
-        raise UsageError(
-            f"`batches`: sizes must be at least 1, got {small[0]}", "For example 16,32,64"
-        )
-    if len(set(batches)) < len(batches):
-        raise UsageError(
-            f"`batches` repeats a size: {','.join(map(str, batches))}", "Name each size once"
-        )
-
-
 def commands(request: SweepRequest) -> Iterator[tuple[Setting, Command]]:
     """Every (setting, command) that the sweep would start, in order."""
     for _ in range(request.repeat):
@@ -93,7 +82,8 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
     not repeated. Raises UsageError when another perfctl is running the same sweep or uses the same
     GPU, Interrupted after a signal.
     """
-    check_batches(request.batches)
+    if request.batches:
+        check_batches(request.batches, "batches", are_distinct=True)
     results: list[RunResult] = []
     with ExitStack() as locks:
         locks.enter_context(devices.hold(request.reserved()))

@@ -394,9 +394,7 @@ def _cause(cause: Cause, match: Why) -> str:
     kernels = "the same kernels on different grids"
     if cause.kind == OTHER_KERNELS:
         kernels = "different kernels of the same algorithm"
-    if len(cause.parts) > 1 and not places.startswith(first.name):
-        return f"{places[:1].upper()}{places[1:]} run {kernels}: {much}"
-    return f"{places} runs {kernels}: {much}"
+    return f"{places} {'run' if len(cause.parts) > 1 else 'runs'} {kernels}: {much}"
 
 
 def _name_places(cause: Cause) -> str:

@@ -9,6 +9,7 @@ from perfctl.orchestrator.counts.counters.sums import PIPE_TENSOR, metric, op
 from perfctl.orchestrator.counts.counters.work import KernelFlops
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.counts.kernels.names import family
+from perfctl.orchestrator.counts.kernels.short_names import spoken
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE, range_totals
 from perfctl.orchestrator.ledger.usage.sums import (
@@ -42,7 +43,7 @@ def largest_kernel(
         return
     name = max(times, key=lambda name: times[name])
     length, launches = time(times[name]), count_launches(len(groups[name]))
-    short = names.get(name, name)
+    short = names.get(name) or spoken(name)
     clock = " This time is under ncu, at locked clocks." if run.profiler == "ncu" else ""
     text = (
         f"{short} is the only kernel: {launches}, {length}."
@@ -141,7 +142,8 @@ def executed_flops(
     amount, launches = f"{about}{si(figure.value or 0)}FLOP", count_launches(len(groups[name]))
     rule = f" (approximate: {part.reason})" if part.state == "estimated" and part.reason else ""
     yield Finding(
-        f"{names.get(name, name)} executed {amount} in {launches}{most}. {which}{rule}.", "kernels"
+        f"{names.get(name) or spoken(name)} executed {amount} in {launches}{most}. {which}{rule}.",
+        "kernels",
     )
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import fmean
 
 from perfctl.orchestrator.compare.sides import busy_with_others
+from perfctl.orchestrator.counts.kernels.short_names import spoken
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, worst
 from perfctl.orchestrator.ledger.ledger import (
@@ -212,7 +213,7 @@ def _describe_gaps(usage: RunUsage, busy: Busy, idle: Idle, names: Mapping[str, 
     if _has_one_gap(idle):
         remaining_ns = busy.window_ns - longest.length_ns
         after, before = (
-            names.get(kernel.name, kernel.name) if kernel else None
+            (names.get(kernel.name) or spoken(kernel.name)) if kernel else None
             for kernel in (longest.after, longest.before)
         )
         ends = f" from {after} to {before}" if after and before else ""
@@ -556,11 +557,12 @@ def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Find
     """Yield how the time per sample changes with the batch size, unless the steps scatter by more
     or other programs kept the CPU busy."""
     timed = [point for point in points if point.per_sample and point.is_complete]
-    if len(timed) < 2:
+    if timed and (reason := busy_with_others(study.runs)) is not None:
+        effect = "Times cannot be compared between batch sizes"
+        effect = effect if timed[1:] else "Do not rely on the times"
+        yield Finding(f"{effect}: {reason}.", "sweep", warning=True)
         return
-    if (reason := busy_with_others(study.runs)) is not None:
-        text = f"Times cannot be compared between batch sizes: {reason}."
-        yield Finding(text, "sweep", warning=True)
+    if len(timed) < 2:
         return
     first, last = timed[0], timed[-1]
     ranges = [

@@ -425,6 +425,11 @@ ASSUMED = frozenset(
 """Rules whose fix helps only if the cause is one; the other fixes find out whether it is."""
 ADVERBS = {"likely": "probably ", "plausible": "possibly "}
 """Confidence -> the word before the name of a cause that is not certain."""
+RULE_NAMES = {
+    "time does not follow": "time that does not grow with the batch size",
+    "hand estimate": "mistake in the manual estimate",
+}
+"""Rule -> its name in a sentence, if the rule's own name is none."""
 WITHOUT_NUMBER = ("FADD alone", "counter not collected", "constant moves")
 
 
@@ -499,7 +504,8 @@ class DescribedCause:
         """Return the sentence, the rule with numbers, and after an arrow the fix. ``row_name``:
         layer and pass, which come first if the sentence does not state them."""
         numbers = f": {self.numbers}" if self.numbers else ""
-        rule = _capitalize(f"{self.rule}{numbers} ({self.confidence}).")
+        rule = RULE_NAMES.get(self.rule, self.rule)
+        rule = _capitalize(f"{rule}{numbers} ({self.confidence}).")
         elsewhere = _capitalize(f"{self.elsewhere}.") if self.elsewhere else ""
         text = " ".join(filter(None, (self.sentence, rule, elsewhere)))
         if row_name not in self.sentence:

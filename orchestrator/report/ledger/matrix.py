@@ -9,6 +9,7 @@ from math import log2
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import LedgerRow
+from perfctl.orchestrator.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, KERNELS_OF_STEPS
 from perfctl.orchestrator.report.ledger import row_key
 from perfctl.orchestrator.report.ledger.page import describe_spread, row_cells
 from perfctl.orchestrator.report.numbers import full, ratio, rounded
@@ -20,6 +21,12 @@ RATIO_LOG2_MAX = 2.0
 """log2 of the ratio with the fullest color: a quarter, or four times."""
 SHARE_MAX = 0.3
 """Share of the step with the fullest color."""
+_TOTALS = {
+    KERNELS_OF_STEPS: "kernel time of a step",
+    KERNELS_OF_CAPTURE: KERNELS_OF_CAPTURE,
+    ALL_STEPS: "time of a step",
+}
+"""What shares are of -> what the totals are, each of which is a median."""
 NAMES_MAX = 3
 """Rows that a note names; of more it states the number."""
 
@@ -103,8 +110,7 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
         totals.append(tuple(cells_by_measure[name] for name in measures))
     sentences = [_describe_ratio_total(rows)] if states else []
     if total:
-        step = total.replace("of all steps", "of a step").replace("all steps", "time of a step")
-        sentences.append(f"Total of the shares: {step}.")
+        sentences.append(f"Total of the shares: {_TOTALS[total]}.")
     return Matrix(
         tuple("as recorded" if batch is None else str(batch) for batch in batches),
         tuple(measures.items()),

@@ -140,6 +140,7 @@ def ledger_view(analysis: Analysis) -> LedgerView | None:
     total = " or ".join(sorted({row.whole for row in rows if row.whole})) or ALL_STEPS
     fold = f"{len(minor)} rows without multiply-adds, below {MINOR_SHARE:.0%} of the {total}"
     basis = _describe_times(analysis)
+    shares = f"Shares of the {total}. " if any(row.share is not None for row in rows) else ""
     mark = " ~ approximate." if any(row.shared for row in rows) else ""
     columns = []
     for column in _columns(total, basis, analysis.study.axis):
@@ -149,7 +150,7 @@ def ledger_view(analysis: Analysis) -> LedgerView | None:
     return LedgerView(
         tuple(columns),
         tuple(groups),
-        f"{basis}. 1 multiply-add = 2 FLOPs.{mark}",
+        f"{basis}. {shares}1 multiply-add = 2 FLOPs.{mark}",
         tuple(_notes(analysis)),
         tuple(map(describe, analysis.judgement.sweep)),
         fold if minor else None,

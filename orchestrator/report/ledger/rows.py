@@ -19,8 +19,8 @@ from perfctl.orchestrator.ledger.usage.training import PassUse, passes
 from perfctl.orchestrator.outputs import column_schema, object_schema, to_json, type_schema
 from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe
 from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
+from perfctl.orchestrator.report.ledger.ranks import JobOutput, job_outputs
 from perfctl.orchestrator.report.ledger.roofline import describe_bound
-from perfctl.orchestrator.report.studies.ranks import JobOutput, job_outputs
 from perfctl.orchestrator.report.tables import why
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Report

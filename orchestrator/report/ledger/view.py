@@ -25,11 +25,11 @@ from perfctl.orchestrator.report.ledger.phases import (
     phases_of,
     short_parts,
 )
+from perfctl.orchestrator.report.ledger.ranks import communications, rank_findings, ranks_tables
 from perfctl.orchestrator.report.ledger.roofline import whole_percent
 from perfctl.orchestrator.report.numbers import full, si
 from perfctl.orchestrator.report.page import about, usage
 from perfctl.orchestrator.report.page.records import COMPLETE_FINDINGS, shorten_findings
-from perfctl.orchestrator.report.studies.ranks import communications, rank_findings, ranks_tables
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,

@@ -46,6 +46,19 @@ ORIGINS = {
 CAUTIONED = ("recorded", "synthetic", "transcribed")
 """Origins about which a run group warns above its numbers."""
 
+_NAMED_PARTS = {
+    "flops": "FLOPs",
+    "cudnn": "cuDNN version",
+    "duration_ns": "duration",
+    "power_w": "power",
+    "temperature_c": "temperature",
+    "sm_clock_hz": "SM clock",
+    "memory_clock_hz": "memory clock",
+    "gpu_utilisation": "GPU utilization",
+    "process_utilisation": "GPU use of the process",
+    "self_cpu_ns": "CPU time without children",
+}
+"""Columns of the database in words, if a reader would stumble over their names."""
 _NUMBER = re.compile(r"_\d+(?= |$)")
 _COUNT = re.compile(r"(?<![\w.%(])\d[\d,]*(?= (?:rows|values|launches)\b)")
 """Numbers in which reasons may differ that are otherwise one."""
@@ -217,11 +230,13 @@ def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
         for gap in run.report.gaps:
             labels[gap.quantity, gap.reason, gap.scope or ""][run_label(run)] = None
     for (quantity, reason, scope), names in labels.items():
-        group, _, part = quantity.replace("_ns", "_time").partition(".")
-        name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
+        group, _, part = quantity.partition(".")
         if quantity.islower():
-            name = _UNIT.sub("", name)
-            name = name.replace("_", " ").replace("gpu", "GPU").replace("flops", "FLOPs")
+            words = _UNIT.sub("", part.replace("_ns", "_time")).replace("_", " ")
+            words = words.replace("gpu", "GPU").replace("flops", "FLOPs")
+            part = _NAMED_PARTS.get(part, words)
+            group = group.replace("_", " ").replace("gpu", "GPU")
+        name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
         yield name, reason, scope, _list(names, 6)
 
 

@@ -28,6 +28,7 @@ from perfctl.orchestrator.report.ledger.matrix import matrix
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.parts import parts_table, times_table, variants_table
 from perfctl.orchestrator.report.ledger.phases import has_repeats, phase_tables, phases_of
+from perfctl.orchestrator.report.ledger.ranks import rank_findings, ranks_tables
 from perfctl.orchestrator.report.ledger.roofline import (
     describe_peaks,
     roofline_charts,
@@ -41,7 +42,6 @@ from perfctl.orchestrator.report.page.section import Section
 from perfctl.orchestrator.report.page.timeline import timelines
 from perfctl.orchestrator.report.studies.inference import inference_answer
 from perfctl.orchestrator.report.studies.inference_findings import answered
-from perfctl.orchestrator.report.studies.ranks import rank_findings, ranks_tables
 from perfctl.orchestrator.report.tables import Table
 from perfctl.records.run import Run
 

@@ -11,12 +11,12 @@ from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.prepared import Study, heading, parts, studies
 from perfctl.orchestrator.report.charts.study import label
+from perfctl.orchestrator.report.ledger.ranks import communications
 from perfctl.orchestrator.report.page import about
 from perfctl.orchestrator.report.page.chapters import RunGroup, make_sections
 from perfctl.orchestrator.report.page.section import group_view
 from perfctl.orchestrator.report.page.several import overview
 from perfctl.orchestrator.report.studies.inference_findings import answered
-from perfctl.orchestrator.report.studies.ranks import communications
 from perfctl.orchestrator.report.view import View
 from perfctl.records.bench import WORKLOAD
 from perfctl.records.run import Run

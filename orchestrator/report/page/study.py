@@ -138,7 +138,7 @@ def operators(runs: Sequence[Run]) -> Iterator[Table | None]:
         name_column("operation"),
         text_column("category", is_optional=True),
         name_column("layer"),
-        text_column("direction", is_optional=True),
+        text_column("pass", is_optional=True),
         Column("calls"),
         time_column("self time", "on the host, excluding children", order="descending"),
         time_column(

@@ -380,15 +380,15 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
     columns = [
         RUN,
         Column(
-            "kernels",
+            "GPU busy (kernels)",
             note="share of time with at least one kernel running, from the start and duration of "
             "every kernel",
         ),
         Column(
-            "NVML",
+            "GPU busy (sampled)",
             note="driver value: share of its sampling period (1/6 s to 1 s) with a kernel running",
         ),
-        Column("DLProf", note="its line GPU Utilization"),
+        Column("GPU busy (DLProf)", note="its line GPU Utilization"),
         Column(
             "tensor cores, DLProf", note="share of kernel time in kernels that use tensor cores"
         ),
@@ -411,7 +411,7 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
             item.occupancy,
             item.tensor_pipe,
         )
-        cores = amount(item.host_cores, "", item.host_reason)
+        cores = rate(item.host_cores, "", item.host_reason)
         rows.append([run_label(item.run), *map(usage_cell, shares), cores])
     return listing("GPU and CPU utilization", columns, rows)
 
@@ -505,7 +505,7 @@ def memory_use_table(runs: Sequence[RunUsage]) -> Table | None:
             "process, NVML", "with CUDA's context and the memory of libraries", is_optional=True
         ),
         size_column("device in use", "used by all processes, highest sample", is_optional=True),
-        size_column("device"),
+        size_column("device memory"),
         size_column(
             "host resident",
             "of the computing process, as it recorded it; highest",

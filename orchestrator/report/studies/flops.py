@@ -429,8 +429,8 @@ def _judge_times(compared: Compared) -> Iterator[str]:
         yield f"{layer} forward at batch {chosen.batch} takes {', '.join(times)}{factor}."
     if scatter >= SCATTER_MIN:
         yield (
-            f"Times scatter by x {ratio(scatter)} within one run: other work ran here. Repeat them "
-            "on an idle machine."
+            f"The slowest step of {layer} took {ratio(scatter)} times as long as the fastest one, "
+            "probably because other programs ran. Repeat the study on an idle machine."
         )
         return
     clocks = {point.batch: point.forward.synchronised for point in points}

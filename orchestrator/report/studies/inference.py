@@ -437,7 +437,7 @@ def _judge_names(answers: Answers) -> Iterator[str]:
             versions.setdefault(label, {})[version] = None
     if len(versions) > 1:
         listed = ", ".join(f"{label} (DLProf {' and '.join(of)})" for label, of in versions.items())
-        yield f"Line 15 of dlprof_summary.csv is not one figure: {listed}."
+        yield f"Line 15 of dlprof_summary.csv differs by version: {listed}."
     for heading, pattern in list(DLPROF_LABELS.items())[:2] if not answers.timed else ():
         stated: dict[str, list[str]] = {}
         for point, run in answers.dlprof:

@@ -127,7 +127,9 @@ def test_a_second_perfctl_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
     assert sweep.run(request, Listener(finished=start_another))[0].status == "ok"
 
 
-@pytest.mark.parametrize(("batches", "said"), [((0,), "at least 1"), ((8, 8), "repeats a size")])
+@pytest.mark.parametrize(
+    ("batches", "said"), [((0,), "at least 1"), ((8, 8), "repeats a batch size")]
+)
 def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(
     tmp_path: Path, batches: tuple[int, ...], said: str
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 from perfctl import parsers
 from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, bus_bandwidth
 from perfctl.orchestrator.ledger.usage.ranks import with_exposed
-from perfctl.orchestrator.report.studies.ranks import communications, layers_table, rank_findings
+from perfctl.orchestrator.report.ledger.ranks import communications, layers_table, rank_findings
 from perfctl.records.report import Collective, Device, Kernel
 from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run

@@ -14,7 +14,7 @@ import pytest
 from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, job_communication
 from perfctl.orchestrator.ledger.usage.ranks import jobs, match, with_exposed
-from perfctl.orchestrator.report.studies.ranks import collectives_table, layers_table, rank_findings
+from perfctl.orchestrator.report.ledger.ranks import collectives_table, layers_table, rank_findings
 from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Kernel

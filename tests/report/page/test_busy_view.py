@@ -64,21 +64,24 @@ def test_a_utilisation_far_below_a_tenth_of_a_percent_is_shown_and_not_rounded_t
     run = synthetic.foreign_run(
         1, profiler="dlprof", kernels=[], summaries=(Summary("GPU Utilization", 0.010363, "%"),)
     )
-    assert cells(ways_table([RunUsage(run)]), "DLProf") == ["0.010363%"]
+    assert cells(ways_table([RunUsage(run)]), "GPU busy (DLProf)") == ["0.010363%"]
 
 
 def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand_that_measured_it() -> (
     None
 ):
     table = ways_table([RunUsage(made(1, 1, 0.5))])
-    assert (cells(table, "kernels"), cells(table, "NVML")) == (["50.0%"], ["25.0%"])
+    assert (cells(table, "GPU busy (kernels)"), cells(table, "GPU busy (sampled)")) == (
+        ["50.0%"],
+        ["25.0%"],
+    )
     by_cause, longest = waits_tables([RunUsage(made(1, 1, 0.5))], {})
     assert cells(by_cause, "host")[0].startswith("500")
     assert (cells(longest, "after"), cells(longest, "before")) == (["gemm"], ["last"])
     table = memory_use_table([RunUsage(made(1, 1, 0.5))])
     assert table is not None
     titles = [column.label for column in table.columns]
-    assert {"peak reserved", "device in use", "device"} <= set(titles)
+    assert {"peak reserved", "device in use", "device memory"} <= set(titles)
     assert "process, NVML" not in titles, "nothing was collected"
 
 
