@@ -338,6 +338,19 @@ def try_in_the_first_step(benchmark: str) -> list[Run]:
     return [recorded.run(32, of_steps(*steps))]
 
 
+def split_and_accumulate() -> list[Run]:
+    """The only layer runs two micro-batches, each in two launches whose tiles would also cover the
+    complete product."""
+    layer = Linear("proj", True, True, 512, 120, 128)
+    recorded = Recorded((layer,), "89", "tf32", False)
+    name = (
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize256x128x16_stage4_warpsize2x2x1_"
+        "tensor16x8x8_execute_kernel__5x_cublas"
+    )
+    part = Launch(name, (2, 1, 1), {"tensor": 2 * 2 * 256 * 128 * 512}, "tf32", 2048)
+    return [recorded.run(4, recorded.step(4, {("proj", FORWARD): lambda _: [part] * 4}))]
+
+
 def attend(share: float, width: int = 64, causal: bool = True) -> list[Run]:
     """Flash attention of 16 heads and 1,024 x 1,024 scores."""
     layer = Attention("attn", False, False, 16, 1024, width, causal)
@@ -456,6 +469,11 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
                 }
             },
             id="a factor that only three rows share",
+        ),
+        pytest.param(
+            split_and_accumulate(),
+            {"proj forward": {Told("extra calls", None, OBSERVED, "or parts")}},
+            id="four launches of one layer may be two halves twice",
         ),
         pytest.param(
             accumulate_on_two_ranks(),
