@@ -11,7 +11,11 @@ from math import gcd, log
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.short_names import shorten, spoken
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.ledger.causes.breakdown import breakdown, is_of_another_layer
+from perfctl.orchestrator.ledger.causes.breakdown import (
+    SPARSE,
+    breakdown,
+    is_of_another_layer,
+)
 from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, products_needed
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
@@ -37,7 +41,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     Same,
     deviates,
 )
-from perfctl.orchestrator.ledger.causes.tensor_rules import SPARSE, THRICE
+from perfctl.orchestrator.ledger.causes.tensor_rules import THRICE
 
 SAME_WORK_ERROR_MAX = 0.02
 """Counts no further apart are the same work."""
@@ -467,7 +471,9 @@ def layout_and_epilogue(case: RuleInput) -> Cause | None:
     if not parts.extra or not case.is_worth_naming(factor):
         return None
     works = [_work_of(kernel) for kernel in parts.extras if kernel.executed]
-    works += ["sums onto its output"] if parts.onto else []
+    if parts.onto:
+        beside = "activation or dequantisation on CUDA cores"
+        works.append("sums onto its output" if parts.rules else beside)
     return case.propose(
         "layout and epilogue",
         factor,
