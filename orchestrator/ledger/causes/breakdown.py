@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from math import ceil, prod
+from dataclasses import dataclass, replace
+from math import ceil, log, prod
 
 from perfctl.orchestrator.counts.derived.cuda_convolutions import COMPLEX_PRODUCT
 from perfctl.orchestrator.counts.kernels.grids import (
     FUSED_CHANNELS,
+    WHOLE,
     WINOGRAD_PRODUCTS,
     ConvShape,
     GemmShape,
@@ -56,6 +57,11 @@ TEMPLATE = "triton_tem_"
 """Begins the names of kernels that torch.compile tries; their tiles are in none."""
 _FFT_TILE = re.compile(r"(?:r2c|c2r)_(\d+)x(\d+)")
 
+# 2:4: s16832spgemm, SparseGemm, cutlass3x_sm100_sptensorop
+SPARSE = re.compile(
+    r"(?<![a-z])(?<!block_)(?:sparse|spgemm|spmma)(?![a-z])|sparse(?:gemm|tensorop)|sptensorop",
+    re.IGNORECASE,
+)
 COMPLEX = 4
 """Multiply-adds of a complex product."""
 
@@ -121,7 +127,7 @@ def breakdown(
         seen = sum_products(products)
         return Breakdown(evidence.estimated, base, (), None, None, products, seen, several=products)
     repeating = _find_repeated(evidence, forward)
-    own = _remove_repeated(evidence.kernels, repeating)
+    own = [_as_dense(kernel) for kernel in _remove_repeated(evidence.kernels, repeating)]
     products = tuple(kernel for kernel in own if kernel.main)
     # a convolution by itself is no product between transforms: theirs was not recorded
     has_own = any(kernel.algorithm.family not in DIRECT for kernel in products) or not products
@@ -164,6 +170,18 @@ def breakdown(
     )
 
 
+def _as_dense(kernel: KernelGroup) -> KernelGroup:
+    """Return a kernel of 2:4 sparsity with the FLOPs of all multiplies, of which it does half."""
+    tensor, flops = kernel.tensor.value, kernel.flops.value
+    if not SPARSE.search(kernel.name) or not tensor or flops is None:
+        return kernel
+    return replace(
+        kernel,
+        tensor=replace(kernel.tensor, value=2 * tensor),
+        flops=replace(kernel.flops, value=flops + tensor),
+    )
+
+
 def _remove_repeated(
     kernels: Sequence[KernelGroup], repeating: Sequence[KernelGroup]
 ) -> list[KernelGroup]:
@@ -189,7 +207,15 @@ def _predict(
     plain = [
         kernel for kernel in products if not is_mixed or not COMPLEX_PRODUCT.search(kernel.name)
     ]
-    nothing = PredictedProducts(evidence.estimated, (), 0.0, 0.0)
+    # what a kernel does on tensor cores is the product, if that is all of it
+    tensor = sum(kernel.tensor.value or 0 for kernel in products)
+    is_all = (
+        tensor > 0
+        and all(kernel.tensor.value for kernel in products)
+        and distance(tensor, evidence.estimated) < log(1 + WHOLE)
+    )
+    beside = sum_products(products) - tensor if is_all else 0.0
+    nothing = PredictedProducts(evidence.estimated, (), 0.0, beside)
     predicted = from_grids(evidence, plain, others) or nothing
     if family in TRANSFORMED and (ruled := from_rules(evidence, products)) is not None:
         return ruled

@@ -15,7 +15,12 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     count_launches,
     sum_products,
 )
-from perfctl.orchestrator.ledger.causes.matching import fits_grids, has_own_grids, splits_alike
+from perfctl.orchestrator.ledger.causes.matching import (
+    fits_grids,
+    has_own_grids,
+    list_parts,
+    splits_alike,
+)
 from perfctl.orchestrator.ledger.causes.rule import (
     Cause,
     Confidence,
@@ -71,6 +76,8 @@ class LaunchFacts(Facts):
     """What of ``launched`` no other cause explains."""
     all_layers: int | None
     may_be_trials: bool
+    parts: int = 0
+    """Largest number of parts of the product that the launches may be; 0 if they are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +236,8 @@ def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Ca
         counted = Same(case.executed / evidence.estimated, launched, log(EXTRA_CALLS_RATIO_MAX))
         if not fits_grids(evidence):
             return None
-    split = splits_alike(evidence, products, launched)
+    parts_of = (count for count in list_parts(launched) if splits_alike(evidence, products, count))
+    split = max(parts_of, default=0)
     forward = _forward_runs(case)
     gradients = forward is not None and number * max(forward, all_layers) == launched
     return case.propose(
@@ -241,10 +249,16 @@ def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Ca
             launched=launched,
             number=number,
             all_layers=all_layers if all_layers > 1 else None,
+            parts=split,
             may_be_trials=evidence.environment.get("cudnn_benchmark") != "off",
         ),
         products,
-        Implies(is_counted=split, is_stated=split or matched, flops=counted, is_complete=True),
+        Implies(
+            is_counted=bool(split),
+            is_stated=bool(split or matched),
+            flops=counted,
+            is_complete=True,
+        ),
         "or parts" if split else "of gradients" if gradients else "",
     )
 

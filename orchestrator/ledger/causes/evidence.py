@@ -7,7 +7,8 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from math import gcd, prod
+from math import gcd, log, prod
+from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -26,7 +27,7 @@ from perfctl.orchestrator.counts.figure import Figure, total_of
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.counts.kernels.pairing import inside, narrowed_to
-from perfctl.orchestrator.estimate.flops.engine import fused_only
+from perfctl.orchestrator.estimate.flops.engine import BACKWARD, fused_only
 from perfctl.orchestrator.estimate.flops.formulas import CONVOLUTIONS, LINEAR, left_factor, shape_of
 from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import DerivedRun, PreparedRun, Study
@@ -39,6 +40,8 @@ Place = tuple[int | str, str, str]
 """(batch size, or values of other parameters; layer; direction) of a ledger row."""
 Shape = ConvShape | GemmShape
 FP = tuple(instruction for path in PATHS.values() for instruction in path)
+SHARED_ROWS_MIN = 3
+"""Rows of two layers, at least, that show another batch by their counts."""
 STEPS_RATIO_MAX = 1.02
 """Steps whose executed FLOPs are no further apart are the same."""
 PRODUCTS = ("conv", "winograd", "fft", "depthwise", "gemm", "attention", "rnn", None)
@@ -297,6 +300,30 @@ class EvidenceTable(dict[Place, RowEvidence]):
         launches = self._launches.get(batch, {})
         return gcd(*(times for other, times in launches.items() if other != layer)) or 1
 
+    def shared_batch(self, place: Place) -> int | None:
+        """Return the batch of which most rows of other layers have the FLOPs, of the same direction
+        or of all, if it is another than theirs."""
+        batch, layer, direction = place
+        every = ("forward", *BACKWARD)
+        for directions in (("forward",) if direction == "forward" else BACKWARD, every):
+            rows = [
+                (row.row.layer, row.row.ratio)
+                for key in directions
+                for row in self.network_order.get((batch, key), ())
+                if row.row.layer != layer and row.row.ratio and not row.row.executed.lower_bound
+            ]
+            middle = median(ratio for _, ratio in rows) if rows else 1.0
+            alike = [layer for layer, ratio in rows if is_near(ratio, middle)]
+            samples = round(batch * middle)
+            if (
+                len(alike) >= max(SHARED_ROWS_MIN, len(rows) / 2)
+                and len(set(alike)) > 1
+                and samples not in (0, batch)
+                and is_near(batch * middle, samples)
+            ):
+                return samples
+        return None
+
     @cached_property
     def positions(self) -> Mapping[Place, int]:
         """Index of each row in its list of ``network_order``."""
@@ -309,6 +336,13 @@ class EvidenceTable(dict[Place, RowEvidence]):
 
 _GROUPS: WeakKeyDictionary[PreparedRun, dict[Key | None, list[KernelGroup]]] = WeakKeyDictionary()
 """As ``kernels_by_key`` returned them: causes and trails ask for the same."""
+
+
+def is_near(first: float, second: float) -> bool:
+    """Return whether two counts differ by no more than steps of one run do."""
+    return abs(log(first / second)) < log(STEPS_RATIO_MAX)
+
+
 Loose = Mapping[int, tuple[KernelGroup, ...]]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not
 say steps)."""

@@ -201,7 +201,7 @@ def _match(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> Mat
     rows = shape.m if isinstance(shape, GemmShape) else shape.batch
     for parts in dict.fromkeys((1, max(launches, 1))):
         for tiling in () if rows % parts else tiled(kernel, _part_of(shape, parts)):
-            fewer = (count for count in range(2, parts) if parts % count == 0)
+            fewer = list_parts(parts)[:-1]
             if any(_may_be_parts(kernel, shape, count, tiling.multiplies) for count in fewer):
                 return None  # some of the launches may be further calls
             bound = near if kernel.grid else EXACT
@@ -245,8 +245,8 @@ def from_grids(
                 continue
             multiplies = match.tiling.multiplies
             extra = kernel.launches / calls / (others or 1)
-            is_open = others and match.launches == 1 and extra > 1
-            if is_open and _may_be_parts(kernel, shape, ceil(extra), multiplies):
+            parts = list_parts(ceil(extra)) if others and match.launches == 1 else ()
+            if any(_may_be_parts(kernel, shape, count, multiplies) for count in parts):
                 break
             base += 2 * (multiplies * match.launches - shape.macs) * calls
             called += 2 * multiplies * (kernel.launches - match.launches * calls)
@@ -446,6 +446,12 @@ def splits_alike(evidence: RowEvidence, products: Sequence[KernelGroup], parts: 
     ) or any(
         _fills_alike(kernel, shape, parts, of_sum=True) for kernel in products for shape in sums
     )
+
+
+def list_parts(launches: int) -> Sequence[int]:
+    """Return into how many parts a product may be split that was launched so often, by as many
+    calls each."""
+    return [parts for parts in range(2, launches + 1) if launches % parts == 0]
 
 
 def _part_of(shape: Shape, parts: int) -> Shape:

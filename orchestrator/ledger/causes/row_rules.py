@@ -11,7 +11,11 @@ from math import gcd, log
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.short_names import shorten, spoken
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
-from perfctl.orchestrator.ledger.causes.breakdown import breakdown, is_of_another_layer
+from perfctl.orchestrator.ledger.causes.breakdown import (
+    SPARSE,
+    breakdown,
+    is_of_another_layer,
+)
 from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, products_needed
 from perfctl.orchestrator.ledger.causes.evidence import (
     KernelGroup,
@@ -37,7 +41,7 @@ from perfctl.orchestrator.ledger.causes.rule import (
     Same,
     deviates,
 )
-from perfctl.orchestrator.ledger.causes.tensor_rules import SPARSE, THRICE
+from perfctl.orchestrator.ledger.causes.tensor_rules import THRICE
 
 SAME_WORK_ERROR_MAX = 0.02
 """Counts no further apart are the same work."""
@@ -95,7 +99,7 @@ class TileFacts(Facts):
     tiles: tuple[str, ...]
     executed: float | None = None
     """Multiply-adds counted / predicted; / estimated for transforms."""
-    larger: int | None = None
+    other_batch: int | None = None
     """Batch that would run in the same blocks."""
     in_all: bool = False
 
@@ -202,7 +206,7 @@ def tile_padding(case: RuleInput) -> Cause | None:
         runs = gcd(*(round(kernel.launches) for kernel in parts.products)) / evidence.calls
     counted = Same(parts.seen / max(runs, 1.0), parts.base, CLOSE if forward else EXACT)
     executed = (parts.seen - parts.called) / parts.base if parts.base else 1.0
-    larger = _larger_batch(case)
+    other_batch = _find_other_batch(case)
     is_chosen_by_count = any(
         kernel.algorithm.tile is None and kernel.algorithm.library == "triton"
         for kernel in parts.products
@@ -213,13 +217,13 @@ def tile_padding(case: RuleInput) -> Cause | None:
         TileFacts(
             parts.rules,
             executed if deviates(executed) else None,
-            larger,
+            other_batch,
             in_all=not forward or len(parts.products) > 1,
         ),
         parts.products,
         Implies(
             flops=counted if parts.seen else None,
-            batches=_batches(evidence, larger),
+            batches=_batches(evidence, other_batch),
             is_stated=not is_chosen_by_count,
         ),
     )
@@ -267,9 +271,9 @@ def _has_estimated_count(evidence: RowEvidence) -> bool:
     )
 
 
-def _larger_batch(case: RuleInput) -> int | None:
-    """Return a batch twice as large if it runs the same blocks, and no other row shows which batch
-    ran."""
+def _find_other_batch(case: RuleInput) -> int | None:
+    """Return another batch that runs the same blocks: the one that other layers show, or twice the
+    row's if none shows which batch ran."""
     evidence, forward = case.evidence, case.row_of("forward")
     batch = evidence.row.size
     rows = (
@@ -277,21 +281,24 @@ def _larger_batch(case: RuleInput) -> int | None:
         for direction in ("forward", *BACKWARD)
         for row in case.table.network_order.get((batch, direction), ())
     )
-    if evidence.seen_batch or any(
-        row is not evidence and _has_estimated_count(row) for row in rows
+    shared = case.table.shared_batch(evidence.place)
+    if evidence.seen_batch or not (
+        shared or not any(row is not evidence and _has_estimated_count(row) for row in rows)
     ):
         return None
-    twice = breakdown(
-        evidence.with_batch(2 * batch), forward.with_batch(2 * batch) if forward else None
-    )
-    same = twice.rules and abs(twice.base / case.breakdown.base - 1) < DEVIATION_MIN
-    return 2 * batch if same else None
+    other = shared or 2 * batch
+    halves = any(kernel.counts.get("hfma") for kernel in case.breakdown.products)
+    if shared and halves:
+        return shared  # how many lanes of an HFMA2 were used is not known
+    read = breakdown(evidence.with_batch(other), forward.with_batch(other) if forward else None)
+    same = read.rules and abs(read.base / case.breakdown.base - 1) < DEVIATION_MIN
+    return other if same else None
 
 
-def _batches(evidence: RowEvidence, larger: int | None) -> tuple[int, ...]:
+def _batches(evidence: RowEvidence, other: int | None) -> tuple[int, ...]:
     """Return the batch sizes that fit the row's blocks."""
     batch = evidence.seen_batch or evidence.row.size
-    return (batch, larger) if larger else (batch,)
+    return (batch, other) if other else (batch,)
 
 
 def persistent(case: RuleInput) -> Cause | None:
@@ -380,14 +387,14 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
         transforms = multiplies * parts.transforms / parts.seen
     elif forward and runs > 1:
         transforms /= runs
-    larger = _larger_batch(case)
+    other_batch = _find_other_batch(case)
     return case.propose(
         rule,
         multiplies + transforms,
         TransformFacts(
             parts.rules,
             parts.seen / parts.estimated if deviates(parts.seen / parts.base) else None,
-            larger,
+            other_batch,
             method=(parts.method or rule) if family == "winograd" else rule,
             multiplies=multiplies,
             transforms=transforms,
@@ -395,7 +402,7 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
         (*parts.products, *parts.transforming),
         Implies(
             flops=Same(parts.seen, parts.base, error_max),
-            batches=_batches(evidence, larger),
+            batches=_batches(evidence, other_batch),
         ),
     )
 
@@ -464,7 +471,9 @@ def layout_and_epilogue(case: RuleInput) -> Cause | None:
     if not parts.extra or not case.is_worth_naming(factor):
         return None
     works = [_work_of(kernel) for kernel in parts.extras if kernel.executed]
-    works += ["sums onto its output"] if parts.onto else []
+    if parts.onto:
+        beside = "activation or dequantisation on CUDA cores"
+        works.append("sums onto its output" if parts.rules else beside)
     return case.propose(
         "layout and epilogue",
         factor,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from perfctl.orchestrator.ledger.causes.breakdown import SPARSE
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.rule import (
     COUNTED,
@@ -27,14 +28,9 @@ NCU_TENSOR_OPERATIONS_YEAR_MIN = 2023
 """Versions of ncu from this year on have counters of tensor operations."""
 
 # CUTLASS's templates contain OpMultiplyAddFastF32. Its library's s1688gemm contains neither word:
-# cuBLAS names one TF32 product so, too (tools/library/scripts/gemm_operation.py, core_name). 2:4:
-# s16832spgemm, SparseGemm, cutlass3x_sm100_sptensorop.
+# cuBLAS names one TF32 product so, too (tools/library/scripts/gemm_operation.py, core_name).
 THRICE = re.compile(
     r"3x_?tf32|tf32x3|fast_?f32|fmha_cutlass[fb]_f32_\w+_sm(?:[89]|1\d)\d", re.IGNORECASE
-)
-SPARSE = re.compile(
-    r"(?<![a-z])(?<!block_)(?:sparse|spgemm|spmma)(?![a-z])|sparse(?:gemm|tensorop)|sptensorop",
-    re.IGNORECASE,
 )
 
 

@@ -29,10 +29,7 @@ from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Point, label_points, size_of
 
-_LARGER_BATCH = (
-    "[ The batch may also be larger: {larger:,} samples run in the same blocks, and no other row "
-    "shows the batch size.]"
-)
+_OTHER_BATCH = "[ A batch of {other_batch:,} may have run instead: it needs the same blocks.]"
 _MAY_BE_TRIALS = "[possible? They may be trials.]"
 _SEVERAL = "{row} ran {number} kernels that each compute the complete layer ({names})"
 _LAUNCHED = (
@@ -43,7 +40,7 @@ _TRANSFORMED = (
     "{row} runs as {method}, which needs {multiplies:times} times the estimated multiply-adds "
     "({tiles:rules}). Its transforms add {transforms:percent} of the estimate, which makes "
     "{factor:times} times together.[ The counters show {executed:times} times in multiply-adds.]"
-    + _LARGER_BATCH
+    + _OTHER_BATCH
 )
 _NOT_COLLECTED = "{row}: [at least {flops:flops}][!flops?no FLOPs], because "
 _COVERAGE = " ({launches} of {of_launches} launches have a value)."
@@ -182,7 +179,7 @@ SENTENCES = {
     "tile padding": "{row} executes {factor:times} times the estimated multiply-adds, "
     "[possible?possibly ]because it computes complete tiles: {tiles:rules}[in_all?; "
     "{factor:times} times the estimate in total].[ The measured count is {executed:times} times as "
-    "large.]" + _LARGER_BATCH,
+    "large.]" + _OTHER_BATCH,
     "persistent RNN": "{row} runs the steps of its sequence in one persistent kernel ({kernel}): "
     "{flops:flops} of the row's {executed:flops}; the estimate is "
     "{estimated:flops} in total. The kernel computes complete groups of "
@@ -197,7 +194,7 @@ SENTENCES = {
     "its gradients ran {number} times as often as its "
     "forward pass (double backward, or several losses).",
     "extra calls: or parts": _LAUNCHED + "the layer ran more often, or its GEMM is split over the "
-    "launches. One of {launched} parts may need as many tiles as the complete GEMM.",
+    "launches. One of {parts} parts may need as many tiles as the complete GEMM.",
     "causal mask": "{row} skips the scores that its causal mask hides: tiles of {m} x {n} scores "
     "cover {factor:times} of the estimated {rows:,} x {columns:,} square.",
     "causal mask: by tiles": "{row} skips the scores that its causal mask hides: {tiles:rules}, "

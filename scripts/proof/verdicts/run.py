@@ -115,7 +115,7 @@ NAMES = (
     Name("cut", "", {"cut_off"}),
     Name(
         "winograd|fft",
-        r"\blarger\b",
+        r"\bother_batch\b",
         {"winograd2", "winograd4", "fft", "larger_batch", "pads_batch"},
     ),
     Name("winograd", "", {"winograd2", "winograd4"}),
@@ -140,7 +140,7 @@ NAMES = (
     Name("batch|split batch|pieces", "padded", {"pads_batch", "padding_split"}),
     Name(
         "padding|tile",
-        r"\blarger\b",
+        r"\bother_batch\b",
         {*TILES, "pads_batch", "split_k", "larger_batch"},
     ),
     Name("padding|tile", "", TILES | {"pads_batch", "split_k"}),
@@ -185,7 +185,15 @@ class Verdict(NamedTuple):
     sentence: str
     fields: str
     """The variant, then the names of the facts that hold."""
-    is_certain: bool
+    confidence: str
+    """certain, likely or possible."""
+
+    @property
+    def is_certain(self) -> bool:
+        return self.confidence == "certain"
+
+
+CONFIDENCES = ("certain", "likely", "possible")
 
 
 def tell(cause: Cause) -> Verdict:
@@ -196,7 +204,7 @@ def tell(cause: Cause) -> Verdict:
         cause.factor,
         describe_cause(cause),
         " ".join((cause.variant, *facts)),
-        cause.confidence in ("observed", "predicted and matched"),
+        {"likely": "likely", "plausible": "possible"}.get(cause.confidence, "certain"),
     )
 
 
@@ -205,7 +213,8 @@ class RowScore:
     """One row: which of its causes are told, and what is false."""
 
     causes: tuple[str, ...] = ()
-    named: set[str] = field(default_factory=set)
+    named: dict[str, str] = field(default_factory=dict)
+    """Effect -> the confidence with which it is told, the highest."""
     open_right: bool = False
     silent: bool = False
     """Nothing can be said: no count, or counters read otherwise than they were meant."""
@@ -213,6 +222,22 @@ class RowScore:
     false: list[tuple[Verdict, str]] = field(default_factory=list)
     quiet: bool = False
     """The ratio is within 0.98 to 1.02."""
+
+    def add(self, verdict: Verdict, effects: Iterable[str]) -> None:
+        """Note what a verdict names."""
+        for effect in effects:
+            known = self.named.get(effect, CONFIDENCES[-1])
+            self.named[effect] = min(known, verdict.confidence, key=CONFIDENCES.index)
+
+    def outcome(self, effect: str) -> str:
+        """Return what is told of an effect: "certain and false", how surely it is named, open, or
+        missing."""
+        if any(verdict.is_certain for verdict, _ in self.false):
+            return "certain and false"
+        if self.false:
+            return "possible and false"
+        told = self.named.get(effect) or ("open" if self.open_right else "missing")
+        return "certain and right" if told == "certain" else told
 
     def rate(self, effect: str) -> str:
         """Return right, missing or false, for one effect."""
@@ -384,9 +409,9 @@ def score_row(
     for verdict in verdicts:
         why, named = weigh(verdict, truth, acting)
         row.false += [(verdict, why)] if why else []
-        row.named |= named
+        row.add(verdict, named)
     for verdict in sweep:
-        row.named |= weigh(verdict, truth, acting)[1]
+        row.add(verdict, weigh(verdict, truth, acting)[1])
     if truth.shown is None:
         row.silent = bool(truth.executed)  # no counters at all: nothing to tell a ratio of
         row.open_right = 1.0 in opened
@@ -456,27 +481,23 @@ def weigh_sweep(verdict: Verdict, case: Draw) -> str:
 
 def tabulate(scores: list[Score]) -> Iterator[str]:
     """Yield one line for each effect."""
-    yield (
-        f"{'effect':22}{'draws':>7}{'right':>7}{'missing':>9}{'false':>7}{'right %':>9}   rows: "
-        "named  open right  missing  false"
-    )
+    outcomes = ("certain and right", "certain and false", "likely", "possible")
+    outcomes = (*outcomes, "possible and false", "open", "missing")
+    head = "".join(f"{outcome:>20}" for outcome in outcomes)
+    yield f"{'effect':22}{'draws':>7}{'right %':>9}{'rows':>7}{head}"
     for effect in ("clean", *ORDER):
         own = [
             score for score in scores if effect in (score.effects or ("clean",)) and not score.error
         ]
         if not own:
             continue
-        rates = Counter(score.rate(effect) for score in own)
+        right = sum(score.rate(effect) == "right" for score in own)
         rows = [row for score in own for row in score.touched(effect) if not row.silent]
-        outcomes = Counter(
-            "false" if row.false else "named" if effect in row.named else row.rate(effect)
-            for row in rows
-        )
-        yield (
-            f"{effect:22}{len(own):7}{rates['right']:7}{rates['missing']:9}{rates['false']:7}"
-            f"{100 * rates['right'] / len(own):9.1f}{outcomes['named']:14}{outcomes['right']:12}"
-            f"{outcomes['missing']:9}{outcomes['false']:7}"
-        )
+        if effect == "clean":
+            rows = [row for score in own for row in score.rows.values() if row.false]
+        counts = Counter(row.outcome(effect) for row in rows)
+        cells = "".join(f"{counts[outcome]:20}" for outcome in outcomes)
+        yield f"{effect:22}{len(own):7}{100 * right / len(own):9.1f}{len(rows):7}{cells}"
 
 
 def list_false(scores: list[Score], show: int) -> Iterator[str]:
@@ -502,10 +523,15 @@ def sum_up(scores: list[Score]) -> Iterator[str]:
     whole = [score for score in scores if not score.error]
     rows = [row for score in whole for row in score.rows.values()]
     false = sum(bool(score.false) for score in whole)
+    certain = sum(any(verdict.is_certain for verdict, _ in row.false) for row in rows)
     quiet = [bool(row.false) for row in rows if row.quiet]
     yield (
         f"\ndraws {len(whole)}, rows {len(rows)}; draws with a false verdict: {false} "
         f"({100 * false / (len(whole) or 1):.2f} %)"
+    )
+    yield (
+        f"rows with a false verdict that is called certain: {certain} "
+        f"({100 * certain / (len(rows) or 1):.3f} %)"
     )
     yield f"rows at ratio 0.98 to 1.02 with a false verdict: {sum(quiet)} of {len(quiet)}"
     for number, word in ((1, "one effect"), (2, "two effects"), (3, "three effects")):

@@ -338,6 +338,39 @@ def try_in_the_first_step(benchmark: str) -> list[Run]:
     return [recorded.run(32, of_steps(*steps))]
 
 
+def split_and_accumulate() -> list[Run]:
+    """The only layer runs two micro-batches, each in two launches whose tiles would also cover the
+    complete product."""
+    layer = Linear("proj", True, True, 512, 120, 128)
+    recorded = Recorded((layer,), "89", "tf32", False)
+    name = (
+        "sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize256x128x16_stage4_warpsize2x2x1_"
+        "tensor16x8x8_execute_kernel__5x_cublas"
+    )
+    part = Launch(name, (2, 1, 1), {"tensor": 2 * 2 * 256 * 128 * 512}, "tf32", 2048)
+    return [recorded.run(4, recorded.step(4, {("proj", FORWARD): lambda _: [part] * 4}))]
+
+
+def fill_half_a_sparse_tile() -> list[Run]:
+    """64 rows in a tile of 128, of whose multiplies 2:4 sparsity does half: ratio 1."""
+    network = tuple(replace(layer, rows=1) for layer in BLOCK)
+    recorded = Recorded(network, "80", "fp16", False)
+    tile = Launch(SPARSE, (1, 32, 1), {"tensor": 2 * 128 * 4096 * 1024 // 2}, "fp16", 8192)
+    return [recorded.run(64, recorded.step(64, {("up", FORWARD): lambda _: [tile]}))]
+
+
+def dequantise() -> list[Run]:
+    """Int4 weights are converted on CUDA cores, by the kernel that multiplies on tensor cores."""
+    recorded = Recorded(BLOCK, "80", "fp16", False)
+
+    def forward(batch: int) -> list[Launch]:
+        product = macs(BLOCK[1], batch)
+        counts = {"tensor": 2 * product, "hfma": product // 40}
+        return [Launch("void marlin::Marlin<__half, 256, 1, 8, 8>()", (108, 1, 1), counts, "fp16")]
+
+    return [recorded.run(2, recorded.step(2, {("up", FORWARD): forward}))]
+
+
 def attend(share: float, width: int = 64, causal: bool = True) -> list[Run]:
     """Flash attention of 16 heads and 1,024 x 1,024 scores."""
     layer = Attention("attn", False, False, 16, 1024, width, causal)
@@ -471,6 +504,11 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
             id="a factor that only three rows share",
         ),
         pytest.param(
+            split_and_accumulate(),
+            {"proj forward": {Told("extra calls", None, OBSERVED, "or parts")}},
+            id="four launches of one layer may be two halves twice",
+        ),
+        pytest.param(
             accumulate_on_two_ranks(),
             {
                 "c2 backward": {
@@ -494,6 +532,11 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
             attend(36 / 64),
             {"attn forward": {Told("causal mask", 36 / 64, MATCHED, "by tiles")}},
             id="a flash kernel skips the tiles above the diagonal",
+        ),
+        pytest.param(
+            fill_half_a_sparse_tile(),
+            {"up forward": {Told("tile padding", 2, MATCHED), Told("2:4 sparsity", 0.5, MATCHED)}},
+            id="sparsity and a half-filled tile cancel out",
         ),
         pytest.param(attend(21 / 64), {"attn forward": set()}, id="a window hides more"),
         pytest.param(attend(1), {"attn forward": set()}, id="a mask that skips nothing"),
@@ -561,6 +604,13 @@ def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes() -> None:
         "sweep, other batch",
         PLAUSIBLE,
     )
+
+
+def test_multiply_adds_on_cuda_cores_are_beside_a_complete_product_on_tensor_cores() -> None:
+    judgement = make_analysis(dequantise()).judgement
+    factors = {cause.rule: cause.factor for cause in judgement.at(2, "up", FORWARD).causes}
+    # 1/40 of the multiplies, in instructions of 4 FLOPs each
+    assert factors["layout and epilogue"] == pytest.approx(1 + 4 / 40 / 2)
 
 
 def test_products_of_another_process_are_not_the_missing_backward_pass() -> None:
