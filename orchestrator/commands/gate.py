@@ -15,6 +15,7 @@ from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Force,
     MemoryLimit,
     Option,
     api,
@@ -122,6 +123,7 @@ class GateOptions:
             metavar="FILE",
         ),
     ] = None
+    force: Force = False
     github: Annotated[bool, Option("Also print GitHub Actions annotations.", "Output")] = False
 
 
@@ -149,9 +151,9 @@ def run(options: GateOptions, events: Events) -> Gated:
     if options.update:
         return Gated(options, ())
     if options.junit is not None:
-        write_text(options.junit, junit(outcomes))
+        write_text(options.junit, junit(outcomes), force=options.force)
     if options.markdown not in (None, "-"):
-        write_text(Path(str(options.markdown)), comment(outcomes))
+        write_text(Path(str(options.markdown)), comment(outcomes), force=options.force)
     return Gated(options, outcomes)
 
 
