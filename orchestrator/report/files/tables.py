@@ -72,13 +72,13 @@ def as_text(value: Any) -> str:
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
     """Unique column names: id, id -> id, id_2."""
-    unique_names: list[str] = []
+    unique_names: dict[str, None] = {}
     for name in names:
         number, candidate = 1, name
         while candidate in unique_names:
             number += 1
             candidate = f"{name}_{number}"
-        unique_names.append(candidate)
+        unique_names[candidate] = None
     return tuple(unique_names)
 
 

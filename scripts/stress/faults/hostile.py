@@ -8,18 +8,30 @@ import io
 import lzma
 import os
 import shutil
+import sys
 import tarfile
 import time
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from scene import RECORDED, Broken, Ended, Fault, Scene, expect, expect_count, no_traceback, removed
+from scene import (
+    PERFCTL,
+    RECORDED,
+    Broken,
+    Ended,
+    Fault,
+    Scene,
+    expect_count,
+    no_traceback,
+    removed,
+)
 
 GOOD = RECORDED / "torch" / "b16" / "report.pt.trace.json.gz"
 LONGEST_S = 120.0
 """An archive has 60 s, a query 2 s; the rest is for a busy machine."""
+LONGEST_QUERY_S = 30.0
 MOST_MEMORY_KIB = 3 << 20
 NAME = "r.csv"
 
@@ -123,10 +135,10 @@ def _archive(scene: Scene, name: str) -> str:
     return f"{name} {ended.code}"
 
 
-def _within(scene: Scene, folder: Path, *arguments: str) -> Ended:
+def _within(scene: Scene, folder: Path, *arguments: str, run: Sequence[str] = PERFCTL) -> Ended:
     """Run perfctl. Raises Broken if it takes too long or too much memory, or shows a traceback."""
     began = time.monotonic()
-    child = scene.start(*arguments, cwd=folder)
+    child = scene.start(*arguments, cwd=folder, run=run)
     most = 0
     while child.poll() is None:
         most = max(most, *(_resident_kib(pid) for pid, _ in scene.left_with_ids()), 0)
@@ -148,10 +160,96 @@ def _resident_kib(pid: int) -> int:
     return int(status.partition("VmRSS:")[2].split()[0]) if "VmRSS:" in status else 0
 
 
+COUNT = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
+LONG = "printf('%.*c', 4000000, 'a')"
+SLOW = (
+    f"SELECT {LONG} GLOB '*a*a*a*a*b'",
+    f"SELECT {LONG} LIKE '%a%a%a%a%b'",
+    f"SELECT replace({LONG}, 'a', 'ab')",
+    f"SELECT instr({LONG} || {LONG}, {LONG} || 'b')",
+    f"SELECT trim({LONG} || 'b', {LONG})",
+    f"SELECT length(hex({LONG})) - {LONG}",
+    f"SELECT json_extract('[' || replace({LONG}, 'a', '[') || ']', '$')",
+    f"SELECT count(*) FROM json_each('[' || replace({LONG}, 'a', '1,') || '1]')",
+    "SELECT hex(randomblob(7000000))",
+    "SELECT zeroblob(15999999)",
+    "SELECT zeroblob(1000000000)",
+    "SELECT printf('%.99999999f', 1.0)",
+    "SELECT printf('%*d', 99999999, 1)",
+    "SELECT abs(-9223372036854775808)",
+    "SELECT likelihood(1, 0.5), sqlite_version(), random()",
+    f"{COUNT}SELECT count(*) FROM t",
+    f"{COUNT}SELECT sum(n * 1.5) FROM t",
+    f"{COUNT}SELECT group_concat(n) FROM t",
+    f"{COUNT}SELECT json_group_array(n) FROM t",
+    f"{COUNT}SELECT n FROM t",
+    f"{COUNT}SELECT n FROM t ORDER BY n DESC",
+    f"{COUNT}SELECT DISTINCT printf('%09000d', n) FROM t ORDER BY 1",
+    f"{COUNT}SELECT {LONG} FROM t",
+    f"{COUNT}SELECT n, n, n, n, n, n, n FROM t LIMIT 3000000",
+    f"{COUNT}SELECT printf('%.*c', n, 'x') FROM t",
+    "SELECT count(*) FROM " + ", ".join(f"operation o{number}" for number in range(30)),
+    "SELECT * FROM " + ", ".join(f"run r{number}" for number in range(30)),
+    "SELECT " + ", ".join(["1"] * 1500),
+    "SELECT " + ", ".join(f"{number} AS a" for number in range(500)),
+    "SELECT " + ", ".join([LONG] * 400),
+    "SELECT " + "(" * 900 + "1" + ")" * 900,
+    "SELECT " + "1 + " * 300_000 + "1",
+    "SELECT 1 WHERE 1 IN (" + "1, " * 200_000 + "1)",
+    "SELECT 1" + " UNION ALL SELECT 1" * 400,
+    "SELECT '" + "x" * 900_000 + "'",
+    'SELECT 1 AS "' + "x" * 100_000 + '"',
+    "WITH a AS (SELECT 1), b AS (SELECT * FROM a, a, a, a) SELECT * FROM b, b, b, b, b, b, b",
+    "SELECT (SELECT count(*) FROM operation a, operation b, operation c) FROM run",
+    "PRAGMA cache_size = 99999999",
+    "ATTACH '/etc/passwd' AS x",
+)
+"""Queries that take time, memory or room on the screen without end, or try to."""
+FORMS = (("--rows", "1000000"), ("--json",), ("--csv",))
+BOMBS = [(sql, FORMS[0]) for sql in SLOW] + [
+    (sql, form) for sql in SLOW[15:25] for form in FORMS[1:]
+]
+
+
+def _bomb(scene: Scene, store: Path, sql: str, form: tuple[str, ...]) -> str:
+    folder = scene.fresh()
+    (folder / "q.sql").write_text(sql)
+    began = time.monotonic()
+    ended = _within(
+        scene,
+        folder,
+        *(
+            "-c",
+            'exec "$1" -m perfctl query - --store "$0" --timeout 2 "${@:2}" < q.sql',
+            str(store),
+        ),
+        *(sys.executable, *form),
+        run=("bash",),
+    )
+    if ended.code not in (0, 1, 2) or time.monotonic() - began > LONGEST_QUERY_S:
+        took = time.monotonic() - began
+        raise Broken(f"code {ended.code} after {took:.0f} s: {sql[:100]}: {ended.said[:200]}")
+    removed(folder)
+    return f"{ended.code}"
+
+
+def _bombs(scene: Scene) -> None:
+    store = scene.fresh("store") / "perfctl.db"
+    scene.perfctl("ingest", str(GOOD), "--store", str(store), cwd=store.parent)
+    for sql, form in BOMBS:
+        scene.attempt(partial(_bomb, scene, store, sql, form))
+
+
+def _archives(scene: Scene) -> None:
+    for name in ARCHIVES:
+        scene.attempt(partial(_archive, scene, name))
+
+
 FAULTS = (
     Fault(
         "hostile-archives",
         "an archive that breaks tarfile or zipfile, next to a good report",
-        lambda scene: [scene.attempt(partial(_archive, scene, name)) for name in ARCHIVES][0],
+        _archives,
     ),
+    Fault("hostile-queries", "a query that takes time, memory or room without end", _bombs),
 )
