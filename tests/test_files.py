@@ -3,6 +3,7 @@
 import os
 import sqlite3
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,9 @@ PAGE = (
         pytest.param('{"traceEvents": []}', False, id="a profiler report"),
     ],
 )
-def test_only_what_perfctl_wrote_is_replaced_without_force(tmp_path, content, is_replaced):
+def test_only_what_perfctl_wrote_is_replaced_without_force(
+    tmp_path: Path, content: str, is_replaced: bool
+) -> None:
     file = tmp_path / "file"
     file.write_text(content)
     if is_replaced:
@@ -45,7 +48,7 @@ def test_only_what_perfctl_wrote_is_replaced_without_force(tmp_path, content, is
 
 
 @pytest.mark.parametrize("is_folder", [False, True], ids=["a file", "a file in a folder"])
-def test_a_results_database_is_never_replaced(tmp_path, is_folder):
+def test_a_results_database_is_never_replaced(tmp_path: Path, is_folder: bool) -> None:
     store = tmp_path / "perfctl.db"
     with database.writing(store):
         pass
@@ -59,7 +62,7 @@ def test_a_results_database_is_never_replaced(tmp_path, is_folder):
     assert store.read_bytes() == before
 
 
-def test_another_database_is_replaced_with_force_only(tmp_path):
+def test_another_database_is_replaced_with_force_only(tmp_path: Path) -> None:
     file = tmp_path / "report.sqlite"
     sqlite3.connect(file).execute("CREATE TABLE kernel (id)").connection.close()
     with pytest.raises(UsageError, match="already exists"):
@@ -67,10 +70,10 @@ def test_another_database_is_replaced_with_force_only(tmp_path):
     check_free(file, force=True)
 
 
-def test_a_pipe_stays_and_receives_the_content(tmp_path):
+def test_a_pipe_stays_and_receives_the_content(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    received = []
+    received: list[str] = []
     reader = threading.Thread(target=lambda: received.append(pipe.read_text()))
     reader.start()
     write_text(pipe, "through")
@@ -80,7 +83,7 @@ def test_a_pipe_stays_and_receives_the_content(tmp_path):
 
 
 @pytest.mark.parametrize("place", ["the file itself", "its folder", "a link to it"])
-def test_no_command_writes_over_what_it_reads(tmp_path, place):
+def test_no_command_writes_over_what_it_reads(tmp_path: Path, place: str) -> None:
     folder = tmp_path / "reports"
     folder.mkdir()
     source, link = folder / "trace.json", tmp_path / "link.html"

@@ -49,6 +49,7 @@ from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.sides import side
 from perfctl.orchestrator.stored_runs import analysed
 from perfctl.parsers import ReportError
+from perfctl.redact import neutral_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,6 +283,7 @@ def view(gated: Gated) -> View | Lines:
         return gate_view(gated.outcomes)
     lines = [comment(gated.outcomes)]
     if options.github:
+        lines = [neutral_text(lines[0], "github")]
         lines += [f"{line}\n" for line in github_annotations(gated.outcomes, str(options.baseline))]
     return Lines(lines, "`github`" if options.github else "`markdown` -", has_names=True)
 
