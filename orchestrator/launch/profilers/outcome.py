@@ -144,7 +144,8 @@ def program_failure(
             "os._exit, or replaced itself with another program"
         )
     message = reason or last_line(outcome.stderr) or ""
-    if _OUT_OF_MEMORY.search(reason or tail(outcome.stderr)):
+    is_killed = (code or 0) > 128 and code != 128 + signal.SIGABRT  # after what it printed
+    if _OUT_OF_MEMORY.search(reason or ("" if is_killed else tail(outcome.stderr))):
         size = request.batch_size
         return f"out of memory at batch size {size} ({message}). Use a smaller batch size"
     is_unnamed = reason is None and request.interpreter not in message
@@ -155,6 +156,8 @@ def program_failure(
         # names the script and how it ended
         return f"{sentence(reason)} See {outcome.stderr.name}"
     detail = f": {message}" if message else " without a message"
+    if is_killed and reason is None and message:
+        detail = f". The last line was: {message}"
     failure = sentence(f"the program {by_tool or _describe_ending(code)}{detail}")
     return f"{failure} See {outcome.stderr.name}"
 
