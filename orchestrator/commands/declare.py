@@ -133,7 +133,8 @@ def check_outputs(options: Any) -> None:
     from perfctl.parsers import sniff
 
     values: dict[str, list[Path]] = {}
-    for option in options_of(type(options)):
+    declared: Any = type(options)
+    for option in options_of(declared):
         value = getattr(options, option.name)
         parts = value if isinstance(value, list | tuple) else [value]
         values[option.name] = [Path(part) for part in parts if isinstance(part, str | Path)]

@@ -24,6 +24,7 @@ from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.program import Program, read_program, resolve
 from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
+from perfctl.workloads.spec import UNFINISHED
 
 
 @pytest.fixture(autouse=True)
@@ -321,6 +322,8 @@ def test_a_program_that_ends_well_without_perfctls_record_is_partial(
     said = outcome.program_failure(asked, make_outcome(0))
     assert said is not None
     assert "left no perfctl record" in said
+    paths.workload_record.write_text(f'{{"status": "failed", "reason": "{UNFINISHED}"}}')
+    assert outcome.program_failure(asked, make_outcome(0)) == said
     paths.workload_record.write_text('{"status": "ok"}')
     assert outcome.program_failure(asked, make_outcome(0)) is None
     paths.workload_record.write_text(

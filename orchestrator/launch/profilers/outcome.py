@@ -22,6 +22,7 @@ from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, V
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
+from perfctl.workloads.spec import UNFINISHED
 
 _TAIL_BYTES = 65536
 _LINE_CHARACTERS = 300
@@ -136,8 +137,10 @@ def program_failure(
     record = read_json(request.paths.workload_record) or {}
     status = record.get("status") or "ok"
     reason = None if status == "ok" else _printable(str(record.get("reason") or status))
-    if code == 0 and reason is None:
-        if request.program is None or request.paths.workload_record.exists():
+    is_unfinished = request.program is not None and record.get("reason") == UNFINISHED
+    if code == 0 and (reason is None or is_unfinished):
+        is_complete = not is_unfinished and request.paths.workload_record.exists()
+        if request.program is None or is_complete:
             return None
         return (
             f"{request.workload} exited with code 0 but left no perfctl record: it called "
