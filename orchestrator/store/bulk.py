@@ -33,6 +33,8 @@ CHUNK = 1000
 """Rows turned to columns at a time."""
 TOGETHER = 100
 """Rows that one statement takes at most, in half the time of one statement a row."""
+LARGEST_ID = 1 << 62
+"""Ids above it leave too few numbers for the next run."""
 LARGEST_EXACT = 1 << 51
 """SQLite, too, keeps a larger float as it is where a column takes both kinds of numbers."""
 _NOTHING = bytearray()
@@ -349,10 +351,6 @@ def _number_shared(
         unknown = (None,) * len(group.fields)
         result.append([None if key == unknown else known[key] for key in keys])
     return result
-
-
-LARGEST_ID = 1 << 62
-"""Ids above it leave too few numbers for the next run."""
 
 
 def next_id(connection: sqlite3.Connection, table: str) -> int:

@@ -64,7 +64,7 @@ def calculator_digest() -> str:
     """Return the digest of the calculator's script, as its page states it."""
     body = "{% extends 'calculator.html' %}{% block body %}{% endblock %}"
     page = _environment().from_string(body).render(page={"title": ""})
-    return re.findall(r"script-src '(.*?)'", page)[0]
+    return page.partition("script-src '")[2].partition("'")[0]
 
 
 def listing(view: Mapping[str, Any]) -> str:

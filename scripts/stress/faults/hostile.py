@@ -34,6 +34,56 @@ LONGEST_S = 120.0
 LONGEST_QUERY_S = 30.0
 MOST_MEMORY_KIB = 3 << 20
 NAME = "r.csv"
+DIGITS = b"1" * 60_000
+COUNT = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
+LONG = "printf('%.*c', 4000000, 'a')"
+SLOW = (
+    f"SELECT {LONG} GLOB '*a*a*a*a*b'",
+    f"SELECT {LONG} LIKE '%a%a%a%a%b'",
+    f"SELECT replace({LONG}, 'a', 'ab')",
+    f"SELECT instr({LONG} || {LONG}, {LONG} || 'b')",
+    f"SELECT trim({LONG} || 'b', {LONG})",
+    f"SELECT length(hex({LONG})) - {LONG}",
+    f"SELECT json_extract('[' || replace({LONG}, 'a', '[') || ']', '$')",
+    f"SELECT count(*) FROM json_each('[' || replace({LONG}, 'a', '1,') || '1]')",
+    "SELECT hex(randomblob(7000000))",
+    "SELECT zeroblob(15999999)",
+    "SELECT zeroblob(1000000000)",
+    "SELECT printf('%.99999999f', 1.0)",
+    "SELECT printf('%*d', 99999999, 1)",
+    "SELECT abs(-9223372036854775808)",
+    "SELECT likelihood(1, 0.5), sqlite_version(), random()",
+    f"{COUNT}SELECT count(*) FROM t",
+    f"{COUNT}SELECT sum(n * 1.5) FROM t",
+    f"{COUNT}SELECT group_concat(n) FROM t",
+    f"{COUNT}SELECT json_group_array(n) FROM t",
+    f"{COUNT}SELECT n FROM t",
+    f"{COUNT}SELECT n FROM t ORDER BY n DESC",
+    f"{COUNT}SELECT DISTINCT printf('%09000d', n) FROM t ORDER BY 1",
+    f"{COUNT}SELECT {LONG} FROM t",
+    f"{COUNT}SELECT n, n, n, n, n, n, n FROM t LIMIT 3000000",
+    f"{COUNT}SELECT printf('%.*c', n, 'x') FROM t",
+    "SELECT count(*) FROM " + ", ".join(f"operation o{number}" for number in range(30)),
+    "SELECT * FROM " + ", ".join(f"run r{number}" for number in range(30)),
+    "SELECT " + ", ".join(["1"] * 1500),
+    "SELECT " + ", ".join(f"{number} AS a" for number in range(500)),
+    "SELECT " + ", ".join([LONG] * 400),
+    "SELECT " + "(" * 900 + "1" + ")" * 900,
+    "SELECT " + "1 + " * 300_000 + "1",
+    "SELECT 1 WHERE 1 IN (" + "1, " * 200_000 + "1)",
+    "SELECT 1" + " UNION ALL SELECT 1" * 400,
+    "SELECT '" + "x" * 900_000 + "'",
+    'SELECT 1 AS "' + "x" * 100_000 + '"',
+    "WITH a AS (SELECT 1), b AS (SELECT * FROM a, a, a, a) SELECT * FROM b, b, b, b, b, b, b",
+    "SELECT (SELECT count(*) FROM operation a, operation b, operation c) FROM run",
+    "PRAGMA cache_size = 99999999",
+    "ATTACH '/etc/passwd' AS x",
+)
+"""Queries that take time, memory or room on the screen without end, or try to."""
+FORMS = (("--rows", "1000000"), ("--json",), ("--csv",))
+BOMBS = [(sql, FORMS[0]) for sql in SLOW] + [
+    (sql, form) for sql in SLOW[15:25] for form in FORMS[1:]
+]
 
 
 def member(name: str, content: bytes = b"", **facts: object) -> bytes:
@@ -88,7 +138,6 @@ def nested(depth: int) -> bytes:
     return content
 
 
-DIGITS = b"1" * 60_000
 ARCHIVES = {
     "sparse.tar": pax(record("GNU.sparse.map", "a,b") + record("GNU.sparse.size", "9")),
     "sparse-size.tar": pax(record("GNU.sparse.major", "1") + record("GNU.sparse.size", "x")),
@@ -158,57 +207,6 @@ def _resident_kib(pid: int) -> int:
     except OSError:
         return 0
     return int(status.partition("VmRSS:")[2].split()[0]) if "VmRSS:" in status else 0
-
-
-COUNT = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) "
-LONG = "printf('%.*c', 4000000, 'a')"
-SLOW = (
-    f"SELECT {LONG} GLOB '*a*a*a*a*b'",
-    f"SELECT {LONG} LIKE '%a%a%a%a%b'",
-    f"SELECT replace({LONG}, 'a', 'ab')",
-    f"SELECT instr({LONG} || {LONG}, {LONG} || 'b')",
-    f"SELECT trim({LONG} || 'b', {LONG})",
-    f"SELECT length(hex({LONG})) - {LONG}",
-    f"SELECT json_extract('[' || replace({LONG}, 'a', '[') || ']', '$')",
-    f"SELECT count(*) FROM json_each('[' || replace({LONG}, 'a', '1,') || '1]')",
-    "SELECT hex(randomblob(7000000))",
-    "SELECT zeroblob(15999999)",
-    "SELECT zeroblob(1000000000)",
-    "SELECT printf('%.99999999f', 1.0)",
-    "SELECT printf('%*d', 99999999, 1)",
-    "SELECT abs(-9223372036854775808)",
-    "SELECT likelihood(1, 0.5), sqlite_version(), random()",
-    f"{COUNT}SELECT count(*) FROM t",
-    f"{COUNT}SELECT sum(n * 1.5) FROM t",
-    f"{COUNT}SELECT group_concat(n) FROM t",
-    f"{COUNT}SELECT json_group_array(n) FROM t",
-    f"{COUNT}SELECT n FROM t",
-    f"{COUNT}SELECT n FROM t ORDER BY n DESC",
-    f"{COUNT}SELECT DISTINCT printf('%09000d', n) FROM t ORDER BY 1",
-    f"{COUNT}SELECT {LONG} FROM t",
-    f"{COUNT}SELECT n, n, n, n, n, n, n FROM t LIMIT 3000000",
-    f"{COUNT}SELECT printf('%.*c', n, 'x') FROM t",
-    "SELECT count(*) FROM " + ", ".join(f"operation o{number}" for number in range(30)),
-    "SELECT * FROM " + ", ".join(f"run r{number}" for number in range(30)),
-    "SELECT " + ", ".join(["1"] * 1500),
-    "SELECT " + ", ".join(f"{number} AS a" for number in range(500)),
-    "SELECT " + ", ".join([LONG] * 400),
-    "SELECT " + "(" * 900 + "1" + ")" * 900,
-    "SELECT " + "1 + " * 300_000 + "1",
-    "SELECT 1 WHERE 1 IN (" + "1, " * 200_000 + "1)",
-    "SELECT 1" + " UNION ALL SELECT 1" * 400,
-    "SELECT '" + "x" * 900_000 + "'",
-    'SELECT 1 AS "' + "x" * 100_000 + '"',
-    "WITH a AS (SELECT 1), b AS (SELECT * FROM a, a, a, a) SELECT * FROM b, b, b, b, b, b, b",
-    "SELECT (SELECT count(*) FROM operation a, operation b, operation c) FROM run",
-    "PRAGMA cache_size = 99999999",
-    "ATTACH '/etc/passwd' AS x",
-)
-"""Queries that take time, memory or room on the screen without end, or try to."""
-FORMS = (("--rows", "1000000"), ("--json",), ("--csv",))
-BOMBS = [(sql, FORMS[0]) for sql in SLOW] + [
-    (sql, form) for sql in SLOW[15:25] for form in FORMS[1:]
-]
 
 
 def _bomb(scene: Scene, store: Path, sql: str, form: tuple[str, ...]) -> str:
