@@ -1,10 +1,12 @@
-"""Write files: whole or not at all, and never over another file unless that was asked for."""
+"""Write files: whole or not at all, never over a results database, and never over another file that
+perfctl did not write unless that was asked for."""
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -12,10 +14,20 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.records.sqlite_header import APPLICATION_ID, application_id
 
 _LOCKS: set[int] = set()
 """Descriptors that hold the folders of ``scratch``."""
 _SCRATCH = ".tmp"
+_HEAD_BYTES = 4096
+_OWN = re.compile(
+    rb"script-src 'sha256-[^>]*style-src 'unsafe-inline'[^>]*>.* - perfctl</title>"
+    rb"|\A#{2,3} perfctl (?:compare: |gate\n)|<testsuites name=.perfctl gate"
+    rb'|\A\{\s+"format": "perfctl gate"',
+    re.DOTALL,
+)
+"""Head of a file that perfctl wrote and may replace: an HTML report, a summary, JUnit, a baseline.
+Formats of other programs have none."""
 
 
 @contextmanager
@@ -96,31 +108,36 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
     """A file (or folder) in a ``scratch`` folder beside ``path``; it becomes ``path`` when the
     block ends well.
 
-    In a folder that exists already, only files of the same names are replaced. Raises UsageError
-    before anything is written when ``path`` exists and ``force`` is false.
+    A link is replaced, and what it leads to stays. Into a device or pipe the content is written. In
+    a folder that exists already, only files of the same names are replaced. Raises UsageError
+    before anything is written if ``check_free`` does.
     """
     check_free(path, force=force, folder=folder)
-    with explain_unwritable(path), scratch(path.parent, path.name) as scratch_folder:
+    is_special = path.exists() and not (path.is_file() or path.is_dir())
+    target = path.resolve() if path.parent == Path("/dev") else path  # /dev/stdout is a link
+    beside = Path(tempfile.gettempdir()) if is_special else target.parent
+    with explain_unwritable(path), scratch(beside, path.name) as scratch_folder:
         partial = scratch_folder / path.name
         if folder:
             partial.mkdir()
         else:
             partial.touch()
         yield partial
-        if folder and path.is_dir():
+        if is_special:
+            with partial.open("rb") as content, path.open("wb") as out:
+                shutil.copyfileobj(content, out)
+        elif folder and path.is_dir():
             for file in partial.iterdir():
+                check_free(path / file.name, force=force)
                 file.replace(path / file.name)
         else:
-            partial.replace(path)
+            partial.replace(target)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write ``text`` to a temporary file, then rename it over ``path``. Raises PerfctlError when
-    that fails."""
-    with explain_unwritable(path), scratch(path.parent, path.name) as scratch_folder:
-        partial = scratch_folder / path.name
-        partial.write_text(text, encoding="utf-8")
-        partial.replace(path)
+def write_text(path: Path, text: str, *, force: bool = False) -> None:
+    """Write ``text`` by ``replacing``. Raises PerfctlError if that fails."""
+    with replacing(path, force=force) as partial:
+        partial.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 @contextmanager
@@ -133,16 +150,26 @@ def explain_unwritable(path: Path, remedy: str = "Choose another `out`") -> Iter
 
 
 def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
-    """Raises UsageError when ``path`` cannot be written, or exists and ``force`` is false."""
+    """Raise UsageError if ``path`` cannot be written, is a results database, or holds something
+    that perfctl did not write and ``force`` is false."""
     if not path.parent.is_dir():
         raise UsageError(f"`out`: folder {path.parent} not found", "Create the folder first")
     if path.is_dir() and not folder:
         raise UsageError(f"`out`: {path} is a folder", "Name a file")
     if folder and path.exists() and not path.is_dir():
         raise UsageError(f"`out`: {path} is a file", "Name a folder")
-    if path.exists() and not force and not (folder and not any(path.iterdir())):
+    is_free = force or not (folder and path.exists() and any(path.iterdir()))
+    if path.is_file():
+        head = b"?"
+        with suppress(OSError), path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+        if application_id(head) == APPLICATION_ID:
+            problem = f"{path} is a results database, which perfctl never overwrites"
+            raise UsageError(problem, "Choose another file")
+        is_free = force or not head or _OWN.search(head) is not None
+    if not is_free:
         raise UsageError(
-            f"{path} already exists", "Use `force` to overwrite it, or choose another `out`"
+            f"{path} already exists", "Use `force` to overwrite it, or choose another file"
         )
 
 

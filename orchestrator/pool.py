@@ -118,14 +118,15 @@ def run(
             worker.end(kill=True)
 
 
-def call(name: object, work: Callable[[], R], limit: int) -> R:
-    """Return what ``work`` returns in a worker with ``limit`` bytes of memory.
+def call(name: object, work: Callable[[], R], limit: int, seconds: float = inf) -> R:
+    """Return what ``work`` returns in a worker with ``limit`` bytes of memory and this much time.
 
     Raises PerfctlError with one line about ``name`` where it fails, and what ``work`` raises of
     that kind.
     """
     last: Any = None
-    for _, events in run([None], partial(_open_call, name, work, limit), limit=limit):
+    opened = partial(_open_call, name, work, limit)
+    for _, events in run([None], opened, limit=limit, seconds=lambda item: seconds):
         *_, last = events
     if isinstance(last, Lost):
         raise PerfctlError(f"{name}: {last.why}")

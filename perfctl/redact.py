@@ -13,13 +13,19 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, Literal
 
 REMOVED = "(removed)"
 INVISIBLE_LETTERS = re.compile(
     "[\ufe00-\ufe0f\U000e0100-\U000e01ef\u034f\u115f\u1160\u17b4\u17b5\u3164\uffa0]"
 )
 """Letters and marks that Python calls printable, and that are drawn as nothing."""
+
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_FORMULA = re.compile(r"\A(?=[\t\r\n]|[\0-\x20]*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+_FORMULA_BEHIND = re.compile(r"([;\t])(?=\s*[=+\-@\uff1d\uff0b\uff0d\uff20])")
+"""The full-width forms are treated alike."""
+_NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _TOKENS = {
     "ghp_": r"\w{20,}",  # GitHub
@@ -124,6 +130,18 @@ def make_visible_values(value: Any) -> Any:
     if isinstance(value, list):
         return [make_visible_values(part) for part in value]
     return make_visible(value) if isinstance(value, str) else value
+
+
+def neutral_text(text: str, target: Literal["csv", "xml", "github"]) -> str:
+    """Return a text that the program which reads ``target`` neither runs nor refuses: a spreadsheet
+    that splits at commas or semicolons, an XML parser, a runner of GitHub Actions."""
+    if target == "csv":
+        if _NUMBER.fullmatch(text):
+            return text
+        return _FORMULA.sub("'", _FORMULA_BEHIND.sub(r"\1'", text), count=1)
+    if target == "xml":
+        return _NO_XML.sub("\ufffd", text)
+    return make_visible(text, "\t\r\n").replace("##[", "##\\[")
 
 
 def mask(text: str) -> str:

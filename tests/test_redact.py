@@ -4,10 +4,11 @@ or name."""
 from __future__ import annotations
 
 import time
+from typing import Literal
 
 import pytest
 
-from perfctl.redact import FACTS, keep_facts, mask, mask_line, mask_words
+from perfctl.redact import FACTS, keep_facts, mask, mask_line, mask_words, neutral_text
 
 TOKENS = [
     "ghp_" + "a1B2" * 9,
@@ -132,3 +133,26 @@ def test_a_long_text_of_almost_secrets_takes_time_in_proportion(part: str) -> No
     before = time.process_time()
     mask(part * (200_000 // len(part)))
     assert time.process_time() - before < 5
+
+
+@pytest.mark.parametrize(
+    ("target", "text", "expected"),
+    [
+        *(("csv", text, "'" + text) for text in ("=1", "+a", "-a", "@a", "\ta", "\ra", "\uff1d1")),
+        *(("csv", text, "'" + text) for text in ("\n=1", " =1", "\x0b@a")),
+        *(("csv", text, text) for text in ("-1.5", "+2e3", "a, -b", "a = b", "", "a\n=b")),
+        ("csv", "a;=cmd|x", "a;'=cmd|x"),
+        ("csv", "-a; @b", "'-a;' @b"),
+        (
+            "xml",
+            "a\t\n\0\x0b\ufffe\uffff\ud800\U0001f600",
+            "a\t\n\ufffd\ufffd\ufffd\ufffd\ufffd\U0001f600",
+        ),
+        ("github", "a##[error]b", "a##\\[error]b"),
+        ("github", "a\u2028\x85\x0bb\n", "a\\u2028\\x85\\x0bb\n"),
+    ],
+)
+def test_the_reader_of_a_format_neither_runs_nor_refuses_a_text(
+    target: Literal["csv", "xml", "github"], text: str, expected: str
+) -> None:
+    assert neutral_text(text, target) == expected

@@ -27,6 +27,8 @@ LEAST_STEPS = 5
 """Fewest measured steps under a time limit (``Options.within``)."""
 STOPPED_AFTER = "stopped_after_steps"
 """Key of the environment of a script that perfctl ended: its steps until then."""
+UNFINISHED = "the process was killed or crashed before its steps ended"
+"""Reason of a record that its process could not complete."""
 RANK = "{rank}"
 """In options of a profiler that every rank starts: "" for rank 0, ".rank1" and so on for
 the others."""

@@ -287,6 +287,7 @@ def function_of(command: Declared[Any, Any]) -> Callable[..., None]:
 def _run(command: Declared[Any, Any], context: typer.Context, typed: Mapping[str, Any]) -> None:
     """Run a command with the options that were typed, and print its result."""
     from perfctl.orchestrator.cli import progress
+    from perfctl.orchestrator.commands.declare import check_outputs
 
     form = console.form_of(typed.get("form"), typed.get("as_json", False))
     parts = {"rest": tuple(context.args), "program": context.meta.get(PROGRAM)}
@@ -298,6 +299,7 @@ def _run(command: Declared[Any, Any], context: typer.Context, typed: Mapping[str
         for field in command.fields
     }
     options = command.make_options(values)
+    check_outputs(options)
     with progress.working() as steps:
         events = TerminalEvents(command, steps)
         result = command.run(options, events)

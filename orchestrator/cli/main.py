@@ -9,7 +9,10 @@ While a word is completed, the shell calls perfctl with the line so far in its e
 
 from __future__ import annotations
 
+import codecs
 import errno
+import io
+import json
 import os
 import sys
 import warnings
@@ -187,8 +190,17 @@ def _root(
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit."""
+    """Run the command line and exit. A letter that the output's encoding lacks is printed as JSON
+    escapes it."""
+    codecs.register_error("perfctl", _escape_letters)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="perfctl")
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def _escape_letters(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
 @contextmanager

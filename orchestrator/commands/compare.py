@@ -12,6 +12,7 @@ from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Force,
     Gate,
     HtmlReport,
     MemoryLimit,
@@ -69,6 +70,7 @@ class CompareOptions:
     memory_limit: MemoryLimit = None
     store: Store = DEFAULT_STORE
     out: HtmlReport = None
+    force: Force = False
     markdown: Annotated[
         str | None,
         Option(
@@ -94,10 +96,11 @@ def run(options: CompareOptions, events: Events) -> Compared:
         from perfctl.orchestrator.report.compare.page import compare_view
         from perfctl.orchestrator.report.page.page import render_view
 
-        write_text(options.out, render_view(compare_view(comparison)))
+        html = render_view(compare_view(comparison))
+        write_text(options.out, html, force=options.force)
         events.note(f"Wrote {options.out}")
     if options.markdown is not None and not is_summary:
-        write_text(Path(options.markdown), page.markdown(comparison))
+        write_text(Path(options.markdown), page.markdown(comparison), force=options.force)
         events.note(f"Wrote {options.markdown}")
     return Compared(comparison, is_summary)
 

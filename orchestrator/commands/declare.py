@@ -10,7 +10,9 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, ParamSpec, TypeVar
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.events import Events as Events
+from perfctl.orchestrator.files import check_free
 from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.options import options_of as options_of
@@ -49,6 +52,8 @@ Sweep = Annotated[int | None, Option("Only this sweep.")]
 Runs = Annotated[
     Sequence[int], Option("Only these runs (repeatable).", names=("--run",), metavar="N")
 ]
+OUTPUT_FILES = ("out", "junit", "markdown", "page")
+"""Options that name a file to write."""
 HtmlReport = Annotated[Path | None, Option("Write an HTML report.", "Output")]
 PeaksOf = Annotated[
     str,
@@ -122,13 +127,40 @@ class Group:
     """Its line in the list of a group; empty: the first sentence of ``help``."""
 
 
+def check_outputs(options: Any) -> None:
+    """Raise UsageError if a file that the command is to write is one that it reads, or one that it
+    may not replace. Called before a command runs."""
+    from perfctl.parsers import sniff
+
+    values: dict[str, list[Path]] = {}
+    declared: Any = type(options)
+    for option in options_of(declared):
+        value = getattr(options, option.name)
+        parts = value if isinstance(value, list | tuple) else [value]
+        values[option.name] = [Path(part) for part in parts if isinstance(part, str | Path)]
+    outputs = [(name, out) for name in OUTPUT_FILES for out in values.pop(name, ())]
+    for name, out in outputs:
+        if not out.exists() or out.is_dir():
+            continue
+        for source in chain.from_iterable(values.values()):
+            with suppress(OSError, ValueError):  # a text that is no path
+                is_inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
+                if source.samefile(out) or (is_inside and sniff(out) is not None):
+                    problem = f"`{name}`: {out} is a file that this command reads"
+                    raise UsageError(problem, "Choose another file")
+        if hasattr(options, "force"):
+            check_free(out, force=options.force)
+
+
 def api(
     options: Callable[P, Options], run: Callable[[Options, Events], Result]
 ) -> Callable[P, Result]:
     """The command as a function of the Python API: its keywords are the fields of ``options``."""
 
     def call(*args: P.args, **kwargs: P.kwargs) -> Result:
-        return run(read_texts(options(*args, **kwargs)), SILENT)
+        read = read_texts(options(*args, **kwargs))
+        check_outputs(read)
+        return run(read, SILENT)
 
     declared: Any = options
     fields = {field.name: field for field in options_of(declared)}

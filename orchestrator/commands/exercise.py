@@ -29,6 +29,7 @@ from perfctl.orchestrator.files import check_free, write_text
 from perfctl.orchestrator.report.tables import Table, table, text_columns
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.stored_runs import newest_runs
+from perfctl.redact import neutral_text
 
 CHOICES = 4
 """Causes that a sheet offers."""
@@ -119,7 +120,7 @@ def write_sheet(options: NewOptions, events: Events) -> WrittenSheet:
         key = random_of(options.name, "recorded").choice(sorted(rows))
         recorded = rows[key]
     exercise = draw(options.name, options.topic, _roof(options.gpu), recorded)
-    write_text(options.out, sheet_text(exercise))
+    write_text(options.out, sheet_text(exercise), force=options.force)
     return WrittenSheet(options.out, len(exercise.questions))
 
 
@@ -148,7 +149,7 @@ def mark_sheets(options: CheckOptions, events: Events) -> MarkedClass:
     if not marked:
         raise PerfctlError("no sheet could be marked")
     if options.out is not None:
-        write_text(options.out, _csv(marked))
+        write_text(options.out, _csv(marked), force=options.force)
     return MarkedClass(tuple(marked), tuple(failed), options.key, options.out)
 
 
@@ -197,9 +198,8 @@ def _csv(sheets: Sequence[MarkedSheet]) -> str:
     writer.writerow(["name", "topic", "sheet", "right", "questions", *numbers])
     for sheet in sheets:
         marks = [one.mark for one in sheet.marks]
-        name = sheet.name if sheet.name[:1].isalnum() else f"'{sheet.name}"  # no formula
         counts = [marks.count("right") + marks.count("other unit"), len(marks)]
-        writer.writerow([name, sheet.topic, sheet.path, *counts, *marks])
+        writer.writerow([neutral_text(sheet.name, "csv"), sheet.topic, sheet.path, *counts, *marks])
     return text.getvalue()
 
 

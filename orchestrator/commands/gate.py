@@ -15,6 +15,7 @@ from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Force,
     MemoryLimit,
     Option,
     api,
@@ -48,6 +49,7 @@ from perfctl.orchestrator.report.view import Lines, View
 from perfctl.orchestrator.sides import side
 from perfctl.orchestrator.stored_runs import analysed
 from perfctl.parsers import ReportError
+from perfctl.redact import neutral_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class GateOptions:
             metavar="FILE",
         ),
     ] = None
+    force: Force = False
     github: Annotated[bool, Option("Also print GitHub Actions annotations.", "Output")] = False
 
 
@@ -149,9 +152,9 @@ def run(options: GateOptions, events: Events) -> Gated:
     if options.update:
         return Gated(options, ())
     if options.junit is not None:
-        write_text(options.junit, junit(outcomes))
+        write_text(options.junit, junit(outcomes), force=options.force)
     if options.markdown not in (None, "-"):
-        write_text(Path(str(options.markdown)), comment(outcomes))
+        write_text(Path(str(options.markdown)), comment(outcomes), force=options.force)
     return Gated(options, outcomes)
 
 
@@ -280,6 +283,7 @@ def view(gated: Gated) -> View | Lines:
         return gate_view(gated.outcomes)
     lines = [comment(gated.outcomes)]
     if options.github:
+        lines = [neutral_text(lines[0], "github")]
         lines += [f"{line}\n" for line in github_annotations(gated.outcomes, str(options.baseline))]
     return Lines(lines, "`github`" if options.github else "`markdown` -", has_names=True)
 

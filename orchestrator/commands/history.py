@@ -13,6 +13,7 @@ from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Force,
     Gate,
     HtmlReport,
     Option,
@@ -54,6 +55,7 @@ class HistoryOptions:
     ] = "time"
     gate: Gate = 0.05
     out: HtmlReport = None
+    force: Force = False
 
 
 def run(options: HistoryOptions, events: Events) -> History:
@@ -92,7 +94,7 @@ def run(options: HistoryOptions, events: Events) -> History:
     if options.out is not None:
         from perfctl.orchestrator.report.page.page import render_view
 
-        write_text(options.out, render_view(view(history)))
+        write_text(options.out, render_view(view(history)), force=options.force)
         events.note(f"Wrote {options.out}")
     return history
 

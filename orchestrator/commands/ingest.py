@@ -39,6 +39,8 @@ from perfctl.orchestrator.options import part_of
 from perfctl.orchestrator.report.view import Lines
 from perfctl.orchestrator.store.write import Written
 
+LIST_BYTES = 64 << 20
+"""Bytes of a list of reports."""
 SINGLE_RUNS_MAX = 8
 """Runs of one file that have a line each."""
 COUNTED = ("kernels", "counters", "ranges", "copies", "operations", "samples", "op_calls")
@@ -165,11 +167,15 @@ def estimate_workload(workload: str, mode: str, batch_size: int) -> Paper:
 def _read_list(file: Path) -> list[Path]:
     """Return the paths in a file, one a line."""
     try:
-        content = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        with sys.stdin.buffer if str(file) == "-" else file.open("rb") as opened:
+            content = opened.read(LIST_BYTES + 1)
     except OSError as error:
         raise UsageError(
             f"`files_from` {file}: cannot be read ({error.strerror})", "Check the path"
         ) from error
+    if len(content) > LIST_BYTES or b"\0" in content:
+        problem = f"`files_from` {file}: this is no list of paths"
+        raise UsageError(problem, f"Use a text of at most {LIST_BYTES >> 20} MiB, a path per line")
     return [Path(os.fsdecode(line)) for line in content.splitlines() if line.strip()]
 
 

@@ -1,33 +1,44 @@
 """Query the results database with SQL, or by parts of names; or a dataset, by DuckDB.
 
-The SQL may come from someone else, so it can read the files of a dataset and nothing else. DuckDB
-may open no other file, load no extension, and change no setting. perfctl refuses anything but a
-SELECT before it runs.
+The SQL may come from someone else, so a worker with a limit on time and memory runs it, and it can
+read the files of a dataset and nothing else. DuckDB may open no other file, load no extension, and
+change no setting. perfctl refuses anything but a SELECT before it runs.
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+from perfctl.orchestrator import pool
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, Store
-from perfctl.orchestrator.errors import ToolMissing, UsageError
+from perfctl.orchestrator.errors import PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.report.files.tables import as_text, json_value, lines, unique
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import Cell, Column, Table
 from perfctl.orchestrator.report.view import Lines, View
-from perfctl.orchestrator.store import query
+from perfctl.orchestrator.store import database, query
 
-MEMORY = "2GiB"
-"""Memory limit of DuckDB; the rest goes to files in the temporary folder (TMPDIR)."""
+MOST_MEMORY = 2 << 30
+"""Bytes that a query may take."""
+DUCKDB_MEMORY = "2GiB"
+"""Memory limit of DuckDB without its threads; the rest goes to files in the temporary folder
+(TMPDIR)."""
 ROWS_PER_FETCH = 1000
+MOST_COLUMNS = 500
+LONGEST_SHOWN = 16_000
+"""Characters of a value in a table."""
+ROW_BYTES, VALUE_BYTES = 300, 60
+"""What a row and a value take besides its text."""
+MOST_SHOWN, MOST_SENT, MOST_JSON = 4 << 20, 1 << 20, 256 << 20
+"""Bytes of the rows of a table, of those that a worker sends at a time, and of JSON."""
 _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "NUMERIC": "DOUBLE", "TEXT": "VARCHAR"}
 
 
@@ -95,24 +106,81 @@ def run(options: QueryOptions, events: Events) -> Answer:
             raise UsageError(
                 "`dataset` and `search` exclude each other", "Query a dataset with SQL"
             )
-        names = query.names_like(options.store, options.search)
-        return Answer(options, query.FOUND_COLUMNS, iter(names))
-    if options.dataset is not None and options.store != DEFAULT_STORE:
+    elif options.dataset is not None and options.store != DEFAULT_STORE:
         raise UsageError("`dataset` and `store` exclude each other", "Omit one of them")
-    sql = sys.stdin.read() if options.sql == "-" else str(options.sql)
+    sql = sys.stdin.read(query.LONGEST_SQL + 1) if options.sql == "-" else options.sql or ""
     rows = _rows_of(options, sql)
-    return Answer(options, next(rows), rows)
+    columns = next(rows)
+    if len(columns) > MOST_COLUMNS:
+        problem = f"the result has {len(columns):,} columns, more than {MOST_COLUMNS}"
+        raise UsageError(problem, "Name the columns that you need")
+    return Answer(options, columns, rows)
 
 
 def _rows_of(options: QueryOptions, sql: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the names of the columns, then the rows."""
-    if options.dataset is None:
-        opened = query.answers(options.store, sql, options.timeout)
-    else:
-        opened = dataset_answers(options.dataset, sql, options.timeout)
-    with opened as (columns, rows):
-        yield columns
-        yield from rows
+    """Yield the names of the columns, then the rows, from a worker."""
+    until, limit = time.monotonic() + options.timeout, MOST_MEMORY
+    with ExitStack() as stack:
+        temporary = Path()
+        if options.dataset is not None:
+            temporary = Path(stack.enter_context(tempfile.TemporaryDirectory("", "perfctl-query-")))
+            limit *= 2
+        else:
+            with database.reading(options.store):
+                pass  # migrating takes longer than a query may
+        opened = partial(_open_worker, options, sql, temporary)
+        running = pool.run([None], opened, limit=limit, seconds=lambda item: options.timeout)
+        for _, events in stack.enter_context(closing(running)):
+            for event in events:
+                if time.monotonic() > until:
+                    raise UsageError(
+                        f"the query took longer than {options.timeout:g} s",
+                        "Narrow the query, or raise `timeout`",
+                    )
+                if isinstance(event, pool.Lost):
+                    raise PerfctlError(f"the query failed, because {event.why}", "Narrow it")
+                if not isinstance(event, pool.Done):
+                    yield from event
+
+
+@contextmanager
+def _open_worker(
+    options: QueryOptions, sql: str, temporary: Path
+) -> Iterator[Callable[[None, pool.Tell], None]]:
+    """Open what a worker does: send the names of the columns, then the rows."""
+
+    def send(item: None, tell: pool.Tell) -> None:
+        opened: AbstractContextManager[tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]]
+        if options.search is not None:
+            names = query.names_like(options.store, options.search)
+            opened = nullcontext((query.FOUND_COLUMNS, names))
+        elif options.dataset is not None:
+            opened = dataset_answers(options.dataset, sql, temporary)
+        else:
+            opened = query.answers(options.store, sql)
+        try:
+            with opened as (columns, rows):
+                tell([columns])
+                batch, size = [], 0
+                for row in rows:
+                    batch.append(row)
+                    size += _size(row)
+                    if size > MOST_SENT:
+                        tell(batch)
+                        batch, size = [], 0
+                tell(batch)
+        except MemoryError as error:
+            problem = f"the query needs more than {MOST_MEMORY >> 20:,} MiB of memory"
+            raise UsageError(problem, "Narrow it") from error
+
+    yield send
+
+
+def _size(row: Sequence[Any], longest: int = query.LONGEST_BYTES) -> int:
+    """Return the bytes of a row, with the beginning of a long text only."""
+    texts = (len(value) for value in row if isinstance(value, str | bytes))
+    values = VALUE_BYTES * len(row) + sum(min(length, longest) for length in texts)
+    return ROW_BYTES + values
 
 
 def record(answer: Answer) -> list[QueryRow]:
@@ -120,7 +188,14 @@ def record(answer: Answer) -> list[QueryRow]:
     if answer.options.csv:
         raise UsageError("--json and `csv` exclude each other", "Choose one")
     names = unique(answer.columns)
-    return [QueryRow(zip(names, map(json_value, row), strict=True)) for row in answer.rows]
+    records, size = [], 0
+    for row in answer.rows:
+        size += _size(row)
+        if size > MOST_JSON:
+            problem = f"the rows take more than {MOST_JSON >> 20} MiB as JSON"
+            raise UsageError(problem, "Narrow the query, or use `csv`")
+        records.append(QueryRow(zip(names, map(json_value, row), strict=True)))
+    return records
 
 
 def view(answer: Answer) -> View | Lines:
@@ -129,10 +204,16 @@ def view(answer: Answer) -> View | Lines:
 
     if answer.options.csv:
         return Lines(lines(names, answer.rows), "`csv`")
-    values = list(islice(answer.rows, answer.options.rows))
-    note = "1 row" if len(values) == 1 else f"{len(values)} rows"
-    if next(answer.rows, None) is not None:
-        note = f"first {len(values)} rows; use --rows to show more"
+    values: list[tuple[Any, ...]] = []
+    size, remedy = 0, ""
+    for row in answer.rows:
+        size += _size(row, LONGEST_SHOWN)
+        if len(values) == answer.options.rows or (values and size > MOST_SHOWN):
+            remedy = "use --rows to show more" if size <= MOST_SHOWN else "--csv prints all"
+            break
+        values.append(row)
+    rows = "1 row" if len(values) == 1 else f"{len(values)} rows"
+    note = f"first {rows}; {remedy}" if remedy else rows
     columns = zip(names, zip(*values, strict=True), strict=True) if values else ()
     text_columns = {
         name for name, column in columns if any(isinstance(value, str | bytes) for value in column)
@@ -149,17 +230,22 @@ def view(answer: Answer) -> View | Lines:
 def _cell(value: object) -> Cell:
     if value is None:
         return Cell(DASH, "NULL", "no")
-    return Cell(as_text(value))
+    text = as_text(value[:LONGEST_SHOWN] if isinstance(value, bytes) else value)
+    if len(text) <= LONGEST_SHOWN:
+        return Cell(text)
+    length = len(value) if isinstance(value, bytes) else len(text)
+    kind = "bytes" if isinstance(value, bytes) else "characters"
+    return Cell(f"{text[:LONGEST_SHOWN]}… ({length:,} {kind})")
 
 
 @contextmanager
 def dataset_answers(
-    folder: Path, sql: str, seconds: float
+    folder: Path, sql: str, temporary: Path
 ) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
     """Yield (column names, streamed rows) of one SELECT. The rows are valid inside the block only.
 
-    Raises UsageError for a folder that is no dataset, for anything but one SELECT, for a query that
-    DuckDB refuses, and for one that takes longer than ``seconds``; ToolMissing without DuckDB.
+    Raises UsageError for a folder that is no dataset, for anything but one SELECT, and for a query
+    that DuckDB refuses; ToolMissing without DuckDB.
     """
     try:
         import duckdb
@@ -172,16 +258,7 @@ def dataset_answers(
             f"`dataset`: {folder} is not a dataset",
             f"Create it with 'perfctl export --dataset {folder}'",
         )
-    too_long = threading.Event()
-    with tempfile.TemporaryDirectory(prefix="perfctl-query-") as temporary:
-        connection = duckdb.connect(":memory:")
-
-        def stop() -> None:
-            too_long.set()
-            connection.interrupt()
-
-        timer = threading.Timer(seconds, stop)
-        timer.daemon = True
+    with closing(duckdb.connect(":memory:")) as connection:
         try:
             statements = connection.extract_statements(sql)
             if len(statements) != 1:
@@ -190,20 +267,13 @@ def dataset_answers(
             reading = (duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN)
             if statements[0].type not in reading:
                 raise UsageError("the query may only read", "Use SELECT")
-            _fence(connection, folder, Path(temporary), sql)
-            timer.start()
+            _fence(connection, folder, temporary, sql)
             cursor = connection.execute(statements[0])
             yield tuple(column[0] for column in cursor.description), _fetch_rows(cursor)
         except duckdb.Error as error:
             problem = f"DuckDB rejected the query: {str(error).splitlines()[0]}"
             remedy = "docs/schema.md lists tables and columns"
-            if too_long.is_set():
-                problem = f"the query took longer than {seconds:g} s"
-                remedy = "Narrow the query, or raise `timeout`"
             raise UsageError(problem, remedy) from error
-        finally:
-            timer.cancel()
-            connection.close()
 
 
 def _fetch_rows(cursor: Any) -> Iterator[tuple[Any, ...]]:
@@ -216,7 +286,7 @@ def _fence(connection: Any, folder: Path, temporary: Path, sql: str) -> None:
     end of each of its files."""
     home = str(folder.resolve())
     settings = {
-        "memory_limit": MEMORY,
+        "memory_limit": DUCKDB_MEMORY,
         "temp_directory": str(temporary),
         "autoinstall_known_extensions": False,
         "autoload_known_extensions": False,

@@ -15,6 +15,7 @@ from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
     Command,
     Events,
+    Force,
     Option,
     PeaksOf,
     Runs,
@@ -74,6 +75,7 @@ class ReportOptions:
     ] = STUDIES
     title: Annotated[str | None, Option("Title of the report.")] = None
     peaks: PeaksOf = "published"
+    force: Force = False
     open_page: Annotated[bool, Option("Open the report in the browser.", names=("--open",))] = False
 
 
@@ -117,12 +119,12 @@ def write_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, V
         return drawn, render_runs(drawn), tuple(run.id for run in sound)
 
     answer, html, drawn = analysed(runs, draw)
-    write_text(out, html)
+    write_text(out, html, force=options.force)
     if omitted:
         events.note(omitted)
     if options.open_page:
         webbrowser.open(out.resolve().as_uri())
-    return WrittenReport(out, out.stat().st_size, drawn, omitted), answer
+    return WrittenReport(out, len(html.encode()), drawn, omitted), answer
 
 
 def _refuse_nothing(store: Path, sweep: int | None, *, has_runs: bool) -> NoReturn:

@@ -56,11 +56,16 @@ class ServeOptions:
 
 def run(options: ServeOptions, events: Events) -> None:
     """Serve until Ctrl-C."""
+    from perfctl.orchestrator.report.page.page import calculator_digest
+
     folder, host, port = options.folder, options.host, options.port
     if not folder.is_dir():
         raise UsageError(f"{folder}: folder not found", "Name the folder of the HTML reports")
     try:
-        server = PageServer(folder, host, port, lambda: listing(folder), _answers(options.store))
+        answers = _answers(options.store)
+        server = PageServer(
+            folder, host, port, lambda: listing(folder), answers, calculator_digest()
+        )
     except OSError as error:
         raise PerfctlError(
             f"{host}:{port} cannot be used ({error.strerror or error})",

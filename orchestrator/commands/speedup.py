@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.commands.declare import Command, Events, Option, PeaksOf, words
+from perfctl.orchestrator.commands.declare import Command, Events, Force, Option, PeaksOf, words
 from perfctl.orchestrator.compare.speedup import (
     ALLOWED,
     ASKED,
@@ -23,7 +23,7 @@ from perfctl.orchestrator.compare.speedup import speedup as compare_speed
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.evidence import roofs
-from perfctl.orchestrator.files import write_text
+from perfctl.orchestrator.files import check_free, replacing, write_text
 from perfctl.orchestrator.ingest.sweep import run_sweep
 from perfctl.orchestrator.launch.sweep.folders import write_json
 from perfctl.orchestrator.launch.sweep.options import MEASURE, OUTPUT, SweepOptions
@@ -117,6 +117,7 @@ class SpeedupOptions(SweepOptions):
         Path | None,
         Option("Also write the charts as PDF files.", OUTPUT, metavar="FOLDER"),
     ] = None
+    force: Force = False
     peaks: PeaksOf = "published"
     arguments: Annotated[
         Sequence[str], Option("Options for the workload.", filled_from="rest")
@@ -152,6 +153,8 @@ def run(options: SpeedupOptions, events: Events) -> SpeedupResult:
     asked to stop, and PerfctlError when no batch size ran on two devices.
     """
     allowed, store, page = allowed_facts(options.allow), options.store_path, options.page
+    if options.charts is not None and options.charts.exists():
+        check_free(options.charts, force=options.force, folder=True)
     if options.runs is not None:
         if page is None:
             events.note("no report is written without --page FILE")
@@ -170,7 +173,8 @@ def run(options: SpeedupOptions, events: Events) -> SpeedupResult:
             run_way(request, events)
         arms, allowed = arms_of(planned), allowed | ASKED
     result = compare_arms(arms, store, allowed=allowed, peaks=options.peaks, events=events)
-    return replace(result, written=tuple(write_speedup(result, page, options.charts)))
+    written = write_speedup(result, page, options.charts, force=options.force)
+    return replace(result, written=tuple(written))
 
 
 def compare_arms(
@@ -208,7 +212,7 @@ def roofs_of(arms: Sequence[Arm], store: Path, peaks: str, events: Events) -> li
 
 
 def write_speedup(
-    result: SpeedupResult, page: Path | None = None, charts: Path | None = None
+    result: SpeedupResult, page: Path | None, charts: Path | None, *, force: bool
 ) -> list[Path]:
     """Write the page, and the page's charts as PDF into the folder ``charts``. Return what was
     written, charts first."""
@@ -218,12 +222,13 @@ def write_speedup(
     with charts_files.drawn() as drawings:
         text = render_view(speedup_view(result.studies, has_charts=True)) if page or charts else ""
     if charts is not None:
-        charts.mkdir(parents=True, exist_ok=True)
-        for drawing in drawings:
-            charts_files.save(drawing, charts / f"{drawing.name}.pdf", "pdf", COLUMN_MM)
+        charts.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(charts, force=force, folder=True) as partial:
+            for drawing in drawings:
+                charts_files.save(drawing, partial / f"{drawing.name}.pdf", "pdf", COLUMN_MM)
         written.append(charts)
     if page is not None:
-        write_text(page, text)
+        write_text(page, text, force=force)
         written.append(page)
     return written
 

@@ -53,6 +53,8 @@ PROGRAM = {
     if option.option.filled_from in ("rest", "program")
 }
 """Options of a study of any program, by name."""
+WRITTEN = ("study.html", "summary.md", "report.html", CALCULATOR, "charts", "tables")
+"""Files and folders that a study writes and replaces."""
 CHART_MM = 140
 """Width of a chart in the Markdown: a page of text."""
 NO_GPU = (
@@ -337,6 +339,10 @@ def claim(request: StudyRequest) -> None:
     reads_own = request.source is not None and request.source.resolve().is_relative_to(
         request.out.resolve()
     )
+    foreign = [name for name in WRITTEN if before is None and (request.out / name).exists()]
+    if foreign:
+        problem = f"{request.out} has {foreign[0]}, but no study.json that names a study"
+        raise UsageError(problem, "Choose another `out`, or remove it")
     if before is not None and reads_own and before.get("study") == request.study.name:
         return
     if before is not None and before != identity:
@@ -447,7 +453,7 @@ def _write(
         if links:
             from perfctl.orchestrator.commands.report import report
 
-            report(material.store, folder_out / "report.html")
+            report(material.store, folder_out / "report.html", force=True)
     charts, tables = folder_out / "charts", folder_out / "tables"
     with explain_unwritable(folder_out):
         for folder in (charts, tables):
@@ -457,13 +463,13 @@ def _write(
         for drawing in drawings:
             charts_files.save(drawing, charts / f"{drawing.name}.png", "png", CHART_MM, dpi=150)
     for name, lines in csv_files(page):
-        write_text(tables / name, "".join(lines))
+        write_text(tables / name, "".join(lines), force=True)
     files = {
         "study.html": text,
         "summary.md": markdown(page, [f"{drawing.name}.png" for drawing in drawings]),
     }
     for name, text in files.items():
-        write_text(folder_out / name, text)
+        write_text(folder_out / name, text, force=True)
     problems = [f"{part}: {reason}" for part, reason in failed]
     problems += [problem for subject in subjects.values() for problem in subject.problems]
     extra = [folder_out / file for _, file in page.links if file == CALCULATOR]

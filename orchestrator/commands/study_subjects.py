@@ -123,9 +123,9 @@ def _prepare_speedup(material: Material) -> Subject:
         )
     out = material.request.out
     out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "results.json", json.dumps(to_json(speedups), indent=1) + "\n")
+    write_text(out / "results.json", json.dumps(to_json(speedups), indent=1) + "\n", force=True)
     notebook = resources.files("perfctl.templates").joinpath("speedup.ipynb")
-    write_text(out / "speedup.ipynb", notebook.read_text(encoding="utf-8"))
+    write_text(out / "speedup.ipynb", notebook.read_text(encoding="utf-8"), force=True)
     return subject(speedups, networks, missing, failed)
 
 

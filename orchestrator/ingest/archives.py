@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import errno
-import lzma
 import os
 import re
 import shutil
-import struct
 import tarfile
+import time
 import zipfile
-import zlib
 from collections.abc import Callable, Generator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -31,22 +29,11 @@ _DEEPEST_NAME = 64
 """Folders in a member's name, and below _LONGEST_NAME the bytes of each: Linux takes no
 longer ones."""
 _LONGEST_NAME = 255
-_LONGEST_HEADER = 1 << 20
-"""Bytes of a member's header, which tarfile takes into memory whole; a long name has
-some hundred."""
-_CUT = (EOFError, zlib.error, lzma.LZMAError)
-"""What they raise where the compression begins well and is cut or damaged."""
-_BROKEN = (
-    tarfile.TarError,
-    zipfile.BadZipFile,
-    NotImplementedError,
-    RuntimeError,
-    LookupError,
-    struct.error,
-    *_CUT,
-)
-"""What the libraries raise for a damaged archive, and for one with a password or an
-unknown method."""
+_LONGEST_HEADER = 1 << 16
+"""Bytes of a member's header, which tarfile takes into memory whole and searches in quadratic
+time; a long name has some hundred."""
+_SECONDS, _BYTES_PER_SECOND = 60, 1_000_000
+"""Time for an archive and those inside it."""
 _NO_FILE = (errno.ENAMETOOLONG, errno.EINVAL, errno.ENOTDIR, errno.EISDIR, errno.EEXIST)
 """What the system says of names and places that no archive of reports has."""
 _LONG_HEADERS = (
@@ -66,9 +53,12 @@ class Room:
     """Bytes of the archive."""
     bytes: int = field(init=False)
     files: int = _MOST_FILES
+    until: float = field(init=False)
+    """When it has to be unpacked, by the monotonic clock."""
 
     def __post_init__(self) -> None:
         self.bytes = max(_SMALL, _EXPANSION * self.size)
+        self.until = time.monotonic() + _SECONDS + self.size / _BYTES_PER_SECOND
 
     def reserve(self, path: Path, size: int) -> None:
         """Make room for a member of ``path``. Raises ReportError where there is none."""
@@ -86,8 +76,9 @@ class _TarMember(tarfile.TarInfo):
     """A member whose header would fill the memory is damage."""
 
     def _proc_member(self, archive: tarfile.TarFile) -> Any:
-        if self.type in _LONG_HEADERS and self.size > _LONGEST_HEADER:
-            raise tarfile.ReadError(f"the header of a member has {self.size:,} bytes")
+        is_too_long = self.type in _LONG_HEADERS and self.size > _LONGEST_HEADER
+        if is_too_long or self.size < 0:
+            raise tarfile.ReadError(f"a member or its header states {self.size:,} bytes")
         return super()._proc_member(archive)  # type: ignore[misc]
 
 
@@ -105,10 +96,10 @@ def is_archive(path: Path) -> bool:
             return zipfile.is_zipfile(path)
         with tarfile.open(path, tarinfo=_TarMember):
             return True
-    except _CUT:
-        return True
-    except (OSError, *_BROKEN):
+    except (OSError, tarfile.ReadError):
         return False
+    except Exception:  # tarfile raises errors of many types for a damaged one
+        return True
 
 
 def unpack(path: Path, folder: Path, room: Room) -> int:
@@ -143,7 +134,9 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with open_member() as content, target.open("wb") as out:
                     shutil.copyfileobj(content, out, 1 << 20)
-    except (*_BROKEN, OSError, ValueError) as error:
+    except (ReportError, MemoryError):
+        raise
+    except Exception as error:  # tarfile and zipfile raise errors of many types
         if isinstance(error, OSError) and error.errno is not None and error.errno not in _NO_FILE:
             raise
         reason = f"the archive cannot be unpacked ({str(error) or type(error).__name__})"

@@ -9,7 +9,9 @@ import gzip
 import hashlib
 import os
 import re
+import shutil
 import tempfile
+import time
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,7 +22,7 @@ from pathlib import Path
 
 from perfctl import parsers
 from perfctl.orchestrator import pool
-from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.faults import isolate_failure
 from perfctl.orchestrator.ingest.archives import Room, is_archive, may_be_archive, unpack
 from perfctl.orchestrator.launch.sweep.folders import read_run_record
@@ -77,6 +79,8 @@ class Findings:
     notes: list[str] = field(default_factory=list)
     temporary: Path = Path()
     """Where archives are unpacked."""
+    limit: int = 0
+    """Bytes of memory that a worker may take; 0 for no limit."""
 
     def sources(self) -> list[Source]:
         """Return what there is to read."""
@@ -100,7 +104,7 @@ class Findings:
             and file not in taken
             and taken.isdisjoint(file.parents)
         ]
-        archives = {file for file in others if depth < _DEEPEST and is_archive(file)}
+        archives = {file for file in others if depth < _DEEPEST and may_be_archive(file)}
         places = {path.parent for path in reports}
         captures = {path for place in places for path in parsers.captures(place)} & taken
         if captures:
@@ -111,10 +115,10 @@ class Findings:
             )
         for path in sorted((taken - captures) | archives):
             source = Source(path, folder.shown / path.relative_to(folder.path))
-            if path in archives:
-                self.add_archive(source, depth + 1, room)
-            else:
+            if path not in archives:
                 self.entries.append(source)
+            elif not self.add_archive(source, depth + 1, room):
+                archives.remove(path)
         archives |= {path.with_name(DETAILS) for path in captures}
         left = [file for file in others if file not in archives]
         faults = {file: _find_fault(file) for file in left if parsers.leader(file) not in taken}
@@ -132,16 +136,25 @@ class Findings:
             )
             self.notes.append(f"{folder.shown}: skipped {files}: {_list_names(skipped)}")
 
-    def add_archive(self, archive: Source, depth: int, room: Room | None) -> None:
-        """Unpack an archive, and add what it holds."""
+    def add_archive(self, archive: Source, depth: int, room: Room | None) -> bool:
+        """Unpack an archive in a worker, and add what it holds. Return False for another file."""
         with isolate_failure(archive.shown, self.entries.append):
             folder = Path(tempfile.mkdtemp(dir=self.temporary))
             room = room or Room(archive.path.stat().st_size)
             try:
-                left_out = unpack(archive.path, folder, room)
-            except (ReportError, OSError) as error:
+                answer = pool.call(
+                    archive.path,
+                    partial(_unpack, archive.path, folder, room),
+                    self.limit,
+                    max(0, room.until - time.monotonic()),
+                )
+            except PerfctlError as error:
+                shutil.rmtree(folder)
                 self.entries.append(archive.show_names(str(error)))
-                return
+                return True
+            if answer is None:
+                return False
+            left_out, (room.bytes, room.files) = answer
             if left_out:
                 files = "1 file has a name" if left_out == 1 else f"{left_out} files have names"
                 self.notes.append(
@@ -154,8 +167,9 @@ class Findings:
                 self.entries.append(
                     f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}"
                 )
-                return
+                return True
             self.add_folder(Source(folder, archive.shown), depth + 1, room)
+        return True
 
     def leave_out_copies(self) -> None:
         """Take a report once that lies in an archive and beside it, perhaps gzipped there: the file
@@ -203,7 +217,7 @@ def find_sources(given: Sequence[Path], limit: int) -> Iterator[Findings]:
     """
     paths = [path for one in given for path in _expand(one)]
     with tempfile.TemporaryDirectory(prefix="perfctl-archive-") as folder:
-        find = partial(_find, paths, Path(folder))
+        find = partial(_find, paths, Path(folder), limit)
         if any(path.is_dir() or may_be_archive(path) for path in paths):
             name = f"{', '.join(map(str, paths))}: the search for reports failed"
             yield pool.call(name, find, limit)
@@ -219,15 +233,21 @@ def _expand(path: Path) -> list[Path]:
     return sorted(match for match in matches if not match.name.startswith(".")) or [path]
 
 
-def _find(given: Sequence[Path], temporary: Path) -> Findings:
-    found = Findings(temporary=temporary)
+def _unpack(path: Path, folder: Path, room: Room) -> tuple[int, tuple[int, int]] | None:
+    """Return how many files of an archive were left out, and the room that is left; None for a file
+    that is no archive."""
+    if not is_archive(path):
+        return None
+    return unpack(path, folder, room), (room.bytes, room.files)
+
+
+def _find(given: Sequence[Path], temporary: Path, limit: int = 0) -> Findings:
+    found = Findings(temporary=temporary, limit=limit)
     for path in given:
         source = Source(path, path)
         if path.is_dir():
             found.add_folder(source, 0, None)
-        elif is_archive(path):
-            found.add_archive(source, 0, None)
-        else:
+        elif not may_be_archive(path) or not found.add_archive(source, 0, None):
             found.entries.append(source)
     if len(given) > 1:  # files that are one report together
         first = set(parsers.leaders(source.path for source in found.sources()))

@@ -22,6 +22,7 @@ from typing import IO, cast
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.files import replacing
+from perfctl.orchestrator.ingest.archives import may_be_archive
 from perfctl.orchestrator.store.schema import quote_name
 from perfctl.parsers import ReportError, refuse_special
 from perfctl.parsers.common.json import GZIP_MAGIC
@@ -42,6 +43,8 @@ LONGEST = 1 << 16
 """Characters held back, so that no secret is split."""
 MOST_KEPT = 8 << 20
 """Characters after which a secret without an end is split anyway."""
+PACKED = (b"PK\3\4", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
+"""Beginnings of zip, bzip2, xz and zstd."""
 UTF_16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 
 _VERSIONS = ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
@@ -147,6 +150,14 @@ def _is_database(file: Path) -> bool:
     try:
         with file.open("rb") as opened:
             head = opened.read(512)
+        is_packed = head.startswith(PACKED)
+        if head.startswith(GZIP_MAGIC):
+            with gzip.open(file) as opened:
+                content = opened.read(512)
+            is_text = b"\0" not in content or content.startswith(tuple(UTF_16))
+            is_packed = not is_text or content.startswith((GZIP_MAGIC, *PACKED))
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return False  # the copy names the damage
     except OSError as error:
         reason = f"it cannot be read ({error.strerror})"
         raise ReportError(file, "unknown", reason, "Check the permissions") from error
@@ -154,6 +165,9 @@ def _is_database(file: Path) -> bool:
         raise ReportError(file, "unknown", "the file is empty", "Check the path")
     if is_sqlite(head):
         return True
+    if is_packed or may_be_archive(file):
+        remedy = "Unpack it and scrub each report in it"
+        raise ReportError(file, "unknown", "an archive cannot be edited", remedy)
     way = next((way for ending, way in EXPORTS.items() if file.name.endswith(ending)), None)
     if way or (b"\0" in head and not head.startswith((GZIP_MAGIC, *UTF_16))):
         remedy = f"Export it and scrub the export: {way or 'as SQLite, CSV or JSON'}"

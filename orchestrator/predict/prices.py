@@ -271,7 +271,7 @@ def use_prices(file: Path) -> PriceTable:
     except OSError as error:
         remedy = "Set XDG_CONFIG_HOME to a writable folder"
         raise PerfctlError(f"{own.parent}: cannot be created ({error.strerror})", remedy) from error
-    write_text(own, file.read_text(encoding="utf-8"))
+    write_text(own, file.read_text(encoding="utf-8"), force=True)
     return PriceTable(str(own), prices)
 
 

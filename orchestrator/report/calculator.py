@@ -182,7 +182,6 @@ class CalculatorView:
     made: str
     data: Mapping[str, Any]
     title: str = "calculator for training time and cost"
-    scripts: Sequence[str] = ("calculator_draw.js", "calculator_ui.js")
 
 
 def page_view(contents: CalculatorContents, *, date: str, version: str) -> CalculatorView:

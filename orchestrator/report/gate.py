@@ -27,6 +27,7 @@ from perfctl.orchestrator.report.files.documents import markdown
 from perfctl.orchestrator.report.numbers import DASH
 from perfctl.orchestrator.report.tables import Cell, Column, listing, nothing, text_cell
 from perfctl.orchestrator.report.view import View
+from perfctl.redact import neutral_text
 
 MAX_ROWS = 12
 """Changes in words; JSON and JUnit have all rows."""
@@ -214,7 +215,7 @@ def junit(outcomes: Sequence[Outcome]) -> str:
         for row in outcome.rows:
             line = _line_of(outcome.entry, row)
             cases.append((line.where, kinds.get(row.result, ""), f"{row.result}: {line.text}"))
-        entry, kinds_of = _xml(outcome.entry), [kind for _, kind, _ in cases]
+        entry, kinds_of = neutral_text(outcome.entry, "xml"), [kind for _, kind, _ in cases]
         counts = {
             "tests": len(cases),
             "failures": kinds_of.count("failure"),
@@ -224,16 +225,14 @@ def junit(outcomes: Sequence[Outcome]) -> str:
         facts = {key: str(count) for key, count in counts.items()}
         suite = ElementTree.SubElement(root, "testsuite", {"name": entry, **facts})
         for name, kind, text in cases:
-            case = ElementTree.SubElement(suite, "testcase", classname=entry, name=_xml(name))
+            case = ElementTree.SubElement(
+                suite, "testcase", classname=entry, name=neutral_text(name, "xml")
+            )
             if kind:
-                ElementTree.SubElement(case, kind, message=_xml(text))
+                ElementTree.SubElement(case, kind, message=neutral_text(text, "xml"))
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def _xml(text: str) -> str:
-    """Return the text without characters that XML 1.0 does not allow."""
-    return "".join(letter if letter in "\t\n" or letter >= " " else "�" for letter in text)
+    text = ElementTree.tostring(root, encoding="unicode")  # it declares the locale's encoding
+    return f"<?xml version='1.0' encoding='utf-8'?>\n{text}\n"
 
 
 def github_annotations(outcomes: Sequence[Outcome], file: str) -> Iterator[str]:
@@ -246,6 +245,7 @@ def github_annotations(outcomes: Sequence[Outcome], file: str) -> Iterator[str]:
         errors += [(f"{outcome.entry}: could not be judged", text) for text in outcome.problems]
     data = str.maketrans({"%": "%25", "\r": "%0D", "\n": "%0A"})
     names = data | str.maketrans({":": "%3A", ",": "%2C"})
-    for title, text in errors[:10]:
+    for error in errors[:10]:
+        title, text = (neutral_text(part, "github") for part in error)
         properties = f"file={file.translate(names)},title={title.translate(names)}"
         yield f"::error {properties}::{text.translate(data)}"

@@ -19,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
+from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import schema
 from perfctl.records.bulk import Columns, NumberedCounters, SqlKernels
 from perfctl.records.report import Kernel
@@ -32,6 +33,8 @@ CHUNK = 1000
 """Rows turned to columns at a time."""
 TOGETHER = 100
 """Rows that one statement takes at most, in half the time of one statement a row."""
+LARGEST_ID = 1 << 62
+"""Ids above it leave too few numbers for the next run."""
 LARGEST_EXACT = 1 << 51
 """SQLite, too, keeps a larger float as it is where a column takes both kinds of numbers."""
 _NOTHING = bytearray()
@@ -351,5 +354,9 @@ def _number_shared(
 
 
 def next_id(connection: sqlite3.Connection, table: str) -> int:
-    """One more than the largest id of a table."""
-    return int(connection.execute(f"SELECT coalesce(max(id), 0) + 1 FROM {table}").fetchone()[0])
+    """One more than the largest id of a table. Raises StoreError if no number is left."""
+    largest = connection.execute(f"SELECT coalesce(max(id), 0) FROM main.{table}").fetchone()[0]
+    if largest > LARGEST_ID:
+        problem = f"table {table} has the id {largest}, which perfctl did not write"
+        raise StoreError(problem, "Ingest the reports into a new database")
+    return int(largest) + 1

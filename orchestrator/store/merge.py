@@ -104,7 +104,7 @@ def _row(connection: sqlite3.Connection, table: str, number: int) -> dict[str, o
 
 def _copy_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
     """Copy every table of a run; each table's new ids follow its last, in the order of the old."""
-    numbers: dict[str, int | None] = {"old": old, "run": new - old}
+    numbers: dict[str, int] = {"old": old, "run": new - old}
     """What is added to the ids of each table; bound by name, so that SQLite prepares each
     statement once for many runs."""
     for table in _tables():
@@ -114,13 +114,10 @@ def _copy_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
             mine = f"kernel_id IN (SELECT id FROM {PART}.kernel_launch WHERE {mine})"
         rows = f"{PART}.{table} WHERE {mine}"
         if "id" in names:
-            (numbers[table],) = connection.execute(
-                f"SELECT (SELECT coalesce(max(id), 0) + 1 FROM main.{table})"
-                f" - (SELECT min(id) FROM {rows})",
-                numbers,
-            ).fetchone()
-            if numbers[table] is None:
+            (least,) = connection.execute(f"SELECT min(id) FROM {rows}", numbers).fetchone()
+            if least is None:
                 continue
+            numbers[table] = bulk.next_id(connection, table) - least
         refers = {"id": table, "run_id": "run", **bulk.REFERENCES}
         values = (
             f"{name} + :{refers[name]}" if refers.get(name) in numbers else schema.name_list([name])

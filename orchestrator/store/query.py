@@ -1,14 +1,14 @@
 """The database for those who ask it something: one SELECT, a part of a name, or whole tables,
 streamed. Nothing here writes.
 
-A SELECT can neither change the database nor reach another file, nor run for ever.
+A SELECT can neither change the database nor reach another file. The worker that runs it limits
+its time and memory.
 """
 
 from __future__ import annotations
 
 import re
 import sqlite3
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,18 +21,14 @@ from perfctl.orchestrator.store.schema import Column, tables, views
 LONGEST_BYTES = 16_000_000
 """Of one value or of the statement; what is longer is refused, so that zeroblob(1e9) fills
 no memory."""
-MOST_MEMORY = 2 << 30
-"""Bytes that SQLite may take in this process: sorting without end does not fill the
-machine's memory."""
-_OPERATIONS = 10_000
-"""Steps of SQLite's machine between two looks at the clock."""
+LONGEST_SQL = 1_000_000
 _ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_RECURSIVE}
 _DENIED_FUNCTIONS = {"load_extension", "fts3_tokenizer", "edit", "readfile", "writefile"}
 _PRAGMAS = {"table_info", "table_xinfo", "table_list", "user_version"}
 """Pragmas that only read; without an argument that sets anything."""
 _LIMITS = {
     sqlite3.SQLITE_LIMIT_LENGTH: LONGEST_BYTES,
-    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 1_000_000,
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: LONGEST_SQL,
     sqlite3.SQLITE_LIMIT_ATTACHED: 0,
     sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH: 1000,
 }
@@ -62,17 +58,14 @@ SELECT 'layer', layer, min(kind), count(DISTINCT run_id), sum(launches), sum(ns)
 
 
 @contextmanager
-def answers(
-    store: Path, sql: str, seconds: float
-) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
+def answers(store: Path, sql: str) -> Iterator[tuple[tuple[str, ...], Iterator[tuple[Any, ...]]]]:
     """(column names, rows, streamed) of one SELECT. The rows may be read inside the block only.
 
-    Raises UsageError when it is no single SELECT, names what is not there, or takes longer than
-    ``seconds``.
+    Raises UsageError when it is no single SELECT or names what is not there.
     """
     with database.reading(store) as connection:
-        _fence(connection, seconds)
-        with _as_usage_error(store, seconds, sql):
+        _fence(connection)
+        with _as_usage_error(store, sql):
             cursor = connection.execute(sql)
             if cursor.description is None:
                 raise UsageError(
@@ -81,17 +74,14 @@ def answers(
             yield tuple(column[0] for column in cursor.description), cursor
 
 
-def _fence(connection: sqlite3.Connection, seconds: float) -> None:
+def _fence(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA query_only = ON")
     connection.execute("PRAGMA temp_store = MEMORY")
-    connection.execute(f"PRAGMA hard_heap_limit = {MOST_MEMORY}")
     for function in ("json_each('[]')", "json_tree('[]')", "pragma_table_info('run')"):
         # declared at first use, which the fence refuses
         connection.execute(f"SELECT 1 FROM {function}").fetchall()
     for limit, value in _LIMITS.items():
         connection.setlimit(limit, value)
-    until = time.monotonic() + seconds
-    connection.set_progress_handler(lambda: int(time.monotonic() > until), _OPERATIONS)
     connection.set_authorizer(_may)
 
 
@@ -108,20 +98,11 @@ def _may(
 
 
 @contextmanager
-def _as_usage_error(store: Path, seconds: float, sql: str) -> Iterator[None]:
+def _as_usage_error(store: Path, sql: str) -> Iterator[None]:
     try:
         yield
-    except MemoryError as error:
-        raise UsageError(
-            f"the query needs more than {MOST_MEMORY >> 20:,} MiB of memory", "Narrow it"
-        ) from error
     except (sqlite3.Error, sqlite3.Warning) as error:
         message = str(error)
-        if "interrupted" in message:
-            raise UsageError(
-                f"the query took longer than {seconds:g} s",
-                "Narrow the query, or raise `timeout`",
-            ) from error
         if "one statement" in message:
             raise UsageError(
                 "the query has more than one statement", "Run one SELECT at a time"

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.report.files import tables as files_tables
 from perfctl.orchestrator.report.ledger import rows as ledger_rows
 from perfctl.orchestrator.store import query
 from tests.cli.conftest import Perfctl
@@ -69,12 +68,6 @@ def test_text_that_a_spreadsheet_would_run_gets_an_apostrophe_and_numbers_none(
     assert cells(Path("guarded/summary.csv"))[0]["text"] == "-5", "a number in a text is no formula"
     perfctl("export --all --out raw --raw")
     assert cells(Path("raw/kernel.csv"))[0]["name"].startswith("=HYPERLINK")
-
-
-@pytest.mark.parametrize("text", ["=1", "+a", "-a", "@a", "\ta", "\ra", "\uff1d1"])
-def test_every_way_to_begin_a_formula_is_guarded(text: str) -> None:
-    assert files_tables.guarded(text) == "'" + text
-    assert files_tables.cell(-1.5) == "-1.5"
 
 
 def test_json_has_null_for_what_is_not_known_and_is_strict(perfctl: Perfctl, store: Path) -> None:

@@ -3,6 +3,7 @@ no sense."""
 
 from __future__ import annotations
 
+import io
 import shlex
 import signal
 import subprocess
@@ -67,3 +68,15 @@ def test_ctrl_c_while_a_module_makes_its_classes_is_no_traceback(
     )
     assert command_line.run(["runs"]) == 130
     assert capsys.readouterr().err == "perfctl: stopped\n"
+
+
+def test_letters_that_the_encoding_lacks_are_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", output)
+    with pytest.raises(SystemExit):
+        command_line.main(["--version"])
+    output.write("µ\U0001f600")
+    output.flush()
+    content = output.buffer
+    content.seek(0)
+    assert content.read().endswith(rb"\u00b5\ud83d\ude00")

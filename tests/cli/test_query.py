@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from perfctl.orchestrator.commands import query as module
 from tests.cli.conftest import Perfctl
 from tests.cli.hostile import FORMULA
+
+COUNT = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t)"
 
 
 @pytest.fixture
@@ -85,19 +88,45 @@ def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
     assert answer.err.count("\n") == 1
 
 
-def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, store: Path) -> None:
-    endless = (
-        "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t) SELECT count(*) FROM t"
-    )
-    said = perfctl("query", endless, "--timeout", 0.3)
+@pytest.mark.parametrize(
+    "sql",
+    [
+        pytest.param(f"{COUNT} SELECT count(*) FROM t", id="many steps"),
+        pytest.param(
+            "SELECT instr(printf('%.*c', 8000000, 'a'), printf('%.*c', 4000000, 'a') || 'b')",
+            id="one long function",
+        ),
+        pytest.param(f"{COUNT} SELECT n FROM t", id="rows without end"),
+    ],
+)
+def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, store: Path, sql: str) -> None:
+    said = perfctl("query", sql, "--timeout", 0.3, "--csv")
     assert said.code == 2
     assert "longer than 0.3 s" in said.err
+
+
+def test_a_result_that_is_too_large_is_shown_in_part_or_refused(
+    perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = module.LONGEST_SHOWN + 1
+    shown = perfctl("query", f"SELECT printf('%.*c', {long}, 'x'), zeroblob({long})").out
+    assert shown.count("x") <= long
+    assert all(f"({long:,} {unit})" in shown for unit in ("characters", "bytes"))
+    many = ", ".join(["1"] * (module.MOST_COLUMNS + 1))
+    assert "more than 500" in perfctl("query", f"SELECT {many}").err
+    row = module.ROW_BYTES + module.VALUE_BYTES
+    monkeypatch.setattr(module, "MOST_SHOWN", 7 * row)
+    monkeypatch.setattr(module, "MOST_JSON", 7 * row)
+    eight = f"{COUNT} SELECT n FROM t LIMIT 8"
+    assert "first 7 rows; --csv prints all" in perfctl("query", eight).out
+    assert "as JSON. Narrow the query" in perfctl("query", eight, "--json").err
+    assert len(perfctl("query", eight, "--csv").out.splitlines()) == 1 + 8
 
 
 def test_a_query_that_would_fill_the_memory_is_stopped(store: Path) -> None:
     """In a process of its own, which keeps the limit for good."""
     code = (
-        "import sys; from perfctl.orchestrator.store import query; from "
+        "import sys; from perfctl.orchestrator.commands import query; from "
         "perfctl.orchestrator.cli.main import run\n"
         "query.MOST_MEMORY = 16 << 20; sys.exit(run(['query', '--store', sys.argv[1], "
         "sys.argv[2]]))"

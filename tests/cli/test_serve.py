@@ -13,14 +13,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.commands.serve import listing
-from perfctl.orchestrator.report.page.server import PageServer
+from perfctl.orchestrator.report.page.page import calculator_digest
+from perfctl.orchestrator.report.page.server import MOST_CONNECTIONS, PageServer
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def ask(
     ],
     ids=["a page", "a link to a page inside", "the length of a page", "a drawing"],
 )
-def test_a_page_is_shown_with_its_type_and_may_run_its_own_script_and_load_nothing(
+def test_a_page_is_shown_with_its_type_and_in_a_sandbox_and_may_load_nothing(
     server: PageServer, method: str, path: str, kind: str, body: bytes, may_run_script: bool
 ) -> None:
     status, headers, answer = ask(server, path, method)
@@ -101,6 +102,7 @@ def test_a_page_is_shown_with_its_type_and_may_run_its_own_script_and_load_nothi
     assert policy.startswith("default-src 'none'") and "http" not in policy
     assert ("script-src 'unsafe-inline'" in policy) == may_run_script
     assert ("script-src" in policy) == may_run_script
+    assert "sandbox" in policy and "connect-src" not in policy and "same-origin" not in policy
     assert headers["X-Content-Type-Options"] == "nosniff"
     assert headers["X-Frame-Options"] == "DENY"
 
@@ -231,7 +233,32 @@ def test_the_calculator_is_answered_in_json_that_runs_nothing(folder: Path) -> N
         assert ask(server, "/calculator.json", "POST")[0] == 405
         assert ask(server, "/calculator.json", host="evil.example")[0] == 421
         assert ask(server, "/sub/calculator.json")[0] == 404
-        assert "connect-src 'self'" in ask(server, "/page.html")[1]["Content-Security-Policy"]
+
+
+def test_only_a_page_of_this_calculator_may_ask_and_runs_no_other_script(folder: Path) -> None:
+    digest = calculator_digest()
+    assert digest.startswith("sha256-")
+    (folder / "calculator.html").write_text(f"<meta content=\"script-src '{digest}'\">")
+    (folder / "old.html").write_text("<meta content=\"script-src 'sha256-abc='\">")
+    pages = PageServer(folder, "127.0.0.1", 0, lambda: "", None, digest)
+    with running(pages) as server:
+        policies = [
+            ask(server, f"/{name}.html")[1]["Content-Security-Policy"]
+            for name in ("calculator", "old")
+        ]
+    assert policies[0].endswith(f"connect-src 'self'; script-src '{digest}'")
+    assert "connect-src" not in policies[1] and "sandbox" in policies[1]
+
+
+def test_idle_connections_keep_nobody_out(server: PageServer) -> None:
+    address = ("127.0.0.1", server.server_address[1])
+    with ExitStack() as stack:
+        for _ in range(MOST_CONNECTIONS + 20):
+            stack.enter_context(socket.create_connection(address, timeout=10))
+        began = time.monotonic()
+        assert ask(server, "/page.html")[0] == 200
+        assert time.monotonic() - began < 5
+        assert len(server.connections) <= MOST_CONNECTIONS
 
 
 @pytest.mark.parametrize(

@@ -96,3 +96,9 @@ def test_what_an_ingest_array_cannot_do_is_refused_before_anything_is_written(
     assert (said.code, len(said.err.splitlines())) == (2, 1)
     assert not Path("perfctl-runs").exists()
     assert perfctl("ingest").code == 2
+
+
+def test_a_list_of_paths_without_end_is_refused(perfctl: Perfctl) -> None:
+    said = perfctl("ingest --files-from /dev/zero")
+    assert said.code == 2
+    assert "this is no list of paths" in said.err

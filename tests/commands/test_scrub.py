@@ -3,6 +3,7 @@ its maker."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import sqlite3
 import stat
@@ -226,6 +227,10 @@ def test_a_text_of_a_few_bytes_is_copied_as_it_is(content: bytes, tmp_path: Path
         ("r.nsys-rep", LOG, "scrub the export: nsys export --type sqlite REPORT"),
         ("r.ncu-rep", LOG, "scrub the export: ncu --import REPORT --csv --page raw > REPORT.csv"),
         ("r.gz", gzip.compress(LOG * 99, mtime=0)[:-9], "the gzip file is truncated or damaged"),
+        ("r.tar.gz", gzip.compress(LOG), "an archive cannot be edited"),
+        ("tar.gz", gzip.compress(LOG + bytes(600)), "an archive cannot be edited"),
+        ("r.json.gz", gzip.compress(gzip.compress(LOG)), "an archive cannot be edited"),
+        ("r.json", bz2.compress(LOG), "an archive cannot be edited"),
         ("r.csv", "é\n".encode("utf-16") + b"x", "its text is damaged or truncated"),
         ("r.csv", b"\xfe\xff\xd8\x00\x00", "its text is damaged or truncated"),
     ],

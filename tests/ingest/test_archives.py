@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -218,3 +219,31 @@ def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
     path.write_bytes(gzip.compress(bytes(range(256)) * 4)[:40])
     with pytest.raises(ReportError, match=r"archive|gzip"):
         perfctl.parse(path)
+
+
+@pytest.mark.parametrize("fault", ["it is not ended", "it raises an error of tarfile's"])
+def test_an_archive_that_cannot_be_read_costs_itself_only(
+    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path, folder: Path, room: Room) -> int:
+        time.sleep(60 if fault == "it is not ended" else 0)
+        raise ValueError("not enough values to unpack")
+
+    monkeypatch.setattr(archives, "_SECONDS", 0.2)
+    monkeypatch.setattr(find, "unpack", fail)
+    pack(tmp_path / "a.tar", {"a.csv": REPORT})
+    (tmp_path / "b.csv").write_text(REPORT)
+    done = perfctl.ingest(tmp_path, tmp_path / "s.db")
+    assert [path.name for path, _ in done.taken] == ["b.csv"]
+    assert len(done.failed) == 1
+    assert "a.tar" in done.failed[0]
+
+
+def test_a_header_that_tarfile_cannot_read_is_refused_in_words(tmp_path: Path) -> None:
+    path = tmp_path / "r.tar"
+    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
+        member = tarfile.TarInfo("r.csv")
+        member.pax_headers = {"GNU.sparse.map": "a,b"}
+        archive.addfile(member)
+    (entry,) = find._find([path], tmp_path).entries
+    assert "the archive cannot be unpacked" in str(entry)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import stat
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.program import Program, read_program, resolve
 from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
+from perfctl.workloads.spec import UNFINISHED
 
 
 @pytest.fixture(autouse=True)
@@ -387,6 +389,8 @@ def test_a_program_that_ends_well_without_perfctls_record_is_partial(
     said = outcome.program_failure(asked, make_outcome(0))
     assert said is not None
     assert "left no perfctl record" in said
+    paths.workload_record.write_text(f'{{"status": "failed", "reason": "{UNFINISHED}"}}')
+    assert outcome.program_failure(asked, make_outcome(0)) == said
     paths.workload_record.write_text('{"status": "ok"}')
     assert outcome.program_failure(asked, make_outcome(0)) is None
     paths.workload_record.write_text(
@@ -396,6 +400,17 @@ def test_a_program_that_ends_well_without_perfctls_record_is_partial(
     assert said is not None
     assert said.startswith("train.py ended with exit code 3. See")
     assert "crashed" in str(outcome.program_failure(asked, make_outcome(139)))
+
+
+def test_a_signal_is_not_explained_by_what_the_program_printed_before(
+    make_request: Callable[..., SweepRequest], make_outcome: Callable[..., Outcome]
+) -> None:
+    asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
+    ended = make_outcome(128 + signal.SIGTERM)
+    ended.stderr.write_text("caught: CUDA out of memory\nstep 7\n")
+    said = str(outcome.program_failure(asked, ended))
+    assert "out of memory" not in said
+    assert ". The last line was: step 7. See " in said
 
 
 def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:

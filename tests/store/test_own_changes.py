@@ -277,3 +277,9 @@ def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
         pass
     with database.reading(path) as connection:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
+
+
+def test_an_id_that_leaves_no_number_for_the_next_row_is_named(store: Path) -> None:
+    change(store, f"UPDATE kernel_launch SET id = {2**63 - 1} WHERE id = 2")
+    with pytest.raises(StoreError, match="kernel_launch has the id 9223372036854775807"):
+        write(store)

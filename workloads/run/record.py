@@ -15,7 +15,7 @@ from typing import Any
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Device, Gap, LayerTime, MemoryFigure, Step, Summary
 from perfctl.workloads.run.options import as_flags
-from perfctl.workloads.spec import Options, WorkloadError, first_line, writing
+from perfctl.workloads.spec import UNFINISHED, Options, WorkloadError, first_line, writing
 
 
 @dataclass(slots=True)
@@ -31,7 +31,7 @@ class Record:
     seed: int | None
     status: str = "failed"
     """ok, partial (some measured steps ended before a failure) or failed."""
-    reason: str | None = "the process was killed or crashed before its steps ended"
+    reason: str | None = UNFINISHED
     """Why it is not ok. The initial value remains when the process could not write a better one."""
     variant: str | None = None
     """The workload's own options not at their default ("conv2=32,128,5,1"); None when all are."""

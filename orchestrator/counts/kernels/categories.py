@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from perfctl.orchestrator.counts.kernels.names import Patterns, family
+from perfctl.orchestrator.counts.kernels.names import LONGEST_NAME, Patterns, family
 from perfctl.records.run import Run
 
 CATEGORIES = (
@@ -60,7 +60,7 @@ _AROUND = re.compile(
 def operation(name: str) -> str:
     """Kind of work of a framework operation ("aten::addmm", "autograd::engine::evaluate_function:
     AddmmBackward0")."""
-    bare = _AROUND.sub("", name).lower()
+    bare = _AROUND.sub("", name[:LONGEST_NAME]).lower()
     return next(
         (kind for kind, pattern in _OPERATIONS.of("operation") if pattern.search(bare)), "other"
     )

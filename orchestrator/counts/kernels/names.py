@@ -165,7 +165,8 @@ _WGMMA = re.compile(r"([shi])(64x\d+x\d+)gemm|sm90_(64x\d+x\d+)_([a-z]+\d+)|hgmm
 """Hopper's: CUTLASS 3's names, its templates (``SM90_64x128x16_F32BF16BF16_SS``), and xmma's
 (``hgmma64x128x16``)."""
 
-_LONGEST = 4000
+LONGEST_NAME = 4000
+"""Characters of a name that patterns search: some of them take quadratic time."""
 
 _DIRECTED = ("conv", "winograd", "fft", "depthwise", "attention", "norm", "pool", "softmax", "rnn")
 ARITHMETIC_FAMILIES = ("conv", "depthwise", "attention", "gemm", "rnn")
@@ -424,7 +425,7 @@ def recognise(name: str) -> Algorithm:
     The function's own name decides the family before its template arguments do, so that a copy
     kernel whose functor mentions "add" stays a copy.
     """
-    lowered = name[:_LONGEST].lower()
+    lowered = name[:LONGEST_NAME].lower()
     own = own_name(lowered)
     found, library, chip = _family(lowered, own), _first("library", lowered), architecture(lowered)
     if found is None:

@@ -12,6 +12,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from zlib import crc32
+
+from perfctl.orchestrator.counts.kernels.names import LONGEST_NAME
 
 _Nth = tuple[str, int]
 """A token, and how often it stood before in its name."""
@@ -30,7 +33,7 @@ _NCU_LAMBDA = re.compile(r"[\[{]lambda\(([^()]*)\) \(instance (\d+)\)[\]}]?")
 _LAMBDA = re.compile(r"\{lambda\(([^()]*)\)#(\d+)\}")
 _ARGUMENTS = re.compile(r"\([^()]*\)")
 _CALL = re.compile(r"&\(([\w:]+)\([^()]*\)\)")
-_QUALIFIER = re.compile(r"(?:\w+::)+(?=[\w~])")
+_QUALIFIER = re.compile(r"\b(?:\w+::)+(?=[\w~])")
 _WRAPPED = re.compile(r"\bgpu_kernel_impl(?:_nocast)?<(.*)>(?:::)?\{int#\d+\}")
 _ARRAY = re.compile(r", ?[Aa]rray<char\*, ?\d+>(?:::StoreWithoutCast)?")
 _WORD, _TOKEN = re.compile(r"\w+|\W"), re.compile(r"[A-Za-z0-9]+|_")
@@ -87,7 +90,7 @@ def concise(text: str) -> str:
 
 def _plain(names: Sequence[str]) -> dict[str, str]:
     """Plain names; with parameters where overloads differ in nothing else."""
-    parts = {name: _parts(name) for name in names}
+    parts = {name: _parts(_cut_name(name)) for name in names}
     overloads: dict[str, set[str]] = defaultdict(set)
     for text, parameters in parts.values():
         # ncu and nsys write a parameter whose type is deduced as T1
@@ -98,6 +101,13 @@ def _plain(names: Sequence[str]) -> dict[str, str]:
         name: f"{text}({parameters})" if text in several and parameters else text
         for name, (text, parameters) in parts.items()
     }
+
+
+def _cut_name(name: str) -> str:
+    """Return a name of at most LONGEST_NAME characters; different names stay different."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    return f"{name[:LONGEST_NAME]}#{crc32(name.encode('utf-8', 'replace')):x}"
 
 
 def _parts(name: str) -> tuple[str, str]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.files import check_free, write_text
 from perfctl.orchestrator.launch.cluster import script
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, Task, sweep_task
 from perfctl.orchestrator.launch.profilers.replay import Replay
@@ -137,14 +138,11 @@ def write(rendered: Rendered, *, force: bool = False) -> None:
     """
     plan = rendered.plan
     for path, text in rendered.texts.items():
-        is_free = force or not path.exists()
-        if not is_free and path.read_text(encoding="utf-8", errors="replace") != text:
-            raise UsageError(
-                f"{path} already exists and differs", "Use `force` to overwrite it, or move it away"
-            )
+        if path.is_file() and path.read_bytes() != text.encode("utf-8", "surrogateescape"):
+            check_free(path, force=force)
     plan.folder.mkdir(parents=True, exist_ok=True)
     for path, text in rendered.texts.items():
-        path.write_text(text, encoding="utf-8", errors="surrogateescape")
+        write_text(path, text, force=True)
         path.chmod(0o644 if path == plan.functions else 0o755)
     plan.write()
     for folder in rendered.folders:

@@ -96,7 +96,8 @@ def write(
     exists and ``force`` is not given.
     """
     check_free(out, force=force)
-    write_text(out, render(asked, out, version=__version__, command=command_line))
+    text = render(asked, out, version=__version__, command=command_line)
+    write_text(out, text, force=force)
     return tuple(build_command(out))
 
 

@@ -116,5 +116,5 @@ def _add(
     """Write the records; the new one replaces an old one of the same device and threads."""
     key = (record.get("device"), record.get(ASKED))
     other_records = [old for old in records if (old.get("device"), old.get(ASKED)) != key]
-    write_text(file, json.dumps([*other_records, record], indent=1) + "\n")
+    write_text(file, json.dumps([*other_records, record], indent=1) + "\n", force=True)
     note(f"Wrote {file}: delete it to measure again")

@@ -22,6 +22,7 @@ from perfctl.orchestrator.launch.profilers.base import Command, Outcome, Tool, V
 from perfctl.orchestrator.launch.sweep.folders import RunPaths, read_json
 from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.records.sqlite_header import HEADER_BYTES, is_sqlite, stated_bytes
+from perfctl.workloads.spec import UNFINISHED
 
 _TAIL_BYTES = 65536
 _LINE_CHARACTERS = 300
@@ -138,16 +139,18 @@ def program_failure(
     record = read_json(request.paths.workload_record) or {}
     status = record.get("status") or "ok"
     reason = None if status == "ok" else _printable(str(record.get("reason") or status))
-    if code == 0 and reason is None:
-        is_recorded = request.paths.workload_record.exists()
-        if request.program is None or request.runs_as_is or is_recorded:
+    is_unfinished = request.program is not None and record.get("reason") == UNFINISHED
+    if code == 0 and (reason is None or is_unfinished):
+        is_complete = not is_unfinished and request.paths.workload_record.exists()
+        if request.program is None or request.runs_as_is or is_complete:
             return None
         return (
             f"{request.workload} exited with code 0 but left no perfctl record: it called "
             "os._exit, or replaced itself with another program"
         )
     message = reason or last_line(outcome.stderr) or ""
-    if _OUT_OF_MEMORY.search(reason or tail(outcome.stderr)):
+    is_killed = (code or 0) > 128 and code != 128 + signal.SIGABRT  # after what it printed
+    if _OUT_OF_MEMORY.search(reason or ("" if is_killed else tail(outcome.stderr))):
         setting = request.setting
         if setting.others or setting.batch is None:
             return f"out of memory: {setting} ({message}). Use smaller values"
@@ -160,6 +163,8 @@ def program_failure(
         # names the script and how it ended
         return f"{sentence(reason)} See {outcome.stderr.name}"
     detail = f": {message}" if message else " without a message"
+    if is_killed and reason is None and message:
+        detail = f". The last line was: {message}"
     failure = sentence(f"the program {by_tool or _describe_ending(code)}{detail}")
     return f"{failure} See {outcome.stderr.name}"
 

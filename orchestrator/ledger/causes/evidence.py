@@ -304,6 +304,8 @@ class EvidenceTable(dict[Place, RowEvidence]):
         """Return the batch of which most rows of other layers have the FLOPs, of the same direction
         or of all, if it is another than theirs."""
         batch, layer, direction = place
+        if isinstance(batch, str):
+            return None
         every = ("forward", *BACKWARD)
         for directions in (("forward",) if direction == "forward" else BACKWARD, every):
             rows = [

@@ -260,7 +260,7 @@ class KeptModels:
             with suppress(OSError, PerfctlError):
                 self._file.parent.mkdir(parents=True, exist_ok=True)
                 found = {"key": self._key, "names": self.all_names, "models": self._records}
-                write_text(self._file, json.dumps(found, separators=(",", ":")))
+                write_text(self._file, json.dumps(found, separators=(",", ":")), force=True)
 
 
 def shipped_table() -> Mapping[str, Any]:

@@ -16,10 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from perfctl.orchestrator.errors import PerfctlError, ToolMissing
+from perfctl.redact import neutral_text
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""The last four are the full-width forms, which spreadsheets treat alike."""
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _QUOTED = re.compile(r'[",\r\n]|^\s|\s$')
 AT_ONCE = 50_000
 SHEET_ROWS = 1_048_576
@@ -54,13 +52,8 @@ def cell(value: Any, *, raw: bool = False) -> str:
 def _quote(text: str, raw: bool) -> str:
     """Return a text as a cell; millions of cells have the same few names."""
     if not raw:
-        text = guarded(text)
+        text = neutral_text(text, "csv")
     return '"' + text.replace('"', '""') + '"' if not text or _QUOTED.search(text) else text
-
-
-def guarded(text: str) -> str:
-    """``text`` in a form that no spreadsheet runs."""
-    return "'" + text if text.startswith(_FORMULA) and not _NUMBER.fullmatch(text) else text
 
 
 def as_text(value: Any) -> str:
@@ -72,13 +65,13 @@ def as_text(value: Any) -> str:
 
 def unique(names: Sequence[str]) -> tuple[str, ...]:
     """Unique column names: id, id -> id, id_2."""
-    unique_names: list[str] = []
+    unique_names: dict[str, None] = {}
     for name in names:
         number, candidate = 1, name
         while candidate in unique_names:
             number += 1
             candidate = f"{name}_{number}"
-        unique_names.append(candidate)
+        unique_names[candidate] = None
     return tuple(unique_names)
 
 

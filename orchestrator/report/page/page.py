@@ -65,12 +65,26 @@ def render_calculator(view: object) -> str:
     return _filled("calculator.html", view)
 
 
+def calculator_digest() -> str:
+    """Return the digest of the calculator's script, as its page states it."""
+    body = "{% extends 'calculator.html' %}{% block body %}{% endblock %}"
+    page = _environment().from_string(body).render(page={"title": ""})
+    return page.partition("script-src '")[2].partition("'")[0]
+
+
 def listing(view: Mapping[str, Any]) -> str:
     """HTML of a folder's pages and sweeps, as 'perfctl serve' shows them."""
     return _filled("sweeps.html", view)
 
 
 def _filled(template: str, view: object) -> str:
+    text = _environment().get_template(template).render(page=view)
+    clean_text = text.translate(_CONTROL)
+    # a report may hold half a surrogate pair
+    return clean_text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _environment() -> Environment:
     environment = Environment(
         autoescape=True,
         loader=FunctionLoader(_source),
@@ -93,10 +107,7 @@ def _filled(template: str, view: object) -> str:
         "ensure_ascii": False,
         "sort_keys": False,
     }
-    text = environment.get_template(template).render(page=view)
-    clean_text = text.translate(_CONTROL)
-    # a report may hold half a surrogate pair
-    return clean_text.encode("utf-8", "replace").decode("utf-8")
+    return environment
 
 
 def _breakable(name: str) -> Markup:

@@ -4,7 +4,9 @@ library only.
 Only GET and HEAD; only what a page or a paper needs (PAGES), never a store, a report or a log;
 nothing outside the folder, whatever links lead there, and no file with a second name (a hard link);
 only to callers that named this machine (a name that somebody else's DNS points here is refused).
-Pages may run their own inline script and load nothing but the answers of this server.
+A page may run its own inline script and load nothing. Someone else may have made it, so it is
+sandboxed: it is of another origin than its neighbours, and cannot read them. Only a page whose
+script is this version's calculator may ask this server, and runs no other script.
 
 The one address without a file is ``/calculator.json``: the answer of ``answers`` to its query, as
 JSON. It computes, so only callers on this machine are answered, and only where the server listens
@@ -20,7 +22,9 @@ import shutil
 import socket
 import stat
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -40,13 +44,18 @@ ANSWERS = "/calculator.json"
 Answers = Callable[[str], tuple[HTTPStatus, Mapping[str, Any]]]
 SHOWN = 500
 _LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_PAGE = f"{_LOCKED}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
 _POLICY = {
     "text/html; charset=utf-8": (
-        f"{_LOCKED}; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
-        "font-src data:; connect-src 'self'"
+        f"{_PAGE}sandbox allow-scripts allow-downloads; script-src 'unsafe-inline'"
     ),
-    "image/svg+xml": f"{_LOCKED}; style-src 'unsafe-inline'",
+    "image/svg+xml": f"{_LOCKED}; style-src 'unsafe-inline'; sandbox",
 }
+_CALCULATOR = _PAGE + "connect-src 'self'; script-src "
+_HEAD_BYTES = 1024
+"""Where a page of perfctl states the digest of its script."""
+MOST_CONNECTIONS = 100
+"""Open connections; the next closes the oldest."""
 _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -59,12 +68,13 @@ _HEADERS = {
 
 class PageServer(ThreadingHTTPServer):
     """Serves ``folder``; ``listing`` gives the HTML of its list of pages and sweeps, ``answers``
-    those of ``ANSWERS``.
+    those of ``ANSWERS``; ``calculator`` is the digest of the calculator's script.
 
     Raises OSError when the address is taken or is not this machine's.
     """
 
     daemon_threads = True
+    request_queue_size = MOST_CONNECTIONS
     failed: Callable[[str], None] = staticmethod(lambda problem: None)
     """Called, from any thread, with one line about a page that could not be made."""
 
@@ -75,16 +85,33 @@ class PageServer(ThreadingHTTPServer):
         port: int,
         listing: Callable[[], str],
         answers: Answers | None = None,
+        calculator: str = "",
     ) -> None:
+        self.connections: deque[socket.socket] = deque()
         self.folder = folder.resolve()
         self.listing = listing
         self.local = _is_local(host)
         self.answers = answers if self.local else None
+        self.calculator = calculator
         self.names = {"localhost", host.lower()} | (
             set() if self.local else {socket.gethostname().lower()}
         )
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         super().__init__((host, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread; idle connections keep nobody out."""
+        self.connections.append(request)
+        if len(self.connections) > MOST_CONNECTIONS:
+            with suppress(OSError, IndexError):
+                self.connections.popleft().shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        with suppress(ValueError, IndexError):
+            self.connections.remove(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """One line, where it is not the caller who hung up."""
@@ -178,7 +205,11 @@ class _Handler(BaseHTTPRequestHandler):
             if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
                 self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
                 return
-            self._head(HTTPStatus.OK, PAGES[file.suffix.lower()], about.st_size)
+            calculator = f"script-src '{self.server.calculator}'".encode()
+            is_calculator = self.server.calculator and calculator in content.read(_HEAD_BYTES)
+            content.seek(0)
+            policy = f"{_CALCULATOR}'{self.server.calculator}'" if is_calculator else ""
+            self._head(HTTPStatus.OK, PAGES[file.suffix.lower()], about.st_size, policy)
             if self.command != "HEAD":
                 shutil.copyfileobj(content, self.wfile)
 
@@ -187,11 +218,11 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _head(self, status: HTTPStatus, kind: str, length: int) -> None:
+    def _head(self, status: HTTPStatus, kind: str, length: int, policy: str = "") -> None:
         self.send_response(status)
         for name, value in _HEADERS.items():
             self.send_header(name, value)
-        self.send_header("Content-Security-Policy", _POLICY.get(kind, _LOCKED))
+        self.send_header("Content-Security-Policy", policy or _POLICY.get(kind, _LOCKED))
         self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(length))
         self.end_headers()

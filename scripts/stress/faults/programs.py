@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -65,8 +66,90 @@ KILLED = (
     "    os.kill(os.getpid(), signal.SIGKILL)\n" + HUNGRY
 )
 
+STEPS = """
+import sys, torch
+model = torch.nn.Linear(8, 8)
+for _ in range(8):
+    model(torch.zeros(int(sys.argv[1]), 8)).sum().backward()
+"""
+KILL = "import os, signal\nos.kill(os.getpid(), signal.SIG{})\n"
+EXEC = "import os, sys\nos.execv({0}, [{0}, {1}])\n"
+ODD = {
+    **{f"signal-{name}": STEPS + KILL.format(name) for name in ("KILL", "TERM", "INT", "HUP")},
+    **{
+        f"early-{name}": KILL.format(name) for name in ("SEGV", "ABRT", "BUS", "FPE", "ILL", "QUIT")
+    },
+    "nothing": "",
+    "syntax": "def",
+    "raises": STEPS + "raise ValueError('x' * 99999)\n",
+    "raises-hostile": STEPS + "raise ValueError('\\x1b[2J\\u202e\\ud800')\n",
+    "exit-3": STEPS + "sys.exit(3)\n",
+    "exit-text": STEPS + "sys.exit('no')\n",
+    "os-exit": STEPS + "import os\nos._exit(0)\n",
+    "exec-python": EXEC.format("sys.executable", "'-c', 'pass'"),
+    "exec-isolated": EXEC.format("sys.executable", "'-I', '-S', '-c', 'pass'"),
+    "exec-true": EXEC.format("'/bin/true'", "''"),
+    "exec-shell": EXEC.format("'/bin/sh'", "'-c', 'exit 7'"),
+    "forks": "import os\n" + STEPS + "os.fork()\n",
+    "forks-early": "import os\nif os.fork() == 0:\n    os._exit(0)\nos.wait()\n" + STEPS,
+    "threads": "import threading, time\n"
+    + STEPS
+    + "threading.Thread(target=time.sleep, args=(1,)).start()\n",
+    "spawns": "import multiprocessing as m\n"
+    + STEPS
+    + "p = m.Process(target=print)\np.start()\np.join()\n",
+    "recursion": "f = lambda: f()\nf()\n",
+    "deep": "import sys\nsys.setrecursionlimit(1 << 30)\nf = lambda: f()\nf()\n",
+    "no-memory": "import resource\nresource.setrlimit(resource.RLIMIT_AS, (1 << 26,) * 2)\n"
+    + STEPS,
+    "no-files": "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n" + STEPS,
+    "no-size": "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (99, 99))\n" + STEPS,
+    "changes-folder": "import os\nos.chdir('/')\n" + STEPS,
+    "clears-environment": "import os\nos.environ.clear()\n" + STEPS,
+    "closes-output": "import sys\nsys.stdout.close()\nsys.stderr.close()\n" + STEPS,
+    "replaces-output": "import io, sys\nsys.stdout = sys.stderr = io.StringIO()\n" + STEPS,
+    "binary-output": "import os\nos.write(2, bytes(range(256)) * 99)\n" + STEPS,
+    "clears-modules": STEPS + "sys.modules.clear()\n",
+    "breaks-time": "import time\ntime.time = time.perf_counter = lambda: 0\n" + STEPS,
+    "breaks-json": "import json\njson.dump = json.dumps = None\n" + STEPS,
+    "breaks-open": "import builtins\nbuiltins.open = None\n" + STEPS,
+    "breaks-backward": "import torch\ntorch.Tensor.backward = lambda self: None\n" + STEPS,
+    "hooks-exit": "import atexit, os\natexit.register(os._exit, 5)\n" + STEPS,
+    "hooks-trace": "import sys\nsys.settrace(lambda *a: None)\n" + STEPS,
+    "removes-itself": "import os, sys\nos.unlink(sys.argv[0])\n" + STEPS,
+    "no-batch": STEPS.replace("int(sys.argv[1])", "3"),
+}
+"""Name of a program that does something unusual -> its code."""
 
-def _run(scene: Scene, code: str, *options: str, batches: str = "1") -> tuple[Ended, Path]:
+
+def _odd(scene: Scene) -> None:
+    """Every program ends, with 0, 1 or 4, in a temporary folder of its own."""
+    counts: Counter[int] = Counter()
+
+    def once(code: str) -> None:
+        folder = scene.fresh("tmp-of-program")
+        ended, place = _run(
+            scene, code, "--timeout", "60", "--grace", "1", more={"TMPDIR": str(folder)}
+        )
+        expect(ended, 0, 1, 4)
+        counts[ended.code] += 1
+        removed(place)
+
+    for name, code in ODD.items():
+        try:
+            scene.attempt(partial(once, code))
+        except Broken as error:
+            raise Broken(f"{name}: {error}") from None
+    scene.seen.append(", ".join(f"{count} ended with {code}" for code, count in counts.items()))
+
+
+def _run(
+    scene: Scene,
+    code: str,
+    *options: str,
+    batches: str = "1",
+    more: Mapping[str, str] | None = None,
+) -> tuple[Ended, Path]:
     """Run ``code`` as a program under perfctl torch; return how that ended, and the folder."""
     if importlib.util.find_spec("torch") is None:
         raise Skipped("PyTorch is not installed")
@@ -75,7 +158,10 @@ def _run(scene: Scene, code: str, *options: str, batches: str = "1") -> tuple[En
     script.write_text(code)
     command = ("torch", "--device", "cpu", "--batches", batches, "--sample", "off", *options)
     child = scene.start(
-        *command, "--", sys.executable, str(script), "{batch}", str(folder), cwd=folder
+        *command,
+        *("--", sys.executable, str(script), "{batch}", str(folder)),
+        cwd=folder,
+        more=more,
     )
     ended = scene.ended(child, folder)
     no_traceback(ended)
@@ -144,6 +230,7 @@ FAULTS = (
         "it leaves 21 daemons, one without environment",
         _ends(DAEMONS, "without importing torch"),
     ),
+    Fault("odd-programs", f"{len(ODD)} programs that do something unusual", _odd),
     Fault("loud", "it writes 1 GiB to stdout without a line break", _loud),
     Fault(
         "closes-descriptors", "it closes its descriptors", _ends(DEAF, "without importing torch")

@@ -21,6 +21,7 @@ from random import Random
 
 import big
 import disk
+import hostile
 import places
 import programs
 import signals
@@ -30,7 +31,7 @@ from scene import Broken, Fault, Scene, Skipped
 
 WRITERS = ("stop-ingest", "stop-jobs", "stop-gather", "migrate")
 """Faults that kill what writes to a store, where there are such."""
-FAMILIES = (signals, tools, programs, disk, stores, places, big)
+FAMILIES = (signals, tools, programs, disk, stores, places, hostile, big)
 
 
 def main() -> int:

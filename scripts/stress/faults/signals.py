@@ -171,7 +171,7 @@ WORKS = {
             "compare",
             str(RECORDING / "b16"),
             str(RECORDING / "b32"),
-            "--force",
+            "--anyway",
             "--out",
             "page.html",
         ),

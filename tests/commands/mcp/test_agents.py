@@ -75,5 +75,5 @@ def test_the_skill_has_a_name_and_its_queries_are_answered(store: Path) -> None:
     queries = re.findall(r'^perfctl query "(.*?)"', body, re.MULTILINE)
     assert len(queries) > 3
     for sql in queries:
-        with query.answers(store, sql, 30) as (_, rows):
+        with query.answers(store, sql) as (_, rows):
             assert list(rows), sql

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -196,3 +197,10 @@ def test_tiles_and_functors_of_real_kernels_stay(real: dict[Path, list[str]]) ->
                 assert tile[0] in short, name
             if functor := FUNCTOR.search(plain):
                 assert functor[0] in short, name
+
+
+def test_long_names_take_no_quadratic_time_and_stay_different() -> None:
+    names = [f"_GLOBAL__N__{'a' * 60_000}{number}::kernel" for number in range(3)]
+    began = time.process_time()
+    assert len(set(shorten(names).values())) == len(names)
+    assert time.process_time() - began < 2

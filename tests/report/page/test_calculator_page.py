@@ -18,6 +18,7 @@ from perfctl.orchestrator.counts.hardware.machines import BOARDS, flops_per_seco
 from perfctl.orchestrator.evidence import store_and_devices
 from perfctl.orchestrator.predict.prices import load
 from perfctl.orchestrator.report.calculator import FamilyAnswers
+from perfctl.orchestrator.report.page.page import calculator_digest
 from perfctl.orchestrator.report.page.server import PageServer
 from tests.report.visit import Visit, serious
 
@@ -252,7 +253,8 @@ def test_without_javascript_the_page_says_what_else_there_is(browser: Any, page:
 @pytest.fixture(scope="module")
 def server(page: Path) -> Iterator[PageServer]:
     answers = FamilyAnswers(partial(store_and_devices, page.parent / "no.db"))
-    with PageServer(page.parent, "127.0.0.1", 0, lambda: "", answers.answer) as found:
+    digest = calculator_digest()
+    with PageServer(page.parent, "127.0.0.1", 0, lambda: "", answers.answer, digest) as found:
         thread = threading.Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield found
