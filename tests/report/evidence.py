@@ -230,12 +230,13 @@ def _factor(study: View) -> Iterator[Fact]:
 
 def _scatter(study: View) -> Iterator[Fact]:
     """The scatter of a step over its samples."""
-    labels = ("±", "time per step", "time per sample")
-    for noise, step, each in zip(
+    labels = ("fastest step", "slowest step", "time per step", "time per sample")
+    for low, high, step, each in zip(
         *(cells(study, "sweep", "Batch sweep", label) for label in labels), strict=True
     ):
         if step:
-            yield Fact("s", noise * each / step / 1e9)
+            yield Fact("s", low * each / step / 1e9)
+            yield Fact("s", high * each / step / 1e9)
 
 
 def _copied(study: View) -> Iterator[Fact]:

@@ -46,7 +46,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     RunUsage,
 )
 from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, with_impact
-from perfctl.orchestrator.report.numbers import percent, size, time, with_noise
+from perfctl.orchestrator.report.numbers import of_steps, percent, size, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_migration
 from perfctl.orchestrator.report.tables import count, run_label
@@ -574,7 +574,7 @@ def sample_findings(study: Study, points: Sequence[BatchPoint]) -> Iterator[Find
     assert first.per_sample and last.per_sample
     factor = first.per_sample / last.per_sample
     between = ", ".join(
-        f"{with_noise(point.step, point.samples or 1)} at batch {point.batch}"
+        f"{of_steps(point.step, point.samples or 1)} at batch {point.batch}"
         for point in (first, last)
         if point.step
     )

@@ -71,7 +71,8 @@ def sweep_table(
         Column(axis, order="ascending"),
         Column("samples per step", note="of all batches of a step"),
         time_column("time per step"),
-        time_column("±", "median deviation of the steps from their median", is_optional=True),
+        time_column("fastest step", is_optional=True),
+        time_column("slowest step", is_optional=True),
         text_column("over repeats", "95% interval of the step over the repeats of the sweep"),
         *((time_column("time per sample"), Column("samples per second")) if rates else ()),
         *(size_column(name) for name in quantities),
@@ -101,9 +102,12 @@ def sweep_table(
                 text_cell(str(point.batch).removeprefix(f"{axis}=")),
                 samples,
                 time_cell(step.median if step else None, reason, note),
-                time_cell(step.noise, note=f"{step.count} steps")
-                if step and step.count > 1
-                else nothing("no scatter of steps"),
+                *(
+                    time_cell(value, note=f"{step.count} steps")
+                    if step and step.count > 1
+                    else nothing("there is no second step")
+                    for value in ((step.low, step.high) if step else (None, None))
+                ),
                 _over_repeats(point),
                 *(per_sample if rates else ()),
                 *(
