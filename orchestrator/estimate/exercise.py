@@ -185,9 +185,9 @@ def _model(random: Random) -> Drawn:
         8 * random.randrange(6, 20),
     )
     task = (
-        f"A network: `conv`, a 3 x 3 convolution with padding 1 and bias from {ins} to {outs} "
-        "channels; ReLU; max pooling 2 x 2; flatten; `fc1`, a linear layer with bias to "
-        f"{hidden} values; ReLU; `fc2`, a linear layer with bias to {classes} values. Its input "
+        f"A network: 'conv', a 3 x 3 convolution with padding 1 and bias from {ins} to {outs} "
+        "channels; ReLU; max pooling 2 x 2; flatten; 'fc1', a linear layer with bias to "
+        f"{hidden} values; ReLU; 'fc2', a linear layer with bias to {classes} values. Its input "
         f"has {batch} samples of {ins} x {size} x {size} values."
     )
     flat = outs * (size // 2) ** 2
@@ -266,7 +266,7 @@ def _questions(estimated: Estimate, drawn: Drawn, roof: Roof | None) -> Iterator
         sheet = sheet_for(estimated.ops, path, outputs[path])
         assert sheet is not None
         shape = " x ".join(map(str, outputs[path] or ()))
-        of = f" of `{path}`" if is_model else ""
+        of = f" of '{path}'" if is_model else ""
         yield Question(f"Output shape{of}, for example 8 x 16 x 32", shape, "", "shape")
         yield _count(
             f"Multiply-adds of the forward pass{of}",

@@ -78,7 +78,7 @@ def test_a_second_update_of_the_same_recording_adds_no_session(baseline: Path) -
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda text: text.replace('"batch": 16', '"batch": "x"'),
+        lambda text: text.replace('"batch": 16', '"batch": [16]'),
         lambda text: text.replace('"layer": "conv1"', '"layer": 5'),
         lambda text: text.replace('"steps": 3', '"steps": NaN'),
         lambda text: text.replace('"steps": 3', '"steps": "3"'),

@@ -170,7 +170,7 @@ def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
     )
     assert (every["batches"][0]["basis"], one["batches"][0]["basis"]) == ("roofline", "measured")
     assert (
-        f"the store has runs on {cpu}, 1 thread, which counts as another machine. Run 'perfctl "
+        f"the results database has runs on {cpu}, 1 thread, which counts as another machine. Run 'perfctl "
         "predict --threads 1' to use them" in every["notes"]
     )
     assert one["batches"][0]["step_s"]["value"] == 0.010

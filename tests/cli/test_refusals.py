@@ -145,7 +145,7 @@ WRONG_REQUESTS = (
     ("compare perfctl.db perfctl.db --json --markdown -", "both write to standard output"),
     ("history --by day", "Choose time or commit"),
     ("history --gate x", "invalid value 'x' for --gate"),
-    (TRAINED, "no model. Name one"),
+    (TRAINED, "no model. Name a model"),
     ("mfu", "--tokens-per-second is missing"),
     (f"{TRAINED} --hidden 8", "--layers, --heads, --ffn, --vocab missing"),
     (
@@ -217,6 +217,7 @@ def test_a_wrong_request_is_one_line_with_what_to_do_and_writes_nothing(
     refusal: str,
 ) -> None:
     monkeypatch.setenv("HOME", str(Path.cwd()))
+    monkeypatch.setenv("MPLCONFIGDIR", str(Path.cwd().parent / "matplotlib"))
     shutil.copy(replayed, "perfctl.db")
     Path("train.py").write_text("import torch\n")
     answer = perfctl(typed)

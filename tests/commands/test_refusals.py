@@ -47,9 +47,9 @@ def test_a_copy_without_secrets_is_not_written_over_the_report_or_another_file(
 ) -> None:
     report = tmp_path / "report.csv"
     report.write_text("HF_TOKEN=abcdefgh\n")
-    (tmp_path / "report.scrubbed.csv").touch()
+    (tmp_path / "report.scrubbed.csv").write_text("kept")
     for out, field in (
-        (report, "`out`: .* is the report to scrub"),
+        (report, "`out`: .* is a file that this command reads"),
         (None, "Use `force` to overwrite it"),
         (tmp_path / "no" / "x.csv", "`out`: folder"),
     ):

@@ -29,7 +29,7 @@ def test_a_page_is_written_and_described_and_the_same_store_gives_the_same_page(
 def test_a_page_that_cannot_be_made_is_not_written(store: Path, tmp_path: Path) -> None:
     with pytest.raises(PerfctlError, match="no run belongs to sweep 7"):
         perfctl.report(store, tmp_path / "page.html", sweep=7)
-    with pytest.raises(PerfctlError, match="Choose another `out`"):
+    with pytest.raises(PerfctlError, match="Create the folder first"):
         perfctl.report(store, tmp_path / "nowhere" / "page.html")
     with pytest.raises(StoreError):
         perfctl.report(tmp_path / "none.db", tmp_path / "page.html")

@@ -327,7 +327,6 @@ class Ncu(ToolProfiler):
             "the others (marked ~). Runs one extra step without ncu.",
             "What to measure",
             metavar="WHICH",
-            is_common=True,
         ),
     ] = "all"
     first_pass: Path | None = None

@@ -289,7 +289,7 @@ def _sweep(
         profiler = "nsys" if on_gpu and tools.find("nsys") else "torch"
     if (profiler == "none" != entry["profiler"]) or (has_program and entry.get("of_workload")):
         return None
-    sizes = tuple(values.get("batches", DEFAULT_BATCHES))
+    sizes = tuple(values.get("batches") or DEFAULT_BATCHES)
     if "batches" in entry:
         sizes = read_batches(_fill(entry["batches"], values))
     elif "without" in entry and not has_program:

@@ -340,14 +340,14 @@ _GROUPS: WeakKeyDictionary[PreparedRun, dict[Key | None, list[KernelGroup]]] = W
 """As ``kernels_by_key`` returned them: causes and trails ask for the same."""
 
 
-def is_near(first: float, second: float) -> bool:
-    """Return whether two counts differ by no more than steps of one run do."""
-    return abs(log(first / second)) < log(STEPS_RATIO_MAX)
-
-
 Loose = Mapping[int, tuple[KernelGroup, ...]]
 """batch -> kernels that no layer's range enclosed, per step (of the whole report where it does not
 say steps)."""
+
+
+def is_near(first: float, second: float) -> bool:
+    """Return whether two counts differ by no more than steps of one run do."""
+    return abs(log(first / second)) < log(STEPS_RATIO_MAX)
 
 
 def count_launches(kernels: Iterable[KernelGroup]) -> float:

@@ -28,7 +28,7 @@ def test_a_layer_makes_it_less() -> None:
     assert (cost.launches, cost.all_launches, cost.replays) == (2, 4, 2 * 10 * 1)
     assert (
         "2 launches per step in conv2 (of 4) x 10 steps x 1 passes = 20 replays"
-        in cost_lines(cost, 64, ["conv2"])[0]
+        in cost_lines(cost, "batch 64", ["conv2"])[0]
     )
 
 
@@ -60,12 +60,12 @@ def test_passes_grow_with_the_counters_as_in_the_log_they_are_taken_from(
 def test_a_duration_is_said_in_the_unit_that_fits_it(
     seconds: tuple[float, float], said: str
 ) -> None:
-    assert said in cost_lines(ReplayCost(4, 4, 1, 1, seconds), 8, ())[0]
+    assert said in cost_lines(ReplayCost(4, 4, 1, 1, seconds), "batch 8", ())[0]
 
 
 def test_a_run_of_thousands_of_launches_is_said_in_full() -> None:
     cost = ReplayCost(launches=1200, all_launches=3400, steps=3, passes=2, seconds=(14.4, 144.0))
-    assert cost_lines(cost, 32, ["conv1", "fc1"]) == [
+    assert cost_lines(cost, "batch 32", ["conv1", "fc1"]) == [
         (
             "batch 32: 1,200 launches per step in conv1, fc1 (of 3,400) x 3 steps x 2 passes = "
             "7,200 replays, about 14 s to 2 min longer than without ncu"
@@ -77,7 +77,7 @@ def test_a_run_of_thousands_of_launches_is_said_in_full() -> None:
         ),
         f"Counts repeat from step to step: 10 steps would take {1200 * 10 * 2:,} replays",
     ]
-    assert " in " not in cost_lines(cost, 32, ())[0].partition(" x ")[0], (
+    assert " in " not in cost_lines(cost, "batch 32", ())[0].partition(" x ")[0], (
         "all layers need no list of layers"
     )
 
@@ -92,13 +92,13 @@ def test_what_repeats_is_said_with_the_replays_that_remain() -> None:
     cost = ReplayCost(
         launches=1000, all_launches=1000, steps=1, passes=8, seconds=(2.0, 20.0), repeated=750
     )
-    assert cost_lines(cost, 8, ())[0].startswith(
+    assert cost_lines(cost, "batch 8", ())[0].startswith(
         "batch 8: 1,000 launches per step x 1 step x 8 passes = 8,000 replays, "
     )
-    assert cost_lines(cost, 8, ())[3] == (
+    assert cost_lines(cost, "batch 8", ())[3] == (
         "750 launches repeat another with the same kernel, grid and layer shapes: --launches "
         "distinct needs only 2,000 replays, 75% fewer"
     )
-    assert len(cost_lines(ReplayCost(4, 4, 10, 8, (1.0, 2.0)), 8, ())) == 2, (
+    assert len(cost_lines(ReplayCost(4, 4, 10, 8, (1.0, 2.0)), "batch 8", ())) == 2, (
         "ten steps save nothing"
     )
