@@ -125,6 +125,7 @@ TABLES: dict[str, tuple[str, type[Any]]] = {
     "kernel_parts": ("kernel_part", records.KernelPart),
     "served_steps": ("served_step", ServedStep),
     "graph_launches": ("graph_launch", GraphLaunch),
+    "counter_samples": ("counter_sample", records.CounterSample),
 }
 """Field of Report -> (its table, the record of one row), where both have the same names."""
 LONGEST_TEXT = 65_536
@@ -138,7 +139,7 @@ _PROSE = {name: _SHORT.format(name) for name in ("quantity", "reason", "text")}
 """Column -> SQL of what perfctl shows of it: texts that stand on a page as they are."""
 _LISTS = (
     *("copies", "operations", "samples", "api_calls", "collectives", "advice"),
-    *("compiled_kernels", "kernel_parts", "served_steps", "graph_launches"),
+    *("compiled_kernels", "kernel_parts", "served_steps", "graph_launches", "counter_samples"),
 )
 """Fields of a report that are lists when it is read."""
 SHAPE_COLUMNS = ("position", "layer", "op", "direction")

@@ -24,7 +24,7 @@ from perfctl.parsers.kineto.fused import CompiledArgs, CompiledCall, read_compil
 from perfctl.parsers.kineto.stream import Event, Int64, nanoseconds, read_int64
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.records.ranges import RangeName, read_range_name
-from perfctl.records.report import WAITS
+from perfctl.records.report import WAITS, CounterSample
 
 NOT_USED = words(
     "gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead"
@@ -105,6 +105,13 @@ class CapturedCall(NamedTuple):
     """Id of the graph's node that it made; None where the trace does not say."""
 
 
+_COUNTER_GPU = re.compile(r"GPU (\d{1,9}) Counters")
+_COUNTER_UNITS = {
+    re.compile(r".*\.pct(?:_|\Z)"): "%",
+    re.compile(r"\w*bytes\w*\.\w+\.per_second"): "byte/s",
+    re.compile(r"\w*bytes\w*\.(?:sum|avg|min|max)\Z"): "byte",
+}
+"""How the name of a metric begins -> its unit."""
 A = TypeVar("A")
 _Three = tuple[Int64, Int64, Int64] | None
 
@@ -213,6 +220,12 @@ class _MemoryArgs(msgspec.Struct, gc=False):
     reserved: Int64 = renamed("Total Reserved")
 
 
+class _CounterArgs(msgspec.Struct, gc=False):
+    """The argument of a counter's sample, which has no name."""
+
+    value: float | None = renamed("")
+
+
 def read_fitting(kind: type[A], members: object) -> A:
     """Return a record of the members that fit; numbers may also be texts."""
     decode = msgspec.json.Decoder(kind, strict=False).decode
@@ -243,6 +256,7 @@ _read_call_args = _make_args_reader(_CallArgs)
 _read_device_args = _make_args_reader(DeviceArgs)
 _read_memory_args = _make_args_reader(_MemoryArgs)
 _read_comm_args = _make_args_reader(CommArgs)
+_read_counter_args = _make_args_reader(_CounterArgs)
 
 
 @lru_cache(maxsize=4096)
@@ -322,6 +336,7 @@ class Events(msgspec.Struct):
     """Position in ``spans`` of each call of a compiled kernel -> its work."""
     functions: list[Span] = []
     """Calls of Python functions."""
+    counters: list[CounterSample] = []
     _device_work: set[int] = set()
     _texts: dict[str, str] = {}
     _thread_numbers: dict[tuple[object, object], int] = {}
@@ -343,6 +358,9 @@ class Events(msgspec.Struct):
             if handler is not None and event.ph == "X":
                 self.known += 1
                 handler(event)
+            elif category == "hardware_counters" and event.ph == "C" and type(event.name) is str:
+                self.known += 1
+                self._add_counter(event)
             elif event.name == "[memory]":
                 self._add_memory(event)
             elif category in NOT_USED:
@@ -503,6 +521,17 @@ class Events(msgspec.Struct):
         reading = Reading(at_ns, args.allocated, args.reserved)
         if args.device_type == 1 and args.device is not None and reading[1:] != (None, None):
             self.curves.setdefault(args.device, []).append(reading)
+
+    def _add_counter(self, event: Event) -> None:
+        """Add one sample of one hardware counter."""
+        name, at_ns, _ = self._read_name_and_times(event)
+        if at_ns is None:
+            self.timeless += 1
+            return
+        gpu = _COUNTER_GPU.fullmatch(str(event.pid))
+        unit = next((unit for begin, unit in _COUNTER_UNITS.items() if begin.match(name)), None)
+        value = _read_counter_args(event).value
+        self.counters.append(CounterSample(int(gpu[1]) if gpu else None, name, at_ns, value, unit))
 
     def _number_thread(self, event: Event) -> int:
         """Return the number of a process' thread in ``threads``."""

@@ -185,6 +185,7 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         phase=phases.pop() if len(phases) == 1 else None,
         served_steps=sorted((*served, *(step for _, _, step in shape_steps))),
         graph_launches=graphs.launches,
+        counter_samples=events.counters,
     )
 
 
@@ -421,7 +422,7 @@ def _find_diagnostics(
         (repaired, "perfctl repaired invalid JSON: numbers, escapes or characters"),
         (events.backwards, "{} events have a negative duration: they never ended"),
         (events.repeated, "{} events appear twice in the trace; each was counted once"),
-        (events.timeless, "{} operations or ranges have no start time and were skipped"),
+        (events.timeless, "{} events have no start time and were skipped"),
     )
     for count, text in warnings:
         if count:

@@ -451,6 +451,20 @@ class Sample(NamedTuple):
     """Taken from the device by that allocator."""
 
 
+class CounterSample(NamedTuple):
+    """One reading of a hardware counter of a whole device; it belongs to no kernel."""
+
+    device_index: int | None
+    name: str
+    """Of the metric: "dram__bytes_read.sum"."""
+    at_ns: int
+    """Begin of the time that it counts, which the next one ends."""
+    value: float | None
+    """The amount or mean between these two; None if the report has no number."""
+    unit: str | None
+    """byte, byte/s or %; None for a plain count or ratio."""
+
+
 class MemoryFigure(NamedTuple):
     """One memory figure at one moment of a run."""
 
@@ -641,6 +655,7 @@ class Report:
     """Samples a step, all batches of gradient accumulation included."""
     served_steps: Iterable[ServedStep] = ()
     graph_launches: Iterable[GraphLaunch] = ()
+    counter_samples: Iterable[CounterSample] = ()
     waiting_calls: tuple[OpCall, ...] = ()
     """Of the operators, those that may copy, convert or wait for the GPU; only in a run that was
     read from the store."""

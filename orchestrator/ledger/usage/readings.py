@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.statistics import group_by
-from perfctl.records.report import Sample
+from perfctl.records.report import CounterSample, Sample
 from perfctl.records.run import Run
 
 N = TypeVar("N", int, float)
@@ -220,7 +220,7 @@ def _mean(run: Run, samples: Sequence[Sample], field: str) -> UsageShare:
     return UsageShare(value, span)
 
 
-def points_of(samples: Iterable[Sample], field: str) -> list[tuple[int, float]]:
+def points_of(samples: Iterable[Sample | CounterSample], field: str) -> list[tuple[int, float]]:
     """Return (ns, value) of a field by time; of several samples at one time the last counts."""
     pairs = ((sample.at_ns, getattr(sample, field)) for sample in samples)
     return sorted({moment: float(value) for moment, value in pairs if value is not None}.items())

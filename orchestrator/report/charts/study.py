@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from statistics import fmean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from perfctl.orchestrator.counts.counters.sums import instructions
 from perfctl.orchestrator.counts.hardware.peaks import fastest, seen_gpu
@@ -15,6 +16,7 @@ from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.ledger.prepared import PreparedBatch, PreparedRun, Study, studies
 from perfctl.orchestrator.ledger.sweep import BatchPoint
 from perfctl.orchestrator.ledger.timing import host_times
+from perfctl.orchestrator.ledger.usage.counters import ACTIVITIES, counter_unit, rates
 from perfctl.orchestrator.ledger.usage.readings import is_host, points_of
 from perfctl.orchestrator.ledger.usage.run_usage import (
     COMMUNICATION,
@@ -434,20 +436,35 @@ def _draw_samples(
     run: Run, field: str, choose: Callable[[list[float]], float]
 ) -> tuple[list[Course], int]:
     """Return a line for each device, and the time of which a point is, in ns."""
-    samples = [sample for sample in run.report.samples if not is_host(sample)]
+    counters = [sample for sample in run.report.counter_samples if sample.name == field]
+    samples: list[Any] = counters or [item for item in run.report.samples if not is_host(item)]
     devices = group_by(samples, lambda sample: sample.device_index)
     times = [sample.at_ns for sample in samples] or [0]
     begin, length = min(times), max(times) - min(times)
     width = length * len(devices) // SERIES_POINTS_MAX + 1
     lines = []
     for colour, (device, of_device) in enumerate(devices.items()):
-        points = points_of(of_device, field)
+        points = rates(of_device) if counters else points_of(of_device, field)
         parts = group_by(points, lambda point: (point[0] - begin) // width).values()
         if len(parts) >= SERIES_POINTS_MIN:
             xs = tuple(float(part[-1][0] - begin) for part in parts)
             ys = tuple(choose([value for _, value in part]) for part in parts)
             lines.append(Course(f"GPU {device or 0}", xs, ys, colour))
     return lines, width
+
+
+def sampled_counters(runs: Sequence[Run]) -> Sampled:
+    """Return the hardware counters that runs sampled, as quantities of ``series_charts``: those of
+    ACTIVITIES first."""
+    units = {item.name: counter_unit(item) for run in runs for item in run.report.counter_samples}
+    ordered = sorted(
+        units, key=lambda name: not any(begin.match(name) for begin in ACTIVITIES.values())
+    )
+    return {name: (name, fmean, partial(_show_counter, units[name])) for name in ordered}
+
+
+def _show_counter(unit: str, value: float) -> str:
+    return show_share(value / 100) if unit == "%" else short(si(value, unit))
 
 
 def memory_chart(name: str, usages: Usages) -> Chart | None:

@@ -19,6 +19,7 @@ from perfctl.orchestrator.report.charts.study import (
     Sampled,
     chart_views,
     layer_colours,
+    sampled_counters,
     series_charts,
     utilization_chart,
 )
@@ -176,12 +177,13 @@ def _draw_kernels(group: RunGroup) -> dict[str, Any]:
 
 def _draw_utilization(group: RunGroup) -> dict[str, Any]:
     chart = utilization_chart(f"{group.key}-utilization", [("", group.usages)])
-    return {"charts": (*((chart,) if chart else ()), *_draw_samples(group, SAMPLED))}
+    sampled = (*_draw_samples(group, sampled_counters(group.runs)), *_draw_samples(group, SAMPLED))
+    return {"charts": (*((chart,) if chart else ()), *sampled)}
 
 
 def _draw_samples(group: RunGroup, quantities: Sampled) -> tuple[Chart, ...]:
     """The samples of an existing report; perfctl's own runs are too short and too many."""
-    name = f"{group.key}-{next(iter(quantities))}"
+    name = f"{group.key}-{next(iter(quantities), '')}"
     return series_charts(name, group.runs, quantities) if group.study.foreign else ()
 
 
@@ -288,6 +290,7 @@ CHAPTERS = (
             usage.busy_table(group.usages),
             usage.readings_table(group.usages),
             usage.energy_table(group.usages),
+            usage.counters_table(group.runs),
         ),
         _draw_utilization,
         list_wide=lambda group: (

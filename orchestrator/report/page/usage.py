@@ -8,11 +8,17 @@ from dataclasses import replace
 from math import floor
 
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts
+from perfctl.orchestrator.ledger.usage.counters import (
+    ACTIVITIES,
+    SEVERAL,
+    CounterMean,
+    counter_means,
+)
 from perfctl.orchestrator.ledger.usage.readings import UsageShare, seconds
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
 from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
 from perfctl.orchestrator.ledger.usage.training import Queries, attends, passes
-from perfctl.orchestrator.report.numbers import percent
+from perfctl.orchestrator.report.numbers import full, percent, si
 from perfctl.orchestrator.report.tables import (
     RUN,
     Cell,
@@ -24,6 +30,7 @@ from perfctl.orchestrator.report.tables import (
     listing,
     name_column,
     nothing,
+    number_cell,
     rate,
     run_label,
     share_cell,
@@ -35,6 +42,7 @@ from perfctl.orchestrator.report.tables import (
     time_cell,
     time_column,
 )
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 
@@ -282,6 +290,46 @@ def readings_table(runs: Sequence[RunUsage]) -> Table | None:
         for item in run.readings
     ]
     return listing("Device samples", columns, rows)
+
+
+def counters_table(runs: Sequence[Run]) -> Table | None:
+    """Means of the hardware counters that were sampled over time."""
+    means = [mean for run in runs for mean in counter_means(run)]
+    names = dict.fromkeys(mean.counter for mean in means)
+    columns = [
+        RUN,
+        Column("device"),
+        text_column("part", "a step is its time on the host; its kernels may run later"),
+        Column("samples", note="a profiler with a full buffer drops the oldest samples"),
+        *(Column(name, note="mean of the samples inside") for name in names),
+    ]
+    rows = []
+    for (_, device, part), of_part in group_by(
+        means, lambda mean: (mean.run.id, mean.device, mean.part)
+    ).items():
+        cells = {mean.counter: _counter_cell(mean) for mean in of_part}
+        samples = max(mean.samples for mean in of_part)
+        head = [run_label(of_part[0].run), count(device, _NO_DEVICE), text_cell(part), samples]
+        rows.append([*head, *(cells.get(name, nothing("no sample inside")) for name in names)])
+    listed = listing("Hardware counters over time", columns, rows)
+    notes = [
+        "The samples are of the whole GPU, with every process on it. A layer or kernel has a row "
+        f"only where it runs alone for {SEVERAL} samples or longer."
+    ]
+    absent = [part for part, begin in ACTIVITIES.items() if not any(map(begin.match, names))]
+    if absent:
+        notes.append(
+            f"Not measured: activity of {', '.join(absent)}, which no sampled counter has."
+        )
+    return listed and replace(listed, notes=(*listed.notes, *notes))
+
+
+def _counter_cell(mean: CounterMean) -> Cell:
+    if mean.value is None:
+        return nothing("no sample inside")
+    if mean.unit == "%":
+        return share_cell(mean.value / 100)
+    return number_cell(si(mean.value, mean.unit), full(mean.value, mean.unit), mean.value)
 
 
 def causes_table(runs: RunVerdicts) -> Table | None:
