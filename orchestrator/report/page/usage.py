@@ -465,12 +465,12 @@ def ways_table(runs: Sequence[RunUsage]) -> Table | None:
 
 
 def usage_cell(share: UsageShare) -> Cell:
-    """With its span in the title. Below 0.1% it keeps five digits: one decimal of a percentage
+    """With its span in the title. Below 0.1% it has three digits: one decimal of a percentage
     would be 0."""
     if share.value is None:
         return nothing(share.reason)
     value = round(share.value, 10)
-    text = f"{value * 100:.5g}%" if 0 < value < 0.001 else percent(value)
+    text = f"{value * 100:.3g}%" if 0 < value < 0.001 else percent(value)
     return Cell(
         text + (f", mean of {share.gpus} GPUs" if share.gpus > 1 else ""), share.reason, value=value
     )

@@ -64,7 +64,7 @@ def test_a_utilisation_far_below_a_tenth_of_a_percent_is_shown_and_not_rounded_t
     run = synthetic.foreign_run(
         1, profiler="dlprof", kernels=[], summaries=(Summary("GPU Utilization", 0.010363, "%"),)
     )
-    assert cells(ways_table([RunUsage(run)]), "GPU busy (DLProf)") == ["0.010363%"]
+    assert cells(ways_table([RunUsage(run)]), "GPU busy (DLProf)") == ["0.0104%"]
 
 
 def test_ways_stand_side_by_side_waits_are_told_by_cause_and_memory_by_each_hand_that_measured_it() -> (
