@@ -25,6 +25,23 @@ _COMPRESSED = {
     rb"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
 }
 """First bytes -> (what wrote the file, the command that unpacks it)."""
+_NAMES: dict[str, tuple[str, str]] = {
+    r"\.xplane\.(?:pb|riegeli)(?:\.gz)?\Z": (
+        "it is an XPlane file of JAX or TensorFlow, which perfctl does not read",
+        "Pass the trace.json.gz next to it, or convert it: "
+        "xprof.convert.raw_to_tool_data.xspace_to_tool_data([FILE], 'trace_viewer', {})",
+    ),
+    r"\.(?:pftrace|perfetto-trace)\Z": (
+        "it is a Perfetto trace, as rocprofv3 writes it, which perfctl does not read",
+        "Record with rocprofv3 --output-format rocpd json, and pass results.db or the JSON",
+    ),
+    r"\.nsys-analysis\Z|\.parquet\Z|\.arrow\Z": (
+        "it is a part of what nsys recipe or nsys export wrote, not a report",
+        "Pass the report, its SQLite export, or the folder of nsys export --type parquetdir",
+    ),
+}
+"""Ends of names -> as NOT_READ."""
+_OF_ANALYZE = r"/rules/[\w-]+\.py\]|\((?:cuda[-_](?:async[-_]|sync[-_])?(?:mem|api)"
 NOT_READ: dict[bytes, tuple[str, str]] = {
     rb"\A" + LFS: (
         "this is a git-LFS pointer, not the report itself",
