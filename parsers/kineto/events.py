@@ -162,8 +162,9 @@ class DeviceArgs(_Args, gc=False):
     registers: Int64 = renamed("registers per thread")
     shared: Int64 = renamed("shared memory")
     static_shared: Int64 = renamed("static shared memory")
-    """This and the next: of JAX; Kineto gives their sum."""
+    """Of JAX traces; Kineto states the sum of static and dynamic shared memory."""
     dynamic_shared: Int64 = renamed("dynamic shared memory")
+    """Of JAX traces."""
     context: Int64 = None
     graph: Int64 = renamed("graph id")
     node: Int64 = renamed("graph node id")

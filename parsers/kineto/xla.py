@@ -8,7 +8,7 @@ become ranges of a thread for each GPU. Kernels refer to their step by XLA's gro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 import msgspec
@@ -133,5 +133,5 @@ def _make_work(event: Event, gpu: int, stream: int) -> Event:
     return event
 
 
-def _write(args: dict[str, object]) -> msgspec.Raw:
+def _write(args: Mapping[str, object]) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(args))

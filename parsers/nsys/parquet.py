@@ -36,7 +36,13 @@ def load(path: Path, database: Path) -> None:
             if file.suffix in _SUFFIXES:
                 try:
                     _load_table(connection, file)
-                except (arrow.ArrowException, OSError, sqlite3.Error, OverflowError) as error:
+                except (
+                    arrow.ArrowException,
+                    OSError,
+                    ValueError,
+                    sqlite3.Error,
+                    OverflowError,
+                ) as error:
                     reason = f"{file.name} cannot be read ({' '.join(str(error).split())[:200]})"
                     raise ReportError(path, TOOL, reason, "Export the report again") from error
         connection.commit()

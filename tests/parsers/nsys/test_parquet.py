@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ def convert(database: Path, folder: Path, form: str = "parquet") -> Path:
     suffix, write = WRITERS[form]
     folder.mkdir()
     with closing(sqlite3.connect(database)) as connection:
+        connection.text_factory = partial(str, encoding="utf-8", errors="replace")
         names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         for (name,) in names:
             cursor = connection.execute(f'SELECT * FROM "{name}"')
