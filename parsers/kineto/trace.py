@@ -170,7 +170,11 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         ops=operators.ops,
         precision=operators.precision,
         gaps=(
-            *_find_gaps(events, kernels, by_operator=bool(operators.ops), is_xla=xla.is_xla),
+            *(
+                (*_find_kernel_gaps(kernels, by_operator=False), *xla.find_gaps(kernels))
+                if xla.is_xla
+                else _find_gaps(events, kernels, by_operator=bool(operators.ops))
+            ),
             *_find_losses(events),
             *graphs.gaps,
             *step_gaps,
@@ -327,9 +331,7 @@ def _read_peaks(events: Events) -> tuple[MemoryFigure, ...]:
     )
 
 
-def _find_gaps(
-    events: Events, kernels: list[Kernel], *, by_operator: bool, is_xla: bool
-) -> Iterator[Gap]:
+def _find_gaps(events: Events, kernels: list[Kernel], *, by_operator: bool) -> Iterator[Gap]:
     if kernels:
         yield from _find_kernel_gaps(kernels, by_operator=by_operator)
     else:
@@ -338,10 +340,6 @@ def _find_gaps(
         if not events.copies:
             yield Gap("operation.device_ns", "not_collected", reason)
     calls = [span for span in events.spans if not span.is_range]
-    if is_xla:
-        reason = "perfctl reads the GPUs' lines of JAX traces, not those of the CPU"
-        yield Gap("operation", "not_available", reason)
-        return
     if not calls:
         reason = "the trace holds no CPU operations: torch.profiler ran without"
         yield Gap("operation", "not_collected", f"{reason} ProfilerActivity.CPU")

@@ -8,16 +8,20 @@ become ranges of a thread for each GPU. Kernels refer to their step by XLA's gro
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 import msgspec
 
 from perfctl.parsers.kineto.events import make_args_reader
 from perfctl.parsers.kineto.stream import Event, nanoseconds, read_int64
+from perfctl.records.report import Gap, Kernel
 
 _PROCESS = re.compile(r"/(?:host|device):")
 _GPU = re.compile(r"/device:GPU:(\d{1,9})\Z")
+LIMIT = 1_000_000
+"""XLA drops the events of a longer trace without a word; by now the limit is 5 times this, or what
+the user set."""
 _STREAM = re.compile(r"Stream #(\d{1,18})\b")
 _STEP = re.compile(r"(\d{1,9})\D*\Z")
 _COPY = re.compile(r"(?i:memcpy|memset)")
@@ -48,6 +52,7 @@ class XlaTrace:
         self.is_xla = False
         self.gpus: dict[str, int] = {}
         """Process of the trace -> number of its GPU."""
+        self._events = 0
         self._lines: dict[tuple[str, str], str] = {}
         self._steps: dict[str, tuple[str, int, int]] = {}
         """Group of events -> number of the step, begin and end in ns."""
@@ -71,6 +76,17 @@ class XlaTrace:
             for group, (number, begin, end) in self._steps.items()
         ]
 
+    def find_gaps(self, kernels: Sequence[Kernel]) -> Iterator[Gap]:
+        """Yield what a JAX trace does not say."""
+        reason = "perfctl reads the GPUs' lines of JAX traces, not those of the CPU"
+        yield Gap("operation", "not_available", reason)
+        if lacking := sum(kernel.step is None for kernel in kernels):
+            reason = f"{lacking} of {len(kernels)} launches belong to no step of the line Steps"
+            yield Gap("kernel.step", "not_available", reason)
+        if self._events and self._events % LIMIT == 0:
+            reason = f"the trace has exactly {self._events:,} events: XLA probably dropped others"
+            yield Gap("kernel", "ambiguous", reason)
+
     def _translate(self, event: Event) -> Event | None:
         process, thread = str(event.pid), str(event.tid)
         if event.ph == "M":
@@ -79,7 +95,8 @@ class XlaTrace:
                 self._lines[process, thread] = name
             elif event.name == "process_name" and (gpu := _GPU.match(name)):
                 self.gpus[process] = int(gpu[1])
-        elif event.ph == "X" and process in self.gpus:
+        self._events += event.ph == "X"
+        if event.ph == "X" and process in self.gpus:
             line = self._lines.get((process, thread), "")
             if stream := _STREAM.match(line):
                 return _make_work(event, self.gpus[process], int(stream[1]))

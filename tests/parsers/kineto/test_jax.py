@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from perfctl.parsers import ReportError, parse
+from perfctl.parsers.kineto import xla
 from perfctl.records.report import Device, Report
 
 DETAILS = "regs:32 static_shared:1024 dynamic_shared:0 grid:8,2,1 block:256,1,1 occ_pct:50"
@@ -121,7 +122,21 @@ def test_a_kernel_without_a_group_has_no_step(tmp_path: Path) -> None:
     events = two_gpus()
     alone = kernel(0, 12, 0)
     del alone["args"]["group_id"]
-    assert list(read(tmp_path, [*events, alone]).kernels)[-1].step is None
+    report = read(tmp_path, [*events, alone])
+    assert list(report.kernels)[-1].step is None
+    (reason,) = [gap.reason for gap in report.gaps if gap.quantity == "kernel.step"]
+    assert reason.startswith("1 of 5 launches")
+
+
+def test_a_trace_as_long_as_the_limit_may_lack_events(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = two_gpus()
+    count = sum(event["ph"] == "X" for event in events)
+    for limit, gaps in ((count, 1), (count - 1, 0)):
+        monkeypatch.setattr(xla, "LIMIT", limit)
+        report = read(tmp_path, events)
+        assert sum(gap.quantity == "kernel" for gap in report.gaps) == gaps
 
 
 def test_a_trace_without_a_gpu_is_refused(tmp_path: Path) -> None:
