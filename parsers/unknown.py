@@ -9,6 +9,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 from perfctl.records.sqlite_header import APPLICATION_ID, application_id, stated_bytes
@@ -25,6 +26,23 @@ _COMPRESSED = {
     rb"\x04\x22\x4d\x18": ("lz4", "lz4 -d"),
 }
 """First bytes -> (what wrote the file, the command that unpacks it)."""
+_XPLANE = (
+    "it is an XPlane file of JAX or TensorFlow, which perfctl does not read",
+    "Pass the trace.json.gz next to it, or write that with Python's xprof: "
+    "xprof.convert.raw_to_tool_data.xspace_to_tool_data([FILE], 'trace_viewer', {})",
+)
+_NAMES: dict[str, tuple[str, str]] = {
+    r"\.xplane\.(?:pb|riegeli)\Z": _XPLANE,
+    r"\.(?:pftrace|perfetto-trace)\Z": (
+        "it is a Perfetto trace, as rocprofv3 writes it, which perfctl does not read",
+        "Record with rocprofv3 --output-format rocpd, and pass the results.db",
+    ),
+    r"\.nsys-analysis\Z": (
+        "it is the result of nsys recipe: sums over several reports, not a report",
+        "Pass the reports themselves",
+    ),
+}
+"""Ends of names -> as NOT_READ."""
 NOT_READ: dict[bytes, tuple[str, str]] = {
     rb"\A" + LFS: (
         "this is a git-LFS pointer, not the report itself",
@@ -44,6 +62,16 @@ NOT_READ: dict[bytes, tuple[str, str]] = {
     rb"\A\s*<(?i:!doctype html|html)": (
         "it is a web page, not a report",
         "Use the results database of a perfctl page, or download the raw file (on GitHub: Raw)",
+    ),
+    # the first plane of the message: its number, then its name
+    rb"\A\n[\s\S]{0,24}\x12.(?:/host:|/device:|Task Env)": _XPLANE,
+    rb"\A(?:PAR1|ARROW1)": (
+        "it is one table in the Parquet or Arrow format, not a report",
+        "Pass the folder that nsys export wrote, or for the output of nsys recipe its reports",
+    ),
+    rb"\A\s*(?:Text|Name),Count,Mean,Std,": (
+        "it is a table of nsys recipe: sums over several reports, not a report",
+        "Pass the reports themselves",
     ),
     rb"\A(?:\xff\xfe|\xfe\xff)": (
         "it is UTF-16 text and not a profiler report",
@@ -109,7 +137,9 @@ def why_unknown(path: Path, find_parser: Callable[[bytes], object]) -> tuple[str
         if find_parser(head) is not None:
             remedy = "Unpack it with gunzip and pass the unpacked file"
             return "it is a gzip-compressed report", remedy
-    return next(answer for pattern, answer in NOT_READ.items() if re.search(pattern, head))
+    named = (answer for pattern, answer in _NAMES.items() if re.search(pattern, path.name))
+    answers = (answer for pattern, answer in NOT_READ.items() if re.search(pattern, head))
+    return next(chain(named, answers))
 
 
 def _is_tar(path: Path) -> bool:

@@ -74,9 +74,10 @@ class IngestOutput(NamedTuple):
 class IngestOptions(UserHints):
     """Ingest existing profiler reports and run folders of perfctl.
 
-    nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, 'nsys stats' as CSV, TSV, JSON or text. ncu: CSV of
-    any page, console text, .ncu-rep. DLProf: CSV, JSON, dlprof_dldb.sqlite. PyTorch: Kineto traces,
-    plain or gzipped, memory snapshots.
+    nsys: .sqlite, .nsys-rep, .qdrep, .qdstrm, folders of parquetdir and arrowdir, 'nsys stats' and
+    'nsys analyze' as CSV, TSV, JSON or text. ncu: CSV of any page, console text, .ncu-rep. DLProf:
+    CSV, JSON, dlprof_dldb.sqlite. PyTorch: Kineto traces, plain or gzipped, memory snapshots. JAX:
+    trace.json.gz.
     nvprof: traces and sums. nvidia-smi: queries, tables, dmon, pmon. DCGM: dmon. rocprofv3:
     results.db, CSV, JSON. Proton: .hatchet. A log with several outputs gives several runs.
 

@@ -30,7 +30,15 @@ from perfctl.parsers import ReportError
 from perfctl.parsers.common.json import GZIP_MAGIC
 from perfctl.records.served_names import DETAILS
 
-_PROFILERS = (".nsys-rep", ".qdrep", ".qdstrm", ".ncu-rep", ".nsight-cuprof-report")
+_PROFILERS = (
+    ".nsys-rep",
+    ".qdrep",
+    ".qdstrm",
+    ".nsys-analysis",
+    ".ncu-rep",
+    ".nsight-cuprof-report",
+    ".pftrace",
+)
 """Ends of names that nothing but a profiler gives."""
 _REPORTS = (".sqlite", ".pt.trace.json", ".pt.trace.json.gz", ".csv")
 """Ends of names that reports have among others."""

@@ -33,6 +33,7 @@ KERNELS_OF_STEPS, KERNELS_OF_CAPTURE, ALL_STEPS = (
 KERNEL_BASIS = {
     "nsys": "kernels, nsys",
     "torch": "kernels, torch (CUPTI)",
+    "jax": "kernels, JAX (CUPTI or ROCm)",
     "dlprof": "kernels, DLProf",
     "ncu": "kernels under ncu at locked clocks: not a realistic time",
     "rocprofv3": "kernels, rocprofv3",

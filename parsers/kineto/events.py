@@ -168,6 +168,10 @@ class DeviceArgs(_Args, gc=False):
     block: _Three = None
     registers: Int64 = renamed("registers per thread")
     shared: Int64 = renamed("shared memory")
+    static_shared: Int64 = renamed("static shared memory")
+    """Of JAX traces; Kineto states the sum of static and dynamic shared memory."""
+    dynamic_shared: Int64 = renamed("dynamic shared memory")
+    """Of JAX traces."""
     context: Int64 = None
     graph: Int64 = renamed("graph id")
     node: Int64 = renamed("graph node id")
@@ -237,7 +241,7 @@ def read_fitting(kind: type[A], members: object) -> A:
     return decode(msgspec.json.encode(fitting))
 
 
-def _make_args_reader(kind: type[A]) -> Callable[[Event], A]:
+def make_args_reader(kind: type[A]) -> Callable[[Event], A]:
     """Return what decodes arguments; what is of another type is left out."""
     decode = msgspec.json.Decoder(kind).decode
 
@@ -250,13 +254,13 @@ def _make_args_reader(kind: type[A]) -> Callable[[Event], A]:
     return read
 
 
-_read_operation_args = _make_args_reader(_OperationArgs)
-_read_compiled_args = _make_args_reader(CompiledArgs)
-_read_call_args = _make_args_reader(_CallArgs)
-_read_device_args = _make_args_reader(DeviceArgs)
-_read_memory_args = _make_args_reader(_MemoryArgs)
-_read_comm_args = _make_args_reader(CommArgs)
-_read_counter_args = _make_args_reader(_CounterArgs)
+_read_operation_args = make_args_reader(_OperationArgs)
+_read_compiled_args = make_args_reader(CompiledArgs)
+_read_call_args = make_args_reader(_CallArgs)
+_read_device_args = make_args_reader(DeviceArgs)
+_read_memory_args = make_args_reader(_MemoryArgs)
+_read_comm_args = make_args_reader(CommArgs)
+_read_counter_args = make_args_reader(_CounterArgs)
 
 
 @lru_cache(maxsize=4096)

@@ -1,5 +1,5 @@
 """Kineto traces: the Chrome-format JSON that torch.profiler writes, plain or gzipped, from 2021
-to now.
+to now. Traces of JAX are read in the same way (``xla``).
 
 Times are microseconds, whatever ``displayTimeUnit`` says; they become integer ns. They count from
 ``baseTimeNanoseconds`` where that is given, which is kept as the environment fact
@@ -40,9 +40,11 @@ from perfctl.parsers.kineto.nesting import Nesting, assign_operators
 from perfctl.parsers.kineto.origins import name_longest, share_kernels
 from perfctl.parsers.kineto.shape_steps import find_shape_steps
 from perfctl.parsers.kineto.stream import TOOL, Int64, TraceStream, read_int64
+from perfctl.parsers.kineto.xla import XlaTrace
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, MemoryFigure, Report
 
+JAX = "jax"
 _FLAGS = ("record_shapes", "profile_memory", "with_stack", "with_flops", "with_modules")
 _VERSIONS = (
     "cuda_runtime_version",
@@ -116,13 +118,20 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     Raises ReportError when it is cut off, broken, or not a trace of torch.profiler.
     """
     stream = TraceStream(path)
-    events = collect(stream.blocks())
+    xla = XlaTrace()
+    events = collect(xla.translate(stream.blocks()))
     metadata = stream.metadata
+    if xla.is_xla and not events.kernels:
+        reason = (
+            "it is a JAX trace without kernels of a GPU, and perfctl reads no other work of one"
+        )
+        raise ReportError(path, JAX, reason, "Record it with jax.profiler.trace on a GPU")
     if not events.known and "schemaVersion" not in metadata:
         reason = "it is a Chrome trace without torch.profiler events (cpu_op, kernel, ...)"
         todo = "Pass a trace that torch.profiler's export_chrome_trace wrote"
         raise ReportError(path, TOOL, reason, todo)
-    gpus, job = _read_gpus(metadata), read_fitting(_Job, metadata.get("distributedInfo"))
+    gpus = [_Gpu(index) for index in xla.gpus.values()] or _read_gpus(metadata)
+    job = read_fitting(_Job, metadata.get("distributedInfo"))
     is_rocm = any(key.startswith(("hip_", "roctracer")) for key in metadata)
     is_rocm |= bool(gpus) and all(gpu.name.startswith("AMD") for gpu in gpus)
     agent_gaps = _number_agents(events, gpus) if is_rocm else ()
@@ -145,9 +154,9 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
     else:
         form = "CPU only" if events.spans else "no operations and no kernels"
     return Report(
-        tool=TOOL,
+        tool=JAX if xla.is_xla else TOOL,
         path=path,
-        form=f"Kineto trace, {form}",
+        form="JAX trace" if xla.is_xla else f"Kineto trace, {form}",
         tool_version=environment.get("torch"),
         devices=_list_devices(events, gpus, is_rocm, kernels),
         environment={**environment, **_read_process_groups(events, job), **operators.environment},
@@ -161,7 +170,11 @@ def parse(path: Path, *, single_operators: bool = True, capture: Path | None = N
         ops=operators.ops,
         precision=operators.precision,
         gaps=(
-            *_find_gaps(events, kernels, by_operator=bool(operators.ops)),
+            *(
+                (*_find_kernel_gaps(kernels, by_operator=False), *xla.find_gaps(kernels))
+                if xla.is_xla
+                else _find_gaps(events, kernels, by_operator=bool(operators.ops))
+            ),
             *_find_losses(events),
             *graphs.gaps,
             *step_gaps,

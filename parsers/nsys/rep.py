@@ -1,6 +1,7 @@
 """Parser of nsys's own report files (.nsys-rep, .qdrep, .qdstrm): the installed nsys exports them
-to SQLite in a private folder, which is removed with the last record. nsys refuses reports that are
-newer than itself; then the version that wrote the file is named."""
+to SQLite in a private folder, which is removed with the last record. Folders of Parquet or Arrow
+files are loaded into such a file, too. nsys refuses reports that are newer than itself; then the
+version that wrote the file is named."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from subprocess import DEVNULL, STDOUT
 from typing import Any
 
 from perfctl.parsers.common.lines import readable
-from perfctl.parsers.nsys import sqlite
+from perfctl.parsers.nsys import parquet, sqlite
 from perfctl.records.bulk import Columns, SqlKernels
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
@@ -42,8 +43,10 @@ _READ_LATER = ("kernels", "copies", "samples", "op_calls")
 
 
 def sniff(path: Path, head: bytes) -> bool:
-    """Return whether it is an nsys report or stream: by its first bytes, else by its suffix, to
-    report a damaged one as such."""
+    """Return whether it is an nsys report or stream, or a folder of tables: by its first bytes,
+    else by its suffix, to report a damaged one as such."""
+    if path.is_dir():
+        return parquet.is_export(path)
     if head.startswith(REPORT_MAGIC) or STREAM_MAGIC in head[:64]:
         return True
     return (
@@ -54,25 +57,28 @@ def sniff(path: Path, head: bytes) -> bool:
 
 
 def parse(path: Path) -> Report:
-    """Export it and read the export. Raises ReportError when there is no nsys, when it refuses the
-    file (saying which version wrote it), when it takes longer than TIMEOUT_S, and when the export
-    cannot be read."""
-    nsys = shutil.which("nsys")
-    if nsys is None:
+    """Export it and read the export. Raises ReportError when there is no nsys (for a folder: no
+    pyarrow), when it refuses the file (saying which version wrote it), when it takes longer than
+    TIMEOUT_S, and when the export cannot be read."""
+    is_folder, nsys = path.is_dir(), shutil.which("nsys")
+    if nsys is None and not is_folder:
         version = _find_version(path)
         written = f"it was written by nsys {version}" if version else "it is an nsys report"
         reason = f"{written}, and this machine has no nsys to read it"
         raise ReportError(path, TOOL, reason, _name_version_needed(version))
     folder = Path(tempfile.mkdtemp(prefix="perfctl-nsys-"))
     try:
-        database = _export(nsys, path.resolve(), folder, path)
+        if is_folder:
+            parquet.load(path, database := folder / "report.sqlite")
+        else:
+            database = _export(str(nsys), path.resolve(), folder, path)
         with _errors_of(path):
             report = sqlite.parse(database)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     keeper = _Keeper(folder)
-    kind = "stream" if _is_stream(path) else "report"
+    kind = "folder" if is_folder else "stream" if _is_stream(path) else "report"
     records: dict[str, Any] = {
         name: _hold(getattr(report, name), keeper, path) for name in _READ_LATER
     }

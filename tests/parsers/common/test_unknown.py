@@ -224,3 +224,27 @@ def test_what_is_no_report_is_refused_with_what_stands_in_the_way(
     path.write_bytes(data)
     with pytest.raises(ReportError, match=said):
         parse(path)
+
+
+XPLANE = b"\n\x9a\x01\x08\x01\x12\x09/host:CPU\x1a\x40"
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reason"),
+    [
+        ("host.xplane.pb", b"\n\x02\x08\x01", "XPlane file of JAX or TensorFlow.*trace_viewer"),
+        ("host.pb", XPLANE, "XPlane file of JAX or TensorFlow"),
+        ("host.xplane.riegeli", b"\x83\xaf", "XPlane file of JAX or TensorFlow"),
+        ("1_results.pftrace", b"\n\x10\x08\x01", "Perfetto trace.*rocprofv3 --output-format rocpd"),
+        ("cuda.nsys-analysis", b'{"RecipeName": "x"}', "result of nsys recipe.*reports themselves"),
+        ("all_stats.csv", b"Text,Count,Mean,Std,Min\n", "table of nsys recipe"),
+        ("StringIds.arrow", b"ARROW1\0\0", "one table in the Parquet or Arrow format"),
+    ],
+)
+def test_exports_that_are_not_read_are_named(
+    tmp_path: Path, name: str, data: bytes, reason: str
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(ReportError, match=reason):
+        parse(path)

@@ -1,0 +1,95 @@
+"""Exports of nsys as one Parquet or Arrow file a table (``nsys export --type parquetdir`` and
+``arrowdir``): the tables of the SQLite export, loaded into such a file."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from perfctl.parsers.common.sqlite import quoted
+from perfctl.parsers.nsys.tables import STRINGS, TOOL
+from perfctl.records.errors import ReportError
+
+_SUFFIXES = (".parquet", ".arrow")
+
+
+def is_export(path: Path) -> bool:
+    """Return whether it is the folder of such an export."""
+    return any((path / (STRINGS + suffix)).is_file() for suffix in _SUFFIXES)
+
+
+def load(path: Path, database: Path) -> None:
+    """Write the tables into a new SQLite file. Raises ReportError without pyarrow, and for a file
+    that it cannot read."""
+    try:
+        arrow = import_module("pyarrow")
+    except ImportError as error:
+        reason = "it is an nsys export of Parquet or Arrow files, and pyarrow is not installed"
+        remedy = "Run pip install 'perfctl[export]', or nsys export --type sqlite"
+        raise ReportError(path, TOOL, reason, remedy) from error
+    with closing(sqlite3.connect(database)) as connection:
+        for file in sorted(path.iterdir()):
+            if file.suffix in _SUFFIXES:
+                try:
+                    _load_table(connection, file)
+                except (
+                    arrow.ArrowException,
+                    OSError,
+                    ValueError,
+                    sqlite3.Error,
+                    OverflowError,
+                ) as error:
+                    reason = f"{file.name} cannot be read ({' '.join(str(error).split())[:200]})"
+                    raise ReportError(path, TOOL, reason, "Export the report again") from error
+        connection.commit()
+
+
+def _load_table(connection: sqlite3.Connection, file: Path) -> None:
+    schema, batches = _open_table(file)
+    if not schema.names:
+        return
+    table = quoted(file.stem)
+    columns = ", ".join(f"{quoted(field.name)} {_sql_type(field.type)}" for field in schema)
+    connection.execute(f"CREATE TABLE {table} ({columns})")
+    insert = f"INSERT INTO {table} VALUES ({', '.join('?' * len(schema.names))})"
+    for batch in batches:
+        values = (_as_signed(column).to_pylist() for column in batch.columns)
+        connection.executemany(insert, zip(*values, strict=True))
+
+
+def _open_table(file: Path) -> tuple[Any, Iterable[Any]]:
+    """Return the schema and the parts of a table."""
+    if file.suffix == ".parquet":
+        table = import_module("pyarrow.parquet").ParquetFile(file)
+        return table.schema_arrow, table.iter_batches()
+    ipc, data = import_module("pyarrow.ipc"), import_module("pyarrow").memory_map(str(file))
+    is_stream = data.read(6) != b"ARROW1"
+    data.seek(0)
+    reader = (ipc.open_stream if is_stream else ipc.open_file)(data)
+    return reader.schema, _read_batches(reader, is_stream=is_stream)
+
+
+def _read_batches(reader: Any, *, is_stream: bool) -> Iterator[Any]:
+    if is_stream:
+        yield from reader
+    else:
+        yield from map(reader.get_batch, range(reader.num_record_batches))
+
+
+def _sql_type(kind: Any) -> str:
+    """Return the type that the SQLite export declares."""
+    types = import_module("pyarrow.types")
+    if types.is_integer(kind) or types.is_boolean(kind):
+        return "INTEGER"
+    if types.is_floating(kind):
+        return "REAL"
+    return "BLOB" if types.is_binary(kind) else "TEXT"
+
+
+def _as_signed(column: Any) -> Any:
+    """Return a column of numbers beyond 63 bits as SQLite has it."""
+    return column.cast("int64", safe=False) if str(column.type) == "uint64" else column
