@@ -66,6 +66,19 @@ def test_a_formula_for_one_launch_is_compared_with_all_its_launches() -> None:
     assert row.time is not None and row.time.median == LAUNCHES * 1000
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(f"<unnamed>::{GEMM[5:]}", id="unnamed namespace"),
+        pytest.param("unnamed>::mm_naive(float *, int)", id="as ncu for Windows cuts it"),
+    ],
+)
+def test_a_pattern_finds_a_kernel_without_its_namespace(name: str) -> None:
+    kernels = [Kernel(0, name, duration_ns=1000)]
+    (row,) = formula_rows(analysed(run_of(2, formula(16, "mm_naive"), kernels=kernels)))
+    assert row.estimated.value == 16
+
+
 def test_without_counters_the_count_is_derived_from_a_formula_that_is_a_product() -> None:
     m, n, k = 128, 256, 512
     expected = Expectation("*sgemm*", 2 * m * n * k, None, "flops=2*M*N*K", "option")
