@@ -196,3 +196,9 @@ def test_the_estimate_of_the_capture_is_partial_if_a_kernel_matches_no_formula()
         (step,) = analysed(run_of(n, formula(2 * n**3), kernels=kernels)).roofline.at("run")
         estimates.append((step.traffic.estimated, step.traffic.paper_why))
     assert estimates == [(2 * n**3, None), (None, "not included: kernels that match no formula")]
+
+
+def test_a_count_is_missing_at_the_parameters_where_there_is_no_batch_size() -> None:
+    timed = run_of(SIZES[0], formula(2), profiler="nsys", counters=[])
+    (row,) = formula_rows(analysed(timed))
+    assert row.executed.reason == "no ncu run at N=256; run 'perfctl ncu'"
