@@ -193,6 +193,11 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
     pairs = [(point, level) for point in points for level in point.levels or (None,)]
     cells = [_cells(point, level, roofs, names) for point, level in pairs]
     rows = [[row[column.label] for column in visible] for row in cells]
+    if any(isinstance(point.traffic.batch, str) for point in points):
+        named = {"batch": "parameters"}
+        visible = [
+            replace(column, label=named.get(column.label, column.label)) for column in visible
+        ]
     drawn = table(caption, visible, rows)
     if drawn is None or work != "layer":
         return drawn
