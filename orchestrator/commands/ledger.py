@@ -106,6 +106,8 @@ class _Group(NamedTuple):
     """Whether some of its rows were asked for."""
     layers: tuple[str, ...]
     """Names of all rows if none was asked for."""
+    patterns: tuple[str, ...]
+    """Of the kernels that have a formula of the user's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +143,12 @@ class Ledgers:
             analyses = list(analyse_all(estimated, peaks, {}))
             chosen = [_keep_rows(analysis, options) for analysis in analyses]
             ledgers = [analysis.ledger for analysis in analyses]
-            has_rows = any(ledger.rows or ledger.unattributed for ledger in ledgers)
+            has_rows = any(ledger.rows for ledger in ledgers)
             is_asked = any(analysis.ledger.rows for analysis in chosen)
             names = dict.fromkeys(row.place for ledger in ledgers for row in ledger.rows)
-            group = _Group(bool(analyses), has_rows, is_asked, () if is_asked else tuple(names))
+            patterns = tuple(item.pattern for run in runs for item in run.expectations)
+            listed = () if is_asked else tuple(names)
+            group = _Group(bool(analyses), has_rows, is_asked, listed, patterns)
             return group, make(chosen)
 
         groups: list[_Group] = []
@@ -263,6 +267,12 @@ def _explain_no_rows(options: LedgerOptions, groups: Sequence[_Group]) -> Perfct
             "estimated FLOPs",
             "Run 'perfctl report' to show ingested reports, or 'perfctl ncu' to record runs with "
             "layers",
+        )
+    patterns = dict.fromkeys(pattern for group in groups for pattern in group.patterns)
+    if patterns and not any(group.has_rows for group in groups):
+        return PerfctlError(
+            f"{store}: no kernel and no range matches --expect '{next(iter(patterns))}'",
+            "'perfctl show RUN' lists the kernels. Repeat perfctl ingest with another pattern",
         )
     if not any(group.has_rows for group in groups):
         return PerfctlError(

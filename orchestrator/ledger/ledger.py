@@ -331,7 +331,7 @@ def _row(
     source = timing if timing and timing.run.report.kernels else batch.counting
     kernels = source.row_kernels.get(key) if source else None
     paper, time = _paper_figure(calls), times.rows.get(key) if times else None
-    not_timed = "no run at this batch size timed its layers"
+    not_timed = _at_point("no run at this batch size timed its layers", batch.batch)
     if times is not None:
         not_timed = "the report has no range or kernel of it"
     if time is not None and (mismatch := _other_launches(batch, key, calls)):
@@ -428,6 +428,10 @@ def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     return Figure(known, "counted", reasons, missing=tuple(dict.fromkeys(names)))
 
 
+def _at_point(reason: str, batch: Point) -> str:
+    return reason.replace("this batch size", str(batch)) if isinstance(batch, str) else reason
+
+
 def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
     """FLOPs per step by (layer, direction), None for what is not attributed; and the figure for
     all others."""
@@ -439,7 +443,9 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
             return {}, missing("not_collected", f"the ncu run has no counters: {reason}")
         if batch.on_cpu:
             return {}, missing("not_available", NO_COUNTERS)
-        return {}, missing("not_collected", NOT_COUNTED if batch.batch is not None else NEITHER)
+        if batch.batch is None:
+            return {}, missing("not_collected", NEITHER)
+        return {}, missing("not_collected", _at_point(NOT_COUNTED, batch.batch))
     profiler = counting.run.profiler
     if counting.steps is None:
         return {}, missing("not_collected", _without_steps(counting))

@@ -41,9 +41,10 @@ Read = Callable[[int], str]
 
 
 _GPU_LINE = re.compile(
-    r"\W{0,8}(?:GPU|device)(?: \d{1,2}| name)?\s{0,20}[:=]\s{0,8}"
+    r"\W{0,8}(?:(?:Detected|Found|Selected|Using) )?(?:CUDA )?(?:GPU|device)"
+    r"(?: \d{1,2}| name)?\s{0,20}[:=]\s{0,8}"
     r"((?:NVIDIA|Tesla|GeForce|Quadro) [\w .-]{0,60}\w)\s{0,8}"
-    r"(?:[(,;\[] ?(?:(?:Compute |CC |sm_)(\d{1,2})\.?(\d)\b)?.*)?\s*",
+    r"(?:[(,;\[] ?(?:(?:Compute |CC |SM[ _])(\d{1,2})\.?(\d)\b)?.*)?\s*",
     re.IGNORECASE,
 )
 """A line in which a program names its GPU: "GPU: NVIDIA A100 (Compute 8.0, ...)"."""

@@ -59,6 +59,9 @@ def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) 
     without = perfctl("ledger")
     assert (without.code, without.out, without.err.count("\n")) == (1, "", 1)
     assert "no run has layer information" in without.err and "--guess-layers --again" in without.err
+    assert perfctl("ingest", path, "--expect", "nosuch*: flops=2*batch").code == 0
+    unmatched = perfctl("ledger").err
+    assert "matches --expect 'nosuch*'" in unmatched and "layer information" not in unmatched
     assert perfctl("ingest", path, *OPTIONS, "--again").code == 0
     assert re.search("conv2 +forward", perfctl("ledger").out)
 

@@ -66,6 +66,19 @@ def test_a_formula_for_one_launch_is_compared_with_all_its_launches() -> None:
     assert row.time is not None and row.time.median == LAUNCHES * 1000
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(f"<unnamed>::{GEMM[5:]}", id="unnamed namespace"),
+        pytest.param("unnamed>::mm_naive(float *, int)", id="as ncu for Windows cuts it"),
+    ],
+)
+def test_a_pattern_finds_a_kernel_without_its_namespace(name: str) -> None:
+    kernels = [Kernel(0, name, duration_ns=1000)]
+    (row,) = formula_rows(analysed(run_of(2, formula(16, "mm_naive"), kernels=kernels)))
+    assert row.estimated.value == 16
+
+
 def test_without_counters_the_count_is_derived_from_a_formula_that_is_a_product() -> None:
     m, n, k = 128, 256, 512
     expected = Expectation("*sgemm*", 2 * m * n * k, None, "flops=2*M*N*K", "option")
@@ -183,3 +196,9 @@ def test_the_estimate_of_the_capture_is_partial_if_a_kernel_matches_no_formula()
         (step,) = analysed(run_of(n, formula(2 * n**3), kernels=kernels)).roofline.at("run")
         estimates.append((step.traffic.estimated, step.traffic.paper_why))
     assert estimates == [(2 * n**3, None), (None, "not included: kernels that match no formula")]
+
+
+def test_a_count_is_missing_at_the_parameters_where_there_is_no_batch_size() -> None:
+    timed = run_of(SIZES[0], formula(2), profiler="nsys", counters=[])
+    (row,) = formula_rows(analysed(timed))
+    assert row.executed.reason == "no ncu run at N=256; run 'perfctl ncu'"

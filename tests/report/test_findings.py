@@ -592,15 +592,23 @@ def test_the_first_finding_states_the_time_with_collectives_only() -> None:
     assert "For 50.0% of the time, only collectives ran." in first.text
 
 
-@pytest.mark.parametrize(("name", "is_stated"), [("gemm", True), ("ncclDevKernel", False)])
+@pytest.mark.parametrize(
+    ("name", "batch", "is_hidden", "is_stated"),
+    [
+        pytest.param("gemm", 16, False, True, id="no communication"),
+        pytest.param("ncclDevKernel", 16, False, False, id="exposed"),
+        pytest.param("ncclDevKernel", 16, True, False, id="during computation"),
+        pytest.param("ncclDevKernel", None, True, False, id="no batch size"),
+    ],
+)
 def test_no_layer_is_called_the_most_expensive_while_communication_takes_more(
-    name: str, is_stated: bool
+    name: str, batch: int | None, is_hidden: bool, is_stated: bool
 ) -> None:
-    run, _ = synthetic.gpu_pair(1, 16)
+    run = replace(synthetic.gpu_pair(1, 16)[0], batch_size=batch)
     start, kernels = 0, []
     for kernel in run.report.kernels:
         short = "conv" if kernel.layer == "conv1" else name
         kernels.append(kernel._replace(name=short, start_ns=start, stream=7))
-        start += round(kernel.duration_ns or 0)
+        start += 0 if is_hidden else round(kernel.duration_ns or 0)
     stated = texts(replace(run, report=replace(run.report, kernels=kernels, ranges=[])))
     assert any("most expensive layer" in text for text in stated) is is_stated

@@ -537,7 +537,7 @@ def own_name(name: str) -> str:
     """Up to the first template argument or parameter; "Kernel<X<...>>" of CUTLASS is named by
     its X."""
     text = re.sub(r"^(void|static|__global__)\s+", "", name)
-    text = re.sub(r"\(anonymous namespace\)::|<unnamed>::", "", text)
+    text = re.sub(r"\(anonymous namespace\)::|<?unnamed>::", "", text)
     pieces = re.split(r"[<(>]", text)
     own = pieces[0].rpartition("::")[2] or text
     # Composable Kernel's convolutions are "kernel_grouped_conv_...<GridwiseGemm...>"

@@ -93,6 +93,7 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     allowed = evidence.environment.get("tf32_conv" if convolution else "tf32_matmul")
     may_be_tf32 = evidence.precision in ("fp32", "tf32") and allowed == "on"
     tf32 = math == "tf32" or (math is None and may_be_tf32)
+    thrice = all(THRICE.search(kernel.name) for kernel in kernels)
     error = abs((case.ratio or 0) - 1)
     year = re.match(r"(\d{4})\.", evidence.ncu or "")
     is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.estimated
@@ -103,7 +104,7 @@ def tensor_cores(case: RuleInput) -> Cause | None:
         TensorFacts(
             share=done / evidence.estimated,
             math="TF32" if tf32 else math,
-            tf32=tf32,
+            tf32=tf32 and not thrice,  # three products are fp32 already
             allowed=allowed if tf32 else None,
             plain=plain,
             ffma=plain if plain > DEVIATION_MIN else None,

@@ -217,7 +217,7 @@ def shares_chart(
     """Return one bar per row from 0 to 100%, its parts in the order of ``colours``, with a legend
     of those that it has; wide parts carry their name.
 
-    ``what`` stands before a row's label in the text of a pointed part.
+    ``what`` stands before a number in the text of a pointed part.
     """
     figure, axes = new_axes(height=0.62 + 0.42 * len(rows))
     hits = []
@@ -227,7 +227,8 @@ def shares_chart(
             width = parts.get(part, 0.0) * 100
             if width <= 0:
                 continue
-            text = f"{part}, {what}{label}: {percent(width / 100)}"
+            place = f", {what if label.isdigit() else ''}{label}" if label else ""
+            text = f"{part}{place}: {percent(width / 100)}"
             hits.append(Hit(text, left, y - 0.36, left + width, y + 0.36))
             axes.barh(
                 y,

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from statistics import fmean
 
 from perfctl.orchestrator.compare.sides import busy_with_others
+from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.counts.kernels.short_names import spoken
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.causes.timeline.judge import RunVerdicts, worst
@@ -21,7 +22,7 @@ from perfctl.orchestrator.ledger.ledger import (
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun, Study
 from perfctl.orchestrator.ledger.sweep import BatchPoint
-from perfctl.orchestrator.ledger.usage.intervals import Intervals
+from perfctl.orchestrator.ledger.usage.intervals import Intervals, sum_ns
 from perfctl.orchestrator.ledger.usage.readings import (
     BUSY,
     busy_from,
@@ -31,6 +32,7 @@ from perfctl.orchestrator.ledger.usage.readings import (
     points_of,
 )
 from perfctl.orchestrator.ledger.usage.run_usage import (
+    COLLECTIVE,
     COMMUNICATION,
     COMPUTE,
     COPIES,
@@ -437,8 +439,8 @@ def launch_findings(analysis: Analysis, steps: Steps) -> Iterator[Finding]:
     gpu, verb = name_gpu([prepared.run for prepared in analysis.study.prepared_runs])
     waits = "It waits" if verb == "is" else "They wait"
     text = (
-        f"{gpu} {verb} busy for only {percent(least.busy or 0)} of a step at batch {least.batch} "
-        f"(median). {waits} for kernel launches."
+        f"{gpu} {verb} busy for only {percent(least.busy or 0)} of a step"
+        f"{at_batch(least.batch)} (median). {waits} for kernel launches."
     )
     if len(waiting) > 1:
         text += f" The share is below half of the step at {len(waiting)} batch sizes."
@@ -454,8 +456,10 @@ def largest_other(study: Study, ledger: Ledger, batch: Point) -> float:
     if run and breakdown:
         kernels = breakdown.shares[COMPUTE] + breakdown.shares[COMMUNICATION]
         loading = max(idle.by_cause.get(DATA, 0) / idle.window_ns for idle in run.usage.idle)
-        others = (breakdown.shares[COMMUNICATION], breakdown.shares[COPIES], loading)
-        shares += [share / kernels for share in others]
+        shares += [share / kernels for share in (breakdown.shares[COPIES], loading)]
+        recorded = list(chain.from_iterable(run.usage.window.by_device.values()))
+        exchanging = [kernel for kernel in recorded if family(kernel.name) == COLLECTIVE]
+        shares.append(sum_ns(exchanging) / sum_ns(recorded))  # also what computation hides
     return max(shares, default=0.0)
 
 
@@ -468,10 +472,10 @@ def largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Findi
         if row.share is not None and row.trusted and not isinstance(row.batch, str):
             by_batch[row.size][row.place].append(row)
     for batch in {row.batch for row in ledger.rows if not isinstance(row.batch, str)}:
-        places = by_batch.get(batch or 0, {})
+        places = by_batch.get(batch or 1, {})
         most = max(map(_add_shares, places.values()), default=0.0)
         if places and largest_other(study, ledger, batch) > most:
-            del by_batch[batch or 0]
+            del by_batch[batch or 1]
     if not by_batch:
         return
     low, high = (

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from perfctl.orchestrator.counts.counters.work import CACHES, LEVELS
-from perfctl.orchestrator.ledger.ledger import OUTSIDE
+from perfctl.orchestrator.ledger.ledger import OUTSIDE, at_batch
 from perfctl.orchestrator.ledger.roofline import (
     FAR,
     LAUNCH_NS,
@@ -160,7 +160,7 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
     if work == "kernel" and points:
         every = _at_largest_batch(points)
         points, batch = every[:KERNELS_MAX], every[0].traffic.batch
-        caption += "" if batch is None else f", batch {batch}"
+        caption += "" if batch is None else f", {label_point(batch)}"
         more = f", first {len(points)} of {len(every)} by time"
         caption += more if len(every) > len(points) else ""
     basis = "; ".join(sorted({point.traffic.basis for point in points if point.traffic.basis}))
@@ -193,6 +193,11 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
     pairs = [(point, level) for point in points for level in point.levels or (None,)]
     cells = [_cells(point, level, roofs, names) for point, level in pairs]
     rows = [[row[column.label] for column in visible] for row in cells]
+    if any(isinstance(point.traffic.batch, str) for point in points):
+        named = {"batch": "parameters"}
+        visible = [
+            replace(column, label=named.get(column.label, column.label)) for column in visible
+        ]
     drawn = table(caption, visible, rows)
     if drawn is None or work != "layer":
         return drawn
@@ -327,8 +332,7 @@ def _chart(
     ridges = ", ".join(
         f"{significant(peak / width)} ({level})" for level, width in bandwidths.items()
     )
-    at = f" at batch {batch}" if batch else ""
-    return Chart(f"{works}{at}; ridge at {ridges}, FLOP per byte", svg, note)
+    return Chart(f"{works}{at_batch(batch)}; ridge at {ridges}, FLOP per byte", svg, note)
 
 
 def _spot(

@@ -228,6 +228,8 @@ def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
     labels: dict[tuple[str, str, str], dict[str, None]] = defaultdict(dict)
     for run in runs:
         for gap in run.report.gaps:
+            if gap.quantity == "batch_size" and run.setting:
+                continue
             labels[gap.quantity, gap.reason, gap.scope or ""][run_label(run)] = None
     for (quantity, reason, scope), names in labels.items():
         group, _, part = quantity.partition(".")

@@ -138,7 +138,7 @@ def _overview_row(entry: _Entry) -> list[Cell | str | None]:
     return [
         replace(text_cell(model), href=entry.key),
         *names,
-        " ".join(map(str, study.batches)) or nothing("the report does not state it"),
+        " ".join(map(str, study.points)) or nothing("the report does not state it"),
         count(None if fastest is None else batch, reason),
         step,
         rate(fastest, "samples/s", reason),

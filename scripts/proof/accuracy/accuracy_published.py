@@ -183,6 +183,7 @@ def lines(every: Sequence[Row], fit: Published, found: HeldOut) -> Iterator[Line
             if row.case.training and row.case.model.startswith("hf:") == chosen
         ]
         yield line(f"all training that no fit may see, {what}", mine, whole, None)
+    yield from _by_batch(every, fit)
     yield from _compiled(every, found)
     yield from _years(every, found)
     yield from _coverage(every, fit, found)
@@ -209,6 +210,25 @@ def cpu_lines(given: Sequence[Row]) -> list[Line]:
             widths,
         ),
     ]
+
+
+def _by_batch(every: Sequence[Row], fit: Published) -> Iterator[Line]:
+    """Rows of published.csv under the fit that ships, which learned from those it may."""
+    rows = [row for row in every if " " not in row.source]
+    for first, last in ((1, 1), (2, 8), (9, 64), (65, 10**6)):
+        mine = [row for row in rows if first <= row.case.batch <= last]
+        ranges = [published.predict(fit, row.case, row.machine) for row in mine]
+        seconds = {id(row): step.seconds for row, step in zip(mine, ranges, strict=True)}
+        inside = [
+            step.low <= row.seconds <= step.high for row, step in zip(mine, ranges, strict=True)
+        ]
+        one = line(
+            f"published.csv, batch {first} to {last}",
+            mine,
+            lambda row, seconds=seconds: seconds[id(row)],
+            None,
+        )
+        yield replace(one, note=f"{one.note}  in 90 %: {percent(float(np.mean(inside)))}")
 
 
 def _compiled(every: Sequence[Row], found: HeldOut) -> list[Line]:

@@ -87,6 +87,16 @@ def test_it_is_tf32_by_name_or_if_the_run_allowed_it(
 
 
 @pytest.mark.parametrize(
+    ("name", "is_advised"),
+    [("sm80_xmma_gemm_tf32f32", True), ("cutlass_3xtf32_gemm", False), ("fmha_fastf32", False)],
+)
+def test_fp32_is_no_advice_for_three_tf32_products(name: str, is_advised: bool) -> None:
+    cause = judged(work(name, TF32, tensor=PAPER, ffma=0))
+    assert cause is not None and cause.rule == "TF32"
+    assert ("--precision fp32" in describe_fix(cause)) is is_advised
+
+
+@pytest.mark.parametrize(
     ("executed", "derived", "confidence"),
     [
         (PAPER, True, "predicted and matched"),

@@ -52,11 +52,23 @@ def test_text_is_recognised_also_behind_a_long_log(tmp_path: Path) -> None:
     [
         (["  GPU : NVIDIA A100-PCIE-40GB (Compute 8.0, 108 SMs)"] * 2, "NVIDIA A100-PCIE-40GB"),
         (["Device 0: Tesla T4"], "Tesla T4"),
+        (["Detected GPU: Tesla V100-PCIE-32GB (SM 8.0)"], "Tesla V100-PCIE-32GB"),
+        (["Using CUDA device 0: NVIDIA A40"], "NVIDIA A40"),
+        (["Detected GPU: Tesla V100-PCIE-32GB (SM 7.0)"], None),
         (["device: NVIDIA GeForce RTX 5070 (sm_120), 48 SMs"], None),
         (["GPU: NVIDIA A40", "GPU: NVIDIA A100"], None),
         (["GPU memory: 4 GB", "running on NVIDIA A40"], None),
     ],
-    ids=["said twice", "alone", "of another capability", "two names", "none named so"],
+    ids=[
+        "said twice",
+        "alone",
+        "detected",
+        "in use",
+        "another SM",
+        "of another capability",
+        "two names",
+        "none named so",
+    ],
 )
 def test_the_gpu_is_named_by_the_program_only_if_nothing_contradicts_it(
     lines: list[str], name: str | None, tmp_path: Path

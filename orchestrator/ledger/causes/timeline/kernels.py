@@ -281,7 +281,7 @@ class TensorCores(NamedTuple):
     """The tensor cores that a product could use."""
 
     device: str
-    """Name of the GPU."""
+    """Name of the GPU, as the report has it."""
     precision: str
     """tf32, bf16 or fp16."""
     ratio: float
@@ -369,11 +369,11 @@ def find_tensor_cores(run: Run, index: int, math: str) -> TensorCores | None:
     )
     if device is None or device.name is None:
         return None
-    name, gpu = device.name, machines.find(device.name)
+    gpu = machines.find(device.name)
     rates: Mapping[str, float | None]
     if gpu is not None and not gpu.capability.startswith("gfx"):
         by_path = machines.flops_per_second(gpu)
-        name, plain = gpu.name, by_path.get(math)
+        plain = by_path.get(math)
         rates = {precision: by_path.get(f"tensor {precision}") for precision in _TODO}
     else:
         capability = device.compute_capability or ""
@@ -387,5 +387,5 @@ def find_tensor_cores(run: Run, index: int, math: str) -> TensorCores | None:
         rate = rates[precision]
         if rate and plain and rate / plain >= FASTER:
             peaks = (rate, plain) if gpu is not None else None
-            return TensorCores(name, precision, rate / plain, peaks)
+            return TensorCores(device.name, precision, rate / plain, peaks)
     return None
