@@ -165,6 +165,10 @@ def run(options: EstimateOptions, events: Events) -> Estimated:
         load_formulas(options.formulas)
     request = replace(part_of(options, Request), memory=False)
     request = replace(request, memory=options.limit is not None or options.parallel is not None)
+    others = {"prompt": request.prompt, "against": options.against, "sheet": options.sheet}
+    for name, value in {**others, "check": options.value}.items():
+        if options.parallel is not None and value:
+            raise UsageError(f"`parallel` and `{name}` exclude each other", f"Omit `{name}`")
     if request.prompt is not None:
         return _generate(options, request)
     if options.against:
@@ -206,13 +210,13 @@ def run(options: EstimateOptions, events: Events) -> Estimated:
 def _memory_across_gpus(
     options: EstimateOptions, estimates: ModelEstimate
 ) -> ParallelMemory | None:
-    """Return the memory of each rank, and plans that may fit where a step of the first batch size
-    does not."""
-    batch, model = next(iter(estimates.batches.items()))
+    """Return the memory of each rank, and plans that may fit where one GPU, or the stated plan,
+    has no room."""
+    model = next(iter(estimates.batches.values()))
     plan, fit = options.parallel, estimates.fit
     if options.mode != "train" and plan is not None:
         raise UsageError("`parallel` needs `mode` train", "Omit `parallel`, or set `mode` train")
-    is_too_small = fit is not None and fit.batch is not None and fit.batch < batch
+    is_too_small = fit is not None and fit.batch == 0
     if model.problem is not None or options.mode != "train" or not (plan or is_too_small):
         return None
     room = (options.limit or 0) - options.reserve

@@ -10,20 +10,19 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from math import prod
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.step import Estimate
-from perfctl.records.paper import ModuleSeen
 
 STATES = {"precision": None, "fp32": (4, 4, 0), "megatron": (2, 4, 4), "deepspeed": (2, 2, 4)}
 """Name -> bytes per parameter of weight, gradient and the optimizer's float32 copy, whose moments
 are float32; None: every value has the type of the parameter."""
 UNITS_GATHERED = 2
 """Blocks that FSDP holds at once: the current one and the next."""
-GPUS_MAX = 1024
-"""Most GPUs of a suggested sharding."""
+GPUS_MAX, TENSOR_MAX = 1024, 8
+"""Most GPUs of a suggested plan; of tensor parallelism, those of one node."""
 BLOCK = re.compile(r"(.*?)(\d+)(?:\.|$)")
 SPLIT = re.compile("Linear|Embedding|Conv1D|Expert|MultiheadAttention")
 REPLICATED = re.compile(r"(^|\.)(wpe|[^.]*pos[^.]*|router|gate)$")
@@ -146,38 +145,39 @@ class _Stage:
     """Block -> bytes kept for backward."""
 
 
-def find_blocks(modules: Iterable[ModuleSeen]) -> tuple[str, list[int]]:
+def find_blocks(model: Estimate) -> tuple[str, list[int]]:
     """Return the prefix and the numbers of the stack of layers with the most parameters; no numbers
-    if nothing is stacked."""
+    if it is no stack of transformer blocks."""
     stacks: dict[str, Counter[int]] = defaultdict(Counter)
-    for module in modules:
+    for module in model.modules:
         if found := BLOCK.match(module.path):
             stacks[found[1]][int(found[2])] += module.parameters
-    stacks = {prefix: stack for prefix, stack in stacks.items() if len(stack) > 1}
-    if not stacks:
-        return "", []
-    prefix = max(stacks, key=lambda name: stacks[name].total())
-    return prefix, sorted(stacks[prefix])
+    prefix = max(stacks, key=lambda name: stacks[name].total(), default="")
+    attends = any(
+        "attention" in op.op or op.op == "aten._softmax"
+        for op in model.ops
+        if (found := BLOCK.match(op.layer)) and found[1] == prefix
+    )
+    return prefix, sorted(stacks[prefix]) if attends else []
 
 
 def _check(model: Estimate, parallel: Parallel, numbers: Sequence[int]) -> None:
     """Raise UsageError for a plan that the rules cannot answer for this model."""
-    attends = any("attention" in op.op or op.op == "aten._softmax" for op in model.ops)
     for name in ("tp", "pp", "cp"):
-        if getattr(parallel, name) > 1 and not (numbers and attends):
+        if getattr(parallel, name) > 1 and not numbers:
             raise UsageError(
                 f"`parallel` {name}: perfctl found no stack of transformer blocks in the model",
                 "Use zero=1, zero=2 or zero=3 with dp",
             )
-    replicas, experts = parallel.dp * parallel.cp, {one.experts for one in model.experts}
     if len(numbers) % parallel.pp:
         raise UsageError(
             f"`parallel` pp={parallel.pp} does not divide the {len(numbers)} blocks",
             "Choose a divisor",
         )
+    experts = {one.experts for one in model.experts}
     if parallel.ep > 1 and not experts:
         raise UsageError("`parallel` ep: perfctl found no experts in the model", "Omit ep")
-    if replicas % parallel.ep or any(count % parallel.ep for count in experts):
+    if any(count % parallel.ep for count in (parallel.dp * parallel.cp, *experts)):
         raise UsageError(
             f"`parallel` ep={parallel.ep} must divide dp x cp and the number of experts",
             "Choose a divisor of both",
@@ -187,7 +187,7 @@ def _check(model: Estimate, parallel: Parallel, numbers: Sequence[int]) -> None:
 def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...]:
     """Return the memory of the first, the second and the last pipeline stage: those between need
     less than the second. Raises UsageError for a plan without a rule."""
-    prefix, numbers = find_blocks(model.modules)
+    prefix, numbers = find_blocks(model)
     _check(model, parallel, numbers)
     stages = [_Stage() for _ in range(parallel.pp)]
     block_of = {f"{prefix}{number}": index for index, number in enumerate(numbers)}
@@ -315,11 +315,10 @@ def suggest_plans(model: Estimate, room: int, states: str = "precision") -> tupl
     """Return of FSDP, tensor and pipeline parallelism the fewest GPUs whose known bytes are at most
     ``room``."""
     found = []
-    for name, most in (("fsdp", GPUS_MAX), ("tp", 8), ("pp", GPUS_MAX)):
+    for name, most in (("fsdp", GPUS_MAX), ("tp", TENSOR_MAX), ("pp", GPUS_MAX)):
         count = 2
         while count <= most:
-            start = Parallel(states=states)
-            plan = replace(start, **({"zero": 3, "dp": count} if name == "fsdp" else {name: count}))
+            plan = read_parallel(f"{name}={count},states={states}")
             try:
                 ranks = memory_by_rank(model, plan)
             except UsageError:

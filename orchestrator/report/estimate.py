@@ -444,16 +444,20 @@ def _ranks_table(parallel: ParallelMemory) -> Table:
     rows: list[tuple[Any, ...]] = [
         (name, *(size_cell(read(rank), "not known") for rank in parallel.ranks))
         for name, read in RANK_ROWS.items()
+        if any(read(rank) != 0 for rank in parallel.ranks)
     ]
     notes = [
-        "assumed: cross-entropy of float32 logits, where the model returns logits",
         "not included: other temporary tensors, workspaces, buffers of "
         "communication, fragmentation",
         "activations: those that PyTorch keeps in the traced step; fused kernels keep less",
         "full recomputation: the input of each block and all of one block",
     ]
     if parallel.ranks[0].gathered is None:
-        notes.append("gathered, recomputation: not known; perfctl found no stack of blocks")
+        notes.append(
+            "gathered, recomputation: not known; perfctl found no stack of transformer blocks"
+        )
+    if any(rank.logits for rank in parallel.ranks):
+        notes.append("assumed: the loss is the cross-entropy of float32 logits")
     if len(parallel.ranks) > 1:
         notes.append("pipeline: 1F1B with at least as many micro-batches as stages")
     columns = [*text_columns("memory"), *(Column(rank.ranks) for rank in parallel.ranks)]
@@ -474,7 +478,7 @@ def _describe_plans(parallel: ParallelMemory) -> list[str]:
             f"Simplest plans that may fit (`parallel`): {'; '.join(parallel.suggestions)}."
         )
     elif parallel.suggestions is not None:
-        lines.append("Neither FSDP, tensor nor pipeline parallelism alone has room.")
+        lines.append("Neither FSDP nor tensor nor pipeline parallelism alone fits this batch size.")
     if parallel.ranks:
         lines.append("Time across GPUs is not estimated.")
     return lines
