@@ -147,18 +147,19 @@ class _Stage:
 
 def find_blocks(model: Estimate) -> tuple[str, list[int]]:
     """Return the prefix and the numbers of the stack of layers with the most parameters; no numbers
-    if it is no stack of transformer blocks."""
+    if it is no stack of transformer blocks, or one of several as in an encoder with a decoder."""
     stacks: dict[str, Counter[int]] = defaultdict(Counter)
     for module in model.modules:
         if found := BLOCK.match(module.path):
             stacks[found[1]][int(found[2])] += module.parameters
-    prefix = max(stacks, key=lambda name: stacks[name].total(), default="")
+    *others, prefix = sorted(stacks, key=lambda name: stacks[name].total()) or [""]
+    is_single = not others or 2 * stacks[others[-1]].total() < stacks[prefix].total()
     attends = any(
         "attention" in op.op or op.op == "aten._softmax"
         for op in model.ops
         if (found := BLOCK.match(op.layer)) and found[1] == prefix
     )
-    return prefix, sorted(stacks[prefix]) if attends else []
+    return prefix, sorted(stacks[prefix]) if attends and is_single else []
 
 
 def _check(model: Estimate, parallel: Parallel, numbers: Sequence[int]) -> None:
@@ -166,13 +167,18 @@ def _check(model: Estimate, parallel: Parallel, numbers: Sequence[int]) -> None:
     for name in ("tp", "pp", "cp"):
         if getattr(parallel, name) > 1 and not numbers:
             raise UsageError(
-                f"`parallel` {name}: perfctl found no stack of transformer blocks in the model",
+                f"`parallel` {name}: perfctl found no single stack of transformer blocks",
                 "Use zero=1, zero=2 or zero=3 with dp",
             )
     if len(numbers) % parallel.pp:
         raise UsageError(
             f"`parallel` pp={parallel.pp} does not divide the {len(numbers)} blocks",
             "Choose a divisor",
+        )
+    if parallel.states in ("megatron", "deepspeed") and model.precision in ("fp32", "tf32"):
+        raise UsageError(
+            f"`parallel` states={parallel.states} has 16-bit weights, and the model 32-bit ones",
+            "Set `precision` bf16-true",
         )
     experts = {one.experts for one in model.experts}
     if parallel.ep > 1 and not experts:

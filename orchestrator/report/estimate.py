@@ -453,9 +453,7 @@ def _ranks_table(parallel: ParallelMemory) -> Table:
         "full recomputation: the input of each block and all of one block",
     ]
     if parallel.ranks[0].gathered is None:
-        notes.append(
-            "gathered, recomputation: not known; perfctl found no stack of transformer blocks"
-        )
+        notes.append("gathered, recomputation: not known; perfctl found no single stack of blocks")
     if any(rank.logits for rank in parallel.ranks):
         notes.append("assumed: the loss is the cross-entropy of float32 logits")
     if len(parallel.ranks) > 1:

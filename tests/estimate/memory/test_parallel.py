@@ -118,10 +118,10 @@ def test_a_block_keeps_what_the_formula_of_flash_attention_says(
     assert kept == pytest.approx(bytes_per_value * SEQ * 4 * H, rel=0.003)
 
 
-def linear() -> Estimate:
+def linear(precision: str = "fp32") -> Estimate:
     with torch.device("meta"):
         model = torch.nn.Linear(1000, 1000, bias=False)
-    return estimate(model, (8, 1000), optimizer="adamw", memory=True)
+    return estimate(model, (8, 1000), optimizer="adamw", memory=True, precision=precision)
 
 
 @table(
@@ -136,7 +136,8 @@ def linear() -> Estimate:
     },
 )
 def test_zero_shards_the_states_of_any_model(plan: str, sizes: tuple[float, ...]) -> None:
-    (rank,) = memory_by_rank(linear(), read_parallel(plan))
+    model = linear("bf16-true" if "states" in plan else "fp32")
+    (rank,) = memory_by_rank(model, read_parallel(plan))
     assert (rank.parameters, rank.gradients, rank.optimizer) == tuple(1e6 * size for size in sizes)
     assert rank.recomputed_activations is None
 
@@ -148,7 +149,19 @@ def test_the_last_stage_has_its_own_copy_of_a_tied_head() -> None:
 
 
 @pytest.mark.parametrize(
-    "plan", ["tp=0", "zero=4", "dp", "fsdp=x", "states=none", "tp=2", "pp=2", "cp=2", "ep=2"]
+    "plan",
+    [
+        "tp=0",
+        "zero=4",
+        "dp",
+        "fsdp=x",
+        "states=none",
+        "tp=2",
+        "pp=2",
+        "cp=2",
+        "ep=2",
+        "states=megatron",
+    ],
 )
 def test_a_plan_without_a_rule_is_refused(plan: str) -> None:
     with pytest.raises(UsageError, match="parallel"):
