@@ -129,10 +129,10 @@ def read_parallel(text: str) -> Parallel:
 
 @dataclass(slots=True)
 class _Stage:
-    """Sums of one pipeline stage, before sharding: elements by how many ranks hold a share."""
+    """Sums of one pipeline stage, before tensor and expert parallelism and ZeRO."""
 
-    shares: Counter[tuple[int, int]] = field(default_factory=Counter)
-    """(parts by tensor and expert parallelism, ranks that have the same part) -> weight bytes."""
+    weights: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(parts by tensor and expert parallelism, ranks that have the same part) -> bytes."""
     gradients: Counter[tuple[int, int]] = field(default_factory=Counter)
     optimizer: Counter[tuple[int, int]] = field(default_factory=Counter)
     blocks: Counter[int] = field(default_factory=Counter)
@@ -191,8 +191,8 @@ def _check(model: Estimate, parallel: Parallel, numbers: Sequence[int]) -> None:
 
 
 def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...]:
-    """Return the memory of the first, the second and the last pipeline stage: those between need
-    less than the second. Raises UsageError for a plan without a rule."""
+    """Return the memory of the first and the last pipeline stage and of the fullest between them.
+    Raises UsageError for a plan without a rule."""
     prefix, numbers = find_blocks(model)
     _check(model, parallel, numbers)
     stages = [_Stage() for _ in range(parallel.pp)]
@@ -201,8 +201,7 @@ def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...
     _add_activations(model, parallel, stages, block_of)
     buffers = model.memory.buffers if model.memory is not None else 0
     ranks = []
-    for at in sorted({0, min(1, parallel.pp - 1), parallel.pp - 1}):
-        stage = stages[at]
+    for at, stage in enumerate(stages):
         in_flight = parallel.pp - at
         gathered: int | None = 0
         if parallel.zero == 3 and parallel.dp * parallel.cp > 1:
@@ -215,7 +214,7 @@ def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...
         ranks.append(
             RankMemory(
                 f"stage {at + 1} of {parallel.pp}" if parallel.pp > 1 else "every rank",
-                _sum_shares(stage.shares, parallel.zero >= 3),
+                _sum_shares(stage.weights, parallel.zero >= 3),
                 gathered,
                 _sum_shares(stage.gradients, parallel.zero >= 2),
                 _sum_shares(stage.optimizer, parallel.zero >= 1),
@@ -225,7 +224,8 @@ def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...
                 recomputed,
             )
         )
-    return tuple(ranks)
+    between = max(ranks[1:-1], key=lambda rank: rank.total, default=None)
+    return tuple(rank for rank in ranks if rank in (ranks[0], between, ranks[-1]))
 
 
 def _share(size: int, parts: int) -> int:
@@ -286,7 +286,7 @@ def _add_states(
         if module.path in experts:
             key = (parallel.tp * parallel.ep, replicas // parallel.ep)
         stage = stages[at]
-        stage.shares[key] += weight * elements
+        stage.weights[key] += weight * elements
         stage.gradients[key] += gradient * trainable
         stage.optimizer[key] += (copy + moments * (4 if sizes else width)) * trainable
         if block >= 0:
