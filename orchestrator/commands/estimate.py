@@ -5,13 +5,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, words
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.estimate.flops.registered import load_formulas
 from perfctl.orchestrator.estimate.generation import Generation
 from perfctl.orchestrator.estimate.memory import RESERVE
+from perfctl.orchestrator.estimate.parallel import (
+    Parallel,
+    ParallelMemory,
+    memory_by_rank,
+    read_parallel,
+    suggest_plans,
+)
 from perfctl.orchestrator.estimate.peers import CounterComparison
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.options import Formulas, part_of, read_batches
@@ -28,6 +35,9 @@ from perfctl.orchestrator.report.estimate import (
 from perfctl.orchestrator.report.generation import GenerationOutput, generation_view
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.stored_runs import newest_runs
+
+if TYPE_CHECKING:
+    from perfctl.orchestrator.estimate.session import ModelEstimate
 
 Output = EstimateOutput | LayerSheets | NetworkSheets | GenerationOutput | CounterComparison
 UNITS = {
@@ -91,6 +101,16 @@ class EstimateOptions(Request):
             typed_default="1GiB",
         ),
     ] = RESERVE
+    parallel: Annotated[
+        Parallel | None,
+        Option(
+            "Show the memory of each rank: fsdp=8, or zero=1|2|3,dp=N,tp=N,sp=0|1,pp=N,cp=N,ep=N; "
+            "states=megatron, deepspeed or fp32. --batch is the micro-batch.",
+            "Memory",
+            metavar="PLAN",
+            parse=read_parallel,
+        ),
+    ] = None
     layer: Annotated[
         str | None,
         Option("Dotted path of one layer; (model) for the model itself.", "Output", metavar="PATH"),
@@ -143,7 +163,12 @@ def run(options: EstimateOptions, events: Events) -> Estimated:
     """Trace the model, and apply the formulas."""
     if options.formulas is not None:
         load_formulas(options.formulas)
-    request = replace(part_of(options, Request), memory=options.limit is not None)
+    request = replace(part_of(options, Request), memory=False)
+    request = replace(request, memory=options.limit is not None or options.parallel is not None)
+    others = {"prompt": request.prompt, "against": options.against, "sheet": options.sheet}
+    for name, value in {**others, "check": options.value}.items():
+        if options.parallel is not None and value:
+            raise UsageError(f"`parallel` and `{name}` exclude each other", f"Omit `{name}`")
     if request.prompt is not None:
         return _generate(options, request)
     if options.against:
@@ -175,10 +200,34 @@ def run(options: EstimateOptions, events: Events) -> Estimated:
     else:
         batches = estimates.batches if options.layer is None else estimates.part(options.layer)
         output = EstimateOutput(model, options.mode, batches, estimates.fit, estimates.notes)
+        output = replace(output, parallel=_memory_across_gpus(options, estimates))
     problem = None
     if problems:
         problem = f"{problems[0]}. The output covers only the operations before the error"
     return Estimated(options, output, problem)
+
+
+def _memory_across_gpus(
+    options: EstimateOptions, estimates: ModelEstimate
+) -> ParallelMemory | None:
+    """Return the memory of each rank, and plans that may fit where one GPU, or the stated plan,
+    has no room."""
+    model = next(iter(estimates.batches.values()))
+    plan, fit = options.parallel, estimates.fit
+    if options.mode != "train" and plan is not None:
+        raise UsageError("`parallel` needs `mode` train", "Omit `parallel`, or set `mode` train")
+    is_too_small = fit is not None and fit.batch == 0
+    if model.problem is not None or options.mode != "train" or not (plan or is_too_small):
+        return None
+    room = (options.limit or 0) - options.reserve
+    ranks = memory_by_rank(model, plan) if plan is not None else ()
+    if plan is not None:
+        is_too_small = options.limit is not None and any(
+            rank.recomputed_total > room for rank in ranks
+        )
+    states = plan.states if plan is not None else "precision"
+    plans = suggest_plans(model, room, states) if is_too_small else None
+    return ParallelMemory(str(plan or Parallel()), ranks, room if options.limit else None, plans)
 
 
 def _compare_counters(options: EstimateOptions, request: Request) -> CounterComparison:

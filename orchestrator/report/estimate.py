@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from perfctl.orchestrator.estimate.flops.engine import Totals, fused_only, types_of_products
 from perfctl.orchestrator.estimate.memory import CONTEXT, Fit, Memory
+from perfctl.orchestrator.estimate.parallel import ParallelMemory, RankMemory
 from perfctl.orchestrator.estimate.peers import CounterComparison, Difference
 from perfctl.orchestrator.estimate.sheets.network import NetworkLine, NetworkSheet, network_sheet
 from perfctl.orchestrator.estimate.sheets.sheet import Section, Sheet
@@ -42,6 +43,20 @@ SHEET_WIDTH = 150
 NO_FORMULA = "it has no formula"
 SAME = Difference("same", 0, ())
 BLANK = text_cell("")
+RANK_ROWS: dict[str, Callable[[RankMemory], int | None]] = {
+    "parameters": lambda rank: rank.parameters,
+    "gathered by FSDP, two blocks": lambda rank: rank.gathered,
+    "gradients": lambda rank: rank.gradients,
+    "optimizer state": lambda rank: rank.optimizer,
+    "buffers": lambda rank: rank.buffers,
+    "loss: float32 logits, gradient": lambda rank: rank.logits,
+    "activations": lambda rank: rank.activations,
+    "activations, full recomputation": lambda rank: rank.recomputed_activations,
+    "total": lambda rank: rank.total,
+    "total, full recomputation": lambda rank: (
+        None if rank.recomputed_activations is None else rank.recomputed_total
+    ),
+}
 PASSES = {"grad_input": "input gradient", "grad_weight": "weight gradient"}
 
 
@@ -57,6 +72,8 @@ class EstimateOutput:
     largest_batch: Fit | None
     """null: no memory was stated."""
     notes: Sequence[str]
+    parallel: ParallelMemory | None = None
+    """null: no plan was stated, and one GPU has room."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +129,13 @@ def estimate_view(output: EstimateOutput, *, has_every_row: bool, limit: int | N
         _types_table(first),
         _memory_table(first.memory) if first.memory is not None else None,
         _batches_table(output.batches) if len(output.batches) > 1 else None,
+        _ranks_table(output.parallel) if output.parallel and output.parallel.ranks else None,
     ]
     notes = [*_describe_totals(first)]
     if output.largest_batch is not None and limit is not None:
         notes.append(_describe_largest_batch(output.largest_batch, limit))
+    if output.parallel is not None:
+        notes += _describe_plans(output.parallel)
     notes += output.notes
     if first.experts:
         notes.append(experts_assumption(first.experts))
@@ -417,6 +437,49 @@ def _memory_table(memory: Memory) -> Table:
     rows = [(name, size) for name, size in sizes if size or name != "buffers"]
     columns = [*text_columns("memory"), Column("bytes")]
     return whole_table("Memory of a step", columns, rows, notes)
+
+
+def _ranks_table(parallel: ParallelMemory) -> Table:
+    """Return a column for each kind of rank."""
+    rows: list[tuple[Any, ...]] = [
+        (name, *(size_cell(read(rank), "not known") for rank in parallel.ranks))
+        for name, read in RANK_ROWS.items()
+        if any(read(rank) != 0 for rank in parallel.ranks)
+    ]
+    notes = [
+        "not included: other temporary tensors, workspaces, buffers of "
+        "communication, fragmentation",
+        "activations: those that PyTorch keeps in the traced step; fused kernels keep less",
+        "full recomputation: the input of each block and all of one block",
+    ]
+    if parallel.ranks[0].gathered is None:
+        notes.append("gathered, recomputation: not known; perfctl found no single stack of blocks")
+    if any(rank.logits for rank in parallel.ranks):
+        notes.append("assumed: the loss is the cross-entropy of float32 logits")
+    if len(parallel.ranks) > 1:
+        notes.append("pipeline: 1F1B with at least as many micro-batches as stages")
+    columns = [*text_columns("memory"), *(Column(rank.ranks) for rank in parallel.ranks)]
+    return whole_table(f"Memory of a rank, {parallel.plan}", columns, rows, notes)
+
+
+def _describe_plans(parallel: ParallelMemory) -> list[str]:
+    """Return whether the plan fits, and the simplest that may fit."""
+    lines = []
+    if parallel.ranks and parallel.room is not None:
+        most = max(rank.total for rank in parallel.ranks)
+        least = max(rank.recomputed_total for rank in parallel.ranks)
+        fits = "may fit" if most <= parallel.room else "may fit with full recomputation"
+        fits = fits if least <= parallel.room else "does not fit"
+        lines.append(f"{parallel.plan} {fits}.")
+    if parallel.suggestions:
+        lines.append(
+            f"Simplest plans that may fit (`parallel`): {'; '.join(parallel.suggestions)}."
+        )
+    elif parallel.suggestions is not None:
+        lines.append("Neither FSDP nor tensor nor pipeline parallelism alone fits this batch size.")
+    if parallel.ranks:
+        lines.append("Time across GPUs is not estimated.")
+    return lines
 
 
 def _describe_largest_batch(fit: Fit, limit: int) -> str:

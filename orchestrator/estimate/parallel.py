@@ -1,0 +1,337 @@
+"""Memory of each rank in parallel training: states under ZeRO and FSDP for any model, tensor,
+pipeline, context and expert parallelism for transformers.
+
+Activations are those that the trace of one GPU keeps for backward. Rules and their sources:
+docs/formulas.md, Memory across GPUs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from math import prod
+
+from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.estimate.step import Estimate
+
+STATES = {"precision": None, "fp32": (4, 4, 0), "megatron": (2, 4, 4), "deepspeed": (2, 2, 4)}
+"""Name -> bytes per parameter of weight, gradient and the optimizer's float32 copy, whose moments
+are float32; None: every value has the type of the parameter."""
+UNITS_GATHERED = 2
+"""Blocks that FSDP holds at once: the current one and the next."""
+GPUS_MAX, TENSOR_MAX = 1024, 8
+"""Most GPUs of a suggested plan; of tensor parallelism, those of one node."""
+BLOCK = re.compile(r"(.*?)(\d+)(?:\.|$)")
+SPLIT = re.compile("Linear|Embedding|Conv1D|Expert|MultiheadAttention")
+REPLICATED = re.compile(r"(^|\.)(wpe|[^.]*pos[^.]*|router|gate)$")
+"""Learned positions and routers, which tensor parallelism keeps on every rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """How training is distributed."""
+
+    zero: int = 0
+    """ZeRO stage; 3 is FSDP."""
+    dp: int = 1
+    tp: int = 1
+    sp: int = 1
+    """1: sequence parallelism beside tensor parallelism."""
+    pp: int = 1
+    """1F1B, with at least this many micro-batches."""
+    cp: int = 1
+    ep: int = 1
+    states: str = "precision"
+
+    def __str__(self) -> str:
+        changed = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        return ",".join(f"{name}={getattr(self, name)}" for name in changed) or "dp=1"
+
+
+@dataclass(frozen=True, slots=True)
+class RankMemory:
+    """Bytes of one rank, the fullest of its stage."""
+
+    JSON_KEYS = (
+        "ranks",
+        "parameters",
+        "gathered",
+        "gradients",
+        "optimizer",
+        "buffers",
+        "logits",
+        "activations",
+        "recomputed_activations",
+        "total",
+        "recomputed_total",
+    )
+
+    ranks: str
+    parameters: int
+    gathered: int | None
+    """Parameters that FSDP gathers for a while; null: the blocks are unknown."""
+    gradients: int
+    optimizer: int
+    buffers: int
+    logits: int
+    """Of the last stage: a cross-entropy's float32 log-softmax and its gradient."""
+    activations: int
+    recomputed_activations: int | None
+    """Activations with full recomputation; null: the blocks are unknown."""
+
+    @property
+    def total(self) -> int:
+        """Without recomputation."""
+        states = self.parameters + self.gradients + self.optimizer + self.buffers + self.logits
+        return states + (self.gathered or 0) + self.activations
+
+    @property
+    def recomputed_total(self) -> int:
+        """With full recomputation where it is known."""
+        if self.recomputed_activations is None:
+            return self.total
+        return self.total - self.activations + self.recomputed_activations
+
+
+@dataclass(frozen=True, slots=True)
+class ParallelMemory:
+    """Memory by rank, and shardings that may fit the device."""
+
+    plan: str
+    ranks: Sequence[RankMemory]
+    room: int | None
+    """Bytes of the device without the reserve; null: no memory was stated."""
+    suggestions: Sequence[str] | None
+    """null: the step fits, or no memory was stated."""
+
+
+def read_parallel(text: str) -> Parallel:
+    """ "zero=3,dp=8,tp=4" as a plan. Raises UsageError."""
+    values: dict[str, int | str] = {}
+    for word in text.replace(" ", "").split(","):
+        name, _, value = word.partition("=")
+        if name == "states" and value in STATES:
+            values[name] = value
+        elif name == "fsdp" and re.fullmatch("[1-9][0-9]{0,5}", value):
+            values |= {"zero": 3, "dp": int(value)}
+        elif re.fullmatch("(dp|tp|pp|cp|ep)=[1-9][0-9]{0,5}|zero=[0-3]|sp=[01]", word):
+            values[name] = int(value)
+        else:
+            raise UsageError(
+                f"invalid value '{word}' for `parallel`",
+                "Use fsdp=8, or zero=1|2|3, dp=N, tp=N, sp=0|1, pp=N, cp=N, ep=N and "
+                f"states={'|'.join(STATES)}, with commas",
+            )
+    return Parallel(**values)  # type: ignore[arg-type]
+
+
+@dataclass(slots=True)
+class _Stage:
+    """Sums of one pipeline stage, before tensor and expert parallelism and ZeRO."""
+
+    weights: Counter[tuple[int, int]] = field(default_factory=Counter)
+    """(parts by tensor and expert parallelism, ranks that have the same part) -> bytes."""
+    gradients: Counter[tuple[int, int]] = field(default_factory=Counter)
+    optimizer: Counter[tuple[int, int]] = field(default_factory=Counter)
+    blocks: Counter[int] = field(default_factory=Counter)
+    """Block -> parameters of one rank, gathered."""
+    logits: int = 0
+    kept: int = 0
+    inputs: int = 0
+    """Bytes of the blocks' inputs."""
+    by_block: Counter[int] = field(default_factory=Counter)
+    """Block -> bytes kept for backward."""
+
+
+def find_blocks(model: Estimate) -> tuple[str, list[int]]:
+    """Return the prefix and the numbers of the stack of layers with the most parameters; no numbers
+    if it is no stack of transformer blocks, or one of several as in an encoder with a decoder."""
+    stacks: dict[str, Counter[int]] = defaultdict(Counter)
+    for module in model.modules:
+        if found := BLOCK.match(module.path):
+            stacks[found[1]][int(found[2])] += module.parameters
+    *others, prefix = sorted(stacks, key=lambda name: stacks[name].total()) or [""]
+    is_single = not others or 2 * stacks[others[-1]].total() < stacks[prefix].total()
+    attends = any(
+        "attention" in op.op or op.op == "aten._softmax"
+        for op in model.ops
+        if (found := BLOCK.match(op.layer)) and found[1] == prefix
+    )
+    return prefix, sorted(stacks[prefix]) if attends and is_single else []
+
+
+def _check(model: Estimate, parallel: Parallel, numbers: Sequence[int]) -> None:
+    """Raise UsageError for a plan that the rules cannot answer for this model."""
+    for name in ("tp", "pp", "cp"):
+        if getattr(parallel, name) > 1 and not numbers:
+            raise UsageError(
+                f"`parallel` {name}: perfctl found no single stack of transformer blocks",
+                "Use zero=1, zero=2 or zero=3 with dp",
+            )
+    if len(numbers) % parallel.pp:
+        raise UsageError(
+            f"`parallel` pp={parallel.pp} does not divide the {len(numbers)} blocks",
+            "Choose a divisor",
+        )
+    if parallel.states in ("megatron", "deepspeed") and model.precision in ("fp32", "tf32"):
+        raise UsageError(
+            f"`parallel` states={parallel.states} has 16-bit weights, and the model 32-bit ones",
+            "Set `precision` bf16-true",
+        )
+    experts = {one.experts for one in model.experts}
+    if parallel.ep > 1 and not experts:
+        raise UsageError("`parallel` ep: perfctl found no experts in the model", "Omit ep")
+    if any(count % parallel.ep for count in (parallel.dp * parallel.cp, *experts)):
+        raise UsageError(
+            f"`parallel` ep={parallel.ep} must divide dp x cp and the number of experts",
+            "Choose a divisor of both",
+        )
+
+
+def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...]:
+    """Return the memory of the first and the last pipeline stage and of the fullest between them.
+    Raises UsageError for a plan without a rule."""
+    prefix, numbers = find_blocks(model)
+    _check(model, parallel, numbers)
+    stages = [_Stage() for _ in range(parallel.pp)]
+    block_of = {f"{prefix}{number}": index for index, number in enumerate(numbers)}
+    _add_states(model, parallel, stages, block_of)
+    _add_activations(model, parallel, stages, block_of)
+    buffers = model.memory.buffers if model.memory is not None else 0
+    ranks = []
+    for at, stage in enumerate(stages):
+        in_flight = parallel.pp - at
+        gathered: int | None = 0
+        if parallel.zero == 3 and parallel.dp * parallel.cp > 1:
+            gathered = UNITS_GATHERED * max(stage.blocks.values()) if numbers else None
+        recomputed = None
+        if numbers:
+            outside = stage.kept - stage.by_block.total()
+            most = max(stage.by_block.values(), default=0)
+            recomputed = (stage.inputs + outside) * in_flight + most
+        ranks.append(
+            RankMemory(
+                f"stage {at + 1} of {parallel.pp}" if parallel.pp > 1 else "every rank",
+                _sum_shares(stage.weights, parallel.zero >= 3),
+                gathered,
+                _sum_shares(stage.gradients, parallel.zero >= 2),
+                _sum_shares(stage.optimizer, parallel.zero >= 1),
+                buffers,
+                stage.logits,
+                stage.kept * in_flight,
+                recomputed,
+            )
+        )
+    between = max(ranks[1:-1], key=lambda rank: rank.total, default=None)
+    return tuple(rank for rank in ranks if rank in (ranks[0], between, ranks[-1]))
+
+
+def _share(size: int, parts: int) -> int:
+    return -(-size // parts)
+
+
+def _sum_shares(sizes: Counter[tuple[int, int]], is_sharded: bool) -> int:
+    return sum(
+        _share(size, parts * (replicas if is_sharded else 1))
+        for (parts, replicas), size in sizes.items()
+    )
+
+
+def _stages_of(
+    paths: Iterable[str], block_of: dict[str, int], pp: int
+) -> Iterator[tuple[int, int]]:
+    """Return (stage, block) of each path in order; -1: in no block. Such a path is on the stage of
+    the block before it."""
+    stage = 0
+    for path in paths:
+        found = BLOCK.match(path)
+        block = block_of.get(f"{found[1]}{found[2]}", -1) if found else -1
+        if block >= 0:
+            stage = block * pp // len(block_of)
+        yield stage, block
+
+
+def _add_states(
+    model: Estimate, parallel: Parallel, stages: Sequence[_Stage], block_of: dict[str, int]
+) -> None:
+    experts = {one.layer for one in model.experts}
+    replicas = parallel.dp * parallel.cp
+    sizes = STATES[parallel.states]
+    updated = sum(
+        one.parameter_bytes // one.parameters * one.trainable
+        for one in model.modules
+        if one.parameters
+    )
+    moments = round(model.memory.optimizer / updated) if model.memory and updated else 0
+    tables = [one for one in model.modules if "Embedding" in one.kind]
+    table = max(tables, key=lambda one: one.parameters, default=model.modules[0])
+    placed = _stages_of((one.path for one in model.modules), block_of, parallel.pp)
+    for module, (at, block) in zip(model.modules, placed, strict=True):
+        is_head = block < 0 and at == parallel.pp - 1 and module.kind == "Linear" and module.called
+        # the last stage has its copy of a tied head
+        shared = table if is_head and at and not module.parameters else module
+        if is_head and table.output and module.output:
+            is_text = module.output[-1] * table.output[-1] == table.parameters
+            size = 2 * 4 * prod(module.output) if is_text else 0
+            stages[at].logits += _share(size, parallel.tp * parallel.cp)
+        elements, trainable = shared.parameters, shared.trainable
+        if not elements:
+            continue
+        width = shared.parameter_bytes // elements
+        weight, gradient, copy = sizes or (width, width, 0)
+        is_split = SPLIT.search(module.kind) and not REPLICATED.search(module.path)
+        key = (parallel.tp if is_split else 1, replicas)
+        if module.path in experts:
+            key = (parallel.tp * parallel.ep, replicas // parallel.ep)
+        stage = stages[at]
+        stage.weights[key] += weight * elements
+        stage.gradients[key] += gradient * trainable
+        stage.optimizer[key] += (copy + moments * (4 if sizes else width)) * trainable
+        if block >= 0:
+            used = width if model.precision in ("fp32", "tf32") else 2
+            stage.blocks[block] += _share(used * elements, key[0])
+
+
+def _add_activations(
+    model: Estimate, parallel: Parallel, stages: Sequence[_Stage], block_of: dict[str, int]
+) -> None:
+    trace = model.memory_trace
+    kept = [one for one in trace.allocations if one.category == "activation"] if trace else []
+    kept.sort(key=lambda one: one.born)
+    whole = {one.path for one in model.modules if re.search("Norm|Dropout|Embed", one.kind)}
+    placed = _stages_of((one.layer for one in kept), block_of, parallel.pp)
+    for storage, (at, block) in zip(kept, placed, strict=True):
+        is_whole = storage.layer in whole or (storage.layer in block_of and "add" in storage.op)
+        parts = 1 if not parallel.sp and is_whole else parallel.tp
+        size = _share(storage.bytes, parts * parallel.cp)
+        stages[at].kept += size
+        if block >= 0:
+            stages[at].by_block[block] += size
+    width = 2 if model.precision.endswith("-true") else 4
+    parts = parallel.cp * (parallel.tp if parallel.sp else 1)
+    for module in model.modules:
+        if module.path in block_of and module.output:
+            at = block_of[module.path] * parallel.pp // len(block_of)
+            stages[at].inputs += _share(width * prod(module.output), parts)
+
+
+def suggest_plans(model: Estimate, room: int, states: str = "precision") -> tuple[str, ...]:
+    """Return of FSDP, tensor and pipeline parallelism the fewest GPUs whose known bytes are at most
+    ``room``."""
+    found = []
+    for name, most in (("fsdp", GPUS_MAX), ("tp", TENSOR_MAX), ("pp", GPUS_MAX)):
+        count = 2
+        while count <= most:
+            plan = read_parallel(f"{name}={count},states={states}")
+            try:
+                ranks = memory_by_rank(model, plan)
+            except UsageError:
+                break
+            if max(rank.recomputed_total for rank in ranks) <= room:
+                needs = max(rank.total for rank in ranks) > room
+                found.append(f"{plan}{' with full recomputation' if needs else ''}")
+                break
+            count *= 2
+    return tuple(found)
