@@ -170,7 +170,10 @@ WARNED = {
     "lost_launch.csv",
     "lost_op.csv",
     "lost_samples.txt",
+    "columns.csv",
+    "four_columns.txt",
     "odd.json",
+    "processes.txt",
     "unknown_report.txt",
 }
 """Reports whose warning is correct: NVTX payload schemas and tensor sizes are not read, a log that
