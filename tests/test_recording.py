@@ -16,13 +16,14 @@ torch = pytest.importorskip("torch")
 def train():
     """Train a layer of 32 inputs and 64 outputs, whose optimizer exists before the block."""
     model = torch.nn.Linear(32, 64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer, unused = (torch.optim.SGD(model.parameters(), lr=0.1) for _ in range(2))
 
     def run(batch: int, steps: int = 6) -> None:
         for _ in range(steps):
             optimizer.zero_grad()
             model(torch.randn(batch, 32)).square().mean().backward()
             optimizer.step()
+        assert unused.param_groups, "an optimizer of an earlier cell, which still exists"
 
     return run
 

@@ -149,19 +149,22 @@ class Optimizers:
         self._captured: list[str] = []
         """Classes of those that stepped during the capture of a CUDA graph, whose replays call no
         Python code."""
-        self._active = False
+        self._active = self._exist = False
         self._undo: list[Callable[[], None]] = []
 
     def start(self, *existing: Optimizer) -> None:
-        """``existing``: optimizers that were created before."""
-        self._active = True
+        """``existing``: optimizers that were created before. Which of them the script still uses is
+        not known, so they count as one."""
+        self._active, self._exist = True, bool(existing)
         for optimizer in existing:
-            self._note_made(optimizer)
+            self._wrap_class(type(optimizer))
         self._undo.append(call_after(Optimizer, "__init__", self._note_made))
 
     def _note_made(self, optimizer: Optimizer, *_: object) -> None:
         self._made.add(optimizer)
-        kind: Any = type(optimizer)
+        self._wrap_class(type(optimizer))
+
+    def _wrap_class(self, kind: Any) -> None:
         if getattr(kind.step, "perfctl", None) is not self:
             step = self._wrap_step(kind.step)
             step.perfctl = self  # type: ignore[attr-defined]
@@ -174,7 +177,7 @@ class Optimizers:
 
     def count(self) -> int:
         """Number of live optimizers that are not stepped by another one."""
-        return len(self._made) - len(self._inner)
+        return len(self._made) - len(self._inner) + self._exist
 
     def _wrap_step(self, inner: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(inner)
