@@ -102,13 +102,13 @@ class Drawn(NamedTuple):
     shape: tuple[int, ...]
 
 
-def _conv(random: Random) -> Drawn:
+def _conv(dice: Random) -> Drawn:
     from torch import nn
 
-    ins, outs = random.choice((3, 8, 16, 24, 32)), random.choice((12, 20, 40, 48, 96))
-    kernel, stride, padding = random.choice((3, 5, 7)), random.choice((1, 2)), random.choice((0, 1))
-    bias, batch = random.random() < 0.5, random.choice((8, 12, 16, 24, 32))
-    size = stride * random.randrange(10, 28) + kernel - 2 * padding
+    ins, outs = dice.choice((3, 8, 16, 24, 32)), dice.choice((12, 20, 40, 48, 96))
+    kernel, stride, padding = dice.choice((3, 5, 7)), dice.choice((1, 2)), dice.choice((0, 1))
+    bias, batch = dice.random() < 0.5, dice.choice((8, 12, 16, 24, 32))
+    size = stride * dice.randrange(10, 28) + kernel - 2 * padding
     task = (
         f"A convolution has {ins} input channels, {outs} output channels, a {kernel} x {kernel} "
         f"kernel, stride {stride}, padding {padding} and {'a' if bias else 'no'} bias. Its input "
@@ -121,11 +121,11 @@ def _conv(random: Random) -> Drawn:
     return Drawn(task, {"layer": make}, (batch, ins, size, size))
 
 
-def _linear(random: Random) -> Drawn:
+def _linear(dice: Random) -> Drawn:
     from torch import nn
 
-    ins, outs = random.randrange(96, 900, 12), random.randrange(50, 700, 10)
-    bias, batch = random.random() < 0.5, random.choice((16, 24, 48, 64, 128))
+    ins, outs = dice.randrange(96, 900, 12), dice.randrange(50, 700, 10)
+    bias, batch = dice.random() < 0.5, dice.choice((16, 24, 48, 64, 128))
     task = (
         f"A linear layer has {ins} inputs, {outs} outputs and {'a' if bias else 'no'} bias. The "
         f"batch has {batch} samples."
@@ -133,9 +133,9 @@ def _linear(random: Random) -> Drawn:
     return Drawn(task, {"layer": lambda: nn.Linear(ins, outs, bias=bias)}, (batch, ins))
 
 
-def _attention(random: Random) -> Drawn:
-    heads, head, tokens = random.choice((2, 4, 8)), random.choice((16, 32, 64)), 0
-    tokens, batch = random.randrange(24, 200, 8), random.choice((2, 4, 6))
+def _attention(dice: Random) -> Drawn:
+    heads, head, tokens = dice.choice((2, 4, 8)), dice.choice((16, 32, 64)), 0
+    tokens, batch = dice.randrange(24, 200, 8), dice.choice((2, 4, 6))
     width = heads * head
     task = (
         f"A self-attention layer (query, key, value and output projections with biases, no mask) "
@@ -155,11 +155,11 @@ def _self_attention(width: int, heads: int) -> nn.Module:
     return SelfAttention(width, heads, batch_first=True)
 
 
-def _rnn(random: Random) -> Drawn:
+def _rnn(dice: Random) -> Drawn:
     from torch import nn
 
-    ins, hidden = random.randrange(20, 120, 4), random.randrange(32, 160, 8)
-    steps, batch = random.randrange(6, 40), random.choice((4, 8, 16))
+    ins, hidden = dice.randrange(20, 120, 4), dice.randrange(32, 160, 8)
+    steps, batch = dice.randrange(6, 40), dice.choice((4, 8, 16))
     task = (
         f"An LSTM with one layer has {ins} inputs, {hidden} hidden values and both bias vectors. "
         f"The batch has {batch} sequences of {steps} steps."
@@ -171,18 +171,18 @@ def _rnn(random: Random) -> Drawn:
     return Drawn(task, {"layer": make}, (batch, steps, ins))
 
 
-def _model(random: Random) -> Drawn:
+def _model(dice: Random) -> Drawn:
     from torch import nn
 
     ins, outs, classes = (
-        random.choice((1, 3)),
-        random.choice((8, 12, 16, 20)),
-        random.choice((5, 10)),
+        dice.choice((1, 3)),
+        dice.choice((8, 12, 16, 20)),
+        dice.choice((5, 10)),
     )
     size, batch, hidden = (
-        2 * random.randrange(8, 17),
-        random.choice((8, 16, 32)),
-        8 * random.randrange(6, 20),
+        2 * dice.randrange(8, 17),
+        dice.choice((8, 16, 32)),
+        8 * dice.randrange(6, 20),
     )
     task = (
         f"A network: 'conv', a 3 x 3 convolution with padding 1 and bias from {ins} to {outs} "
@@ -224,14 +224,14 @@ def draw(
     need_torch()
     from torch import nn
 
-    random = random_of(name, topic)
-    drawn = TOPICS[topic](random)
+    dice = random_of(name, topic)
+    drawn = TOPICS[topic](dice)
     network = nn.Sequential(OrderedDict((path, make()) for path, make in drawn.layers.items()))
     with without_driver_warning():
         estimated = estimate(network, drawn.shape)
     questions = [*_questions(estimated, drawn, roof)]
     if recorded is not None:
-        causes = random.sample(recorded.causes, len(recorded.causes))
+        causes = dice.sample(recorded.causes, len(recorded.causes))
         letters = dict(zip("ABCDEFG", causes, strict=False))
         listed = "; ".join(f"{letter}: {cause}" for letter, cause in letters.items())
         (solution,) = (key for key, cause in letters.items() if cause == recorded.causes[0])
