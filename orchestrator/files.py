@@ -108,7 +108,7 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
     """A file (or folder) in a ``scratch`` folder beside ``path``; it becomes ``path`` when the
     block ends well.
 
-    A link is replaced, and what it leads to stays. Into a device or pipe the content is written. In
+    perfctl replaces a link and keeps its target. It writes the content into a device or pipe. In
     a folder that exists already, only files of the same names are replaced. Raises UsageError
     before anything is written if ``check_free`` does.
     """

@@ -2,7 +2,7 @@
 of a run.
 
 A formula is data. Of Python's syntax only the nodes below are read, and no value grows beyond
-BITS_MAX, so that 9**9**9 is refused and not worked out.
+BITS_MAX, so that perfctl refuses 9**9**9 before it computes it.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class PageServer(ThreadingHTTPServer):
         super().__init__((host, port), _Handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; idle connections keep nobody out."""
+        """Answer in a thread; close the oldest of too many connections."""
         self.connections.append(request)
         if len(self.connections) > MOST_CONNECTIONS:
             with suppress(OSError, IndexError):
