@@ -30,7 +30,7 @@ class Events(Protocol):
     def command_line(self) -> str | None:
         """Return what the user typed, which the database keeps; None from Python."""
 
-    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None:
+    def progress(self, label: str, done: int, total: int, path: Path | None = None) -> None:
         """Report what is being done now, the parts done before it, and how many there are (0: not
         known yet). ``path``: the file that is being read."""
 
@@ -43,12 +43,12 @@ class Silent:
     def note(self, text: str) -> None: ...
     def warning(self, text: str) -> None: ...
     def error(self, text: str) -> None: ...
-    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None: ...
+    def progress(self, label: str, done: int, total: int, path: Path | None = None) -> None: ...
     def ask(self, question: str, default: str) -> None: ...
 
 
 SILENT = Silent()
 
 
-def no_progress(what: str, done: int, total: int) -> None:
+def no_progress(label: str, done: int, total: int) -> None:
     """Drop it."""

@@ -141,8 +141,8 @@ def _keep(number: str, name: object, error: BaseException) -> Path | None:
         with suppress(OSError, RuntimeError):  # no home folder
             log = folder()
             log.mkdir(parents=True, exist_ok=True, mode=0o700)
-            found = log.lstat()  # another user's link leads elsewhere
-            if found.st_uid != os.getuid() or not stat.S_ISDIR(found.st_mode):
+            status = log.lstat()  # another user's link leads elsewhere
+            if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
                 continue
             file = log / f"{number}.txt"
             file.write_text(text, encoding="utf-8", errors="backslashreplace")

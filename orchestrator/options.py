@@ -88,9 +88,9 @@ class Field:
         """Return every name of the option, such as --out and -o, or --srun/--no-srun."""
         if self.option.names:
             return self.option.names
-        word = self.name.replace("_", "-")
-        negative = f"/--no-{word}" * self.is_switch
-        return tuple(filter(None, (f"--{word}{negative}", LETTERS.get(self.name))))
+        flag_name = self.name.replace("_", "-")
+        negative = f"/--no-{flag_name}" * self.is_switch
+        return tuple(filter(None, (f"--{flag_name}{negative}", LETTERS.get(self.name))))
 
     @property
     def flag(self) -> str:
@@ -123,25 +123,25 @@ class Field:
         hint = self.several or self.hint
         return next((kind for kind in KINDS if kind in (hint, *get_args(hint))), str)
 
-    def read_word(self, word: str) -> Any:
+    def read_word(self, text: str) -> Any:
         """Return what was typed as a value, or as one of several. Raises UsageError."""
         if self.option.parse is not None:
-            return self.option.parse(word)
+            return self.option.parse(text)
         try:
-            value = self.kind(word)
+            value = self.kind(text)
         except ValueError:
             number = "a whole number" if self.kind is int else "a number"
-            raise UsageError(f"`{self.name}`: '{word}' is not {number}") from None
-        self.check_range(value, word)
+            raise UsageError(f"`{self.name}`: '{text}' is not {number}") from None
+        self.check_range(value, text)
         return value
 
-    def check_range(self, value: Any, word: object) -> None:
+    def check_range(self, value: Any, text: object) -> None:
         """Raise UsageError for a value, typed as ``word``, that is too small or too large."""
         option = self.option
         if option.least is not None and value < option.least:
-            raise UsageError(f"`{self.name}` must be at least {option.least:g}, got {word}")
+            raise UsageError(f"`{self.name}` must be at least {option.least:g}, got {text}")
         if option.most is not None and value > option.most:
-            raise UsageError(f"`{self.name}` must be at most {option.most:g}, got {word}")
+            raise UsageError(f"`{self.name}` must be at most {option.most:g}, got {text}")
 
 
 @cache
@@ -210,7 +210,7 @@ def part_of(options: Any, kind: type[Part]) -> Part:
 
 def words(text: str | None) -> tuple[str, ...]:
     """Return "a, b" as separate words; empty for None."""
-    return tuple(word.strip() for word in (text or "").split(",") if word.strip())
+    return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 
 
 def read_numbers(text: str, field: str, example: str) -> tuple[int, ...]:

@@ -283,11 +283,11 @@ def options_schema(options: Iterable[Field]) -> dict[str, Any]:
     properties, required = {}, []
     for field in options:
         option, default = field.option, field.option.typed_default or field.default
-        words = {"type": ["string", "integer"]} if option.parse else type_schema(field.hint)
+        typed = {"type": ["string", "integer"]} if option.parse else type_schema(field.hint)
         facts = {"minimum": option.least, "maximum": option.most, "description": option.help}
         facts["default"] = default if isinstance(default, str | int | float) else None
         stated = {key: fact for key, fact in facts.items() if fact is not None}
-        properties[field.name] = words | stated
+        properties[field.name] = typed | stated
         required += [field.name] if default is inspect.Parameter.empty else []
     schema = {"type": "object", "properties": properties, "additionalProperties": False}
     return schema | {"required": required}

@@ -138,8 +138,8 @@ def call(name: object, work: Callable[[], R], limit: int, seconds: float = inf) 
 def _open_call(
     name: object, work: Callable[[], Any], limit: int
 ) -> Iterator[Callable[[None, Tell], Any]]:
-    def refuse(why: str) -> NoReturn:
-        raise PerfctlError(why)
+    def refuse(reason: str) -> NoReturn:
+        raise PerfctlError(reason)
 
     def answer(item: None, tell: Tell) -> Any:
         try:
@@ -290,8 +290,14 @@ class _Worker:
                     _be_worker(its_end, parent, opened, limit)
                 return
             os.set_inheritable(its_end.fileno(), True)
-            words = ("-P", "-m", "perfctl.orchestrator.pool", str(its_end.fileno()), str(parent))
-            command = (sys.executable, *words)
+            arguments = (
+                "-P",
+                "-m",
+                "perfctl.orchestrator.pool",
+                str(its_end.fileno()),
+                str(parent),
+            )
+            command = (sys.executable, *arguments)
             self._pid = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
         self.connection.send((opened, limit))
 
@@ -363,8 +369,8 @@ def _work(connection: Connection, opened: Opened[Any]) -> None:
     warnings.showwarning = warn
     try:
         with opened() as work:
-            while (asked := connection.recv()) is not None:
-                (item,) = asked
+            while (received := connection.recv()) is not None:
+                (item,) = received
                 tell(Done(work(item, tell)))
     except Exception as error:
         tell(_Raised(error))

@@ -38,7 +38,7 @@ def compare_sides(
 
     check_gate(gate)
     limit = memory.bytes_of(memory_limit)
-    sides = [side(given, Path(store), messages, limit) for given in (a, b)]
+    sides = [side(text, Path(store), messages, limit) for text in (a, b)]
 
     def compare_runs(runs: Sequence[tuple[Side, Run]]) -> Comparison:
         whole_sides = (
@@ -64,7 +64,7 @@ def _name_run(side: Side, run: Run) -> str:
 
 
 def side(
-    given: Path | str | int,
+    reference: Path | str | int,
     store: Path,
     messages: Events = SILENT,
     limit: int = 0,
@@ -77,7 +77,7 @@ def side(
     """
     from perfctl.orchestrator.compare.compare import Side
 
-    named = str(given)
+    named = str(reference)
     path = Path(named)
     if path.exists():
         label = path.name or str(path.resolve())

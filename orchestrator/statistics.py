@@ -160,10 +160,10 @@ def _too_few_steps(steps_a: int, steps_b: int) -> str | None:
     return None
 
 
-def _mean_of_runs(values: Sequence[float], others: Sequence[float] = ()) -> _Mean:
+def _mean_of_runs(values: Sequence[float], other_values: Sequence[float] = ()) -> _Mean:
     """Return the mean of runs; of a single one with the spread of ``others``."""
     if len(values) == 1:
-        several = _mean_of_runs(others)
+        several = _mean_of_runs(other_values)
         variance = several.variance * (several.freedom + 1)
         return _Mean(math.log(values[0]), variance, several.freedom)
     logs = [math.log(value) for value in values]
@@ -248,8 +248,8 @@ def ratio_too_wide(ratio: Ratio, now: int, unit: str, factor: float = WIDEST) ->
     error = (math.log(ratio.high) - math.log(ratio.low)) / t_quantile(CONFIDENCE, ratio.freedom)
 
     def width(count: int) -> float:
-        more = count / now
-        return t_quantile(CONFIDENCE, ratio.freedom * more) * error / math.sqrt(more)
+        growth = count / now
+        return t_quantile(CONFIDENCE, ratio.freedom * growth) * error / math.sqrt(growth)
 
     return too_wide(width, now, unit, math.log(factor), f"a factor of {factor:g}")
 

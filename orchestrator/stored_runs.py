@@ -111,7 +111,7 @@ def _reading(name: str, failed: Callable[[str], None]) -> Iterator[None]:
 
 def each_study(
     store: Path,
-    known: Sequence[Run],
+    listed: Sequence[Run],
     work: Callable[[Sequence[Run]], R],
     *,
     beside: bool = False,
@@ -126,7 +126,7 @@ def each_study(
     and :func:`analysed_each` raise.
     """
 
-    all_studies = analysed(known, lambda some: list(studies(some))) if known else []
+    all_studies = analysed(listed, lambda some: list(studies(some))) if listed else []
     groups = [
         sorted(ids) if len(group) > 1 else ids
         for group in (_beside(all_studies) if beside else ([study] for study in all_studies))
@@ -139,7 +139,7 @@ def each_study(
             yield lambda ids, _: _try(loaded(connection, ids), work)
 
     processes = min(len(os.sched_getaffinity(0)), MOST, len(groups))
-    if plain and len(known) >= MANY and processes > 1 and pool.can_fork(store):
+    if plain and len(listed) >= MANY and processes > 1 and pool.can_fork(store):
         yield from _drop_empty(_run_in_workers(groups, opened, processes))
         return
     with opened() as make:
@@ -158,14 +158,16 @@ def _run_in_workers(
             yield last.result
 
 
-def _beside(found: Sequence[Study]) -> Iterator[list[Study]]:
+def _beside(studies_: Sequence[Study]) -> Iterator[list[Study]]:
     last: dict[tuple[object, ...], int] = {}
-    keys = [{(run.sweep_id, study.workload, study.mode) for run in study.runs} for study in found]
+    keys = [
+        {(run.sweep_id, study.workload, study.mode) for run in study.runs} for study in studies_
+    ]
     for index, study_keys in enumerate(keys):
         last |= dict.fromkeys(study_keys, index)
     batch: list[Study] = []
     until = 0
-    for index, (study, study_keys) in enumerate(zip(found, keys, strict=True)):
+    for index, (study, study_keys) in enumerate(zip(studies_, keys, strict=True)):
         batch.append(study)
         until = max(until, *(last[key] for key in study_keys))
         if index == until:
@@ -179,8 +181,8 @@ def only_run(connection: sqlite3.Connection, run_id: int) -> Run:
         return read.load(connection, [run_id])[0]
 
 
-def _nothing_left(said: str) -> NoReturn:
-    raise PartlyDone(said)
+def _nothing_left(message: str) -> NoReturn:
+    raise PartlyDone(message)
 
 
 def shown(run: Run, work: Callable[[], R]) -> R:

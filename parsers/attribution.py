@@ -302,14 +302,14 @@ class Ids:
             self._order = np.argsort(ids, kind="stable")
             self._sorted = ids[self._order]
 
-    def first_equal(self, wanted: Integers) -> Integers:
+    def first_equal(self, ids: Integers) -> Integers:
         """Return the index of the first id that equals each of ``wanted``; NOBODY where none
         does."""
         if self._table is not None:
-            offset = wanted - self._low
+            offset = ids - self._low
             in_table = (offset >= 0) & (offset < self._span)
             return np.asarray(self._table[np.where(in_table, offset, self._span)])
         assert self._order is not None
-        positions = np.searchsorted(self._sorted, wanted)
+        positions = np.searchsorted(self._sorted, ids)
         positions[positions == len(self._sorted)] = 0
-        return np.where(self._sorted[positions] == wanted, self._order[positions], NOBODY)
+        return np.where(self._sorted[positions] == ids, self._order[positions], NOBODY)

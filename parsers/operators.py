@@ -231,8 +231,8 @@ def _read_convolution(name: str, call: Call) -> OpShape:
     if len(weight) < 3 or len(data) not in (len(weight), len(weight) - 1):
         raise IndexError
 
-    def numbers(place: int) -> Shape:
-        sizes = shape_in(call.value(place)) or ()
+    def numbers(index: int) -> Shape:
+        sizes = shape_in(call.value(index)) or ()
         return sizes * (len(weight) - 2) if len(sizes) == 1 else sizes
 
     is_transposed = transposed == -2 or bool(call.value(transposed))
@@ -447,7 +447,7 @@ class OperatorRows:
         order: Iterable[int],
         calls: Mapping[int, Call | None],
         backward: Collection[int],
-        taken: Mapping[int, Shape] = MappingProxyType({}),
+        known_shapes: Mapping[int, Shape] = MappingProxyType({}),
     ) -> None:
         """Spans of a trace, by position. ``parents``: the span around each, -1 for none. ``order``:
         every parent before its children. ``calls``: arguments of the operators of READERS and
@@ -493,7 +493,7 @@ class OperatorRows:
                 op = _read_operator(name, call, mask)
                 read[alike] = op, _name_row(name, op)
             self.shapes[index], self.labels[index] = read[alike]
-        _learn_outputs(self.shapes, taken)
+        _learn_outputs(self.shapes, known_shapes)
         for index in reversed(counted):
             if index in replaced:  # its casts are work of the operator inside
                 self.labels[index] = self.labels[replaced[index]]
@@ -507,7 +507,7 @@ class OperatorRows:
 
     def collect(
         self,
-        place: Callable[[int], tuple[Row, int | None]],
+        row_at: Callable[[int], tuple[Row, int | None]],
         steps: Collection[int],
         launchers: Iterable[int] | None,
     ) -> Operators:
@@ -523,7 +523,7 @@ class OperatorRows:
             counted = {index: op for index, op in counted.items() if index in launched}
         calls: defaultdict[tuple[int, Row], Counter[int | None]] = defaultdict(Counter)
         for index, op in counted.items():
-            row, step = place(index)
+            row, step = row_at(index)
             calls[id(op), row][step] += 1
         shared = {id(op): op for op in counted.values()}
         own_rows = set(self.labels.values())
@@ -550,7 +550,7 @@ class OperatorRows:
         )
 
 
-def _learn_outputs(ops: dict[int, OpShape], taken: Mapping[int, Shape]) -> None:
+def _learn_outputs(ops: dict[int, OpShape], known_shapes: Mapping[int, Shape]) -> None:
     """A convolution's output has the shape of the gradient that comes back for the same input and
     weight, or of what the next operator takes: same images, its channels, as many dimensions."""
     gradients: defaultdict[tuple[object, ...], set[Shape | None]] = defaultdict(set)
@@ -561,7 +561,7 @@ def _learn_outputs(ops: dict[int, OpShape], taken: Mapping[int, Shape]) -> None:
         if op.op != "aten.convolution" or op.outputs != (None,):
             continue
         data, weight = op.inputs[0] or (), op.inputs[1] or ()
-        following = taken.get(index, ())
+        following = known_shapes.get(index, ())
         fits = len(following) == len(data) == len(weight) and following[:2] == (data[0], weight[0])
         candidates = gradients.get(op.inputs[:2]) or {following if fits else None}
         output = next(iter(candidates)) if len(candidates) == 1 else None

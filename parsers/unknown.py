@@ -137,9 +137,9 @@ def why_unknown(path: Path, find_parser: Callable[[bytes], object]) -> tuple[str
         if find_parser(head) is not None:
             remedy = "Unpack it with gunzip and pass the unpacked file"
             return "it is a gzip-compressed report", remedy
-    named = (answer for pattern, answer in _NAMES.items() if re.search(pattern, path.name))
+    named_answers = (answer for pattern, answer in _NAMES.items() if re.search(pattern, path.name))
     answers = (answer for pattern, answer in NOT_READ.items() if re.search(pattern, head))
-    return next(chain(named, answers))
+    return next(chain(named_answers, answers))
 
 
 def _is_tar(path: Path) -> bool:

@@ -163,11 +163,11 @@ def kept_of(match: re.Match[str]) -> str:
     return match[match.lastindex] if match.lastindex else ""
 
 
-def mask_words(words: Sequence[str]) -> tuple[str, ...]:
+def mask_words(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return an argument list without the values of secret options and settings."""
     masked = []
     option = ""
-    for word in words:
+    for word in arguments:
         name, equals, _ = word.partition("=")
         if equals and _SECRET_NAME.fullmatch(name):
             masked.append(f"{name}={REMOVED}")
@@ -182,11 +182,11 @@ def mask_words(words: Sequence[str]) -> tuple[str, ...]:
 def mask_line(command: str) -> str:
     """Return a shell's command line without secrets; as it was where it has none."""
     try:
-        words = shlex.split(command)
+        arguments = shlex.split(command)
     except ValueError:
         return mask(command)
-    masked = mask_words(words)
-    return mask(command) if masked == tuple(words) else shlex.join(masked)
+    masked = mask_words(arguments)
+    return mask(command) if masked == tuple(arguments) else shlex.join(masked)
 
 
 def keep_facts(environment: Mapping[str, str]) -> dict[str, str]:

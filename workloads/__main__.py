@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
             print(describe(arguments[0]), end="")
             return 0
         workload = find(arguments[0])
-        options, own = parse_arguments(arguments[0], arguments[1:])
+        options, model_options = parse_arguments(arguments[0], arguments[1:])
     except SpecError as error:
         print(f"perfctl workload: {as_flags(str(error))}", file=sys.stderr)
         return 2
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
         f"{options.device}"
     )
     try:
-        record = run(workload, options, own)
+        record = run(workload, options, model_options)
     except (RuntimeError, OSError, MemoryError, KeyboardInterrupt) as error:
         print(f"perfctl workload: {title}: {explain(error, options)}", file=sys.stderr)
         return 130 if isinstance(error, KeyboardInterrupt) else 1

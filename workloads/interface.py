@@ -47,10 +47,10 @@ class Workload(Protocol):
         """A dataclass of the workload's own options (mnist_cnn: --conv2)."""
         ...
 
-    def check(self, options: Options, own: Any) -> Options:
+    def check(self, options: Options, model_options: Any) -> Options:
         """The options that the workload will run with. Raises SpecError for unsupported ones."""
         ...
 
-    def build(self, options: Options, own: Any) -> Parts:
+    def build(self, options: Options, model_options: Any) -> Parts:
         """Model, loss, optimizer and data, on the CPU; the loop moves them."""
         ...

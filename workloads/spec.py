@@ -57,9 +57,9 @@ class SpecError(ValueError):
 class UnknownWords(SpecError):
     """``words`` are not options of the workload."""
 
-    def __init__(self, name: str, words: Sequence[str]) -> None:
-        super().__init__(f"workload {name} has no option {shlex.join(words)}")
-        self.words = tuple(words)
+    def __init__(self, name: str, arguments: Sequence[str]) -> None:
+        super().__init__(f"workload {name} has no option {shlex.join(arguments)}")
+        self.words = tuple(arguments)
 
 
 class WorkloadError(RuntimeError):
@@ -78,7 +78,7 @@ def utf8(text: str) -> str:
 
 
 @contextmanager
-def writing(path: Path, what: str) -> Iterator[Path]:
+def writing(path: Path, description: str) -> Iterator[Path]:
     """A file to write in the block, which then takes the place of ``path``. Raises WorkloadError
     for an OSError."""
     part = path.with_name(f".{os.getpid()}.part-{path.name}")
@@ -87,7 +87,9 @@ def writing(path: Path, what: str) -> Iterator[Path]:
         yield part
         part.replace(path)
     except OSError as error:
-        raise WorkloadError(f"cannot write the {what} {path}: {error.strerror or error}") from error
+        raise WorkloadError(
+            f"cannot write the {description} {path}: {error.strerror or error}"
+        ) from error
     finally:
         with suppress(OSError):
             part.unlink()
@@ -98,17 +100,23 @@ def is_python(program: str) -> bool:
     return _PYTHON.fullmatch(Path(program).name) is not None
 
 
-def count_python_options(words: Sequence[str]) -> int:
+def count_python_options(arguments: Sequence[str]) -> int:
     """How many of the words after ``python`` are its options. Raises SpecError for code that is not
     in a file."""
     count = 0
-    while count < len(words) and words[count].startswith("-") and not words[count].startswith("-m"):
-        if words[count] == "-" or (
-            words[count].startswith("-c") and not words[count].startswith("--")
+    while (
+        count < len(arguments)
+        and arguments[count].startswith("-")
+        and not arguments[count].startswith("-m")
+    ):
+        if arguments[count] == "-" or (
+            arguments[count].startswith("-c") and not arguments[count].startswith("--")
         ):
-            raise SpecError(f"python {words[count]} cannot be profiled: put the code into a file")
-        count += 2 if words[count] in _WITH_VALUE else 1
-    return min(count, len(words))
+            raise SpecError(
+                f"python {arguments[count]} cannot be profiled: put the code into a file"
+            )
+        count += 2 if arguments[count] in _WITH_VALUE else 1
+    return min(count, len(arguments))
 
 
 def is_step_marker(text: str) -> bool:

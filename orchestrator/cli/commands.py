@@ -185,10 +185,10 @@ def flags_of(command: Declared[Any, Any]) -> dict[str, str]:
     from perfctl.workloads.models import WORKLOADS
     from perfctl.workloads.run.options import describe
 
-    words = [
-        word for name in WORKLOADS for word in re.findall(r"--[a-z][a-z0-9-]*", describe(name))
+    names = [
+        name_ for name in WORKLOADS for name_ in re.findall(r"--[a-z][a-z0-9-]*", describe(name))
     ]
-    return {word[2:].replace("-", "_"): word for word in words} | flags
+    return {name_[2:].replace("-", "_"): name_ for name_ in names} | flags
 
 
 class TerminalEvents:
@@ -212,9 +212,9 @@ class TerminalEvents:
         """Print it as an error."""
         console.error(name_options(text, self.command))
 
-    def progress(self, what: str, done: int, total: int, path: Path | None = None) -> None:
+    def progress(self, label: str, done: int, total: int, path: Path | None = None) -> None:
         """Show it on a terminal."""
-        self._progress(what, done, total, path)
+        self._progress(label, done, total, path)
 
     def ask(self, question: str, default: str) -> str | None:
         """Return what is typed; None without a terminal."""
@@ -248,9 +248,9 @@ def add_declared(
         context_settings={"obj": declared},
     )
     group.callback()(lambda: None)  # with one command, its word is still typed
-    for word, command in declared.commands.items():
+    for subcommand_name, command in declared.commands.items():
         is_group = isinstance(command, Group)
-        add_declared(group, word, command.line, command, is_hidden=is_group)
+        add_declared(group, subcommand_name, command.line, command, is_hidden=is_group)
     app.add_typer(group, short_help=line, hidden=is_hidden)
 
 
@@ -356,8 +356,9 @@ def _parameter(field: Field, heading: str) -> inspect.Parameter:
     kind = str if option.parse else field.kind
     text = option.help
     if default not in (None, False, inspect.Parameter.empty) and "Default:" not in text:
-        words = "on" if default is True else default
-        text += f" Default: {', '.join(words) if isinstance(words, list) else words}."
+        shown = "on" if default is True else default
+        listed = ", ".join(shown) if isinstance(shown, list) else shown
+        text += f" Default: {listed}."
     text = text.replace("-", UNBROKEN)
     if option.is_argument:
         declared = typer.Argument(help=text, metavar=option.metavar, show_default=False)
@@ -381,8 +382,8 @@ def _typed_default(field: Field) -> Any:
     if option.typed_default is not None:
         return option.typed_default
     if isinstance(default, tuple):
-        words = list(map(str, default))
-        return (",".join(words) if option.parse else words) or None
+        values = list(map(str, default))
+        return (",".join(values) if option.parse else values) or None
     if isinstance(default, bool) and option.parse is not None:
         return None
     if isinstance(default, float):

@@ -211,14 +211,14 @@ def _print_warnings() -> Iterator[list[str]]:
     with warnings.catch_warnings():
         show_other = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any) -> None:
+        def show(message: Warning | str, category: type[Warning], *location: Any) -> None:
             if issubclass(category, Lost):
                 console.error(str(message))
                 lost.append(str(message))
             elif issubclass(category, StoreNote):
                 console.note(f"note: {message}")
             else:
-                show_other(message, category, *place)
+                show_other(message, category, *location)
 
         warnings.simplefilter("default", StoreNote)
         warnings.simplefilter("always", Lost)

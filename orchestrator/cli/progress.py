@@ -38,11 +38,11 @@ class Steps:
         self._path: Path | None = None
         self._start = self._part_start = time.monotonic()
 
-    def __call__(self, what: str, done: int, total: int, path: Path | None = None) -> None:
+    def __call__(self, label: str, done: int, total: int, path: Path | None = None) -> None:
         """``path``: the file that is read, whose position says how far it is."""
         if path != self._path:
             self._part_start = time.monotonic()
-        self._what, self._done, self._path, self.total = what, done, path, total
+        self._what, self._done, self._path, self.total = label, done, path, total
 
     def line(self) -> str:
         """Return "12 of 80: tracing torchvision:vgg16", "2 of 5: trace.json: reading, 41 of 111 MB,

@@ -189,9 +189,9 @@ class BenchResult:
         remaining = self.remaining
         if failed:
             first = failed[0]
-            more = f"; {len(remaining)} remain" if remaining else ""
+            remainder = f"; {len(remaining)} remain" if remaining else ""
             problem = (
-                f"{len(failed)} points failed{more}: {first.point.model}, batch "
+                f"{len(failed)} points failed{remainder}: {first.point.model}, batch "
                 f"{first.point.batch}: {first.reason}"
             )
             raise PartlyDone(problem, f"Logs are in {first.folder}")
@@ -558,10 +558,10 @@ def exported_view(exported: ExportedPoints) -> View:
     return View(f"Wrote {exported.path}: {exported.points} points of {exported.networks} networks")
 
 
-def _name_command(words: list[str]) -> list[str]:
+def _name_command(arguments: list[str]) -> list[str]:
     """Return the words with "run" before a file: ``perfctl bench grid.toml`` measures it."""
-    is_file = words and words[0] not in (*GROUP.commands, "--help")
-    return ["run", *words] if is_file else words
+    is_file = arguments and arguments[0] not in (*GROUP.commands, "--help")
+    return ["run", *arguments] if is_file else arguments
 
 
 GROUP = Group(

@@ -105,12 +105,13 @@ def write_page(options: CalculatorOptions, events: Events) -> CalculatorContents
     from perfctl.orchestrator.report.page.page import render_calculator
 
     cache = user_folder("XDG_CACHE_HOME", "~/.cache") / "calculator-models.json"
-    kept = KeptModels(cache, shipped_table())
-    contents = _gather(options, kept, events.progress)
-    if kept.from_table:
+    cached_models = KeptModels(cache, shipped_table())
+    contents = _gather(options, cached_models, events.progress)
+    if cached_models.from_table:
         versions = " and ".join(f"{name} {version}" for name, version in libraries().items())
         events.note(
-            f"{len(kept.from_table)} models come from perfctl's table, traced with {versions}, the "
+            f"{len(cached_models.from_table)} models come from perfctl's table, traced with "
+            f"{versions}, the "
             "installed versions"
         )
     for sentence in contents.omitted:
@@ -123,15 +124,17 @@ def write_page(options: CalculatorOptions, events: Events) -> CalculatorContents
     return contents
 
 
-def _gather(options: CalculatorOptions, kept: KeptModels, progress: Progress) -> CalculatorContents:
+def _gather(
+    options: CalculatorOptions, cached_models: KeptModels, progress: Progress
+) -> CalculatorContents:
     """Return everything that a page shows; the families are always part of it."""
     from perfctl.orchestrator.predict import prices, published
 
-    names, missing = names_of(options.models, kept)
+    names, missing = names_of(options.models, cached_models)
     table = prices.load(options.prices).certain
     evidence, devices = store_and_devices(options.store)
     planned = [planned_model(family) for family in PARAMETERS]
-    traced, failed = trace_all(names, progress, kept)
+    traced, failed = trace_all(names, progress, cached_models)
     offers = tuple(price for price in table.prices if price.board is not None)
     return CalculatorContents(
         models=(*planned, *traced),
@@ -177,13 +180,13 @@ def _listed_device(
 
 
 def trace_all(
-    names: Sequence[str], progress: Progress, kept: KeptModels | None = None
+    names: Sequence[str], progress: Progress, cached_models: KeptModels | None = None
 ) -> tuple[tuple[Model, ...], tuple[str, ...]]:
     """Return the models, and why others are not among them. ``kept``: models of earlier calls; it
     keeps these for the next call."""
 
-    kept = kept or KeptModels()
-    missing = [name for name in names if kept.model(name) is None]
+    cached_models = cached_models or KeptModels()
+    missing = [name for name in names if cached_models.model(name) is None]
     failed: dict[str, str] = {}
     try:
         for number, (name, model) in enumerate(_all_traced(missing, progress), 1):
@@ -191,11 +194,11 @@ def trace_all(
             if isinstance(model, str):
                 failed[name] = model
             else:
-                kept.add(name, model)
+                cached_models.add(name, model)
     finally:
-        kept.write()
-    models = tuple(filter(None, map(kept.model, names)))
-    return models, tuple(f"{name} is not included: {why}." for name, why in failed.items())
+        cached_models.write()
+    models = tuple(filter(None, map(cached_models.model, names)))
+    return models, tuple(f"{name} is not included: {reason}." for name, reason in failed.items())
 
 
 def _all_traced(names: Sequence[str], progress: Progress) -> Iterator[tuple[str, Model | str]]:

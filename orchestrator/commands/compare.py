@@ -107,7 +107,10 @@ def run(options: CompareOptions, events: Events) -> Compared:
 
 def compare_as_asked(options: CompareOptions, events: Events) -> Comparison:
     """Compare two sides, or run a sweep on both and compare these."""
-    sides = [*(str(word) for word in (options.a, options.b) if word is not None), *options.rest]
+    sides = [
+        *(str(argument) for argument in (options.a, options.b) if argument is not None),
+        *options.rest,
+    ]
     if options.rev is not None:
         if options.store != DEFAULT_STORE:
             raise UsageError("`rev` uses a separate database", "Omit `store`")

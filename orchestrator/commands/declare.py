@@ -108,8 +108,8 @@ class Command(Generic[Options, Result]):
     def make_options(self, values: Mapping[str, Any]) -> Options:
         """Return the options with these values, by the names of ``fields``."""
         shared = {name: value for name, value in values.items() if name not in self.own}
-        own = {"own": {name: values[name] for name in self.own}} if self.own else {}
-        return self.options(**shared, **own)
+        own_values = {"own": {name: values[name] for name in self.own}} if self.own else {}
+        return self.options(**shared, **own_values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,18 +138,18 @@ def check_outputs(options: Any) -> None:
         value = getattr(options, option.name)
         parts = value if isinstance(value, list | tuple) else [value]
         values[option.name] = [Path(part) for part in parts if isinstance(part, str | Path)]
-    outputs = [(name, out) for name in OUTPUT_FILES for out in values.pop(name, ())]
-    for name, out in outputs:
-        if not out.exists() or out.is_dir():
+    outputs = [(name, output) for name in OUTPUT_FILES for output in values.pop(name, ())]
+    for name, output in outputs:
+        if not output.exists() or output.is_dir():
             continue
         for source in chain.from_iterable(values.values()):
             with suppress(OSError, ValueError):  # a text that is no path
-                is_inside = source.is_dir() and out.resolve().is_relative_to(source.resolve())
-                if source.samefile(out) or (is_inside and sniff(out) is not None):
-                    problem = f"`{name}`: {out} is a file that this command reads"
+                is_inside = source.is_dir() and output.resolve().is_relative_to(source.resolve())
+                if source.samefile(output) or (is_inside and sniff(output) is not None):
+                    problem = f"`{name}`: {output} is a file that this command reads"
                     raise UsageError(problem, "Choose another file")
         if hasattr(options, "force"):
-            check_free(out, force=options.force)
+            check_free(output, force=options.force)
 
 
 def api(

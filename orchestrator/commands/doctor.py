@@ -42,9 +42,9 @@ def run(options: DoctorOptions, events: Events) -> list[Finding]:
 def view(findings: Sequence[Finding]) -> View:
     """Return what can be done here first, then the machine and its tools."""
     tables = []
-    for caption, words in CAPTIONS.items():
+    for caption, state_labels in CAPTIONS.items():
         rows = [finding for finding in findings if _caption_of(finding) == caption]
-        tables += [_table(caption, rows, words)] if rows else []
+        tables += [_table(caption, rows, state_labels)] if rows else []
     return View("", tables=tuple(tables))
 
 
@@ -56,11 +56,11 @@ def _caption_of(finding: Finding) -> str:
     return "Not installed" if finding.state == MISSING else "Tools"
 
 
-def _table(caption: str, findings: Sequence[Finding], words: Mapping[str, str]) -> Table:
+def _table(caption: str, findings: Sequence[Finding], state_labels: Mapping[str, str]) -> Table:
     rows = []
     for finding in findings:
         details = "; ".join(filter(None, (finding.value, finding.detail))) or "installed"
-        state = Cell(words[finding.state], style=STYLES[finding.state])
+        state = Cell(state_labels[finding.state], style=STYLES[finding.state])
         rows.append((finding.name, state, text_cell(details)))
     return whole_table(caption, text_columns("", "", ""), rows)
 

@@ -165,8 +165,8 @@ def run(options: EstimateOptions, events: Events) -> Estimated:
         load_formulas(options.formulas)
     request = replace(part_of(options, Request), memory=False)
     request = replace(request, memory=options.limit is not None or options.parallel is not None)
-    others = {"prompt": request.prompt, "against": options.against, "sheet": options.sheet}
-    for name, value in {**others, "check": options.value}.items():
+    other_options = {"prompt": request.prompt, "against": options.against, "sheet": options.sheet}
+    for name, value in {**other_options, "check": options.value}.items():
         if options.parallel is not None and value:
             raise UsageError(f"`parallel` and `{name}` exclude each other", f"Omit `{name}`")
     if request.prompt is not None:
@@ -254,7 +254,7 @@ def _compare_counters(options: EstimateOptions, request: Request) -> CounterComp
     if not rows:
         return comparison
     executed = {row["layer"]: float(row["executed_flops"]) for row in rows}
-    causes = {row["layer"]: " and ".join(one["rule"] for one in row["causes"]) for row in rows}
+    causes = {row["layer"]: " and ".join(cause["rule"] for cause in row["causes"]) for row in rows}
     count = executed_count(executed, causes, comparison.macs)
     return replace(comparison, counts=(*comparison.counts, count))
 

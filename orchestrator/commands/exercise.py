@@ -176,12 +176,12 @@ def _rows_with_cause(store: Path) -> dict[str, Recorded]:
             continue
         rule, layer = causes[0]["rule"], row["layer"].replace("|", "/")
         key = f"{layer}, {row['direction']}, batch {row['batch']}"
-        others = [cause for cause in OTHER_CAUSES if cause.casefold() != rule.casefold()]
+        wrong_choices = [cause for cause in OTHER_CAUSES if cause.casefold() != rule.casefold()]
         text = (
             f"Recorded: {layer} {row['direction']} at batch {row['batch']} executed "
             f"{row['executed_flops']:,.0f} FLOP; the estimate is {row['estimated_flops']:,.0f}."
         )
-        rows[key] = Recorded(key, text, (rule, *others[: CHOICES - 1]))
+        rows[key] = Recorded(key, text, (rule, *wrong_choices[: CHOICES - 1]))
     if not rows:
         raise PerfctlError(
             f"{store}: no row has an executed count with one certain cause", "Omit `store`"
@@ -197,7 +197,7 @@ def _csv(sheets: Sequence[MarkedSheet]) -> str:
     numbers = [f"question {number}" for number in range(1, most + 1)]
     writer.writerow(["name", "topic", "sheet", "right", "questions", *numbers])
     for sheet in sheets:
-        marks = [one.mark for one in sheet.marks]
+        marks = [marked.mark for marked in sheet.marks]
         counts = [marks.count("right") + marks.count("other unit"), len(marks)]
         writer.writerow([neutral_text(sheet.name, "csv"), sheet.topic, sheet.path, *counts, *marks])
     return text.getvalue()
@@ -234,11 +234,11 @@ def _tables(sheets: Sequence[MarkedSheet], *, is_key: bool) -> Iterator[Table]:
     """Yield a table for each sheet: the solutions, or the answers that are not right."""
     for sheet in sheets:
         rows: list[tuple[Any, ...]] = []
-        for one, question in zip(sheet.marks, sheet.exercise.questions, strict=True):
+        for marked, question in zip(sheet.marks, sheet.exercise.questions, strict=True):
             if is_key:
-                rows.append((str(one.question), question.solution, question.derivation))
-            elif one.mark not in ("right", "missing"):
-                rows.append((str(one.question), one.answer, one.comment))
+                rows.append((str(marked.question), question.solution, question.derivation))
+            elif marked.mark not in ("right", "missing"):
+                rows.append((str(marked.question), marked.answer, marked.comment))
         columns = text_columns("", *(("solution", "derivation") if is_key else ("answer", "mark")))
         if of_sheet := table(f"{sheet.name}, {sheet.topic}", columns, rows, limit=len(rows)):
             yield of_sheet

@@ -335,10 +335,10 @@ def measure(
     return analysed(side(chosen, folder / DEFAULT_STORE, events, limit).runs, of_runs)
 
 
-def _measure_model(given: Mapping[str, Any], folder: Path) -> Measured:
+def _measure_model(subject: Mapping[str, Any], folder: Path) -> Measured:
 
     facts: dict[str, Any] = {
-        key: tuple(value) if isinstance(value, list) else value for key, value in given.items()
+        key: tuple(value) if isinstance(value, list) else value for key, value in subject.items()
     }
     batches = facts.pop("batches", (1,))
     file, colon, factory = str(facts.get("model", "")).rpartition(":")

@@ -199,13 +199,13 @@ class Caller:
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> str | dict[str, Any]:
         """Return the answer of a tool. Raises PerfctlError if there is none."""
-        words = self._words_of(name, arguments)
+        arguments_ = self._words_of(name, arguments)
         async with self.turn:
-            printed, messages = await self._run(words)
+            printed, messages = await self._run(arguments_)
         if arguments.get("form", "text") == "text":
             text = "\n".join([*map(make_visible, printed.splitlines()), "", *messages, NOTE])
-            more = len(text) - MAX_CHARACTERS
-            return text if more <= 0 else f"{text[:-more]}\n… ({more:,} more characters)"
+            excess = len(text) - MAX_CHARACTERS
+            return text if excess <= 0 else f"{text[:-excess]}\n… ({excess:,} more characters)"
         value, limit = make_visible_values(json.loads(printed)), arguments.get("limit", 50)
         parts = value if isinstance(value, dict) else {"rows": value}
         lists = {key: part for key, part in parts.items() if isinstance(part, list)}
@@ -231,31 +231,33 @@ class Caller:
         if (form := arguments.get("form", "text")) == "schema":
             return [name, "--json-schema"]
         command, fields = command_of(name)
-        words = [f"--store={self.store}"] if fields.keys() & {"store", "stores"} else []
+        store_words = [f"--store={self.store}"] if fields.keys() & {"store", "stores"} else []
         if form == "json" or command.has_document:
-            words.append("--json" if form == "json" else "--format=md")
+            store_words.append("--json" if form == "json" else "--format=md")
         values = SimpleNamespace(**{key: arguments.get(key) or None for key in TOOLS[name]})
-        return [name, *words, *words_of(values, [fields[key] for key in TOOLS[name]])]
+        return [name, *store_words, *words_of(values, [fields[key] for key in TOOLS[name]])]
 
-    async def _run(self, words: list[str]) -> tuple[str, list[str]]:
+    async def _run(self, command_words: list[str]) -> tuple[str, list[str]]:
         """Return what a command prints as its result, and its messages."""
         with TemporaryDirectory() as folder, TemporaryFile() as output, TemporaryFile() as errors:
             options: dict[str, Any] = {"stdin": DEVNULL, "stdout": output, "stderr": errors}
             options |= {"cwd": folder, "env": {**os.environ, "COLUMNS": "160"}}
-            argv = (sys.executable, "-P", "-m", "perfctl", *words)
+            argv = (sys.executable, "-P", "-m", "perfctl", *command_words)
             process = await asyncio.create_subprocess_exec(*argv, **options, start_new_session=True)
             self.leader = process.pid
             try:
                 await asyncio.wait_for(process.wait(), self.seconds)
             except TimeoutError:
-                problem = f"{words[0]}: the answer took over {self.seconds:g} s and was stopped"
+                problem = (
+                    f"{command_words[0]}: the answer took over {self.seconds:g} s and was stopped"
+                )
                 raise PerfctlError(problem, TOO_MUCH) from None
             finally:
                 if process.returncode is None:
                     self.end()
                 self.leader = None
             if output.seek(0, os.SEEK_END) > MAX_BYTES:
-                raise PerfctlError(f"{words[0]}: the answer is too long", TOO_MUCH)
+                raise PerfctlError(f"{command_words[0]}: the answer is too long", TOO_MUCH)
             output.seek(0)
             errors.seek(0)
             printed, messages = (file.read().decode(errors="replace") for file in (output, errors))

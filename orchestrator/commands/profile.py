@@ -240,16 +240,19 @@ def run(options: ProfileOptions, events: Events) -> Swept | list[PlannedCommand]
 
     (profiler,) = (part_of(options, kind) for kind in SWEEPS.values() if isinstance(options, kind))
     options = with_python_call(options, f"perfctl.{profiler.name}(")
-    sweep_options, words = part_of(options, SweepOptions), (options.arguments, options.program)
+    sweep_options, program_arguments = (
+        part_of(options, SweepOptions),
+        (options.arguments, options.program),
+    )
     if isinstance(options, NcuOptions) and options.estimate_cost:
         reject_placement(sweep_options, "an estimate of ncu's cost")
-        request = plan_sweep(profiler, sweep_options, *words, events=events)
-        plain = plan_sweep(TorchProfiler(), replace(sweep_options, steps=1), *words)
+        request = plan_sweep(profiler, sweep_options, *program_arguments, events=events)
+        plain = plan_sweep(TorchProfiler(), replace(sweep_options, steps=1), *program_arguments)
         return estimate_ncu_cost(request, plain.for_run(plain.setting), events)
     if options.formulas is not None:
         load_formulas(options.formulas)
     formulas = read_formulas(options.expect)
-    request = plan_sweep(profiler, sweep_options, *words, events=events)
+    request = plan_sweep(profiler, sweep_options, *program_arguments, events=events)
     for formula in formulas:
         formula.check_names([*request.setting.parameters])
     if formulas and options.no_store:
@@ -377,11 +380,11 @@ def summarize(done: Swept) -> View:
     from perfctl.orchestrator.stored_runs import runs_of_sweeps
 
     store = done.request.store_path
-    asked = [setting.parameters for setting in done.request.settings]
+    requested = [setting.parameters for setting in done.request.settings]
     runs = [
         run
         for run in runs_of_sweeps(store, [done.name])
-        if {parameter.name: parameter.value for parameter in run.parameters} in asked
+        if {parameter.name: parameter.value for parameter in run.parameters} in requested
     ]
     first = [run for run in runs if run.report.environment.get("rank", "0") == "0"]
     ranks = len(runs) - len(first)
@@ -422,7 +425,7 @@ def declare(options: type[Asked], name: str, *examples: str) -> Command[Asked, A
         has_document=False,
         check=check,
         notes=NOTES,
-        examples=tuple(f"perfctl {name} {words}" for words in (*EXAMPLES, *examples)),
+        examples=tuple(f"perfctl {name} {arguments}" for arguments in (*EXAMPLES, *examples)),
     )
 
 

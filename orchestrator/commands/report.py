@@ -90,7 +90,7 @@ def write_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, V
     from perfctl.orchestrator.report.page.sections import page_view
     from perfctl.orchestrator.report.page.timeline import CALLS_MAX
 
-    store, out, omitted = Path(options.store), Path(options.out), None
+    store, page_path, omitted = Path(options.store), Path(options.out), None
     with database.reading(store) as connection:
         ids = list(options.runs)
         if not ids:
@@ -119,12 +119,12 @@ def write_page(options: ReportOptions, events: Events) -> tuple[WrittenReport, V
         return drawn, render_runs(drawn), tuple(run.id for run in sound)
 
     answer, html, drawn = analysed(runs, draw)
-    write_text(out, html, force=options.force)
+    write_text(page_path, html, force=options.force)
     if omitted:
         events.note(omitted)
     if options.open_page:
-        webbrowser.open(out.resolve().as_uri())
-    return WrittenReport(out, len(html.encode()), drawn, omitted), answer
+        webbrowser.open(page_path.resolve().as_uri())
+    return WrittenReport(page_path, len(html.encode()), drawn, omitted), answer
 
 
 def _refuse_nothing(store: Path, sweep: int | None, *, has_runs: bool) -> NoReturn:

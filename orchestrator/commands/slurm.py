@@ -160,10 +160,10 @@ def render_scripts(options: RenderOptions, events: Events) -> Scripts:
     device = "cuda" if options.device == "auto" else options.device
     sweep_options = replace(part_of(options, SweepOptions), device=device, image=None, bind=())
     sweeps = {name: _plan_task_sweep(name, options, sweep_options, site) for name in names}
-    words = {name: _task_words(name, options, request) for name, request in sweeps.items()}
+    task_words = {name: _task_words(name, options, request) for name, request in sweeps.items()}
     store = options.store_path
     page = options.page or store.with_name("perfctl-report.html")
-    rendered = render.render_sweeps(sweeps, words, site, device, (store, page))
+    rendered = render.render_sweeps(sweeps, task_words, site, device, (store, page))
     return finish_scripts(
         rendered, site, events, force=options.force, is_written=not options.dry_run
     )
@@ -192,8 +192,8 @@ def _plan_task_sweep(
         return replace(planned, chosen=recorded.settings(sweep_options.batches))
     program = options.program
     if site.image:  # its interpreter need not be on this machine
-        python, rest = program_words(tuple(program or ()))
-        program = (sys.executable, *rest) if python else program
+        python, program_arguments = program_words(tuple(program or ()))
+        program = (sys.executable, *program_arguments) if python else program
     return plan_sweep(part_of(options, SWEEPS[name]), sweep_options, options.arguments, program)
 
 
@@ -203,15 +203,15 @@ def _task_words(name: str, options: RenderOptions, request: SweepRequest) -> ren
     swept = [field for field in options_of(SweepOptions) if field.name not in OF_ARRAY]
     if name == "replay":
         shared = [field for field in swept if field.name in ("out", "timeout")]
-        words = ("replay", str(options.recording), *words_of(options, shared), sweep_name)
-        return render.TaskCommand(words, ())
+        command_words = ("replay", str(options.recording), *words_of(options, shared), sweep_name)
+        return render.TaskCommand(command_words, ())
     names = {field.name for field in RENDER.fields} - {field.name for field in options_of(Site)}
     profiler: Any = SWEEPS[name]
     fields = (*options_of(profiler), *(field for field in swept if field.name in names))
     workload = [] if options.workload is None else [f"--workload={options.workload}"]
     first = (name, f"--device={request.device}", *workload)
-    words = (*first, *words_of(options, fields), sweep_name, *options.arguments)
-    return render.TaskCommand(words, tuple(options.program or ()))
+    command_words = (*first, *words_of(options, fields), sweep_name, *options.arguments)
+    return render.TaskCommand(command_words, tuple(options.program or ()))
 
 
 def finish_scripts(
@@ -266,25 +266,29 @@ def command_of_study(name: str) -> Command[StudyScriptOptions, Scripts]:
         site, request = _site_of(options), study.request_from(declared, options)
         study.check_layers(request)
         parts = study.plan(request)
-        named = [*map(str, request.typed.values()), *request.words, str(request.out)]
-        folders = [Path(word).resolve() for word in named if word and Path(word).is_dir()]
+        arguments = [*map(str, request.typed.values()), *request.words, str(request.out)]
+        folders = [
+            Path(argument).resolve()
+            for argument in arguments
+            if argument and Path(argument).is_dir()
+        ]
         rendered = render.render_parts(parts, site, request.command_line, folders, RUNS)
         is_written = not options.dry_run
         if is_written:
             study.claim(request)
         return finish_scripts(rendered, site, events, force=options.force, is_written=is_written)
 
-    own = study.own_options(declared)
-    option = next((option for option in NODE_DEVICES if option in own), None)
+    own_options = study.own_options(declared)
+    option = next((option for option in NODE_DEVICES if option in own_options), None)
     if option is not None:
-        own[option] = replace(own[option], default=NODE_DEVICES[option])
+        own_options[option] = replace(own_options[option], default=NODE_DEVICES[option])
     return Command(
         StudyScriptOptions,
         render_study,
         show_scripts,
         has_document=False,
         line=declared.content.get("line", ""),
-        own=own,
+        own=own_options,
         without=("part", "source"),  # the scripts set the part of each task, which runs something
     )
 
@@ -482,7 +486,9 @@ def gather(options: GatherOptions, events: Events) -> Gathered:
 
 def show_gathered(done: Gathered) -> View:
     """Return what is new, and what was written."""
-    lines = [f"Report of all parts: perfctl {shlex.join(words)}" for words in done.finish]
+    lines = [
+        f"Report of all parts: perfctl {shlex.join(command_words)}" for command_words in done.finish
+    ]
     if done.is_stored:
         new = f"added {done.new_runs} runs to {done.store}; {done.existing_runs} already existed"
         lines[:0] = [new, f"Wrote {done.report}"]

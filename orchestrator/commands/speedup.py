@@ -291,13 +291,13 @@ def named_arms(names: Sequence[str], store: Path, events: Events) -> ArmsByBatch
         raise UsageError("`runs` needs at least two", "For example `runs` unet_cpu,unet_cuda")
     sides = [side(name, store, events) for name in names]
     labels = distinct_labels([one.label for one in sides], names)
-    batches = dict.fromkeys(one.batch_size for one in sides[0].runs)
+    batches = dict.fromkeys(run.batch_size for run in sides[0].runs)
 
     def runs_at(runs: Sequence[Run], batch: int | None) -> tuple[Run, ...]:
         """Of a side that has one other size, all of them: that it differs is reported."""
-        own = tuple(one for one in runs if one.batch_size == batch)
-        has_other = len(batches) == 1 and len({one.batch_size for one in runs}) == 1
-        return own or (tuple(runs) if has_other else ())
+        runs_of_batch = tuple(run for run in runs if run.batch_size == batch)
+        has_other = len(batches) == 1 and len({run.batch_size for run in runs}) == 1
+        return runs_of_batch or (tuple(runs) if has_other else ())
 
     return {
         batch: [
@@ -350,13 +350,13 @@ def estimate_memory(run: Run) -> tuple[int | None, str | None]:
 
 def own_options(run: Run) -> tuple[str, ...]:
     """Return the workload's own options as the run recorded them, as words of a command line."""
-    words: list[str] = []
+    arguments: list[str] = []
     for option in fields(WORKLOADS[run.workload or ""].Own):
         value = run.report.environment.get(f"option:{option.name}")
         if value is not None and option.default is not None:
             flag = f"--{option.name.replace('_', '-')}"
-            words.append(f"{flag}={value.strip('[]()').replace(' ', '')}")
-    return tuple(words)
+            arguments.append(f"{flag}={value.strip('[]()').replace(' ', '')}")
+    return tuple(arguments)
 
 
 def view(result: SpeedupResult) -> View:

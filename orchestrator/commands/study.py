@@ -306,8 +306,8 @@ def check_layers(request: StudyRequest) -> None:
 
     workload = values.get("workload") or DEFAULT_WORKLOAD
     try:
-        options, own = parse_arguments(workload, ("--batch", "1", *request.words))
-        model = find(workload).build(options, own).model
+        options, model_options = parse_arguments(workload, ("--batch", "1", *request.words))
+        model = find(workload).build(options, model_options).model
     except (ImportError, SpecError, WorkloadError):  # sweeps report it, or the nodes have it
         return
     names = ["(model)", *(name for name, _ in model.named_modules() if name)]
@@ -484,16 +484,20 @@ def own_options(study: Study) -> dict[str, Field]:
 
 def request_from(study: Study, options: StudyOptions) -> StudyRequest:
     """Return what the options ask of a study."""
-    own = options.own
+    own_values = options.own
     return StudyRequest(
         study,
-        {name: own[name] for name, field in study.options.items() if own[name] != field.default},
+        {
+            name: own_values[name]
+            for name, field in study.options.items()
+            if own_values[name] != field.default
+        },
         options.out or Path(f"study-{study.kind}"),
         options.quick,
         options.source,
         options.part,
-        tuple(own.get("arguments", ())),
-        own.get("program"),
+        tuple(own_values.get("arguments", ())),
+        own_values.get("program"),
         options.command_line,
     )
 
@@ -553,10 +557,10 @@ def command_of(study: Study) -> Command[StudyOptions, Any]:
     )
 
 
-def find_command(word: str) -> Command[StudyOptions, Any] | None:
+def find_command(name: str) -> Command[StudyOptions, Any] | None:
     """Return the command of a user's TOML file; None for a word that names none. Raises UsageError
     for a file that is no study."""
-    return command_of(read_study(word)) if word.endswith(".toml") else None
+    return command_of(read_study(name)) if name.endswith(".toml") else None
 
 
 GROUP = Group(

@@ -112,20 +112,22 @@ def _prepare_speedup(material: Material) -> Subject:
             ).studies
         except PerfctlError as error:
             reasons = (r.reason for of_batch in arms.values() for a in of_batch for r in a.runs)
-            why = next(filter(None, reasons), None) or str(error)
-            missing.append((network, why))
-            failed.append(f"{network}: {why}")
+            reason = next(filter(None, reasons), None) or str(error)
+            missing.append((network, reason))
+            failed.append(f"{network}: {reason}")
     if not speedups:
-        absent = failed or [f"{what}: {why}" for what, why in missing] or ["no run trains"]
+        absent = (
+            failed or [f"{network_}: {reason}" for network_, reason in missing] or ["no run trains"]
+        )
         raise PerfctlError(
             f"no network has two devices to compare: {'; '.join(absent)}",
             "perfctl speedup and perfctl torch --mode train make such runs",
         )
-    out = material.request.out
-    out.mkdir(parents=True, exist_ok=True)
-    write_text(out / "results.json", json.dumps(to_json(speedups), indent=1) + "\n", force=True)
+    folder = material.request.out
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "results.json", json.dumps(to_json(speedups), indent=1) + "\n", force=True)
     notebook = resources.files("perfctl.templates").joinpath("speedup.ipynb")
-    write_text(out / "speedup.ipynb", notebook.read_text(encoding="utf-8"), force=True)
+    write_text(folder / "speedup.ipynb", notebook.read_text(encoding="utf-8"), force=True)
     return subject(speedups, networks, missing, failed)
 
 
@@ -138,11 +140,11 @@ def _prepare_cost(material: Material) -> Subject:
     store = material.store
     if store.suffix == ".json":
         points = bench.bench_points(file=store)
-        why = (
+        reason = (
             "a file of perfctl bench export has no peaks of the machine; use --from with a "
             "results database"
         )
-        missing = [("the fit and the calculator", why)]
+        missing = [("the fit and the calculator", reason)]
         return subject(points, observations(points), (), missing=missing)
     points = bench.bench_points(store)
     missing, failed, calculator = [], [], None
@@ -209,13 +211,13 @@ def _write_calculator(material: Material) -> str:
     if prices is not None:
         table = load(prices)
         unused = len(table.prices) - len(used)
-        why = (
+        reason = (
             f"; {unused} not used: they state no date, or not which form of the GPU it is "
             "('perfctl predict --list-prices --prices')"
         )
         material.messages.note(
             f"the calculator has {len(used)} of the {len(table.prices)} prices in {table.name}"
-            f"{f', of {days(used)}' if used else ''}{why if unused else ''}"
+            f"{f', of {days(used)}' if used else ''}{reason if unused else ''}"
         )
     return CALCULATOR
 

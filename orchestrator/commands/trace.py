@@ -69,12 +69,13 @@ def run(options: TraceOptions, events: Events) -> Trace:
     step = options.step
     if options.whole and step is not None:
         raise UsageError("`whole` and `step` exclude each other", "Choose one")
-    out = options.out or Path(f"trace-run{options.run}.json.gz")
-    if not out.name.endswith((".json", ".json.gz")):
+    trace_path = options.out or Path(f"trace-run{options.run}.json.gz")
+    if not trace_path.name.endswith((".json", ".json.gz")):
         raise UsageError(
-            f"invalid file name '{out}' for `out`", "Use a name that ends with .json or .json.gz"
+            f"invalid file name '{trace_path}' for `out`",
+            "Use a name that ends with .json or .json.gz",
         )
-    check_free(out, force=options.force)
+    check_free(trace_path, force=options.force)
     with database.reading(options.store) as connection:
         stored = only_run(connection, options.run)
         is_step_chosen = step is None and not options.whole
@@ -87,10 +88,10 @@ def run(options: TraceOptions, events: Events) -> Trace:
             f"run {options.run} has no measured steps, so perfctl writes the complete capture"
         )
     text = json.dumps(content, ensure_ascii=True, separators=(",", ":")).encode()
-    with replacing(out, force=options.force) as partial:
-        partial.write_bytes(gzip.compress(text, mtime=0) if out.suffix == ".gz" else text)
+    with replacing(trace_path, force=options.force) as partial:
+        partial.write_bytes(gzip.compress(text, mtime=0) if trace_path.suffix == ".gz" else text)
     written = sum(event["ph"] != "M" for event in content["traceEvents"])
-    return Trace(out, options.run, step, written, counts)
+    return Trace(trace_path, options.run, step, written, counts)
 
 
 def view(written: Trace) -> View:

@@ -54,11 +54,14 @@ class Baseline:
 
     def with_entry(self, entry: Entry) -> Baseline:
         """Its older one of the same name goes."""
-        names = [one.name for one in self.entries]
+        names = [existing.name for existing in self.entries]
         if entry.name not in names:
             return replace(self, entries=(*self.entries, entry))
         return replace(
-            self, entries=tuple(entry if one.name == entry.name else one for one in self.entries)
+            self,
+            entries=tuple(
+                entry if existing.name == entry.name else existing for existing in self.entries
+            ),
         )
 
 
@@ -67,67 +70,67 @@ def read(path: Path) -> Baseline:
     try:
         if path.stat().st_size > _LARGEST:
             raise PerfctlError(f"{path} is too large for a baseline", _REMEDY)
-        found = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise UsageError(
             f"baseline {path} not found", "Create it with `update`, and commit it"
         ) from None
     except (OSError, ValueError, RecursionError) as error:
         raise PerfctlError(f"{path} cannot be read: {error}", _REMEDY) from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise PerfctlError(f"{path} is not a baseline of perfctl gate", _REMEDY)
-    if found.get("version") != VERSION:
+    if document.get("version") != VERSION:
         raise PerfctlError(
-            f"{path} is version {found.get('version')!r} of a baseline, and this perfctl reads "
+            f"{path} is version {document.get('version')!r} of a baseline, and this perfctl reads "
             f"{VERSION}",
             "Use the perfctl version that wrote it, or create it again with `update`",
         )
     try:
-        entries = tuple(map(_entry, found["entries"]))
+        entries = tuple(map(_entry, document["entries"]))
         if not entries or len({entry.name for entry in entries}) < len(entries):
             raise ValueError("two entries have the same name" if entries else "it has no entries")
-        return Baseline(entries, _tolerances(found.get("tolerances", {})))
+        return Baseline(entries, _tolerances(document.get("tolerances", {})))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, UsageError) as error:
         raise PerfctlError(
             f"{path} is damaged: {type(error).__name__}: {error!s:.200}", _REMEDY
         ) from error
 
 
-def _entry(given: Mapping[str, Any]) -> Entry:
-    subject = _subject(given["subject"])
+def _entry(document: Mapping[str, Any]) -> Entry:
+    subject = _subject(document["subject"])
     places: dict[Place, dict[str, Value]] = {}
-    for line in given["places"]:
-        where = [line.get(name, default) for name, default in Place._field_defaults.items()]
-        place = msgspec.convert(where, Place)
-        if place in places:
-            raise ValueError(f"{place.name} exists twice")
-        places[place] = {
+    for line in document["places"]:
+        fields = [line.get(name, default) for name, default in Place._field_defaults.items()]
+        location = msgspec.convert(fields, Place)
+        if location in places:
+            raise ValueError(f"{location.name} exists twice")
+        places[location] = {
             name: _value(name, value) for name, value in line.items() if name not in _FIELDS
         }
-    environment = msgspec.convert(given.get("environment", {}), dict[str, dict[str, str]])
+    environment = msgspec.convert(document.get("environment", {}), dict[str, dict[str, str]])
     if not places:
         raise ValueError("an entry is empty")
-    return Entry(str(given["name"]), subject, Measured(places, {}, environment))
+    return Entry(str(document["name"]), subject, Measured(places, {}, environment))
 
 
-def _subject(given: Mapping[str, Any]) -> dict[str, Any]:
-    named = [given[kind] for kind in ("model", "runs") if kind in given]
-    if not msgspec.convert(named, list[str]):
+def _subject(document: Mapping[str, Any]) -> dict[str, Any]:
+    names = [document[kind] for kind in ("model", "runs") if kind in document]
+    if not msgspec.convert(names, list[str]):
         raise ValueError("an entry has neither a model nor runs")
-    batches = msgspec.convert(given.get("batches", [1]), list[int])
+    batches = msgspec.convert(document.get("batches", [1]), list[int])
     if not batches or min(batches) < 1:
         raise ValueError(f"{batches!r:.80} are not batch sizes")
-    return dict(given)
+    return dict(document)
 
 
 def _value(quantity: str, value: Any) -> Value:
     if quantity == TIME:
-        times = tuple(float(one) for one in value)
-        if not times or not all(math.isfinite(one) and one >= 0 for one in times):
+        times = tuple(float(item) for item in value)
+        if not times or not all(math.isfinite(item) and item >= 0 for item in times):
             raise ValueError("a time is not a list of nanoseconds")
         return times
     if isinstance(value, dict):
-        return {str(name): _number(one) for name, one in value.items()}
+        return {str(name): _number(item) for name, item in value.items()}
     if quantity in KINDS and isinstance(value, str) != (quantity in (SETUP, "algorithm")):
         raise ValueError(f"{quantity} is {value!r:.80}")
     return value if isinstance(value, str) else _number(value)
@@ -139,8 +142,10 @@ def _number(value: Any) -> float:
     return value
 
 
-def _tolerances(given: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): check_tolerance(str(name), _number(value)) for name, value in given.items()}
+def _tolerances(document: Mapping[str, Any]) -> dict[str, float]:
+    return {
+        str(name): check_tolerance(str(name), _number(value)) for name, value in document.items()
+    }
 
 
 def check_tolerance(quantity: str, share: float) -> float:
@@ -164,7 +169,7 @@ def _lines(baseline: Baseline) -> Iterator[str]:
     yield f' "format": {_json(FORMAT)}, "version": {VERSION},'
     yield f' "tolerances": {_json(dict(baseline.tolerances))},'
     yield ' "entries": ['
-    for at, entry in enumerate(baseline.entries):
+    for index, entry in enumerate(baseline.entries):
         yield f'  {{"name": {_json(entry.name)},'
         yield f'   "subject": {_json(dict(entry.subject))},'
         yield (
@@ -172,19 +177,22 @@ def _lines(baseline: Baseline) -> Iterator[str]:
             f"{_json({name: dict(facts) for name, facts in entry.measured.environment.items()})},"
         )
         yield '   "places": ['
-        places = [_place(place, values) for place, values in entry.measured.places.items()]
-        yield from (f"    {one}," for one in places[:-1])
-        yield from (f"    {one}" for one in places[-1:])
-        yield f"   ]}}{'' if at == len(baseline.entries) - 1 else ','}"
+        places = [_place(location, values) for location, values in entry.measured.places.items()]
+        yield from (f"    {line}," for line in places[:-1])
+        yield from (f"    {line}" for line in places[-1:])
+        yield f"   ]}}{'' if index == len(baseline.entries) - 1 else ','}"
     yield " ]"
     yield "}"
 
 
-def _place(place: Place, values: Mapping[str, Value]) -> str:
-    where = {name: value for name, value in place._asdict().items() if value not in ("", None)}
+def _place(location: Place, values: Mapping[str, Value]) -> str:
+    fields = {name: value for name, value in location._asdict().items() if value not in ("", None)}
     return _json(
-        where
-        | {name: dict(one) if isinstance(one, Mapping) else one for name, one in values.items()}
+        fields
+        | {
+            name: dict(value_) if isinstance(value_, Mapping) else value_
+            for name, value_ in values.items()
+        }
     )
 
 

@@ -245,8 +245,8 @@ class Why:
                 before, after = part.a.algorithms, part.b.algorithms
                 if part.kind == ARITHMETIC:
                     before, after = part.a.arithmetic, part.b.arithmetic
-            only_before = tuple(word for word in before if word not in after)
-            only_after = tuple(word for word in after if word not in before)
+            only_before = tuple(name for name in before if name not in after)
+            only_after = tuple(name for name in after if name not in before)
             groups[part.kind, only_before, only_after].append(part)
         for parts in groups.values():
             parts.sort(key=lambda part: -abs(part.change or 0.0))
@@ -331,10 +331,10 @@ def _sum_known(
     pairs: Sequence[tuple[float | None, float | None]],
 ) -> tuple[float, float] | None:
     """Return the sums of A and of B; None without any, or if a figure is not known."""
-    known = [(a, b) for a, b in pairs if a is not None and b is not None]
-    if not pairs or len(known) < len(pairs):
+    complete_pairs = [(a, b) for a, b in pairs if a is not None and b is not None]
+    if not pairs or len(complete_pairs) < len(pairs):
         return None
-    return sum(a for a, _ in known), sum(b for _, b in known)
+    return sum(a for a, _ in complete_pairs), sum(b for _, b in complete_pairs)
 
 
 def _ratio(sums: tuple[float, float] | None) -> float | None:
@@ -437,21 +437,21 @@ def _kind(a: Executed | None, b: Executed | None) -> str:
     return SAME if a.grids == b.grids else GRIDS
 
 
-def _rank(difference: Difference, why: Why) -> _Ranked:
+def _rank(difference: Difference, alignment: Why) -> _Ranked:
     """What one side did not record may be the same on both, so it is never likely."""
     level, reason = _ALWAYS.get(difference.fact, _NOTHING)
     if (rule := _RULES.get(difference.fact)) is not None:
-        level, reason = rule(why)
+        level, reason = rule(alignment)
     if level == LIKELY and NOT_RECORDED in (difference.a, difference.b):
         side = "A" if difference.a == NOT_RECORDED else "B"
         return POSSIBLE, f"{side} did not record it, so it may be the same"
     return level, reason
 
 
-def between_kernels(why: Why) -> bool:
+def between_kernels(alignment: Why) -> bool:
     """Return whether the step changed, and its kernels by less than half of that."""
-    step, kernels = (row and row.medians for row in (why.step, why.kernels))
-    if not step or not kernels or why.result in (NOT_SHOWN, WITHIN):
+    step, kernels = (row and row.medians for row in (alignment.step, alignment.kernels))
+    if not step or not kernels or alignment.result in (NOT_SHOWN, WITHIN):
         return False
     change, inside = step[1] - step[0], kernels[1] - kernels[0]
     is_change = abs(change) > UNCHANGED_KERNELS_SHARE_MAX * step[0]
@@ -460,9 +460,9 @@ def between_kernels(why: Why) -> bool:
 
 def _name_parts(parts: tuple[ComparedWork, ...]) -> str:
     """Return "conv2 forward" or "conv2 forward and 2 others"."""
-    others = len(parts) - 1
-    more = f" and {others} other{'s' if others > 1 else ''}" if others else ""
-    return f"{parts[0].name}{more}"
+    other_count = len(parts) - 1
+    suffix = f" and {other_count} other{'s' if other_count > 1 else ''}" if other_count else ""
+    return f"{parts[0].name}{suffix}"
 
 
 def _parts_with(
@@ -471,83 +471,83 @@ def _parts_with(
     return tuple(part for part in parts if any(map(fits, part.sides)))
 
 
-def _rank_by_unchanged_kernels(reason: str, why: Why) -> _Ranked:
-    factor = why.unchanged
+def _rank_by_unchanged_kernels(reason: str, alignment: Why) -> _Ranked:
+    factor = alignment.unchanged
     if factor is None:
         return POSSIBLE, reason
     if abs(factor - 1) <= UNCHANGED_KERNELS_SHARE_MAX:
         return UNLIKELY, f"unchanged kernels took {factor:.2f} times as long"
-    if why.result not in WORSE + BETTER:
+    if alignment.result not in WORSE + BETTER:
         return POSSIBLE, f"{reason}, and the step shows no change"
     return LIKELY, f"{reason}: the unchanged ones took {factor:.2f} times as long"
 
 
-def _rank_types(why: Why) -> _Ranked:
-    if parts := why.of(ARITHMETIC):
+def _rank_types(alignment: Why) -> _Ranked:
+    if parts := alignment.of(ARITHMETIC):
         return LIKELY, f"{_name_parts(parts)} multiply in another data type"
-    if _parts_with(why.parts, lambda side: bool(side.arithmetic)):
+    if _parts_with(alignment.parts, lambda side: bool(side.arithmetic)):
         return UNLIKELY, "the kernels multiply in the same data types"
     return POSSIBLE, "other arithmetic"
 
 
-def _rank_library(library: str, operation: str, reason: str, why: Why) -> _Ranked:
-    if not why.has_kernels:
+def _rank_library(library: str, operation: str, reason: str, alignment: Why) -> _Ranked:
+    if not alignment.has_kernels:
         return UNLIKELY, "no kernel ran on a GPU"
-    if parts := _parts_with(why.of(*_OTHER), lambda side: library in side.libraries):
+    if parts := _parts_with(alignment.of(*_OTHER), lambda side: library in side.libraries):
         return LIKELY, f"{reason}, and {_name_parts(parts)} ran other kernels"
-    if _parts_with(why.parts, lambda side: library in side.libraries):
+    if _parts_with(alignment.parts, lambda side: library in side.libraries):
         return UNLIKELY, f"the same {operation} kernels ran"
     return UNLIKELY, f"no {operation} kernel ran"
 
 
-def _rank_torch(why: Why) -> _Ranked:
-    if not why.has_kernels:
+def _rank_torch(alignment: Why) -> _Ranked:
+    if not alignment.has_kernels:
         return LIKELY, "torch and its CPU libraries do the arithmetic"
-    other = why.of(*_OTHER)
-    changed = why.of(*_LAUNCHED) + _parts_with(
+    other = alignment.of(*_OTHER)
+    changed = alignment.of(*_LAUNCHED) + _parts_with(
         other, lambda side: not side.libraries & {"cudnn", "cublas"}
     )
     if changed:
         return LIKELY, f"torch chooses the kernels, and {_name_parts(changed)} changed"
     if other:
         return POSSIBLE, "torch includes CUDA, cuBLAS and cuDNN"
-    if between_kernels(why):
+    if between_kernels(alignment):
         return LIKELY, "the time between kernels changed, which torch spends on the host"
     return UNLIKELY, "both sides launched the same kernels equally often"
 
 
-def _rank_code(why: Why) -> _Ranked:
-    if changed := why.of(*_LAUNCHED, GRIDS):
+def _rank_code(alignment: Why) -> _Ranked:
+    if changed := alignment.of(*_LAUNCHED, GRIDS):
         return LIKELY, f"your code decides what runs, and {_name_parts(changed)} changed"
-    if not why.has_kernels or between_kernels(why):
+    if not alignment.has_kernels or between_kernels(alignment):
         return LIKELY, "your code runs on the host"
-    if why.of(*_OTHER):
+    if alignment.of(*_OTHER):
         return POSSIBLE, "your code decides how each layer is computed"
     return UNLIKELY, "both sides launched the same kernels equally often"
 
 
-def _rank_host(why: Why) -> _Ranked:
-    if not why.has_kernels:
+def _rank_host(alignment: Why) -> _Ranked:
+    if not alignment.has_kernels:
         return LIKELY, "the step ran on the CPU"
-    if between_kernels(why):
+    if between_kernels(alignment):
         return LIKELY, "the time between kernels changed, which the host spends"
-    if why.step is not None and why.kernels is not None:
+    if alignment.step is not None and alignment.kernels is not None:
         return UNLIKELY, "the kernel time changed like the step time"
     return POSSIBLE, "the host launches the kernels"
 
 
-def _rank_driver(why: Why) -> _Ranked:
-    if not why.has_kernels:
+def _rank_driver(alignment: Why) -> _Ranked:
+    if not alignment.has_kernels:
         return UNLIKELY, "no kernel ran on a GPU"
-    if between_kernels(why):
+    if between_kernels(alignment):
         return POSSIBLE, "the driver launches the kernels, and the time between them changed"
-    if why.of(*_OTHER):
+    if alignment.of(*_OTHER):
         return UNLIKELY, "the kernels changed"
-    return _rank_by_unchanged_kernels("the driver sets clocks", why)
+    return _rank_by_unchanged_kernels("the driver sets clocks", alignment)
 
 
-def _rank_data(why: Why) -> _Ranked:
-    if parts := why.of(GRIDS):
+def _rank_data(alignment: Why) -> _Ranked:
+    if parts := alignment.of(GRIDS):
         return LIKELY, f"{_name_parts(parts)} ran on tensors of another size"
     return POSSIBLE, "other data may need other work"
 

@@ -85,19 +85,23 @@ def fewest(series: int = 1) -> int:
 
 def exact_changes(values: Sequence[float]) -> list[Change]:
     """Every change of a count that does not jitter."""
-    edges = [0, *(at for at in range(1, len(values)) if values[at] != values[at - 1]), len(values)]
+    edges = [
+        0,
+        *(split for split in range(1, len(values)) if values[split] != values[split - 1]),
+        len(values),
+    ]
     return [
         Change(
-            at,
-            values[at] / values[at - 1] - 1 if values[at - 1] else None,
+            split,
+            values[split] / values[split - 1] - 1 if values[split - 1] else None,
             None,
             None,
-            at,
-            at,
-            at - left,
-            right - at,
+            split,
+            split,
+            split - start,
+            right - split,
         )
-        for left, at, right in zip(edges, edges[1:], edges[2:], strict=False)
+        for start, split, right in zip(edges, edges[1:], edges[2:], strict=False)
     ]
 
 
@@ -128,24 +132,26 @@ def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0
             break
         edges.remove(worst[1])
     changes = []
-    for left, at, right in zip(edges, edges[1:], edges[2:], strict=False):
-        before, after = values[left:at], values[at:right]
+    for start, at, right in zip(edges, edges[1:], edges[2:], strict=False):
+        before, after = values[start:at], values[at:right]
         test = compare_samples([[value] for value in before], [[value] for value in after])
-        change = math.expm1(_shift(logs, (left, at, right)))
+        change = math.expm1(_shift(logs, (start, at, right)))
         if abs(change) <= gate:
             continue
         interval = (test.low - 1, test.high - 1) if isinstance(test, Ratio) else (change, change)
-        earliest, latest = _range(logs[left:right], at - left)
-        p = chances[left, at, right]
+        earliest, latest = _range(logs[start:right], at - start)
+        p = chances[start, at, right]
         changes.append(
-            Change(at, change, interval, p, left + earliest, left + latest, at - left, right - at)
+            Change(
+                at, change, interval, p, start + earliest, start + latest, at - start, right - at
+            )
         )
     return changes
 
 
 def _shift(logs: Array, split: tuple[int, int, int]) -> float:
-    left, at, right = split
-    return float(logs[at:right].mean() - logs[left:at].mean())
+    start, middle, right = split
+    return float(logs[middle:right].mean() - logs[start:middle].mean())
 
 
 def _candidates(logs: Array) -> list[int]:
@@ -174,8 +180,8 @@ def _gains(rows: Array) -> Array:
     sums = np.cumsum(rows - rows.mean(axis=1, keepdims=True), axis=1)[
         :, SHORTEST - 1 : count - SHORTEST
     ]
-    left = np.arange(SHORTEST, count - SHORTEST + 1)
-    gains: Array = sums**2 * count / (left * (count - left))
+    sizes = np.arange(SHORTEST, count - SHORTEST + 1)
+    gains: Array = sums**2 * count / (sizes * (count - sizes))
     return gains
 
 
@@ -184,9 +190,9 @@ def _splits(rows: Array) -> Array:
     import numpy as np
 
     best = _gains(rows).max(axis=1)
-    whole = ((rows - rows.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
-    found: Array = best / np.maximum(whole - best, 1e-12 * whole + 1e-300)
-    return found
+    total = ((rows - rows.mean(axis=1, keepdims=True)) ** 2).sum(axis=1)
+    statistic: Array = best / np.maximum(total - best, 1e-12 * total + 1e-300)
+    return statistic
 
 
 def _chance(points: Array, needed: float) -> float:
@@ -194,50 +200,50 @@ def _chance(points: Array, needed: float) -> float:
     below ``needed``."""
     import numpy as np
 
-    seen = float(_splits(points[None])[0]) * (1 - 1e-9)
+    observed = float(_splits(points[None])[0]) * (1 - 1e-9)
     dice = np.random.default_rng(0)
-    more, drawn = 0, 0
-    for wanted in (_FIRST, ORDERS - _FIRST):
-        more += int((_splits(_unchanged(dice, points, wanted)) >= seen).sum())
-        drawn += wanted
-        if (more + 1) / (drawn + 1) > max(4 * needed, 0.05):
+    exceeding, drawn = 0, 0
+    for count in (_FIRST, ORDERS - _FIRST):
+        exceeding += int((_splits(_unchanged(dice, points, count)) >= observed).sum())
+        drawn += count
+        if (exceeding + 1) / (drawn + 1) > max(4 * needed, 0.05):
             break
-    return (more + 1) / (drawn + 1)
+    return (exceeding + 1) / (drawn + 1)
 
 
-def _unchanged(dice: Any, points: Array, wanted: int) -> Array:
+def _unchanged(dice: Any, points: Array, row_count: int) -> Array:
     """So many series with the noise of these points and without a change, each of them with its own
     autocorrelation."""
     import numpy as np
 
     count = len(points)
     best = int(_gains(points[None]).argmax()) + SHORTEST
-    rest = np.concatenate(
+    residuals = np.concatenate(
         [points[:best] - points[:best].mean(), points[best:] - points[best:].mean()]
     )
-    whole = float((rest**2).sum())
-    biased = float((rest[1:] * rest[:-1]).sum()) / whole if whole else 0.0
+    energy = float((residuals**2).sum())
+    biased = float((residuals[1:] * residuals[:-1]).sum()) / energy if energy else 0.0
     correlation = biased + _BIAS * (1 + 4 * biased) / count
     error = math.sqrt(max(1 - correlation**2, 0.05) / count)
-    drawn = dice.normal(correlation, error, wanted).clip(0.0, 0.98)
+    drawn = dice.normal(correlation, error, row_count).clip(0.0, 0.98)
     correlation = min(max(correlation, 0.0), 0.98)
-    first = rest[:1] * math.sqrt(1 - correlation**2)
-    shocks = np.concatenate([first, rest[1:] - correlation * rest[:-1]])
-    rows: Array = dice.permuted(np.tile(shocks, (wanted, 1)), axis=1)
+    first = residuals[:1] * math.sqrt(1 - correlation**2)
+    shocks = np.concatenate([first, residuals[1:] - correlation * residuals[:-1]])
+    rows: Array = dice.permuted(np.tile(shocks, (row_count, 1)), axis=1)
     rows[:, 0] /= np.sqrt(1 - drawn**2)
-    for at in range(1, count):
-        rows[:, at] += drawn * rows[:, at - 1]
+    for column in range(1, count):
+        rows[:, column] += drawn * rows[:, column - 1]
     return rows
 
 
-def _range(points: Array, at: int) -> tuple[int, int]:
+def _range(points: Array, split: int) -> tuple[int, int]:
     """Splits that are almost as good as the one at ``at``."""
     gains = _gains(points[None])[0]
-    inside = [*(points[:at] - points[:at].mean()), *(points[at:] - points[at:].mean())]
+    inside = [*(points[:split] - points[:split].mean()), *(points[split:] - points[split:].mean())]
     variance = sum(value * value for value in inside) / max(len(points) - 2, 1)
     near = [
-        place + SHORTEST
-        for place, gain in enumerate(gains)
-        if gains[at - SHORTEST] - gain <= _HANSEN * variance
+        index + SHORTEST
+        for index, gain in enumerate(gains)
+        if gains[split - SHORTEST] - gain <= _HANSEN * variance
     ]
-    return min(near, default=at), max(near, default=at)
+    return min(near, default=split), max(near, default=split)

@@ -199,9 +199,11 @@ def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
         ]
     notes = []
     for label, runs, used in (("A", opposed.a, a), ("B", opposed.b, b)):
-        others = sorted({run.profiler for run in runs} - set(profilers))
-        if others and profilers:
-            notes.append(f"perfctl does not compare {', '.join(others)}, which ran in {label} only")
+        other_profilers = sorted({run.profiler for run in runs} - set(profilers))
+        if other_profilers and profilers:
+            notes.append(
+                f"perfctl does not compare {', '.join(other_profilers)}, which ran in {label} only"
+            )
         if (busy := busy_with_others(used)) is not None:
             notes.append(f"In {label} {busy}")
     sizes = a[0].point, b[0].point
@@ -259,13 +261,13 @@ def _judge(pairs: Sequence[Pair], gate: float) -> list[Pair]:
     rows = {(index, row.key): row for index, pair in enumerate(pairs) for row in pair.rows}
     for level in LEVELS:
         p_values = {
-            where: row.p
-            for where, row in rows.items()
+            row_key: row.p
+            for row_key, row in rows.items()
             if row.key.level == level and row.key.quantity != "throughput" and row.p is not None
         }
-        for where, adjusted in holm(p_values).items():
+        for row_key, adjusted in holm(p_values).items():
             alpha = FALSE_VERDICT_CHANCE_MAX / len(LEVELS)
-            rows[where] = judge_row(rows[where], adjusted, gate=gate, alpha=alpha)
+            rows[row_key] = judge_row(rows[row_key], adjusted, gate=gate, alpha=alpha)
     short = shorten(key.kernel for _, key in rows if key.kernel)
     with_layers = {index for index, key in rows if key.kernel and key.layer != UNATTRIBUTED}
     for (index, key), row in rows.items():

@@ -239,13 +239,13 @@ def judge(
         names = Place(*group).name, Place(*successor).name
         row = Judged(Place(*group), *names, result=CHANGED, reason=reason, quantity=SETUP)
         rows.append(row)
-    for place in dict.fromkeys((*before.places, *after.places)):
-        values, now = (side.places.get(place, {}) for side in (before, after))
+    for location in dict.fromkeys((*before.places, *after.places)):
+        values, now = (side.places.get(location, {}) for side in (before, after))
         for quantity in dict.fromkeys((*values, *now)):
-            row = Judged(place, values.get(quantity), now.get(quantity), quantity=quantity)
-            if place[:2] in moved:
-                row = replace(row, reason=f"see the {SETUP} of {Place(*place[:2]).name}")
-            elif place[:2] in successors:
+            row = Judged(location, values.get(quantity), now.get(quantity), quantity=quantity)
+            if location[:2] in moved:
+                row = replace(row, reason=f"see the {SETUP} of {Place(*location[:2]).name}")
+            elif location[:2] in successors:
                 continue
             elif row.after is None:
                 row = _judge_missing(row, after)
@@ -263,7 +263,7 @@ def judge(
         if (value := after.environment.get(study, {}).get(fact)) is not None
         and not _is_same(fact, old, value)
     )
-    notes = tuple(f"{what}: {why}" for what, why in after.unknown.items())
+    notes = tuple(f"{quantity_name}: {why}" for quantity_name, why in after.unknown.items())
     return Outcome(entry, tuple(rows), tuple(differences), after.problems, notes)
 
 
@@ -278,8 +278,8 @@ def _rename_report(before: Measured, after: Measured) -> Measured:
         return after
     names = dict(zip(new - old, old - new, strict=True))
     places = {
-        place._replace(study=names.get(place.study, place.study)): values
-        for place, values in after.places.items()
+        location._replace(study=names.get(location.study, location.study)): values
+        for location, values in after.places.items()
     }
     environment = {names.get(name, name): facts for name, facts in after.environment.items()}
     return replace(after, places=places, environment=environment)
@@ -288,10 +288,10 @@ def _rename_report(before: Measured, after: Measured) -> Measured:
 def _find_moved(before: Measured, after: Measured) -> dict[Group, tuple[Group, str]]:
     """Return each study and batch size that is gone -> (what is there now in its place, how it
     differs), if anything is alike."""
-    groups = [{place[:2] for place in side.places} for side in (before, after)]
+    groups = [{location[:2] for location in side.places} for side in (before, after)]
     gone, new = (
-        sorted(some - others, key=lambda group: (group[0], group[1] or 0))
-        for some, others in (groups, groups[::-1])
+        sorted(groups_here - groups_there, key=lambda group: (group[0], group[1] or 0))
+        for groups_here, groups_there in (groups, groups[::-1])
     )
     moved = {}
     for group in gone:
@@ -349,7 +349,8 @@ def _judge_missing(row: Judged, after: Measured) -> Judged:
     if row.quantity == TIME and own_reason is not None:
         return replace(row, reason=reason or "")
     is_known = any(
-        place[:2] == group and row.quantity in values for place, values in after.places.items()
+        location[:2] == group and row.quantity in values
+        for location, values in after.places.items()
     )
     is_part = bool(row.key.layer or row.key.direction)
     if reason is not None or not is_known or not is_part:
@@ -473,19 +474,21 @@ def with_sessions(before: Measured, after: Measured, tolerances: Mapping[str, fl
         return after
     blocked = _find_blocked(before, after)
     times = {
-        place: (_sessions(before.places[place][TIME]), _sessions(values[TIME]))
-        for place, values in after.places.items()
-        if TIME in values and TIME in before.places.get(place, {}) and place.study not in blocked
+        location: (_sessions(before.places[location][TIME]), _sessions(values[TIME]))
+        for location, values in after.places.items()
+        if TIME in values
+        and TIME in before.places.get(location, {})
+        and location.study not in blocked
     }
     is_repeated = bool(times) and all(new[-1] in old for old, new in times.values())
-    places = {place: dict(values) for place, values in after.places.items()}
-    for place, (old, new) in times.items():
-        places[place][TIME] = old if is_repeated else (*old, new[-1])[-SESSIONS_MAX:]
+    places = {location: dict(values) for location, values in after.places.items()}
+    for location, (old, new) in times.items():
+        places[location][TIME] = old if is_repeated else (*old, new[-1])[-SESSIONS_MAX:]
     # a session on a busy machine leaves those before it as they are
-    for place, values in before.places.items():
-        is_unknown = f"{place.name}: {TIME}" in after.unknown
-        if TIME in values and is_unknown and place in places and place.study not in blocked:
-            places[place][TIME] = values[TIME]
+    for location, values in before.places.items():
+        is_unknown = f"{location.name}: {TIME}" in after.unknown
+        if TIME in values and is_unknown and location in places and location.study not in blocked:
+            places[location][TIME] = values[TIME]
     return replace(after, places=places)
 
 
@@ -521,8 +524,8 @@ def _group_cause(rows: Sequence[Judged], new: Sequence[Judged]) -> Cause:
     direction = first.key._replace(layer="")
     totals = {row.key: row for row in rows if row is not first and not row.key.layer}
     total = totals.get(direction) or totals.get(direction._replace(direction=""))
-    others = tuple(row for row in ordered if row is not first and row in rows)
-    return Cause(first, total, others)
+    other_rows = tuple(row for row in ordered if row is not first and row in rows)
+    return Cause(first, total, other_rows)
 
 
 def _distance(row: Judged) -> float:

@@ -69,33 +69,33 @@ def of_model(estimates: Mapping[int, Estimate]) -> Measured:
     return Measured(places, unknown)
 
 
-def _model_counts(at: Place, estimate: Estimate) -> Numbers:
+def _model_counts(base: Place, estimate: Estimate) -> Numbers:
     trace, casts = estimate.memory_trace, estimate.casts
-    yield at, "parameters", estimate.parameters
+    yield base, "parameters", estimate.parameters
     if estimate.memory is not None:
-        yield at, "memory_peak", estimate.memory.rounded_peak
+        yield base, "memory_peak", estimate.memory.rounded_peak
     for op in estimate.ops:
-        yield at._replace(direction=op.direction), "operations", op.calls
+        yield base._replace(direction=op.direction), "operations", op.calls
         if trace is not None and op.direction in _PASSES:
-            yield at._replace(direction=op.direction), "copied_bytes", 0
-    yield at, "cast_bytes", casts.read_bytes + casts.write_bytes
-    for made in trace.allocations if trace is not None else ():
-        if made.op == "aten.clone" and made.direction in _PASSES:
-            for layer in ("", made.layer or _NO_MODULE):
-                place = at._replace(layer=layer, direction=made.direction)
-                yield place, "copied_bytes", made.bytes
-    for place, quantity, value in _formulas(at, estimate.calls, _NO_MODULE):
-        if value or not place.layer:
-            yield place, quantity, value
+            yield base._replace(direction=op.direction), "copied_bytes", 0
+    yield base, "cast_bytes", casts.read_bytes + casts.write_bytes
+    for allocation in trace.allocations if trace is not None else ():
+        if allocation.op == "aten.clone" and allocation.direction in _PASSES:
+            for layer in ("", allocation.layer or _NO_MODULE):
+                location = base._replace(layer=layer, direction=allocation.direction)
+                yield location, "copied_bytes", allocation.bytes
+    for location, quantity, value in _formulas(base, estimate.calls, _NO_MODULE):
+        if value or not location.layer:
+            yield location, quantity, value
 
 
-def _formulas(at: Place, calls: Iterable[LayerCall], no_layer: str) -> Numbers:
+def _formulas(base: Place, calls: Iterable[LayerCall], no_layer: str) -> Numbers:
     """Yield what the formulas give for each call, of its direction and of its layer."""
     for call in calls:
         if fused_only(call):
             continue
         direction = "backward" if call.direction in BACKWARD else call.direction
-        of_direction = at._replace(direction=direction)
+        of_direction = base._replace(direction=direction)
         moved = None
         if call.read_bytes is not None and call.write_bytes is not None:
             moved = call.read_bytes + call.write_bytes
@@ -111,8 +111,8 @@ def _formulas(at: Place, calls: Iterable[LayerCall], no_layer: str) -> Numbers:
 
 def _sum(numbers: Iterable[tuple[Place, str, int]]) -> dict[Place, Values]:
     counters: dict[Place, Counter[str]] = defaultdict(Counter)
-    for place, quantity, value in numbers:
-        counters[place][quantity] += value
+    for location, quantity, value in numbers:
+        counters[location][quantity] += value
     return {**counters}
 
 
@@ -125,18 +125,18 @@ def of_runs(runs: Sequence[Run]) -> Measured:
     for name, study in _name_studies(studies(runs)):
         environment[name] = _environment(study)
         for batch in study.points or (None,):
-            at = Place(name, batch)
+            base = Place(name, batch)
             of_batch = [run for run in study.runs if run.point == batch]
             repeats = newest_repeats(of_batch)
             complete = [run for runs in repeats.values() for run in runs]
             if of_batch and not complete:
                 reason = of_batch[-1].reason or "no reason was recorded"
-                unknown[at.name] = f"the run is {of_batch[-1].status}: {reason}"
+                unknown[base.name] = f"the run is {of_batch[-1].status}: {reason}"
             ops = next((run.report.ops for run in complete if run.report.ops), ())
             if any(run.report.counters for run in complete):
                 ops = ()
             for profiler in sorted(repeats, key=preference):
-                _add_repeats(at, repeats[profiler], ops, places, unknown)
+                _add_repeats(base, repeats[profiler], ops, places, unknown)
     return Measured(places, unknown, environment)
 
 
@@ -144,15 +144,15 @@ def _name_studies(several: Sequence[Study]) -> Iterator[tuple[str, Study]]:
     """Yield each study with its heading; with its device, folder or number where several have one
     heading."""
     headings = Counter(heading(study) for study in several)
-    taken: Counter[str] = Counter()
+    uses: Counter[str] = Counter()
     for study in several:
         name = heading(study)
         if headings[name] > 1 and study.workload is not None:
             name = f"{name}, {study.device or 'no device'}"
         elif headings[name] > 1 and study.runs[0].artifact:
             name = "/".join(PurePath(study.runs[0].artifact).parts[-2:])
-        taken[name] += 1
-        yield (f"{name} ({taken[name]})" if taken[name] > 1 else name), study
+        uses[name] += 1
+        yield (f"{name} ({uses[name]})" if uses[name] > 1 else name), study
 
 
 def _environment(study: Study) -> dict[str, str]:
@@ -167,7 +167,7 @@ def _environment(study: Study) -> dict[str, str]:
 
 
 def _add_repeats(
-    at: Place,
+    base: Place,
     runs: Sequence[Run],
     ops: Sequence[OpShape],
     places: dict[Place, dict[str, Value]],
@@ -178,24 +178,29 @@ def _add_repeats(
         [parted(PreparedRun(run, run.precision if run.workload else None)) for run in runs]
     )
     counts_of_runs = [
-        {(place, quantity): value for place, quantity, value in _counts(at, run, ops, unknown)}
+        {
+            (location, quantity): value
+            for location, quantity, value in _counts(base, run, ops, unknown)
+        }
         for run in prepared
     ]
-    for place, quantity in dict.fromkeys(key for counts in counts_of_runs for key in counts):
-        if quantity in places.get(place, {}):
+    for location, quantity in dict.fromkeys(key for counts in counts_of_runs for key in counts):
+        if quantity in places.get(location, {}):
             continue
-        first, *others = (counts.get((place, quantity)) for counts in counts_of_runs)
-        if first is None or any(value != first for value in others):
-            unknown[f"{place.name}: {quantity}"] = "it differs between repeats, so it is not exact"
+        first, *other_values = (counts.get((location, quantity)) for counts in counts_of_runs)
+        if first is None or any(value != first for value in other_values):
+            unknown[f"{location.name}: {quantity}"] = (
+                "it differs between repeats, so it is not exact"
+            )
             continue
-        places.setdefault(place, {})[quantity] = first
+        places.setdefault(location, {})[quantity] = first
     times = [time for run in prepared if (time := _step_time(run)) is not None]
-    if TIME in places.get(at, {}) or not times or len(times) < len(prepared):
+    if TIME in places.get(base, {}) or not times or len(times) < len(prepared):
         return
     if (busy := busy_with_others(runs)) is not None:
-        unknown[f"{at.name}: {TIME}"] = busy
+        unknown[f"{base.name}: {TIME}"] = busy
     else:
-        places.setdefault(at, {})[TIME] = (float(f"{statistics.median(times):.5g}"),)
+        places.setdefault(base, {})[TIME] = (float(f"{statistics.median(times):.5g}"),)
 
 
 def _step_time(run: PreparedRun) -> float | None:
@@ -208,56 +213,56 @@ def _step_time(run: PreparedRun) -> float | None:
     return next(medians, None)
 
 
-def _place(at: Place, key: tuple[str, str] | None) -> Place:
+def _place(base: Place, key: tuple[str, str] | None) -> Place:
     layer, direction = key or ("", "")
-    return at._replace(
+    return base._replace(
         layer=layer or ("" if direction == "optimizer" else UNATTRIBUTED), direction=direction
     )
 
 
 def _counts(
-    at: Place, item: PreparedRun, ops: Sequence[OpShape], unknown: dict[str, str]
+    base: Place, item: PreparedRun, ops: Sequence[OpShape], unknown: dict[str, str]
 ) -> Counts:
     run = item.run
-    formulas = _formulas(at, run.layer_calls, UNATTRIBUTED)
+    formulas = _formulas(base, run.layer_calls, UNATTRIBUTED)
     numbers = [number for number in formulas if number[-1] != 0]
     for op in run.report.ops:
-        numbers.append((at._replace(direction=op.direction), "operations", op.calls))
-    for place, sums in _sum(numbers).items():
-        yield from ((place, quantity, value) for quantity, value in sums.items())
+        numbers.append((base._replace(direction=op.direction), "operations", op.calls))
+    for location, sums in _sum(numbers).items():
+        yield from ((location, quantity, value) for quantity, value in sums.items())
     if item.steps:
-        yield at, "steps", item.steps
+        yield base, "steps", item.steps
     elif run.report.kernels:
-        yield at, SETUP, "counts cover the complete report, whose number of steps is unknown"
+        yield base, SETUP, "counts cover the complete report, whose number of steps is unknown"
     recorded = observe_memory(item)
     if LAUNCHES in recorded:
-        yield at, "launches", _as_count(recorded[LAUNCHES].values[0])
-    yield from _kernels(at, item)
+        yield base, "launches", _as_count(recorded[LAUNCHES].values[0])
+    yield from _kernels(base, item)
     if run.report.counters:
-        yield from _executed(at, item, "counted", unknown)
+        yield from _executed(base, item, "counted", unknown)
     elif ops and run.report.kernels and not is_amd(run):  # the rules are of NVIDIA's kernels
-        made = DerivedRun(run, item.precision, item.recorded, tuple(ops))
-        if any(count.ffma or count.tensor for count in made.derived.values()):
-            yield from _executed(at, made, "derived", unknown)
+        derived_run = DerivedRun(run, item.precision, item.recorded, tuple(ops))
+        if any(count.ffma or count.tensor for count in derived_run.derived.values()):
+            yield from _executed(base, derived_run, "derived", unknown)
     if PEAK_MEMORY in recorded:
-        yield at, "allocated", _as_count(recorded[PEAK_MEMORY].values[0])
+        yield base, "allocated", _as_count(recorded[PEAK_MEMORY].values[0])
 
 
-def _kernels(at: Place, item: PreparedRun) -> Counts:
+def _kernels(base: Place, item: PreparedRun) -> Counts:
     by_place: dict[Place, list[Kernel]] = defaultdict(list)
     for kernel, key in item.launches:
-        by_place[_place(at, key)].append(kernel)
+        by_place[_place(base, key)].append(kernel)
     steps = item.steps or 1
-    for place, kernels in by_place.items():
+    for location, kernels in by_place.items():
         names = Counter(kernel.name for kernel in kernels)
-        yield place, "launches", _as_count(len(kernels) / steps)
-        yield place, "kernels", {name: _as_count(names[name] / steps) for name in sorted(names)}
+        yield location, "launches", _as_count(len(kernels) / steps)
+        yield location, "kernels", {name: _as_count(names[name] / steps) for name in sorted(names)}
         shapes = [(k.grid_x, k.grid_y, k.grid_z, k.block_x, k.block_y, k.block_z) for k in kernels]
         if not any(None in shape for shape in shapes):
             threads = sum(math.prod(side or 0 for side in shape) for shape in shapes)
-            yield place, "threads", _as_count(threads / steps)
+            yield location, "threads", _as_count(threads / steps)
         if ways := sorted({way for name in names if (way := algorithm(name)) is not None}):
-            yield place, "algorithm", "; ".join(ways)
+            yield location, "algorithm", "; ".join(ways)
 
 
 def _as_count(value: float) -> float:
@@ -265,25 +270,25 @@ def _as_count(value: float) -> float:
     return int(value) if value.is_integer() else value
 
 
-def _executed(at: Place, run: PreparedRun, how: str, unknown: dict[str, str]) -> Counts:
+def _executed(base: Place, run: PreparedRun, how: str, unknown: dict[str, str]) -> Counts:
     """``how``: "counted" or "derived"; only sums that lack nothing."""
-    works = [(at, run.whole_work)]
-    works += [(_place(at, key), work) for key, work in run.work_by_key.items()]
-    for place, work in works:
+    works = [(base, run.whole_work)]
+    works += [(_place(base, key), work) for key, work in run.work_by_key.items()]
+    for location, work in works:
         if work is None:
             continue
         for quantity, figure in ((f"{how}_flops", work.total), ("dram_bytes", work.dram)):
             is_exact = figure.state == how and not figure.lower_bound
-            what = f"{place.name}: {quantity}"
+            name = f"{location.name}: {quantity}"
             if figure.value is not None and is_exact:
-                yield place, quantity, figure.value
+                yield location, quantity, figure.value
             elif figure.value is not None:
                 state = "a lower bound" if figure.lower_bound else figure.state
                 reason = figure.reason or "some launches have no value"
-                unknown[what] = f"{state}: {reason}"
+                unknown[name] = f"{state}: {reason}"
             elif how == "counted":
-                unknown[what] = figure.reason or figure.state
+                unknown[name] = figure.reason or figure.state
             elif quantity != "dram_bytes":  # nothing derives bytes of DRAM
-                unknown[what] = (
+                unknown[name] = (
                     "no rule for one of these kernels, or its grid does not match this work"
                 )

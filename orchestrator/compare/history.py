@@ -170,11 +170,11 @@ def read_run(run: Run, store: int) -> Seen:
     """Return a run, reduced to its quantities."""
     values: dict[What, float] = {}
     for key, observed in observe(parted(PreparedRun(run))).items():
-        what = WHOLE_STEP.get(key)
+        series_key = WHOLE_STEP.get(key)
         if key[:2] == ("layer", "time"):
-            what = What("layer", key.layer, key.direction)
-        if what is not None and observed.trusted and not observed.is_bound:
-            values[what] = statistics.median(observed.values)
+            series_key = What("layer", key.layer, key.direction)
+        if series_key is not None and observed.trusted and not observed.is_bound:
+            values[series_key] = statistics.median(observed.values)
     (study,) = studies([run])
     return Seen(
         run=run.id,
@@ -262,32 +262,38 @@ def _differences(line: Line, run: Seen) -> list[str]:
 
 
 def _series(line: Line, gate: float) -> Iterator[Series]:
-    series = dict.fromkeys(what for point in line.points for run in point for what in run.values)
-    layers = sum(what.quantity == "layer" for what in series)
-    for what in sorted(series, key=lambda what: list(QUANTITIES).index(what.quantity)):
+    series = dict.fromkeys(
+        series_key for point in line.points for run in point for series_key in run.values
+    )
+    layers = sum(series_key.quantity == "layer" for series_key in series)
+    for series_key in sorted(
+        series, key=lambda series_key: list(QUANTITIES).index(series_key.quantity)
+    ):
         quiet = [
-            [run for run in point if run.busy is None or what.quantity not in TIMES]
+            [run for run in point if run.busy is None or series_key.quantity not in TIMES]
             for point in line.points
         ]
-        judged = any(what in run.values for point in quiet for run in point)
+        judged = any(series_key in run.values for point in quiet for run in point)
         repeats = {
             index: values
             for index, point in enumerate(quiet if judged else line.points)
-            if (values := [run.values[what] for run in point if what in run.values])
+            if (values := [run.values[series_key] for run in point if series_key in run.values])
         }
         medians = [statistics.median(values) for values in repeats.values()]
         changes = exact_changes(medians)
         # every change counts if all repeats agree; what is not counted by definition also keeps
         # each of its levels for two points, or has repeats
-        is_exact = what.quantity in EXACT and all(
+        is_exact = series_key.quantity in EXACT and all(
             len(set(values)) == 1 for values in repeats.values()
         )
-        if what.quantity != "flops" and min(map(len, repeats.values())) < 2:
+        if series_key.quantity != "flops" and min(map(len, repeats.values())) < 2:
             levels = ((change.before_points, change.after_points) for change in changes)
             is_exact = is_exact and all(min(points) >= 2 for points in levels)
-        if what.quantity == "throughput" or not judged:  # that of the step, the other way round
+        if (
+            series_key.quantity == "throughput" or not judged
+        ):  # that of the step, the other way round
             changes = []
         elif not is_exact:
-            count = layers if what.quantity == "layer" else 1
+            count = layers if series_key.quantity == "layer" else 1
             changes = noisy_changes(medians, series=count, gate=gate)
-        yield Series(what, tuple(repeats), tuple(medians), is_exact, tuple(changes), judged)
+        yield Series(series_key, tuple(repeats), tuple(medians), is_exact, tuple(changes), judged)

@@ -104,7 +104,9 @@ def observe_flops(run: PreparedRun) -> dict[Key, Observed]:
     entries = ledger(replace(study, prepared=(run,)))
     figures = {(row.layer, row.direction): row.executed for row in entries.rows}
     if any(key is None for _, key in run.launches):  # else there is nothing to count of no layer
-        figures.update(((UNATTRIBUTED, ""), rest.executed) for rest in entries.unattributed)
+        figures.update(
+            ((UNATTRIBUTED, ""), unattributed.executed) for unattributed in entries.unattributed
+        )
     observed = {
         Key("layer", "flops", "", *row_key): _exact(figure)
         for row_key, figure in figures.items()

@@ -166,8 +166,8 @@ FACTS = (
         software=True,
     ),
     *(
-        Fact(name, True, why, _environment(name, is_for_cpu=True))
-        for name, why in (
+        Fact(name, True, reason, _environment(name, is_for_cpu=True))
+        for name, reason in (
             ("cpu_model", "processors with the same name differ in speed"),
             ("cpu_capability", "torch uses other instructions"),
             ("threads", "on a CPU, the number of threads changes the time"),
@@ -223,8 +223,8 @@ def compare_facts(
             continue
         mixed = fact.software and max(len(values_a), len(values_b)) > 1
         blocks = (fact.blocks or mixed) and bool(values_a) and bool(values_b)
-        why = "the repeats of one side differ" if mixed else fact.why
-        differences.append(Difference(fact.name, text_a, text_b, blocks, why, fact.software))
+        reason = "the repeats of one side differ" if mixed else fact.why
+        differences.append(Difference(fact.name, text_a, text_b, blocks, reason, fact.software))
     return tuple(differences), tuple(facts)
 
 
@@ -246,18 +246,18 @@ def busy_with_others(runs: Iterable[Run]) -> str | None:
         [summary.value or 0.0 for summary in summaries if summary.name == name]
         for name in (CPU_WAIT, CPU_OTHERS)
     )
-    waited, others = (statistics.median(values) if values else None for values in shares)
+    waited, busy_share = (statistics.median(values) if values else None for values in shares)
     if waited is None or waited <= CPU_BUSY_SHARE_MAX:
         return None
     text = (
         f"the CPU was busy: threads waited for a core in {100 * waited:.0f}% of the time that "
         "they wanted to run"
     )
-    if others is None:
+    if busy_share is None:
         return text
-    if others <= CPU_BUSY_SHARE_MAX:
+    if busy_share <= CPU_BUSY_SHARE_MAX:
         return None
-    return f"{text}, and other processes kept {100 * others:.0f}% of the cores busy"
+    return f"{text}, and other processes kept {100 * busy_share:.0f}% of the cores busy"
 
 
 def compare_ends(a: Sequence[Run], b: Sequence[Run]) -> Difference | None:
@@ -323,16 +323,16 @@ def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
             opposed.append(Opposed(name, *runs_a.values(), *runs_b.values()))
             continue
         for size, runs in runs_a.items():
-            where = f"{name}, {label_point(size, 'batch None')}"
+            run_name = f"{name}, {label_point(size, 'batch None')}"
             sized = [] if size is None else second.recorded(size)
             tries = [item.run for item in sized if item.run.status != "ok"]
             if size in runs_b:
                 opposed.append(Opposed(name, runs, runs_b[size]))
             elif tries:
                 reason = tries[-1].reason or "no reason was recorded"
-                failed.append(f"{where}: {tries[-1].status} in B: {reason}")
+                failed.append(f"{run_name}: {tries[-1].status} in B: {reason}")
             else:
-                only_a.append(where)
+                only_a.append(run_name)
         only_b += [
             f"{heading(second)}, {label_point(size, 'batch None')}"
             for size in runs_b

@@ -197,7 +197,9 @@ def speedup(
             reasons = (run.reason for run in arm.runs if run.reason)
             failed.append((arm.label, next(reasons, "it has no run")))
     if len(complete) < 2:
-        raise ValueError("; ".join(f"{label}: {why}" for label, why in failed) or "one arm alone")
+        raise ValueError(
+            "; ".join(f"{label}: {reason}" for label, reason in failed) or "one arm alone"
+        )
     base, first = complete[0], complete[0].runs[0]
     facts = tuple(facts_of(arm.label, arm.runs, peaks) for arm in complete)
     against = tuple(_against(base, arm, frozenset(allowed)) for arm in complete[1:])
@@ -241,30 +243,30 @@ def find_differences(a: Sequence[Run], b: Sequence[Run]) -> tuple[Difference, ..
         replace(difference, blocks=difference.fact in MUST_AGREE) for difference in differences
     ]
     recorded = {fact for fact, _, _ in facts}
-    why = "it is unknown whether the work is the same"
+    reason = "it is unknown whether the work is the same"
     for name in MUST_AGREE:
         if name not in recorded:
-            judged.append(Difference(name, NOT_RECORDED, NOT_RECORDED, False, why))
+            judged.append(Difference(name, NOT_RECORDED, NOT_RECORDED, False, reason))
     for name in (COMPILED, "samples", "length", "data_dir"):
-        left, right = (
+        value_a, right = (
             ", ".join(
                 sorted({run.report.environment.get(f"option:{name}", "not said") for run in side})
             )
             for side in (a, b)
         )
-        if left != right:
-            judged.append(Difference(name, left, right, True, "the measured work differs"))
+        if value_a != right:
+            judged.append(Difference(name, value_a, right, True, "the measured work differs"))
     return tuple(judged)
 
 
 def uncompiled(run: Run) -> Run:
     """The run with the variant of its network alone, without that it was compiled."""
-    words = [
-        word
-        for word in (run.variant or "").split(" ")
-        if word and not word.startswith(f"{COMPILED}=")
+    parts = [
+        part
+        for part in (run.variant or "").split(" ")
+        if part and not part.startswith(f"{COMPILED}=")
     ]
-    return replace(run, variant=" ".join(words) or None)
+    return replace(run, variant=" ".join(parts) or None)
 
 
 def _values(runs: Sequence[Run]) -> dict[LineKey, list[tuple[float, ...]]]:
@@ -358,12 +360,19 @@ def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
         return ()
     parts = []
     for line in lines:
-        own = line.uncertain.gain if line.uncertain else line.gain
-        if line.key.level == "layer" and own is not None and line.before and line.before < step:
+        own_gain = line.uncertain.gain if line.uncertain else line.gain
+        if (
+            line.key.level == "layer"
+            and own_gain is not None
+            and line.before
+            and line.before < step
+        ):
             share = line.before / step
-            value, low, high = (amdahl(share, gain) for gain in (own.value, own.low, own.high))
+            value, low, high = (
+                amdahl(share, gain) for gain in (own_gain.value, own_gain.low, own_gain.high)
+            )
             if high <= WIDEST * low:
-                gain = Gain(value, low, high, own.basis)
+                gain = Gain(value, low, high, own_gain.basis)
                 parts.append(IfOnly(line.key.name, share, gain, 1 / (1 - share)))
     return tuple(sorted(parts, key=lambda part: -part.gain.value))
 
@@ -374,7 +383,7 @@ def read_speedups(content: bytes) -> list[Speedup]:
     studies = written if isinstance(written, list) else [written]
     try:
         for line in (
-            line for one in studies for arm in one["comparisons"] for line in arm["lines"]
+            line for study in studies for arm in study["comparisons"] for line in arm["lines"]
         ):
             line["key"] = [line.pop(name) for name in LineKey._fields]
             for field, name in GainLine.JSON_NAMES.items():
@@ -393,7 +402,7 @@ def amdahl(share: float, faster: float) -> float:
 def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
     """Return the training time to the test loss, accuracy and Dice of the worst arm's best."""
     results = []
-    for what, sign, read in _GOALS:
+    for goal, sign, read in _GOALS:
         courses = {
             arm.label: [
                 (epoch.elapsed_ns, sign * value)
@@ -408,7 +417,7 @@ def reached(arms: Sequence[ArmFacts]) -> tuple[Reached, ...]:
                 label: next((ns for ns, value in course if value <= target), None)
                 for label, course in courses.items()
             }
-            results.append(Reached(what, sign * target, first))
+            results.append(Reached(goal, sign * target, first))
     return tuple(results)
 
 
@@ -441,14 +450,14 @@ def _arms(
         return {}
     form = uncompiled(under[-1]).variant
     alike = [run for run in under if uncompiled(run).variant == form]
-    if others := len(runs) - len(alike):
-        plural = "s" if others > 1 else ""
-        what = f"{others} other run{plural} of {network}"
-        absent.append((what, "another profiler, or other sizes"))
+    if other_count := len(runs) - len(alike):
+        plural = "s" if other_count > 1 else ""
+        description = f"{other_count} other run{plural} of {network}"
+        absent.append((description, "another profiler, or other sizes"))
     labels = _label_arms(alike)
     if len(set(labels.values())) < 2:
-        why = "alone; a comparison needs two devices or precisions"
-        absent.append((network, f"its runs are of {labels[alike[0].id]} {why}"))
+        reason = "alone; a comparison needs two devices or precisions"
+        absent.append((network, f"its runs are of {labels[alike[0].id]} {reason}"))
         return {}
     order = sorted(set(labels.values()), key=lambda label: (_rank(label), label))
     batches = sorted({run.batch_size for run in alike if run.batch_size is not None})

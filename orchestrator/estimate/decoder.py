@@ -25,7 +25,7 @@ def decoder_of_traces(
 ) -> Decoder:
     """From traces at LENGTHS, all of one sequence."""
     forward = _fit_lines([_macs_by_layer(trace, ("forward",)) for trace in traced], name)
-    whole = _fit_lines([_macs_by_layer(trace, ("forward", *BACKWARD)) for trace in traced], name)
+    fitted = _fit_lines([_macs_by_layer(trace, ("forward", *BACKWARD)) for trace in traced], name)
     routers = _routers(traced[0])
     owned = {module.path for module in traced[0].modules if module.parameters}
     fixed = {layer: each for layer, (each, _) in forward.items() if each}
@@ -33,14 +33,14 @@ def decoder_of_traces(
     router = sum(fixed.pop(layer, 0) for layer in routers)
     products = sum(each for layer, each in fixed.items() if layer in owned)
     pairs = [by for _, by in forward.values() if by]
-    windows, more = _windows(facts, pairs)
+    windows, window_notes = _windows(facts, pairs)
     model = traced[0]
     idle = sum(expert.idle for expert in model.experts)
-    known = (
+    counted_parameters = (
         products + router + (0 if facts.tied else head) + facts.embedding + facts.positions + idle
     )
     all_flops = 2 * (
-        sum(each for each, _ in whole.values()) + seq * sum(by for _, by in whole.values())
+        sum(each for each, _ in fitted.values()) + seq * sum(by for _, by in fitted.values())
     )
     decoder = Decoder(
         name=name,
@@ -54,20 +54,21 @@ def decoder_of_traces(
         embedding=facts.embedding,
         positions=facts.positions,
         tied=facts.tied,
-        others=model.parameters - known,
+        others=model.parameters - counted_parameters,
         idle=idle,
         hidden=facts.hidden,
         kv_share=facts.kv_heads / facts.heads if facts.kv_heads and facts.heads else None,
-        notes=(*notes, *facts.notes, *more),
+        notes=(*notes, *facts.notes, *window_notes),
     )
     if abs(decoder.others) > UNUSED_SHARE_MIN * decoder.active:
-        what = (
+        reason = (
             "are not in a matrix multiplication of a text token: norms, biases, parts for images "
             "or an encoder"
             if decoder.others > 0
             else "are used more than once"
         )
-        note = f"{abs(decoder.others):,} parameters {what}; formulas with N count each of them once"
+        counted = "formulas with N count each of them once"
+        note = f"{abs(decoder.others):,} parameters {reason}; {counted}"
         decoder = replace(decoder, notes=(*decoder.notes, note))
     return replace(decoder, unweighted=all_flops - sum(decoder.exact().values()))
 
@@ -86,12 +87,12 @@ def _fit_lines(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[i
     lines = {}
     first, second, third = LENGTHS
     for layer in traces[0]:
-        one, two, check = (
+        macs_first, two, check = (
             Fraction(trace.get(layer, 0), length)
             for trace, length in zip(traces, LENGTHS, strict=True)
         )
-        by = (two - one) / (second - first)
-        each = one - by * first
+        by = (two - macs_first) / (second - first)
+        each = macs_first - by * first
         if each + by * third != check or each.denominator != 1 or by.denominator != 1 or by < 0:
             raise PerfctlError(
                 f"{name}: work of {layer or 'the model'} for one token is not linear in the "
@@ -105,13 +106,13 @@ def _fit_lines(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[i
 def _routers(estimate: Estimate) -> set[str]:
     """The layers that choose experts: beside them, named gate or router."""
     beside = {expert.layer.rpartition(".")[0] for expert in estimate.experts}
-    named = {
-        f"{path}.{word}{inner}"
+    router_paths = {
+        f"{path}.{part_name}{inner}"
         for path in beside
-        for word in ("gate", "router")
+        for part_name in ("gate", "router")
         for inner in ROUTER_PARTS
     }
-    return {module.path for module in estimate.modules} & named
+    return {module.path for module in estimate.modules} & router_paths
 
 
 def _windows(
@@ -121,8 +122,8 @@ def _windows(
         return (None,) * len(pairs), ()
     if len(facts.windows) == len(pairs):
         return facts.windows, ()
-    said = (
+    note = (
         f"windows ignored: the config has {len(facts.windows)} attention layers, the trace "
         f"{len(pairs)}"
     )
-    return (None,) * len(pairs), (said,)
+    return (None,) * len(pairs), (note,)

@@ -259,25 +259,27 @@ def _questions(estimated: Estimate, drawn: Drawn, roof: Roof | None) -> Iterator
     heavy = [
         path
         for path in paths
-        if (one := sheet_for(estimated.ops, path, outputs[path])) and one.facts
+        if (worked := sheet_for(estimated.ops, path, outputs[path])) and worked.facts
     ]
     is_model = len(heavy) > 1
     for path in heavy:
         sheet = sheet_for(estimated.ops, path, outputs[path])
         assert sheet is not None
         shape = " x ".join(map(str, outputs[path] or ()))
-        of = f" of '{path}'" if is_model else ""
-        yield Question(f"Output shape{of}, for example 8 x 16 x 32", shape, "", "shape")
+        of_layer = f" of '{path}'" if is_model else ""
+        yield Question(f"Output shape{of_layer}, for example 8 x 16 x 32", shape, "", "shape")
         yield _count(
-            f"Multiply-adds of the forward pass{of}",
+            f"Multiply-adds of the forward pass{of_layer}",
             "forward",
             "MAC",
             sheet.facts,
             sheet.quantities,
         )
-    whole = _whole_figures(estimated, drawn.shape, outputs[""] or ())
+    model_figures = _whole_figures(estimated, drawn.shape, outputs[""] or ())
     sheet = None if is_model else sheet_for(estimated.ops, heavy[0], outputs[heavy[0]])
-    facts, figures = (sheet.facts, (*whole, *sheet.quantities)) if sheet else (None, whole)
+    facts, figures = (
+        (sheet.facts, (*model_figures, *sheet.quantities)) if sheet else (None, model_figures)
+    )
     yield _count("Parameters", "parameters", "values", facts, figures)
     yield _count("FLOPs of the forward pass", "forward", "FLOP", facts, figures)
     yield _count(
@@ -293,8 +295,12 @@ def _questions(estimated: Estimate, drawn: Drawn, roof: Roof | None) -> Iterator
         else "the input, all parameters and the last output"
     )
     yield _count(f"Bytes in fp32 if {moved} move once", BYTES_MOVED, "B", None, figures)
-    flops = next(one.value for one in whole if (one.quantity, one.unit) == ("forward", "FLOP"))
-    size = next(one.value for one in whole if one.quantity == BYTES_MOVED)
+    flops = next(
+        figure.value
+        for figure in model_figures
+        if (figure.quantity, figure.unit) == ("forward", "FLOP")
+    )
+    size = next(figure.value for figure in model_figures if figure.quantity == BYTES_MOVED)
     intensity = flops / size
     text = f"{flops:,} FLOP / {size:,} B"
     yield Question(
@@ -400,8 +406,8 @@ def _mark(question: Question, answer: str) -> tuple[str, str]:
         is_right = sizes == [int(size) for size in question.solution.split(" x ")]
         return ("right", "") if is_right else ("wrong", correct)
     if question.unit == "word":
-        given = re.sub(r"[^a-z]", "", answer.casefold())
-        is_right = given[: len(question.solution)] == question.solution.casefold()
+        letters = re.sub(r"[^a-z]", "", answer.casefold())
+        is_right = letters[: len(question.solution)] == question.solution.casefold()
         return ("right", "") if is_right else ("wrong", f"{correct} ({question.derivation})")
     try:
         stated = read_stated(re.sub(r"(?i)\s*flops?/(b|byte)s?$", "", answer))
@@ -414,13 +420,13 @@ def _mark(question: Question, answer: str) -> tuple[str, str]:
         return ("right", "") if is_right else ("wrong", f"{correct} = {question.derivation}")
     units = (stated.unit,) if stated.unit else (question.unit, *({"MAC", "FLOP"} - {question.unit}))
     for unit in units if question.unit in ("MAC", "FLOP") or stated.unit else (question.unit,):
-        asked = stated._replace(unit=unit, quantity=question.quantity)
-        if check(asked, question.facts, question.figures).is_correct:
+        expected = stated._replace(unit=unit, quantity=question.quantity)
+        if check(expected, question.facts, question.figures).is_correct:
             if unit == question.unit:
                 return "right", ""
             return "other unit", f"This is the value in {unit}. {correct}"
-    asked = stated._replace(unit=stated.unit or question.unit, quantity=question.quantity)
-    finding = check(asked, question.facts, question.figures)
+    expected = stated._replace(unit=stated.unit or question.unit, quantity=question.quantity)
+    finding = check(expected, question.facts, question.figures)
     for name, size in BYTES.items() if question.unit == "B" and not stated.unit else ():
         if stated.matches(Fraction(finding.correct_value, size)):
             return "other unit", f"This is the value in {name}. {correct}"

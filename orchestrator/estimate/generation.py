@@ -211,12 +211,12 @@ class Cache:
     def keeps_latent(self) -> bool:
         """Whether keys and values are compressed ones of latent attention; an index of them may be
         kept beside."""
-        kept = {
+        cached_sizes = {
             sum(prod(shape) for name, shape in part.tensors if name in ("keys", "values"))
             for part in self.parts
             if part.is_growing
         }
-        return self.latent is not None and kept == {self.latent[0]}
+        return self.latent is not None and cached_sizes == {self.latent[0]}
 
     @property
     def fixed_bytes(self) -> int:
@@ -298,47 +298,51 @@ def amounts(
 ) -> Amounts:
     """What one traced step does. ``written``: layer -> values put into the cache; ``item_bytes``:
     of a value there, None: its own."""
-    found: Counter[tuple[str, str]] = Counter()
+    sums: Counter[tuple[str, str]] = Counter()
     for call in calls:
         if call.direction != "forward":
             continue
         if call.macs is None:
-            found[call.layer, f"?{call.kind}"] += call.calls
-        found[call.layer, "macs"] += call.macs or 0
-        found[call.layer, "elementwise_flops"] += call.elementwise_flops or 0
-        found[call.layer, "unfused_bytes"] += (call.read_bytes or 0) + (call.write_bytes or 0)
+            sums[call.layer, f"?{call.kind}"] += call.calls
+        sums[call.layer, "macs"] += call.macs or 0
+        sums[call.layer, "elementwise_flops"] += call.elementwise_flops or 0
+        sums[call.layer, "unfused_bytes"] += (call.read_bytes or 0) + (call.write_bytes or 0)
     for row in traffic:
-        found[row.layer, "weight_bytes"] += row.weight_bytes
-        found[row.layer, "cache_read_bytes"] += (
+        sums[row.layer, "weight_bytes"] += row.weight_bytes
+        sums[row.layer, "cache_read_bytes"] += (
             row.cache_bytes if item_bytes is None else row.cache_values * item_bytes
         )
     for layer, size in written.items():
-        found[layer, "cache_written_bytes"] += size
-    return found
+        sums[layer, "cache_written_bytes"] += size
+    return sums
 
 
-def layers_of(found: Amounts, modules: Sequence[ModuleSeen]) -> tuple[LayerWork, ...]:
+def layers_of(amounts_: Amounts, modules: Sequence[ModuleSeen]) -> tuple[LayerWork, ...]:
     """A row for every layer that does something, in the model's order."""
     kinds = {module.path: module.kind for module in modules}
-    places = {path: at for at, path in enumerate(kinds)}
+    places = {path: index for index, path in enumerate(kinds)}
     without_formula: dict[str, list[tuple[str, int]]] = {}
     for (path, name), count in sorted(
-        item for item in found.items() if item[0][1][:1] == "?" and item[1]
+        item for item in amounts_.items() if item[0][1][:1] == "?" and item[1]
     ):
         without_formula.setdefault(path, []).append((name[1:], count))
     rows = []
     for layer in sorted(
-        {layer for layer, _ in found}, key=lambda path: places.get(path, len(places))
+        {layer for layer, _ in amounts_}, key=lambda path: places.get(path, len(places))
     ):
         missing = tuple(without_formula.get(layer, ()))
-        values = [found.get((layer, name), 0) for name in MEASURES]
+        values = [amounts_.get((layer, name), 0) for name in MEASURES]
         if any(values) or missing:
             rows.append(layer_work(layer, kinds.get(layer, ""), values, missing))
     return tuple(rows)
 
 
 def add_up(
-    first: int, last: int, at: Callable[[int], Amounts], degree: int, ends: Iterable[int] = ()
+    first: int,
+    last: int,
+    amounts_at: Callable[[int], Amounts],
+    degree: int,
+    ends: Iterable[int] = (),
 ) -> Amounts:
     """The sum of ``at(context)`` over all contexts from ``first`` to ``last``.
 
@@ -350,25 +354,25 @@ def add_up(
     total: Counter[tuple[str, str]] = Counter()
     bounds = [first, *sorted({end + 1 for end in ends if first <= end < last}), last + 1]
     for start, stop in pairwise(bounds):
-        _add(start, stop - 1, at, degree, total)
+        _add(start, stop - 1, amounts_at, degree, total)
     return total
 
 
 def _add(
     first: int,
     last: int,
-    at: Callable[[int], Amounts],
+    amounts_at: Callable[[int], Amounts],
     degree: int,
     total: Counter[tuple[str, str]],
 ) -> None:
     count = last - first + 1
     if count <= degree + 2:
         for context in range(first, last + 1):
-            total.update(at(context))
+            total.update(amounts_at(context))
         return
     places = [first + (count - 1) * step // (degree + 1) for step in range(degree + 2)]
     check = places.pop(1)
-    samples, middle = [at(place) for place in places], at(check)
+    samples, middle = [amounts_at(place) for place in places], amounts_at(check)
     names = {name for sample in (*samples, middle) for name in sample}
     values = {name: [sample.get(name, 0) for sample in samples] for name in names}
     if all(_through(places, values[name], check) == middle.get(name, 0) for name in names):
@@ -376,15 +380,19 @@ def _add(
             total[name] += _sum(places, values[name], first, last)
         return
     half = (first + last) // 2
-    _add(first, half, at, degree, total)
-    _add(half + 1, last, at, degree, total)
+    _add(first, half, amounts_at, degree, total)
+    _add(half + 1, last, amounts_at, degree, total)
 
 
-def _through(places: Sequence[int], values: Sequence[int | Fraction], place: int) -> Fraction:
+def _through(places: Sequence[int], values: Sequence[int | Fraction], position: int) -> Fraction:
     """Return the polynomial through these points at ``place`` (Lagrange)."""
     total = Fraction(0)
-    for at, value in zip(places, values, strict=True):
-        factors = (Fraction(place - other, at - other) for other in places if other != at)
+    for other_position, value in zip(places, values, strict=True):
+        factors = (
+            Fraction(position - other, other_position - other)
+            for other in places
+            if other != other_position
+        )
         total += value * prod(factors, start=Fraction(1))
     return total
 
@@ -395,7 +403,11 @@ def _sum(places: Sequence[int], values: Sequence[int], first: int, last: int) ->
     if len(set(values)) == 1:
         return values[0] * (last - first + 1)
     starts = range(first, first + len(places))
-    sums = [*accumulate((_through(places, values, place) for place in starts), initial=Fraction(0))]
+    sums = [
+        *accumulate(
+            (_through(places, values, position) for position in starts), initial=Fraction(0)
+        )
+    ]
     total = _through(range(first - 1, starts.stop), sums, last)
     if total.denominator != 1:
         raise ArithmeticError(f"a sum of whole numbers came out as {total}")
@@ -415,41 +427,49 @@ def cache_of(
 
     dtype: type of its values; None takes that of the tensors.
     """
-    known = {tensor.name: tensor for tensor in probe}
+    probe_by_name = {tensor.name: tensor for tensor in probe}
     layers: dict[str, list[_Tensor]] = {}
     for tensor in end:
-        axis = growing_axis(known[tensor.name]) if tensor.name in known else None
-        owner, word = _split_name(tensor.name)
-        shape = tuple(size for at, size in enumerate(tensor.shape) if at not in (0, axis))
-        kept = tensor.shape[axis] if axis is not None else tokens
-        found = _Tensor(
-            word, shape, axis is not None, kept if kept < tokens else None, dtype or tensor.dtype
+        axis = growing_axis(probe_by_name[tensor.name]) if tensor.name in probe_by_name else None
+        owner, role = _split_name(tensor.name)
+        shape = tuple(
+            size for axis_index, size in enumerate(tensor.shape) if axis_index not in (0, axis)
         )
-        layers.setdefault(f"{owner} {axis is None} {found.dtype}", []).append(found)
+        kept_tokens = tensor.shape[axis] if axis is not None else tokens
+        cached_tensor = _Tensor(
+            role,
+            shape,
+            axis is not None,
+            kept_tokens if kept_tokens < tokens else None,
+            dtype or tensor.dtype,
+        )
+        layers.setdefault(f"{owner} {axis is None} {cached_tensor.dtype}", []).append(cached_tensor)
     counts = Counter(map(tuple, layers.values()))
     parts = tuple(
         CachePart(
             count,
-            tuple((one.name, one.shape) for one in group),
+            tuple((cached.name, cached.shape) for cached in group),
             ITEM_BYTES[group[0].dtype],
             group[0].is_growing,
             group[0].window,
         )
         for group, count in counts.items()
     )
-    dtypes = tuple(dict.fromkeys(one.dtype for group in counts for one in group))
+    dtypes = tuple(dict.fromkeys(cached.dtype for group in counts for cached in group))
     size = sum(prod(tensor.shape) * ITEM_BYTES[dtype or tensor.dtype] for tensor in end)
     return Cache(dtypes, parts, tokens, batch, size, latent and Latent(*latent))
 
 
-def _split_name(place: str) -> tuple[str, str]:
+def _split_name(path: str) -> tuple[str, str]:
     """ "layers.0.conv_states.1" -> ("layers.0", "conv_states"); of tuples alone, "0.1" -> ("0",
     "tensor 1")."""
-    parts = place.split(".")
-    at = next((at for at in reversed(range(len(parts))) if not parts[at].isdecimal()), None)
-    if at is None or (at == 0 and len(parts) > 1):
+    parts = path.split(".")
+    index = next(
+        (index for index in reversed(range(len(parts))) if not parts[index].isdecimal()), None
+    )
+    if index is None or (index == 0 and len(parts) > 1):
         return ".".join(parts[:-1]), f"tensor {parts[-1]}"
-    return ".".join(parts[:at]), parts[at]
+    return ".".join(parts[:index]), parts[index]
 
 
 class _Tensor(NamedTuple):
@@ -466,8 +486,8 @@ def growing_axis(tensor: CacheTensor) -> int | None:
         return None
     return next(
         (
-            at
-            for at, (old, new) in enumerate(zip(tensor.before, tensor.shape, strict=True))
+            axis
+            for axis, (old, new) in enumerate(zip(tensor.before, tensor.shape, strict=True))
             if new == old + 1
         ),
         None,
@@ -482,16 +502,16 @@ def written_by(
 
     probe: after a second token, which says which layer a tensor belongs to and how it grows.
     """
-    known = {tensor.name: tensor for tensor in probe}
-    found: Counter[str] = Counter()
+    probe_by_name = {tensor.name: tensor for tensor in probe}
+    elements: Counter[str] = Counter()
     for tensor in step:
-        of = known.get(tensor.name)
-        axis = growing_axis(of) if of is not None else None
-        layer = (of.layer if of is not None else None) or ""
+        probe_tensor = probe_by_name.get(tensor.name)
+        axis = growing_axis(probe_tensor) if probe_tensor is not None else None
+        layer = (probe_tensor.layer if probe_tensor is not None else None) or ""
         if prefill:
-            found[layer] += prod(tensor.shape)
+            elements[layer] += prod(tensor.shape)
         elif axis is not None:
-            found[layer] += prod(tensor.shape) // tensor.shape[axis]
+            elements[layer] += prod(tensor.shape) // tensor.shape[axis]
         elif tensor.written:
-            found[layer] += prod(tensor.shape)
-    return found
+            elements[layer] += prod(tensor.shape)
+    return elements

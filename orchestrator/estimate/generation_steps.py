@@ -71,12 +71,12 @@ def estimate_generation(
         return {batch: _generation(model, batch) for batch in batches}
 
 
-def part_of_model(found: Generation, layer: str) -> Generation:
+def part_of_model(generation: Generation, layer: str) -> Generation:
     """Only ``layer`` and what is inside it; "(model)" is all. Raises UsageError when the model has
     no such layer."""
-    part = found.part("" if layer == "(model)" else layer)
+    part = generation.part("" if layer == "(model)" else layer)
     if part is None:
-        names = [module.path for module in found.prefill.modules if module.path]
+        names = [module.path for module in generation.prefill.modules if module.path]
         raise UsageError(
             f"`layer`: layer '{layer}' not found in the model", names_of("It has", names)
         )
@@ -169,12 +169,12 @@ class _Model:
 
     def step(self, batch: int, context: int | None, cached: bool) -> StepTrace:
         """The step whose token is number ``context`` of the decoder; None: prefill."""
-        what = ("step", batch, context, cached)
-        step = self._kept.get(StepTrace, *what)
+        cache_key = ("step", batch, context, cached)
+        step = self._kept.get(StepTrace, *cache_key)
         if step is None:
             step = self._trace(batch, context, cached)
             if step.traced.problem is None:
-                self._kept.put(step, *what)
+                self._kept.put(step, *cache_key)
         return step
 
     def _trace(self, batch: int, context: int | None, cached: bool) -> StepTrace:
@@ -223,9 +223,9 @@ class _Steps:
 
     def _read(self, step: StepTrace, prefill: bool) -> tuple[Estimate, Amounts, StepTrace]:
         """Raises _Stopped when the trace stopped early."""
-        found = from_trace(step.traced)
-        if found.problem is not None:
-            raise _Stopped(found)
+        estimate_ = from_trace(step.traced)
+        if estimate_.problem is not None:
+            raise _Stopped(estimate_)
         types = {
             tensor.name: self.item_bytes or ITEM_BYTES.get(tensor.dtype, 4) for tensor in step.cache
         }
@@ -233,13 +233,13 @@ class _Steps:
         for tensor in step.cache:
             for layer, values in written_by(self.probe, (tensor,), prefill).items():
                 written[layer] = written.get(layer, 0) + values * types[tensor.name]
-        return found, amounts(found.calls, step.traffic, written, self.item_bytes), step
+        return estimate_, amounts(estimate_.calls, step.traffic, written, self.item_bytes), step
 
 
 class _Stopped(Exception):
-    def __init__(self, found: Estimate) -> None:
-        super().__init__(found.problem)
-        self.found = found
+    def __init__(self, estimate_: Estimate) -> None:
+        super().__init__(estimate_.problem)
+        self.found = estimate_
 
 
 def _generation(model: _Model, batch: int) -> Generation:
@@ -249,8 +249,8 @@ def _generation(model: _Model, batch: int) -> Generation:
         request.generate or 0,
         request.kv_cache != "none",
     )
-    wanted = CACHE_TYPES[request.kv_cache] if request.kv_cache else None
-    item_bytes = ITEM_BYTES[wanted] if wanted else None
+    cache_type = CACHE_TYPES[request.kv_cache] if request.kv_cache else None
+    item_bytes = ITEM_BYTES[cache_type] if cache_type else None
     start = facts.start
     end = start + generate
     empty = Generation(facts.name, batch, prompt, generate, (), cached, None, _nothing(), ())
@@ -262,13 +262,13 @@ def _generation(model: _Model, batch: int) -> Generation:
         phases = [Phase("prefill", 1, start, start, start, layers_of(work, modules), 1)]
         if generate:
             trace = steps.at(end)[2]
-            kept = [tensor.shape[at] for tensor, at in _grown(probe, trace.cache)]
+            kept_sizes = [tensor.shape[axis] for tensor, axis in _grown(probe, trace.cache)]
             total = add_up(
                 start + 1,
                 end,
                 steps.amounts,
                 1 if cached else 2,
-                {size + 1 for size in kept if size < end},
+                {size + 1 for size in kept_sizes if size < end},
             )
             traced, both = len(steps.known), Counter(work) + Counter(total)
             rows = (
@@ -278,14 +278,24 @@ def _generation(model: _Model, batch: int) -> Generation:
                 ("decode, last step", 1, end, end, steps.amounts(end), 1),
             )
             phases += [
-                Phase(name, count, 1 if cached else at, first, at, layers_of(found, modules), seen)
-                for name, count, first, at, found, seen in rows
+                Phase(
+                    name,
+                    count,
+                    1 if cached else context,
+                    first,
+                    context,
+                    layers_of(layer_amounts, modules),
+                    estimate_,
+                )
+                for name, count, first, context, layer_amounts, estimate_ in rows
             ]
     except _Stopped as error:
         return replace(empty, prefill=error.found, problem=error.found.problem)
-    cache = cache_of(probe, trace.cache, end, batch, wanted, facts.latent) if cached else None
-    said = PRECISIONS[request.precision].said
-    weights_note = f"{request.precision}: {said}" if said else facts.weights_note
+    cache = cache_of(probe, trace.cache, end, batch, cache_type, facts.latent) if cached else None
+    precision_note = PRECISIONS[request.precision].said
+    weights_note = (
+        f"{request.precision}: {precision_note}" if precision_note else facts.weights_note
+    )
     model_notes = _model_notes(facts, prefill, end)
     notes = (
         *(facts.model_note, *facts.notes, weights_note),
@@ -307,15 +317,15 @@ def _generation(model: _Model, batch: int) -> Generation:
 def _probe(model: _Model) -> tuple[CacheTensor, ...]:
     """The cache of one sequence after its second token, which shows how it grows and which layer
     reads what."""
-    found = model.step(1, 2, True)
-    if found.traced.problem is not None:
-        raise _Stopped(from_trace(found.traced))
-    if not found.cache:
-        said = f"{model.facts.kind} does not return {model.facts.cache}"
+    first_step = model.step(1, 2, True)
+    if first_step.traced.problem is not None:
+        raise _Stopped(from_trace(first_step.traced))
+    if not first_step.cache:
+        problem = f"{model.facts.kind} does not return {model.facts.cache}"
         raise UsageError(
-            f"{model.request.model}: {said}", "`kv_cache` none: each step runs all tokens again"
+            f"{model.request.model}: {problem}", "`kv_cache` none: each step runs all tokens again"
         )
-    return found.cache
+    return first_step.cache
 
 
 def _nothing() -> Estimate:
@@ -326,7 +336,7 @@ def _grown(
     probe: Sequence[CacheTensor], last: Sequence[CacheTensor]
 ) -> list[tuple[CacheTensor, int]]:
     axes = {tensor.name: growing_axis(tensor) for tensor in probe}
-    return [(tensor, at) for tensor in last if (at := axes.get(tensor.name)) is not None]
+    return [(tensor, axis) for tensor in last if (axis := axes.get(tensor.name)) is not None]
 
 
 def _model_notes(facts: _Facts, prefill: Estimate, end: int) -> tuple[str, ...]:

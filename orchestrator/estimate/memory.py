@@ -126,9 +126,9 @@ class Pool:
         large = size > SMALL
         block = self._fit(size, large)
         block.free = False
-        rest = block.size - size
-        if (rest > SMALL) if large else (rest >= MIN_BLOCK):
-            piece = Block(rest, large, before=block, after=block.after)
+        remainder = block.size - size
+        if (remainder > SMALL) if large else (remainder >= MIN_BLOCK):
+            piece = Block(remainder, large, before=block, after=block.after)
             if block.after is not None:
                 block.after.before = piece
             block.after, block.size = piece, size
@@ -157,13 +157,13 @@ class Pool:
         index = bisect_left(free, (size,))
         if index < len(free):
             return free.pop(index)[2]
-        taken = segment_size(size)
-        if self.limit is not None and self.reserved + taken > self.limit:
+        segment_bytes = segment_size(size)
+        if self.limit is not None and self.reserved + segment_bytes > self.limit:
             self._release()
-            if self.reserved + taken > self.limit:
+            if self.reserved + segment_bytes > self.limit:
                 raise OutOfMemory(f"no room for {size:,} B beside {self.reserved:,} B in use")
-        self.reserved += taken
-        return Block(taken, large)
+        self.reserved += segment_bytes
+        return Block(segment_bytes, large)
 
     def _release(self) -> None:
         """Give every segment back that nothing uses."""
@@ -404,46 +404,48 @@ def upper(lines: Iterable[MemoryLine]) -> tuple[MemoryLine, ...]:
 
 
 def lines_of(
-    one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
+    first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
 ) -> tuple[MemoryLine, ...]:
     """Return lines from the traces of one step at two batch sizes. Raises LinesError when the steps
     are not the same."""
-    return upper(line for _, line in moments(one, other, batches))
+    return upper(line for _, line in moments(first, other, batches))
 
 
 def lines_by_part(
-    one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
+    first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
 ) -> tuple[tuple[MemoryLine, ...], tuple[MemoryLine, ...]]:
     """Return lines as :func:`lines_of`: of forward and backward, and of the optimizer's step."""
-    lines = list(moments(one, other, batches))
-    before = upper(line for moment, line in lines if moment <= one.backward_ends)
-    return before, upper(line for moment, line in lines if moment > one.backward_ends)
+    lines = list(moments(first, other, batches))
+    before = upper(line for moment, line in lines if moment <= first.backward_ends)
+    return before, upper(line for moment, line in lines if moment > first.backward_ends)
 
 
 def moments(
-    one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
+    first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]
 ) -> Iterator[tuple[int, MemoryLine]]:
     """Yield (moment, its line) of a step, from traces at two batch sizes. Raises LinesError if
     their tensors differ."""
-    if len(one.allocations) != len(other.allocations) or not (one.whole and other.whole):
+    if len(first.allocations) != len(other.allocations) or not (first.whole and other.whole):
         raise LinesError("the two traces have different tensors")
-    growth = _growth(one.allocations, other.allocations, batches)
+    growth = _growth(first.allocations, other.allocations, batches)
     fixed = per_sample = 0
-    for moment, sign, index in events(one.allocations):
-        fixed += sign * (one.allocations[index].bytes - growth[index] * batches[0])
+    for moment, sign, index in events(first.allocations):
+        fixed += sign * (first.allocations[index].bytes - growth[index] * batches[0])
         per_sample += sign * growth[index]
         yield moment, MemoryLine(fixed, per_sample)
 
 
 def _growth(
-    one: Sequence[Allocation], other: Sequence[Allocation], batches: tuple[int, int]
+    first: Sequence[Allocation], other: Sequence[Allocation], batches: tuple[int, int]
 ) -> list[int]:
     """Return the bytes by which each storage grows with a sample. Raises LinesError."""
-    lives, others = ([(storage.born, storage.died) for storage in step] for step in (one, other))
-    if lives != others:
+    lives, other_lives = (
+        [(storage.born, storage.died) for storage in step] for step in (first, other)
+    )
+    if lives != other_lives:
         raise LinesError("the lifetime of a tensor depends on the batch size")
     between = batches[1] - batches[0]
-    return [(b.bytes - a.bytes) // between for a, b in zip(one, other, strict=True)]
+    return [(b.bytes - a.bytes) // between for a, b in zip(first, other, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -475,12 +477,12 @@ class StepMemory:
     """One step on a GPU, from its traces at two batch sizes: every storage grows by the same bytes
     with each sample."""
 
-    def __init__(self, one: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> None:
+    def __init__(self, first: MemoryTrace, other: MemoryTrace, batches: tuple[int, int]) -> None:
         """Raises LinesError when the two steps differ in more than their sizes."""
-        self.lines = lines_of(one, other, batches)
-        self._one, self._batch = one, batches[0]
-        self._growth = _growth(one.allocations, other.allocations, batches)
-        self._first_growth = _growth(one.first, other.first, batches)
+        self.lines = lines_of(first, other, batches)
+        self._one, self._batch = first, batches[0]
+        self._growth = _growth(first.allocations, other.allocations, batches)
+        self._first_growth = _growth(first.first, other.first, batches)
         self._fits = cache(self._fit)
         self._reserved = cache(lambda batch, gpu: reserved(self.at(batch), gpu))
 
@@ -542,7 +544,7 @@ def runs_in(trace: MemoryTrace, room: float, gpu: Gpu = None) -> bool:
 def largest_batch(
     room: float,
     reserve: int,
-    at: Callable[[int], MemoryTrace],
+    make_trace: Callable[[int], MemoryTrace],
     gpu: Gpu = None,
     most: int | None = None,
 ) -> Fit:
@@ -551,7 +553,7 @@ def largest_batch(
 
     Down from ``most`` in growing steps, or up by doubling where it is not known; then by halves.
     """
-    trace_at = cache(at)
+    trace_at = cache(make_trace)
 
     if most is None:
         low, high = 0, 1

@@ -118,10 +118,10 @@ class Decoder:
         macs: float = 0
         for layer in self.attention:
             width = min(layer.window or self.seq, self.seq)
-            seen: float = self.seq if keys == "sequence" else width
+            mean_keys: float = self.seq if keys == "sequence" else width
             if keys == "mask":
-                seen = (width * (width + 1) / 2 + (self.seq - width) * width) / self.seq
-            macs += layer.per_pair * seen
+                mean_keys = (width * (width + 1) / 2 + (self.seq - width) * width) / self.seq
+            macs += layer.per_pair * mean_keys
         return 6 * macs * share
 
     def exact(self) -> dict[str, float]:
@@ -176,10 +176,10 @@ def by_hand(
     )
     if parameters is None:
         return decoder
-    rest = round(parameters) - decoder.parameters
-    share = rest / parameters
-    note = f"parameters: {rest:+,} ({share:+.1%}) outside the matrices of these dimensions"
-    return replace(decoder, others=rest, notes=(note,) if abs(share) > 0.001 else ())
+    remainder = round(parameters) - decoder.parameters
+    share = remainder / parameters
+    note = f"parameters: {remainder:+,} ({share:+.1%}) outside the matrices of these dimensions"
+    return replace(decoder, others=remainder, notes=(note,) if abs(share) > 0.001 else ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -557,10 +557,10 @@ def repeated(convention: Convention, terms: Mapping[str, float], recompute: str 
         return attention
     share = 1.0 if isinstance(recompute, str) else recompute
     # A formula that counts parameters counts all of them again, others the layers without LM head.
-    again = ["weights", "router"]
+    recomputed_terms = ["weights", "router"]
     if convention.counted == PARAMETERS:
-        again = [term for term in terms if term != "attention"]
-    return share * sum(terms.get(term, 0) for term in again) / 3 + attention
+        recomputed_terms = [term for term in terms if term != "attention"]
+    return share * sum(terms.get(term, 0) for term in recomputed_terms) / 3 + attention
 
 
 def make_row(
@@ -578,8 +578,10 @@ def make_row(
         return Row(convention, terms, mfu, None)
     hfu = (total + repeated(convention, terms, recompute)) * per_flop
     if hfu > 1:
-        why = f"HFU {hfu:.1%}: the model recomputes less than stated, or the throughput is too high"
-        return Row(convention, terms, mfu, None, why)
+        problem = (
+            f"HFU {hfu:.1%}: the model recomputes less than stated, or the throughput is too high"
+        )
+        return Row(convention, terms, mfu, None, problem)
     return Row(convention, terms, mfu, hfu)
 
 
@@ -592,8 +594,8 @@ def over(model: Decoder, terms: Mapping[str, float], mfu: float, devices: int) -
     if square > masked and (total - square + masked) / total * mfu <= 1:
         windows = [layer.window or model.seq for layer in model.attention]
         is_windowed = min(windows, default=model.seq) < model.seq
-        what = "beyond the window" if is_windowed else "that the causal mask removes"
-        return f"the formula counts scores {what}"
+        excess = "beyond the window" if is_windowed else "that the causal mask removes"
+        return f"the formula counts scores {excess}"
     if devices == 1:
         return (
             f"tokens/s of several devices? With `gpus` {-int(-mfu // 1)} or more it fits. Or the "

@@ -46,7 +46,9 @@ class Parallel:
     states: str = "precision"
 
     def __str__(self) -> str:
-        changed = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
+        changed = [
+            field.name for field in fields(self) if getattr(self, field.name) != field.default
+        ]
         return ",".join(f"{name}={getattr(self, name)}" for name in changed) or "dp=1"
 
 
@@ -110,17 +112,17 @@ class ParallelMemory:
 def read_parallel(text: str) -> Parallel:
     """ "zero=3,dp=8,tp=4" as a plan. Raises UsageError."""
     values: dict[str, int | str] = {}
-    for word in text.replace(" ", "").split(","):
-        name, _, value = word.partition("=")
+    for part in text.replace(" ", "").split(","):
+        name, _, value = part.partition("=")
         if name == "states" and value in STATES:
             values[name] = value
         elif name == "fsdp" and re.fullmatch("[1-9][0-9]{0,5}", value):
             values |= {"zero": 3, "dp": int(value)}
-        elif re.fullmatch("(dp|tp|pp|cp|ep)=[1-9][0-9]{0,5}|zero=[0-3]|sp=[01]", word):
+        elif re.fullmatch("(dp|tp|pp|cp|ep)=[1-9][0-9]{0,5}|zero=[0-3]|sp=[01]", part):
             values[name] = int(value)
         else:
             raise UsageError(
-                f"invalid value '{word}' for `parallel`",
+                f"invalid value '{part}' for `parallel`",
                 "Use fsdp=8, or zero=1|2|3, dp=N, tp=N, sp=0|1, pp=N, cp=N, ep=N and "
                 f"states={'|'.join(STATES)}, with commas",
             )
@@ -150,14 +152,14 @@ def find_blocks(model: Estimate) -> tuple[str, list[int]]:
     if it is no stack of transformer blocks, or one of several as in an encoder with a decoder."""
     stacks: dict[str, Counter[int]] = defaultdict(Counter)
     for module in model.modules:
-        if found := BLOCK.match(module.path):
-            stacks[found[1]][int(found[2])] += module.parameters
-    *others, prefix = sorted(stacks, key=lambda name: stacks[name].total()) or [""]
-    is_single = not others or 2 * stacks[others[-1]].total() < stacks[prefix].total()
+        if match := BLOCK.match(module.path):
+            stacks[match[1]][int(match[2])] += module.parameters
+    *other_stacks, prefix = sorted(stacks, key=lambda name: stacks[name].total()) or [""]
+    is_single = not other_stacks or 2 * stacks[other_stacks[-1]].total() < stacks[prefix].total()
     attends = any(
         "attention" in op.op or op.op == "aten._softmax"
         for op in model.ops
-        if (found := BLOCK.match(op.layer)) and found[1] == prefix
+        if (match := BLOCK.match(op.layer)) and match[1] == prefix
     )
     return prefix, sorted(stacks[prefix]) if attends and is_single else []
 
@@ -180,7 +182,7 @@ def _check(model: Estimate, parallel: Parallel, numbers: Sequence[int]) -> None:
             f"`parallel` states={parallel.states} has 16-bit weights, and the model 32-bit ones",
             "Set `precision` bf16-true",
         )
-    experts = {one.experts for one in model.experts}
+    experts = {layer.experts for layer in model.experts}
     if parallel.ep > 1 and not experts:
         raise UsageError("`parallel` ep: perfctl found no experts in the model", "Omit ep")
     if any(count % parallel.ep for count in (parallel.dp * parallel.cp, *experts)):
@@ -201,8 +203,8 @@ def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...
     _add_activations(model, parallel, stages, block_of)
     buffers = model.memory.buffers if model.memory is not None else 0
     ranks = []
-    for at, stage in enumerate(stages):
-        in_flight = parallel.pp - at
+    for stage_index, stage in enumerate(stages):
+        in_flight = parallel.pp - stage_index
         gathered: int | None = 0
         if parallel.zero == 3 and parallel.dp * parallel.cp > 1:
             gathered = UNITS_GATHERED * max(stage.blocks.values()) if numbers else None
@@ -213,7 +215,7 @@ def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...
             recomputed = (stage.inputs + outside) * in_flight + most
         ranks.append(
             RankMemory(
-                f"stage {at + 1} of {parallel.pp}" if parallel.pp > 1 else "every rank",
+                f"stage {stage_index + 1} of {parallel.pp}" if parallel.pp > 1 else "every rank",
                 _sum_shares(stage.weights, parallel.zero >= 3),
                 gathered,
                 _sum_shares(stage.gradients, parallel.zero >= 2),
@@ -246,8 +248,8 @@ def _stages_of(
     the block before it."""
     stage = 0
     for path in paths:
-        found = BLOCK.match(path)
-        block = block_of.get(f"{found[1]}{found[2]}", -1) if found else -1
+        match = BLOCK.match(path)
+        block = block_of.get(f"{match[1]}{match[2]}", -1) if match else -1
         if block >= 0:
             stage = block * pp // len(block_of)
         yield stage, block
@@ -256,7 +258,7 @@ def _stages_of(
 def _add_states(
     model: Estimate, parallel: Parallel, stages: Sequence[_Stage], block_of: dict[str, int]
 ) -> None:
-    experts = {one.layer for one in model.experts}
+    experts = {layer.layer for layer in model.experts}
     replicas = parallel.dp * parallel.cp
     sizes = STATES[parallel.states]
     updated = sum(
@@ -268,14 +270,19 @@ def _add_states(
     tables = [one for one in model.modules if "Embedding" in one.kind]
     table = max(tables, key=lambda one: one.parameters, default=model.modules[0])
     placed = _stages_of((one.path for one in model.modules), block_of, parallel.pp)
-    for module, (at, block) in zip(model.modules, placed, strict=True):
-        is_head = block < 0 and at == parallel.pp - 1 and module.kind == "Linear" and module.called
+    for module, (stage_index, block) in zip(model.modules, placed, strict=True):
+        is_head = (
+            block < 0
+            and stage_index == parallel.pp - 1
+            and module.kind == "Linear"
+            and module.called
+        )
         # the last stage has its copy of a tied head
-        shared = table if is_head and at and not module.parameters else module
+        shared = table if is_head and stage_index and not module.parameters else module
         if is_head and table.output and module.output:
             is_text = module.output[-1] * table.output[-1] == table.parameters
             size = 2 * 4 * prod(module.output) if is_text else 0
-            stages[at].logits += _share(size, parallel.tp * parallel.cp)
+            stages[stage_index].logits += _share(size, parallel.tp * parallel.cp)
         elements, trainable = shared.parameters, shared.trainable
         if not elements:
             continue
@@ -285,7 +292,7 @@ def _add_states(
         key = (parallel.tp if is_split else 1, replicas)
         if module.path in experts:
             key = (parallel.tp * parallel.ep, replicas // parallel.ep)
-        stage = stages[at]
+        stage = stages[stage_index]
         stage.weights[key] += weight * elements
         stage.gradients[key] += gradient * trainable
         stage.optimizer[key] += (copy + moments * (4 if sizes else width)) * trainable
@@ -298,29 +305,37 @@ def _add_activations(
     model: Estimate, parallel: Parallel, stages: Sequence[_Stage], block_of: dict[str, int]
 ) -> None:
     trace = model.memory_trace
-    kept = [one for one in trace.allocations if one.category == "activation"] if trace else []
-    kept.sort(key=lambda one: one.born)
-    whole = {one.path for one in model.modules if re.search("Norm|Dropout|Embed", one.kind)}
-    placed = _stages_of((one.layer for one in kept), block_of, parallel.pp)
-    for storage, (at, block) in zip(kept, placed, strict=True):
-        is_whole = storage.layer in whole or (storage.layer in block_of and "add" in storage.op)
+    activations = (
+        [allocation for allocation in trace.allocations if allocation.category == "activation"]
+        if trace
+        else []
+    )
+    activations.sort(key=lambda allocation: allocation.born)
+    undivided_layers = {
+        one.path for one in model.modules if re.search("Norm|Dropout|Embed", one.kind)
+    }
+    placed = _stages_of((allocation.layer for allocation in activations), block_of, parallel.pp)
+    for storage, (stage_index, block) in zip(activations, placed, strict=True):
+        is_whole = storage.layer in undivided_layers or (
+            storage.layer in block_of and "add" in storage.op
+        )
         parts = 1 if not parallel.sp and is_whole else parallel.tp
         size = _share(storage.bytes, parts * parallel.cp)
-        stages[at].kept += size
+        stages[stage_index].kept += size
         if block >= 0:
-            stages[at].by_block[block] += size
+            stages[stage_index].by_block[block] += size
     width = 2 if model.precision.endswith("-true") else 4
     parts = parallel.cp * (parallel.tp if parallel.sp else 1)
     for module in model.modules:
         if module.path in block_of and module.output:
-            at = block_of[module.path] * parallel.pp // len(block_of)
-            stages[at].inputs += _share(width * prod(module.output), parts)
+            stage_index = block_of[module.path] * parallel.pp // len(block_of)
+            stages[stage_index].inputs += _share(width * prod(module.output), parts)
 
 
 def suggest_plans(model: Estimate, room: int, states: str = "precision") -> tuple[str, ...]:
     """Return of FSDP, tensor and pipeline parallelism the fewest GPUs whose known bytes are at most
     ``room``."""
-    found = []
+    plans = []
     for name, most in (("fsdp", GPUS_MAX), ("tp", TENSOR_MAX), ("pp", GPUS_MAX)):
         count = 2
         while count <= most:
@@ -331,7 +346,7 @@ def suggest_plans(model: Estimate, room: int, states: str = "precision") -> tupl
                 break
             if max(rank.recomputed_total for rank in ranks) <= room:
                 needs = max(rank.total for rank in ranks) > room
-                found.append(f"{plan}{' with full recomputation' if needs else ''}")
+                plans.append(f"{plan}{' with full recomputation' if needs else ''}")
                 break
             count *= 2
-    return tuple(found)
+    return tuple(plans)

@@ -99,9 +99,9 @@ def read_counters(texts: Iterable[str]) -> list[str]:
         if is_figure:
             read_stated(value)
         elif name not in COUNTERS:
-            known = ", ".join(COUNTERS)
+            choices = ", ".join(COUNTERS)
             raise UsageError(
-                f"`against`: unknown counter '{name}'", f"Choose {known}, or NAME=VALUE"
+                f"`against`: unknown counter '{name}'", f"Choose {choices}, or NAME=VALUE"
             )
     return names
 
@@ -139,7 +139,7 @@ def count_against(session: Session, batch: int, names: Sequence[str]) -> Counter
         differences = tuple(_explain(layers, facts, counter.unit, batch))
         expected = scale * estimated.forward.macs
         counts.append(PeerCount(name, counter.unit, total, expected, differences, None, layers))
-    macs = {path: one.macs for path, one in facts.items() if one.macs}
+    macs = {path: layer_facts.macs for path, layer_facts in facts.items() if layer_facts.macs}
     return CounterComparison(session.request.model, batch, macs, counts)
 
 
@@ -193,16 +193,16 @@ def _run(counter: Counter, session: Session, batch: int) -> Counts:
 
 def _own_counts(inclusive: Mapping[str, float]) -> Counts:
     """Return what each module counts itself, from counts that include those of its children."""
-    own = dict(inclusive)
+    exclusive = dict(inclusive)
     for path, count in inclusive.items():
         if path:
             parent = path
             while parent:
                 parent = parent.rpartition(".")[0]
                 if parent in inclusive:
-                    own[parent] -= count
+                    exclusive[parent] -= count
                     break
-    return {path: count for path, count in own.items() if count}
+    return {path: count for path, count in exclusive.items() if count}
 
 
 def _torch(model: Any, inputs: tuple[Any, ...]) -> Counts:
@@ -211,7 +211,10 @@ def _torch(model: Any, inputs: tuple[Any, ...]) -> Counts:
     with FlopCounterMode(display=False) as counter:
         model(*inputs)
     root = type(model).__name__
-    sums = {name: sum(one.values()) for name, one in counter.get_flop_counts().items()}
+    sums = {
+        name: sum(counts_by_operator.values())
+        for name, counts_by_operator in counter.get_flop_counts().items()
+    }
     inclusive = {
         name.removeprefix(root).removeprefix("."): float(count)
         for name, count in sums.items()
@@ -286,12 +289,12 @@ def _facts_of(estimated: Estimate) -> dict[str, LayerFacts]:
     for op in estimated.ops:
         for call in work_out([op]):
             if call.direction == "forward":
-                macs, known = call.macs or 0, facts.get(op.layer, LayerFacts())
+                macs, layer_facts = call.macs or 0, facts.get(op.layer, LayerFacts())
                 is_attention = any(name in op.op for name in ATTENTION)
-                facts[op.layer] = known._replace(
-                    macs=known.macs + macs,
-                    attention=known.attention + macs * is_attention,
-                    elementwise=known.elementwise + (call.elementwise_flops or 0),
+                facts[op.layer] = layer_facts._replace(
+                    macs=layer_facts.macs + macs,
+                    attention=layer_facts.attention + macs * is_attention,
+                    elementwise=layer_facts.elementwise + (call.elementwise_flops or 0),
                 )
     return facts
 
@@ -304,18 +307,18 @@ def _explain(
     layers: dict[str, list[str]] = defaultdict(list)
     scale = 2 if unit == FLOP else 1
     for path in dict.fromkeys([*facts, *counts]):
-        count, known = counts.get(path, 0.0), facts.get(path, LayerFacts())
-        if count != scale * known.macs:
-            reason = _reason(count, known, unit, batch)
-            amounts[reason] += count - scale * known.macs
+        count, layer_facts = counts.get(path, 0.0), facts.get(path, LayerFacts())
+        if count != scale * layer_facts.macs:
+            reason = _reason(count, layer_facts, unit, batch)
+            amounts[reason] += count - scale * layer_facts.macs
             layers[reason].append(path or "(model)")
     for reason in sorted(amounts, key=lambda reason: -abs(amounts[reason])):
         yield Difference(reason, amounts[reason], tuple(layers[reason]))
 
 
-def _reason(count: float, known: LayerFacts, unit: str, batch: int) -> str:
+def _reason(count: float, layer_facts: LayerFacts, unit: str, batch: int) -> str:
     """Return why a counter counts this of a module."""
-    macs, attention, elementwise, parameters = known
+    macs, attention, elementwise, parameters = layer_facts
     scale = 2 if unit == FLOP else 1
     if not macs:
         return "elementwise operations counted" if elementwise or parameters else UNEXPLAINED
@@ -356,6 +359,8 @@ def _figures_of(estimated: Estimate) -> list[Quantity]:
     for name, value in macs.items():
         figures.append(Quantity(name, value, MAC, f"{value:,} MAC"))
         figures.append(Quantity(name, 2 * value, FLOP, f"{2 * value:,} FLOP"))
-    whole = forward.flops + forward.elementwise_flops
-    figures.append(Quantity("forward with elementwise operations", whole, FLOP, f"{whole:,} FLOP"))
+    total_flops = forward.flops + forward.elementwise_flops
+    figures.append(
+        Quantity("forward with elementwise operations", total_flops, FLOP, f"{total_flops:,} FLOP")
+    )
     return figures

@@ -80,8 +80,8 @@ class PlanStep:
         """The layer whose storage holds each layer's output: flatten shares its input's; -1 is the
         network's input."""
         for index, layer in enumerate(plan.layers):
-            of = layer.of[0]
-            shared = self.owners[of] if of >= 0 else -1
+            source_index = layer.of[0]
+            shared = self.owners[source_index] if source_index >= 0 else -1
             self.owners.append(shared if layer.kind == "flatten" else index)
 
     def take(self, fixed: int, per_sample: int) -> None:
@@ -122,7 +122,11 @@ class PlanStep:
         """Run the layers. ``needed``: layer whose output backward reads -> the first layer (the
         last in backward) that reads it; None: there is no backward."""
         inputs = [
-            {self.owners[of] for of in layer.of if of >= 0 and self.owners[of] >= 0}
+            {
+                self.owners[source_index]
+                for source_index in layer.of
+                if source_index >= 0 and self.owners[source_index] >= 0
+            }
             for layer in self.layers
         ]
         last_use = {owner: index for index, read in enumerate(inputs) for owner in read}
@@ -162,8 +166,8 @@ class PlanStep:
                     per_sample += self.value * self.layers[owner].outputs
             weights, data = self._casts_read(layer) if casts else (0, 0)
             self.free(fixed + weights, per_sample + data)
-            for of, new in of_inputs:
-                self._gather(of, new)
+            for source_index, new in of_inputs:
+                self._gather(source_index, new)
             if gradient is not None and casts:
                 biases = layer.gives[0] if layer.bias else 0
                 for size in (biases, layer.parameters - biases):
@@ -179,37 +183,39 @@ class PlanStep:
             weights = 0
         return HALF * weights, HALF * layer.inputs if reads_input else 0
 
-    def _gradients_of_inputs(self, layer: PlanLayer, own: _Gradient) -> list[tuple[int, _Gradient]]:
+    def _gradients_of_inputs(
+        self, layer: PlanLayer, output_gradient: _Gradient
+    ) -> list[tuple[int, _Gradient]]:
         """Return (input, its gradient): new ones, or the layer's own for additions, concatenations
         and views."""
         pairs = []
-        for of in layer.of:
-            if of < 0 or self.owners[of] < 0:
+        for source_index in layer.of:
+            if source_index < 0 or self.owners[source_index] < 0:
                 continue
-            gradient = own
+            gradient = output_gradient
             if layer.kind not in ("add", "concat", "flatten"):
                 gradient = _Gradient(self.value * layer.inputs)
                 self.take(0, gradient.per_sample)
             gradient.holders += 1
-            pairs.append((of, gradient))
+            pairs.append((source_index, gradient))
         return pairs
 
-    def _gather(self, of: int, gradient: _Gradient) -> None:
+    def _gather(self, source_index: int, gradient: _Gradient) -> None:
         """Put a gradient to those that other readers of the same layer gave: a new sum of two, as a
         trace has it.
 
         Autograd adds in place if nobody else holds the first
         (torch/csrc/autograd/input_buffer.cpp): a step may need less.
         """
-        before = self.gradients.get(of)
+        before = self.gradients.get(source_index)
         if before is None:
-            self.gradients[of] = gradient
+            self.gradients[source_index] = gradient
             return
-        both = _Gradient(self.value * self.layers[of].outputs, 1)
+        both = _Gradient(self.value * self.layers[source_index].outputs, 1)
         self.take(0, both.per_sample)
         self._release(before)
         self._release(gradient)
-        self.gradients[of] = both
+        self.gradients[source_index] = both
 
     def _release(self, gradient: _Gradient) -> None:
         gradient.holders -= 1

@@ -18,13 +18,13 @@ OPTIMIZERS = ("none", "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop")
 
 def read_capability(text: str) -> tuple[int, int]:
     """ "sm_90", "9.0" or "h100" as a compute capability. Raises UsageError."""
-    found = capability(text)
-    if found is None:
-        known = ", ".join(CAPABILITIES)
+    parsed = capability(text)
+    if parsed is None:
+        choices = ", ".join(CAPABILITIES)
         raise UsageError(
-            f"invalid value '{text}' for `gpu`", f"Choose sm_90, 9.0 or one of {known}"
+            f"invalid value '{text}' for `gpu`", f"Choose sm_90, 9.0 or one of {choices}"
         )
-    return found
+    return parsed
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +142,12 @@ class Request:
             "attention": ATTENTION,
             "update": UPDATES,
         }
-        for name, known in known_of.items():
+        for name, choices in known_of.items():
             value = getattr(self, name)
-            if value not in known:
+            if value not in choices:
                 raise UsageError(
                     f"invalid value '{value}' for `{name}`",
-                    f"Choose {', '.join(filter(None, known))}",
+                    f"Choose {', '.join(filter(None, choices))}",
                 )
 
 

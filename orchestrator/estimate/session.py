@@ -100,11 +100,13 @@ def estimate(
         device = None
     # a model with jagged tensors that stops on meta runs where its parameters are
     is_retried = device == "meta" and recorder.holds_jagged(inputs)
-    for where in (device, None) if is_retried else (device,):
-        worker = (recorder.without_data if where == "meta" else recorder.with_data)(model)
-        if where not in (None, "meta"):
-            worker = worker.to(where)
-        inputs_on = where or next((str(tensor.device) for tensor in model.parameters()), "cpu")
+    for trace_device in (device, None) if is_retried else (device,):
+        worker = (recorder.without_data if trace_device == "meta" else recorder.with_data)(model)
+        if trace_device not in (None, "meta"):
+            worker = worker.to(trace_device)
+        inputs_on = trace_device or next(
+            (str(tensor.device) for tensor in model.parameters()), "cpu"
+        )
         traced = recorder.trace(
             worker,
             recorder.as_inputs(inputs, inputs_on),
@@ -124,9 +126,11 @@ def estimate(
 def on_gpu(capability: tuple[int, int] | None, attention: str, update: str) -> OnGpu:
     """What a GPU of this capability runs. Raises UsageError for an attention or update that is
     not known."""
-    for name, value, known in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
-        if value not in known:
-            raise UsageError(f"invalid value '{value}' for `{name}`", f"Choose {', '.join(known)}")
+    for name, value, choices in (("attention", attention, ATTENTION), ("update", update, UPDATES)):
+        if value not in choices:
+            raise UsageError(
+                f"invalid value '{value}' for `{name}`", f"Choose {', '.join(choices)}"
+            )
     return OnGpu(capability or CAPABILITY, attention, update)
 
 
@@ -172,9 +176,9 @@ def read_input(text: str) -> InputShape:
         raise UsageError(f"`inputs`: '{dtype}' is not a data type", remedy)
     if any(not piece.isdecimal() and piece != "n" for piece in pieces) or pieces.count("n") > 1:
         raise UsageError(f"`inputs`: '{text}' is not a shape", remedy)
-    place = pieces.index("n") if "n" in pieces else 0
+    batch_axis = pieces.index("n") if "n" in pieces else 0
     return InputShape(
-        tuple(int(piece) for piece in pieces if piece != "n"), place, dtype or "float32"
+        tuple(int(piece) for piece in pieces if piece != "n"), batch_axis, dtype or "float32"
     )
 
 
@@ -207,11 +211,11 @@ class Session:
     cannot be built."""
 
     def __init__(
-        self, request: Request, kept: Kept | None = None, source: Source | None = None
+        self, request: Request, trace_cache: Kept | None = None, source: Source | None = None
     ) -> None:
         """``kept``: traces of earlier calls; the model is built when one is not among them.
         ``source``: it is there."""
-        self.request, self._kept = request, kept or Kept()
+        self.request, self._kept = request, trace_cache or Kept()
         self._source = source
         if source is not None:
             self._kept.made_from(source.files)
@@ -221,14 +225,14 @@ class Session:
     def _facts(self, shapes: tuple[InputShape, ...]) -> Facts:
         source, request = self.source, self.request
         if request.seq is not None and (shapes or source.inputs.sequence is None):
-            why = (
+            reason = (
                 "`inputs` sets the shapes already"
                 if shapes
                 else f"{request.model} has no sequence input"
             )
-            raise UsageError(f"`seq` {request.seq}: {why}", "Omit `seq`")
-        known = source.inputs.tensors.values()
-        shapes = shapes or tuple(InputShape(sizes, 0, dtype) for sizes, dtype in known)
+            raise UsageError(f"`seq` {request.seq}: {reason}", "Omit `seq`")
+        source_tensors = source.inputs.tensors.values()
+        shapes = shapes or tuple(InputShape(sizes, 0, dtype) for sizes, dtype in source_tensors)
         if not shapes:
             remedy = "Set the shape of one sample, for example `inputs` 3x224x224"
             raise UsageError(f"{request.model}: unknown input shape", remedy)
@@ -241,8 +245,8 @@ class Session:
     def in_precision(self, precision: str) -> Session:
         """The same model in another precision; one that was built is not built again."""
         request = replace(self.request, precision=precision)
-        kept = kept_traces(request) if self._kept.folder is not None else None
-        return Session(request, kept, self._source)
+        trace_cache = kept_traces(request) if self._kept.folder is not None else None
+        return Session(request, trace_cache, self._source)
 
     @property
     def source(self) -> Source:
@@ -263,8 +267,11 @@ class Session:
     def notes(self) -> tuple[str, ...]:
         """What was taken where the request leaves a choice; of the inputs nothing where it gives
         their shapes."""
-        said = PRECISIONS[self.request.precision].said
-        return (*self.facts.notes, *([f"{self.request.precision}: {said}"] if said else []))
+        precision_note = PRECISIONS[self.request.precision].said
+        return (
+            *self.facts.notes,
+            *([f"{self.request.precision}: {precision_note}"] if precision_note else []),
+        )
 
     def at(self, batch: int, memory: bool | None = None) -> Estimate:
         """The estimate at one batch size."""
@@ -285,16 +292,16 @@ class Session:
         from perfctl.workloads.tracing import recorder
 
         source, request = self.source, self.request
-        given = self.facts.inputs
-        sizes, dtypes = [shape.at(batch) for shape in given], [shape.dtype for shape in given]
+        shapes = self.facts.inputs
+        sizes, dtypes = [shape.at(batch) for shape in shapes], [shape.dtype for shape in shapes]
         inputs = recorder.make_inputs(sizes, dtypes, request.device)
         loss: Callable[[Any], Any] | None = None
-        held: tuple[Any, ...] = ()
+        tensors: tuple[Any, ...] = ()
         if source.loss is not None and source.target is not None:
             each, dtype = source.target
-            held = recorder.make_inputs([(batch, *each)], [dtype], request.device)
-            held = recorder.cast_inputs(held, PRECISIONS[request.precision].weights)
-            loss = _with_target(source.loss, held[0])
+            tensors = recorder.make_inputs([(batch, *each)], [dtype], request.device)
+            tensors = recorder.cast_inputs(tensors, PRECISIONS[request.precision].weights)
+            loss = _with_target(source.loss, tensors[0])
         source.model.zero_grad(set_to_none=True)
         optimizer = None if request.optimizer == "none" else request.optimizer or source.optimizer
         return recorder.trace(
@@ -303,7 +310,7 @@ class Session:
             mode=request.mode,
             optimizer=optimizer,
             loss=loss,
-            held=held,
+            held=tensors,
             memory=memory,
             precision=request.precision,
             gpu=on_gpu(request.gpu, request.attention, request.update),
@@ -320,13 +327,13 @@ class Session:
                 limit, reserve, self.request.gpu
             )
 
-        def at(batch: int) -> MemoryTrace:
-            found = self._traced(batch, memory=True)
-            if found.problem is not None or found.memory is None:
-                raise PartlyDone(f"batch {batch}: {found.problem}", None)
-            return found.memory
+        def trace_memory(batch: int) -> MemoryTrace:
+            traced = self._traced(batch, memory=True)
+            if traced.problem is not None or traced.memory is None:
+                raise PartlyDone(f"batch {batch}: {traced.problem}", None)
+            return traced.memory
 
-        return largest_batch(limit - reserve, reserve, at, self.request.gpu)
+        return largest_batch(limit - reserve, reserve, trace_memory, self.request.gpu)
 
 
 def memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:
@@ -334,16 +341,16 @@ def memory_pair(session: Session, precision: str) -> tuple[Estimate, Estimate]:
     its autocast."""
     if precision != session.request.precision and PRECISIONS[precision].autocast is not None:
         session = session.in_precision(precision)
-    one, other = (session.at(batch, memory=True) for batch in TRACED_AT)
-    return one, other
+    first, other = (session.at(batch, memory=True) for batch in TRACED_AT)
+    return first, other
 
 
 def step_memory(pair: tuple[Estimate, Estimate]) -> StepMemory:
     """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
-    one, other = (found.memory_trace for found in pair)
-    if one is None or other is None:
+    first, other = (estimate_.memory_trace for estimate_ in pair)
+    if first is None or other is None:
         raise LinesError("the trace has none")
-    return StepMemory(one, other, TRACED_AT)
+    return StepMemory(first, other, TRACED_AT)
 
 
 def _with_target(loss: Callable[[Any, Any], Any], target: Any) -> Callable[[Any], Any]:
@@ -405,9 +412,9 @@ class ModelEstimate:
     def problems(self) -> tuple[str, ...]:
         """Where traces stopped early: "batch 16: ..."; empty when all are whole."""
         return tuple(
-            f"batch {size}: {one.problem}"
-            for size, one in self.batches.items()
-            if one.problem is not None
+            f"batch {size}: {estimate_.problem}"
+            for size, estimate_ in self.batches.items()
+            if estimate_.problem is not None
         )
 
     def part(self, layer: str) -> Mapping[int, Estimate]:
@@ -417,10 +424,10 @@ class ModelEstimate:
         Raises UsageError when the model has no such layer.
         """
         parts = {}
-        for size, found in self.batches.items():
-            part = part_of(found, _path(layer))
+        for size, estimate_ in self.batches.items():
+            part = part_of(estimate_, _path(layer))
             if part is None:
-                names = [module.path for module in found.modules if module.path]
+                names = [module.path for module in estimate_.modules if module.path]
                 raise UsageError(
                     f"`layer`: layer '{layer}' not found in the model", names_of("It has", names)
                 )
@@ -432,14 +439,17 @@ class ModelEstimate:
         from perfctl.orchestrator.estimate.sheets.network import network_sheet, typed
 
         plain = {
-            size: network_sheet(found.modules, found.calls) for size, found in self.batches.items()
+            size: network_sheet(estimate_.modules, estimate_.calls)
+            for size, estimate_ in self.batches.items()
         }
         if self.request.precision == "fp32":
             return plain
-        found, named = self.batches, self.request.precision
+        estimates, precision = self.batches, self.request.precision
         return {
-            size: typed(one, types_of_products(found[size].ops, named), found[size].types)
-            for size, one in plain.items()
+            size: typed(
+                sheet, types_of_products(estimates[size].ops, precision), estimates[size].types
+            )
+            for size, sheet in plain.items()
         }
 
     def sheets(self, layer: str | None = None) -> Mapping[int, Sheet]:
@@ -449,7 +459,7 @@ class ModelEstimate:
         Raises UsageError when it is None and there are several, and for a layer that
         computes nothing.
         """
-        return {size: _sheet(found, layer) for size, found in self.batches.items()}
+        return {size: _sheet(estimate_, layer) for size, estimate_ in self.batches.items()}
 
     def other_sheets(self, layer: str | None = None) -> Mapping[int, list[Sheet]]:
         """Return the sheets of all layers but this one that multiply, by batch size."""
@@ -458,11 +468,11 @@ class ModelEstimate:
         return {
             size: [
                 sheet
-                for name in layers_of(found.ops)
+                for name in layers_of(estimate_.ops)
                 if layer is not None and name != _path(layer)
-                if (sheet := _sheet(found, name)).facts is not None
+                if (sheet := _sheet(estimate_, name)).facts is not None
             ]
-            for size, found in self.batches.items()
+            for size, estimate_ in self.batches.items()
         }
 
 
@@ -490,14 +500,14 @@ def estimate_model(
         total = 1 + len(batches) + (limit is not None)
         progress(f"making {request.model}", 0, total)
         session = open_session(request)
-        found = {}
+        estimates = {}
         for done, size in enumerate(batches, 1):
             progress(f"batch {size:,}", done, total)
-            found[size] = session.at(size)
-        whole = all(one.problem is None for one in found.values())
+            estimates[size] = session.at(size)
+        is_complete = all(estimate_.problem is None for estimate_ in estimates.values())
         progress("largest batch that fits", len(batches) + 1, total)
-        fit = session.largest(limit, reserve) if limit is not None and whole else None
-    return ModelEstimate(request, found, fit, (*session.notes, *assumed))
+        fit = session.largest(limit, reserve) if limit is not None and is_complete else None
+    return ModelEstimate(request, estimates, fit, (*session.notes, *assumed))
 
 
 def _with_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
@@ -511,15 +521,15 @@ def _with_optimizer(request: Request) -> tuple[Request, tuple[str, ...]]:
         or has_its_own
     ):
         return request, ()
-    said = (
+    note = (
         f"memory assumes `optimizer` {DEFAULT_OPTIMIZER}, because none was set; 'perfctl predict' "
         "assumes the same"
     )
-    return replace(request, optimizer=DEFAULT_OPTIMIZER), (said,)
+    return replace(request, optimizer=DEFAULT_OPTIMIZER), (note,)
 
 
 def check_value(
-    value: str, sheets: Mapping[int, Sheet], others: Mapping[int, Sequence[Sheet]]
+    value: str, sheets: Mapping[int, Sheet], other_sheets: Mapping[int, Sequence[Sheet]]
 ) -> Mapping[int, Finding]:
     """Compare a value worked out by hand with the sheet of each batch size. ``others``: the sheets
     of the other layers. Raises UsageError if it is no value."""
@@ -528,24 +538,28 @@ def check_value(
     stated = read_stated(value)
     return {
         size: check(
-            stated, sheet.facts, sheet.quantities, batches=sheets, others=others.get(size, ())
+            stated,
+            sheet.facts,
+            sheet.quantities,
+            batches=sheets,
+            other_sheets=other_sheets.get(size, ()),
         )
         for size, sheet in sheets.items()
     }
 
 
-def _sheet(found: Estimate, layer: str | None) -> Sheet:
+def _sheet(estimate_: Estimate, layer: str | None) -> Sheet:
     from perfctl.orchestrator.estimate.sheets.sheet import layers_of, sheet_for
 
-    names = list(layers_of(found.ops))
+    names = list(layers_of(estimate_.ops))
     if layer is None and len(names) != 1:
         raise UsageError(
             "`sheet` and `check` need one layer",
             names_of("Set it with `layer`. Available layers", names),
         )
     path = names[0] if layer is None else _path(layer)
-    output = next((module.output for module in found.modules if module.path == path), None)
-    worked = sheet_for(found.ops, path, output, found.precision)
+    output = next((module.output for module in estimate_.modules if module.path == path), None)
+    worked = sheet_for(estimate_.ops, path, output, estimate_.precision)
     if worked is None:
         raise UsageError(f"`layer`: '{layer}' computes nothing", names_of("Layers", names))
     return worked
@@ -555,10 +569,10 @@ def _path(layer: str) -> str:
     return "" if layer == "(model)" else layer
 
 
-def names_of(said: str, names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+def names_of(caption: str, names: list[str]) -> str:
+    suffix = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return (
-        f"{said}: {', '.join(name or '(model)' for name in names[:_NAMED])}{more}"
+        f"{caption}: {', '.join(name or '(model)' for name in names[:_NAMED])}{suffix}"
         if names
         else "Omit `layer`"
     )

@@ -143,10 +143,10 @@ def names_beside(folder: Path) -> list[str] | None:
     try:
         with os.scandir(folder) as entries:
             return sorted(
-                one.name
-                for one in entries
-                if one.name.endswith((".py", ".so", ".pyd"))
-                or (one.is_dir() and not one.name.startswith((".", "__")))
+                entry.name
+                for entry in entries
+                if entry.name.endswith((".py", ".so", ".pyd"))
+                or (entry.is_dir() and not entry.name.startswith((".", "__")))
             )
     except OSError:
         return None
@@ -159,29 +159,29 @@ def files_of(module: str) -> list[Path] | None:
     A file that was written since this process started may not be what was imported.
     """
     since, files = _started(), list[Path]()
-    waiting, seen = list(_parents(module)), set[str]()
+    waiting, visited = list(_parents(module)), set[str]()
     while waiting:
         name = waiting.pop()
         top = name.partition(".")[0]
-        if name in seen or top in COMPUTING or top in VERSIONED_LIBRARIES:
+        if name in visited or top in COMPUTING or top in VERSIONED_LIBRARIES:
             continue
-        seen.add(name)
+        visited.add(name)
         if top in sys.stdlib_module_names:
             return None
-        found = sys.modules.get(name)
-        if found is None:
+        loaded = sys.modules.get(name)
+        if loaded is None:
             if top in sys.modules and name != top:  # a class or function of a module, not a module
                 continue
             return None
-        place = getattr(found, "__file__", None)
-        if place is None and hasattr(found, "__path__"):  # a folder without __init__.py
+        file_name = getattr(loaded, "__file__", None)
+        if file_name is None and hasattr(loaded, "__path__"):  # a folder without __init__.py
             continue
-        path = Path(place or "").absolute()
+        path = Path(file_name or "").absolute()
         tree = _tree(path, since)
         if tree is None:
             return None
         files.append(path)
-        package = getattr(found, "__package__", None) or ""
+        package = getattr(loaded, "__package__", None) or ""
         waiting += (part for wanted in _imports(tree, package) for part in _parents(wanted))
     return files
 
@@ -217,9 +217,11 @@ def _tree(path: Path, since: float) -> ast.Module | None:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):
         return None
-    own = set(_names_of_triton(tree))
+    triton_names = set(_names_of_triton(tree))
     return (
-        None if any(_reads(node) and not _of_triton(node, own) for node in ast.walk(tree)) else tree
+        None
+        if any(_reads(node) and not _of_triton(node, triton_names) for node in ast.walk(tree))
+        else tree
     )
 
 
@@ -228,17 +230,21 @@ def _names_of_triton(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (
-                one.asname for one in node.names if one.name == "triton.language" and one.asname
+                alias.asname
+                for alias in node.names
+                if alias.name == "triton.language" and alias.asname
             )
         elif isinstance(node, ast.ImportFrom) and node.module == "triton" and not node.level:
-            yield from (one.asname or one.name for one in node.names if one.name == "language")
+            yield from (
+                alias.asname or alias.name for alias in node.names if alias.name == "language"
+            )
 
 
-def _of_triton(node: ast.AST, own: set[str]) -> bool:
+def _of_triton(node: ast.AST, triton_names: set[str]) -> bool:
     return (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
-        and node.value.id in own
+        and node.value.id in triton_names
     )
 
 
@@ -321,12 +327,12 @@ def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
 def _own_code() -> str:
     """A digest of the code that builds, traces and records: in a checkout it changes without
     perfctl's version."""
-    found = hashlib.sha256()
+    sha = hashlib.sha256()
     for file in sorted(Path(next(iter(perfctl.workloads.__path__))).rglob("*.py")):
-        found.update(file.read_bytes())
+        sha.update(file.read_bytes())
     for module in (paper.__file__, __file__, Path(__file__).with_name("session.py")):
-        found.update(Path(module).read_bytes())
-    return found.hexdigest()
+        sha.update(Path(module).read_bytes())
+    return sha.hexdigest()
 
 
 def digest(*parts: Any) -> str:
@@ -396,13 +402,13 @@ def _make_room(folder: Path) -> None:
     process left."""
     entries, now = [], time.time()
     with os.scandir(folder) as found:
-        for one in found:
+        for entry in found:
             with suppress(OSError):  # removed by another process
-                facts = one.stat(follow_symlinks=False)
-                if one.name.endswith(".tmp") and now - facts.st_mtime > _ABANDONED:
-                    Path(one.path).unlink(missing_ok=True)
-                elif one.name.endswith(".json.gz"):
-                    entries.append((facts.st_mtime, facts.st_size, one.path))
+                facts = entry.stat(follow_symlinks=False)
+                if entry.name.endswith(".tmp") and now - facts.st_mtime > _ABANDONED:
+                    Path(entry.path).unlink(missing_ok=True)
+                elif entry.name.endswith(".json.gz"):
+                    entries.append((facts.st_mtime, facts.st_size, entry.path))
     total = sum(size for _, size, _ in entries)
     for _, size, path in sorted(entries):
         if total <= MOST_BYTES:
@@ -423,26 +429,26 @@ class Kept:
         self._files: str | None = None
         """A digest of the files that the model is made from; None while they are not known."""
         listed = self._read("files", _Listed)
-        if listed is not None and all(_content(path) == found for path, found in listed):
+        if listed is not None and all(_content(path) == stored for path, stored in listed):
             self._files = digest(listed)
 
-    def get(self, kind: type[T], *what: Any) -> T | None:
+    def get(self, kind: type[T], *key_parts: Any) -> T | None:
         """What was kept under ``what`` (numbers and words); None when nothing was, or the files
         changed since."""
-        return self._read(f"{self._files} {what}", kind) if self._files is not None else None
+        return self._read(f"{self._files} {key_parts}", kind) if self._files is not None else None
 
-    def put(self, value: Any, *what: Any) -> None:
+    def put(self, value: Any, *key_parts: Any) -> None:
         """Keep ``value``, a record. What JSON cannot hold, or what cannot be written, is not
         kept."""
         if self._files is not None:
-            self._write(f"{self._files} {what}", value)
+            self._write(f"{self._files} {key_parts}", value)
 
     def made_from(self, files: Sequence[Path] | None) -> None:
         """The model was built just now, from these files beside the libraries'; None: they do not
         say everything."""
         files = files_of(self._module) if self._module is not None else files
         listed = tuple((str(path), _content(path)) for path in files) if files is not None else None
-        if listed is None or not all(found for _, found in listed):
+        if listed is None or not all(stored for _, stored in listed):
             self._files = None
             return
         self._files = digest(listed)
@@ -472,18 +478,18 @@ def kept_for(
         return None
     # no home folder, a field that JSON cannot carry
     with suppress(OSError, RuntimeError, TypeError):
-        about, others = surroundings(), names_beside(beside) if beside is not None else []
-        if about is None or others is None:
+        about, sibling_names = surroundings(), names_beside(beside) if beside is not None else []
+        if about is None or sibling_names is None:
             return None
-        named = [(str(path.absolute()), _content(path)) for path in files]
-        said = digest(
+        file_digests = [(str(path.absolute()), _content(path)) for path in files]
+        key = digest(
             msgspec.to_builtins(request),
             about,
-            named,
+            file_digests,
             str(beside and beside.absolute()),
-            others,
+            sibling_names,
         )
-        return Kept(user_folder("XDG_CACHE_HOME", "~/.cache") / "traces", said, module)
+        return Kept(user_folder("XDG_CACHE_HOME", "~/.cache") / "traces", key, module)
     return None
 
 
@@ -511,10 +517,10 @@ def kept_traces(request: Request) -> Kept | None:
         return None
     if built_in is not None or family_of(model) is not None or model.startswith("torchvision:"):
         return kept_for(request)
-    if (named := read_reference(model)) is not None:
-        return kept_for(request, files=tuple(filter(None, [named.config])))
-    place = model.rpartition(":")[0]
-    if place.endswith(".py"):
-        path = Path(place)
+    if (reference := read_reference(model)) is not None:
+        return kept_for(request, files=tuple(filter(None, [reference.config])))
+    module_name = model.rpartition(":")[0]
+    if module_name.endswith(".py"):
+        path = Path(module_name)
         return kept_for(request, module=f"perfctl_model_{path.stem}", beside=path.absolute().parent)
-    return kept_for(request, module=place, beside=Path.cwd()) if place else None
+    return kept_for(request, module=module_name, beside=Path.cwd()) if module_name else None

@@ -66,12 +66,12 @@ class UserFormula:
     source: str = "option"
     """option or file."""
 
-    def check_names(self, known: Sequence[str]) -> None:
+    def check_names(self, names: Sequence[str]) -> None:
         """Raise UsageError for a parameter that is not ``known``."""
         for term in self.terms.values():
             for node in ast.walk(_parse(self, term)):
-                if isinstance(node, ast.Name) and node.id not in (*known, *_FUNCTIONS):
-                    raise _unknown(self, term, node, known)
+                if isinstance(node, ast.Name) and node.id not in (*names, *_FUNCTIONS):
+                    raise _unknown(self, term, node, names)
 
     def evaluate(self, quantity: str, numbers: Mapping[str, Fraction]) -> int | None:
         """Return the quantity with these values of parameters, rounded; None if the formula does
@@ -171,14 +171,14 @@ def gemm_sizes(formula: str, numbers: Mapping[str, Fraction]) -> tuple[int, int,
 def _mistake(
     formula: UserFormula, column: int, reason: str, remedy: str | None = EXAMPLE
 ) -> UsageError:
-    where = f"`expect` '{formula.text[:200]}', column {column + 1}"
-    return UsageError(f"{where}: {reason}", remedy)
+    location = f"`expect` '{formula.text[:200]}', column {column + 1}"
+    return UsageError(f"{location}: {reason}", remedy)
 
 
 def _unknown(
-    formula: UserFormula, term: Term, node: ast.Name, known: Collection[str]
+    formula: UserFormula, term: Term, node: ast.Name, names: Collection[str]
 ) -> UsageError:
-    reason = f"no parameter '{node.id}' with a number (known: {', '.join(known) or 'none'})"
+    reason = f"no parameter '{node.id}' with a number (known: {', '.join(names) or 'none'})"
     return _mistake(formula, _column(term, node), reason, None)
 
 

@@ -132,8 +132,8 @@ def unpack(path: Path, folder: Path, room: Room) -> int:
                     raise ReportError(path, "archive", reason, remedy)
                 target = folder.joinpath(*parts)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with open_member() as content, target.open("wb") as out:
-                    shutil.copyfileobj(content, out, 1 << 20)
+                with open_member() as content, target.open("wb") as target_file:
+                    shutil.copyfileobj(content, target_file, 1 << 20)
     except (ReportError, MemoryError):
         raise
     except Exception as error:  # tarfile and zipfile raise errors of many types

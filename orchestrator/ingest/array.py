@@ -62,11 +62,11 @@ def render(
     """
     if site.image is not None or site.template is not None:
         raise UsageError("`image` and `template` work only for arrays of profilers", "Omit them")
-    with find_sources(paths, memory.bytes_of(None)) as found:
-        for entry in found.entries:
+    with find_sources(paths, memory.bytes_of(None)) as findings:
+        for entry in findings.entries:
             if isinstance(entry, str):
                 warn(entry)
-        sources = found.sources()
+        sources = findings.sources()
         read_names(sources, hints, None)
     names = [source.shown for source in sources]
     files = list(dict.fromkeys(_packed(name).absolute() for name in names))
@@ -158,22 +158,22 @@ def merge_parts(
             f"{folder / _RECORD} is damaged, or another version of perfctl wrote it",
             "Render the scripts again",
         )
-    sweep, new, known, wrong = SweepFacts(**record["sweep"]), 0, 0, []
+    sweep, new, existing, wrong = SweepFacts(**record["sweep"]), 0, 0, []
     for task in range(int(record["tasks"])):
         part, code, log = (folder / f"task-{task}.{end}" for end in ("db", "code", "log"))
-        said = code.read_text().strip() if code.is_file() else None
-        if said is None or not part.is_file():
+        exit_text = code.read_text().strip() if code.is_file() else None
+        if exit_text is None or not part.is_file():
             wrong.append(
                 f"task {task} has not finished or was killed: its reports are missing. See {log}"
             )
             continue
-        if said != "0":
-            some = (
+        if exit_text != "0":
+            problem = (
                 "some of its reports could not be read"
-                if said == "4"
-                else f"the task ended with exit code {said}"
+                if exit_text == "4"
+                else f"the task ended with exit code {exit_text}"
             )
-            wrong.append(f"task {task}: {some}. See {log}")
+            wrong.append(f"task {task}: {problem}. See {log}")
         try:
             with database.writing(part):  # of an older version, or not closed properly
                 pass
@@ -193,5 +193,5 @@ def merge_parts(
                     beside=True,
                     artifact=lambda name: relative_path(folder / name, store),
                 )
-                new, known = new + is_new, known + (not is_new)
-    return new, known, wrong
+                new, existing = new + is_new, existing + (not is_new)
+    return new, existing, wrong

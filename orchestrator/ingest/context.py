@@ -240,9 +240,9 @@ class Ingested:
             raise PerfctlError(f"no reports ingested{could_not}")
         empty = f"{len(self.empty)} of {total} gave no rows" if self.empty else ""
         if self.failed:
-            more = f", {empty}" if empty else ""
+            suffix = f", {empty}" if empty else ""
             raise PartlyDone(
-                f"{len(self.failed)} of {total} could not be read{more}; the others are in the "
+                f"{len(self.failed)} of {total} could not be read{suffix}; the others are in the "
                 "database"
             )
         if empty:

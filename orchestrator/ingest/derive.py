@@ -88,15 +88,15 @@ def derive_counts(run: Run) -> Iterator[DerivedCount]:
     counts: dict[tuple[str, int], list[tuple[Any, ...]]] = {}
     """Instruction, value, rule and its error, once for all launches that are alike: they share one
     ``Derived``."""
-    for launch, one in derived.items():
-        alike = names[launch], id(one)
+    for launch, derived_count in derived.items():
+        alike = names[launch], id(derived_count)
         if alike not in counts:
-            error = verified().get(one.family)
-            rule = (one.rule, error.within if error else None)
-            counts[alike] = [(*count, *rule) for count in _executed(names[launch], one)]
-        known = instructions(counted[launch]) if launch in counted else ()
+            error = verified().get(derived_count.family)
+            rule = (derived_count.rule, error.within if error else None)
+            counts[alike] = [(*count, *rule) for count in _executed(names[launch], derived_count)]
+        counted_instructions = instructions(counted[launch]) if launch in counted else ()
         for row in counts[alike]:
-            if row[0].lower() not in known:
+            if row[0].lower() not in counted_instructions:
                 yield DerivedCount(launch, *row)
 
 

@@ -78,9 +78,9 @@ def add_formulas(
             patterns = {formula.pattern for formula in formulas}
             # a registered formula may be of another program
             registered = [name for name in KERNELS.keys() - patterns if _has(names, name)]
-            given: list[UserFormula | str] = [*formulas, *registered]
+            all_formulas: list[UserFormula | str] = [*formulas, *registered]
             expected = []
-            for formula in given:
+            for formula in all_formulas:
                 try:
                     expected.append(_expect(formula, numbers))
                 except UsageError as error:
@@ -88,11 +88,11 @@ def add_formulas(
                         raise
                     yield f"run {run_id}: {error}"
             write.restate(connection, run_id, tuple(merged.values()), expected)
-            for one in expected:
-                if not _has(names, one.pattern):
+            for formula_ in expected:
+                if not _has(names, formula_.pattern):
                     listed = list(dict.fromkeys(own_name(name) for name, _ in names))[:NAMES_MAX]
                     has = f" (the report has {', '.join(listed)})" if listed else ""
-                    yield f"run {run_id}: no kernel or range matches '{one.pattern}'{has}"
+                    yield f"run {run_id}: no kernel or range matches '{formula_.pattern}'{has}"
 
 
 def _expect(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expectation:
@@ -104,4 +104,4 @@ def _expect(formula: UserFormula | str, numbers: Mapping[str, Fraction]) -> Expe
 
 
 def _has(names: Iterable[tuple[str, str | None]], pattern: str) -> bool:
-    return any(fits(pattern, *known) for known in names)
+    return any(fits(pattern, *name_pair) for name_pair in names)

@@ -103,39 +103,41 @@ class Findings:
         if reports == [folder.path]:
             self.entries.append(folder)
             return
-        taken = set(reports)
-        others = [
+        reports_set = set(reports)
+        other_files = [
             file
             for file in sorted(folder.path.rglob("*"))
             if file.is_file()
             and not file.name.startswith(".")
-            and file not in taken
-            and taken.isdisjoint(file.parents)
+            and file not in reports_set
+            and reports_set.isdisjoint(file.parents)
         ]
-        archives = {file for file in others if depth < _DEEPEST and may_be_archive(file)}
+        archives = {file for file in other_files if depth < _DEEPEST and may_be_archive(file)}
         places = {path.parent for path in reports}
-        captures = {path for place in places for path in parsers.captures(place)} & taken
+        captures = {path for parent in places for path in parsers.captures(parent)} & reports_set
         if captures:
             files = "1 trace holds" if len(captures) == 1 else f"{len(captures)} traces hold"
             self.notes.append(
                 f"{folder.shown}: {files} the capture of graphs in the other traces; perfctl "
                 f"stores no run of it: {_list_names(captures)}. Name such a file itself to store it"
             )
-        for path in sorted((taken - captures) | archives):
+        for path in sorted((reports_set - captures) | archives):
             source = Source(path, folder.shown / path.relative_to(folder.path))
             if path not in archives:
                 self.entries.append(source)
             elif not self.add_archive(source, depth + 1, room):
                 archives.remove(path)
         archives |= {path.with_name(DETAILS) for path in captures}
-        left = [file for file in others if file not in archives]
-        faults = {file: _find_fault(file) for file in left if parsers.leader(file) not in taken}
+        unread = [file for file in other_files if file not in archives]
+        faults = {
+            file: _find_fault(file) for file in unread if parsers.leader(file) not in reports_set
+        }
         broken = [folder.show_names(fault) for fault in faults.values() if fault is not None]
         self.entries += broken
         if not reports and not archives and not broken:
-            what = "archive" if depth else "folder"
-            why = f"no report was found in this {what}. Name the report file itself"
-            self.entries.append(f"{folder.shown}: {why}")
+            kind = "archive" if depth else "folder"
+            reason = f"no report was found in this {kind}. Name the report file itself"
+            self.entries.append(f"{folder.shown}: {reason}")
         if skipped := [file for file, fault in faults.items() if fault is None]:
             files = (
                 "1 file that is not a report"
@@ -168,12 +170,12 @@ class Findings:
                 self.notes.append(
                     f"{archive.shown}: {files} that no file can have. perfctl skipped them"
                 )
-            if own := [path for path in list_reports(folder) if is_run_folder(path)]:
+            if run_folders := [path for path in list_reports(folder) if is_run_folder(path)]:
                 remedy = (
                     "Unpack it and pass the folder, so that the database can refer to the files"
                 )
                 self.entries.append(
-                    f"{archive.shown}: holds {len(own)} run folders of perfctl. {remedy}"
+                    f"{archive.shown}: holds {len(run_folders)} run folders of perfctl. {remedy}"
                 )
                 return True
             self.add_folder(Source(folder, archive.shown), depth + 1, room)
@@ -216,14 +218,14 @@ def list_reports(path: Path) -> list[Path]:
 
 
 @contextmanager
-def find_sources(given: Sequence[Path], limit: int) -> Iterator[Findings]:
+def find_sources(requested: Sequence[Path], limit: int) -> Iterator[Findings]:
     """Find everything to read at these paths and patterns (``runs/*_b*.csv``); archives are
     unpacked for as long as the block lasts.
 
     Folders and archives are looked through by a worker with ``limit`` bytes of memory. Raises
     PerfctlError where it fails.
     """
-    paths = [path for one in given for path in _expand(one)]
+    paths = [path for pattern in requested for path in _expand(pattern)]
     with tempfile.TemporaryDirectory(prefix="perfctl-archive-") as folder:
         find = partial(_find, paths, Path(folder), limit)
         if any(path.is_dir() or may_be_archive(path) for path in paths):
@@ -249,21 +251,21 @@ def _unpack(path: Path, folder: Path, room: Room) -> tuple[int, tuple[int, int]]
     return unpack(path, folder, room), (room.bytes, room.files)
 
 
-def _find(given: Sequence[Path], temporary: Path, limit: int = 0) -> Findings:
-    found = Findings(temporary=temporary, limit=limit)
-    for path in given:
+def _find(requested: Sequence[Path], temporary: Path, limit: int = 0) -> Findings:
+    findings = Findings(temporary=temporary, limit=limit)
+    for path in requested:
         source = Source(path, path)
         if path.is_dir():
-            found.add_folder(source, 0, None)
-        elif not may_be_archive(path) or not found.add_archive(source, 0, None):
-            found.entries.append(source)
-    if len(given) > 1:  # files that are one report together
-        first = set(parsers.leaders(source.path for source in found.sources()))
-        found.entries = [
-            entry for entry in found.entries if isinstance(entry, str) or entry.path in first
+            findings.add_folder(source, 0, None)
+        elif not may_be_archive(path) or not findings.add_archive(source, 0, None):
+            findings.entries.append(source)
+    if len(requested) > 1:  # files that are one report together
+        first = set(parsers.leaders(source.path for source in findings.sources()))
+        findings.entries = [
+            entry for entry in findings.entries if isinstance(entry, str) or entry.path in first
         ]
-    found.leave_out_copies()
-    return found
+    findings.leave_out_copies()
+    return findings
 
 
 def _list_names(paths: Sequence[Path] | set[Path]) -> str:
@@ -303,14 +305,14 @@ def sha256_unpacked(path: Path) -> str:
     """Return the SHA-256 of a file's content; a gzipped one's is unpacked as far as its
     ``unpacked_bytes``. A damaged one's is its own."""
     digest = hashlib.sha256()
-    left = unpacked_bytes(path)
+    remaining = unpacked_bytes(path)
     with path.open("rb") as file:
         is_zipped = file.read(2) == GZIP_MAGIC
     try:
         with gzip.open(path) if is_zipped else path.open("rb") as content:
-            while left > 0 and (data := content.read(min(left, 1 << 20))):
+            while remaining > 0 and (data := content.read(min(remaining, 1 << 20))):
                 digest.update(data)
-                left -= len(data)
+                remaining -= len(data)
     except (OSError, EOFError, zlib.error):
         digest.update(str(path).encode())
     return digest.hexdigest()
@@ -357,10 +359,12 @@ def batches_in_names(
         if not compiled.groups:
             remedy = r"Put the number into parentheses: 'run(\d+)'"
             raise UsageError(f"`batch_pattern`: '{pattern}' has no group", remedy)
-    named = {path: numbers for path in files if (numbers := _read_path(path, compiled)).sizes}
-    with_batch = {numbers.rest for numbers in named.values() if numbers.candidates}
+    numbers_by_path = {
+        path: numbers for path in files if (numbers := _read_path(path, compiled)).sizes
+    }
+    with_batch = {numbers.rest for numbers in numbers_by_path.values() if numbers.candidates}
     chosen: dict[Path, int] = {}
-    for path, numbers in named.items():
+    for path, numbers in numbers_by_path.items():
         candidates = numbers.candidates
         if not candidates and numbers.rest in with_batch:  # b100.csv beside b50.csv is no GPU
             candidates = list(dict.fromkeys(numbers.sizes))
@@ -417,7 +421,7 @@ def _read_path(path: Path, pattern: re.Pattern[str] | None) -> _Numbers:
 def _read_text(text: str, pattern: re.Pattern[str] | None) -> _Numbers:
     sizes: list[int] = []
     candidates: list[int] = []
-    rest = text
+    remaining = text
     group: int | str = "batch" if pattern and "batch" in pattern.groupindex else 1
     for match in reversed(list((pattern or _IN_NAME).finditer(text))):
         if pattern is None:
@@ -428,5 +432,5 @@ def _read_text(text: str, pattern: re.Pattern[str] | None) -> _Numbers:
         sizes.insert(0, int(digits))
         if pattern is not None or not _GPU_NAMES.fullmatch(match[0]):
             candidates.insert(0, int(digits))
-        rest = f"{rest[: match.start(group)]}#{rest[match.end(group) :]}"
-    return _Numbers(sizes, list(dict.fromkeys(candidates)), rest)
+        remaining = f"{remaining[: match.start(group)]}#{remaining[match.end(group) :]}"
+    return _Numbers(sizes, list(dict.fromkeys(candidates)), remaining)

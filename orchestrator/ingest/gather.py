@@ -128,9 +128,9 @@ def gather(
         return done
     with database.writing(store) as connection:
         for folder in arrays:
-            new, known, wrong = array.merge_parts(connection, folder, store)
+            new, existing, wrong = array.merge_parts(connection, folder, store)
             done.new_runs += new
-            done.existing_runs += known
+            done.existing_runs += existing
             done.incomplete_ingests += wrong
     stand_ins = _ingest_runs(
         [run for folder in sweeps for run in _runs_in(folder)], store, done, limit
@@ -139,7 +139,9 @@ def gather(
         for plan, tasks in states:
             stand_ins += _missing_runs(plan, tasks, done)
         for facts, failed in stand_ins:  # unless the store has something better
-            setting = Setting(failed.batch_size, tuple(one[:2] for one in failed.parameters))
+            setting = Setting(
+                failed.batch_size, tuple(parameter[:2] for parameter in failed.parameters)
+            )
             if not _is_stored(connection, _BETTER, facts, asdict(failed), setting):
                 write_run(connection, facts, failed, None)
                 done.new_runs += 1
@@ -156,11 +158,11 @@ def _find_sweeps(folders: Iterable[Path]) -> tuple[list[Plan], list[Path]]:
         if not inside:
             raise UsageError(f"{folder}: no sweep found", "Name perfctl-runs, or a folder in it")
         for path in inside:
-            own = [path]
+            sweep_folders = [path]
             if is_plan(path):
                 plan = plans[path.resolve()] = read_plan(path)
-                own = [plan.sweep_folder(name) for name in plan.sweeps()]
-            sweeps |= {sweep.resolve(): sweep for sweep in own if sweep.is_dir()}
+                sweep_folders = [plan.sweep_folder(name) for name in plan.sweeps()]
+            sweeps |= {sweep.resolve(): sweep for sweep in sweep_folders if sweep.is_dir()}
     return list(plans.values()), list(sweeps.values())
 
 

@@ -121,25 +121,25 @@ def ingest(
         registered.load_formulas(hints.formulas)
     parameters, formulas = read_parameters(hints.parameters), read_formulas(hints.expect)
     store, limit = Path(store), memory.bytes_of(memory_limit)
-    given = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    requested = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
     now, number = write.now(), next(_CALLS)
     again_here = f".{number}" if number else ""  # keeps calls within a second apart
     name = f"ingest {now} {os.getpid()}{again_here}"
     sweep = SweepFacts(name, "ingest", command_line, None, now)
-    taken: list[tuple[Path, Written]] = []
+    written_reports: list[tuple[Path, Written]] = []
     failed: list[str] = []
     empty: list[Path] = []
-    with find_sources(given, limit) as found:
-        listener(Found(len(found.sources())))
-        names = read_names(found.sources(), hints, ask)
+    with find_sources(requested, limit) as findings:
+        listener(Found(len(findings.sources())))
+        names = read_names(findings.sources(), hints, ask)
         batches = {path: name.batch_size for path, name in names.items() if name.batch_size}
-        for text in (*found.notes, *list_batches(batches)):
+        for text in (*findings.notes, *list_batches(batches)):
             listener(Note(text))
-        tasks = [Task(source, sweep, names[source.shown]) for source in found.sources()]
-        jobs = count_jobs(jobs, found.sources())
+        tasks = [Task(source, sweep, names[source.shown]) for source in findings.sources()]
+        jobs = count_jobs(jobs, findings.sources())
         settings = Settings(store, hints, again, limit, estimate=estimate)
         with closing(ingest_tasks(tasks, settings, jobs)) as taking:
-            for entry in found.entries:
+            for entry in findings.entries:
                 events = [Failed(entry)] if isinstance(entry, str) else next(taking)[1]
                 for event in events:
                     listener(event)
@@ -147,25 +147,25 @@ def ingest(
                         case Failed(text):
                             failed.append(text)
                         case Stored(path, written):
-                            taken.append((path, written))
+                            written_reports.append((path, written))
                             empty += [path] if event.is_empty else []
             next(taking, None)
     if parameters or formulas or registered.KERNELS:
-        run_ids = [written.run_id for _, written in taken]
+        run_ids = [written.run_id for _, written in written_reports]
         for text in add_formulas(store, run_ids, formulas, parameters):
             listener(Warned(text))
-    return Ingested(store, tuple(taken), tuple(failed), tuple(empty))
+    return Ingested(store, tuple(written_reports), tuple(failed), tuple(empty))
 
 
 def _check_hints(hints: UserHints) -> None:
     """Raise UsageError for hints that make no sense."""
-    for field_name, value, known in (
+    for field_name, value, allowed in (
         ("mode", hints.mode, MODES),
         ("precision", hints.precision, PRECISIONS),
     ):
-        if value is not None and value not in known:
+        if value is not None and value not in allowed:
             raise UsageError(
-                f"invalid value '{value}' for `{field_name}`", f"Choose {', '.join(known)}"
+                f"invalid value '{value}' for `{field_name}`", f"Choose {', '.join(allowed)}"
             )
     if hints.batch is not None and hints.batch < 1:
         raise UsageError(f"`batch` must be at least 1, got {hints.batch}")
@@ -192,13 +192,15 @@ def read_names(
     }
 
 
-def count_jobs(asked: int | None, sources: Sequence[Source]) -> int:
+def count_jobs(requested: int | None, sources: Sequence[Source]) -> int:
     """Return how many processes read: as many as asked for, else one a core where there is enough
     to read. Raises UsageError."""
-    if asked is not None and asked < 1:
-        raise UsageError(f"`jobs` must be at least 1, got {asked}", "Omit `jobs` for one per core")
-    jobs = asked or len(os.sched_getaffinity(0))
-    if asked is None:
+    if requested is not None and requested < 1:
+        raise UsageError(
+            f"`jobs` must be at least 1, got {requested}", "Omit `jobs` for one per core"
+        )
+    jobs = requested or len(os.sched_getaffinity(0))
+    if requested is None:
         sizes = [_size(source.path) for source in sources]
         large = [size for size in sizes if size >= WORTH_BYTES]
         if sum(sizes) - sum(large) < WORTH_BYTES:
@@ -232,10 +234,10 @@ def ingest_tasks(
                 "SELECT artifact_sha256, max(id) FROM run WHERE artifact_sha256 IS NOT NULL "
                 "GROUP BY artifact_sha256"
             )
-            known = {} if settings.again else dict(connection.execute(query).fetchall())
+            known_digests = {} if settings.again else dict(connection.execute(query).fetchall())
             settings = replace(
                 settings,
-                known=known,
+                known=known_digests,
                 ranks=_list_ranks(connection),
                 formulas=tuple(registered.LOADED),
             )
@@ -304,9 +306,9 @@ def _hear(
     for event in heard:
         match event:
             case pool.Lost(why):
-                more = " Parse it with fewer `jobs`" if connection else ""
-                why = f"{source.shown}: {why}. perfctl skipped it.{more}"
-                yield Failed(why.removesuffix("."), is_expected=False)
+                suffix = " Parse it with fewer `jobs`" if connection else ""
+                reason = f"{source.shown}: {why}. perfctl skipped it.{suffix}"
+                yield Failed(reason.removesuffix("."), is_expected=False)
             case Note() | Warned() | Stored() | Failed():
                 yield event
     yield Ended(source.path)
@@ -320,7 +322,7 @@ def _copy_runs(
         return events[-1:]  # what a worker wrote before it died is gone with it
     part: Path = events[-1].result
     with bulk.attached(connection, part, merge.PART):
-        for place, event in enumerate(events):
+        for index, event in enumerate(events):
             if not isinstance(event, Stored):
                 continue
             again, run_id, ranks = settings.again, event.written.run_id, event.ranks or ()
@@ -328,7 +330,7 @@ def _copy_runs(
                 run_id, is_new = merge.copy_run(
                     connection, run_id, sweep, again=again, beside=event.ranks is None
                 )
-                events[place] = (
+                events[index] = (
                     replace(event, written=replace(event.written, run_id=run_id))
                     if is_new
                     else Stored(event.path, Written(run_id, new=False))
@@ -359,11 +361,11 @@ def _ingest_into_part(settings: Settings, parts: Path, task: Task, tell: pool.Te
     handle, name = tempfile.mkstemp(suffix=".db", dir=parts)
     os.close(handle)
     shutil.copyfile(parts / _EMPTY, name)
-    with closing(sqlite3.connect(name, isolation_level=None, uri=True)) as own:
+    with closing(sqlite3.connect(name, isolation_level=None, uri=True)) as part_connection:
         # Nobody else sees this file before it is whole, and it need not survive a power cut.
         for pragma in ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE"):
-            own.execute(f"PRAGMA {pragma}")
-        _ingest_source(own, settings, task, tell)
+            part_connection.execute(f"PRAGMA {pragma}")
+        _ingest_source(part_connection, settings, task, tell)
     return Path(name)
 
 
@@ -392,7 +394,7 @@ def _ingest_source(
     except FileNotFoundError:
         tell(Failed(f"{source.shown}: file not found"))
     except OSError as error:
-        place = source.show_names(str(error.filename or source.path))
-        tell(Failed(f"{place}: {error.strerror or error}. Check the permissions"))
+        path_name = source.show_names(str(error.filename or source.path))
+        tell(Failed(f"{path_name}: {error.strerror or error}. Check the permissions"))
     except ReportError as error:
         tell(Failed(source.show_names(str(error))))

@@ -46,8 +46,8 @@ def ingest_report(
     SHA-256; of a file with several runs each has its number behind it. Raises ReportError."""
     source, hints = task.source, settings.hints
     digest = sha256(source.path)
-    if (known := settings.known.get(digest)) is not None:
-        tell(Stored(source.shown, Written(known, new=False)))
+    if (known_run := settings.known.get(digest)) is not None:
+        tell(Stored(source.shown, Written(known_run, new=False)))
         return
     capture = hints.capture
     if capture is not None and capture.resolve() == source.path.resolve():
@@ -56,8 +56,10 @@ def ingest_report(
     for part in parsers.reports(
         source.path, capture=capture, source=hints.source, single_operators=hints.op_calls
     ):
-        own = f"{digest}#{part.number}" if part.is_of_several else digest
-        facts = RunFacts("unknown", "ok", "ingested", artifact=artifact, artifact_sha256=own)
+        part_digest = f"{digest}#{part.number}" if part.is_of_several else digest
+        facts = RunFacts(
+            "unknown", "ok", "ingested", artifact=artifact, artifact_sha256=part_digest
+        )
         if part.twin is not None:
             text = f"run {part.number} repeats run {part.twin} and was skipped"
             tell(Note(f"{source.shown}: {text}"))
@@ -93,21 +95,27 @@ def complete(report: Report, task: Task, settings: Settings) -> Report:
 
     mode = report.mode or "train"
     ops, calls = settings.estimate(report.workload, mode, report.batch_size)
-    made = guess(report.kernels, calls)
-    report = replace(report, kernels=made.kernels, gaps=(*report.gaps, *made.gaps))
-    return replace(report, ops=report.ops or tuple(ops), mode=mode) if made.guessed else report
+    guessed_layers = guess(report.kernels, calls)
+    report = replace(
+        report, kernels=guessed_layers.kernels, gaps=(*report.gaps, *guessed_layers.gaps)
+    )
+    return (
+        replace(report, ops=report.ops or tuple(ops), mode=mode)
+        if guessed_layers.guessed
+        else report
+    )
 
 
 def _add_name_and_hints(report: Report, task: Task, hints: UserHints) -> Report:
     """Return the report with facts that the user gave, else its name; each is noted."""
     name = task.name
-    given = {
+    hinted = {
         "batch_size": hints.batch,
         "workload": hints.workload,
         "mode": hints.mode,
         "precision": hints.precision,
     }
-    changes: dict[str, Any] = {field: value for field, value in given.items() if value is not None}
+    changes: dict[str, Any] = {field: value for field, value in hinted.items() if value is not None}
     notes = [f"{field} was set by the user" for field in changes]
     gaps = []
     if report.batch_size is None and hints.batch is None:
@@ -127,14 +135,14 @@ def _add_name_and_hints(report: Report, task: Task, hints: UserHints) -> Report:
     # Where there is a GPU it did the work, wherever the report lists it.
     devices = sorted(report.devices, key=lambda device: device.kind != "gpu")
     if hints.device_name is not None:
-        first, *rest = devices or [Device(None, "gpu")]
-        devices = [replace(first, name=hints.device_name), *rest]
+        first, *other_devices = devices or [Device(None, "gpu")]
+        devices = [replace(first, name=hints.device_name), *other_devices]
         notes.append("device name was set by the user")
     is_told = any(gap.quantity == "source_counter" for gap in report.gaps)
     lacks_source = hints.source and report.tool != "workload" and not report.source_counters
     if lacks_source and not is_told:
-        why = "only .ncu-rep files contain counters per instruction"
-        gaps.append(Gap("source_counter", "not_available", why))
+        reason = "only .ncu-rep files contain counters per instruction"
+        gaps.append(Gap("source_counter", "not_available", reason))
     noted = [Diagnostic("info", "perfctl ingest", note) for note in notes]
     return replace(
         report,
@@ -214,8 +222,10 @@ def _estimate_calls(path: Path, report: Report) -> tuple[LayerCall, ...]:
 
 def _why_partial(report: Report) -> str | None:
     """Return errors that the tool stated, or parts that cannot be read; None without any."""
-    own = [d for d in report.diagnostics if d.severity == "error" and d.source == report.tool]
-    reasons = [f"{report.tool} reported an error: {error.text[:300]}" for error in own]
+    tool_errors = [
+        d for d in report.diagnostics if d.severity == "error" and d.source == report.tool
+    ]
+    reasons = [f"{report.tool} reported an error: {error.text[:300]}" for error in tool_errors]
     reasons += [f"{gap.quantity}: {gap.reason}" for gap in report.gaps if gap.state == "unreadable"]
     if not reasons:
         return None

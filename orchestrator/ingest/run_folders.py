@@ -81,7 +81,7 @@ def ingest_run_folder(
     # when they are replayed.
     first = (read_json(folder / RECORD_NAME) or {}) if record["origin"] == "recorded" else record
     is_made_up = first.get("origin") in ("transcribed", "synthetic")
-    others = _find_ranks(folder)
+    other_ranks = _find_ranks(folder)
     facts = RunFacts(
         **{name: record[name] for name in _FACTS},
         origin=str(first["origin"] if is_made_up else record["origin"]),
@@ -90,28 +90,32 @@ def ingest_run_folder(
         parameters=tuple(
             make_parameter(name, value) for name, value in _table(record, "parameters").items()
         ),
-        world_size=others[-1].number + 1 if others else None,
+        world_size=other_ranks[-1].number + 1 if other_ranks else None,
     )
     workload, report = folder / "workload.json", record["artifact"]
     rank = _Rank(0, workload if workload.is_file() else None, folder / report if report else None)
-    whole = _name_artifact(facts, rank, settings.store)
-    known = settings.known.get(whole.artifact_sha256 or "")
-    if known is None:
-        found = _read_first_rank(folder, rank, whole, record, first)
+    rank_facts = _name_artifact(facts, rank, settings.store)
+    known_run = settings.known.get(rank_facts.artifact_sha256 or "")
+    if known_run is None:
+        first_rank = _read_first_rank(folder, rank, rank_facts, record, first)
         written = write_and_derive(
-            connection, task, settings, *found, rank.record or folder, beside=False
+            connection, task, settings, *first_rank, rank.record or folder, beside=False
         )
-        others = others if written.new else []
+        other_ranks = other_ranks if written.new else []
     else:
-        written = Written(known, new=False)
-        stored = settings.ranks.get(known)
-        others = [one for one in others if stored is not None and one.number not in stored.runs]
+        written = Written(known_run, new=False)
+        stored = settings.ranks.get(known_run)
+        other_ranks = [
+            other_rank
+            for other_rank in other_ranks
+            if stored is not None and other_rank.number not in stored.runs
+        ]
         task = replace(task, sweep=stored.sweep if stored is not None else task.sweep)
     ranks = []
-    for other in others:
-        found = _read_other_rank(other, _name_artifact(facts, other, settings.store), record)
+    for other in other_ranks:
+        first_rank = _read_other_rank(other, _name_artifact(facts, other, settings.store), record)
         path = other.record or folder
-        ranks.append(write_and_derive(connection, task, settings, *found, path).run_id)
+        ranks.append(write_and_derive(connection, task, settings, *first_rank, path).run_id)
     tell(Stored(task.source.shown, written, ranks=tuple(ranks)))
 
 
@@ -218,23 +222,23 @@ def _read_rank(rank: _Rank, facts: RunFacts) -> tuple[RunFacts, Report | None]:
         except ReportError as error:
             reason = f"{facts.reason}; {error}" if facts.reason else str(error)
             facts = replace(facts, status="partial" if record else "failed", reason=reason)
-    whole = _merge(report, record) if report and record else report or record
-    if whole is not None and (report is None or record is None):
-        whole = replace(whole, tool=facts.profiler)
+    merged = _merge(report, record) if report and record else report or record
+    if merged is not None and (report is None or record is None):
+        merged = replace(merged, tool=facts.profiler)
     if facts.world_size is not None:
         variant = facts.variant or (record or report or facts).variant
         variant = mark_rank(variant, rank.number, facts.world_size)
         facts = replace(facts, variant=variant, rank=rank.number)
         numbers = {"rank": str(rank.number), "world_size": str(facts.world_size)}
-        whole = whole and replace(whole, environment={**whole.environment, **numbers})
-    return facts, whole
+        merged = merged and replace(merged, environment={**merged.environment, **numbers})
+    return facts, merged
 
 
 def _merge(report: Report, record: Report) -> Report:
     """Return a profiler's report completed by what the profiled process itself recorded."""
     version = record.environment.get("torch") if report.tool == "torch" else None
     facts = ("workload", "variant", "batch_size", "mode", "precision")
-    known = ("rank", "world_size", "host", "phase", "effective_batch")
+    field_names = ("rank", "world_size", "host", "phase", "effective_batch")
     return replace(
         report,
         tool_version=report.tool_version or version,
@@ -246,18 +250,18 @@ def _merge(report: Report, record: Report) -> Report:
         ops=record.ops,
         gaps=(*report.gaps, *record.gaps),
         **{name: getattr(record, name) for name in facts},
-        **{name: value for name in known if (value := getattr(record, name)) is not None},
+        **{name: value for name in field_names if (value := getattr(record, name)) is not None},
     )
 
 
-def _merge_devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device, ...]:
+def _merge_devices(reported: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[Device, ...]:
     """Return the device that the workload used, with facts that only the profiler knew, and the
     others behind it."""
-    if not used or not seen:
-        return used or seen
+    if not used or not reported:
+        return used or reported
     first = used[0]
     same = next(
-        (device for device in seen if (device.kind, device.index) == (first.kind, first.index)),
+        (device for device in reported if (device.kind, device.index) == (first.kind, first.index)),
         None,
     )
     if same is None:
@@ -265,7 +269,7 @@ def _merge_devices(seen: tuple[Device, ...], used: tuple[Device, ...]) -> tuple[
     missing = {
         field: value for field, value in asdict(same).items() if getattr(first, field) is None
     }
-    return (replace(first, **missing), *(device for device in seen if device is not same))
+    return (replace(first, **missing), *(device for device in reported if device is not same))
 
 
 def add_surroundings(
@@ -290,19 +294,21 @@ def add_surroundings(
     if record["profiler"] == "ncu":
         report, gap = _add_repeats(report, folder / LAUNCHES, first)
         gaps += [gap] if gap is not None else []
-    known = {str(name): str(value) for name, value in _table(record, "environment").items()}
-    if known.get("ncu:not_replayed"):
+    recorded_environment = {
+        str(name): str(value) for name, value in _table(record, "environment").items()
+    }
+    if recorded_environment.get("ncu:not_replayed"):
         reason = (
             "ncu skipped kernels that wait for other GPUs (such as NCCL), because their replay "
             "would never end"
         )
         gaps.append(Gap("collective", "not_collected", reason))
     if layers := ", ".join(map(str, _table(first, "profiler_options").get("layers") or ())):
-        known["ncu:layers"] = layers
+        recorded_environment["ncu:layers"] = layers
         # launches that the profiler was told to leave out are not zero
         reason = f"ncu counted only in the layers of --layer: {layers}"
         gaps.append(Gap("kernel", "not_collected", reason))
-    environment = {**report.environment, **known}
+    environment = {**report.environment, **recorded_environment}
     return replace(report, environment=environment, gaps=(*report.gaps, *gaps))
 
 
@@ -332,7 +338,7 @@ def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[
             if not (option == excluded and has_all)
         )
         if not is_planned:
-            ranges = (value for word, value in pairwise(argv) if word == excluded)
+            ranges = (value for argument, value in pairwise(argv) if argument == excluded)
             report = replace(report, gaps=(*report.gaps, *name_left_out(ranges)))
     if filters:
         environment = {**report.environment, "ncu:left_out": ", ".join(filters)}
@@ -342,8 +348,8 @@ def _add_repeats(report: Report, plan: Path, first: Mapping[str, Any]) -> tuple[
 
 def _first_command(record: Mapping[str, Any]) -> list[str]:
     commands = record.get("commands")
-    words = commands[0] if isinstance(commands, list) and commands else ()
-    return list(map(str, words)) if isinstance(words, list) else []
+    arguments = commands[0] if isinstance(commands, list) and commands else ()
+    return list(map(str, arguments)) if isinstance(arguments, list) else []
 
 
 def _table(record: Mapping[str, Any], field: str) -> dict[str, Any]:

@@ -119,16 +119,17 @@ def scrub_report(file: Path, out: Path | None = None, *, force: bool = False) ->
     with replacing(target, force=force) as copy:
         try:
             rows, replaced = write_copy(file, copy)
-            left = write_copy(copy, copy.with_name("second look"))
+            remaining = write_copy(copy, copy.with_name("second look"))
         except (sqlite3.Error, UnicodeError) as error:
             reason = f"the database or its text is damaged or truncated ({error})"
             raise ReportError(file, "unknown", reason, "Copy or export it again") from error
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             reason = f"the gzip file is truncated or damaged ({error})"
             raise ReportError(file, "unknown", reason, "Copy it again") from error
-        if any(left):
+        if any(remaining):
             reason = (
-                f"the copy would still contain {', '.join([*left[0], *left[1]])}, so perfctl made "
+                f"the copy would still contain {', '.join([*remaining[0], *remaining[1]])}, so "
+                "perfctl made "
                 "no copy"
             )
             remedy = "Do not share the report, and report this as a bug in perfctl"
@@ -181,10 +182,10 @@ class _Cleaner:
     def __init__(self, hosts: Iterable[str] = (), users: Iterable[str] = ()) -> None:
         """``hosts``, ``users``: names to remove; a host's in a whole word, a user's in a path."""
         parts = [_HOME]
-        if named := _either(host for host in hosts if re.search(r"[0-9.-]", host)):
-            parts.append(rf"(?P<host>)(?<![\w.-])(?:{named})(?![\w-])")
-        if named := _either(users):
-            parts.append(rf"(?P<user>)(?<=[/@\\])(?:{named})(?![\w-])")
+        if alternatives := _either(host for host in hosts if re.search(r"[0-9.-]", host)):
+            parts.append(rf"(?P<host>)(?<![\w.-])(?:{alternatives})(?![\w-])")
+        if alternatives := _either(users):
+            parts.append(rf"(?P<user>)(?<=[/@\\])(?:{alternatives})(?![\w-])")
         self._names = re.compile("|".join(parts), re.ASCII)
         self._all = re.compile("|".join([SECRET.pattern, *parts]), re.ASCII)
         self.replaced: Counter[str] = Counter()
@@ -193,14 +194,14 @@ class _Cleaner:
         """Return what is to go from a text."""
         return self._all if may_hold_secret(text) else self._names
 
-    def replace(self, found: re.Match[str]) -> str:
+    def replace(self, match: re.Match[str]) -> str:
         kinds = {"home": "home folder", "host": "host", "user": "user"}
-        self.replaced[kinds.get(found.lastgroup or "", "secret")] += 1
-        return kept_of(found) + REMOVED
+        self.replaced[kinds.get(match.lastgroup or "", "secret")] += 1
+        return kept_of(match) + REMOVED
 
     def clean_value(self, value: bytes) -> bytes:
         """Return one text of a database; as Latin-1 every byte is a character."""
-        variables = {found[1] for found in _VARIABLE.finditer(value)}
+        variables = {match[1] for match in _VARIABLE.finditer(value)}
         if len(variables) >= _FEWEST or (variables and _VARIABLE.match(value)):
             self.replaced["environment"] += 1
             return b"{}" if value.lstrip().startswith(b"{") else REMOVED.encode()
@@ -222,24 +223,24 @@ def _copy_text(source: Path, copy: Path) -> tuple[dict[str, int], Counter[str]]:
     cleaner = _Cleaner()
     with (
         TextIOWrapper(_open(source, "rb", is_zipped=is_zipped), coding, newline="") as text,
-        TextIOWrapper(_open(copy, "wb", is_zipped=is_zipped), coding, newline="") as out,
+        TextIOWrapper(_open(copy, "wb", is_zipped=is_zipped), coding, newline="") as target_file,
     ):
-        rest, piece = "", "-"
+        buffer, piece = "", "-"
         while piece:
             piece = text.read(CHUNK)
-            rest += piece
-            cut = max(0, len(rest) - LONGEST) if piece else len(rest)
-            at = 0
-            for found in cleaner.pattern_for(rest).finditer(rest):
-                if piece and found.end() == len(rest) < MOST_KEPT:
-                    cut = min(cut, found.start())  # its end is still to be read
-                if found.start() >= cut:
+            buffer += piece
+            cut = max(0, len(buffer) - LONGEST) if piece else len(buffer)
+            offset = 0
+            for match in cleaner.pattern_for(buffer).finditer(buffer):
+                if piece and match.end() == len(buffer) < MOST_KEPT:
+                    cut = min(cut, match.start())  # its end is still to be read
+                if match.start() >= cut:
                     break
-                out.write(rest[at : found.start()] + cleaner.replace(found))
-                at = found.end()
-            cut = max(cut, at)
-            out.write(rest[at:cut])
-            rest = rest[cut:]
+                target_file.write(buffer[offset : match.start()] + cleaner.replace(match))
+                offset = match.end()
+            cut = max(cut, offset)
+            target_file.write(buffer[offset:cut])
+            buffer = buffer[cut:]
     return {}, cleaner.replaced
 
 
@@ -315,8 +316,8 @@ def _people_in(connection: sqlite3.Connection, tables: Iterable[str]) -> tuple[s
 def _delete_rows(connection: sqlite3.Connection, table: str) -> int:
     """Delete the rows; all of them where the table lacks its usual columns."""
     is_known = {"name", "value"}.issubset(_columns(connection, table))
-    kept = ", ".join(f"'{name}'" for name in KEPT[table]) if is_known else ""
-    condition = f"name IS NULL OR name NOT IN ({kept})" if kept else "1"
+    kept_names = ", ".join(f"'{name}'" for name in KEPT[table]) if is_known else ""
+    condition = f"name IS NULL OR name NOT IN ({kept_names})" if kept_names else "1"
     return connection.execute(f"DELETE FROM {table} WHERE {condition}").rowcount
 
 

@@ -100,13 +100,13 @@ class Swept:
         failed = self.not_whole
         if failed:
             settings = {result.setting for result in self.runs}
-            is_batched = all(one.batch and not one.others for one in settings)
+            is_batched = all(setting.batch and not setting.others for setting in settings)
             names = ", ".join(
                 str(result.batch_size if is_batched else result.setting) for result in failed
             )
-            what = "batch sizes" if is_batched else "runs"
+            label = "batch sizes" if is_batched else "runs"
             problem = (
-                f"{len(failed)} of {len(settings)} {what} failed or are incomplete ({names}): "
+                f"{len(failed)} of {len(settings)} {label} failed or are incomplete ({names}): "
                 f"{failed[0].reason}"
             )
             raise PartlyDone(problem, f"Logs are in {failed[0].folder}")
@@ -278,7 +278,7 @@ def ingest_folder(
 
 
 @contextmanager
-def storing(store: Path, what: str) -> Iterator[None]:
+def storing(store: Path, label: str) -> Iterator[None]:
     """The database can be written to, so that each run may go into it as soon as it is finished.
     ``what`` was whole is kept when a signal stops the block."""
     with database.writing(store):
@@ -286,7 +286,7 @@ def storing(store: Path, what: str) -> Iterator[None]:
     try:
         yield
     except Interrupted as stop:
-        message = f"stopped; perfctl keeps the complete {what}"
+        message = f"stopped; perfctl keeps the complete {label}"
         raise Interrupted(
             message, stop.signal_number, "Repeat the same command to continue"
         ) from stop
@@ -344,8 +344,8 @@ def _read_plain_step(folder: Path) -> tuple[list[Kernel], dict[str, Any]]:
     record = read_run_record(folder) or {}
     report = parsers.parse(folder / str(record["artifact"]))
     kernels = list(report.kernels)
-    own = folder / "workload.json"
-    ops = parsers.parse(own).ops if own.is_file() else ()
+    workload_record = folder / "workload.json"
+    ops = parsers.parse(workload_record).ops if workload_record.is_file() else ()
     return kernels, first_pass(kernels, ops, report.ranges).as_json()
 
 
@@ -359,8 +359,8 @@ def with_first_pass(request: SweepRequest, events: Events) -> SweepRequest:
     request = replace(request, sweep_name=request.name)
     folder = request.folder.absolute() / FIRST_PASS
     for setting in request.settings:
-        whole = [path for path in attempts(request.folder, setting) if is_whole(path)]
-        if len(whole) >= request.repeat and not request.again:
+        complete_runs = [path for path in attempts(request.folder, setting) if is_whole(path)]
+        if len(complete_runs) >= request.repeat and not request.again:
             continue
         folder.mkdir(parents=True, exist_ok=True)
         plain = replace(request, profiler=TorchProfiler())

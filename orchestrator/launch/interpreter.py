@@ -116,14 +116,14 @@ def _dotted(version: tuple[int, ...]) -> str:
 def _ask(
     python: str, flags: tuple[str, ...], module: str, prefix: tuple[str, ...] = ()
 ) -> _Interpreter:
-    words = (*prefix, python, *flags, "-c", _PROBE, module, *(("perfctl",) if prefix else ()))
+    argv = (*prefix, python, *flags, "-c", _PROBE, module, *(("perfctl",) if prefix else ()))
     try:
-        code, out, lines = tools.run(words, 60.0)
+        code, output, lines = tools.run(argv, 60.0)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolMissing(f"{python} does not run: {error}", "Use another interpreter") from error
     with suppress(IndexError, msgspec.MsgspecError):
         if code == 0:
-            return msgspec.json.decode(out[-1], type=_Interpreter)
+            return msgspec.json.decode(output[-1], type=_Interpreter)
     reason = lines[-1] if lines else f"exit code {code}"
     if prefix:
         raise ToolMissing(

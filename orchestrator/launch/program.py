@@ -56,13 +56,13 @@ class Program:
 
     def words_at(self, parameters: Mapping[str, str]) -> tuple[str, ...]:
         """The words at one value of each parameter."""
-        return tuple(fill(word, parameters) for word in self.words)
+        return tuple(fill(argument, parameters) for argument in self.words)
 
     def receives(self, parameter: str) -> bool:
         """Whether the value of a parameter reaches the program."""
         variables = {"batch": self.batch_env, **dict(self.variables)}
         is_set = variables.get(parameter) is not None
-        return is_set or any(f"{{{parameter}}}" in word for word in self.words)
+        return is_set or any(f"{{{parameter}}}" in argument for argument in self.words)
 
     @property
     def variant(self) -> str | None:
@@ -151,7 +151,7 @@ def _any_program(
 ) -> tuple[tuple[str, ...], str, Path | None]:
     """(words, name, file) of a program that is not Python. The name is that of the file which is
     run, also behind a shell or launcher from PATH (bash run.sh, mpirun -n 2 ./solver)."""
-    first, *rest = command
+    first, *arguments = command
     if not is_here:
         return command, utf8(Path(first).name), None
     path = shutil.which(first)
@@ -163,11 +163,15 @@ def _any_program(
             if exists
             else f"perfctl looked in {Path.cwd()} and on PATH",
         )
-    files = [path] if os.sep in first else [word for word in rest if Path(word).is_file()]
+    files = (
+        [path]
+        if os.sep in first
+        else [argument for argument in arguments if Path(argument).is_file()]
+    )
     # nsys does not search PATH as a shell does
-    words = (os.path.abspath(path), *rest)  # noqa: PTH100 - resolve() would follow links
+    full_command = (os.path.abspath(path), *arguments)  # noqa: PTH100 - resolve() would follow links
     script = Path(files[0]).absolute() if files else None
-    return words, utf8(script.name if script else Path(first).name), script
+    return full_command, utf8(script.name if script else Path(first).name), script
 
 
 def _interpreter(
@@ -201,12 +205,12 @@ def _interpreter(
     return python, (), (path, *command[1:])
 
 
-def _module_words(words: tuple[str, ...]) -> tuple[str, ...]:
+def _module_words(arguments: tuple[str, ...]) -> tuple[str, ...]:
     """``-mpackage`` as two words, and launchers called as modules by name."""
-    if words[0].startswith("-m") and len(words[0]) > 2:
-        words = ("-m", words[0][2:], *words[1:])
-    launcher = LAUNCHERS.get(words[1]) if words[0] == "-m" and len(words) > 1 else None
-    return (*launcher, *words[2:]) if launcher else words
+    if arguments[0].startswith("-m") and len(arguments[0]) > 2:
+        arguments = ("-m", arguments[0][2:], *arguments[1:])
+    launcher = LAUNCHERS.get(arguments[1]) if arguments[0] == "-m" and len(arguments) > 1 else None
+    return (*launcher, *arguments[2:]) if launcher else arguments
 
 
 def resolve(python: str) -> str:
@@ -240,44 +244,44 @@ def _of_shebang(path: str | None) -> str | None:
         line = file.readline(4096)
     words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
     if words and Path(words[0]).name == "env":
-        words = [word for word in words[1:] if not word.startswith("-")]
+        words = [part for part in words[1:] if not part.startswith("-")]
     return resolve(words[0]) if words and is_python(words[0]) else None
 
 
-def _what_runs(words: tuple[str, ...], parameters: Iterable[str]) -> tuple[str, Path | None]:
+def _what_runs(arguments: tuple[str, ...], parameters: Iterable[str]) -> tuple[str, Path | None]:
     """(name, file) of the script or module. Raises UsageError when there is none, or its file does
     not exist."""
-    if words[0] not in LAUNCHER_NAMES:
-        if words[0] != "-m":
-            name = utf8(Path(words[0]).name or Path(words[0]).absolute().name)
-            return name, _existing(words[0], parameters)
-        if len(words) < 2:
+    if arguments[0] not in LAUNCHER_NAMES:
+        if arguments[0] != "-m":
+            name = utf8(Path(arguments[0]).name or Path(arguments[0]).absolute().name)
+            return name, _existing(arguments[0], parameters)
+        if len(arguments) < 2:
             raise UsageError(
                 "no module was given after -m",
                 "For example: -- python -m package --batch-size {batch}",
             )
-        return words[1], None
-    for word, following in pairwise((*words[1:], None)):
-        if word in ("-m", "--module") and following is not None:
+        return arguments[1], None
+    for argument, following in pairwise((*arguments[1:], None)):
+        if argument in ("-m", "--module") and following is not None:
             return following, None
-        if word is not None and word.endswith(".py"):
-            return utf8(Path(word).name), _existing(word, parameters)
+        if argument is not None and argument.endswith(".py"):
+            return utf8(Path(argument).name), _existing(argument, parameters)
     raise UsageError(
-        f"'{shlex.join(words)}' does not name a script",
-        f"For example: -- {words[0]} train.py {BATCH}",
+        f"'{shlex.join(arguments)}' does not name a script",
+        f"For example: -- {arguments[0]} train.py {BATCH}",
     )
 
 
-def _existing(word: str, parameters: Iterable[str]) -> Path:
+def _existing(script_name: str, parameters: Iterable[str]) -> Path:
     for placeholder in (BATCH, *(f"{{{name}}}" for name in parameters)):
-        if placeholder in word:
+        if placeholder in script_name:
             raise UsageError(
-                f"{word}: the script's name must not contain {placeholder}",
+                f"{script_name}: the script's name must not contain {placeholder}",
                 f"Put {placeholder} in its arguments",
             )
-    path = Path(word)
+    path = Path(script_name)
     if not path.exists():
-        raise UsageError(f"script {word} does not exist", f"perfctl looked in {Path.cwd()}")
+        raise UsageError(f"script {script_name} does not exist", f"perfctl looked in {Path.cwd()}")
     if path.is_dir() and not (path / "__main__.py").is_file():
-        raise UsageError(f"folder {word} has no __main__.py", "Name the script in it")
+        raise UsageError(f"folder {script_name} has no __main__.py", "Name the script in it")
     return path.absolute()

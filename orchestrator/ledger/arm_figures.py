@@ -112,9 +112,9 @@ def facts_of(label: str, runs: Sequence[Run], peaks: Sequence[Peaks] = ()) -> Ar
     warmup = run.report.environment.get("option:warmup", "")
     step = timed[0].median if timed else None
     course = epochs(run)
-    wanted = ("layer ranges",) if run.device_kind == "cpu" else ("layer ranges", "kernel")
+    relevant = ("layer ranges",) if run.device_kind == "cpu" else ("layer ranges", "kernel")
     busy = prepared.usage.ways.kernels.value
-    gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in wanted]
+    gaps = [(gap.quantity, gap.reason) for gap in run.report.gaps if gap.quantity in relevant]
     return ArmFacts(
         label=label,
         device=device_label(run),
@@ -174,9 +174,9 @@ def top(run: Run, most: int = 10) -> tuple[Top, ...]:
         )
         for name, items in group_by(run.report.operations, lambda item: item.name).items()
     ]
-    whole = sum(row.self_ns for row in rows)
+    total_ns = sum(row.self_ns for row in rows)
     rows.sort(key=lambda row: (-row.self_ns, row.name))
-    return tuple(replace(row, share=row.self_ns / whole) for row in rows[:most] if whole)
+    return tuple(replace(row, share=row.self_ns / total_ns) for row in rows[:most] if total_ns)
 
 
 def shares(run: Run) -> Mapping[str, float] | None:
@@ -234,8 +234,8 @@ def overlap(run: Run) -> float | None:
         for copy in copies
         if (copy.device_index or 0) in running
     )
-    whole = sum_ns(copies)
-    return covered / whole if whole else None
+    copy_ns = sum_ns(copies)
+    return covered / copy_ns if copy_ns else None
 
 
 def overhead(run: Run) -> float | None:
@@ -244,5 +244,5 @@ def overhead(run: Run) -> float | None:
     if run.device_kind != "cpu" or not run.report.operations:
         return None
     steps = sum(row.duration_ns or 0 for row in run.report.steps if row.phase == "step")
-    own = sum(item.self_cpu_ns or 0 for item in run.report.operations)
-    return max(1 - own / steps, 0.0) if steps else None
+    self_cpu_ns = sum(item.self_cpu_ns or 0 for item in run.report.operations)
+    return max(1 - self_cpu_ns / steps, 0.0) if steps else None

@@ -45,44 +45,60 @@ def find_expected(run: Run, keys: Sequence[Key | None], steps: int) -> ExpectedW
 
     @cache
     def by_name(name: str, short_name: str | None) -> Expectation | None:
-        return next((one for one in run.expectations if fits(one.pattern, name, short_name)), None)
+        return next(
+            (
+                expectation
+                for expectation in run.expectations
+                if fits(expectation.pattern, name, short_name)
+            ),
+            None,
+        )
 
     for index, kernel in enumerate(run.report.kernels):
         if keys[index] in estimated:
             continue
-        found, instance = by_name(kernel.name, kernel.short_name), ("kernel", kernel.launch)
-        for item in upwards(kernel.range_number, ranges) if found is None else ():
-            found, instance = by_name(item.name, None), ("range", item.number)
-            if found is not None:
+        expectation, instance = by_name(kernel.name, kernel.short_name), ("kernel", kernel.launch)
+        for item in upwards(kernel.range_number, ranges) if expectation is None else ():
+            expectation, instance = by_name(item.name, None), ("range", item.number)
+            if expectation is not None:
                 break
-        if found is None:
+        if expectation is None:
             continue
-        new_keys[index] = (found.pattern, "forward")
+        new_keys[index] = (expectation.pattern, "forward")
         if kernel.step is not None or not is_numbered:
-            instances.setdefault(found.pattern, set()).add(instance)
+            instances.setdefault(expectation.pattern, set()).add(instance)
     counts = {pattern: Fraction(len(items), steps) for pattern, items in instances.items()}
-    expected = [(one, counts[one.pattern]) for one in run.expectations if one.pattern in counts]
+    expected = [
+        (expected_work, counts[expected_work.pattern])
+        for expected_work in run.expectations
+        if expected_work.pattern in counts
+    ]
     return ExpectedWork(
         new_keys,
-        tuple(_call(run, one, count, position) for position, (one, count) in enumerate(expected)),
-        tuple(op for one, count in expected for op in _product(run, one, count)),
+        tuple(
+            _call(run, expected_work, count, position)
+            for position, (expected_work, count) in enumerate(expected)
+        ),
+        tuple(
+            op for expected_work, count in expected for op in _product(run, expected_work, count)
+        ),
     )
 
 
-def _call(run: Run, one: Expectation, count: Fraction, position: int) -> LayerCall:
-    text = one.formula or "registered formula"
+def _call(run: Run, expectation: Expectation, count: Fraction, position: int) -> LayerCall:
+    text = expectation.formula or "registered formula"
     values = ", ".join(f"{item.name}={item.value}" for item in run.parameters)
     times = f" x {float(count):g} launches or ranges" if count != 1 else ""
-    total = None if one.flops is None else round(one.flops * count)
+    total = None if expectation.flops is None else round(expectation.flops * count)
     result = "" if total is None else f" = {total:,} FLOP"
     return LayerCall(
-        layer=one.pattern,
+        layer=expectation.pattern,
         kind=FORMULA,
         direction="forward",
         macs=None,
         flops=total,
         parameters=None,
-        read_bytes=None if one.bytes is None else round(one.bytes * count),
+        read_bytes=None if expectation.bytes is None else round(expectation.bytes * count),
         write_bytes=None,
         output_elements=None,
         formula=f"{text} at {values or 'no parameter'}{times}{result}",
@@ -90,9 +106,9 @@ def _call(run: Run, one: Expectation, count: Fraction, position: int) -> LayerCa
     )
 
 
-def _product(run: Run, one: Expectation, count: Fraction) -> tuple[OpShape, ...]:
+def _product(run: Run, expectation: Expectation, count: Fraction) -> tuple[OpShape, ...]:
     """Return the matrix product that a formula states; () for any other."""
-    text = (one.formula or "").partition("flops=")[2].partition(", bytes=")[0]
+    text = (expectation.formula or "").partition("flops=")[2].partition(", bytes=")[0]
     numbers = {
         item.name: Fraction(item.number) for item in run.parameters if item.number is not None
     }
@@ -101,5 +117,5 @@ def _product(run: Run, one: Expectation, count: Fraction) -> tuple[OpShape, ...]
         return ()
     m, n, k = sizes
     shapes = ((m, k), (k, n)), ((m, n),)
-    op = OpShape(one.pattern, FORMULA, "aten.mm", "forward", *shapes, calls=int(count))
+    op = OpShape(expectation.pattern, FORMULA, "aten.mm", "forward", *shapes, calls=int(count))
     return (op,)

@@ -69,6 +69,6 @@ def check_hand_values(
 def unknown_layer(option: str, layer: str, network: Network, batch: int) -> UsageError:
     """Return the error of a layer that the network does not have."""
     names = list(dict.fromkeys(line.layer for line in network.network_sheet(batch).lines))
-    more = f" and {len(names) - LAYERS_NAMED} more" if len(names) > LAYERS_NAMED else ""
-    listed = f"There are {', '.join(names[:LAYERS_NAMED])}{more}; the runs are kept"
+    suffix = f" and {len(names) - LAYERS_NAMED} more" if len(names) > LAYERS_NAMED else ""
+    listed = f"There are {', '.join(names[:LAYERS_NAMED])}{suffix}; the runs are kept"
     return UsageError(f"`{option}`: no layer '{layer}' in these runs", listed if names else None)

@@ -246,7 +246,9 @@ def ledger(study: Study) -> Ledger:
     rows = [row for of_batch, _ in by_batch for row in of_batch]
     # first position anywhere; layers without one come after the rest, the optimizer last
     by_place = group_by(rows, lambda row: row.place)
-    order = {place: min(row.position for row in of_place) for place, of_place in by_place.items()}
+    order = {
+        row_key: min(row.position for row in of_place) for row_key, of_place in by_place.items()
+    }
     directions = {direction: index for index, direction in enumerate(DIRECTIONS)}
     rows.sort(
         key=lambda row: (
@@ -256,7 +258,9 @@ def ledger(study: Study) -> Ledger:
             points.index(row.batch) if row.batch is not None else 0,
         )
     )
-    return Ledger(tuple(rows), tuple(rest for _, rest in by_batch if rest is not None))
+    return Ledger(
+        tuple(rows), tuple(unattributed for _, unattributed in by_batch if unattributed is not None)
+    )
 
 
 def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | None]:
@@ -277,7 +281,7 @@ def _at_batch(batch: PreparedBatch) -> tuple[list[LedgerRow], Unattributed | Non
         _row(
             batch,
             key,
-            _parts(calls, *key, whole=key in measured),
+            _parts(calls, *key, joins_passes=key in measured),
             counted.get(key, uncounted),
             derived.get(key),
         )
@@ -306,9 +310,9 @@ def _move_fused_recompute(calls: dict[Key, tuple[LayerCall, ...]], batch: Prepar
         if not fused or owner is None:
             continue
         calls[owner] = (*calls.get(owner, ()), *fused)
-        rest = tuple(call for call in calls.pop((layer, direction)) if not fused_only(call))
-        if rest:
-            calls[layer, direction] = rest
+        other_calls = tuple(call for call in calls.pop((layer, direction)) if not fused_only(call))
+        if other_calls:
+            calls[layer, direction] = other_calls
 
 
 def _has_attention(run: PreparedRun, key: Key) -> bool:
@@ -399,7 +403,7 @@ def _keys(calls: Iterable[Key], measured: set[Key]) -> set[Key]:
 
 
 def _parts(
-    calls: Mapping[Key, Sequence[LayerCall]], layer: str, direction: str, *, whole: bool
+    calls: Mapping[Key, Sequence[LayerCall]], layer: str, direction: str, *, joins_passes: bool
 ) -> tuple[LayerCall, ...]:
     """Pen and paper for one row: a ``whole`` "backward" is the gradients and all else, the
     optimizer's row all layers."""
@@ -407,25 +411,25 @@ def _parts(
         return tuple(
             call for (_, part), several in calls.items() if part == direction for call in several
         )
-    gradients = GRADIENTS if direction == "backward" and whole else ()
+    gradients = GRADIENTS if direction == "backward" and joins_passes else ()
     return tuple(call for part in (*gradients, direction) for call in calls.get((layer, part), ()))
 
 
 def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     if not parts:
         return missing("not_available", NO_SHAPES)
-    known = sum(call.flops or 0 for call in parts)
+    known_flops = sum(call.flops or 0 for call in parts)
     lacking = [call for call in parts if call.flops is None]
     if not lacking:
-        return Figure(known, "counted")
+        return Figure(known_flops, "counted")
     names = [f"{call.kind or 'this operation'} ({call.direction})" for call in lacking]
     each = (
         call.formula or f"no formula for {name}" for call, name in zip(lacking, names, strict=True)
     )
     reasons = "; ".join(dict.fromkeys(each))
-    if not known:  # "at least 0" says nothing
+    if not known_flops:  # "at least 0" says nothing
         return missing("not_available", reasons)
-    return Figure(known, "counted", reasons, missing=tuple(dict.fromkeys(names)))
+    return Figure(known_flops, "counted", reasons, missing=tuple(dict.fromkeys(names)))
 
 
 def _at_point(reason: str, batch: Point) -> str:
@@ -585,15 +589,17 @@ def _of_kernels(run: PreparedRun) -> tuple[UnattributedCause, ...]:
 def _cause(kernel: Kernel, ranges: Mapping[int, Range], *, lacks_backward: bool) -> str:
     """Return why a kernel has no layer. ``lacks_backward``: the run trains, and no kernel is of a
     backward pass."""
-    around = list(upwards(kernel.range_number, ranges))
-    if kernel.name.startswith("triton_") or any(item.name.startswith(COMPILED) for item in around):
+    enclosing = list(upwards(kernel.range_number, ranges))
+    if kernel.name.startswith("triton_") or any(
+        item.name.startswith(COMPILED) for item in enclosing
+    ):
         return COMPILED_CODE
-    phase = next((item.phase for item in around if item.phase), None)
+    phase = next((item.phase for item in enclosing if item.phase), None)
     if lacks_backward and phase in (None, "backward"):
         return NO_BACKWARD
     if phase is not None:
         return _PHASES.get(phase, f"the phase {phase}")
-    return BETWEEN if any(item.step is not None for item in around) else NO_CALL
+    return BETWEEN if any(item.step is not None for item in enclosing) else NO_CALL
 
 
 def _of_ranges(run: Run) -> tuple[UnattributedCause, ...]:

@@ -164,25 +164,31 @@ class Network:
 def networks_of(runs: Sequence[Run], workload: str | None = None) -> tuple[Network, ...]:
     """Return the networks of one workload, that of the first run if none is named, each with the
     analyses of its runs."""
-    found = [
+    studies_ = [
         study for study in studies(runs) if not study.foreign and workload in (None, study.workload)
     ]
-    shaped = [study for study in found if any(run.report.ops for run in study.runs)]
+    shaped = [study for study in studies_ if any(run.report.ops for run in study.runs)]
     if not shaped:
         return ()
     first = min(shaped, key=lambda study: (study.workload != MNIST_CNN, study.variant is not None))
     alike = [
         study
-        for study in found
+        for study in studies_
         if (study.workload, study.mode, study.precision)
         == (first.workload, first.mode, first.precision)
     ]
-    variants = dict.fromkeys([first.variant, *(one.variant for one in shaped if one in alike)])
+    variants = dict.fromkeys(
+        [first.variant, *(study_.variant for study_ in shaped if study_ in alike)]
+    )
     analyses = analyse_all(alike)
     return tuple(
-        Network(_name_network(own[0].study.runs), tuple(own))
+        Network(_name_network(variant_analyses[0].study.runs), tuple(variant_analyses))
         for variant in variants
-        if (own := [analysis for analysis in analyses if analysis.study.variant == variant])
+        if (
+            variant_analyses := [
+                analysis for analysis in analyses if analysis.study.variant == variant
+            ]
+        )
     )
 
 
@@ -197,8 +203,8 @@ def _name_network(runs: Sequence[Run]) -> str:
     if shape is not None:
         return f"conv2 {shape.strip('[]()').replace(' ', '')}"
     # not a program's arguments
-    own = first.variant if first.variant and not first.variant.startswith("-") else None
-    return (own or first.workload or "").replace("=", " ")
+    variant = first.variant if first.variant and not first.variant.startswith("-") else None
+    return (variant or first.workload or "").replace("=", " ")
 
 
 def modules_of(ops: Iterable[OpShape]) -> tuple[ModuleSeen, ...]:
@@ -245,22 +251,22 @@ def _point(network: Network, batch: int, layer: str) -> LayerPoint:
         if figure and figure.state == "derived" and figure.value is not None
     ]
     loose = _loose_work(batches) if counted.value is None else LooseWork(None, (), None)
-    why = "the run recorded no kernel"
+    reason = "the run recorded no kernel"
     if loose.names:
-        why = "its kernels belong to no layer"
+        reason = "its kernels belong to no layer"
     elif any(item.run.report.kernels for of_batch in batches for item in of_batch.runs):
-        why = "perfctl has no rule for its kernels"
-    whole = [item.counted.whole_work for item in batches if item.counted is not None]
+        reason = "perfctl has no rule for its kernels"
+    whole_works = [item.counted.whole_work for item in batches if item.counted is not None]
     return LayerPoint(
         batch=batch,
         estimated=next((row.estimated for row in rows if row.estimated.value is not None), nothing),
         executed=counted,
-        derived=next(iter(derived), missing("not_available", why)),
+        derived=next(iter(derived), missing("not_available", reason)),
         loose=loose,
         row=row,
         step_paper=network.step_paper(batch),
         step_counted=next(
-            (work.total for work in whole if work is not None),
+            (work.total for work in whole_works if work is not None),
             counted if counted.value is None else nothing,
         ),
         forward=_layer_clocks(runs, batches, layer, ("forward",)),

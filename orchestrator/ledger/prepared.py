@@ -152,8 +152,10 @@ def _key(run: Run) -> tuple[object, ...]:
 
 def _order(run: Run) -> tuple[object, ...]:
     """Return what runs of a study are sorted by: numbers by size, texts after them."""
-    others = [(name, number is None, number or 0, v) for name, v, number in run.parameters]
-    return run.batch_size or 0, sorted(others)
+    other_parameters = [
+        (name, number is None, number or 0, v) for name, v, number in run.parameters
+    ]
+    return run.batch_size or 0, sorted(other_parameters)
 
 
 def _fits(key: tuple[object, ...], run: Run) -> bool:
@@ -161,7 +163,7 @@ def _fits(key: tuple[object, ...], run: Run) -> bool:
     if len(key) != 5 or key[0] != run.workload:
         return False
     pairs = zip(_key(run)[1:], key[1:], strict=True)
-    return all(own is None or own == other for own, other in pairs)
+    return all(value is None or value == other for value, other in pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -609,6 +611,6 @@ def _fold(item: PreparedRun, layers: Set[str]) -> PreparedRun:
 def widest(runs: Iterable[PreparedRun], timed: Callable[[PreparedRun], object]) -> str | None:
     """The profiler whose runs are ``timed`` at most batch sizes: one clock for a whole sweep; None
     when none is."""
-    known = {(item.run.profiler, item.run.point) for item in runs if timed(item) is not None}
-    sizes = Counter(profiler for profiler, _ in known)
+    timed_points = {(item.run.profiler, item.run.point) for item in runs if timed(item) is not None}
+    sizes = Counter(profiler for profiler, _ in timed_points)
     return min(sizes, key=lambda profiler: (-sizes[profiler], preference(profiler)), default=None)

@@ -119,8 +119,8 @@ class LevelPoint:
     @property
     def busy(self) -> float | None:
         """Bytes/s / bandwidth, 0..1; None when either is missing or the rate is refused."""
-        known = self.bytes_per_second is not None and self.bandwidth and not self.refused
-        return (self.bytes_per_second or 0) / (self.bandwidth or 1) if known else None
+        is_known = self.bytes_per_second is not None and self.bandwidth and not self.refused
+        return (self.bytes_per_second or 0) / (self.bandwidth or 1) if is_known else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,9 +266,9 @@ def _levels(
 def roof(traffic: Traffic) -> str | None:
     """The path with the most executed FLOPs; without a count, what the precision asks for; None for
     no FLOPs at all."""
-    known = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
-    if known:
-        return max(known, key=known.__getitem__)
+    flops_by_path = {path: figure.value for path, figure in traffic.paths.items() if figure.value}
+    if flops_by_path:
+        return max(flops_by_path, key=flops_by_path.__getitem__)
     return (
         PATH_OF.get(traffic.precision or "")
         if traffic.executed.value is None and traffic.estimated
@@ -408,8 +408,8 @@ class Roofline:
     @property
     def levels(self) -> tuple[str, ...]:
         """Memory levels whose bytes were counted, from the SMs outwards."""
-        seen = {item.level for point in self.points for item in point.levels}
-        return tuple(level for level in LEVELS if level in seen)
+        present = {item.level for point in self.points for item in point.levels}
+        return tuple(level for level in LEVELS if level in present)
 
     @property
     def lacking(self) -> str | None:
@@ -421,8 +421,10 @@ class Roofline:
         if not any(point.traffic.executed.value is not None for point in self.points):
             return None
         missing = [level for level in LEVELS if level not in self.levels]
-        known = {item.level for point in self.points for item in point.levels if item.bandwidth}
-        unknown = [level for level in self.levels if level not in known]
+        with_bandwidth = {
+            item.level for point in self.points for item in point.levels if item.bandwidth
+        }
+        unknown = [level for level in self.levels if level not in with_bandwidth]
         reasons = []
         if missing:
             reasons.append(
@@ -550,8 +552,8 @@ def _partly(rows: Sequence[LedgerRow]) -> str | None:
     )
     if not names:
         return None
-    known = sum(int(row.estimated.value or 0) for row in rows)
-    least = f"at least {known:,} estimated FLOPs; " if known else ""
+    known_flops = sum(int(row.estimated.value or 0) for row in rows)
+    least = f"at least {known_flops:,} estimated FLOPs; " if known_flops else ""
     return f"{least}not included: {', '.join(names)}"
 
 
@@ -564,7 +566,7 @@ def _step(
     if partly is None and any(row.kind == FORMULA for row in rows) and counting is not None:
         is_whole = all(key is not None for _, key in counting.launches)
         partly = None if is_whole else f"not included: {NO_FORMULA}"
-    known = [row.estimated.value for row in rows if row.estimated.value is not None]
+    known_flops = [row.estimated.value for row in rows if row.estimated.value is not None]
     work = (batch.counting.whole_work if batch.counting else None) or nothing
     name = "complete step"
     if batch.batch is not None:
@@ -587,7 +589,7 @@ def _step(
         direction=None,
         paths=work.paths,
         executed=work.total,
-        estimated=sum(known) if known and partly is None else None,
+        estimated=sum(known_flops) if known_flops and partly is None else None,
         dram=work.dram,
         time_ns=time_ns,
         basis=basis,
@@ -609,8 +611,8 @@ def _kernels(
     under ncu."""
     if counting is None or not counting.values:
         return []
-    own = {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels}
-    means, timed_means = _mean_times(counting.run, own), dict[str, float]()
+    own_times = {kernel.launch: kernel.duration_ns for kernel in counting.run.report.kernels}
+    means, timed_means = _mean_times(counting.run, own_times), dict[str, float]()
     if timing is not None and timing.run is not counting.run:
         clock = {kernel.launch: kernel.duration_ns for kernel in timing.run.report.kernels}
         pairs = match(counting.run, timing.run).pairs

@@ -67,8 +67,8 @@ def host_times(runs: Iterable[Run]) -> Iterator[HostTime]:
     """Every time of the CPU timer that came with the runs."""
     for run in runs:
         for item in run.report.summaries:
-            head, _, place = item.name.partition(":")
-            layer, _, direction = place.rpartition(":")
+            head, _, row_name = item.name.partition(":")
+            layer, _, direction = row_name.rpartition(":")
             if head == HOST_TIME and layer and item.value is not None:
                 yield HostTime(layer, direction, run, item.value, macs_of(run, layer, direction))
 
@@ -195,22 +195,22 @@ def step_durations(steps: Iterable[Step]) -> list[int]:
 
 def upwards(number: int | None, ranges: Mapping[int, Range]) -> Iterator[Range]:
     """Yield the range with this number and those around it."""
-    seen: set[int] = set()
-    while number is not None and number in ranges and number not in seen:
-        seen.add(number)
+    visited: set[int] = set()
+    while number is not None and number in ranges and number not in visited:
+        visited.add(number)
         yield ranges[number]
         number = ranges[number].parent
 
 
 def self_times(ranges: Mapping[int, Range], numbers: Iterable[int]) -> dict[int, float]:
     """Return the time of each of these ranges without those of them that lie inside of it."""
-    own = {number: float(ranges[number].duration_ns or 0) for number in numbers}
-    for number in own:
+    own_ns = {number: float(ranges[number].duration_ns or 0) for number in numbers}
+    for number in own_ns:
         above = (item.number for item in upwards(ranges[number].parent, ranges))
-        holder = next((outer for outer in above if outer in own), None)
+        holder = next((outer for outer in above if outer in own_ns), None)
         if holder is not None:
-            own[holder] -= ranges[number].duration_ns or 0
-    return own
+            own_ns[holder] -= ranges[number].duration_ns or 0
+    return own_ns
 
 
 def is_step_range(item: Range) -> bool:
@@ -225,8 +225,8 @@ def folded(keys: Iterable[Key | None]) -> dict[Key, Key]:
     An autograd node that computes both cannot be split, and the node that accumulates the
     parameter's gradient then belongs to the same row.
     """
-    whole = {key[0] for key in keys if key is not None and key[1] == "backward"}
-    return {(layer, part): (layer, "backward") for layer in whole for part in GRADIENTS}
+    whole_layers = {key[0] for key in keys if key is not None and key[1] == "backward"}
+    return {(layer, part): (layer, "backward") for layer in whole_layers for part in GRADIENTS}
 
 
 def kernel_keys(run: Run) -> list[Key | None]:
@@ -243,8 +243,8 @@ def kernel_keys(run: Run) -> list[Key | None]:
         else None
         for kernel in run.report.kernels
     ]
-    whole = folded(keys)
-    return [whole.get(key, key) if key is not None else None for key in keys]
+    folded_keys = folded(keys)
+    return [folded_keys.get(key, key) if key is not None else None for key in keys]
 
 
 def times_of_kernels(run: Run, keys: Sequence[Key | None], count: int | None) -> LayerTimes | None:
@@ -286,14 +286,14 @@ def times_of_ranges(run: Run) -> LayerTimes | None:
             keys[number] = (item.layer, item.direction)
         elif item.name == "perfctl:phase:optimizer":
             keys[number] = OPTIMIZER
-    whole = folded(keys.values())
+    folded_keys = folded(keys.values())
     every = {item.number: item for item in run.report.ranges}
     sums: dict[Key | None, dict[int | None, float]] = defaultdict(lambda: defaultdict(float))
     for number, own_ns in self_times(every, keys).items():
         start = ranges[number].start_ns
         index = bisect.bisect_right(bounds, (start, float("inf"), 0)) - 1
         if index >= 0 and start < bounds[index][1]:  # on any thread
-            sums[whole.get(keys[number], keys[number])][bounds[index][2]] += own_ns
+            sums[folded_keys.get(keys[number], keys[number])][bounds[index][2]] += own_ns
     totals: dict[int | None, float] = {step: item.duration_ns or 0 for step, item in steps.items()}
     return _gather(sums, totals, f"host ranges, {run.profiler} on the CPU", True, ALL_STEPS)
 
@@ -303,7 +303,7 @@ def _gather(
     totals: Mapping[int | None, float],
     basis: str,
     trusted: bool,
-    whole: str,
+    total_name: str,
     over: int = 1,
 ) -> LayerTimes | None:
     """Medians over the steps of ``totals``. A layer that did not run in a step took 0 in it."""
@@ -318,5 +318,5 @@ def _gather(
         max(total - sum(sums[key].get(step, 0) for key in rows), 0)
         for step, total in totals.items()
     ]
-    total, rest = spread([*totals.values()], over), spread(unattributed, over)
-    return LayerTimes(basis, trusted, whole, rows, total, rest)
+    total, unattributed_ns = spread([*totals.values()], over), spread(unattributed, over)
+    return LayerTimes(basis, trusted, total_name, rows, total, unattributed_ns)

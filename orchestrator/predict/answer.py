@@ -275,18 +275,20 @@ class Question:
                 "Use `precision` fp32",
             )
         if self.compiled and not self.is_inference:
-            why = (
+            problem = (
                 "`compiled` is not available in training: perfctl found no published times under "
                 "torch.compile"
             )
             remedy = "Predict inference with `mode` infer, or omit it for eager mode"
-            raise UsageError(why, remedy)
+            raise UsageError(problem, remedy)
         if self.compiled and on_cpu and self.number_type != "fp32":
-            why = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit for it"
-            raise UsageError(why, "Use `precision` fp32, or omit it for eager mode")
+            problem = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit for it"
+            raise UsageError(problem, "Use `precision` fp32, or omit it for eager mode")
         if self.is_inference and self.gpus > 1:
-            why = "`gpus` is not available with `mode` infer, because GPUs exchange no gradients"
-            raise UsageError(why, "Divide the dataset by the number of GPUs instead")
+            problem = (
+                "`gpus` is not available with `mode` infer, because GPUs exchange no gradients"
+            )
+            raise UsageError(problem, "Divide the dataset by the number of GPUs instead")
 
     def _check_ranges(self) -> None:
         counts = {

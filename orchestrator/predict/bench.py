@@ -126,13 +126,13 @@ def _observation(point: BenchPoint) -> Observation:
     )
 
 
-def relations(found: Sequence[Observation]) -> list[Relation]:
+def relations(observations: Sequence[Observation]) -> list[Relation]:
     """Every quantity against every size: in each family that has it, then in all where it means the
     same in all."""
-    has = {(one.family, size) for one in found for size in one.sizes}
-    families = list(dict.fromkeys(one.family for one in found))
+    has = {(observation.family, size) for observation in observations for size in observation.sizes}
+    families = list(dict.fromkeys(observation.family for observation in observations))
     return [
-        relation(family, quantity, size, found)
+        relation(family, quantity, size, observations)
         for family in (*families, *([ALL] if len(families) > 1 else []))
         for quantity in QUANTITIES
         for size in SIZES
@@ -140,25 +140,32 @@ def relations(found: Sequence[Observation]) -> list[Relation]:
     ]
 
 
-def relation(family: str, quantity: str, size: str, found: Iterable[Observation]) -> Relation:
-    mine = [
-        one
-        for one in found
-        if family in (ALL, one.family) and size in one.sizes and quantity in one.values
+def relation(
+    family: str, quantity: str, size: str, observations: Iterable[Observation]
+) -> Relation:
+    selected = [
+        observation
+        for observation in observations
+        if family in (ALL, observation.family)
+        and size in observation.sizes
+        and quantity in observation.values
     ]
-    xs, ys = [one.sizes[size] for one in mine], [one.values[quantity] for one in mine]
-    networks = len({one.model for one in mine})
+    xs, ys = (
+        [observation.sizes[size] for observation in selected],
+        [observation.values[quantity] for observation in selected],
+    )
+    networks = len({observation.model for observation in selected})
     reason = None
-    if len(mine) < LEAST:
+    if len(selected) < LEAST:
         reason = (
-            f"{len(mine)} points have both values; at least {LEAST} are needed"
-            if mine
+            f"{len(selected)} points have both values; at least {LEAST} are needed"
+            if selected
             else "no point has both values"
         )
     elif len(set(xs)) == 1 or len(set(ys)) == 1:
         reason = ONE_VALUE
     if reason:
-        return Relation(family, quantity, size, len(mine), networks, None, None, None, reason)
+        return Relation(family, quantity, size, len(selected), networks, None, None, None, reason)
     association = associate(xs, ys)
     ranked, linear = (
         None
@@ -170,7 +177,7 @@ def relation(family: str, quantity: str, size: str, found: Iterable[Observation]
         family,
         quantity,
         size,
-        len(mine),
+        len(selected),
         networks,
         ranked,
         linear,
@@ -209,11 +216,13 @@ def point_of(run: Run) -> BenchPoint | None:
     threads = facts.get("threads", "")
     cores = int(threads) if on_cpu and threads.isdecimal() else None
     memory = [
-        one
-        for one in run.report.memory
-        if one.quantity == ("host_resident" if on_cpu else "allocated")
+        sample
+        for sample in run.report.memory
+        if sample.quantity == ("host_resident" if on_cpu else "allocated")
     ]
-    sizes = {one.moment: one.bytes for one in memory if one.moment in ("before", "peak")}
+    sizes = {
+        sample.moment: sample.bytes for sample in memory if sample.moment in ("before", "peak")
+    }
     forward, backward = layer_times(run.report.layer_times)
     low, median, high = (
         statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
@@ -231,7 +240,7 @@ def point_of(run: Run) -> BenchPoint | None:
         memory_bytes=sizes,
         forward_ns=forward,
         backward_ns=backward,
-        features={one.name: one.value for one in run.report.features},
+        features={feature.name: feature.value for feature in run.report.features},
     )
 
 
@@ -246,11 +255,13 @@ def layer_times(rows: Iterable[LayerTime]) -> tuple[dict[str, int], dict[str, in
 def measured_of(point: BenchPoint, plan: Plan) -> Measured:
     """What a predictor is fitted on; ``plan`` is the point's model's. Seconds."""
     training = point.mode == "train"
-    median, low, high = (one / 1e9 for one in point.step_ns)
-    phases = {name: one / 1e9 for name, one in point.phase_ns.items()}
+    median, low, high = (nanoseconds / 1e9 for nanoseconds in point.step_ns)
+    phases = {name: nanoseconds / 1e9 for name, nanoseconds in point.phase_ns.items()}
     layers = (("forward", point.forward_ns), ("backward", point.backward_ns))
     by_layer = {
-        (layer, phase): one / 1e9 for phase, times in layers for layer, one in times.items()
+        (layer, phase): nanoseconds / 1e9
+        for phase, times in layers
+        for layer, nanoseconds in times.items()
     }
     return Measured(
         case=StepSpec(
@@ -276,14 +287,14 @@ def measured_of(point: BenchPoint, plan: Plan) -> Measured:
 
 
 def _phases(run: Run) -> dict[str, int]:
-    found: dict[str, list[int]] = defaultdict(list)
+    durations: dict[str, list[int]] = defaultdict(list)
     for row in run.report.steps:
         if (
             row.phase in ("forward", "backward", "optimizer", "inference")
             and row.duration_ns is not None
         ):
-            found[row.phase].append(row.duration_ns)
-    return {name: round(statistics.median(times)) for name, times in found.items()}
+            durations[row.phase].append(row.duration_ns)
+    return {name: round(statistics.median(times)) for name, times in durations.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,14 +318,16 @@ def correlations(points: Sequence[BenchPoint]) -> list[Correlation]:
     """Each family, then all together; in each the closest figure (by rank) first."""
     families = list(dict.fromkeys(point.family for point in points))
     names = sorted({name for point in points for name in figures(point)})
-    found = []
+    rows_ = []
     for family in (*families, *([ALL] if len(families) > 1 else [])):
-        mine = [point for point in points if family in (ALL, point.family)]
+        family_points = [point for point in points if family in (ALL, point.family)]
         rows = [
-            row for name in names if (row := correlation(family, name, mine)).spearman is not None
+            row
+            for name in names
+            if (row := correlation(family, name, family_points)).spearman is not None
         ]
-        found += sorted(rows, key=lambda row: -abs(row.spearman or 0.0))
-    return found
+        rows_ += sorted(rows, key=lambda row: -abs(row.spearman or 0.0))
+    return rows_
 
 
 def figures(point: BenchPoint) -> dict[str, float]:
@@ -354,7 +367,7 @@ def pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
     """Return the coefficient of the values; None as in :class:`Correlation`."""
     if len(xs) < LEAST:
         return None
-    off_x, off_y = ([one - math.fsum(side) / len(side) for one in side] for side in (xs, ys))
+    off_x, off_y = ([value - math.fsum(side) / len(side) for value in side] for side in (xs, ys))
     along = math.sqrt(math.fsum(x**2 for x in off_x)) * math.sqrt(math.fsum(y**2 for y in off_y))
     if len(set(xs)) == 1 or len(set(ys)) == 1 or along == 0:
         return None

@@ -308,7 +308,7 @@ class Training:
 
 
 def training(
-    alone: Span,
+    single_step: Span,
     job: Job,
     *,
     backward: float | None = None,
@@ -323,8 +323,8 @@ def training(
     ``power``: (W of one GPU, source). Intervals grow with the steps: prediction errors do not
     average out over an epoch. Raises ValueError for several GPUs without link and efficiency.
     """
-    parallel = parallel_step(alone, job, backward)
-    step = parallel.step if parallel is not None else alone
+    parallel = parallel_step(single_step, job, backward)
+    step = parallel.step if parallel is not None else single_step
     steps = steps_of(job.samples, job.batch, job.gpus) if job.samples is not None else None
     epoch = step.times(steps) if steps is not None else None
     total = epoch.times(job.epochs) if epoch is not None and job.epochs is not None else None
@@ -335,21 +335,23 @@ def training(
         if billed is not None and power is not None
         else None
     )
-    return Training(job, step, alone, parallel, steps, epoch, total, offers, used, room)
+    return Training(job, step, single_step, parallel, steps, epoch, total, offers, used, room)
 
 
-def parallel_step(alone: Span, job: Job, backward: float | None = None) -> Parallel | None:
+def parallel_step(single_step: Span, job: Job, backward: float | None = None) -> Parallel | None:
     """Return the step on several GPUs, by the stated efficiency or over the link; None on one.
     Raises ValueError without either."""
     if job.gpus == 1:
         return None
     if job.efficiency is not None:
         moved = ring_bytes(job.parameters, job.gpus)
-        step = alone.times(1 / job.efficiency)
+        step = single_step.times(1 / job.efficiency)
         return Parallel(job.gpus, step, job.efficiency, moved, None, None, None, "as said", 0.0)
     if job.link_gbs is None:
         raise ValueError("the bandwidth between the GPUs is unknown")
-    return over_link(alone, job.parameters, job.gpus, job.link_gbs, job.link, job.overlap, backward)
+    return over_link(
+        single_step, job.parameters, job.gpus, job.link_gbs, job.link, job.overlap, backward
+    )
 
 
 def room_of(lines: Sequence[MemoryLine], batch: int, limit: float | None, reserve: int = 0) -> Room:

@@ -139,9 +139,9 @@ def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
 
     settings = settings or Settings()
     rows, floors, _, _ = _checked(name, sample, settings)
-    seconds, held = np.asarray(sample.seconds, dtype=float), held_out(sample, settings)
+    seconds, predicted_logs = np.asarray(sample.seconds, dtype=float), held_out(sample, settings)
     spread, low, high, quantile = interval(
-        rows, abs(held - np.log(seconds)), sample.groups, settings
+        rows, abs(predicted_logs - np.log(seconds)), sample.groups, settings
     )
     least, most, middle = (
         tuple(each(rows, axis=0).tolist()) for each in (np.min, np.max, np.median)
@@ -162,7 +162,7 @@ def fit(name: str, sample: Sample, settings: Settings | None = None) -> Fitted:
         quantile,
         settings.coverage,
         len(rows),
-        float(np.median(abs(np.exp(held) / seconds - 1.0))),
+        float(np.median(abs(np.exp(predicted_logs) / seconds - 1.0))),
     )
 
 
@@ -170,11 +170,11 @@ def held_out(sample: Sample, settings: Settings) -> Floats:
     """Logarithm of the seconds predicted for each row by a fit that did not see its group."""
     import numpy as np
 
-    rows, floors, base, wanted = _checked("held out", sample, settings)
+    rows, floors, base, targets = _checked("held out", sample, settings)
     held = np.zeros(len(rows))
     for train, test in folds(sample.groups, settings.folds, settings.seed):
         held[test] = (
-            _boosted(rows[train], wanted[train], settings, sample).predict(rows[test]) + base[test]
+            _boosted(rows[train], targets[train], settings, sample).predict(rows[test]) + base[test]
         )
     return np.maximum(held, np.log(floors))
 
@@ -192,17 +192,17 @@ def folds(
             "an interval needs rows of at least two groups", "Measure more than one model or shape"
         )
     order = np.random.default_rng(seed).permutation(len(names))
-    fold_of = {names[place]: index % count for index, place in enumerate(order)}
-    mine = np.array([fold_of[str(group)] for group in groups])
+    fold_of = {names[position]: index % count for index, position in enumerate(order)}
+    fold_numbers = np.array([fold_of[str(group)] for group in groups])
     for fold in range(min(count, len(names))):
-        yield np.flatnonzero(mine != fold), np.flatnonzero(mine == fold)
+        yield np.flatnonzero(fold_numbers != fold), np.flatnonzero(fold_numbers == fold)
 
 
 def learn_model(sample: Sample, settings: Settings) -> Regressor:
     """Return the model of :func:`fit`, without range and interval: exp(model) times the floor's
     power is seconds."""
-    rows, _, _, wanted = _checked("model", sample, settings)
-    return _boosted(rows, wanted, settings, sample)
+    rows, _, _, targets = _checked("model", sample, settings)
+    return _boosted(rows, targets, settings, sample)
 
 
 def _checked(
@@ -231,10 +231,10 @@ def _checked(
     return rows, floors, base, np.log(seconds) - base
 
 
-def _boosted(rows: Floats, wanted: Floats, settings: Settings, sample: Sample) -> Regressor:
+def _boosted(rows: Floats, targets: Floats, settings: Settings, sample: Sample) -> Regressor:
     return _learned(
         rows,
-        wanted,
+        targets,
         loss="absolute_error" if settings.absolute else "squared_error",
         max_iter=settings.rounds,
         learning_rate=settings.rate,
@@ -247,14 +247,14 @@ def _boosted(rows: Floats, wanted: Floats, settings: Settings, sample: Sample) -
     )
 
 
-def _learned(rows: Floats, wanted: Floats, **options: Any) -> Regressor:
+def _learned(rows: Floats, targets: Floats, **options: Any) -> Regressor:
     from sklearn.ensemble import HistGradientBoostingRegressor
     from threadpoolctl import ThreadpoolController
 
     threads = ThreadpoolController()
     with threads.limit(limits=1):
         return OneThread(
-            HistGradientBoostingRegressor(early_stopping=False, **options).fit(rows, wanted),
+            HistGradientBoostingRegressor(early_stopping=False, **options).fit(rows, targets),
             threads,
         )
 
@@ -287,8 +287,8 @@ def interval(
     for train, test in folds(groups, settings.folds, settings.seed + 1):
         expected[test] = _small(rows[train], missed[train], settings).predict(rows[test])
     scores = np.sort(missed / np.clip(expected, low, high))
-    place = min(ceil((len(scores) + 1) * settings.coverage), len(scores)) - 1
-    return _small(rows, missed, settings), low, high, float(scores[place])
+    rank = min(ceil((len(scores) + 1) * settings.coverage), len(scores)) - 1
+    return _small(rows, missed, settings), low, high, float(scores[rank])
 
 
 def _small(rows: Floats, missed: Floats, settings: Settings) -> Regressor:
@@ -358,8 +358,8 @@ def excess_of(fitted: Fitted, row: Sequence[float], floor: float) -> dict[str, f
     )
     for name, figure, low, high in ranges:
         if not low <= figure <= high:
-            more, less = (figure, high) if figure > high else (low, figure)
-            beyond[name] = more / less - 1.0 if less > 0 else WIDEST
+            larger, less = (figure, high) if figure > high else (low, figure)
+            beyond[name] = larger / less - 1.0 if less > 0 else WIDEST
     return beyond
 
 
@@ -371,9 +371,9 @@ def drivers(fitted: Fitted, row: Sequence[float]) -> dict[str, float]:
     features = len(row)
     figures = np.tile(np.asarray(row, dtype=float), (features + 1, 1))
     figures[range(features), range(features)] = fitted.middle
-    *others, own = fitted.model.predict(figures).tolist()
+    *without_feature, complete = fitted.model.predict(figures).tolist()
     moved = sorted(
-        zip(fitted.features, (own - other for other in others), strict=True),
+        zip(fitted.features, (complete - other for other in without_feature), strict=True),
         key=lambda pair: -abs(pair[1]),
     )
     return {name: exp(change) for name, change in moved}

@@ -95,19 +95,19 @@ def outside_range(fit: StepFitted, case: StepSpec) -> tuple[str, ...]:
 
 def _inputs(fit: StepFitted, case: StepSpec) -> tuple[Sequence[float], float]:
     """Return (features, floor)."""
-    own = parts(case, fit.machine)
-    return features(case, own), weighed(fit.costs, own) * HEADROOM
+    part_seconds = parts(case, fit.machine)
+    return features(case, part_seconds), weighed(fit.costs, part_seconds) * HEADROOM
 
 
-def weighed(costs: tuple[float, ...], found: tuple[float, ...]) -> float:
-    return accumulated(cost * seconds for cost, seconds in zip(costs, found, strict=True))
+def weighed(costs: tuple[float, ...], part_seconds: tuple[float, ...]) -> float:
+    return accumulated(cost * seconds for cost, seconds in zip(costs, part_seconds, strict=True))
 
 
 def phases_of(fit: StepFitted, case: StepSpec, seconds: float) -> dict[str, float]:
     """Seconds of forward, backward and optimizer, which add up to ``seconds``; empty when the fit
     had no phases."""
-    found = parts(case, fit.machine)
-    each = {name: weighed(costs, found) for name, costs in fit.phases.items()}
+    part_seconds = parts(case, fit.machine)
+    each = {name: weighed(costs, part_seconds) for name, costs in fit.phases.items()}
     total = accumulated(each.values())
     return {name: seconds * (value / total) for name, value in each.items()} if total > 0 else {}
 
@@ -141,23 +141,28 @@ def table(
     """Parts and features of each record. ``groups``: of each record, by default its model."""
     import numpy as np
 
-    found = [step_parts.parts(record.case, machine) for record in records]
+    parts_of_records = [step_parts.parts(record.case, machine) for record in records]
     rows = [
-        step_parts.features(record.case, mine) for record, mine in zip(records, found, strict=True)
+        step_parts.features(record.case, record_parts)
+        for record, record_parts in zip(records, parts_of_records, strict=True)
     ]
-    named = tuple(groups) if groups is not None else tuple(record.case.model for record in records)
+    group_names = (
+        tuple(groups) if groups is not None else tuple(record.case.model for record in records)
+    )
     timed = [
-        (place, *row) for place, record in enumerate(records) for row in layer_rows(record, machine)
+        (row_index, *row)
+        for row_index, record in enumerate(records)
+        for row in layer_rows(record, machine)
     ]
-    places, layers, *others = zip(*timed, strict=True) if timed else ((), (), (), (), ())
+    places, layers, *layer_columns = zip(*timed, strict=True) if timed else ((), (), (), (), ())
     return Table(
-        np.array(found),
+        np.array(parts_of_records),
         np.array(rows),
         np.array([record.seconds for record in records]),
-        named,
+        group_names,
         np.array(places, dtype=int),
         np.array(layers).reshape(-1, len(PARTS)),
-        *map(np.array, others),
+        *map(np.array, layer_columns),
     )
 
 
@@ -169,19 +174,19 @@ def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
     """
     sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for work in record.case.works:
-        found = step_parts.parts_of_work(work, record.case, machine)
+        layer_parts = step_parts.parts_of_work(work, record.case, machine)
         for phase in ("forward", "backward"):
             seconds = record.layer_seconds.get((work.layer, phase))
             if seconds is not None and work.layer:
                 row = sums[step_parts.group_of(work), phase]
                 row["clocks"] += step_parts.MICROSECOND
                 row["seconds"] += seconds
-                for name, part in found:
+                for name, part in layer_parts:
                     row[name] += part if name.endswith(phase) else 0.0
-    whole = sum(row["seconds"] for row in sums.values())
+    total_seconds = sum(row["seconds"] for row in sums.values())
     rows = phase_rows(record, machine)
     for row in (row for row in sums.values() if row["seconds"] > 0):
-        weight = LAYERS * (row["seconds"] / whole) ** 0.5
+        weight = LAYERS * (row["seconds"] / total_seconds) ** 0.5
         rows.append(([row[name] for name in PARTS], row["clocks"], row["seconds"], weight))
     return rows
 
@@ -189,13 +194,13 @@ def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
 def phase_rows(record: Measured, machine: Machine) -> list[tuple[list[float], float, float, float]]:
     """The same of each phase that was measured; what belongs to a step as a whole is in none
     of them."""
-    found = dict(zip(PARTS, step_parts.parts(record.case, machine), strict=True)) | {
+    seconds_by_part = dict(zip(PARTS, step_parts.parts(record.case, machine), strict=True)) | {
         "step forward": 0.0
     }
     phases = {phase: getattr(record, phase) for phase in PHASES if record.case.training}
     return [
         (
-            [part if name.endswith(phase) else 0.0 for name, part in found.items()],
+            [part if name.endswith(phase) else 0.0 for name, part in seconds_by_part.items()],
             0.0,
             seconds,
             LAYERS * (min(seconds / record.seconds, 1.0)) ** 0.5,
@@ -215,28 +220,28 @@ def fit_steps(
     """
     require_learner()
     if len(records) < FEWEST:
-        why = f"{name}: {len(records)} measured steps are too few to learn from"
-        raise UsageError(why, f"Measure at least {FEWEST}, of several models: perfctl bench")
+        problem = f"{name}: {len(records)} measured steps are too few to learn from"
+        raise UsageError(problem, f"Measure at least {FEWEST}, of several models: perfctl bench")
     cases = [record.case for record in records]
-    for what, values in (
+    for noun, values in (
         ("machines", {record.machine for record in records}),
         ("precisions", {case.precision for case in cases}),
         ("modes (training, inference)", {str(case.training) for case in cases}),
     ):
         if len(values) > 1:
             raise UsageError(
-                f"{name}: steps of several {what}: {', '.join(sorted(values))}",
+                f"{name}: steps of several {noun}: {', '.join(sorted(values))}",
                 "Fit each separately",
             )
-    given = table(records, machine)
-    costs, fitted = fit_table(name, given, settings)
+    rows = table(records, machine)
+    costs, fitted = fit_table(name, rows, settings)
     return StepFitted(
         name,
         machine,
         cases[0].precision,
         cases[0].training,
         costs,
-        _phases(records, given),
+        _phases(records, rows),
         fitted,
         tuple(sorted({case.family for case in cases})),
         tuple(sorted({case.optimizer for case in cases})),
@@ -244,12 +249,12 @@ def fit_steps(
 
 
 def fit_table(
-    name: str, given: Table, settings: Settings | None = None
+    name: str, rows: Table, settings: Settings | None = None
 ) -> tuple[tuple[float, ...], Fitted]:
     """Costs of the parts, and a model that learns from sums whose costs did not see the
     row's group."""
-    settings = settings or _settings(given)
-    return _written(costs_of(given)), fit(name, _sample(given, settings), settings)
+    settings = settings or _settings(rows)
+    return _written(costs_of(rows)), fit(name, _sample(rows, settings), settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,29 +272,29 @@ def left_out(fit: StepFitted, records: Sequence[Measured]) -> LeftOut:
     :func:`fit_steps`."""
     import numpy as np
 
-    given = table(records, fit.machine)
-    alone = replace(_settings(given), folds=len(set(given.groups)))
-    seconds = np.exp(held_out(_sample(given, alone), alone)).tolist()
+    rows = table(records, fit.machine)
+    one_group_folds = replace(_settings(rows), folds=len(set(rows.groups)))
+    seconds = np.exp(held_out(_sample(rows, one_group_folds), one_group_folds)).tolist()
     return LeftOut(fit, tuple(zip(records, seconds, strict=True)))
 
 
-def _settings(given: Table) -> Settings:
-    return SMALL if len(given.seconds) < FEW else SETTINGS
+def _settings(rows: Table) -> Settings:
+    return SMALL if len(rows.seconds) < FEW else SETTINGS
 
 
-def _sample(given: Table, settings: Settings) -> Sample:
+def _sample(rows: Table, settings: Settings) -> Sample:
     """What the model learns from: floors are sums whose costs did not see the row's group."""
     import numpy as np
 
-    base = np.zeros(len(given.seconds))
-    for train, test in folds(given.groups, settings.folds, settings.seed + 1):
-        base[test] = given.parts[test] @ costs_of(given, train)
+    base = np.zeros(len(rows.seconds))
+    for train, test in folds(rows.groups, settings.folds, settings.seed + 1):
+        base[test] = rows.parts[test] @ costs_of(rows, train)
     floors = np.maximum(base, 1e-9) * HEADROOM
-    known, grows = step_parts.FEATURES, step_parts.INCREASING
-    return Sample(known, given.rows, floors, given.seconds, given.groups, grows)  # type: ignore[arg-type]
+    feature_names, grows = step_parts.FEATURES, step_parts.INCREASING
+    return Sample(feature_names, rows.rows, floors, rows.seconds, rows.groups, grows)  # type: ignore[arg-type]
 
 
-def costs_of(given: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
+def costs_of(rows: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
     """Costs >= 0 of the parts, with the least squared relative errors (active sets: Lawson and
     Hanson, 1974).
 
@@ -300,39 +305,41 @@ def costs_of(given: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:
     """
     import numpy as np
 
-    places = np.arange(len(given.seconds)) if chosen is None else np.asarray(chosen)
-    inside = np.isin(given.layer_of, places)
-    layers = np.column_stack([given.layer_parts[inside], given.layer_clock[inside]])
-    shares = given.parts[places] / given.seconds[places, None]
+    places = np.arange(len(rows.seconds)) if chosen is None else np.asarray(chosen)
+    inside = np.isin(rows.layer_of, places)
+    layers = np.column_stack([rows.layer_parts[inside], rows.layer_clock[inside]])
+    shares = rows.parts[places] / rows.seconds[places, None]
     prior, scale = _prior(shares)
     columns = np.vstack(
         [
             np.column_stack([shares, np.zeros(len(places))]),
-            layers / given.layer_seconds[inside, None],
+            layers / rows.layer_seconds[inside, None],
         ]
     )
-    fixed = np.concatenate([np.ones(len(places)), given.layer_weights[inside]])
+    fixed = np.concatenate([np.ones(len(places)), rows.layer_weights[inside]])
     pull = np.append(np.sqrt(ridge) / scale, 1e-3)
     return _robust(columns, fixed, np.diag(pull), pull * np.append(prior, 0.0), len(places))[:-1]
 
 
-def _robust(columns: Floats, fixed: Floats, pull: Floats, wanted: Floats, steps: int) -> Floats:
+def _robust(columns: Floats, fixed: Floats, pull: Floats, targets: Floats, steps: int) -> Floats:
     """Non-negative least squares of ``columns @ x = 1`` and ``pull @ x = wanted``; the first
     ``steps`` rows are steps."""
     import numpy as np
     from scipy.optimize import nnls
 
-    weights, found = fixed, np.zeros(columns.shape[1])
+    weights, solution = fixed, np.zeros(columns.shape[1])
     for _ in range(4):
-        left = np.vstack([columns * weights[:, None], pull])
-        found, _ = nnls(left, np.concatenate([weights, wanted]), maxiter=100 * columns.shape[1])
-        missed = abs(columns @ found - 1.0)
+        system = np.vstack([columns * weights[:, None], pull])
+        solution, _ = nnls(
+            system, np.concatenate([weights, targets]), maxiter=100 * columns.shape[1]
+        )
+        missed = abs(columns @ solution - 1.0)
         weights = fixed.copy()
         for rows in (slice(0, steps), slice(steps, None)):
             if len(missed[rows]):
                 edge = max(2.0 * float(np.median(missed[rows])), 1e-6)
                 weights[rows] *= np.sqrt(np.minimum(1.0, edge / np.maximum(missed[rows], 1e-12)))
-    return found
+    return solution
 
 
 def _prior(shares: Floats) -> tuple[Floats, Floats]:
@@ -350,35 +357,35 @@ def _prior(shares: Floats) -> tuple[Floats, Floats]:
     pull = np.diag(
         np.where(sums.mean(axis=0) > 0, 1e-3 * np.maximum(sums.mean(axis=0), 1e-12), 1.0)
     )
-    found = _robust(sums, np.ones(len(sums)), pull, np.zeros(len(names)), len(sums))
+    solution = _robust(sums, np.ones(len(sums)), pull, np.zeros(len(names)), len(sums))
     # A class whose cost came out as 0 counts as a hundredth of the steps.
     least = 0.01 / np.maximum(sums.mean(axis=0), 1e-9)
     by_class = dict(
-        zip(names, np.maximum(found, np.where(sums.mean(axis=0) > 0, least, 1.0)), strict=True)
+        zip(names, np.maximum(solution, np.where(sums.mean(axis=0) > 0, least, 1.0)), strict=True)
     )
     scale = np.array([by_class[each] for each in classes])
     return np.where(extra, 0.0, scale), scale
 
 
-def _phases(records: Sequence[Measured], given: Table) -> dict[str, tuple[float, ...]]:
+def _phases(records: Sequence[Measured], rows: Table) -> dict[str, tuple[float, ...]]:
     import numpy as np
 
-    found: dict[str, tuple[float, ...]] = {}
+    costs_by_phase: dict[str, tuple[float, ...]] = {}
     for phase in PHASES if records[0].case.training else PHASES[:1]:
         seconds: list[Any] = [getattr(record, phase) for record in records]
         if any(value is None or value <= 0 for value in seconds):
             return {}
-        mine = np.array([name.endswith(phase) for name in PARTS])
-        layers = given.layer_parts * mine
-        alone = replace(
-            given,
-            parts=given.parts * mine,
+        is_of_phase = np.array([name.endswith(phase) for name in PARTS])
+        layers = rows.layer_parts * is_of_phase
+        phase_rows_only = replace(
+            rows,
+            parts=rows.parts * is_of_phase,
             seconds=np.array(seconds),
             layer_parts=layers,
-            layer_of=np.where((layers > 0).any(axis=1), given.layer_of, -1),
+            layer_of=np.where((layers > 0).any(axis=1), rows.layer_of, -1),
         )
-        found[phase] = _written(costs_of(alone) * mine)
-    return found
+        costs_by_phase[phase] = _written(costs_of(phase_rows_only) * is_of_phase)
+    return costs_by_phase
 
 
 def _written(costs: Floats) -> tuple[float, ...]:
@@ -389,10 +396,10 @@ def _written(costs: Floats) -> tuple[float, ...]:
 def computed_ns(steps: Iterable[Step]) -> list[int]:
     """Nanoseconds of each timed step, in order, without the phases that bring its samples."""
     waited: Counter[int] = Counter()
-    whole = []
+    durations = []
     for step in steps:
         if step.phase in ("data", "copy") and step.duration_ns is not None:
             waited[step.number] += step.duration_ns
         elif step.phase == "step" and step.duration_ns:
-            whole.append((step.duration_ns, step.number))
-    return [length - waited[number] for length, number in whole]
+            durations.append((step.duration_ns, step.number))
+    return [length - waited[number] for length, number in durations]

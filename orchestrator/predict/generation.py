@@ -148,15 +148,16 @@ def load_engines() -> Engine:
     return from_json(json.loads(FILE.read_text(encoding="utf-8")))
 
 
-def from_json(found: Mapping[str, Any]) -> Engine:
+def from_json(document: Mapping[str, Any]) -> Engine:
     """Raises ValueError for another format or other costs than this version's."""
-    if found.get("format") != FORMAT or set(found.get("costs", ())) != set(COSTS):
+    if document.get("format") != FORMAT or set(document.get("costs", ())) != set(COSTS):
         raise ValueError(
-            f"published engine: format {found.get('format')!r} or its costs are not this version's"
+            f"published engine: format {document.get('format')!r} or its costs are not this "
+            "version's"
         )
-    rows = tuple(Published(*row) for row in found["rows"])
+    rows = tuple(Published(*row) for row in document["rows"])
     devices = tuple(dict.fromkeys(product_of(row.device) for row in rows))
-    return Engine(found["costs"], found["spread"], rows, tuple(found["sources"]), devices)
+    return Engine(document["costs"], document["spread"], rows, tuple(document["sources"]), devices)
 
 
 def item_bytes(precision: str) -> int:
@@ -197,22 +198,26 @@ def _engine_peaks(machine: Machine, precision: str) -> tuple[float, float]:
 
 def width_of(engine: Engine, machine: Machine, prefill: bool) -> float:
     """The factor from the prediction to either end of its 90% interval."""
-    known = product_of(machine.name) in engine.devices
-    half = engine.spread[f"{'known' if known else 'new'} {'prefill' if prefill else 'decode'}"]
-    return exp(half * WIDER ** (0 if known else len(tuple(unseen(engine, machine)))))
+    is_measured = product_of(machine.name) in engine.devices
+    half = engine.spread[
+        f"{'known' if is_measured else 'new'} {'prefill' if prefill else 'decode'}"
+    ]
+    return exp(half * WIDER ** (0 if is_measured else len(tuple(unseen(engine, machine)))))
 
 
 def unseen(engine: Engine, machine: Machine) -> Iterator[str]:
     """Sentences: in what this device is unlike all that were measured."""
-    measured = [one for one in table_machines() if product_of(one.name) in engine.devices]
-    if machine.process_nm not in {one.process_nm for one in measured}:
-        said = (
+    measured = [
+        machine_ for machine_ in table_machines() if product_of(machine_.name) in engine.devices
+    ]
+    if machine.process_nm not in {machine_.process_nm for machine_ in measured}:
+        subject = (
             f"its process ({machine.process_nm} nm)"
             if machine.process_nm
             else "its process (unknown)"
         )
-        yield f"{said} was not measured"
-    low, high = (pick(one.bytes_per_second for one in measured) for pick in (min, max))
+        yield f"{subject} was not measured"
+    low, high = (pick(machine_.bytes_per_second for machine_ in measured) for pick in (min, max))
     if not low <= machine.bytes_per_second <= high:
         bandwidth, least, most = (value / 1e9 for value in (machine.bytes_per_second, low, high))
         yield (
@@ -256,7 +261,7 @@ def nearest_engine(
             + 0.5 * (product_of(row.device) != product_of(machine.name))
             + 0.5 * (row.precision != precision)
             + (0.0 if row.batch else 1.0)
-            + sum(abs(log(max(own, 1) / max(published, 1))) for own, published in sizes)
+            + sum(abs(log(max(size, 1) / max(published, 1))) for size, published in sizes)
         )
 
     return min(engine.rows, key=distance, default=None)
@@ -459,40 +464,40 @@ def _notes(question: Question) -> Iterator[str]:
 
 
 def steps_of(
-    found: Generation, engine: str, precision: str, machine: Machine
+    generation: Generation, engine: str, precision: str, machine: Machine
 ) -> tuple[StepSeconds, ...]:
     """Prefill, and the first and the last step of decode where there is one.
 
     Raises ValueError when the machine has no peak for the precision.
     """
-    phases = [phase for phase in found.phases if phase.steps == 1 and phase.name != "total"]
+    phases = [phase for phase in generation.phases if phase.steps == 1 and phase.name != "total"]
     if engine == "eager":
-        traces = (found.prefill, *found.decode)
+        traces = (generation.prefill, *generation.decode)
         return tuple(
-            _eager(found, phase, trace, precision, machine)
+            _eager(generation, phase, trace, precision, machine)
             for phase, trace in zip(phases, traces, strict=True)
         )
     return tuple(
-        _served(work_of(found, phase, precision), phase.last_step_context, precision, machine)
+        _served(work_of(generation, phase, precision), phase.last_step_context, precision, machine)
         for phase in phases
     )
 
 
-def work_of(found: Generation, phase: Phase, precision: str) -> StepWork:
+def work_of(generation: Generation, phase: Phase, precision: str) -> StepWork:
     """What a server does in a step, from its trace in 16 bits."""
     products = [row for row in phase.layers if row.macs and row.weight_bytes]
     head = [row for row in products if is_head(row)]
     layers = [row for row in products if not is_head(row)]
-    rest = [row for row in phase.layers if not (row.macs and row.weight_bytes)]
+    other_layers = [row for row in phase.layers if not (row.macs and row.weight_bytes)]
     share = item_bytes(precision) / 2
     return StepWork(
         phase.name == "prefill",
-        found.batch,
+        generation.batch,
         2.0 * sum(row.macs for row in layers),
         share * sum(row.weight_bytes for row in layers),
         2.0 * sum(row.macs for row in head),
         float(sum(row.weight_bytes for row in head)),
-        2.0 * sum(row.macs for row in rest),
+        2.0 * sum(row.macs for row in other_layers),
         float(phase.total("cache_read_bytes") + phase.total("cache_written_bytes")),
         len(products),
     )
@@ -504,20 +509,20 @@ def is_head(row: LayerWork) -> bool:
     return "." not in row.layer
 
 
-def weights_of(found: Generation, precision: str) -> float:
+def weights_of(generation: Generation, precision: str) -> float:
     """Bytes of all weights: in fp8 of the layers' products one byte, of embeddings, norms and
     head two."""
     item = {"fp32": 4, "tf32": 4}.get(precision, 2)
     if precision != "fp8":
-        return float(found.parameters * item)
+        return float(generation.parameters * item)
     layers = {
         row.layer
-        for row in found.phase("prefill").layers
+        for row in generation.phase("prefill").layers
         if row.macs and row.weight_bytes and not is_head(row)
     }
     return float(
-        2 * found.parameters
-        - sum(one.parameters for one in found.prefill.modules if one.path in layers)
+        2 * generation.parameters
+        - sum(module.parameters for module in generation.prefill.modules if module.path in layers)
     )
 
 
@@ -534,16 +539,18 @@ def _served(work: StepWork, context: int, precision: str, machine: Machine) -> S
     return StepSeconds(time, floor, limit, context)
 
 
-def case_of(found: Generation, trace: Estimate, precision: str) -> StepSpec:
+def case_of(generation: Generation, trace: Estimate, precision: str) -> StepSpec:
     """A step of eager mode as the fit of whole steps sees it."""
-    works = operations_of(trace.ops, found.batch)
-    return StepSpec(found.name, "llm", works, found.batch, False, precision, "", found.parameters)
+    works = operations_of(trace.ops, generation.batch)
+    return StepSpec(
+        generation.name, "llm", works, generation.batch, False, precision, "", generation.parameters
+    )
 
 
 def _eager(
-    found: Generation, phase: Phase, trace: Estimate, precision: str, machine: Machine
+    generation: Generation, phase: Phase, trace: Estimate, precision: str, machine: Machine
 ) -> StepSeconds:
-    fit, case = published.load("gpu"), case_of(found, trace, precision)
+    fit, case = published.load("gpu"), case_of(generation, trace, precision)
     peak, _, rate = published.peaks_of(machine, precision)
     moved, flops = phase.total("bytes") / rate, phase.totals.flops / peak
     bounds, bare = published.bounds_of(fit, case, machine), max(moved, flops)
@@ -551,19 +558,22 @@ def _eager(
     host = published.host_seconds(fit, replace(case, precision="fp32"))
     gpu = max(published.gpu_seconds(fit, case, machine), moved)
     wider = 1.0 if phase.name == "prefill" else published.WIDER
-    one = bounds._replace(
+    step_seconds = bounds._replace(
         host=host, gpu_width=bounds.gpu_width**wider, host_width=bounds.host_width**wider
     ).with_gpu(gpu)
     rates = published.on_machine(fit, case, machine).rates
     fixed = sum(
-        rates[place] * amount
-        for place, amount in published.amounts(case)
-        if published.KINDS[place] == "H"
+        rates[part_index] * amount
+        for part_index, amount in published.amounts(case)
+        if published.KINDS[part_index] == "H"
     )
     works = "overhead" if fixed > gpu / 2 else "bandwidth" if moved >= flops else "arithmetic"
     limit = "host" if host > gpu else works
     return StepSeconds(
-        Span(one.seconds, max(one.low, moved), one.high), bare, limit, phase.last_step_context
+        Span(step_seconds.seconds, max(step_seconds.low, moved), step_seconds.high),
+        bare,
+        limit,
+        phase.last_step_context,
     )
 
 
@@ -584,10 +594,10 @@ def add_up_steps(steps: Sequence[StepSeconds], generate: int) -> Span:
 def token_cost(prices: Sequence[Price], rate: Span) -> TokenCost | None:
     """Return the cost at the lowest price an hour of one GPU; an instance of several is taken to
     have them all at work."""
-    known = [(price.on_demand / price.count, price) for price in prices if price.on_demand]
-    if not known:
+    hourly_prices = [(price.on_demand / price.count, price) for price in prices if price.on_demand]
+    if not hourly_prices:
         return None
-    hour, price = min(known, key=lambda pair: pair[0])
+    hour, price = min(hourly_prices, key=lambda pair: pair[0])
     dollars = hour / 3600 * MILLION
     return TokenCost(price, Span(dollars / rate.value, dollars / rate.high, dollars / rate.low))
 

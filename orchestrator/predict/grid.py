@@ -151,34 +151,36 @@ def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
     for work in case.works:
         group = step_parts.group_of(work)
         batches = sorted(
-            {1, largest, *(one for one in step_parts.bends(work, size) if 1 < one < largest)}
+            {1, largest, *(bend for bend in step_parts.bends(work, size) if 1 < bend < largest)}
         )
-        found: list[dict[str, float]] = []
+        part_sums: list[dict[str, float]] = []
         for batch in batches:
             sums: dict[str, float] = defaultdict(float)
             for part, amount in step_parts.parts_of_work(work, replace(case, batch=batch), UNIT):
                 if not part.endswith(" optimizer"):
                     sums[part] += amount
-            found.append(sums)
-        for part, first in found[0].items():
+            part_sums.append(sums)
+        for part, first in part_sums[0].items():
             key, slope = (group, part), 0.0
             starts[key] += first
-            for (batch, one), (after, other) in pairwise(zip(batches, found, strict=True)):
-                rise = (other[part] - one[part]) / (after - batch)
+            for (batch, part_sum), (after, other) in pairwise(zip(batches, part_sums, strict=True)):
+                rise = (other[part] - part_sum[part]) / (after - batch)
                 if rise != slope:
                     turns[key][batch] += rise - slope
                     slope = rise
     starts["overhead", "step forward"] = step_parts.MILLISECOND
-    made = ((*key, _points(start, turns.get(key, {}), largest)) for key, start in starts.items())
+    keyed_points = (
+        (*key, _points(start, turns.get(key, {}), largest)) for key, start in starts.items()
+    )
     return tuple(
-        Amount(group, PLACES[part], points) for group, part, points in made if points[-1][1]
+        Amount(group, PLACES[part], points) for group, part, points in keyed_points if points[-1][1]
     )
 
 
 def _points(start: float, turns: Mapping[int, float], largest: int) -> Points:
     """From the first value and the changes of slope, with as few points as :data:`CLOSE` allows."""
     points, slope = [(1, start)], turns.get(1, 0.0)
-    for batch in (*sorted(one for one in turns if one > 1), largest):
+    for batch in (*sorted(turn for turn in turns if turn > 1), largest):
         before, value = points[-1]
         points.append((batch, value + slope * (batch - before)))
         slope += turns.get(batch, 0.0)
@@ -188,38 +190,41 @@ def _points(start: float, turns: Mapping[int, float], largest: int) -> Points:
 def costs(fit: Published, machines: Iterable[Machine], precisions: Iterable[str]) -> Costs:
     """Of GPUs; a device without a peak for a precision is left out there."""
     rows: dict[tuple[float, ...], int] = {}
-    found: dict[tuple[str, str], Cost] = {}
+    cost_by_pair: dict[tuple[str, str], Cost] = {}
     for precision in precisions:
         case = StepSpec("", "", ONE, 1, True, precision, OPTIMIZERS[0], 0)
         for machine in machines:
             try:
-                own, others = (
+                machine_row, other_rows = (
                     published.on_machine(fit, case, machine).rates,
                     published.weaker(fit, case, machine),
                 )
             except ValueError:
                 continue
             bounds = published.bounds_of(fit, case, machine)
-            kept = [own, *(row for row in others if not _above(row, own))]
-            kept = [
-                row
-                for row in dict.fromkeys(kept)
-                if not any(_above(row, other) for other in kept if other != row)
+            undominated = [
+                machine_row,
+                *(row for row in other_rows if not _above(row, machine_row)),
             ]
-            places = tuple(rows.setdefault(row, len(rows)) for row in (own, *kept))
-            found[machine.name, precision] = Cost(
+            undominated = [
+                row
+                for row in dict.fromkeys(undominated)
+                if not any(_above(row, other) for other in undominated if other != row)
+            ]
+            places = tuple(rows.setdefault(row, len(rows)) for row in (machine_row, *undominated))
+            cost_by_pair[machine.name, precision] = Cost(
                 places[0],
                 tuple(sorted(set(places[1:]))),
                 bounds.host,
                 bounds.gpu_width,
                 bounds.host_width,
             )
-    return Costs(tuple(rows), found)
+    return Costs(tuple(rows), cost_by_pair)
 
 
 def _above(row: Sequence[float], other: Sequence[float]) -> bool:
     """True if no network could take less time by ``row`` than by ``other``."""
-    return all(one >= its for one, its in zip(row, other, strict=True))
+    return all(value >= its for value, its in zip(row, other, strict=True))
 
 
 class Knot(NamedTuple):
@@ -313,14 +318,14 @@ def grid_of(
     """The training times of one network. Equal curves are stored once."""
     maker = _Maker(replace(network, works=step_parts.merged(network.works)))
     for machine in machines:
-        own = [one for one in measured if one.machine == machine.name]
+        machine_steps = [step for step in measured if step.machine == machine.name]
         for precision, optimizer in product(PRECISIONS, OPTIMIZERS):
-            maker.add(machine, precision, optimizer, own, fits, published)
+            maker.add(machine, precision, optimizer, machine_steps, fits, published)
     return maker.grid
 
 
 def curve_of(
-    at: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]], steps: int = 2
+    knots_at: Callable[[Sequence[int]], Iterable[tuple[float, float, float]]], steps: int = 2
 ) -> Curve:
     """A function of batch sizes as knots. ``steps``: points sampled per octave at least.
 
@@ -328,14 +333,17 @@ def curve_of(
     for hundreds.
     """
     first = sorted({round(2 ** (n / steps)) for n in range(16 * steps + 1)})
-    found = {batch: Knot(batch, *values) for batch, values in zip(first, at(first), strict=True)}
+    found = {
+        batch: Knot(batch, *values) for batch, values in zip(first, knots_at(first), strict=True)
+    }
     open_pairs = list(pairwise(first))
     while middles := {
         (a, b): min(max(isqrt(a * b), a + 1), b - 1) for a, b in open_pairs if b - a > 1
     }:
         batches = list(middles.values())
         found |= {
-            batch: Knot(batch, *values) for batch, values in zip(batches, at(batches), strict=True)
+            batch: Knot(batch, *values)
+            for batch, values in zip(batches, knots_at(batches), strict=True)
         }
         open_pairs = [
             pair
@@ -346,11 +354,11 @@ def curve_of(
     return tuple(thinned([found[batch] for batch in sorted(found)], TOLERANCE))
 
 
-def _is_line(left: Knot, middle: Knot, right: Knot) -> bool:
-    part = (middle.batch - left.batch) / (right.batch - left.batch)
+def _is_line(first: Knot, middle: Knot, right: Knot) -> bool:
+    part = (middle.batch - first.batch) / (right.batch - first.batch)
     return all(
         abs(a + part * (b - a) - value) <= TOLERANCE / 2 * abs(value)
-        for a, b, value in zip(left[1:], right[1:], middle[1:], strict=True)
+        for a, b, value in zip(first[1:], right[1:], middle[1:], strict=True)
     )
 
 
@@ -358,10 +366,10 @@ def thinned(points: Sequence[Point], tolerance: float) -> Iterator[Point]:
     """Those of ``points`` (batch, values) that lines between need to be within ``tolerance`` of
     all, as a share of each."""
     yield points[0]
-    place = 0
-    while place < len(points) - 1:
-        place = _reach(points, place, tolerance)
-        yield points[place]
+    index = 0
+    while index < len(points) - 1:
+        index = _reach(points, index, tolerance)
+        yield points[index]
 
 
 def _reach(points: Sequence[tuple[float, ...]], start: int, tolerance: float) -> int:
@@ -369,11 +377,11 @@ def _reach(points: Sequence[tuple[float, ...]], start: int, tolerance: float) ->
     points between."""
     first, *origin = points[start]
     least, most, reached = [float("-inf")] * len(origin), [float("inf")] * len(origin), start + 1
-    for place, (batch, *values) in enumerate(points[start + 1 :], start + 1):
+    for index, (batch, *values) in enumerate(points[start + 1 :], start + 1):
         run = batch - first
         slopes = [(value - base) / run for value, base in zip(values, origin, strict=True)]
         if all(low <= slope <= high for low, slope, high in zip(least, slopes, most, strict=True)):
-            reached = place
+            reached = index
         gives = [tolerance * abs(value) / run for value in values]
         least = [
             max(low, slope - give) for low, slope, give in zip(least, slopes, gives, strict=True)
@@ -464,12 +472,12 @@ class _Maker:
 
         if key not in self.beyond:
             self.beyond[key] = tuple(self._changes(fit, case))
-        known = "backward" in fit.phases
+        splits_phases = "backward" in fit.phases
         return replace(
             cell,
             curve=self._place(curves, key, lambda: curve_of(predict_batches, 8)),
             backward=self._place(curves, ("backward", key), lambda: curve_of(backward))
-            if known
+            if splits_phases
             else None,
             split=self._place(self.grid.splits, fit.name, lambda: split_of(fit, case, machine)),
             beyond=self.beyond[key],
@@ -497,10 +505,10 @@ def split_of(fit: StepFitted | None, case: StepSpec, machine: Machine) -> Split:
     """Return the shares of a step by the costs of a fit, or by the peaks alone."""
     costs = predict.costs_of(fit)
     rows: Rows = defaultdict(lambda: [0.0] * len(OCTETS))
-    for place, batch in enumerate(OCTETS):
+    for octet, batch in enumerate(OCTETS):
         for row in step_parts.part_amounts(replace(case, batch=batch), machine, costs):
             if row.group != "optimizer":
-                rows[row.group, LIMIT_OF[row.part]][place] += row.amount
+                rows[row.group, LIMIT_OF[row.part]][octet] += row.amount
     optimizers: dict[str, tuple[WorkAmount, ...]] = {}
     for name in OPTIMIZERS:
         updates: Rows = defaultdict(lambda: [0.0] * len(OCTETS))

@@ -133,7 +133,7 @@ def measured_of(run: TimedRun) -> Measured | None:
 def model_name(workload: str, variant: str | None) -> str:
     """The specification for a family's network, "torchvision:NAME" for torchvision, else workload
     and variant."""
-    options = dict(word.partition("=")[::2] for word in (variant or "").split(" "))
+    options = dict(part.partition("=")[::2] for part in (variant or "").split(" "))
     if workload == "families":
         from perfctl.workloads.models.families import MODEL
 
@@ -199,10 +199,10 @@ def evidence_of(
     return Evidence(there.measured, fits, power=power, notes=(*notes, *reasons))
 
 
-def _other_threads(asked: str, names: Set[str]) -> Iterator[str]:
-    cpu = asked.rpartition(", ")[0]
-    for name in sorted(names - {asked}):
-        if machines.threads_of(cpu, asked) and (threads := machines.threads_of(cpu, name)):
+def _other_threads(requested: str, names: Set[str]) -> Iterator[str]:
+    cpu = requested.rpartition(", ")[0]
+    for name in sorted(names - {requested}):
+        if machines.threads_of(cpu, requested) and (threads := machines.threads_of(cpu, name)):
             yield (
                 f"the results database has runs on {name}, which counts as another machine. Run "
                 f"'perfctl predict --threads {threads}' to use them"
@@ -217,15 +217,15 @@ def _fits(
     """(fits, why there is none of a group)."""
     fits, notes = [], []
     for (name, precision, training), group in groups.items():
-        said = (
+        label = (
             f"{len(group)} steps measured on {name}, {precision}, "
             f"{'training' if training else 'inference'}"
         )
-        note(f"fitting {said}")
+        note(f"fitting {label}")
         try:
-            fits.append(fit_steps(said, group, machine_of[name]))
+            fits.append(fit_steps(label, group, machine_of[name]))
         except UsageError as error:
-            notes.append(f"{said}: {error}")
+            notes.append(f"{label}: {error}")
         except ToolMissing as error:
             return (), (str(error),)
     return tuple(fits), tuple(notes)

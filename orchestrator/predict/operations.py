@@ -213,19 +213,19 @@ def operations_of(ops: Iterable[OpShape], batch: int = 1) -> tuple[Operation, ..
     a ``batch`` of 1 it counts as work on that sample. The backward rows show which operations need
     no grad_input; without backward rows it is the first one with weights.
     """
-    seen = sorted(ops, key=lambda op: op.position)
-    forward = [op for op in seen if op.direction == "forward" and not flag(op, "recompute")]
-    backward = [op for op in seen if op.direction == "backward"]
+    ordered = sorted(ops, key=lambda op: op.position)
+    forward = [op for op in ordered if op.direction == "forward" and not flag(op, "recompute")]
+    backward = [op for op in ordered if op.direction == "backward"]
     makers = (_convolution, _product, _recurrent)
-    weighted = [place for place, op in enumerate(forward) if op.parameters and _maker(op) in makers]
-    needless = [place for place in weighted if not _asks_grad_input(forward[place], backward)]
+    weighted = [index for index, op in enumerate(forward) if op.parameters and _maker(op) in makers]
+    needless = [index for index in weighted if not _asks_grad_input(forward[index], backward)]
     first = needless if backward else weighted[:1]
-    return tuple(_work(op, batch, place in first) for place, op in enumerate(forward))
+    return tuple(_work(op, batch, index in first) for index, op in enumerate(forward))
 
 
 def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
-    mine = [each for each in backward if each.layer == op.layer]
-    masks = [each for each in mine if "output_mask" in each.attributes]
+    layer_ops = [each for each in backward if each.layer == op.layer]
+    masks = [each for each in layer_ops if "output_mask" in each.attributes]
     if op.op in CONVOLUTIONS:
         return any(
             integers(each, "output_mask")[0] and shape_of(each.inputs, 1) == shape_of(op.inputs, 0)
@@ -234,7 +234,9 @@ def _asks_grad_input(op: OpShape, backward: list[OpShape]) -> bool:
         )
     if _maker(op) is _recurrent:
         return flag(op, "needs_input")
-    return any(each.op in PRODUCTS and each.attributes.get("role") == "grad_input" for each in mine)
+    return any(
+        each.op in PRODUCTS and each.attributes.get("role") == "grad_input" for each in layer_ops
+    )
 
 
 def _work(op: OpShape, batch: int, first: bool) -> Operation:
@@ -242,10 +244,10 @@ def _work(op: OpShape, batch: int, first: bool) -> Operation:
     kind, macs, inputs, outputs, weights, rows, columns, depth, groups, kernel, stride = figures
     if kind not in HEAVY:
         shapes = [shape for shape in (*op.inputs, *op.outputs) if shape is not None]
-        whole = bool(op.dtypes) and all(name.startswith(("int", "uint")) for name in op.dtypes)
+        is_integer = bool(op.dtypes) and all(name.startswith(("int", "uint")) for name in op.dtypes)
         # the first output with sizes: statistics of a normalisation after it have no batch anyway
         result = next((shape for shape in op.outputs if shape), None)
-        if whole and not any(shapes):  # a counter, such as ``num_batches_tracked += 1``
+        if is_integer and not any(shapes):  # a counter, such as ``num_batches_tracked += 1``
             inputs, outputs, weights = 0.0, 0.0, 0.0
         elif batch > 1 and result is not None and result[0] == 1:
             inputs, outputs, weights = 0.0, 0.0, inputs + outputs
@@ -298,30 +300,49 @@ def _convolution(op: OpShape, batch: int) -> Figures:
 
 
 def _product(op: OpShape, batch: int) -> Figures:
-    at = 1 if op.op in ADDED else 0
-    left, right = shape_of(op.inputs, at), shape_of(op.inputs, at + 1)
+    offset = 1 if op.op in ADDED else 0
+    first_shape, right = shape_of(op.inputs, offset), shape_of(op.inputs, offset + 1)
     outputs = float(sum(prod(shape) for shape in op.outputs if shape is not None))
     if op.op == "aten.linear":
         right = tuple(reversed(right))
-    depth = left[-1] if left else 1
+    depth = first_shape[-1] if first_shape else 1
     columns = right[-1] if len(right) > 1 else 1
     if op.op in ("aten.bmm", "aten.baddbmm", "aten.baddbmm_"):
-        products = prod(left[:-2])
+        products = prod(first_shape[:-2])
         # At least one product per sample: fewer cannot be divided by sample.
         groups = products / batch if products >= batch else 1.0
-        rows = left[-2] * products / groups
-        inputs = float(prod(left) + prod(right))
-        return "matmul", prod(left) * columns, inputs, outputs, 0, rows, columns, depth, groups
-    rows, macs = prod(left[:-1]), prod(left) * columns
+        rows = first_shape[-2] * products / groups
+        inputs = float(prod(first_shape) + prod(right))
+        return (
+            "matmul",
+            prod(first_shape) * columns,
+            inputs,
+            outputs,
+            0,
+            rows,
+            columns,
+            depth,
+            groups,
+        )
+    rows, macs = prod(first_shape[:-1]), prod(first_shape) * columns
     if not op.parameters:
-        return "matmul", macs, float(prod(left) + prod(right)), outputs, 0, rows, columns, depth
+        return (
+            "matmul",
+            macs,
+            float(prod(first_shape) + prod(right)),
+            outputs,
+            0,
+            rows,
+            columns,
+            depth,
+        )
     bias = op.op in ADDED or (
         op.op == "aten.linear" and len(op.inputs) > 2 and op.inputs[2] is not None
     )
     return (
         "linear",
         macs,
-        prod(left),
+        prod(first_shape),
         outputs,
         depth * columns + columns * bias,
         rows,
@@ -380,7 +401,7 @@ def _elementwise(op: OpShape, batch: int) -> Figures:
         ("memory", moves),
         ("elementwise", formula_for(op) is not None),
     )
-    kind, weights = next((kind for kind, found in kinds if found), "other"), 0.0
+    kind, weights = next((kind for kind, matches in kinds if matches), "other"), 0.0
     if kind == "norm":
         inputs, outputs, weights = (
             float(input_elements(op)),
@@ -400,11 +421,11 @@ def _elementwise(op: OpShape, batch: int) -> Figures:
 
 def operations_of_plan(plan: Plan) -> tuple[Operation, ...]:
     """The forward operations of one sample, in order, with the loss (cross-entropy) at the end."""
-    first = next((place for place, layer in enumerate(plan.layers) if layer.parameters), None)
-    known = [
-        (place, layer) for place, layer in enumerate(plan.layers) if layer.kind in FAMILY_KINDS
+    first = next((index for index, layer in enumerate(plan.layers) if layer.parameters), None)
+    family_layers = [
+        (index, layer) for index, layer in enumerate(plan.layers) if layer.kind in FAMILY_KINDS
     ]
-    layers = [_family_operation(layer, place == first) for place, layer in known]
+    layers = [_family_operation(layer, index == first) for index, layer in family_layers]
     answers = float(plan.classes)
     return (
         *layers,

@@ -163,9 +163,10 @@ def shares(
         return ()
     factors = dict.fromkeys(by_phase, seconds / total)
     if phases and all(phases.get(name, 0.0) > 0 or not amount for name, amount in by_phase.items()):
-        known = {name: phases[name] for name, amount in by_phase.items() if amount}
+        known_phases = {name: phases[name] for name, amount in by_phase.items() if amount}
         factors |= {
-            name: seconds * known[name] / sum(known.values()) / by_phase[name] for name in known
+            name: seconds * known_phases[name] / sum(known_phases.values()) / by_phase[name]
+            for name in known_phases
         }
     by_limit: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for row in amounts:
@@ -173,9 +174,14 @@ def shares(
         limits[LIMIT_OF[row.part]] += row.amount * factors[PHASE_OF[row.part]]
     totals = {key: sum(limits.values()) for key, limits in by_limit.items()}
     return tuple(
-        Share(*key, own, own / seconds, max(by_limit[key], key=by_limit[key].__getitem__))
-        for key, own in sorted(totals.items(), key=lambda item: -item[1])
-        if own > 0
+        Share(
+            *key,
+            part_seconds,
+            part_seconds / seconds,
+            max(by_limit[key], key=by_limit[key].__getitem__),
+        )
+        for key, part_seconds in sorted(totals.items(), key=lambda item: -item[1])
+        if part_seconds > 0
     )
 
 
@@ -264,10 +270,10 @@ class MeasuredStep:
         alike = [record for record in runs if _mode_of(record.case) == _mode_of(case)]
         same = [record for record in alike if record.case.batch == case.batch]
         if same:
-            own = OwnFit.find(case, machine, evidence)
+            own_fit = OwnFit.find(case, machine, evidence)
             return cls(
                 min(same, key=lambda record: (record.high - record.low) / record.seconds),
-                own.fit if isinstance(own, OwnFit) else None,
+                own_fit.fit if isinstance(own_fit, OwnFit) else None,
                 Grounds(f"median of the steps measured on {machine.name}"),
             )
         if not runs:
@@ -318,13 +324,13 @@ class OwnFit:
         """Return the fit of the same family, otherwise that of most rows."""
         if case.compiled:
             return ""
-        own = [fit for fit in evidence.fits if fit.machine.name == machine.name]
+        machine_fits = [fit for fit in evidence.fits if fit.machine.name == machine.name]
         mode = (case.precision, case.training)
-        fits = [fit for fit in own if (fit.precision, fit.training) == mode]
+        fits = [fit for fit in machine_fits if (fit.precision, fit.training) == mode]
         if not fits:
-            others = " (other precisions or modes only)" if own else ""
-            what = f"{'training' if case.training else 'inference'} in {case.precision}"
-            return f"fitted: no benchmark runs of {what} on {machine.name}{others}"
+            suffix = " (other precisions or modes only)" if machine_fits else ""
+            mode_text = f"{'training' if case.training else 'inference'} in {case.precision}"
+            return f"fitted: no benchmark runs of {mode_text} on {machine.name}{suffix}"
         fit, outside = max(fits, key=lambda fit: (case.family in fit.families, fit.fitted.rows)), []
         if case.family not in fit.families:
             family = case.family or "network of this family"
@@ -375,10 +381,10 @@ class PublishedFit:
             return ""
         if case.compiled and case.training:
             return ""
-        known = shipped.is_measured(fit, case, machine)
+        is_measured = shipped.is_measured(fit, case, machine)
         grounds = Grounds(
             shipped.source_words(fit),
-            shipped.COVERED if known else None,
+            shipped.COVERED if is_measured else None,
             shipped.outside(fit, case, machine),
         )
         return cls(fit, shipped.on_machine(fit, case, machine), grounds)

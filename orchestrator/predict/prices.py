@@ -98,7 +98,7 @@ class Price:
     @property
     def uncertain(self) -> str | None:
         """Why the price may not hold: "undated" or "promotional", if the source states it."""
-        return next((word for word in DOUBTS if word in (self.source or "").lower()), None)
+        return next((doubt for doubt in DOUBTS if doubt in (self.source or "").lower()), None)
 
     @property
     def board(self) -> Board | None:
@@ -164,8 +164,8 @@ def read_prices(text: str) -> tuple[Price, ...]:
 
 def _price(row: dict[str, str], line: int) -> Price:
     if empty := [name for name in NEEDED if not row[name]]:
-        others = ", ".join(name for name in COLUMNS if name not in NEEDED)
-        raise PriceTableError(line, f"{empty[0]} is empty", f"Only {others} may be")
+        optional_columns = ", ".join(name for name in COLUMNS if name not in NEEDED)
+        raise PriceTableError(line, f"{empty[0]} is empty", f"Only {optional_columns} may be")
     if not row["count"].isdecimal() or int(row["count"]) < 1:
         raise PriceTableError(
             line, f"count '{row['count']}' is not a number of GPUs", "For example 8"
@@ -247,8 +247,8 @@ def list_prices(model: str | None = None, file: Path | None = None) -> PriceTabl
     table = load(file)
     if model is None:
         return table
-    wanted = set(machines.meant(model))
-    if not wanted:
+    boards = set(machines.meant(model))
+    if not boards:
         close = machines.nearest(model)
         near = (
             f"Similar names: {', '.join(close)}"
@@ -257,7 +257,7 @@ def list_prices(model: str | None = None, file: Path | None = None) -> PriceTabl
         )
         raise UsageError(f"`model`: '{model}' is not in the table of devices", near)
     return replace(
-        table, prices=tuple(price for price in table.prices if wanted & set(price.boards))
+        table, prices=tuple(price for price in table.prices if boards & set(price.boards))
     )
 
 
@@ -265,14 +265,16 @@ def use_prices(file: Path) -> PriceTable:
     """Use the price table in ``file`` (CSV) from now on, and return it. Raises PerfctlError, with
     file and line, if it is wrong."""
     prices = read_file(file)
-    own = own_file()
+    table_file = own_file()
     try:
-        own.parent.mkdir(parents=True, exist_ok=True)
+        table_file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         remedy = "Set XDG_CONFIG_HOME to a writable folder"
-        raise PerfctlError(f"{own.parent}: cannot be created ({error.strerror})", remedy) from error
-    write_text(own, file.read_text(encoding="utf-8"), force=True)
-    return PriceTable(str(own), prices)
+        raise PerfctlError(
+            f"{table_file.parent}: cannot be created ({error.strerror})", remedy
+        ) from error
+    write_text(table_file, file.read_text(encoding="utf-8"), force=True)
+    return PriceTable(str(table_file), prices)
 
 
 def reset_prices() -> bool:
@@ -280,21 +282,22 @@ def reset_prices() -> bool:
 
     Raises UsageError where PERFCTL_PRICES names the table: that file is the user's to remove.
     """
-    own = own_file()
+    table_file = own_file()
     if os.environ.get(VARIABLE):
         raise UsageError(
-            f"`reset_prices`: {VARIABLE} names {own} as the table", f"Unset {VARIABLE} instead"
+            f"`reset_prices`: {VARIABLE} names {table_file} as the table",
+            f"Unset {VARIABLE} instead",
         )
-    is_there = own.exists()
-    own.unlink(missing_ok=True)
+    is_there = table_file.exists()
+    table_file.unlink(missing_ok=True)
     return is_there
 
 
 def own_file() -> Path:
     """Where the user's table is kept, present or not: where PERFCTL_PRICES says, else below
     XDG_CONFIG_HOME or ~/.config."""
-    if asked := os.environ.get(VARIABLE):
-        return Path(asked)
+    if configured := os.environ.get(VARIABLE):
+        return Path(configured)
     return user_folder("XDG_CONFIG_HOME", "~/.config") / "prices.csv"
 
 
@@ -307,16 +310,16 @@ def load(file: Path | None = None) -> PriceTable:
     """Return the table in use, or that of ``file``. Raises PerfctlError when it cannot be read."""
     if file is not None:
         return PriceTable(str(file), read_file(file))
-    own = own_file()
-    if own.exists():
+    table_file = own_file()
+    if table_file.exists():
         remedy = (
             "Replace it with 'perfctl predict --use-prices FILE', or return to perfctl's table "
             "with 'perfctl predict --reset-prices'"
         )
-        return PriceTable(f"your table {own}", read_file(own, remedy))
+        return PriceTable(f"your table {table_file}", read_file(table_file, remedy))
     if os.environ.get(VARIABLE):
         raise PerfctlError(
-            f"{VARIABLE}: {own} not found",
+            f"{VARIABLE}: {table_file} not found",
             "Run 'perfctl predict --use-prices FILE' to create it, or unset the variable",
         )
     text = resources.files("perfctl.templates").joinpath("prices.csv").read_text(encoding="utf-8")

@@ -199,13 +199,13 @@ def covers(fit: Published, case: StepSpec, machine: Machine) -> bool:
     )
 
 
-def from_json(found: Mapping[str, Any]) -> Published:
+def from_json(document: Mapping[str, Any]) -> Published:
     """Raises ValueError for another format or other parts than this version's."""
-    if found.get("format") != FORMAT or tuple(found.get("parts", ())) != PARTS:
+    if document.get("format") != FORMAT or tuple(document.get("parts", ())) != PARTS:
         raise ValueError(
-            f"published fit: format {found.get('format')!r} or its parts are not this version's"
+            f"published fit: format {document.get('format')!r} or its parts are not this version's"
         )
-    return msgspec.convert({**found, "compiled_on": found["compiled on"]}, Published)
+    return msgspec.convert({**document, "compiled_on": document["compiled on"]}, Published)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +246,9 @@ def peaks_of(machine: Machine, precision: str) -> tuple[float, float, float]:
 
     Without tensor cores half precision is stored but computed in fp32 where that is faster.
     """
-    products, depthwise = (peak_of(machine, precision, one) for one in (False, True))
+    products, depthwise = (
+        peak_of(machine, precision, is_depthwise) for is_depthwise in (False, True)
+    )
     return (
         max(products, machine.flops_per_second.get("fp32", 0.0)),
         depthwise,
@@ -257,10 +259,10 @@ def peaks_of(machine: Machine, precision: str) -> tuple[float, float, float]:
 def as_computed(machine: Machine, precision: str) -> Machine:
     """The machine whose peak for half precision is fp32's where that is faster and there are no
     tensor cores."""
-    own = machine.flops_per_second
-    if f"tensor {precision}" in own or own.get(precision, 0.0) >= own.get("fp32", 0.0):
+    peaks = machine.flops_per_second
+    if f"tensor {precision}" in peaks or peaks.get(precision, 0.0) >= peaks.get("fp32", 0.0):
         return machine
-    return replace(machine, flops_per_second={**own, precision: own["fp32"]})
+    return replace(machine, flops_per_second={**peaks, precision: peaks["fp32"]})
 
 
 def on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
@@ -272,13 +274,13 @@ def on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
         regime_of(case, machine).channels_last,
         case.compiled,
     )
-    kept = _KEPT.get(id(fit))
-    if kept is None or kept[0] is not fit:
-        kept = _KEPT[id(fit)] = (fit, {})
-    known = kept[1].get(key)
-    if known is None or known.machine != machine:
-        known = kept[1][key] = _on_machine(fit, case, machine)
-    return known
+    cached = _KEPT.get(id(fit))
+    if cached is None or cached[0] is not fit:
+        cached = _KEPT[id(fit)] = (fit, {})
+    machine_fit = cached[1].get(key)
+    if machine_fit is None or machine_fit.machine != machine:
+        machine_fit = cached[1][key] = _on_machine(fit, case, machine)
+    return machine_fit
 
 
 class Term(NamedTuple):
@@ -308,25 +310,29 @@ def terms(case: StepSpec, machine: Machine) -> tuple[Term, ...]:
         sustained = FP32_WATT * machine.power_w / ENERGY[machine.process_nm]
     units = {"A": 1.0 / products, "D": 1.0 / depthwise, "B": 1.0 / moved, "H": 1.0}
     classes = {"A": "AT" if regime.tensor else "AV", "D": "AV", "B": "B", "H": "H"}
-    found, plain = [], regime._replace(channels_last=False)
-    for place, (part, kind) in enumerate(zip(PARTS, KINDS, strict=True)):
-        own = regime if LAYOUTS[place] else plain
-        found.append(Term(place, part, own.key(kind), classes[kind], units[kind]))
+    terms_, plain = [], regime._replace(channels_last=False)
+    for part_index, (part, kind) in enumerate(zip(PARTS, KINDS, strict=True)):
+        part_regime = regime if LAYOUTS[part_index] else plain
+        terms_.append(Term(part_index, part, part_regime.key(kind), classes[kind], units[kind]))
         if machine.kind == "cpu":
             continue
-        if ISSUING[place]:
-            found.append(Term(place, ISSUING[place], own.key("B"), "B", 1.0 / issued))
-        if POWERED[place] and not regime.tensor:
-            found.append(Term(place, "power", regime.key("A"), "AV", 1.0 / sustained))
-    return tuple(found)
+        if ISSUING[part_index]:
+            terms_.append(
+                Term(part_index, ISSUING[part_index], part_regime.key("B"), "B", 1.0 / issued)
+            )
+        if POWERED[part_index] and not regime.tensor:
+            terms_.append(Term(part_index, "power", regime.key("A"), "AV", 1.0 / sustained))
+    return tuple(terms_)
 
 
 def _on_machine(fit: Published, case: StepSpec, machine: Machine) -> OnMachine:
     factors, rates = fit.factors.get(product_of(machine.name), {}), [0.0] * len(PARTS)
     for term in terms(case, machine):
-        known = fit.costs.get(term.name, {})
+        costs_by_key = fit.costs.get(term.name, {})
         rates[term.place] += (
-            known.get(term.key, known.get("", 0.0)) * factors.get(term.factor, 1.0) * term.unit
+            costs_by_key.get(term.key, costs_by_key.get("", 0.0))
+            * factors.get(term.factor, 1.0)
+            * term.unit
         )
     if case.compiled:
         size = element_bytes(case.precision)
@@ -368,7 +374,9 @@ def _amounts(
     case = StepSpec(
         "", "", works, batch, training, "fp32" if size > 2 else "fp16", optimizer, parameters, last
     )
-    return tuple((place, amount) for place, amount in enumerate(parts_on(case, UNIT)) if amount)
+    return tuple(
+        (part_index, amount) for part_index, amount in enumerate(parts_on(case, UNIT)) if amount
+    )
 
 
 def amounts(case: StepSpec) -> tuple[tuple[int, float], ...]:
@@ -395,15 +403,15 @@ def _below(
     peaks: tuple[float, float, float], precision: str, machines: tuple[str, ...] = ()
 ) -> tuple[Machine, ...]:
     """Machines of the table whose peaks are all as low as these or lower."""
-    found = []
+    machines_below = []
     for other in table_machines():
         try:
             its = peaks_of(other, precision)
         except ValueError:
             continue
         if all(low <= high for low, high in zip(its, peaks, strict=True)):
-            found.append(other)
-    return tuple(found)
+            machines_below.append(other)
+    return tuple(machines_below)
 
 
 def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[float, ...], ...]:
@@ -415,25 +423,25 @@ def weaker(fit: Published, case: StepSpec, machine: Machine) -> tuple[tuple[floa
     lower = (
         _below(peaks_of(machine, case.precision), case.precision) if machine.kind == "gpu" else ()
     )
-    found = tuple(on_machine(fit, case, other).rates for other in lower)
+    rates = tuple(on_machine(fit, case, other).rates for other in lower)
     if case.precision != "tf32":
-        return found
+        return rates
     plain = replace(case, precision="fp32")
-    return (*found, on_machine(fit, plain, machine).rates, *weaker(fit, plain, machine))
+    return (*rates, on_machine(fit, plain, machine).rates, *weaker(fit, plain, machine))
 
 
 def gpu_seconds(fit: Published, case: StepSpec, machine: Machine) -> float:
     """Of the GPU alone. Raises ValueError without a peak for the precision."""
-    many, own = amounts(case), on_machine(fit, case, machine).rates
-    rows = dict.fromkeys((own, *weaker(fit, case, machine)))
-    return min(sum(row[place] * amount for place, amount in many) for row in rows)
+    many, own_rates = amounts(case), on_machine(fit, case, machine).rates
+    rows = dict.fromkeys((own_rates, *weaker(fit, case, machine)))
+    return min(sum(row[part_index] * amount for part_index, amount in many) for row in rows)
 
 
 def phases_of(fit: OnMachine, case: StepSpec, seconds: float) -> dict[str, float]:
     """Seconds of forward, backward and optimizer, which add up to ``seconds``."""
     sums = dict.fromkeys(fit.phases, 0.0)
-    for place, amount in amounts(case):
-        sums[PHASE_OF[PARTS[place]]] += fit.rates[place] * amount
+    for part_index, amount in amounts(case):
+        sums[PHASE_OF[PARTS[part_index]]] += fit.rates[part_index] * amount
     total = sum(sums.values())
     return {name: seconds * (each / total) for name, each in sums.items()} if total > 0 else {}
 
@@ -441,8 +449,8 @@ def phases_of(fit: OnMachine, case: StepSpec, seconds: float) -> dict[str, float
 def started(works: Iterable[Operation], training: bool) -> float:
     """Operations that the host starts, each for as long as one with a backward pass; in training a
     counter has none."""
-    alone = 1.0 / TRAINING_STARTS if training else 1.0
-    return sum(work.calls * (alone if work.counter else 1.0) for work in works)
+    counter_starts = 1.0 / TRAINING_STARTS if training else 1.0
+    return sum(work.calls * (counter_starts if work.counter else 1.0) for work in works)
 
 
 def host_seconds(fit: Published, case: StepSpec) -> float:
@@ -505,18 +513,22 @@ def width_of(fit: Published, case: StepSpec, machine: Machine) -> float:
     if case.compiled:
         least = fit.compiled["known" if is_measured_compiled(fit, case, machine) else "new"]
         return max(least, width_of(fit, replace(case, compiled=False), machine))
-    regime, known = regime_of(case, machine), is_measured(fit, case, machine)
-    what = "known" if known else "new"
-    half = fit.spread.get(f"{what} {regime.key('A')}", fit.spread[f"{what} {regime.mode}"])
-    return exp(half if known else half * WIDER ** len(tuple(unseen(fit, machine))))
+    regime, is_known = regime_of(case, machine), is_measured(fit, case, machine)
+    prefix = "known" if is_known else "new"
+    half = fit.spread.get(f"{prefix} {regime.key('A')}", fit.spread[f"{prefix} {regime.mode}"])
+    return exp(half if is_known else half * WIDER ** len(tuple(unseen(fit, machine))))
 
 
 def unseen(fit: Published, machine: Machine) -> Iterable[str]:
     """Sentences: in what this device is unlike all that were measured."""
-    processes = {one.process_nm for one in table_machines() if product_of(one.name) in fit.measured}
+    processes = {
+        machine_.process_nm
+        for machine_ in table_machines()
+        if product_of(machine_.name) in fit.measured
+    }
     if machine.process_nm not in processes:
-        known = f"no measured chip has its process ({machine.process_nm} nm)"
-        yield known if machine.process_nm else "the process of its chip (nm) is unknown"
+        problem = f"no measured chip has its process ({machine.process_nm} nm)"
+        yield problem if machine.process_nm else "the process of its chip (nm) is unknown"
     least, most = fit.watts
     if machine.power_w is not None and not least <= machine.power_w <= most:
         yield f"{machine.power_w:g} W is outside the measured range of {least:g} to {most:g} W"
@@ -537,59 +549,59 @@ def outside(fit: Published, case: StepSpec, machine: Machine) -> tuple[str, ...]
     """What was not measured, in words; of GPUs they hold at every batch size."""
     if fit.kind == "cpu":
         return tuple(_unlike(fit, case, machine))
-    said = []
+    problems = []
     if not is_measured(fit, case, machine):
-        what = f"{'training' if case.training else 'inference'} in {case.precision}"
-        known = product_of(machine.name) in fit.measured
+        mode_text = f"{'training' if case.training else 'inference'} in {case.precision}"
+        is_measured_device = product_of(machine.name) in fit.measured
         lacking = (
-            f"{what} on {machine.name}, only other modes or precisions of it"
-            if known
+            f"{mode_text} on {machine.name}, only other modes or precisions of it"
+            if is_measured_device
             else f"measurements of {machine.name}"
         )
-        said.append(f"the fit has no {lacking}")
-        said += unseen(fit, machine)
+        problems.append(f"the fit has no {lacking}")
+        problems += unseen(fit, machine)
     if case.compiled:
-        where = "the data for torch.compile has only RTX 5090 in fp16 and T4 in fp32, 30 steps"
+        scope = "the data for torch.compile has only RTX 5090 in fp16 and T4 in fp32, 30 steps"
         guess = (
             ""
             if is_measured_compiled(fit, case, machine)
             else ": its effect on this device is a guess"
         )
-        said.append(f"{where}{guess}")
+        problems.append(f"{scope}{guess}")
     if case.channels_last and element_bytes(case.precision) > 2:
-        said.append(
+        problems.append(
             "the data for channels-last has half precision only: the time assumes contiguous "
             "tensors"
         )
-    return tuple(said)
+    return tuple(problems)
 
 
 def nearest(fit: Published, case: StepSpec, machine: Machine) -> Neighbour | None:
     """The published step with the most similar work, on the most similar device; None where the
     direction has none."""
     macs = sum(work.calls * work.macs for work in case.works)
-    held = sum(work.calls * (work.inputs + work.outputs) for work in case.works)
-    direction, best, found = "t" if case.training else "i", float("inf"), None
-    own = regime_of(case, machine).mode
+    tensor_values = sum(work.calls * (work.inputs + work.outputs) for work in case.works)
+    direction, best, neighbour = "t" if case.training else "i", float("inf"), None
+    own_mode = regime_of(case, machine).mode
     devices: dict[str, float] = {}
-    for name, its_macs, its_held, where in fit.networks:
-        if not its_macs or not its_held or not macs or not held:
+    for name, its_macs, its_held, measured_on in fit.networks:
+        if not its_macs or not its_held or not macs or not tensor_values:
             continue
-        apart = max(abs(log(macs / its_macs)), abs(log(held / its_held)))
+        apart = max(abs(log(macs / its_macs)), abs(log(tensor_values / its_held)))
         if apart + len(name) * 1e-4 >= best:
             continue
-        for place in where.split("|"):
-            device, _, regime = place.partition("/")
+        for measurement in measured_on.split("|"):
+            device, _, regime = measurement.partition("/")
             if not regime.startswith(direction):
                 continue
             if device not in devices:
                 devices[device] = _apart(machine, device)
             score = (
-                apart + devices[device] + (0.0 if regime == own else 0.5) + len(name) * 1e-4
+                apart + devices[device] + (0.0 if regime == own_mode else 0.5) + len(name) * 1e-4
             )  # of equals the plainest name
             if score < best:
-                best, found = score, Neighbour(device, name, regime, exp(apart) - 1.0)
-    return found
+                best, neighbour = score, Neighbour(device, name, regime, exp(apart) - 1.0)
+    return neighbour
 
 
 def _apart(machine: Machine, name: str) -> float:
@@ -597,7 +609,9 @@ def _apart(machine: Machine, name: str) -> float:
     beside the work's."""
     if machine.name == name:  # a CPU
         return 0.0
-    other = next((one for one in table_machines() if product_of(one.name) == name), None)
+    other = next(
+        (machine_ for machine_ in table_machines() if product_of(machine_.name) == name), None
+    )
     if other is None:
         return 1.0
     pairs = (
@@ -607,31 +621,31 @@ def _apart(machine: Machine, name: str) -> float:
     return (
         0.0
         if product_of(machine.name) == name
-        else 0.05 + sum(abs(log(mine / its)) for mine, its in pairs) / 8
+        else 0.05 + sum(abs(log(value / its)) for value, its in pairs) / 8
     )
 
 
 def source_words(fit: Published) -> str:
     """The source of a prediction."""
     if fit.kind == "cpu":
-        where = f"{', '.join(fit.measured)} under torch.compile"
-        return f"{fit.rows:,} steps of one sample on one CPU, {where} (docs/prediction.md)"
+        scope = f"{', '.join(fit.measured)} under torch.compile"
+        return f"{fit.rows:,} steps of one sample on one CPU, {scope} (docs/prediction.md)"
     return f"{fit.rows:,} steps of {len(fit.measured)} devices (docs/prediction.md)"
 
 
 def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str | None:
     """Return "RTX 3090, resnet50 on tensor cores, FLOPs per sample differ by 4%"; None without a
     published step."""
-    found = nearest(fit, case, machine)
-    if found is None:
+    neighbour = nearest(fit, case, machine)
+    if neighbour is None:
         return None
-    name = found.model.partition(":")[2]
-    units = "on tensor cores" if found.regime[1] == "T" else "in fp32"
-    percentage = round(100 * found.away)
-    if found.away >= 1:
-        apart = f"FLOPs per sample differ by a factor of {1 + found.away:.2g}"
+    name = neighbour.model.partition(":")[2]
+    units = "on tensor cores" if neighbour.regime[1] == "T" else "in fp32"
+    percentage = round(100 * neighbour.away)
+    if neighbour.away >= 1:
+        apart = f"FLOPs per sample differ by a factor of {1 + neighbour.away:.2g}"
     else:
         apart = (
             f"FLOPs per sample differ by {percentage}%" if percentage else "same FLOPs per sample"
         )
-    return f"{found.device}, {name} {units}, {apart}"
+    return f"{neighbour.device}, {name} {units}, {apart}"

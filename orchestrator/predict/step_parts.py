@@ -150,18 +150,18 @@ PHASE_OF = {part: part.rpartition(" ")[2] for part in PARTS}
 @lru_cache(maxsize=16)
 def _of(works: tuple[Operation, ...]) -> tuple[tuple[Operation, ...], Mapping[str, float]]:
     """What holds of a network at every batch size: its operations, merged, and their sums."""
-    found = merged(works)
-    return found, _sums(found)
+    merged_works = merged(works)
+    return merged_works, _sums(merged_works)
 
 
 def merged(works: Iterable[Operation]) -> tuple[Operation, ...]:
     """Equal operations of different layers as one, with their calls added and without
     layer names."""
-    found = tuple(works)
-    if not any(work.layer for work in found) and len(set(found)) == len(found):
-        return found  # merged before
+    works_ = tuple(works)
+    if not any(work.layer for work in works_) and len(set(works_)) == len(works_):
+        return works_  # merged before
     calls: dict[Operation, int] = {}
-    for work in found:
+    for work in works_:
         alike = replace(work, layer="", calls=1)
         calls[alike] = calls.get(alike, 0) + work.calls
     return tuple(replace(work, calls=count) for work, count in calls.items())
@@ -173,14 +173,14 @@ def group_of(work: Operation) -> str:
         return "conv" if work.kernel > 1 else "pointwise"
     if work.kind == "grouped_conv":
         return "depthwise" if work.depth <= work.kernel else "grouped"
-    others = {
+    group_names = {
         "transposed_conv": "conv",
         "rnn": "linear",
         "attention": "matmul",
         "loss": "softmax",
         "other": "memory",
     }
-    return others.get(work.kind, work.kind)
+    return group_names.get(work.kind, work.kind)
 
 
 def is_unpacked(work: Operation) -> bool:
@@ -208,19 +208,21 @@ def peak_of(machine: Machine, precision: str, depthwise: bool = False) -> float:
         ", ".join(name for name in ("fp32", *_INSTEAD) if _peak(machine, name))
         or "no known precision"
     )
-    what = "TF32" if precision == "tf32" else f"fast {precision}"
+    precision_name = "TF32" if precision == "tf32" else f"fast {precision}"
     unknown = "its peak is unknown"
-    why = _INSTEAD.get(precision, unknown) if machine.kind == "gpu" else unknown
-    raise ValueError(f"{machine.name} has no {what} ({why}). Available precisions: {able}")
+    reason = _INSTEAD.get(precision, unknown) if machine.kind == "gpu" else unknown
+    raise ValueError(
+        f"{machine.name} has no {precision_name} ({reason}). Available precisions: {able}"
+    )
 
 
 def _peak(machine: Machine, precision: str) -> float | None:
     """None without a path, and where fp16 is slower than fp32 (1/64 of its rate on Pascal's P4
     and P40)."""
-    known = machine.flops_per_second
+    peaks = machine.flops_per_second
     for path in _PATHS.get(precision, (f"tensor {precision}", precision)):
-        if known.get(path) and (path != "fp16" or known["fp16"] >= known.get("fp32", 0.0)):
-            return known[path]
+        if peaks.get(path) and (path != "fp16" or peaks["fp16"] >= peaks.get("fp32", 0.0)):
+            return peaks[path]
     return None
 
 
@@ -232,26 +234,26 @@ def parts_of_work(
     calls, group = float(work.calls), group_of(work)
     each = (work.weights if work.of_weights else batch * (work.inputs + work.outputs)) * size
     moved, spilled, overflow = (
-        calls * max(each - held, 0.0) / rate for held in (0.0, SPILLED, OVERFLOW)
+        calls * max(each - cached_bytes, 0.0) / rate for cached_bytes in (0.0, SPILLED, OVERFLOW)
     )
-    found = [
+    part_seconds = [
         ("operations forward", calls * MICROSECOND),
         ("spilled forward", spilled),
         ("overflow forward", overflow),
     ]
     if work.kind in HEAVY:
         back = products = _directions(work) if case.training else 0.0
-        found += _arithmetic(work, case, machine, group, products)
-        held = calls * (work.weights * size) / rate
-        found += [(f"{group} bytes forward", moved), ("weights forward", held)]
+        part_seconds += _arithmetic(work, case, machine, group, products)
+        weight_seconds = calls * (work.weights * size) / rate
+        part_seconds += [(f"{group} bytes forward", moved), ("weights forward", weight_seconds)]
         if case.training:
-            found += [
+            part_seconds += [
                 (f"{group} bytes backward", moved * products),
-                ("weights backward", held * products),
+                ("weights backward", weight_seconds * products),
             ]
     else:
         back = 1.0 if case.training and group != "memory" and not work.counter else 0.0
-        found.append((f"{group} bytes forward", moved))
+        part_seconds.append((f"{group} bytes forward", moved))
         window = (
             calls * (batch * work.outputs * work.kernel * size if group == "pool" else 0.0) / rate
         )
@@ -260,35 +262,35 @@ def parts_of_work(
             if group == "elementwise" and work.outputs < work.inputs < 2 * work.outputs
             else 0.0
         )
-        found += [("window forward", window), ("broadcast forward", broadcast)]
+        part_seconds += [("window forward", window), ("broadcast forward", broadcast)]
         if case.training:
-            found += [
+            part_seconds += [
                 (f"{group} bytes backward", moved),
                 ("window backward", window),
                 ("broadcast backward", broadcast),
             ]
-    found += [
+    part_seconds += [
         ("operations backward", calls * back * MICROSECOND),
         ("spilled backward", spilled * back),
     ]
-    found.append(("overflow backward", overflow * back))
+    part_seconds.append(("overflow backward", overflow * back))
     if case.training and work.weights and not work.of_weights:
-        found.append(("tensors optimizer", calls * MICROSECOND))
+        part_seconds.append(("tensors optimizer", calls * MICROSECOND))
         if work.weights * FP32 > OVERFLOW:
             fresh = calls * (work.weights * FP32) / rate
-            found += [
+            part_seconds += [
                 ("fresh backward", fresh),
                 ("fresh optimizer", fresh if case.optimizer == "adam" else 0.0),
             ]
-    return tuple(found)
+    return tuple(part_seconds)
 
 
 def bends(work: Operation, size: int) -> tuple[int, ...]:
     """Batch sizes between which the parts are straight lines over batch; ``size``: bytes of
     an activation."""
     each = (work.inputs + work.outputs) * size
-    last = [int(held / each) for held in (SPILLED, OVERFLOW) if each]
-    return tuple(batch for one in last for batch in (one, one + 1))
+    last = [int(cached_bytes / each) for cached_bytes in (SPILLED, OVERFLOW) if each]
+    return tuple(batch for last_batch in last for batch in (last_batch, last_batch + 1))
 
 
 def _directions(work: Operation) -> float:
@@ -306,33 +308,35 @@ def _arithmetic(
         seconds * (REFERENCE / max(size, 1.0)) if group != "depthwise" else 0.0
         for size in (work.columns, work.depth)
     )
-    found = [(group, seconds), ("narrow", narrow), ("shallow", shallow)]
+    part_seconds = [(group, seconds), ("narrow", narrow), ("shallow", shallow)]
     if case.channels_last and element_bytes(case.precision) <= 2 and is_unpacked(work):
         ordinary = peak_of(machine, case.precision, depthwise=True)
         width = 0.5 * (REFERENCE / work.columns + REFERENCE * work.kernel / work.depth)
-        found.append(("unpacked", seconds * peak / ordinary * width))
-    forward = [(f"{name} forward", amount) for name, amount in found]
+        part_seconds.append(("unpacked", seconds * peak / ordinary * width))
+    forward = [(f"{name} forward", amount) for name, amount in part_seconds]
     return forward + [
-        (f"{name} backward", amount * products) for name, amount in found if case.training
+        (f"{name} backward", amount * products) for name, amount in part_seconds if case.training
     ]
 
 
 def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for
     the precision."""
-    found = dict.fromkeys(PARTS, 0.0)
+    seconds_by_part = dict.fromkeys(PARTS, 0.0)
     for work in _of(case.works)[0]:
         for name, seconds in parts_of_work(work, case, machine):
-            found[name] += seconds
+            seconds_by_part[name] += seconds
     if case.training:
         moved = optimizer_seconds(case.parameters, case.optimizer, machine)
-        found["bytes optimizer"], found["adam optimizer"] = (
+        seconds_by_part["bytes optimizer"], seconds_by_part["adam optimizer"] = (
             moved,
             moved if case.optimizer == "adam" else 0.0,
         )
-        found["overflow optimizer"] = max(moved - OVERFLOW / machine.bytes_per_second, 0.0)
-    found["step forward"] = MILLISECOND
-    return tuple(found.values())
+        seconds_by_part["overflow optimizer"] = max(
+            moved - OVERFLOW / machine.bytes_per_second, 0.0
+        )
+    seconds_by_part["step forward"] = MILLISECOND
+    return tuple(seconds_by_part.values())
 
 
 OPTIMIZER, STEP = "(optimizer)", "(step)"
@@ -404,14 +408,14 @@ def rates_of(machine: Machine, precision: str) -> Rates:
 
 
 def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
-    found = []
+    floors_ = []
     for work in works:
         heavy = work.kind in HEAVY
         times = float(work.calls) * (
             1.0 + ((_directions(work) if heavy else 1.0) if training else 0.0)
         )
         macs, weights = work.macs, work.weights if heavy or work.of_weights else 0.0
-        found.append(
+        floors_.append(
             Floor(
                 group_of(work),
                 times * 2.0 * macs,
@@ -419,14 +423,14 @@ def floors(works: Iterable[Operation], training: bool) -> tuple[Floor, ...]:
                 times * weights,
             )
         )
-    return tuple(found)
+    return tuple(floors_)
 
 
-def operations_floor(found: Iterable[Floor], batch: int, rates: Rates) -> float:
+def operations_floor(floors_: Iterable[Floor], batch: int, rates: Rates) -> float:
     """Return the time of all operations: each one's larger of arithmetic at its peak and bytes at
     the bandwidth, added up."""
     total = 0.0
-    for floor in found:
+    for floor in floors_:
         peak = rates.depthwise if floor.group == "depthwise" else rates.products
         moved = (batch * floor.elements + floor.weights) / rates.elements
         total += max(batch * floor.flops / peak, moved)
@@ -443,10 +447,10 @@ def roofline(case: StepSpec, machine: Machine) -> float:
     )
 
 
-def features(case: StepSpec, found: tuple[float, ...]) -> tuple[float, ...]:
+def features(case: StepSpec, part_seconds: tuple[float, ...]) -> tuple[float, ...]:
     """One figure for each of :data:`FEATURES`. ``found``: :func:`parts` of the case, on the machine
     of the fit."""
-    seconds = dict(zip(PARTS, found, strict=True))
+    seconds = dict(zip(PARTS, part_seconds, strict=True))
     arithmetic = accumulated(
         seconds[f"{group} {phase}"] for group in PRODUCTS for phase in ("forward", "backward")
     )

@@ -101,8 +101,8 @@ def power_of(
         watts = sum(run.watts * run.readings for run in chosen) / sum(
             run.readings for run in chosen
         )
-        what = "of this model" if same else "of other models"
-        return watts, f"measured in {len(chosen)} runs {what}"
+        scope = "of this model" if same else "of other models"
+        return watts, f"measured in {len(chosen)} runs {scope}"
     if device.board is None or device.board.gpu.power_w is None:
         return None
     return device.board.gpu.power_w, "board power of the data sheet, an upper bound"
@@ -178,9 +178,10 @@ def _notes(question: Question, setting: Setting, subject: Subject) -> Iterator[s
     if question.gpus > 1:
         samples = question.batches[0] * question.gpus
         yield f"the batch size is per GPU: a step has {samples:,} samples"
-        more = subject.parameters * cost.GRADIENT_BYTES / 1e6
+        megabytes = subject.parameters * cost.GRADIENT_BYTES / 1e6
         yield (
-            f"DistributedDataParallel keeps gradients in buckets too: up to {more:,.0f} MB more on "
+            f"DistributedDataParallel keeps gradients in buckets too: up to {megabytes:,.0f} "
+            "MB more on "
             "each GPU"
         )
     board = setting.device.board

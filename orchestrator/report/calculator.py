@@ -206,8 +206,8 @@ def page_view(contents: CalculatorContents, *, date: str, version: str) -> Calcu
         ],
     }
     about = (*_about(contents), *contents.notes, *contents.omitted)
-    made = f"perfctl {version} calculator, made on {date}."
-    return CalculatorView((network, *parts), SORT, SHOW, about, made, data)
+    source_text = f"perfctl {version} calculator, made on {date}."
+    return CalculatorView((network, *parts), SORT, SHOW, about, source_text, data)
 
 
 def _select(record: object, keys: Sequence[str]) -> dict[str, Any]:
@@ -320,17 +320,17 @@ def _device_controls(contents: CalculatorContents) -> ControlGroup:
     )
 
 
-def _about(known: CalculatorContents) -> tuple[str, ...]:
+def _about(contents: CalculatorContents) -> tuple[str, ...]:
     """Return what the predictions rest on, a paragraph each."""
-    old, published = [price for price in known.prices if price.is_old], known.published
+    old, published = [price for price in contents.prices if price.is_old], contents.published
     warning = (
         f" Prices of {days(old)} were more than a year old when this page was created."
         if old
         else ""
     )
-    traced = sum(model.network.family == "torchvision" for model in known.models)
+    traced = sum(model.network.family == "torchvision" for model in contents.models)
     fits = "; ".join(
-        f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in known.fits
+        f"{fit.name} (error of models held out: {fit.fitted.error:.1%})" for fit in contents.fits
     )
     return (
         *([f"Fitted to your own runs: {fits}. A fit applies to its device only."] if fits else []),
@@ -350,10 +350,12 @@ def _about(known: CalculatorContents) -> tuple[str, ...]:
             "This page has no torchvision model, because it was created without torch or with "
             "--models none."
         ),
-        f"Prices: {len(known.prices)} offers that state their GPU model, of {days(known.prices)}, "
-        f"{known.price_source} ({'; '.join(sources(known.prices))}). Prices change: check before "
+        f"Prices: {len(contents.prices)} offers that state their GPU model, of "
+        f"{days(contents.prices)}, "
+        f"{contents.price_source} ({'; '.join(sources(contents.prices))}). Prices change: "
+        "check before "
         f"you rent.{warning} This page excludes offers without a known date."
-        if known.prices
+        if contents.prices
         else "This page has no prices.",
         (
             "The devices are those of docs/devices.md. Use 'perfctl predict --device-spec' for "

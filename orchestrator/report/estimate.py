@@ -157,11 +157,13 @@ def counters_view(output: CounterComparison) -> View:
         if peer.total is None:
             rows.append((peer.counter, BLANK, BLANK, peer.problem or "", ""))
             continue
-        for number, one in enumerate(peer.differences or (SAME,)):
-            layers = f"{len(one.layers)}: {one.layers[0]}" if one.layers else ""
+        for number, difference_ in enumerate(peer.differences or (SAME,)):
+            layers = (
+                f"{len(difference_.layers)}: {difference_.layers[0]}" if difference_.layers else ""
+            )
             first = (peer.counter, _in_unit(peer.total, peer.unit)) if not number else ("", BLANK)
-            difference = _in_unit(one.amount, peer.unit) if one.amount else BLANK
-            rows.append((*first, difference, one.reason, layers))
+            difference = _in_unit(difference_.amount, peer.unit) if difference_.amount else BLANK
+            rows.append((*first, difference, difference_.reason, layers))
     columns = text_columns("counter", "forward", "difference", "reason", "layers")
     counters = [peer for peer in output.counts if peer.layers is not None]
     layer_rows = []
@@ -172,7 +174,9 @@ def counters_view(output: CounterComparison) -> View:
         values = [(peer.layers or {}).get(layer, 0) for peer in counters]
         scales = [2 if peer.unit == "FLOP" else 1 for peer in counters]
         if any(value != macs * scale for value, scale in zip(values, scales, strict=True)):
-            cells = (_in_unit(one, peer.unit) for one, peer in zip(values, counters, strict=True))
+            cells = (
+                _in_unit(count, peer.unit) for count, peer in zip(values, counters, strict=True)
+            )
             layer_rows.append((layer or "(model)", _in_unit(macs, "MAC"), *cells))
     names = text_columns("layer", "estimate", *(peer.counter for peer in counters))
     tables = (

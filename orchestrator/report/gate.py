@@ -137,8 +137,8 @@ def gate_view(outcomes: Sequence[Outcome]) -> View:
     return View(sums[0] if sums else "", tuple(sums[1:]), tables, notes=tuple(notes))
 
 
-def _cell(words: str) -> Cell:
-    return nothing("not known") if words in ("", DASH) else text_cell(words)
+def _cell(text: str) -> Cell:
+    return nothing("not known") if text in ("", DASH) else text_cell(text)
 
 
 def comment(outcomes: Sequence[Outcome]) -> str:

@@ -129,11 +129,11 @@ def list_facts(name: str, sentences: Iterable[str | None]) -> list[Fact]:
     return [("" if number else name, f"{bullet}{text}") for number, text in enumerate(texts)]
 
 
-def device_facts(device: Device, notes: Sequence[str], more: str = "") -> list[Fact]:
+def device_facts(device: Device, notes: Sequence[str], addition: str = "") -> list[Fact]:
     """Return where the figures of the device are from, which device was assumed if several have
     its name, and the other notes."""
     return [
-        ("device", f"{device.source}; {more}" if more else device.source),
+        ("device", f"{device.source}; {addition}" if addition else device.source),
         *list_facts("assumed", [device.note]),
         *list_facts("notes", (note for note in notes if note != device.note)),
     ]
@@ -179,8 +179,8 @@ def add_memory(times: Sequence[Fact], memory: Room | MemoryNeeded | None, parts:
     fact = ("memory", f"{text}; {parts}")
     if not is_too_large(memory):
         return [*times, fact]
-    (name, first), *rest = times
-    return [fact, (name, f"{first}, if it fitted"), *rest]
+    (name, first), *other_times = times
+    return [fact, (name, f"{first}, if it fitted"), *other_times]
 
 
 def fit_words(total: float, limit: float, fits: bool | None) -> str:
@@ -386,9 +386,9 @@ def _layers_table(step: StepTime) -> Table:
         for share in step.shares[:LAYERS_MAX]
     ]
     notes = []
-    if others := step.shares[LAYERS_MAX:]:
-        omitted = sum(share.share for share in others)
-        notes.append(f"and {len(others)} more: {omitted:.1%}; see --json")
+    if other_shares := step.shares[LAYERS_MAX:]:
+        omitted = sum(share.share for share in other_shares)
+        notes.append(f"and {len(other_shares)} more: {omitted:.1%}; see --json")
     if step.host_limits and step.gpu is not None:
         notes.append(
             f"the GPU works for {_exactly(step.gpu)} of it and waits for the host otherwise; "

@@ -78,7 +78,7 @@ class Cell:
 
 
 def number_cell(
-    shown: str,
+    text: str,
     title: str | None,
     value: float,
     *,
@@ -88,7 +88,7 @@ def number_cell(
 ) -> Cell:
     """Return ``shown`` ("24.7 ms") as a cell of a number and its unit; a known zero has none.
     ``mark`` stands before it."""
-    number, _, unit = shown.partition(" ")
+    number, _, unit = text.partition(" ")
     return Cell(mark + number, title, style, rounded(value), unit if value else "", is_lower_bound)
 
 
@@ -482,7 +482,7 @@ def long_table(
     columns: Sequence[LongColumn],
     rows: int,
     hidden: int,
-    more: Iterable[dict[str, Any]] = (),
+    extra_columns: Iterable[dict[str, Any]] = (),
     notes: Sequence[str] = (),
     names: Mapping[str, str] | None = None,
 ) -> Grid:
@@ -492,7 +492,7 @@ def long_table(
     ``names``: short kernel names.
     """
     caption = {"launches": "Every launch", "counters": "Counters by kernel name"}[key]
-    packed_columns = [*(packed(*head, values) for head, values in columns), *more]
+    packed_columns = [*(packed(*head, values) for head, values in columns), *extra_columns]
     for column in packed_columns:
         if column["label"] == "kernel" and names:
             names_of_column = column.get("d") or column.get("v") or [column.get("c")]

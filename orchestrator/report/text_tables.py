@@ -28,7 +28,7 @@ SHORT_NAME, SHORT_TEXT = 8, 12
 def grid(
     *columns: tuple[str, str],
     heads: bool = True,
-    whole: Collection[str] = (),
+    uncut: Collection[str] = (),
 ) -> Table:
     """A table of these columns: (label, "left", "right" or "code"). A number stays beside its unit;
     columns of names and words give way, the widest first.
@@ -46,7 +46,7 @@ def grid(
         caption_style="dim",
     )
     for label, side in columns:
-        is_cut = side == "code" or label in whole
+        is_cut = side == "code" or label in uncut
         table.add_column(
             text(label),
             justify="right" if side == "right" else "left",
@@ -74,11 +74,11 @@ def _text_class() -> type[Text]:
     return Words
 
 
-def wrapped(words: str, width: int) -> list[str]:
+def wrapped(plain: str, width: int) -> list[str]:
     """``words`` in lines of at most ``width``, broken at blanks, in paths and names after a mark;
     else not at all."""
     lines: list[str] = []
-    for line in hold_units(words).split("\n"):
+    for line in hold_units(plain).split("\n"):
         current = ""
         for piece in _pieces(line, width):
             if current.strip(" ") and len(current) + len(piece.rstrip(" ")) > width:
@@ -92,12 +92,12 @@ def wrapped(words: str, width: int) -> list[str]:
     return [line.replace(NO_BREAK, " ").rstrip() for line in lines]
 
 
-def _pieces(line: str, whole: int) -> list[str]:
+def _pieces(line: str, width: int) -> list[str]:
     """Where a line may be broken: after blanks, and in a word of over ``whole`` characters after /
     . _ - , : ="""
     pieces: list[str] = []
     for part in re.findall("[^ ]+ *| +", line):
-        is_long = len(part.rstrip(" ")) > whole
+        is_long = len(part.rstrip(" ")) > width
         pieces += re.findall("[^/._,:=-]*[/._,:=-]+ *|[^/._,:=-]+", part) if is_long else [part]
     return pieces
 
@@ -109,12 +109,12 @@ def add_rows(table: Table, rows: Iterable[Iterable[str | Text]]) -> Table:
     return table
 
 
-def text(words: str, style: str = "") -> Text:
+def text(plain: str, style: str = "") -> Text:
     """Text as it is: brackets in names are no markup, control characters are not sent to
     the terminal."""
-    if not words.isprintable():
-        words = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in words)
-    return _text_class()(words, style)
+    if not plain.isprintable():
+        plain = "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in plain)
+    return _text_class()(plain, style)
 
 
 ROWS, WIDTH = 12, 80
@@ -155,7 +155,7 @@ def draw_table(
         body = grid(
             *((column.label, SIDES.get(column.style, "left")) for column in columns),
             heads=any(column.label for column in columns),
-            whole=[column.label for column in columns if _is_cut(view, column)],
+            uncut=[column.label for column in columns if _is_cut(view, column)],
         )
         gaps = len(columns) - 1
         if view.is_dense and sum(widths) + 2 * gaps > width:
@@ -189,13 +189,13 @@ def _fitting_widths(
     for index, column in enumerate(columns):
         texts = [_shown(row[index]) for row in rows]
         longest = max(map(len, (column.label, *texts)))
-        words = [*column.label.split(" ")]
+        label_parts = [*column.label.split(" ")]
         if column.style == "text" and max(map(len, texts), default=0) > SHORT_TEXT:
             texts = [piece.rstrip() for cell in texts for piece in _pieces(cell, WRAPPED_TEXT)]
         most = LONGEST_NAME if column.style == "code" else longest
-        shortest = max(map(len, (*words, *texts)))
+        shortest = max(map(len, (*label_parts, *texts)))
         if column.style in ("code", "word"):
-            shortest = max(min(shortest, SHORT_NAME), *map(len, words))
+            shortest = max(min(shortest, SHORT_NAME), *map(len, label_parts))
         widths.append(min(longest, most))
         least.append(min(shortest, widths[-1]))
     room = width - (1 if view.is_dense else 2) * (len(columns) - 1)
@@ -214,9 +214,9 @@ def _shown(cell: Cell) -> str:
 def _stack_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Table:
     """Return each row as a list of its cells below the first one."""
     table = grid(("", "left"), ("", "left"), heads=False)
-    for first, *others in rows:
+    for first, *other_cells in rows:
         add_rows(table, [(columns[0].label, text(_shown(first), "bold"))])
-        facts = zip(columns[1:], others, strict=True)
+        facts = zip(columns[1:], other_cells, strict=True)
         add_rows(table, [(f"  {column.label}", styled_cell(cell, 1)) for column, cell in facts])
     return table
 

@@ -105,8 +105,8 @@ def columns_of(rows: Iterable[tuple[Any, ...]]) -> Iterator[Sequence[Column]]:
     if isinstance(rows, Columns):
         yield from rows.chunks()
         return
-    left = iter(rows)
-    while chunk := list(islice(left, CHUNK)):
+    remaining = iter(rows)
+    while chunk := list(islice(remaining, CHUNK)):
         yield tuple(zip(*chunk, strict=True))
 
 
@@ -166,23 +166,25 @@ def _insert_chunk(
     """Insert the columns in the order of the table, which SQLite would otherwise restore for every
     row. Python 3.11 binds None four times slower than anything else, so a column without values is
     NULL in the SQL, and one with gaps says NULL by a blob that no record holds."""
-    shown: dict[str, str] = {}
+    expressions: dict[str, str] = {}
     bound: list[Column] = []
     for name in schema.columns(table):
-        given = values.get(name)
+        column_values = values.get(name)
         if name == "run_id":
-            shown[name] = str(run_id)
-        elif given is None or (bound and given[0] is None and given.count(None) == len(given)):
-            shown[name] = "NULL"
+            expressions[name] = str(run_id)
+        elif column_values is None or (
+            bound and column_values[0] is None and column_values.count(None) == len(column_values)
+        ):
+            expressions[name] = "NULL"
         else:
-            column = clean_column(given)
-            shown[name] = columns[name]
+            column = clean_column(column_values)
+            expressions[name] = columns[name]
             if None in column:
-                shown[name] = columns[name].replace("?", "nullif(?, x'')")
+                expressions[name] = columns[name].replace("?", "nullif(?, x'')")
                 column = [_NOTHING if item is None else item for item in column]
             bound.append(column)
-    into = f"INSERT INTO {table} ({schema.name_list(shown)}) VALUES "
-    _insert_rows(connection, into, f"({', '.join(shown.values())})", bound)
+    into = f"INSERT INTO {table} ({schema.name_list(expressions)}) VALUES "
+    _insert_rows(connection, into, f"({', '.join(expressions.values())})", bound)
 
 
 def _insert_rows(
@@ -191,17 +193,17 @@ def _insert_rows(
     """``row`` is the SQL of one, whose marks take the columns' values."""
     width, rows = len(columns), len(columns[0])
     values: list[Any] = [None] * (width * rows)
-    for at, column in enumerate(columns):
-        values[at::width] = column
+    for index, column in enumerate(columns):
+        values[index::width] = column
     # 999 up to SQLite 3.31, then 32,766
     limit = connection.getlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER)
-    together = max(1, min(TOGETHER, limit // width))
-    whole = rows - rows % together
-    for first, last, number in ((0, whole, together), (whole, rows, 1)):
+    rows_per_insert = max(1, min(TOGETHER, limit // width))
+    full_rows = rows - rows % rows_per_insert
+    for first, last, number in ((0, full_rows, rows_per_insert), (full_rows, rows, 1)):
         places = range(first * width, last * width, number * width)
         if not places:  # to make a statement of many rows takes longer than to insert a few
             continue
-        parts = (values[place : place + number * width] for place in places)
+        parts = (values[offset : offset + number * width] for offset in places)
         connection.executemany(insert_into + ", ".join([row] * number), parts)
 
 
@@ -270,13 +272,13 @@ def _copy_kernels(
         table = connection.execute("PRAGMA main.table_info(kernel_launch)").fetchall()
         names = [name for _, name, *_ in table]
         into = names[: 1 + max(map(names.index, values))]
-        shown = [
+        expressions = [
             schema.require_possible("kernel_launch", name, values.get(name, "NULL"))
             for name in into
         ]
         return connection.execute(
             f"INSERT INTO main.kernel_launch ({', '.join(into)})"
-            f" SELECT {', '.join(shown)} FROM temp.stretch AS stretch"
+            f" SELECT {', '.join(expressions)} FROM temp.stretch AS stretch"
             f" CROSS JOIN {SCHEMA}.{kernels.table} AS kernel NOT INDEXED"
             " WHERE kernel.rowid BETWEEN stretch.first_row AND stretch.last_row"
         ).rowcount
@@ -302,11 +304,11 @@ def write_table(
     numbers: list[_Ids] = [
         defaultdict(count(next_id(connection, group.table)).__next__) for group in shared
     ]
-    taken = {field for group in shared for field in group.fields}
-    own = [
+    shared_fields = {field for group in shared for field in group.fields}
+    own_columns = [
         (field, column)
         for field in record._fields
-        if field not in taken
+        if field not in shared_fields
         for column in _NUMBERS.get(table, {}).get(field, (field,))
     ]
     if isinstance(rows, NumberedCounters):
@@ -316,12 +318,12 @@ def write_table(
             for launch, metrics, value, text in rows.chunks()
         )
     else:
-        fields = [field for field, _ in own]
+        fields = [field for field, _ in own_columns]
         chunks = (
             _number_shared(record, fields, shared, numbers, chunk) for chunk in columns_of(rows)
         )
     columns = dict.fromkeys(
-        [*(column for _, column in own), *(group.column for group in shared)], "?"
+        [*(column for _, column in own_columns), *(group.column for group in shared)], "?"
     )
     for name, target in {"id": table, **REFERENCES}.items():
         if name in columns and target in first:
@@ -335,7 +337,7 @@ def write_table(
 
 def _number_shared(
     record: type[Any],
-    own: Sequence[str],
+    own_fields: Sequence[str],
     shared: Sequence[Shared],
     numbers: Sequence[_Ids],
     columns: Sequence[Column],
@@ -345,11 +347,11 @@ def _number_shared(
     by_field = dict.fromkeys(record._fields, nothing) | dict(
         zip(record._fields, columns, strict=False)
     )
-    result = [by_field[field] for field in own]
-    for group, known in zip(shared, numbers, strict=True):
+    result = [by_field[field] for field in own_fields]
+    for group, ids in zip(shared, numbers, strict=True):
         keys = zip(*(by_field[field] for field in group.fields), strict=True)
         unknown = (None,) * len(group.fields)
-        result.append([None if key == unknown else known[key] for key in keys])
+        result.append([None if key == unknown else ids[key] for key in keys])
     return result
 
 

@@ -49,12 +49,16 @@ def copy_run(
     with unchecked(connection), transaction(connection):
         run = _row(connection, "run", run_id)
         digest = run["artifact_sha256"]
-        if digest and not again and (known := find_artifact(connection, str(digest))) is not None:
-            return known, False
+        if (
+            digest
+            and not again
+            and (existing := find_artifact(connection, str(digest))) is not None
+        ):
+            return existing, False
         run["sweep_id"] = sweep_number(connection, sweep)
         if artifact is not None:
-            if digest is None and (known := _same(connection, run)) is not None:
-                return known, False
+            if digest is None and (existing := _same(connection, run)) is not None:
+                return existing, False
             run["artifact"] = artifact(str(run["artifact"])) if run["artifact"] else None
         if not beside:
             forget_failed(connection, run["sweep_id"], run["profiler"], run["batch_size"])
@@ -109,10 +113,10 @@ def _copy_tables(connection: sqlite3.Connection, old: int, new: int) -> None:
     statement once for many runs."""
     for table in _tables():
         names = tuple(schema.columns(table))
-        mine = "run_id = :old"
+        condition = "run_id = :old"
         if "run_id" not in names:
-            mine = f"kernel_id IN (SELECT id FROM {PART}.kernel_launch WHERE {mine})"
-        rows = f"{PART}.{table} WHERE {mine}"
+            condition = f"kernel_id IN (SELECT id FROM {PART}.kernel_launch WHERE {condition})"
+        rows = f"{PART}.{table} WHERE {condition}"
         if "id" in names:
             (least,) = connection.execute(f"SELECT min(id) FROM {rows}", numbers).fetchone()
             if least is None:

@@ -141,22 +141,22 @@ def _rebuild(new: sqlite3.Connection) -> None:
     ):
         new.execute(f"PRAGMA {pragma}")
     new.execute("BEGIN IMMEDIATE")
-    own = {name.lower() for name in schema.tables()}
-    kept = [
+    own_tables = {name.lower() for name in schema.tables()}
+    user_objects = [
         (kind, name, sql)
         for kind, name, table, sql in new.execute(
             "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE sql IS NOT NULL"
         )
-        if kind == "trigger" or (kind == "index" and table.lower() in own)
+        if kind == "trigger" or (kind == "index" and table.lower() in own_tables)
     ]
-    for kind, name, _ in kept:
+    for kind, name, _ in user_objects:
         new.execute(f"DROP {kind} {quote_name(name)}")
     for view in schema.views():
         new.execute(f"DROP VIEW IF EXISTS {view}")
-    made = set()
+    created = set()
     for statement in schema.statements():
         kind, name = statement.split()[1:3]
-        made.add(name.lower())
+        created.add(name.lower())
         if kind == "TABLE" and name not in ADDED:
             _rebuild_table(new, name, statement)
         else:
@@ -165,8 +165,8 @@ def _rebuild(new: sqlite3.Connection) -> None:
         "INSERT INTO parameter SELECT id, 'batch', CAST(batch_size AS TEXT), batch_size FROM run "
         "WHERE batch_size IS NOT NULL"
     )
-    for _, name, sql in kept:
-        if name.lower() not in made:
+    for _, name, sql in user_objects:
+        if name.lower() not in created:
             new.execute(sql)
     new.execute("UPDATE store_info SET value = ? WHERE key = 'written_by'", (schema.SINCE,))
     new.execute(f"PRAGMA user_version = {schema.VERSION}")
@@ -181,11 +181,11 @@ def _rebuild_table(new: sqlite3.Connection, table: str, statement: str) -> None:
     new.execute(statement)
     types = schema.columns(table)
     # in a column of whole numbers, 1.0 kept fractions
-    whole = "CASE typeof({0}) WHEN 'real' THEN CAST(round({0}) AS INTEGER) ELSE {0} END"
+    rounded = "CASE typeof({0}) WHEN 'real' THEN CAST(round({0}) AS INTEGER) ELSE {0} END"
     values = {}
     for name, declared in types.items():
         column = schema.name_list([name])
-        values[column] = whole.format(column) if declared == "INTEGER" else column
+        values[column] = rounded.format(column) if declared == "INTEGER" else column
     for _, name, kind, needed, default, _, hidden in new.execute(f"PRAGMA table_xinfo({old})"):
         if name.lower() in types or name in DROPPED.get(table, ()):
             continue

@@ -128,10 +128,11 @@ def _as_usage_error(store: Path, sql: str) -> Iterator[None]:
 
 def _columns_in(sql: str) -> str:
     """The columns of the first tables that a query names."""
-    words = dict.fromkeys(re.findall(r"\w+", sql.lower()))
-    named = [name for name in words if name in table_names()][:2]
+    identifiers = dict.fromkeys(re.findall(r"\w+", sql.lower()))
+    mentioned = [name for name in identifiers if name in table_names()][:2]
     columns = (
-        f"{name} has {', '.join(column.name for column, _ in columns_of(name))}" for name in named
+        f"{name} has {', '.join(column.name for column, _ in columns_of(name))}"
+        for name in mentioned
     )
     return "; ".join(columns) or "docs/schema.md lists tables and columns"
 
@@ -139,15 +140,15 @@ def _columns_in(sql: str) -> str:
 def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
     """Kernels and layers whose name holds every word of ``text``, anywhere and in either case, the
     shortest first; see FOUND_COLUMNS. Raises UsageError for no words."""
-    words = text.casefold().split()
-    if not words:
+    parts = text.casefold().split()
+    if not parts:
         raise UsageError(
             "`search` is empty",
             "Use a part of the name of a kernel or layer: perfctl query --search conv2",
         )
     with database.reading(store) as connection:
         rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]
-    hits = [row for row in rows if all(word in row[1].casefold() for word in words)]
+    hits = [row for row in rows if all(word in row[1].casefold() for word in parts)]
     return sorted(hits, key=lambda row: len(row[1]))
 
 
@@ -207,8 +208,8 @@ def _filter_runs(table: str, runs: Sequence[int] | None) -> str:
     if table == "sweep":
         return f" WHERE id IN (SELECT sweep_id FROM run WHERE id {chosen})"
     if table == "device":
-        seen = f"SELECT device_id FROM run_device WHERE run_id {chosen}"
-        return f" WHERE id IN ({seen} UNION SELECT device_id FROM run WHERE id {chosen})"
+        used_devices = f"SELECT device_id FROM run_device WHERE run_id {chosen}"
+        return f" WHERE id IN ({used_devices} UNION SELECT device_id FROM run WHERE id {chosen})"
     if "run_id" in schema.columns(table):
         return f" WHERE run_id {chosen}"
     return f" WHERE kernel_id IN (SELECT id FROM kernel_launch WHERE run_id {chosen})"

@@ -162,8 +162,8 @@ def run_ids(
     )
     newest: dict[tuple[Any, ...], int] = {}
     for number, *key, status in rows:
-        known = latest_of_each and None not in key[1:3]
-        kind = tuple(key) if known else (number,)
+        has_identity = latest_of_each and None not in key[1:3]
+        kind = tuple(key) if has_identity else (number,)
         if kind not in newest or status == "ok":
             newest[kind] = number
     return sorted(newest.values())
@@ -217,11 +217,12 @@ def run_rows(connection: sqlite3.Connection) -> list[dict[str, Any]]:
         "(SELECT count(*) FROM metric_value JOIN kernel_launch ON kernel_launch.id = kernel_id"
         " WHERE kernel_launch.run_id = run.id)"
     )
-    others = PARAMETERS.replace("WHERE", "WHERE name <> 'batch' AND")
+    other_parameters = PARAMETERS.replace("WHERE", "WHERE name <> 'batch' AND")
     rows = _dicts(
         connection,
         f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "
-        f"device.name AS device_name, {counts}, {counters} AS counters, {others} AS parameters "
+        f"device.name AS device_name, {counts}, {counters} AS counters, {other_parameters} AS "
+        "parameters "
         "FROM run LEFT JOIN sweep ON sweep.id = sweep_id LEFT JOIN device ON device.id = device_id "
         "ORDER BY run.id",
     )
@@ -244,9 +245,9 @@ def _served(connection: sqlite3.Connection) -> dict[int, str]:
         tokens.setdefault(run_id, []).append(count)
     served = {}
     for run_id, counts in tokens.items():
-        known = [count for count in counts if count is not None]
-        text = f"{sum(known):,} token{'' if sum(known) == 1 else 's'}"
-        text = text if len(known) == len(counts) else "tokens unknown"
+        known_counts = [count for count in counts if count is not None]
+        text = f"{sum(known_counts):,} token{'' if sum(known_counts) == 1 else 's'}"
+        text = text if len(known_counts) == len(counts) else "tokens unknown"
         served[run_id] = f"{' + '.join(phases[run_id])}, {text}"
     return served
 
@@ -310,7 +311,7 @@ def _file_of(connection: sqlite3.Connection) -> str:
 
 
 def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
-    found = _dicts(
+    rows = _dicts(
         connection,
         f"SELECT {schema.select_list('run')}, sweep.name AS sweep_name, "
         "sweep.command AS sweep_command, iif(sweep.kind = 'ingest', NULL, sweep.host) AS "
@@ -318,27 +319,27 @@ def _row(connection: sqlite3.Connection, run_id: int) -> dict[str, Any]:
         "FROM run LEFT JOIN sweep ON sweep.id = run.sweep_id WHERE run.id = ?",
         run_id,
     )
-    if not found:
+    if not rows:
         raise StoreError(
             f"run {run_id} not found in {_file_of(connection)}",
             "Run 'perfctl runs' to list the runs",
         )
-    return found[0]
+    return rows[0]
 
 
 def _run(
-    connection: sqlite3.Connection, row: dict[str, Any], report: records.Report, **more: Any
+    connection: sqlite3.Connection, row: dict[str, Any], report: records.Report, **extra_fields: Any
 ) -> Run:
-    known = row.keys() & {field.name for field in fields(Run)} - {"host", "command"}
+    common_fields = row.keys() & {field.name for field in fields(Run)} - {"host", "command"}
     return Run(
-        **{name: row[name] for name in known},
+        **{name: row[name] for name in common_fields},
         host=row["host"] or row["sweep_host"],
         device=report.devices[0] if report.devices else None,
         report=report,
         command=_command(row["command"]),
         parameters=tuple(read_table(connection, Parameter, "parameter", row["id"])),
         expectations=tuple(read_table(connection, Expectation, "expectation", row["id"])),
-        **more,
+        **extra_fields,
     )
 
 
@@ -416,8 +417,8 @@ def read_table(
 @cache
 def _select(fields: tuple[str, ...], table: str, only: str) -> str:
     """Return the same text for every run, so that SQLite need not compile it again."""
-    instead = _RANGE_NUMBERS.get(table, {}) | _PROSE
-    columns = ", ".join(instead.get(field) or schema.name_list([field]) for field in fields)
+    replacements = _RANGE_NUMBERS.get(table, {}) | _PROSE
+    columns = ", ".join(replacements.get(field) or schema.name_list([field]) for field in fields)
     order = "id" if table == "kernel" else "rowid"
     return f"SELECT {columns} FROM {table} WHERE run_id = :run {only} ORDER BY {order}"
 
@@ -484,8 +485,8 @@ def _devices(
     connection: sqlite3.Connection, run_id: int, main: int | None
 ) -> tuple[records.Device, ...]:
     columns = ", ".join(
-        "device_index" if one.name == "index" else f"device.{one.name}"
-        for one in fields(records.Device)
+        "device_index" if field.name == "index" else f"device.{field.name}"
+        for field in fields(records.Device)
     )
     rows = connection.execute(
         f"SELECT {columns} FROM run_device JOIN device ON device.id = device_id WHERE run_id = ?"
@@ -500,13 +501,13 @@ def op_shapes(connection: sqlite3.Connection, run_id: int) -> Iterable[OpShape]:
         f"SELECT {', '.join(SHAPE_COLUMNS)}, record FROM op_shape WHERE run_id = ? ORDER BY "
         "position, rowid"
     )
-    for *known, record in connection.execute(sql, (run_id,)):
+    for *columns, record in connection.execute(sql, (run_id,)):
         try:
-            shapes = json.loads(record) | dict(zip(SHAPE_COLUMNS, known, strict=True))
+            shapes = json.loads(record) | dict(zip(SHAPE_COLUMNS, columns, strict=True))
             yield read_op_shape(shapes)
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise BadRecord(
-                f"op_shape.record at position {known[0]!r} is not one that perfctl writes"
+                f"op_shape.record at position {columns[0]!r} is not one that perfctl writes"
             ) from error
 
 

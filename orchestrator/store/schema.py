@@ -112,7 +112,9 @@ def _describe(kind: str) -> dict[str, Described]:
     for statement in statements():
         if statement.startswith(f"CREATE {kind}") and (start := _ROW.match(statement)):
             columns = filter(None, map(_COLUMN.match, statement.splitlines()[1:]))
-            described[start[1]] = Described(start[2], [Column(*one.groups()) for one in columns])
+            described[start[1]] = Described(
+                start[2], [Column(*match.groups()) for match in columns]
+            )
     return described
 
 

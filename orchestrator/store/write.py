@@ -234,9 +234,9 @@ def write_run(
         if (
             run.artifact_sha256
             and not again
-            and (known := find_artifact(connection, run.artifact_sha256)) is not None
+            and (existing := find_artifact(connection, run.artifact_sha256)) is not None
         ):
-            return Written(known, new=False)
+            return Written(existing, new=False)
         sweep_id = sweep_number(connection, sweep)
         if not beside:
             forget_failed(connection, sweep_id, run.profiler, run.batch_size)
@@ -246,9 +246,11 @@ def write_run(
         rows = _write_tables(connection, run_id, report, layer_calls)
         if cut:
             texts = "1 text has" if len(cut) == 1 else f"{len(cut):,} texts have"
-            kept = f"perfctl truncates each to {LONGEST:,}"
+            limit_text = f"perfctl truncates each to {LONGEST:,}"
             gap = Gap(
-                "text", "not_available", f"{texts} up to {max(cut.values()):,} characters; {kept}"
+                "text",
+                "not_available",
+                f"{texts} up to {max(cut.values()):,} characters; {limit_text}",
             )
             bulk.write_table(connection, "gap", Gap, run_id, [gap])
         counts = {name: rows[table] for name, table in COUNTED.items()}
@@ -306,7 +308,7 @@ def _insert_run(connection: sqlite3.Connection, row: Mapping[str, Any], run: Run
     """Insert the row of a run, its parameters and its expectations; return the run's id."""
     run_id = insert_row(connection, "run", row)
     batch = row["batch_size"]
-    parameters = [one for one in run.parameters if one.name != "batch"]
+    parameters = [parameter for parameter in run.parameters if parameter.name != "batch"]
     parameters += [make_parameter("batch", batch)] if batch is not None else []
     _write_user_facts(connection, run_id, parameters, run.expectations)
     return run_id
@@ -316,13 +318,13 @@ def find_or_insert(
     connection: sqlite3.Connection,
     table: str,
     facts: Mapping[str, Any],
-    others: Mapping[str, Any] = MappingProxyType({}),
+    other_facts: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
     """Return the id of the row with these facts; it is made where it is not there yet, with the
     ``others``."""
     same = " AND ".join(f"{column} IS :{column}" for column in facts)
     row = connection.execute(f"SELECT id FROM main.{table} WHERE {same}", facts).fetchone()
-    return int(row[0]) if row else insert_row(connection, table, {**facts, **others})
+    return int(row[0]) if row else insert_row(connection, table, {**facts, **other_facts})
 
 
 def insert_row(connection: sqlite3.Connection, table: str, row: Mapping[str, Any]) -> int:
@@ -348,8 +350,10 @@ def _write_tables(
     Ranges, kernels and counters refer to each other by their order in the report: id = base
     + order.
     """
-    known = {key: str(value) for key, value in report.environment.items() if value is not None}
-    facts = bulk.columns_of(keep_facts(known).items())
+    known_facts = {
+        key: str(value) for key, value in report.environment.items() if value is not None
+    }
+    facts = bulk.columns_of(keep_facts(known_facts).items())
     bulk.insert(connection, "environment", run_id, {"key": "?", "value": "?"}, facts)
     shapes = bulk.columns_of(
         (
@@ -408,8 +412,8 @@ def write_derived(
                 "UPDATE kernel_launch SET source = NULL WHERE run_id = ? AND source = 'derived'",
                 (run_id,),
             )
-        left = iter(rows)
-        head = list(islice(left, 1))
+        remaining = iter(rows)
+        head = list(islice(remaining, 1))
         if not head:
             return 0
         (base,) = connection.execute(
@@ -421,7 +425,7 @@ def write_derived(
             "derived_value",
             DerivedCount,
             run_id,
-            chain(head, left),
+            chain(head, remaining),
             {"kernel_launch": base},
         )
         new = f"derived_value WHERE id >= {first}"
@@ -446,17 +450,17 @@ def _refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, st
     ``new_rows``: table -> SQL that finds its new rows, without its index where there are many.
     """
     gaps: list[Gap] = []
-    for table, mine in new_rows.items():
+    for table, condition_of_run in new_rows.items():
         checked = dict(schema.possible(table))
         checked |= {
-            name: (-MOST_COUNT, MOST_COUNT) for own, name in schema.NO_NUMBER if own == table
+            name: (-MOST_COUNT, MOST_COUNT) for table_, name in schema.NO_NUMBER if table_ == table
         }
         if not checked:
             continue
         wrong = " OR ".join(
             f"{column} NOT BETWEEN {low!r} AND {high!r}" for column, (low, high) in checked.items()
         )
-        seek = f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {mine} AND ({wrong}))"
+        seek = f"SELECT EXISTS (SELECT 1 FROM {table} WHERE {of_run} AND ({wrong}))"
         if not connection.execute(seek).fetchone()[0]:
             continue
         needed = {
@@ -466,11 +470,11 @@ def _refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, st
             above = f"{column} > {high!r} AND {column} < 9e999 AND typeof({column}) <> 'text'"
             below = f"{column} NOT BETWEEN {low!r} AND {high!r}"
             too_low = _TOO_LOW.get(low, f"below {low:,} or not a number")
-            for condition, why in (
+            for condition, reason in (
                 (above, f"above the maximum of {high:,}"),
                 (below, too_low),
             ):
-                rows = f"{table} WHERE {mine} AND {condition}"
+                rows = f"{table} WHERE {of_run} AND {condition}"
                 left_out = ""
                 if column in needed:
                     if table == "range":
@@ -478,12 +482,12 @@ def _refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, st
                     count = connection.execute(f"DELETE FROM {rows}").rowcount
                     left_out = f", so {'that row is' if count == 1 else 'those rows are'} left out"
                 else:
-                    sql = f"UPDATE {table} SET {column} = NULL WHERE {mine} AND {condition}"
+                    sql = f"UPDATE {table} SET {column} = NULL WHERE {of_run} AND {condition}"
                     count = connection.execute(sql).rowcount
                 if count:
                     values = "1 value is" if count == 1 else f"{count} values are"
                     quantity = f"{_VIEWED.get(table, table)}.{column}"
-                    gaps.append(Gap(quantity, "unreadable", f"{values} {why}{left_out}"))
+                    gaps.append(Gap(quantity, "unreadable", f"{values} {reason}{left_out}"))
     return gaps
 
 
@@ -603,9 +607,9 @@ def _note_silent(connection: sqlite3.Connection, triggers: Mapping[str, str]) ->
             refreshed.append("_counts")
     path = connection.execute("PRAGMA database_list").fetchone()[2]
     names = ", ".join(f"{name} on {table}" for name, table in triggers.items())
-    instead = f"; updated instead: {', '.join(refreshed)}" if refreshed else ""
+    refreshed_text = f"; updated instead: {', '.join(refreshed)}" if refreshed else ""
     warnings.warn(
-        f"{path}: perfctl disables triggers while it writes ({names}){instead}",
+        f"{path}: perfctl disables triggers while it writes ({names}){refreshed_text}",
         StoreNote,
         stacklevel=1,
     )

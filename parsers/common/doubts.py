@@ -23,11 +23,13 @@ LOST = "excluded from the export, or lost"
 
 
 def not_understood(
-    found: Mapping[str, Iterable[str]], effect: str = "left out"
+    names_by_kind: Mapping[str, Iterable[str]], effect: str = "left out"
 ) -> tuple[Diagnostic, ...]:
     """Return one warning that names everything in ``found``, or nothing. ``found``: kind
     ("columns") -> names in order."""
-    distinct = {kind: list(map(_show_name, dict.fromkeys(names))) for kind, names in found.items()}
+    distinct = {
+        kind: list(map(_show_name, dict.fromkeys(names))) for kind, names in names_by_kind.items()
+    }
     parts = [f"{kind} {_list_names(names)}" for kind, names in distinct.items() if names]
     text = f"not understood and {effect}: {'; '.join(parts)}"
     return (Diagnostic("warning", SOURCE, text),) if parts else ()
@@ -52,7 +54,7 @@ def words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-def newer(what: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]:
+def newer(subject: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]:
     """One note when ``version`` is newer than the newest that was tested; as many parts count as
     ``newest`` has."""
     stated, tested = (
@@ -61,7 +63,7 @@ def newer(what: str, version: str | None, newest: str) -> tuple[Diagnostic, ...]
     if stated[: len(tested)] <= tested:
         return ()
     newer_than = f"is newer than the newest tested version ({newest})"
-    text = f"{what} {_show_name(version or '')} {newer_than}: perfctl read all known parts"
+    text = f"{subject} {_show_name(version or '')} {newer_than}: perfctl read all known parts"
     return (Diagnostic("info", SOURCE, text),)
 
 
@@ -86,10 +88,12 @@ class Joined(ReportError):
         self.starts = tuple(starts)
 
 
-def repeated(path: Path, tool: str, what: str, line: int, starts: Sequence[int] = ()) -> Joined:
+def repeated(path: Path, tool: str, subject: str, line: int, starts: Sequence[int] = ()) -> Joined:
     """Return the error for a file in which ``what`` begins again at ``line`` (from 1). ``starts``:
     all such lines."""
-    reason = f"{what} appears twice (again at line {line}); both together would double the totals"
+    reason = (
+        f"{subject} appears twice (again at line {line}); both together would double the totals"
+    )
     remedy = (
         f"Split the file there (head -n {line - 1} and tail -n +{line}) and pass each part "
         "separately"
@@ -110,31 +114,32 @@ def several(path: Path, tool: str, starts: Sequence[int]) -> Joined:
     )
 
 
-def joined(what: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
+def joined(subject: str, lines: Sequence[int]) -> tuple[Diagnostic, ...]:
     """Return a warning where parts that may be separate runs were read as one; they begin
     at ``lines``."""
     dots = ["..."] if len(lines) > _LINES_SHOWN else []
-    shown = ", ".join([*map(str, lines[:_LINES_SHOWN]), *dots])
+    line_list = ", ".join([*map(str, lines[:_LINES_SHOWN]), *dots])
     text = (
-        f"{what} begin at line {shown} and were read as one run. If they are separate runs, split "
+        f"{subject} begin at line {line_list} and were read as one run. If they are separate "
+        "runs, split "
         "the file there"
     )
     return (Diagnostic("warning", SOURCE, text),) if lines else ()
 
 
 def numbering(
-    what: str, numbers: Collection[int], *, first: int | None = None, why: str = LOST
+    subject: str, numbers: Collection[int], *, first: int | None = None, reason: str = LOST
 ) -> tuple[Diagnostic, ...]:
     """Return a warning if ``numbers`` ("IDs of launches"), which count up by 1, leave some out;
     a note if most are missing, because a filter chose the others then. ``first``: the number that
     a complete report begins with; None if that may be any."""
     distinct = sorted(set(numbers))
-    known = distinct if first is None else [min([first, *distinct]) - 1, *distinct]
-    lost = [range(before + 1, after) for before, after in pairwise(known) if after - before > 1]
+    bounds = distinct if first is None else [min([first, *distinct]) - 1, *distinct]
+    lost = [range(before + 1, after) for before, after in pairwise(bounds) if after - before > 1]
     if not distinct or not lost:
         return ()
     total = sum(map(len, lost))
     stretches = [f"{part[0]} to {part[-1]}" if len(part) > 1 else str(part[0]) for part in lost]
-    text = f"{what} {_list_names(stretches)} {'are' if total > 1 else 'is'} missing"
-    text += f" ({total:,} in all): {why}" if len(lost) > 1 else f": {why}"
+    text = f"{subject} {_list_names(stretches)} {'are' if total > 1 else 'is'} missing"
+    text += f" ({total:,} in all): {reason}" if len(lost) > 1 else f": {reason}"
     return (Diagnostic("warning" if total < len(distinct) else "info", SOURCE, text),)

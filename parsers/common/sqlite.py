@@ -280,8 +280,10 @@ def check(
     objects = "SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"
     for name, kind in connection.execute(objects):
         if name in tables and name not in database.tables:
-            what = "a view" if kind == "view" else "a virtual table, or has a column called rowid"
-            reason = f"{name} is {what}, which no profiler writes, so perfctl skips it"
+            kind_text = (
+                "a view" if kind == "view" else "a virtual table, or has a column called rowid"
+            )
+            reason = f"{name} is {kind_text}, which no profiler writes, so perfctl skips it"
             yield Gap(f"table:{name}", "unreadable", reason)
     for table, columns in always.items():
         if table not in database.tables:
@@ -309,10 +311,10 @@ def _find_odd_values(database: Database, table: str) -> Iterator[Gap]:
         if not declared and (name == "value" or not integers):
             continue
         if odd:
-            what = (
+            problem = (
                 f"are not of the type {declared}"
                 if declared
                 else "are not integers, unlike the others"
             )
-            reason = f"{table}.{name}: {odd:,} of {count:,} values {what}"
+            reason = f"{table}.{name}: {odd:,} of {count:,} values {problem}"
             yield Gap(f"table:{table}", "unreadable", reason)

@@ -269,7 +269,7 @@ def _read_tensor_core_use(tables: Tables) -> list[Summary]:
 
 def _read_calls(tables: Tables) -> Iterator[Summary]:
     """Yield count and host time of CUDA calls that launched nothing, by name."""
-    for table, word in (
+    for table, label in (
         ("read_only_cuda_calls", "CUDA call"),
         ("read_only_cuda_syncs", "CUDA synchronisation"),
     ):
@@ -279,8 +279,8 @@ def _read_calls(tables: Tables) -> Iterator[Summary]:
             "GROUP BY name_id ORDER BY 1"
         )
         for name, count, time in rows:
-            yield figure(f"{word}: {name}: Calls", count, None)
-            yield figure(f"{word}: {name}: CPU Time", time, "ns")
+            yield figure(f"{label}: {name}: Calls", count, None)
+            yield figure(f"{label}: {name}: CPU Time", time, "ns")
 
 
 def _read_memory(tables: Tables) -> Iterator[Summary]:

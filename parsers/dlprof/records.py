@@ -173,9 +173,9 @@ def find_operation_gaps() -> Iterator[Gap]:
 def find_gaps(kinds: Collection[str], kernels: Collection[Kernel]) -> Iterator[Gap]:
     """Yield the gaps of reports of these kinds ("iteration", "detail", "summary", ...), which have
     these launches."""
-    for kind, (quantity, what) in _MISSING.items():
+    for kind, (quantity, label) in _MISSING.items():
         if kind not in kinds:
-            reason = f"no {kind} report, so no {what}: add {kind} to dlprof's --reports"
+            reason = f"no {kind} report, so no {label}: add {kind} to dlprof's --reports"
             yield Gap(quantity, "not_collected", reason)
     reason = (
         "DLProf's reports list no memcpy or memset, and no streams, registers or shared memory of "

@@ -434,15 +434,17 @@ def _match_kernels(kernels: Sequence[Kernel], references: Sequence[Reference]) -
     return Match(how, agreeing / max(len(kernels), len(references)), matched)
 
 
-def align(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
+def align(first_items: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
     """Yield pairs of positions: longest runs that both have in common; then the rest, each with its
     next namesake (streams side by side)."""
-    if left == right:
-        yield from enumerate(range(len(left)))
+    if first_items == right:
+        yield from enumerate(range(len(first_items)))
         return
-    left_rest, right_rest = set(range(len(left))), set(range(len(right)))
-    if len(left) * len(right) <= _PAIRS_MAX:
-        for block in SequenceMatcher(None, left, right, autojunk=False).get_matching_blocks():
+    left_rest, right_rest = set(range(len(first_items))), set(range(len(right)))
+    if len(first_items) * len(right) <= _PAIRS_MAX:
+        for block in SequenceMatcher(
+            None, first_items, right, autojunk=False
+        ).get_matching_blocks():
             for offset in range(block.size):
                 left_rest.discard(block.a + offset)
                 right_rest.discard(block.b + offset)
@@ -451,8 +453,8 @@ def align(left: Sequence[Hashable], right: Sequence[Hashable]) -> Iterator[tuple
     for index in sorted(right_rest, reverse=True):
         waiting[right[index]].append(index)
     for index in sorted(left_rest):
-        if waiting[left[index]]:
-            yield index, waiting[left[index]].pop()
+        if waiting[first_items[index]]:
+            yield index, waiting[first_items[index]].pop()
 
 
 def explain_by_eager(

@@ -453,20 +453,22 @@ class Events(msgspec.Struct):
         if is_launch and correlation is not None and "GraphLaunch" in name:
             self.graphs.add(correlation)
         if start is not None:
-            place = Place(self._number_thread(event), start)
+            origin = Place(self._number_thread(event), start)
             if self.captures and "Graph" not in name:
-                moment = next((moment for word, moment in _CAPTURING.items() if word in name), "")
+                moment = next(
+                    (moment for pattern, moment in _CAPTURING.items() if pattern in name), ""
+                )
                 if is_launch or moment:
-                    captured = CapturedCall(moment or "launch", place, args.kernel, args.node)
+                    captured = CapturedCall(moment or "launch", origin, args.kernel, args.node)
                     self.captured.append(captured)
             if correlation is not None:
-                earlier = self.calls.setdefault(correlation, place)
-                if earlier is not place and earlier == place:
+                earlier = self.calls.setdefault(correlation, origin)
+                if earlier is not origin and earlier == origin:
                     return  # the same call again
-                if earlier != place:
+                if earlier != origin:
                     self.calls[correlation] = None
             if name in _WAITS and duration is not None:
-                self.waits.append(Span(place.thread, start, start + duration, -1, name, False))
+                self.waits.append(Span(origin.thread, start, start + duration, -1, name, False))
         self._keep_duration(
             "hip" if name.startswith("hip") else _DOMAINS[event.cat], name, duration
         )

@@ -65,8 +65,8 @@ class Nesting:
         self._timelines = self._sweep()
         self.memory = [0] * len(self.spans)
         """Net bytes allocated inside each span and its children, host and device together."""
-        for thread, at, size in events.memory:
-            for index in self.spans_around(self.find(thread, at)):
+        for thread, moment, size in events.memory:
+            for index in self.spans_around(self.find(thread, moment)):
                 self.memory[index] += size
         self.served: dict[int, ServedStep] = {}
         """The ranges that are steps of a server, by position."""
@@ -80,19 +80,19 @@ class Nesting:
         """("step" or "phase", process) -> when each was, in order."""
         for index, meaning in self.meanings.items():
             span = self.spans[index]
-            for what, value in (("step", meaning.step), ("phase", meaning.phase)):
+            for mark, value in (("step", meaning.step), ("phase", meaning.phase)):
                 if value is not None and span.end is not None:
-                    stretches = self._stretches[what, self._threads[span.thread][0]]
+                    stretches = self._stretches[mark, self._threads[span.thread][0]]
                     stretches.append((span.start, span.end, value))
         for stretches in self._stretches.values():
             stretches.sort(key=itemgetter(0))
 
-    def find(self, thread: int, at: int) -> int:
+    def find(self, thread: int, moment: int) -> int:
         """Return the innermost span of a thread that runs at a time; -1 for none."""
         starts, spans = self._timelines[thread]
-        number = bisect_right(starts, at) - 1
+        number = bisect_right(starts, moment) - 1
         index = spans[number] if number >= 0 else -1
-        while index >= 0 and ((end := self.spans[index].end) is None or end <= at):
+        while index >= 0 and ((end := self.spans[index].end) is None or end <= moment):
             index = self.parents[index]
         return index
 
@@ -107,14 +107,14 @@ class Nesting:
         ranges, run inside it."""
         return index >= 0 and self.spans[index].name.startswith(ENGINE)
 
-    def step_at(self, context: Context, place: Place) -> int | None:
+    def step_at(self, context: Context, origin: Place) -> int | None:
         """Return the step at a time with ``context``; by time alone on threads without such ranges
         (autograd's)."""
-        return context.step if context.step is not None else self._value_at("step", place)
+        return context.step if context.step is not None else self._value_at("step", origin)
 
-    def phase_at(self, context: Context, place: Place) -> str | None:
+    def phase_at(self, context: Context, origin: Place) -> str | None:
         """Return the phase, likewise."""
-        return context.phase if context.phase is not None else self._value_at("phase", place)
+        return context.phase if context.phase is not None else self._value_at("phase", origin)
 
     def assume(self, steps: list[Stretch]) -> None:
         """Take (begin, end, number) of steps that no range names: what runs then on any thread is
@@ -122,10 +122,10 @@ class Nesting:
         for process, _ in self._threads if steps else ():
             self._stretches["step", process] = steps
 
-    def _value_at(self, mark: str, place: Place) -> Any:
-        stretches = self._stretches.get((mark, self._threads[place.thread][0]), [])
-        number = bisect_right(stretches, (place.at, _LAST)) - 1
-        is_inside = number >= 0 and place.at < stretches[number][1]
+    def _value_at(self, mark: str, origin: Place) -> Any:
+        stretches = self._stretches.get((mark, self._threads[origin.thread][0]), [])
+        number = bisect_right(stretches, (origin.at, _LAST)) - 1
+        is_inside = number >= 0 and origin.at < stretches[number][1]
         return stretches[number][2] if is_inside else None
 
     def _sweep(self) -> list[tuple[list[int], list[int]]]:

@@ -62,20 +62,20 @@ def find_launchers(events: Events, nesting: Nesting) -> None:
     or the one around its call if that was not running then."""
     for event in (*events.kernels, *events.copies):
         correlation = event.args.correlation
-        event.place = place = None if correlation is None else events.calls.get(correlation)
+        event.place = origin = None if correlation is None else events.calls.get(correlation)
         index = events.by_external.get(event.args.external_id(), -1)
         span = events.spans[index] if index >= 0 else None
         if span is None:
             is_inside = False
-        elif place is None:
+        elif origin is None:
             is_inside = event.start is not None and span.start <= event.start
         else:
             end = span.start if span.end is None else span.end
-            is_inside = span.thread == place.thread and span.start <= place.at <= end
+            is_inside = span.thread == origin.thread and span.start <= origin.at <= end
         if is_inside:
             event.span = index
-        elif place is not None:
-            event.span = nesting.find(place.thread, place.at)
+        elif origin is not None:
+            event.span = nesting.find(origin.thread, origin.at)
 
 
 def kernels(events: Events, nesting: Nesting) -> list[Kernel]:
@@ -83,9 +83,9 @@ def kernels(events: Events, nesting: Nesting) -> list[Kernel]:
     records = []
     for launch, event in enumerate(events.kernels):
         context = nesting.contexts[event.span] if event.span >= 0 else NOWHERE
-        step, place, args = context.step, event.place, event.args
-        if step is None and place:
-            step = nesting.step_at(context, place)
+        step, origin, args = context.step, event.place, event.args
+        if step is None and origin:
+            step = nesting.step_at(context, origin)
         # Kineto gives static and dynamic shared memory as one sum
         share = 0 if args.shared == 0 else None
         record = Kernel(
@@ -106,7 +106,7 @@ def kernels(events: Events, nesting: Nesting) -> list[Kernel]:
             share if args.dynamic_shared is None else args.dynamic_shared,
             event.start,
             event.duration,
-            events.threads[place.thread][0] if place else None,
+            events.threads[origin.thread][0] if origin else None,
             args.context,
             args.graph,
             args.node,

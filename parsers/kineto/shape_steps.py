@@ -136,8 +136,8 @@ def _read_steps(events: Events) -> list[TimedStep]:
             evidence_at(span.start).products[shape[:-1]] += 1
     for event in events.kernels:
         phase = _attention_phase(event)
-        if phase and (place := event.place) is not None:
-            evidence_at(place.at).phases.add(phase)
+        if phase and (origin := event.place) is not None:
+            evidence_at(origin.at).phases.add(phase)
     for index, span in enumerate(events.spans):
         if span.name == "aten::scaled_dot_product_attention":
             shapes = _read_shapes(events, index)
@@ -182,13 +182,13 @@ def _count_attended_rows(events: Events) -> int | None:
     before it. None if they disagree."""
     answers = set()
     for event in events.kernels:
-        match, place, grid = _FLASH.search(event.name), event.place, event.args.grid
-        if match is None or place is None or grid is None or grid[2] is None:
+        match, origin, grid = _FLASH.search(event.name), event.place, event.args.grid
+        if match is None or origin is None or grid is None or grid[2] is None:
             continue
         heads = grid[2]
         heads_of_rows: dict[int, set[int]] = {}
         for index, span in enumerate(events.spans):
-            if span.thread == place.thread and span.start < place.at and not span.is_range:
+            if span.thread == origin.thread and span.start < origin.at and not span.is_range:
                 for shape in _read_shapes(events, index)[:1]:
                     if len(shape) == 3 and shape[2] == int(match[2]):
                         heads_of_rows.setdefault(shape[0], set()).add(shape[1])

@@ -70,7 +70,9 @@ class XlaTrace:
             yield from chain([first], blocks)
             return
         for block in chain([first], blocks):
-            yield [made for event in block if (made := self._translate(event)) is not None]
+            yield [
+                translated for event in block if (translated := self._translate(event)) is not None
+            ]
         yield [
             _make_range(f"ProfilerStep#{number}", 0, begin / 1000, (end - begin) / 1000, group)
             for group, (number, begin, end) in self._steps.items()

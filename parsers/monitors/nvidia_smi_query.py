@@ -273,22 +273,22 @@ def read_rows(text: MonitorText) -> Iterator[Row]:
     """Yield all rows; set aside lines of other programs."""
     layout = _NO_LAYOUT
     date: str | None = None
-    number = place = width = other_line = begun = 0
+    number = row_index = width = other_line = begun = 0
     for line in text:
         if len(line) > LINE_LIMIT:
             text.stray(line)
         elif header := read_header(line):
             is_other = layout.columns not in ((), header.columns)
             begun = other_line or (text.line if is_other else 0)
-            layout, width, number, place = header, len(header.columns), number + 1, 0
+            layout, width, number, row_index = header, len(header.columns), number + 1, 0
         elif "," not in line and is_stamp(line):
-            date, number, place = line.strip(), number + 1, 0
+            date, number, row_index = line.strip(), number + 1, 0
         else:
             # most cells repeat: kept once, they take half the memory
             cells = [intern(cell.strip()) for cell in line.split(",")]
             if len(cells) == width if width else is_row(line):
-                yield Row(layout, cells, date, number, place, begun, not text.ends_whole)
-                width, place, other_line, begun = len(cells), place + 1, 0, 0
+                yield Row(layout, cells, date, number, row_index, begun, not text.ends_whole)
+                width, row_index, other_line, begun = len(cells), row_index + 1, 0, 0
             elif line.strip():
                 other_line = other_line or text.line
                 text.stray(line)
@@ -333,7 +333,7 @@ def _fits(cells: list[str]) -> bool:
     units = ["" if match is None else match[1] for match in map(_UNIT.match, cells)]
     used, total = (read_quantity(cell, "")[0] for cell in cells[1:3])
     columns = zip(cells, units, _UNITS_HEADLESS, strict=True)
-    fits = all(unit == wanted or is_nothing(cell) for cell, unit, wanted in columns)
+    fits = all(unit == expected or is_nothing(cell) for cell, unit, expected in columns)
     return fits and (used is None or total is None or used <= total)
 
 

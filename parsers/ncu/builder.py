@@ -174,8 +174,8 @@ class ReportBuilder:
                     devices[index] = device
         add_steps(kernels)
         diagnostics = log_diagnostics(log)
-        (name, version), *others = sorted(log.gpus, key=str) or [("", None)]
-        if name and not others and len({kernel.device_index for kernel in kernels}) == 1:
+        (name, version), *other_gpus = sorted(log.gpus, key=str) or [("", None)]
+        if name and not other_gpus and len({kernel.device_index for kernel in kernels}) == 1:
             index = kernels[0].device_index or 0
             device = devices.get(index, Device(None, "gpu", index))
             stated = device.compute_capability

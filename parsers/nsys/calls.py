@@ -62,8 +62,10 @@ def api_calls(database: Database, ranges: RangeTable) -> list[ApiCall]:
     calls += _sum_ranges(ranges)
     for table, domain in OF_LIBRARIES.items():
         calls += _sum_table(database, domain, {table: "nameId"}, strings.__getitem__)
-    named = {table: "nameId" if database.has(table, "nameId") else "textId" for table in OF_MPI}
-    calls += _sum_table(database, "mpi", named, strings.__getitem__)
+    name_columns = {
+        table: "nameId" if database.has(table, "nameId") else "textId" for table in OF_MPI
+    }
+    calls += _sum_table(database, "mpi", name_columns, strings.__getitem__)
     rows = database.rows("ENUM_CUPTI_SYNC_TYPE", "id", "label")
     labels: dict[object, str] = {**SYNCS} | {number: str(label).lower() for number, label in rows}
 
@@ -78,14 +80,14 @@ def _sum_table(
     domain: str,
     tables: Mapping[str, str],
     name_of: Callable[[object], str | None],
-    where: str = "TRUE",
+    condition: str = "TRUE",
 ) -> list[ApiCall]:
     """Sum the calls in these tables by name, longest first. ``tables``: table -> its column of
     numbers of names."""
     rows = " UNION ALL ".join(
         f"SELECT {integer(database.column(table, name))} AS name, "
         f"{integer(database.column(table, 'end'))} - {integer('start')} AS length "
-        f"FROM {table} WHERE {where}"
+        f"FROM {table} WHERE {condition}"
         for table, name in tables.items()
         if database.has(table, "start")
     )
@@ -125,7 +127,7 @@ def _read_waits(
     is_wait = f"nameId IN ({', '.join(map(str, names))})"
     columns = ("nameId", "start", "end", "globalTid")
     with opened(path) as database:
-        for piece in read_pieces(database, RUNTIME, *columns, where=is_wait):
+        for piece in read_pieces(database, RUNTIME, *columns, condition=is_wait):
             name, start, end, thread = piece[:, (piece[1] != NULL) & (piece[2] >= piece[1])]
             moments = Spans(thread & PROCESS_BITS, thread, start, start)
             steps = numbers[ranges.attribution.of_calls(moments).step]

@@ -22,15 +22,17 @@ ROWS_TOGETHER = 1 << 14
 """Rows fetched from SQLite at a time."""
 
 
-def read_columns(database: Database, table: str, *names: str, where: str = "TRUE") -> Integers:
+def read_columns(database: Database, table: str, *names: str, condition: str = "TRUE") -> Integers:
     """Return these columns of the table, one row of the array each; empty ones without the
     table."""
     nothing = np.empty((len(names), 0), np.int64)
-    return np.concatenate([nothing, *read_pieces(database, table, *names, where=where)], axis=1)
+    return np.concatenate(
+        [nothing, *read_pieces(database, table, *names, condition=condition)], axis=1
+    )
 
 
 def read_pieces(
-    database: Database, table: str, *names: str, where: str = "TRUE"
+    database: Database, table: str, *names: str, condition: str = "TRUE"
 ) -> Iterator[npt.NDArray[np.int64]]:
     """Yield the columns some rows at a time, in the order of the table; nothing without it."""
     if table not in database.tables:
@@ -40,7 +42,7 @@ def read_pieces(
         f"CASE WHEN typeof({column}) = 'integer' THEN {column} ELSE {NULL} END"
         for column in columns
     )
-    query = f"SELECT {values} FROM {table} NOT INDEXED WHERE {where} ORDER BY rowid"
+    query = f"SELECT {values} FROM {table} NOT INDEXED WHERE {condition} ORDER BY rowid"
     cursor = database.connection.execute(query)
     while rows := cursor.fetchmany(ROWS_TOGETHER):
         numbers = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * len(names))

@@ -238,8 +238,8 @@ def _of_graphs(database: Database, kernels: Launched) -> str:
         ).fetchone()
     else:
         lost = 0
-    what = "which were captured before the recording began. Also record the capture"
-    return f"; {lost} of all are of CUDA graphs, {what}" if lost else ""
+    explanation = "which were captured before the recording began. Also record the capture"
+    return f"; {lost} of all are of CUDA graphs, {explanation}" if lost else ""
 
 
 def find_unknown(database: Database) -> tuple[Diagnostic, ...]:

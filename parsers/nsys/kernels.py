@@ -232,16 +232,16 @@ def _find_launches(
     if calls.only_process is not None:  # then it can only be that one
         process = np.where(process == NULL, calls.only_process, process)
     call = calls.calls.find(process, work.correlation)
-    around = Around(*(np.append(values, np.int32(NOBODY))[call] for values in calls.around))
+    enclosing = Around(*(np.append(values, np.int32(NOBODY))[call] for values in calls.around))
     captured = np.zeros(len(call), bool)
-    gpu.add(around.innermost, call, calls.spans, work.start, work.length)
+    gpu.add(enclosing.innermost, call, calls.spans, work.start, work.length)
     if created is not None:
         layer = np.append(created.layers, NOBODY)[created.nodes.find(process, work.node)]
         captured = layer != NOBODY
-        of_layer = np.where(captured, layer, around.layer).astype(np.int32)
-        around = around._replace(layer=of_layer)
+        of_layer = np.where(captured, layer, enclosing.layer).astype(np.int32)
+        enclosing = enclosing._replace(layer=of_layer)
     unlaunched = int((call == NOBODY).sum())
-    return Launched(around, unlaunched, captured if captured.any() else None)
+    return Launched(enclosing, unlaunched, captured if captured.any() else None)
 
 
 def find_different(values: Integers) -> set[int]:
@@ -272,12 +272,12 @@ def _find_created(database: Database, ranges: RangeTable) -> _Created | None:
         first[copies] = np.where(above == first[copies], NOBODY, above)
     else:
         first[copies] = NOBODY  # a circle
-    around = ranges.attribution.of_calls(Spans(processes, threads, begins, begins))
-    return _Created(nodes, np.append(around.layer, NOBODY)[first], first != NOBODY)
+    enclosing = ranges.attribution.of_calls(Spans(processes, threads, begins, begins))
+    return _Created(nodes, np.append(enclosing.layer, NOBODY)[first], first != NOBODY)
 
 
 def _find_graphs(
-    work: _Work, around: Around, ranges: RangeTable, created: _Created
+    work: _Work, enclosing: Around, ranges: RangeTable, created: _Created
 ) -> Iterator[GraphLaunch]:
     """Yield one record per launch of a graph, in the order of its first kernel."""
     rows = np.flatnonzero(work.node != NULL)
@@ -292,7 +292,7 @@ def _find_graphs(
     node = created.nodes.find(process, work.node[rows])
     matched = np.bincount(group, np.append(created.is_captured, False)[node]).astype(np.int64)
     kernels, untimed = np.bincount(group), np.bincount(group, length < 0) > 0
-    steps = ranges.step_numbers()[around.step[rows]]
+    steps = ranges.step_numbers()[enclosing.step[rows]]
     times = np.zeros(len(first), np.int64)
     np.add.at(times, group, length)
     for index in np.argsort(first, kind="stable").tolist():
@@ -380,13 +380,13 @@ def _find_stretches(
 ) -> Iterator[Sequence[Sequence[int]]]:
     """A layer launches several kernels, so these are a fraction of all rows. The number of a layer
     that the capture of a graph told is larger by the number of names."""
-    around, names, steps = launched.around, np.append(ranges.name, NOBODY), ranges.step_numbers()
-    for first in range(0, len(around.innermost), TOGETHER):
+    enclosing, names, steps = launched.around, np.append(ranges.name, NOBODY), ranges.step_numbers()
+    for first in range(0, len(enclosing.innermost), TOGETHER):
         part = slice(first, first + TOGETHER)
-        layers = names[around.layer[part]]
+        layers = names[enclosing.layer[part]]
         if launched.captured is not None:
             layers = layers + launched.captured[part] * len(ranges.labels)
-        columns = (layers, steps[around.step[part]], around.innermost[part])
+        columns = (layers, steps[enclosing.step[part]], enclosing.innermost[part])
         differs = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
         starts = np.append(0, np.flatnonzero(differs) + 1)
         ends = np.append(starts[1:], len(layers)) - 1
@@ -397,7 +397,7 @@ def _find_stretches(
 def _read_chunks(
     path: Path, launched: Launched, ranges: RangeTable
 ) -> Iterator[Sequence[Sequence[Any]]]:
-    around = launched.around
+    enclosing = launched.around
     layers, directions, steps = (ranges.label_of(field) for field in ("layer", "direction", "step"))
     sources = objects(["range" if layer is not None else None for layer in layers])
     with opened(path) as database:
@@ -411,8 +411,8 @@ def _read_chunks(
         while rows := cursor.fetchmany(CHUNK):
             part = slice(first, first + len(rows))
             name, short_name, *columns = zip(*rows, strict=True)
-            layer = around.layer[part]
-            innermost, source = around.innermost[part], sources[layer]
+            layer = enclosing.layer[part]
+            innermost, source = enclosing.innermost[part], sources[layer]
             if launched.captured is not None:
                 source[launched.captured[part]] = "capture"
             yield (
@@ -422,7 +422,7 @@ def _read_chunks(
                 list(map(short_names.__getitem__, short_name)),
                 layers[layer].tolist(),
                 directions[layer].tolist(),
-                steps[around.step[part]].tolist(),
+                steps[enclosing.step[part]].tolist(),
                 source.tolist(),
                 blanked(innermost, innermost == NOBODY),
                 *columns,

@@ -106,14 +106,14 @@ class RangeTable:
 def load(database: Database) -> RangeTable:
     """Read NVTX_EVENTS; an empty table where there is none. Raises sqlite3.Error."""
     columns = ("start", "end", "eventType", "globalTid", "domainId", "endGlobalTid")
-    start, end, kind, *others = read_columns(database, NVTX, *columns, where=_IS_RANGE)
+    start, end, kind, *other_columns = read_columns(database, NVTX, *columns, condition=_IS_RANGE)
     name, names = _read_texts(database)
     check_known(NVTX, start)
     check_known(NVTX, kind)
     end = np.where(kind == MARK, start, np.where(end == NULL, NEVER, end))
     order = np.lexsort((np.negative(end), start))
     start, end, kind, name = (column[order] for column in (start, end, kind, name))
-    thread, domain, end_thread = (column[order] for column in others)
+    thread, domain, end_thread = (column[order] for column in other_columns)
     is_elsewhere = (end_thread != NULL) & (end_thread != thread)
     process = np.where(thread == NULL, NOBODY, thread & PROCESS_BITS)
     thread = np.where(thread == NULL, NOBODY, thread)

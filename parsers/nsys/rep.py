@@ -178,9 +178,9 @@ def _refusal(tool: str, code: int, output: bytes, path: Path) -> tuple[str, str]
         installed = f"the installed nsys{_ask_version(tool)} cannot read newer reports"
         return f"it was written by {by}, and {installed}", _name_version_needed(written)
     lines = [line.strip() for line in text.splitlines() if line.strip() and "%" not in line]
-    why = f": {lines[-1][:300]}" if lines else f" (exit code {code})"
+    reason = f": {lines[-1][:300]}" if lines else f" (exit code {code})"
     remedy = "It may be truncated or damaged. Copy it again from the machine that recorded it"
-    return f"nsys could not export it{why}", remedy
+    return f"nsys could not export it{reason}", remedy
 
 
 def _ask_version(tool: str) -> str:

@@ -303,8 +303,8 @@ class _Launches:
 
     def find_doubts(self) -> Iterator[Diagnostic]:
         """Yield which launches are missing, and which have fewer counters than most."""
-        why = "excluded by a filter of the profiler, or lost"
-        yield from numbering("launches with the dispatch IDs", self._dispatches, why=why)
+        reason = "excluded by a filter of the profiler, or lost"
+        yield from numbering("launches with the dispatch IDs", self._dispatches, reason=reason)
         if self._counters_of and not self._trace:
             usual, _ = Tally(self._counters_of.values()).most_common(1)[0]
             fewer = [launch for launch, count in self._counters_of.items() if count < usual]
@@ -388,8 +388,8 @@ def _find_left_out(files: dict[str, list[Path]], recording: Recording) -> Iterat
                 "go on"
             )
             yield Gap("rocprofv3 row", "not_available", reason)
-    for kind, what in _NOT_READ.items():
+    for kind, label in _NOT_READ.items():
         for file in files[kind]:
             count = sum(1 for _ in _read_beside(file, (), recording))
-            reason = f"perfctl does not read {what}: {count:,} rows of {file.name}"
+            reason = f"perfctl does not read {label}: {count:,} rows of {file.name}"
             yield Gap(kind, "not_available", reason)

@@ -235,10 +235,10 @@ def _read_json(text: object) -> dict[str, Any] | None:
 
 
 def _find_left_out(database: Database, parts: list[Tables]) -> Iterator[Gap]:
-    for table, what in _LEFT_OUT.items():
+    for table, label in _LEFT_OUT.items():
         names = [table + part.suffix for part in parts]
         if count := sum(database.count(name) for name in names if name in database.tables):
-            reason = f"perfctl does not read {what}: {count:,} rows of {table}"
+            reason = f"perfctl does not read {label}: {count:,} rows of {table}"
             yield Gap(table, "not_available", reason)
 
 

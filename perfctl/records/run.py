@@ -151,8 +151,10 @@ class Run:
     @property
     def setting(self) -> str:
         """The parameters other than the batch size: "N=256, precision=tf32"."""
-        others = (f"{name}={value}" for name, value, _ in self.parameters if name != "batch")
-        return ", ".join(others)
+        other_parameters = (
+            f"{name}={value}" for name, value, _ in self.parameters if name != "batch"
+        )
+        return ", ".join(other_parameters)
 
     @property
     def point(self) -> Point:

@@ -24,13 +24,20 @@ def with_head(reference: str) -> str:
 
     "hf:gpt2" -> "hf:gpt2:class=GPT2LMHeadModel". Raises ModelError.
     """
-    named = libraries.read_reference(reference)
-    if named is None or not named.name or named.library != "hf" or "class" in named.settings:
+    reference_parts = libraries.read_reference(reference)
+    if (
+        reference_parts is None
+        or not reference_parts.name
+        or reference_parts.library != "hf"
+        or "class" in reference_parts.settings
+    ):
         return reference
-    if named.config is not None and libraries.read_config(named.config).get("architectures"):
+    if reference_parts.config is not None and libraries.read_config(reference_parts.config).get(
+        "architectures"
+    ):
         return reference
-    model = libraries.transformers_model(named, "meta", _HEADS).model
-    return f"{reference}{',' if named.settings else ':'}class={type(model).__name__}"
+    model = libraries.transformers_model(reference_parts, "meta", _HEADS).model
+    return f"{reference}{',' if reference_parts.settings else ':'}class={type(model).__name__}"
 
 
 def facts_of(model: torch.nn.Module, name: str) -> DecoderFacts:

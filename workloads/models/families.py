@@ -32,25 +32,26 @@ class Own:
     samples: int = declare_number(1, 64, "random images, reused as needed (64)")
 
 
-def check(options: Options, own: Own) -> Options:
+def check(options: Options, model_options: Own) -> Options:
     """The options, with ``own.model`` as full specification. Raises SpecError for an
     impossible model."""
     if options.data != "synthetic":
         raise SpecError(f"{NAME} uses random images: `data` must be synthetic, got {options.data}")
-    own.model = plan(own.model).spec
+    model_options.model = plan(model_options.model).spec
     return options
 
 
-def build(options: Options, own: Own) -> Parts:
+def build(options: Options, model_options: Own) -> Parts:
     """Model, loss, optimizer and data on the CPU. Raises SpecError for an impossible model."""
     import torch
     from torch.nn.functional import cross_entropy
 
-    planned = plan(own.model)
+    planned = plan(model_options.model)
     model = make_model(planned)
     generator = torch.Generator().manual_seed(options.seed)
     train, test = (
-        _draw(planned, count, generator) for count in (own.samples, max(own.samples // 4, 1))
+        _draw(planned, count, generator)
+        for count in (model_options.samples, max(model_options.samples // 4, 1))
     )
     return Parts(model, cross_entropy, make_optimizer(planned, model), train, test)
 

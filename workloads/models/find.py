@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 
 def find(
-    reference: str, device: str = "meta", own: Sequence[str] = (), seq: int | None = None
+    reference: str,
+    device: str = "meta",
+    model_arguments: Sequence[str] = (),
+    seq: int | None = None,
 ) -> Source:
     """Build the model ``reference`` on ``device``; ``own``: options of a built-in workload.
     Raises ModelError.
@@ -47,11 +50,11 @@ def find(
     """
     if (built_in := workload_of(reference)) is not None:
         name, options = built_in
-        return replace(_from_workload(name, device, (*own, *options)), name=reference)
+        return replace(_from_workload(name, device, (*model_arguments, *options)), name=reference)
     if family_of(reference) is not None:
         return _from_family(reference, device)
-    if (named := read_reference(reference)) is not None:
-        return find_in_library(named, device, seq)
+    if (reference_parts := read_reference(reference)) is not None:
+        return find_in_library(reference_parts, device, seq)
     module, colon, factory = reference.rpartition(":")
     if module == "torchvision" or (not colon and _is_of_torchvision(reference)):
         return _from_torchvision(factory, device)
@@ -97,19 +100,19 @@ def workload_of(reference: str) -> tuple[str, tuple[str, ...]] | None:
     return name, tuple(options)
 
 
-def _from_workload(name: str, device: str, own: Sequence[str]) -> Source:
+def _from_workload(name: str, device: str, model_arguments: Sequence[str]) -> Source:
     import torch
 
     workload, parser = WORKLOADS[name], Parser(add_help=False)
     parameters = [option.name for option in fields(workload.Own)]
-    for option in own:
+    for option in model_arguments:
         parameter = option.removeprefix("--").partition("=")[0].replace("-", "_")
         if option.startswith("--") and parameter not in parameters:
             problem = f"{name} has no parameter '{parameter}'"
             raise ModelError(problem, f"It has {', '.join(parameters) or 'none'}")
     try:
         add_options(parser, workload.Own)
-        settings = workload.Own(**vars(parser.parse_args(list(own))))
+        settings = workload.Own(**vars(parser.parse_args(list(model_arguments))))
         if hasattr(settings, "samples"):
             settings.samples = min(settings.samples, 4)  # only the shape of one is needed
         parts = workload.build(Options(batch_size=1), settings)

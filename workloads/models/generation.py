@@ -115,14 +115,14 @@ class Generator:
 
 
 def find_generator(
-    reference: str, device: str = "meta", own: Sequence[str] = (), prompt: int = 1
+    reference: str, device: str = "meta", model_arguments: Sequence[str] = (), prompt: int = 1
 ) -> Generator:
     """The model ``reference``, ready to generate. Raises ModelError; also for a model that takes
     no cache."""
-    named = libraries.read_reference(reference)
-    if named is not None and named.name and named.library == "hf":
-        return _of_transformers(named, device, prompt)
-    source = find(reference, device, own)
+    reference_parts = libraries.read_reference(reference)
+    if reference_parts is not None and reference_parts.name and reference_parts.library == "hf":
+        return _of_transformers(reference_parts, device, prompt)
+    source = find(reference, device, model_arguments)
     parameters = inspect.signature(source.model.forward).parameters
     cache = _find_cache(parameters)
     ids = next((name for name in parameters if name not in CACHES), None)

@@ -35,34 +35,39 @@ class Own:
     samples: int = declare_number(4, 2000, "synthetic texts to train on (2000)")
 
 
-def check(options: Options, own: Own) -> Options:
+def check(options: Options, model_options: Own) -> Options:
     if options.data not in ("synthetic", "csv"):
         raise SpecError(
             f"{NAME} needs texts: `data` must be csv (train.csv and test.csv in `data_dir`) or "
             "synthetic"
         )
-    if options.data == "synthetic" and (own.classes % 2 or own.classes > 26):
+    if options.data == "synthetic" and (model_options.classes % 2 or model_options.classes > 26):
         raise SpecError(
-            f"`classes` of synthetic texts must be even and at most 26, got {own.classes}"
+            f"`classes` of synthetic texts must be even and at most 26, got {model_options.classes}"
         )
     return options
 
 
-def build(options: Options, own: Own) -> Parts:
+def build(options: Options, model_options: Own) -> Parts:
     """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import cross_entropy
 
     from perfctl.workloads.data.texts import read_texts, write_texts
 
-    model = make_model(own.hidden, own.layers, own.classes)
+    model = make_model(model_options.hidden, model_options.layers, model_options.classes)
     if options.data == "csv":
         assert options.data_dir is not None
-        train, test = read_texts(options.data_dir, own.length, own.classes)
+        train, test = read_texts(options.data_dir, model_options.length, model_options.classes)
     else:
-        train = write_texts(own.samples, own.length, own.classes, options.seed)
+        train = write_texts(
+            model_options.samples, model_options.length, model_options.classes, options.seed
+        )
         test = write_texts(
-            max(own.samples // 4, 1), own.length, own.classes, options.seed + 1_000_003
+            max(model_options.samples // 4, 1),
+            model_options.length,
+            model_options.classes,
+            options.seed + 1_000_003,
         )
     return Parts(model, cross_entropy, torch.optim.Adam(model.parameters(), lr=2e-3), train, test)
 

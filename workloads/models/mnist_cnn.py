@@ -38,10 +38,10 @@ def pooled_width(conv2: tuple[int, int, int, int]) -> int:
 
 def _read_conv2(text: str) -> tuple[int, int, int, int]:
     try:
-        into, out, kernel, stride = map(int, text.split(","))
+        into, out_channels, kernel, stride = map(int, text.split(","))
     except ValueError:
-        into = out = kernel = stride = 0
-    conv2 = (into, out, kernel, stride)
+        into = out_channels = kernel = stride = 0
+    conv2 = (into, out_channels, kernel, stride)
     if min(conv2) < 1:
         four = "four whole numbers of at least 1"
         raise argparse.ArgumentTypeError(f"expected IN,OUT,KERNEL,STRIDE, {four}, got {text!r}")
@@ -67,20 +67,20 @@ class Own:
     )
 
 
-def check(options: Options, own: Own) -> Options:
+def check(options: Options, model_options: Own) -> Options:
     if options.data not in ("synthetic", "mnist"):
         raise SpecError("mnist_cnn needs digits: `data` must be mnist or synthetic")
     return options
 
 
-def build(options: Options, own: Own) -> Parts:
+def build(options: Options, model_options: Own) -> Parts:
     """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import nll_loss
 
     from perfctl.workloads.data.mnist import load_digits
 
-    model = make_model(own.conv2)
+    model = make_model(model_options.conv2)
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
     return Parts(model, nll_loss, optimizer, *load_digits(options), scheduler)

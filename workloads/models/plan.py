@@ -50,89 +50,95 @@ class LayerList:
         self.settings = settings
         self.layers: list[PlanLayer] = []
 
-    def shape(self, of: int) -> Shape:
+    def shape(self, source: int) -> Shape:
         """The output shape of layer ``of``; -1 is the model's input."""
-        if of >= 0:
-            return self.layers[of].gives
+        if source >= 0:
+            return self.layers[source].gives
         image = self.settings["image"]
         return self.settings["channels"], image, image
 
     def conv(
-        self, name: str, of: int, out: int, kernel: int, stride: int = 1, bias: bool = False
+        self, name: str, source: int, outputs: int, kernel: int, stride: int = 1, bias: bool = False
     ) -> int:
         """A square kernel, padded by half its width: stride 1 keeps the image's size, 2 halves it,
         rounded up."""
-        size = (self.shape(of)[1] - 1) // stride + 1
-        return self._add(name, "conv", (of,), (out, size, size), kernel, stride, kernel // 2, bias)
+        size = (self.shape(source)[1] - 1) // stride + 1
+        return self._add(
+            name, "conv", (source,), (outputs, size, size), kernel, stride, kernel // 2, bias
+        )
 
-    def linear(self, name: str, of: int, out: int) -> int:
-        return self._add(name, "linear", (of,), (out, 1, 1), bias=True)
+    def linear(self, name: str, source: int, outputs: int) -> int:
+        return self._add(name, "linear", (source,), (outputs, 1, 1), bias=True)
 
-    def norm(self, name: str, of: int) -> int:
+    def norm(self, name: str, source: int) -> int:
         """Batch normalisation. Raises SpecError for a 1x1 image, where a channel has one value at
         batch 1."""
-        if self.shape(of)[1] < 2:
+        if self.shape(source)[1] < 2:
             raise self._too_small(
                 f"{name} would normalize a single value", "image, fewer stages, or a small stem"
             )
-        return self._add(name, "norm", (of,), self.shape(of))
+        return self._add(name, "norm", (source,), self.shape(source))
 
     def _too_small(self, reason: str, larger: str) -> SpecError:
         return SpecError(
             f"image={self.settings['image']} is too small: {reason}; use a larger {larger}"
         )
 
-    def activation(self, name: str, of: int) -> int:
-        return self._add(name, "activation", (of,), self.shape(of))
+    def activation(self, name: str, source: int) -> int:
+        return self._add(name, "activation", (source,), self.shape(source))
 
-    def pool(self, name: str, of: int, kernel: int, stride: int, padding: int = 0) -> int:
+    def pool(self, name: str, source: int, kernel: int, stride: int, padding: int = 0) -> int:
         """Max pooling. Raises SpecError for an image smaller than the window."""
-        channels, before, _ = self.shape(of)
+        channels, before, _ = self.shape(source)
         size = (before + 2 * padding - kernel) // stride + 1
         if size < 1:
             window = f"{kernel}x{kernel} from {before}x{before}"
             raise self._too_small(f"{name} would pool {window}", "image or fewer stages")
-        return self._add(name, "max_pool", (of,), (channels, size, size), kernel, stride, padding)
+        return self._add(
+            name, "max_pool", (source,), (channels, size, size), kernel, stride, padding
+        )
 
-    def flatten(self, of: int) -> int:
-        channels, height, width = self.shape(of)
-        return self._add("flatten", "flatten", (of,), (channels * height * width, 1, 1))
+    def flatten(self, source: int) -> int:
+        channels, height, width = self.shape(source)
+        return self._add("flatten", "flatten", (source,), (channels * height * width, 1, 1))
 
-    def classify(self, of: int) -> None:
+    def classify(self, source: int) -> None:
         """The mean over the image, and a linear layer."""
-        channels, height, _ = self.shape(of)
-        mean = self._add("pool", "mean_pool", (of,), (channels, 1, 1), height)
+        channels, height, _ = self.shape(source)
+        mean = self._add("pool", "mean_pool", (source,), (channels, 1, 1), height)
         self.linear("fc", self.flatten(mean), self.settings["classes"])
 
     def add(self, name: str, first: int, second: int) -> int:
         return self._add(name, "add", (first, second), self.shape(first))
 
-    def concat(self, name: str, of: tuple[int, ...]) -> int:
-        _, height, width = self.shape(of[0])
-        channels = sum(self.shape(number)[0] for number in of)
-        return self._add(name, "concat", of, (channels, height, width))
+    def concat(self, name: str, source: tuple[int, ...]) -> int:
+        _, height, width = self.shape(source[0])
+        channels = sum(self.shape(number)[0] for number in source)
+        return self._add(name, "concat", source, (channels, height, width))
 
-    def conv_norm(self, name: str, of: int, out: int, kernel: int, stride: int = 1) -> int:
-        return self.norm(f"{name}.norm", self.conv(f"{name}.conv", of, out, kernel, stride))
+    def conv_norm(self, name: str, source: int, outputs: int, kernel: int, stride: int = 1) -> int:
+        return self.norm(f"{name}.norm", self.conv(f"{name}.conv", source, outputs, kernel, stride))
 
     def conv_norm_activation(
-        self, name: str, of: int, out: int, kernel: int, stride: int = 1
+        self, name: str, source: int, outputs: int, kernel: int, stride: int = 1
     ) -> int:
-        return self.activation(f"{name}.act", self.conv_norm(name, of, out, kernel, stride))
+        return self.activation(f"{name}.act", self.conv_norm(name, source, outputs, kernel, stride))
 
     def _add(
         self,
         name: str,
         kind: str,
-        of: tuple[int, ...],
+        source: tuple[int, ...],
         gives: Shape,
         kernel: int = 1,
         stride: int = 1,
         padding: int = 0,
         bias: bool = False,
     ) -> int:
-        takes = self.shape(of[0])
-        self.layers.append(PlanLayer(name, kind, of, takes, gives, kernel, stride, padding, bias))
+        takes = self.shape(source[0])
+        self.layers.append(
+            PlanLayer(name, kind, source, takes, gives, kernel, stride, padding, bias)
+        )
         return len(self.layers) - 1
 
 
@@ -151,10 +157,10 @@ def vgg(layers: LayerList) -> None:
     counts = [min(2, convolutions // stages)] * first
     counts += spread(convolutions - sum(counts), stages - first)
     for stage, count in enumerate(counts):
-        out = settings["width"] * min(2**stage, 8)
+        outputs = settings["width"] * min(2**stage, 8)
         for block in range(count):
             name = f"stage{stage + 1}.{block}"
-            last = layers.conv(f"{name}.conv", last, out, settings["kernel"], bias=True)
+            last = layers.conv(f"{name}.conv", last, outputs, settings["kernel"], bias=True)
             if settings["batchnorm"] == "yes":
                 last = layers.norm(f"{name}.norm", last)
             last = layers.activation(f"{name}.act", last)
@@ -169,12 +175,12 @@ def _require_depth(settings: Settings, least: int, reason: str, name: str = "dep
         raise SpecError(f"{small}: {reason}; use {name}={least} or more")
 
 
-def _linear_layers(layers: LayerList, count: int, width: int, of: int) -> None:
+def _linear_layers(layers: LayerList, count: int, width: int, source: int) -> None:
     """Linear layers with an activation after each but the last, which gives the classes."""
-    of = layers.flatten(of)
+    source = layers.flatten(source)
     for number in range(1, count):
-        of = layers.activation(f"act{number}", layers.linear(f"fc{number}", of, width))
-    layers.linear(f"fc{count}", of, layers.settings["classes"])
+        source = layers.activation(f"act{number}", layers.linear(f"fc{number}", source, width))
+    layers.linear(f"fc{count}", source, layers.settings["classes"])
 
 
 def resnet(layers: LayerList) -> None:
@@ -193,19 +199,19 @@ def resnet(layers: LayerList) -> None:
 
 
 def _residual(
-    layers: LayerList, name: str, of: int, inner: int, stride: int, bottleneck: bool
+    layers: LayerList, name: str, source: int, inner: int, stride: int, bottleneck: bool
 ) -> int:
-    kernel, out = layers.settings["kernel"], inner * 4 if bottleneck else inner
+    kernel, outputs = layers.settings["kernel"], inner * 4 if bottleneck else inner
     if bottleneck:
-        last = layers.conv_norm_activation(f"{name}.1", of, inner, 1)
+        last = layers.conv_norm_activation(f"{name}.1", source, inner, 1)
         last = layers.conv_norm_activation(f"{name}.2", last, inner, kernel, stride)
-        last = layers.conv_norm(f"{name}.3", last, out, 1)
+        last = layers.conv_norm(f"{name}.3", last, outputs, 1)
     else:
-        last = layers.conv_norm_activation(f"{name}.1", of, inner, kernel, stride)
-        last = layers.conv_norm(f"{name}.2", last, out, kernel)
-    shortcut = of
-    if stride > 1 or layers.shape(of)[0] != out:
-        shortcut = layers.conv_norm(f"{name}.down", of, out, 1, stride)
+        last = layers.conv_norm_activation(f"{name}.1", source, inner, kernel, stride)
+        last = layers.conv_norm(f"{name}.2", last, outputs, kernel)
+    shortcut = source
+    if stride > 1 or layers.shape(source)[0] != outputs:
+        shortcut = layers.conv_norm(f"{name}.down", source, outputs, 1, stride)
     return layers.activation(f"{name}.act", layers.add(f"{name}.add", last, shortcut))
 
 
@@ -248,13 +254,13 @@ def inception(layers: LayerList) -> None:
     layers.classify(last)
 
 
-def _inception_block(layers: LayerList, name: str, of: int, width: int, kernel: int) -> int:
-    first = layers.conv_norm_activation(f"{name}.b1", of, width, 1)
-    second = layers.conv_norm_activation(f"{name}.b2.1", of, width * 3 // 2, 1)
+def _inception_block(layers: LayerList, name: str, source: int, width: int, kernel: int) -> int:
+    first = layers.conv_norm_activation(f"{name}.b1", source, width, 1)
+    second = layers.conv_norm_activation(f"{name}.b2.1", source, width * 3 // 2, 1)
     second = layers.conv_norm_activation(f"{name}.b2.2", second, width * 2, kernel)
-    third = layers.conv_norm_activation(f"{name}.b3.1", of, width // 4, 1)
+    third = layers.conv_norm_activation(f"{name}.b3.1", source, width // 4, 1)
     third = layers.conv_norm_activation(f"{name}.b3.2", third, width // 2, kernel + 2)
-    fourth = layers.pool(f"{name}.b4.1", of, 3, 1, 1)
+    fourth = layers.pool(f"{name}.b4.1", source, 3, 1, 1)
     fourth = layers.conv_norm_activation(f"{name}.b4.2", fourth, width // 2, 1)
     return layers.concat(f"{name}.concat", (first, second, third, fourth))
 
@@ -263,16 +269,18 @@ def mlp(layers: LayerList) -> None:
     _linear_layers(layers, layers.settings["depth"], layers.settings["width"], -1)
 
 
-def _stem(layers: LayerList, out: int) -> int:
+def _stem(layers: LayerList, outputs: int) -> int:
     kind = layers.settings["stem"]
     if kind == "large" or (kind == "auto" and layers.settings["image"] >= _LARGE_FROM):
-        return layers.pool("stem.pool", layers.conv_norm_activation("stem", -1, out, 7, 2), 3, 2, 1)
-    return layers.conv_norm_activation("stem", -1, out, 3)
+        return layers.pool(
+            "stem.pool", layers.conv_norm_activation("stem", -1, outputs, 7, 2), 3, 2, 1
+        )
+    return layers.conv_norm_activation("stem", -1, outputs, 3)
 
 
 def spread(count: int, places: int) -> list[int]:
     """``count`` divided over ``places`` as evenly as possible; the last ones get one more."""
-    return [count // places + (place >= places - count % places) for place in range(places)]
+    return [count // places + (index >= places - count % places) for index in range(places)]
 
 
 FAMILIES: Mapping[str, Callable[[LayerList], None]] = {
@@ -297,10 +305,10 @@ class Number:
     @property
     def allowed(self) -> str:
         """Text such as "1 to 11, odd"."""
-        more = (
+        suffix = (
             ", odd" if self.odd else f", a multiple of {self.multiple}" if self.multiple > 1 else ""
         )
-        return f"{self.least} to {self.most}{more}"
+        return f"{self.least} to {self.most}{suffix}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,13 +408,13 @@ def plan(spec: str) -> Plan:
 
 def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
     """(family, every parameter with its value). Raises SpecError."""
-    family, _, rest = spec.partition(":")
+    family, _, settings_text = spec.partition(":")
     family = family.strip()
     if family not in PARAMETERS:
         raise SpecError(f"unknown family '{family}'; known: {', '.join(PARAMETERS)}")
     parameters = PARAMETERS[family]
     settings: dict[str, int | str] = {}
-    for piece in filter(None, (part.strip() for part in rest.split(","))):
+    for piece in filter(None, (part.strip() for part in settings_text.split(","))):
         name, equals, value = (part.strip() for part in piece.partition("="))
         if name not in parameters:
             close = get_close_matches(name, parameters, 1)
@@ -426,12 +434,12 @@ def read_settings(spec: str) -> tuple[str, dict[str, int | str]]:
 def canonical(family: str, settings: Mapping[str, int | str]) -> str:
     """The specification without defaults, in the family's order: equal models have equal
     specifications."""
-    words = [
+    parts = [
         f"{name}={settings[name]}"
         for name, parameter in PARAMETERS[family].items()
         if settings[name] != parameter.default
     ]
-    return f"{family}:{','.join(words)}" if words else family
+    return f"{family}:{','.join(parts)}" if parts else family
 
 
 def _read(family: str, name: str, text: str, parameter: Parameter) -> int | str:

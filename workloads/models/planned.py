@@ -21,8 +21,8 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 class Add(nn.Module):
     """The sum of two tensors of one shape."""
 
-    def forward(self, one: Tensor, other: Tensor) -> Tensor:
-        return one + other
+    def forward(self, first: Tensor, other: Tensor) -> Tensor:
+        return first + other
 
 
 class Concat(nn.Module):
@@ -60,10 +60,14 @@ class Planned(nn.Module):
 
 
 def _make(layer: PlanLayer, activation: str) -> nn.Module:
-    into, out, window = layer.given[0], layer.gives[0], (layer.kernel, layer.stride, layer.padding)
+    into, outputs, window = (
+        layer.given[0],
+        layer.gives[0],
+        (layer.kernel, layer.stride, layer.padding),
+    )
     make: dict[str, Callable[[], nn.Module]] = {
-        "conv": lambda: nn.Conv2d(into, out, *window, bias=layer.bias),
-        "linear": lambda: nn.Linear(into, out, bias=layer.bias),
+        "conv": lambda: nn.Conv2d(into, outputs, *window, bias=layer.bias),
+        "linear": lambda: nn.Linear(into, outputs, bias=layer.bias),
         "norm": lambda: nn.BatchNorm2d(into),
         "activation": _ACTIVATIONS[activation],
         "max_pool": lambda: nn.MaxPool2d(*window),

@@ -97,10 +97,10 @@ DEFAULTS = {"mode": "infer", "steps": _BY_IMAGES}
 """Defaults of options that all workloads share."""
 
 
-def check(options: Options, own: Own) -> Options:
+def check(options: Options, model_options: Own) -> Options:
     """The options, with ``steps`` from the number of images. Raises SpecError for training, other
     data, too few images."""
-    if own.model is None:
+    if model_options.model is None:
         raise SpecError("`model` is missing: name a torchvision model, for example resnet18")
     if options.mode != "infer":
         raise SpecError(f"{NAME} does not train: `mode` must be infer, got {options.mode}")
@@ -110,32 +110,36 @@ def check(options: Options, own: Own) -> Options:
         )
     if options.data not in ("synthetic", "imagenet"):
         raise SpecError(f"{NAME}: `data` must be imagenet or synthetic, got {options.data}")
-    if own.classes is not None and own.weights == "default":
+    if model_options.classes is not None and model_options.weights == "default":
         raise SpecError(
             "`classes` needs `weights` none or a file: published weights have a fixed number of "
             "classes"
         )
-    if own.images is not None and options.steps != _BY_IMAGES:
+    if model_options.images is not None and options.steps != _BY_IMAGES:
         raise SpecError("`images` and `steps` determine each other: omit one of them")
     if options.steps != _BY_IMAGES:
-        own.images = options.steps * options.batch_size
-    elif own.images is None:
-        own.images = IMAGES
-    if own.images < options.batch_size:
-        raise SpecError(f"`images` must fill a batch of {options.batch_size}, got {own.images}")
-    return replace(options, steps=own.images // options.batch_size)
+        model_options.images = options.steps * options.batch_size
+    elif model_options.images is None:
+        model_options.images = IMAGES
+    if model_options.images < options.batch_size:
+        raise SpecError(
+            f"`images` must fill a batch of {options.batch_size}, got {model_options.images}"
+        )
+    return replace(options, steps=model_options.images // options.batch_size)
 
 
-def build(options: Options, own: Own) -> Parts:
+def build(options: Options, model_options: Own) -> Parts:
     """The model with its weights, and images preprocessed as for these. Raises WorkloadError."""
     from torch.nn.functional import cross_entropy
 
-    if own.model is None:
+    if model_options.model is None:
         raise WorkloadError("`model` is missing: name a torchvision model, for example resnet18")
-    loaded = load(own.model, own.weights, own.weights_dir, own.classes)
-    feed = _feed(options, own, loaded)
+    loaded = load(
+        model_options.model, model_options.weights, model_options.weights_dir, model_options.classes
+    )
+    feed = _feed(options, model_options, loaded)
     facts = {
-        "model": own.model,
+        "model": model_options.model,
         "family": loaded.family,
         "weights": loaded.weights,
         "preprocessing": " ".join(repr(loaded.transforms).split()),
@@ -159,13 +163,13 @@ class Weighted:
     """Number of classes of a classifier; None for other families."""
 
 
-def _feed(options: Options, own: Own, loaded: Weighted) -> ImageFeed:
+def _feed(options: Options, model_options: Own, loaded: Weighted) -> ImageFeed:
     from perfctl.records.report import Gap
     from perfctl.workloads.data import images
     from perfctl.workloads.data.mnist import size
 
     dataset: Any
-    problem, notes, count = None, [], own.images or IMAGES
+    problem, notes, count = None, [], model_options.images or IMAGES
     if options.data == "synthetic":
         frames = images.FRAMES if loaded.family == "video" else None
         dataset = images.Noise(count, options.seed, loaded.transforms, frames)
@@ -176,7 +180,8 @@ def _feed(options: Options, own: Own, loaded: Weighted) -> ImageFeed:
         notes.append(Gap("step:data", "not_available", reason))
     elif loaded.classes is None:
         raise WorkloadError(
-            f"{own.model} is a {loaded.family} model, which ImageNet classes cannot score: omit "
+            f"{model_options.model} is a {loaded.family} model, which ImageNet classes cannot "
+            "score: omit "
             "`data`"
         )
     else:
@@ -196,7 +201,7 @@ def _feed(options: Options, own: Own, loaded: Weighted) -> ImageFeed:
     return images.ImageFeed(
         dataset,
         options.batch_size,
-        workers=own.dataloader_workers,
+        workers=model_options.dataloader_workers,
         pinned=options.device == "cuda",
         no_accuracy=_no_accuracy(options, loaded),
         problem=problem,

@@ -59,34 +59,38 @@ class Own:
     samples: int = declare_number(4, 256, "synthetic images to train on (256)")
 
 
-def check(options: Options, own: Own) -> Options:
+def check(options: Options, model_options: Own) -> Options:
     if options.data not in ("synthetic", "folder"):
         raise SpecError(
             f"{NAME} needs masks: `data` must be folder (images and masks in `data_dir`) or "
             "synthetic"
         )
-    if options.data == "synthetic" and own.classes < CLASSES:
+    if options.data == "synthetic" and model_options.classes < CLASSES:
         least = f"at least {CLASSES} (background, disc, square)"
-        raise SpecError(f"`classes` of synthetic masks must be {least}, got {own.classes}")
+        raise SpecError(
+            f"`classes` of synthetic masks must be {least}, got {model_options.classes}"
+        )
     return options
 
 
-def build(options: Options, own: Own) -> Parts:
+def build(options: Options, model_options: Own) -> Parts:
     """Model, loss, optimizer and data on the CPU. Raises WorkloadError when the data is missing."""
     import torch
     from torch.nn.functional import cross_entropy
 
     from perfctl.workloads.data.shapes import draw_shapes, read_masks
 
-    model = make_model(own.base_width, own.classes, own.upsampling)
+    model = make_model(model_options.base_width, model_options.classes, model_options.upsampling)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     if options.data == "folder":
         assert options.data_dir is not None
-        masked = read_masks(options.data_dir, own.image_size, own.classes)
-        return Parts(model, cross_entropy, optimizer, *masked, overlap=own.classes)
-    train = draw_shapes(own.samples, own.image_size, options.seed)
-    test = draw_shapes(max(own.samples // 4, 1), own.image_size, options.seed + 1_000_003)
-    return Parts(model, cross_entropy, optimizer, train, test, overlap=own.classes)
+        masked = read_masks(options.data_dir, model_options.image_size, model_options.classes)
+        return Parts(model, cross_entropy, optimizer, *masked, overlap=model_options.classes)
+    train = draw_shapes(model_options.samples, model_options.image_size, options.seed)
+    test = draw_shapes(
+        max(model_options.samples // 4, 1), model_options.image_size, options.seed + 1_000_003
+    )
+    return Parts(model, cross_entropy, optimizer, train, test, overlap=model_options.classes)
 
 
 def make_model(

@@ -209,16 +209,17 @@ class Annotator:
             inputs = set().union(*running.inputs)
             claim_between(outputs, inputs, layer.name, self._names.holder, self._hooks_of)
 
-    def _after(self, module: nn.Module, arguments: Any, *rest: Any) -> None:
+    def _after(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
         """``rest``: (result,); before torch 2.1 (kwargs, result), or (None,) after an exception."""
         if is_compiling():
             return
-        result = rest[-1]
+        result = hook_arguments[-1]
         running = self._thread.running
         opened, makers = running.open, running.makers
         if not HAS_NUMBERS and opened and running.inputs and type(opened[-1]) is not tuple:
             running.inputs[-1].update(
-                tensor.grad_fn for tensor in tensors_in(rest[0] if len(rest) > 1 else None)
+                tensor.grad_fn
+                for tensor in tensors_in(hook_arguments[0] if len(hook_arguments) > 1 else None)
             )
             self._claim_around(running, tensors(result))
         if opened and opened[-1] is self._layers.get(id(module)):

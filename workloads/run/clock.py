@@ -74,8 +74,8 @@ class CpuWait:
         if self._cores is not None and cores is not None:
             busy, total = cores[0] - self._cores[0], cores[1] - self._cores[1]
             if total > 0:
-                others = min(max((busy - own_s) / total, 0.0), 1.0)
-                summaries.append(Summary(CPU_OTHERS, others, "ratio"))
+                other_share = min(max((busy - own_s) / total, 0.0), 1.0)
+                summaries.append(Summary(CPU_OTHERS, other_share, "ratio"))
         return summaries
 
 

@@ -268,24 +268,26 @@ def dice(counts: Tensor) -> float | None:
     return sum(scores) / len(scores) if scores else None
 
 
-def run(workload: Workload, options: Options, own: Any) -> Record:
+def run(workload: Workload, options: Options, model_options: Any) -> Record:
     """Run it and write the record. Exceptions are raised again after the record was written.
 
     Raises WorkloadError (cannot run here), RuntimeError (from torch, such as out of
     memory), OSError.
     """
-    values = {field.name: getattr(options, field.name) for field in fields(options)} | vars(own)
+    values = {field.name: getattr(options, field.name) for field in fields(options)} | vars(
+        model_options
+    )
     record = Record(
         workload.NAME,
         options.batch_size,
         options.mode,
         options.precision,
         options.seed,
-        variant=_variant(workload, own, options),
+        variant=_variant(workload, model_options, options),
         options=values,
     )
     with kept_record(record, options):
-        setup = prepare(workload, options, own, record)
+        setup = prepare(workload, options, model_options, record)
         _warm_up(setup, record)
         setup.memory.reset_peak()
         try:
@@ -403,13 +405,13 @@ def _measure_step(setup: Setup, timeline: Timeline, number: int, batches: Iterat
     timeline.note(number, "step", *scores)
 
 
-def _variant(workload: Workload, own: Any, options: Options) -> str | None:
+def _variant(workload: Workload, model_options: Any, options: Options) -> str | None:
     """Options not at their default, such as "conv2=32,128,5,1": runs that differ here have
     different models."""
     same_network = getattr(workload, "SAME_NETWORK", ())
     settings = [
         f"{key}={','.join(map(str, value)) if isinstance(value, tuple) else value}"
-        for key, value in sorted(vars(own).items())
+        for key, value in sorted(vars(model_options).items())
         if key not in same_network and value != getattr(workload.Own, key)
     ]
     return " ".join([*settings, *(["compile=True"] if options.compile else [])]) or None

@@ -51,9 +51,9 @@ def parse_arguments(name: str, arguments: Sequence[str]) -> tuple[Options, Any]:
         raise UnknownWords(name, unknown)
     values = vars(namespace)
     options = Options(**{field.name: values.pop(field.name) for field in fields(Options)})
-    own = workload.Own(**values)
+    model_options = workload.Own(**values)
     _check(options)
-    return workload.check(options, own), own
+    return workload.check(options, model_options), model_options
 
 
 def describe(name: str) -> str:

@@ -202,7 +202,7 @@ class Setup:
     memory: MemoryWatch
 
 
-def prepare(workload: Workload, options: Options, own: Any, record: Record) -> Setup:
+def prepare(workload: Workload, options: Options, model_options: Any, record: Record) -> Setup:
     """Check the machine, set seeds and switches, build the workload on its device, and fill in
     the record."""
     import numpy
@@ -226,7 +226,7 @@ def prepare(workload: Workload, options: Options, own: Any, record: Record) -> S
     record.device = describe_device(options.device)
     memory = MemoryWatch(options.device)
     memory.read("start")
-    parts = workload.build(options, own)
+    parts = workload.build(options, model_options)
     parts.model.to(options.device).train(options.mode == "train")
     record.environment |= parts.facts
     record.parameters = count_parameters(parts.model)

@@ -170,9 +170,9 @@ def parse(arguments: Sequence[str]) -> ScriptOptions:
     end = list(arguments).index("--")
     parser = spec.Parser(prog="python -m perfctl.workloads", add_help=False, allow_abbrev=False)
     spec.add_options(parser, ScriptOptions)
-    own = tuple(arguments[:end])
-    values = vars(parser.parse_args(own))
-    options = ScriptOptions(read_command(arguments[end + 1 :]), own, **values)
+    own_arguments = tuple(arguments[:end])
+    values = vars(parser.parse_args(own_arguments))
+    options = ScriptOptions(read_command(arguments[end + 1 :]), own_arguments, **values)
     if not spec.is_step_marker(options.step_marker):
         kinds = ", ".join((*spec.MARKERS, "optimizer:CLASS", "forward:CLASS"))
         raise SpecError(f"`step_marker` must be one of {kinds}; got {options.step_marker}")

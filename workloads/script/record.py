@@ -83,10 +83,11 @@ class Keeper:
         if self.before_end is not None:
             try:
                 lack = self.before_end()
-            except Exception as own:
+            except Exception as own_error:
                 lack = (
-                    f"perfctl could not finish its record of {self.name} ({type(own).__name__}: "
-                    f"{first_line(own)})"
+                    f"perfctl could not finish its record of {self.name} "
+                    f"({type(own_error).__name__}: "
+                    f"{first_line(own_error)})"
                 )
         self.judge(error, lack)
         try:

@@ -89,7 +89,7 @@ class StepRecorder:
     def note_call(self, shapes: Shapes) -> None:
         self._calls.append(shapes)
 
-    def step_ended(self, whole: bool, measured: bool) -> None:
+    def step_ended(self, is_complete: bool, measured: bool) -> None:
         """``whole``: exactly one step ran since ``start``. ``measured``: it was a measured step,
         which is not recorded."""
         step, self._calls = tuple(self._calls), []
@@ -101,7 +101,7 @@ class StepRecorder:
             running.__exit__(None, None, None)
             if step:
                 self._passed_by.discard(step[0])
-            if whole:
+            if is_complete:
                 gaps = running.gaps
                 if running.data_dependent:
                     names = ", ".join(running.data_dependent)

@@ -108,11 +108,11 @@ class MeasuredSteps:
         self._end_step()
         self._begin_step()
 
-    def close(self, record: Record, whole: bool) -> None:
+    def close(self, record: Record, is_complete: bool) -> None:
         """End measuring and fill in the record; ``whole``: the current step ended. Raises
         WorkloadError for the trace."""
         self._close_ranges()
-        if whole:
+        if is_complete:
             end = self._end_step()
         else:
             end = self._step
@@ -241,7 +241,7 @@ class ScriptWatch:
     def end(self) -> str:
         """Note the end of the script. Returns why there are too few steps; "" for enough."""
         if self._window is not None:
-            self._close(whole=False)
+            self._close(is_complete=False)
         self._stop()
         if not self._filled:
             self._fill()
@@ -283,7 +283,7 @@ class ScriptWatch:
             self._window.phases.begin("forward" if torch.is_grad_enabled() else "inference")
 
     @_spared
-    def _after_call(self, module: nn.Module, arguments: Any, *rest: Any) -> None:
+    def _after_call(self, module: nn.Module, arguments: Any, *hook_arguments: Any) -> None:
         """``rest``: (kwargs, result), or (None,) after an exception."""
         calls = self._lead.here.calls
         if is_compiling() or all(running is not module for running in calls):
@@ -297,14 +297,15 @@ class ScriptWatch:
             and (leads or (self._lead.fixed and self._is_own_call(module)))
         ):
             self._samples.called(
-                tensors_in((arguments, rest[0] if rest[0] else None)), torch.is_grad_enabled()
+                tensors_in((arguments, hook_arguments[0] if hook_arguments[0] else None)),
+                torch.is_grad_enabled(),
             )
         if not leads:
             return
         if not calls:
             if self._window is not None:
                 self._window.phases.close_all()
-            shapes = tuple(shapes_in((arguments, rest[0])))
+            shapes = tuple(shapes_in((arguments, hook_arguments[0])))
             self._facts.note_call(
                 module, shapes, None if self._window is None else self._window.done
             )
@@ -354,7 +355,7 @@ class ScriptWatch:
     def _other_begins(self) -> None:
         if self._window is not None:
             self._gave_way = True
-            self._close(whole=False)
+            self._close(is_complete=False)
 
     def _taken_over(self, from_dead: bool) -> None:
         """Another thread leads from now on. What a thread that still lives did was not the
@@ -390,7 +391,7 @@ class ScriptWatch:
         elif self._window.done + 1 < self._options.steps:
             self._window.next_step()
         else:
-            self._close(whole=True)
+            self._close(is_complete=True)
 
     def _open(self) -> None:
         self._recorder.stop()
@@ -408,17 +409,17 @@ class ScriptWatch:
             self._measured = True
             self._note(f"window:{self._options.window}", error)
 
-    def _close(self, whole: bool) -> None:
+    def _close(self, is_complete: bool) -> None:
         window, self._window = self._window, None
         self._measured, self._lead.fixed = True, False
         if window is None:
             return
         try:
             with self._others.ours():
-                window.close(self._record, whole)
+                window.close(self._record, is_complete)
         except (RuntimeError, OSError) as error:
             self._note(f"window:{self._options.window}", error)
-        if whole:
+        if is_complete:
             self._finish()
 
     def _finish(self) -> None:
@@ -460,7 +461,7 @@ class ScriptWatch:
         )
         if self._window is not None:
             with suppress(Exception):
-                self._close(whole=False)
+                self._close(is_complete=False)
         self._stop()
 
     def _forked(self) -> None:

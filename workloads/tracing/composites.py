@@ -298,10 +298,10 @@ class ModuleHooks:
         if not HAS_ALWAYS:
             _PATCHED.update()
 
-    def _come_back(self, module: nn.Module, *rest: Any) -> None:
+    def _come_back(self, module: nn.Module, *hook_arguments: Any) -> None:
         self._take_away()
         self.put_back()
-        self.after(module, *rest)
+        self.after(module, *hook_arguments)
 
 
 def _outermost_first() -> list[ModuleHooks]:
@@ -356,16 +356,18 @@ def _as_region(function: Any, compiled: Any) -> Any:
         hooks = _outermost_first()  # some may have been installed by the others for this call
         for item in hooks:
             item._take_away()
-        rest: tuple[Any, ...] = (None,)
+        hook_arguments: tuple[Any, ...] = (None,)
         try:
             result = compiled(*args, **kwargs)
-            rest = kwargs, result
+            hook_arguments = kwargs, result
             return result
         finally:
             for item in hooks:
                 item.put_back()
             for item in reversed(hooks):
-                item.after(region, args, *(rest if item.with_kwargs else rest[-1:]))
+                item.after(
+                    region, args, *(hook_arguments if item.with_kwargs else hook_arguments[-1:])
+                )
 
     return call
 

@@ -124,7 +124,7 @@ class Names:
     The first name stays: a layer shared by two models has the name from the model called first.
     """
 
-    def __init__(self, root: nn.Module | None = None, own: str | None = None) -> None:
+    def __init__(self, root: nn.Module | None = None, root_name: str | None = None) -> None:
         """``root``: the model, if known; its name is ``own``, else its class."""
         self._known: dict[int, _Known] = {}
         self._holders: dict[int, tuple[weakref.ref[nn.Module], str, str]] = {}
@@ -135,7 +135,7 @@ class Names:
         """Elements of each layer's own parameters; a shared parameter counts once."""
         self._lock = threading.RLock()
         if root is not None:
-            name = type(root).__name__ if own is None else own
+            name = type(root).__name__ if root_name is None else root_name
             self._roots[name] = root
             self._learn(root, name, "")
 
@@ -150,7 +150,9 @@ class Names:
     def unfollow(self, listener: Listener) -> None:
         self._listeners.remove(listener)
 
-    def find(self, module: nn.Module, around: nn.Module | None, roots: bool = True) -> str | None:
+    def find(
+        self, module: nn.Module, enclosing: nn.Module | None, roots: bool = True
+    ) -> str | None:
         """Name of a module that is being called; ``around``: the innermost running module with
         a name.
 
@@ -165,10 +167,12 @@ class Names:
             name = self._replicated.get(id(module.__dict__.get("_forward_hooks")))
             if name is not None:
                 return name
-        if around is None and not roots:
+        if enclosing is None and not roots:
             return None
         with self._lock:
-            name = self._free_name(module) if around is None else self._late_name(module, around)
+            name = (
+                self._free_name(module) if enclosing is None else self._late_name(module, enclosing)
+            )
             if name is not None:
                 self._learn(module, name, f"{name}.")
             return name
@@ -219,24 +223,24 @@ class Names:
             name = f"{name_wanted}-{number}"
         return name
 
-    def _late_name(self, module: nn.Module, around: nn.Module) -> str | None:
+    def _late_name(self, module: nn.Module, enclosing: nn.Module) -> str | None:
         """The name of a module that was registered after its root got its name."""
-        above = self._known.get(id(around))
+        above = self._known.get(id(enclosing))
         path = (
-            next((path for path, below in around.named_modules() if below is module), None)
+            next((path for path, below in enclosing.named_modules() if below is module), None)
             if above
             else None
         )
         return above.below + printable(_without_wrappers(path)) if above and path else None
 
-    def _learn(self, top: nn.Module, own: str, below: str) -> None:
+    def _learn(self, top: nn.Module, top_name: str, below: str) -> None:
         """Name ``top`` and everything below it."""
         parallel: set[str] = set()
         for path, module in top.named_modules():
             if is_parallel(module):
                 parallel.add(f"{path}.module" if path else "module")
             inner = printable(_without_wrappers(path, parallel))
-            name = below + inner if inner else own
+            name = below + inner if inner else top_name
             if self.name_of(module) is not None:
                 continue
             self._known[id(module)] = _Known(

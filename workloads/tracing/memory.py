@@ -138,7 +138,7 @@ class Live:
                 slot.category = "gradient"
 
     def trace(
-        self, whole: bool = True, on_gpu: bool = False, assumed: tuple[str, ...] = ()
+        self, is_complete: bool = True, on_gpu: bool = False, assumed: tuple[str, ...] = ()
     ) -> MemoryTrace:
         allocations = tuple(map(_record, self.slots))
         forward_ends, backward_ends = (
@@ -146,7 +146,14 @@ class Live:
             self.backward_ends or self.clock,
         )
         return MemoryTrace(
-            allocations, forward_ends, backward_ends, self.clock, whole, on_gpu, assumed, self.first
+            allocations,
+            forward_ends,
+            backward_ends,
+            self.clock,
+            is_complete,
+            on_gpu,
+            assumed,
+            self.first,
         )
 
 

@@ -199,7 +199,7 @@ def components(
             for sizes in sizes_of_parts
         ]
     parts = zip(*(_sizes(value) for value in (*args[:2], result)))
-    return [((left, right), (product,)) for left, right, product in parts]
+    return [((first, right), (product,)) for first, right, product in parts]
 
 
 def stored_values(args: tuple[Any, ...]) -> Attributes:
@@ -216,9 +216,13 @@ def stored_values(args: tuple[Any, ...]) -> Attributes:
     )
     sparse = [value for value in tensors if value is not None]
     if len(sparse) == 2 and all(value.dim() == 2 for value in sparse):
-        left, right = (value.detach().to_sparse_coo().coalesce().indices() for value in sparse)
+        first_indices, right = (
+            value.detach().to_sparse_coo().coalesce().indices() for value in sparse
+        )
         middle = max(sparse[0].shape[1], 1)
-        met = torch.bincount(left[1], minlength=middle) * torch.bincount(right[0], minlength=middle)
+        met = torch.bincount(first_indices[1], minlength=middle) * torch.bincount(
+            right[0], minlength=middle
+        )
         stored = (*stored, ("pairs", int(met.sum())))
     return stored
 
@@ -463,19 +467,21 @@ Note = Tuple[Any, ...]
 attributes: hashable."""
 
 
-def op_shapes(seen: Mapping[Note, list[int]], parameters: Mapping[str, int]) -> tuple[OpShape, ...]:
+def op_shapes(
+    recorded: Mapping[Note, list[int]], parameters: Mapping[str, int]
+) -> tuple[OpShape, ...]:
     """``seen``: note -> [order of the first, calls]; ``parameters``: dotted path -> elements of
     its own.
 
     Parameters of modules that did not run count for the nearest module above that did.
     """
-    ran = {note[0] for note in seen}
+    ran = {note[0] for note in recorded}
     parameters_of: dict[str, int] = {}
     for path, count in parameters.items():
         while path and path not in ran:
             path = path.rpartition(".")[0]
         parameters_of[path] = parameters_of.get(path, 0) + count
-    return tuple(_op_shape(note, entry, parameters_of) for note, entry in seen.items())
+    return tuple(_op_shape(note, entry, parameters_of) for note, entry in recorded.items())
 
 
 def _op_shape(note: Note, entry: list[int], parameters_of: dict[str, int]) -> OpShape:
@@ -514,14 +520,14 @@ def modules_seen(
     for path, module in modules:
         if is_packed(module):
             continue
-        own = {
+        own_tensors = {
             name: tensor
             for name, tensor in module.named_parameters(recurse=False)
             if id(tensor) not in counted
         }
-        counted.update(map(id, own.values()))
-        uninitialized = tuple(name for name, tensor in own.items() if is_lazy(tensor))
-        parameters = [tensor for tensor in own.values() if not is_lazy(tensor)]
+        counted.update(map(id, own_tensors.values()))
+        uninitialized = tuple(name for name, tensor in own_tensors.items() if is_lazy(tensor))
+        parameters = [tensor for tensor in own_tensors.values() if not is_lazy(tensor)]
         tensors = [*parameters, *packed_parameters(module)]
         row = ModuleSeen(
             path,

@@ -145,16 +145,16 @@ def make_inputs(
     )
 
 
-def as_inputs(given: Any, device: str) -> tuple[Any, ...]:
+def as_inputs(inputs: Any, device: str) -> tuple[Any, ...]:
     """Inputs on ``device``: tensors are moved, shapes become float32 tensors; a single input
     becomes a tuple."""
-    if isinstance(given, torch.Tensor) or (
-        given and isinstance(given, (tuple, list)) and isinstance(given[0], int)
+    if isinstance(inputs, torch.Tensor) or (
+        inputs and isinstance(inputs, (tuple, list)) and isinstance(inputs[0], int)
     ):
-        given = (given,)
+        inputs = (inputs,)
     return tuple(
         torch.zeros(tuple(item), device=device) if _is_shape(item) else _moved(item, device)
-        for item in given
+        for item in inputs
     )
 
 
@@ -282,12 +282,14 @@ def _device_of(model: torch.nn.Module, inputs: tuple[Any, ...]) -> str:
     return first.device.type if first is not None else "cpu"
 
 
-def _adopting(model: torch.nn.Module, inputs: tuple[Any, ...], held: tuple[Any, ...]) -> Live:
+def _adopting(
+    model: torch.nn.Module, inputs: tuple[Any, ...], other_tensors: tuple[Any, ...]
+) -> Live:
     live = Live(_device_of(model, inputs))
     existing = (
         ("parameter", model.parameters()),
         ("buffer", model.buffers()),
-        ("input", (*inputs, *held)),
+        ("input", (*inputs, *other_tensors)),
     )
     for category, tensors in existing:
         for tensor in tensors:

@@ -159,16 +159,18 @@ class PatchedCalls:
                 return inner(module, *args, **kwargs)
             for item in hooks():
                 item.before(module, args)
-            rest: tuple[Any, ...] = (None,)
+            hook_arguments: tuple[Any, ...] = (None,)
             try:
                 result = inner(module, *args, **kwargs)
-                rest = kwargs, result
+                hook_arguments = kwargs, result
                 return result
             finally:
                 # Hooks that were hidden for this call are back before those after it are called.
                 for item in HIDDEN.pop(id(module), ()):
                     item.put_back()
                 for item in reversed(hooks()):
-                    item.after(module, args, *(rest if item.with_kwargs else rest[-1:]))
+                    item.after(
+                        module, args, *(hook_arguments if item.with_kwargs else hook_arguments[-1:])
+                    )
 
         return __call__

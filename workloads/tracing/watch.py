@@ -203,7 +203,7 @@ class Recorder:
         self.live = live
         self.watch: Watch | None = None
         """Counts what is read of weights and of a cache; None: nothing does."""
-        self.names = names or Names(model, own="")
+        self.names = names or Names(model, root_name="")
         self.places = Places(self.names, roots=model is None)
         self.failed_in: str | None = None
         """Dotted path of the innermost module that raised an exception; None without one."""
@@ -355,12 +355,12 @@ class Recorder:
                 self._note_cast_call(frame, call)
         return output
 
-    def _values_of(self, function: Any, given: Any, *args: Any, **kwargs: Any) -> Any:
+    def _values_of(self, function: Any, tensor: Any, *args: Any, **kwargs: Any) -> Any:
         """A function of _VALUES_ONLY; without a gradient it is recorded as it runs outside of a
         trace, without vectors."""
-        self._values_only = not (torch.is_grad_enabled() and given.requires_grad)
+        self._values_only = not (torch.is_grad_enabled() and tensor.requires_grad)
         try:
-            return function(given, *args, **kwargs)
+            return function(tensor, *args, **kwargs)
         finally:
             self._values_only = False
 
@@ -488,7 +488,7 @@ class Recorder:
             if composites.is_wrapper(module):
                 self._hooks.hide(module)
 
-    def leave(self, module: torch.nn.Module, args: Any, *rest: Any) -> None:
+    def leave(self, module: torch.nn.Module, args: Any, *hook_arguments: Any) -> None:
         """Global forward hook; ``rest``: (kwargs, output), or (None,) after an exception."""
         if is_compiling():
             return
@@ -498,8 +498,8 @@ class Recorder:
         if self._region is module:
             self._region = None
             self._dispatch.__enter__()  # type: ignore[no-untyped-call]
-        raised = len(rest) == 1
-        kwargs, output = ({}, rest[0]) if raised else rest
+        raised = len(hook_arguments) == 1
+        kwargs, output = ({}, hook_arguments[0]) if raised else hook_arguments
         if len(self.places.stack) == 1:
             return
         path = self.names.name_of(module)
@@ -553,11 +553,11 @@ class Recorder:
             self._dynamic[f"higher_order.{name}"] = None
         frame, direction, _ = self.places.now()
         if torch.is_grad_enabled() or direction == "backward":
-            why = "the gradients of tensors that its functions close over are not visible"
-            self.miss(f"higher_order.{name}", why, frame, "backward")
+            reason = "the gradients of tensors that its functions close over are not visible"
+            self.miss(f"higher_order.{name}", reason, frame, "backward")
 
     def miss(
-        self, op: str, why: str, frame: Frame | None = None, direction: str = "forward"
+        self, op: str, reason: str, frame: Frame | None = None, direction: str = "forward"
     ) -> None:
         """Count an operation about which nothing is known but its name. ``frame``, ``direction``:
         where it ran, if not here and now."""
@@ -576,7 +576,7 @@ class Recorder:
             (),
             (),
             (),
-            (("missed", why),),
+            (("missed", reason),),
         )
 
     def note_safely(

@@ -129,14 +129,14 @@ def matrix(
     integer = missing("not_collected", "integer matrix operations were not collected")
     if integers is not None:
         integer = Figure(MOPS * integers, "counted", "integer operations, no FLOPs")
-    known = {kind: value for kind, value in counts.items() if value is not None}
-    if not known and chip in ("gfx906", "gfx900"):
+    present = {kind: value for kind, value in counts.items() if value is not None}
+    if not present and chip in ("gfx906", "gfx900"):
         return (
             Figure(0, "counted", f"{chip} has no matrix cores", launches=0, of_launches=0),
             types,
             integer,
         )
-    if not known:
+    if not present:
         return (
             missing(
                 "not_collected", "matrix counters (SQ_INSTS_VALU_MFMA_MOPS_...) were not collected"
@@ -144,8 +144,8 @@ def matrix(
             types,
             integer,
         )
-    lacking = tuple(f"matrix {MATRIX[kind]}" for kind in EXPECTED if kind not in known)
-    total = MOPS * sum(known.values())
+    lacking = tuple(f"matrix {MATRIX[kind]}" for kind in EXPECTED if kind not in present)
+    total = MOPS * sum(present.values())
     reason = (
         f"matrix operations of {', '.join(lacking).replace('matrix ', '')} were not collected"
         if lacking
@@ -153,9 +153,13 @@ def matrix(
     )
     if lacking and not total:
         return missing("not_collected", f"{reason}, and the others are 0"), types, integer
-    rule = f"{MOPS} x MFMA_MOPS: {' + '.join(MATRIX[kind] for kind in known)}"
-    why = (reason,) if reason else ()
-    return Figure(total, "counted", reason, missing=lacking, lacking=why, rule=rule), types, integer
+    rule = f"{MOPS} x MFMA_MOPS: {' + '.join(MATRIX[kind] for kind in present)}"
+    reasons = (reason,) if reason else ()
+    return (
+        Figure(total, "counted", reason, missing=lacking, lacking=reasons, rule=rule),
+        types,
+        integer,
+    )
 
 
 def dram_bytes(values: Values, chip: str | None = None) -> Figure | None:

@@ -128,10 +128,10 @@ def has_metric(values: Values, tail: str) -> bool:
 def pipe_tensor(values: Values) -> float | None:
     """Instructions of the tensor pipe: its own counter, else the sum of its parts; None without
     hmma and imma."""
-    whole = metric(values, PIPE_TENSOR)
+    total = metric(values, PIPE_TENSOR)
     parts = [metric(values, tail) for tail in SUBPIPES]
-    if whole is not None or None in parts[:2]:
-        return whole
+    if total is not None or None in parts[:2]:
+        return total
     return sum(value for value in parts if value is not None)
 
 
@@ -216,29 +216,29 @@ def fp16(
     """
     weights = half_weights(values, version)
     if phantom and capability is not None:
-        others = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
+        half_figure = weighted(values, "fp16", {name: weights[name] for name in ("hadd", "hmul")})
         most = weights["hfma"] * (metric(values, op("hfma")) or 0)
         only_moves = halves is False or not most
         reason = "HFMA2 moved constants and is not included"
         if not only_moves:
             reason = f"{MOVES_OR_HALVES}: 0 to {most:,.0f} FLOPs"
-        if others.value == 0 and only_moves:
+        if half_figure.value == 0 and only_moves:
             return Figure(
                 0,
                 "counted",
                 reason,
-                rule=others.rule,
+                rule=half_figure.rule,
                 moves_constants=True,
                 only_moves_constants=True,
             )
-        if others.value == 0:
+        if half_figure.value == 0:
             return missing(
                 "not_available", reason, lacking=(MOVES_OR_HALVES,), moves_constants=True
             )
-        if others.value is None:
-            return others
+        if half_figure.value is None:
+            return half_figure
         return replace(
-            others,
+            half_figure,
             state="estimated",
             reason=reason,
             missing=("fp16 multiply-adds",),
@@ -361,10 +361,13 @@ def with_counts(values: Values, sm_count: int | None = None) -> tuple[Values, di
         for total, average in averages.items():
             if total not in totals:
                 of_sms = total.startswith("sm__")
-                units, word = (
+                units, unit_name = (
                     (sm_count, "SMs") if of_sms else (sm_count * PARTITIONS, "SM partitions")
                 )
-                totals[total], rules[total] = round(average * units), AVERAGE.format(units, word)
+                totals[total], rules[total] = (
+                    round(average * units),
+                    AVERAGE.format(units, unit_name),
+                )
     return {**values, **totals}, rules
 
 
@@ -438,8 +441,8 @@ def tensor(values: Values, capability: str | None, phantom: bool, algorithm: Alg
 def ops_path(values: Values) -> float | None:
     """Operations of the tensor cores, integer ones too, no form of a counter added to its own
     parts; None without."""
-    known = [figure.value for figure in _types(values).values() if figure.value is not None]
-    return sum(known) if known else None
+    values_ = [figure.value for figure in _types(values).values() if figure.value is not None]
+    return sum(values_) if values_ else None
 
 
 def _types(paths: Values) -> dict[str, Figure]:
@@ -447,17 +450,17 @@ def _types(paths: Values) -> dict[str, Figure]:
         lambda: defaultdict(list)
     )
     for name, value in paths.items():
-        found = _PATH.fullmatch(name)
-        if found is None or value is None:
+        match = _PATH.fullmatch(name)
+        if match is None or value is None:
             continue
         level = (
-            4 * (found["op"] is not None)
-            + 2 * (found["sparsity"] is not None)
-            + (found["dst"] is not None)
+            4 * (match["op"] is not None)
+            + 2 * (match["sparsity"] is not None)
+            + (match["dst"] is not None)
         )
-        part = found["sparsity"] or (f"op {found['op']}" if found["op"] else None)
-        levels[found["src"]][level].append((part, value))
-    return {kind: _type(kind, found) for kind, found in levels.items()}
+        part = match["sparsity"] or (f"op {match['op']}" if match["op"] else None)
+        levels[match["src"]][level].append((part, value))
+    return {kind: _type(kind, figures) for kind, figures in levels.items()}
 
 
 def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figure:
@@ -485,23 +488,25 @@ def _type(kind: str, levels: dict[int, list[tuple[str | None, float]]]) -> Figur
 def _sum_of_types(
     floats: dict[str, Figure], capability: str | None, algorithm: Algorithm
 ) -> Figure:
-    known = {kind: figure for kind, figure in floats.items() if figure.value is not None}
-    value = sum(figure.value or 0 for figure in known.values())
-    wanted = dict.fromkeys(EXPECTED.get(min(major(capability), 9), ()))
+    present = {kind: figure for kind, figure in floats.items() if figure.value is not None}
+    value = sum(figure.value or 0 for figure in present.values())
+    expected = dict.fromkeys(EXPECTED.get(min(major(capability), 9), ()))
     if algorithm.tensor_core and algorithm.math and algorithm.math not in INTEGER:
-        wanted[algorithm.math] = None
+        expected[algorithm.math] = None
     lacking = tuple(
-        f"tensor {kind}" for kind in wanted if not any(kind in name.split("_") for name in known)
+        f"tensor {kind}"
+        for kind in expected
+        if not any(kind in name.split("_") for name in present)
     )
-    without = (*lacking, *(part for figure in known.values() for part in figure.missing))
-    what = ", ".join(without).replace("tensor ", "") or "floating-point types"
-    reason = f"tensor operations of {what} were not collected"
-    if not known or (without and not value):
+    without = (*lacking, *(part for figure in present.values() for part in figure.missing))
+    missing_types = ", ".join(without).replace("tensor ", "") or "floating-point types"
+    reason = f"tensor operations of {missing_types} were not collected"
+    if not present or (without and not value):
         return missing(
             "not_collected",
-            reason + (f", and those of {', '.join(sorted(known))} are 0" if known else ""),
+            reason + (f", and those of {', '.join(sorted(present))} are 0" if present else ""),
         )
-    rule = f"{PREFIX}src: " + " + ".join(sorted(known))
+    rule = f"{PREFIX}src: " + " + ".join(sorted(present))
     if not without:
         return Figure(value, "counted", rule=rule)
     return Figure(value, "counted", reason, missing=without, lacking=(reason,), rule=rule)

@@ -171,41 +171,41 @@ def kernel_flops(
     return _estimated(flops, rules) if rules else _without_counts(flops, sums.unused(values))
 
 
-def _without_counts(found: KernelFlops, unused: frozenset[str]) -> KernelFlops:
+def _without_counts(flops: KernelFlops, unused: frozenset[str]) -> KernelFlops:
     reasons = {
         figure.reason: (
             f"{path} counters ({', '.join(ops).upper()}) exist as rates only, which give no exact "
             "counts"
         )
         for path, ops in sums.PATHS.items()
-        if (figure := getattr(found, path)).state == "not_collected" and unused.issuperset(ops)
+        if (figure := getattr(flops, path)).state == "not_collected" and unused.issuperset(ops)
     }
     changed = {
         path: replace(figure, reason=reasons[figure.reason])
         for path in (*sums.PATHS, "total")
-        if (figure := getattr(found, path)).value is None and figure.reason in reasons
+        if (figure := getattr(flops, path)).value is None and figure.reason in reasons
     }
-    return found._replace(**changed)
+    return flops._replace(**changed)
 
 
-def _estimated(found: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
+def _estimated(flops: KernelFlops, rules: Mapping[str, str]) -> KernelFlops:
     core = [rule for metric, rule in rules.items() if "_op_" in metric and "tensor" not in metric]
     tensors = [rule for metric, rule in rules.items() if "tensor" in metric]
     by_path = dict.fromkeys(sums.PATHS, core) | {"tensor": tensors, "total": [*core, *tensors]}
-    return found._replace(
+    return flops._replace(
         tensor_types=tuple(
-            (kind, _from_rates(figure, tensors)) for kind, figure in found.tensor_types
+            (kind, _from_rates(figure, tensors)) for kind, figure in flops.tensor_types
         ),
-        **{path: _from_rates(getattr(found, path), used) for path, used in by_path.items()},
+        **{path: _from_rates(getattr(flops, path), used) for path, used in by_path.items()},
     )
 
 
 def _from_rates(figure: Figure, rules: Iterable[str]) -> Figure:
-    named = tuple(dict.fromkeys(rules))
-    if figure.value is None or not figure.launches or not named:
+    rule_texts = tuple(dict.fromkeys(rules))
+    if figure.value is None or not figure.launches or not rule_texts:
         return figure
     return replace(
-        figure, state="estimated", reason="; ".join((*named, *filter(None, (figure.reason,))))
+        figure, state="estimated", reason="; ".join((*rule_texts, *filter(None, (figure.reason,))))
     )
 
 
@@ -259,10 +259,10 @@ def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
     beside its work.
     """
     lacking = {name: figure for name, figure in paths.items() if figure.value is None}
-    known = [figure for figure in paths.values() if figure.value is not None]
-    value = sum(figure.value or 0 for figure in known)
-    without = (*lacking, *(part for figure in known for part in figure.missing))
-    if not known or (without and value == 0):
+    present = [figure for figure in paths.values() if figure.value is not None]
+    value = sum(figure.value or 0 for figure in present)
+    without = (*lacking, *(part for figure in present for part in figure.missing))
+    if not present or (without and value == 0):
         first = next(iter(lacking.values()), None)
         if first is None:
             return missing(
@@ -274,7 +274,7 @@ def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
             lacking=first.lacking,
             moves_constants=first.moves_constants,
         )
-    notes = [figure.reason for figure in known if figure.reason and figure.launches]
+    notes = [figure.reason for figure in present if figure.reason and figure.launches]
     notes += [f"{name}: {figure.reason}" for name, figure in lacking.items()]
     rules = "; ".join(
         f"{name}: {figure.rule}" for name, figure in paths.items() if figure.rule and figure.value
@@ -283,14 +283,18 @@ def _total(paths: Mapping[str, Figure], tensor_kernel: bool = False) -> Figure:
     if beside:
         notes.insert(0, BESIDE)
     state = (
-        "estimated" if beside or any(figure.state == "estimated" for figure in known) else "counted"
+        "estimated"
+        if beside or any(figure.state == "estimated" for figure in present)
+        else "counted"
     )
     return Figure(
         value,
         state,
         "; ".join(notes) or None,
         missing=without,
-        lacking=tuple(dict.fromkeys(why for figure in paths.values() for why in figure.lacking)),
+        lacking=tuple(
+            dict.fromkeys(reason for figure in paths.values() for reason in figure.lacking)
+        ),
         rule=rules or None,
         moves_constants=any(figure.moves_constants for figure in paths.values()),
     )
@@ -453,14 +457,14 @@ def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, 
     grouped: dict[K, list[Parts]] = defaultdict(list)
     for key, parts in launches:
         grouped[key].append(parts)
-    known: dict[tuple[int, ...], Figure] = {}
+    figure_cache: dict[tuple[int, ...], Figure] = {}
 
-    def total(found: Sequence[Figure]) -> Figure:
+    def total(figures: Sequence[Figure]) -> Figure:
         """Most paths of a kernel have one and the same figure; ``grouped`` keeps all of
         them alive."""
-        same = tuple(map(id, found))
-        if (figure := known.get(same)) is None:
-            figure = known[same] = total_of(found, divide_by=steps)
+        same = tuple(map(id, figures))
+        if (figure := figure_cache.get(same)) is None:
+            figure = figure_cache[same] = total_of(figures, divide_by=steps)
         return figure
 
     def add_work(group: Sequence[Parts]) -> CountedWork:
@@ -468,7 +472,7 @@ def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, 
         for parts in group:
             for name, figure in parts:
                 figures[name].append(figure)
-        paths = {path: total(found) for path, found in figures.items()}
+        paths = {path: total(path_figures) for path, path_figures in figures.items()}
         caches = {level: paths.pop(level) for level in CACHES}
         return CountedWork(
             total=paths.pop("total"),
@@ -478,26 +482,26 @@ def counted_work(launches: Iterable[tuple[K, Parts]], *, steps: int) -> dict[K, 
             caches={level: figure for level, figure in caches.items() if figure.value is not None},
         )
 
-    made: dict[tuple[int, ...], CountedWork] = {}
+    work_cache: dict[tuple[int, ...], CountedWork] = {}
     """Launches that have all in common have one object of parts, so many groups are the same."""
     work = {}
     for key, group in grouped.items():
         same = tuple(map(id, group))
-        if (one := made.get(same)) is None:
-            one = made[same] = add_work(group)
-        work[key] = one
+        if (group_work := work_cache.get(same)) is None:
+            group_work = work_cache[same] = add_work(group)
+        work[key] = group_work
     return work
 
 
 def dram_bytes(values: Values, chip: str | None = None) -> Figure:
     """Bytes between the GPU and its DRAM in one launch; from a rate only where nothing
     counted them. ``chip``: "7.0" or "gfx942"."""
-    whole = values.get("dram__bytes.sum")
+    total = values.get("dram__bytes.sum")
     read, written = values.get("dram__bytes_read.sum"), values.get("dram__bytes_write.sum")
-    if whole is None and read is not None and written is not None:
-        whole = read + written
-    if whole is not None:
-        return Figure(whole, "counted")
+    if total is None and read is not None and written is not None:
+        total = read + written
+    if total is not None:
+        return Figure(total, "counted")
     rate, time_ns = values.get("dram__bytes.sum.per_second"), values.get("gpu__time_duration.sum")
     if rate is None or time_ns is None:
         return amd.dram_bytes(values, chip) or NO_BYTES

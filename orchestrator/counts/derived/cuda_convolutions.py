@@ -188,9 +188,9 @@ def weight_gradient(launch: Launch, algorithm: Algorithm, work: Work) -> Derived
     for rows, columns in (sides, sides[::-1]):
         cut = Tiling(GemmShape(rows, columns, sums, WINOGRAD_PRODUCTS), (m, n), step=STEP)
         if grid[:2] == cut.blocks:
-            whole = _in_tiles("winograd, grad_weight", cut, ("channels", "channels"))
+            derived = _in_tiles("winograd, grad_weight", cut, ("channels", "channels"))
             if "xmma_gemm_f32f32" not in name:
-                return whole
+                return derived
             scaled = cut.multiplies + cut.values
             rule = f"{cut.describe()} x ({cut.depth:,} + 1 to scale each value) = {scaled:,} FFMA"
             return Derived("winograd, grad_weight, xmma", rule, ffma=scaled, fmul=0, fadd=0)

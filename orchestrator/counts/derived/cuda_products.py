@@ -68,11 +68,11 @@ def sgemm(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | None:
         cut = replace(cut, is_xmma=True)
         return _xmma_sgemm(cut, waits=cut.parts > 1 and launch.reduced is True)
     onto = 0 if _waits(launch, cut) else cut.parts - 1 + work.onto
-    more = f" + {onto} onto each value" if onto else ""
+    suffix = f" + {onto} onto each value" if onto else ""
     ffma = cut.values * (cut.depth + onto)
     return Derived(
         "sgemm, sliced" if slices > 1 else "cutlass sgemm" if "cutlass" in name else "sgemm",
-        f"{cut.describe()} x ({_sum(cut)}{more}) = {ffma:,} FFMA",
+        f"{cut.describe()} x ({_sum(cut)}{suffix}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=cut.values * slices * cut.parts,
         fadd=cut.values * (slices - 1) * cut.parts,
@@ -89,10 +89,10 @@ def _xmma_sgemm(cut: Tiling, *, waits: bool) -> Derived:
     """
     scaled = 0 if waits else 1
     ffma = cut.values * (cut.depth + scaled)
-    more = " + 1 to scale each value" if scaled else ""
+    suffix = " + 1 to scale each value" if scaled else ""
     return Derived(
         "xmma sgemm",
-        f"{cut.describe()} x ({_sum(cut)}{more}) = {ffma:,} FFMA",
+        f"{cut.describe()} x ({_sum(cut)}{suffix}) = {ffma:,} FFMA",
         ffma=ffma,
         fmul=0 if scaled else None,
         fadd=cut.values * (cut.parts - 1) if scaled else None,
@@ -198,10 +198,10 @@ def reduction(launch: Launch, algorithm: Algorithm, work: Work) -> Derived | Non
         match["bias"] in ("1", "true"),
     )
     fadd = outputs * (parts + bias)
-    more = " + 1 of the bias" if bias else ""
+    suffix = " + 1 of the bias" if bias else ""
     return Derived(
         "splitKreduce",
-        f"{outputs:,} outputs x ({parts} parts{more}) = {fadd:,} FADD",
+        f"{outputs:,} outputs x ({parts} parts{suffix}) = {fadd:,} FADD",
         ffma=0,
         fmul=outputs,
         fadd=fadd,
@@ -223,10 +223,10 @@ def small_columns(launch: Launch, algorithm: Algorithm, work: Work) -> Derived |
     ffma = shape.batch * (rows * shape.n * shape.k + onto)
     fadd = rows * shape.n * (16 + ceil(shape.k / 16)) - (rows - shape.m) * shape.n
     is_tn = "_tn_" in launch.name.lower()
-    more = f" + {onto:,} of the bias" if onto else ""
+    suffix = f" + {onto:,} of the bias" if onto else ""
     return Derived(
         "gemmSN" if is_tn else "gemmSN, other layouts",
-        f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}{more} = {ffma:,} FFMA",
+        f"{shape.m} rows filled up to {rows} x {shape.n:,} x {shape.k:,}{suffix} = {ffma:,} FFMA",
         ffma=ffma,
         fmul=shape.batch * shape.m * up(shape.n, 8) * shape.k / 8 if is_tn else None,
         fadd=shape.batch * fadd if is_tn else None,

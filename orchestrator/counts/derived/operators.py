@@ -143,8 +143,8 @@ class _Counts(NamedTuple):
     def times(self, number: float) -> _Counts:
         return _Counts(self.ffma * number, self.fmul * number, self.fadd * number)
 
-    def plus(self, *others: _Counts) -> _Counts:
-        return _Counts(*(sum(values) for values in zip(self, *others, strict=True)))
+    def plus(self, *addends: _Counts) -> _Counts:
+        return _Counts(*(sum(values) for values in zip(self, *addends, strict=True)))
 
 
 EXP = _Counts(4, 1, 1)
@@ -160,12 +160,16 @@ RECIPROCAL = _Counts(2, 0, 1)
 def by_rows(launch: Launch, rows: Collection[Rows]) -> Derived | None:
     """Return the instructions of a kernel that works on rows; None if it is another kernel or fits
     no shape, or several."""
-    kind, rule, named = _rule_of(launch.name)
-    if rule is None or named is None:
+    kind, rule, match = _rule_of(launch.name)
+    if rule is None or match is None:
         return None
     shapes = (shape for shape in rows if shape.kind == kind)
-    results = {result for shape in shapes if (result := rule(launch, shape, named)) is not None}
-    return results.pop() if len({(one.ffma, one.fmul, one.fadd) for one in results}) == 1 else None
+    results = {result for shape in shapes if (result := rule(launch, shape, match)) is not None}
+    return (
+        results.pop()
+        if len({(derived.ffma, derived.fmul, derived.fadd) for derived in results}) == 1
+        else None
+    )
 
 
 def _derived(family: str, rule: str, counts: _Counts) -> Derived:
@@ -175,28 +179,28 @@ def _derived(family: str, rule: str, counts: _Counts) -> Derived:
 def _of_rows(family: str, shape: Rows, element: _Counts, row: _Counts, also: str = "") -> Derived:
     """Return the counts of ``element`` for each element and of ``row`` for each row, with what the
     latter are in words."""
-    named = ((element.ffma, "FFMA"), (element.fmul, "FMUL"), (element.fadd, "FADD"))
-    counts = ", ".join(f"{value:g} {name}" for value, name in named if value)
+    counted = ((element.ffma, "FFMA"), (element.fmul, "FMUL"), (element.fadd, "FADD"))
+    counts = ", ".join(f"{value:g} {name}" for value, name in counted if value)
     rule = f"{counts} for each of {shape.rows * shape.columns:,} elements{also}, {_CODE}"
     total = element.times(shape.columns).plus(row).times(shape.rows)
     return _derived(family, rule, total)
 
 
-def _softmax(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+def _softmax(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
     """A warp for one or two rows of up to 2,048 elements, filled up to a power of two; all of it is
     exponentiated and summed."""
-    if named[4] in ("true", "1"):
+    if match[4] in ("true", "1"):
         return None
-    padded = 2 ** int(named[2])
-    lanes, together = min(padded, WARP), 2 if padded <= 128 else 1
-    per_block = 128 // lanes * together
+    padded = 2 ** int(match[2])
+    lanes, rows_per_warp = min(padded, WARP), 2 if padded <= 128 else 1
+    per_block = 128 // lanes * rows_per_warp
     blocks = launch.grid[0] if launch.grid else 0
     if not padded // 2 < shape.columns <= padded or ceil(shape.rows / per_block) != blocks:
         return None
     filled, real = blocks * per_block * padded, shape.rows * shape.columns
     shuffles = _Counts(fadd=blocks * per_block * lanes * (lanes.bit_length() - 1))
-    logarithm = named[3] in ("true", "1")
-    if named[1] == "backward":
+    logarithm = match[3] in ("true", "1")
+    if match[1] == "backward":
         element = EXP.plus(_Counts(1)) if logarithm else _Counts(1)
         counts = _Counts(fadd=filled).plus(shuffles, element.times(real))
         rule = f"a sum over {filled:,} filled elements, {element.ffma:g} FFMA for each of {real:,}"
@@ -215,40 +219,40 @@ def _softmax(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | Non
             f"an exponential for each of {filled:,} filled elements, a quotient for each of "
             f"{real:,}"
         )
-    family = f"{'log ' if logarithm else ''}softmax{' backward' if named[1] == 'backward' else ''}"
+    family = f"{'log ' if logarithm else ''}softmax{' backward' if match[1] == 'backward' else ''}"
     return _derived(family, f"{rule}, {_CODE}", counts)
 
 
-def _softmax_block(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+def _softmax_block(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
     """A block for a row: exponentials summed, then made again for the output, or its logarithm
     taken off."""
     threads = _threads_of_row(launch, shape)
     if threads is None:
         return None
     first = _Counts(EXP.ffma + 1, 0, EXP.fadd + 1)
-    second = _Counts(fadd=2) if named[1] else EXP.plus(DIVIDE, _Counts(fadd=1))
-    row = _Counts(fadd=5 * (threads + WARP)).plus(LOG.times(threads if named[1] else 0))
-    family = f"{'log ' if named[1] else ''}softmax by block"
+    second = _Counts(fadd=2) if match[1] else EXP.plus(DIVIDE, _Counts(fadd=1))
+    row = _Counts(fadd=5 * (threads + WARP)).plus(LOG.times(threads if match[1] else 0))
+    family = f"{'log ' if match[1] else ''}softmax by block"
     also = f", a sum over each row's {threads:,} threads"
     return _of_rows(family, shape, first.plus(second), row, also)
 
 
-def _reduce(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+def _reduce(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
     """A sum or mean of ``columns`` values for each of ``rows`` outputs, with the block and grid
     that PyTorch gives it."""
-    if named[3] not in ("float", *_HALF):
+    if match[3] not in ("float", *_HALF):
         return None
-    operation = named[4].lower()
+    operation = match[4].lower()
     mean = operation.startswith(("at::native::meanops", "meanops"))
     if not mean and "sum_functor" not in operation.split("unsigned int")[0]:
         return None
     wide = re.search(
         r"(?:float|c10::\w+), ?(?:\(int\))?(\d+)(?:, ?(?:\(int\))?(\d+))?>>",
-        named[4].replace("> >", ">>"),
+        match[4].replace("> >", ">>"),
     )
     if wide is None or launch.grid is None or launch.block is None:
         return None
-    sums = int(named[2]), int(wide[1]), int(wide[2] or wide[1])
+    sums = int(match[2]), int(wide[1]), int(wide[2] or wide[1])
     fitting = [
         (counts, inner)
         for inner in (True, False)
@@ -315,7 +319,7 @@ def _lanes(width: int, height: int) -> int:
     return height * (max(width - WARP, 0) + width * (min(width, WARP).bit_length() - 1))
 
 
-def _layer_norm(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+def _layer_norm(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
     """Welford's mean and variance with a reciprocal for each element, then scale and shift; a block
     for a row."""
     threads = _threads_of_row(launch, shape)
@@ -331,7 +335,7 @@ def _layer_norm(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | 
     return _of_rows("layer norm", shape, element, row, also)
 
 
-def _layer_norm_backward(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+def _layer_norm_backward(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
     """Gradient of the input: two sums over a row, then an element at a time; a block for a row."""
     threads = _threads_of_row(launch, shape)
     if threads is None or shape.columns % 4:
@@ -348,7 +352,7 @@ def _threads_of_row(launch: Launch, shape: Rows) -> int | None:
     return launch.block[0] * launch.block[1]
 
 
-def _batch_statistics(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+def _batch_statistics(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
     """Welford's mean and variance of each channel, with a quotient for each element; a block for
     a channel."""
     threads = _threads_of_row(launch, shape)
@@ -359,14 +363,14 @@ def _batch_statistics(launch: Launch, shape: Rows, named: re.Match[str]) -> Deri
     return _of_rows("batch norm statistics", shape, DIVIDE.plus(_Counts(1, 0, 3)), row, also)
 
 
-def _batch_transform(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+def _batch_transform(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
     """A difference, a product and a multiply-add for each element; a block of x for a channel."""
     if not launch.grid or launch.grid[0] != shape.rows:
         return None
     return _of_rows("batch norm transform", shape, _Counts(1, 1, 1), _Counts())
 
 
-def _batch_backward(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+def _batch_backward(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
     """Two sums over a channel, then the gradient of the input; a block for a channel."""
     threads = _threads_of_row(launch, shape)
     if threads is None or not shape.training:
@@ -382,7 +386,7 @@ def _pool(output: _Counts, pair: _Counts) -> Rule:
     """Return the rule of a pooling kernel: instructions of an output, and of a pair of an output
     and an input of its window."""
 
-    def rule(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+    def rule(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
         """Outputs of a layer whose windows have the same size."""
         counts = output.plus(pair.times(shape.columns)).times(shape.rows)
         text = f"{shape.rows:,} outputs of {shape.columns:,} inputs, {_CODE}"
@@ -391,12 +395,12 @@ def _pool(output: _Counts, pair: _Counts) -> Rule:
     return rule
 
 
-def _dropout(launch: Launch, shape: Rows, named: re.Match[str]) -> Derived | None:
+def _dropout(launch: Launch, shape: Rows, match: re.Match[str]) -> Derived | None:
     """A random number and two products for each element, a reciprocal in each thread that has
     elements."""
     if launch.grid is None or launch.block is None:
         return None
-    threads = min(launch.grid[0] * launch.block[0], ceil(shape.rows / int(named[1])))
+    threads = min(launch.grid[0] * launch.block[0], ceil(shape.rows / int(match[1])))
     row = RECIPROCAL.times(threads / shape.rows)
     return _of_rows("dropout", shape, _Counts(1, 2), row)
 
@@ -461,6 +465,6 @@ _RULES = tuple((kind, rule, re.compile(pattern)) for kind, rule, pattern in _BY_
 @lru_cache(maxsize=4096)
 def _rule_of(name: str) -> tuple[str, Rule | None, re.Match[str] | None]:
     for kind, rule, pattern in _RULES:
-        if (named := pattern.search(name)) is not None:
-            return kind, rule, named
+        if (match := pattern.search(name)) is not None:
+            return kind, rule, match
     return "", None, None

@@ -234,7 +234,9 @@ def per_element(functor: str, capability: str | None) -> PerElement | None:
             continue
         number = int(capability.replace(".", ""))
         known = sorted(
-            int(arch) for word, arch in table if word == name and arch and int(arch) <= number
+            int(arch)
+            for functor_name, arch in table
+            if functor_name == name and arch and int(arch) <= number
         )
         if known:
             return table[name, str(known[-1])]
@@ -265,7 +267,9 @@ def pointwise(
         return Derived("elementwise", "no FADD, FMUL or FFMA in its machine code", 0, 0, 0)
     name = launch.name.lower()
     elements = _elements(launch, name, sizes)
-    family = next((word for pattern, word in _VERIFIED if pattern.search(name)), "elementwise")
+    family = next(
+        (family_name for pattern, family_name in _VERIFIED if pattern.search(name)), "elementwise"
+    )
     return None if elements is None else of_elements(family, counts, elements)
 
 

@@ -22,9 +22,9 @@ Applies = Callable[[str, Algorithm], bool]
 """Of a kernel's name in lower case and what it says."""
 
 
-def _name_has(*words: str) -> Applies:
+def _name_has(*parts: str) -> Applies:
     """A name with one of these words."""
-    return lambda name, _: any(word in name for word in words)
+    return lambda name, _: any(part in name for part in parts)
 
 
 RULES: tuple[tuple[Applies, Rule], ...] = (

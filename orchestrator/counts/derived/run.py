@@ -139,9 +139,9 @@ def _samples(work: Work, batch: int, value: float) -> int | None:
     return int(number) if number == int(number) and 1 <= number <= LARGEST_BATCH else None
 
 
-def _agrees(found: Derived, counts: Mapping[str, float]) -> bool:
-    return found.ffma is not None and all(
-        getattr(found, name) == value for name, value in counts.items()
+def _agrees(derived: Derived, counts: Mapping[str, float]) -> bool:
+    return derived.ffma is not None and all(
+        getattr(derived, name) == value for name, value in counts.items()
     )
 
 
@@ -172,8 +172,8 @@ def layer_work(ops: Iterable[OpShape]) -> LayerWork:
         works = works_of(op)
         turns += works
         is_ordered &= op.calls == 1 or not works
-        if (found := rows_of(op)) is not None:
-            rows.add(found)
+        if (row_shape := rows_of(op)) is not None:
+            rows.add(row_shape)
     products = tuple(dict.fromkeys(turns))
     order = tuple(turns) if is_ordered and len(turns) > 1 else ()
     images = frozenset(shape for shape in tensors if len(shape) == 4)
@@ -234,16 +234,18 @@ def share_inside(op: OpShape, source: Shape, weight: Shape, output: Shape) -> fl
     """Taps of a 2-d convolution's filter that fall on the image, of all that paper counts; None
     when not known."""
     steps = [integers(op, name) for name in ("stride", "padding", "dilation")]
-    whole = len(source) == len(weight) == len(output) == 4 and all(len(step) == 2 for step in steps)
-    if op.attributes.get("transposed") or not whole:
+    is_complete = len(source) == len(weight) == len(output) == 4 and all(
+        len(step) == 2 for step in steps
+    )
+    if op.attributes.get("transposed") or not is_complete:
         return None
     share = 1.0
-    for at in (0, 1):
-        stride, pad, dilation = (step[at] for step in steps)
-        size, taps, outs = source[2 + at], weight[2 + at], output[2 + at]
+    for axis in (0, 1):
+        stride, pad, dilation = (step[axis] for step in steps)
+        size, taps, outs = source[2 + axis], weight[2 + axis], output[2 + axis]
         hits = sum(
-            0 <= out * stride - pad + tap * dilation < size
-            for out in range(outs)
+            0 <= output_index * stride - pad + tap * dilation < size
+            for output_index in range(outs)
             for tap in range(taps)
         )
         share *= hits / (outs * taps) if outs and taps else 1.0
@@ -273,8 +275,8 @@ def _gradients(op: OpShape) -> tuple[Work, ...]:
     }
     return tuple(
         Work(shape, direction=direction, forward=forward, stride=stride, inside=inside)
-        for (direction, shape), wanted in zip(shapes.items(), mask, strict=False)
-        if wanted
+        for (direction, shape), is_required in zip(shapes.items(), mask, strict=False)
+        if is_required
     )
 
 
@@ -285,7 +287,7 @@ def _attention(op: OpShape) -> Work | None:
         return None
     # ATen's backward has the gradient of the output before them
     first = int(backward and op.op.startswith("aten."))
-    query, key, value = (shape_of(op.inputs, first + place) for place in range(3))
+    query, key, value = (shape_of(op.inputs, first + index) for index in range(3))
     if not len(query) == len(key) == len(value) == 4:
         return None
     return Work(
@@ -383,18 +385,24 @@ def _in_order(
         before: _Own | None = None
         following = chain((reduces[kernel.name] for kernel in kernels[1:]), [False])
         for kernel, is_reduced in zip(kernels, following, strict=True):
-            own = _own(kernel)
-            yield kernel.launch, (own, is_reduced, before if reduces[kernel.name] else None), key
-            before = own
+            kernel_facts = _own(kernel)
+            yield (
+                kernel.launch,
+                (kernel_facts, is_reduced, before if reduces[kernel.name] else None),
+                key,
+            )
+            before = kernel_facts
 
 
 def _launch(facts: _Facts) -> Launch:
-    own, is_reduced, before = facts
-    return _bare(own, is_reduced, None if before is None else _bare(before))
+    kernel_facts, is_reduced, before = facts
+    return _bare(kernel_facts, is_reduced, None if before is None else _bare(before))
 
 
-def _bare(own: _Own, is_reduced: bool | None = None, before: Launch | None = None) -> Launch:
-    name, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y = own
+def _bare(
+    kernel_facts: _Own, is_reduced: bool | None = None, before: Launch | None = None
+) -> Launch:
+    name, grid_x, grid_y, grid_z, block_x, block_y, block_z, cluster_x, cluster_y = kernel_facts
     grid = None if grid_x is None else (grid_x, grid_y or 1, grid_z or 1)
     block = None if block_x is None else (block_x, block_y or 1, block_z or 1)
     cluster = None if cluster_x is None else (cluster_x, cluster_y or 1)
@@ -551,13 +559,13 @@ def as_flops(found: Derived) -> KernelFlops:
     return KernelFlops(fp32, nothing, nothing, tensor, total, types, integer)
 
 
-def as_values(found: Derived) -> dict[str, float | None]:
+def as_values(derived: Derived) -> dict[str, float | None]:
     """The launch's instructions under the names of the counters that would have counted them."""
     values: dict[str, float | None] = {
         f"sm__sass_thread_inst_executed_op_{name}_pred_on.sum": value
         for name in ("ffma", "fmul", "fadd")
-        if (value := getattr(found, name)) is not None
+        if (value := getattr(derived, name)) is not None
     }
-    if found.tensor is not None:
-        values["sm__ops_path_tensor_src_" + (found.math or "fp16") + ".sum"] = found.tensor
+    if derived.tensor is not None:
+        values["sm__ops_path_tensor_src_" + (derived.math or "fp16") + ".sum"] = derived.tensor
     return values

@@ -140,12 +140,12 @@ def _tiled(
     flops = 2 * macs * thrice
     times = f"{shape.batch:,} products x " if shape.batch > 1 else ""
     parts = f" in {split} parts" if split > 1 else ""
-    again = " x 3 TF32 products" if thrice > 1 else ""
+    repeats = " x 3 TF32 products" if thrice > 1 else ""
     return Derived(
         family,
         f"{times}{cover[2]:,} x {cover[3]:,} tiles of {cover[0]} x {cover[1]} for "
         f"{f'{shape.m:,} {sides[0]}'.strip()} x {f'{shape.n:,} {sides[1]}'.strip()} x (sum of "
-        f"{sum_words:,}{parts}, padded to {padded:,}) x 2{again} = {flops:,} FLOP",
+        f"{sum_words:,}{parts}, padded to {padded:,}) x 2{repeats} = {flops:,} FLOP",
         tensor=flops,
         math=algorithm.math,
     )
@@ -242,15 +242,15 @@ def _tiles(
         lies += [((n, m), cluster), ((m, n), cluster[::-1])]
     covers: dict[Cover, None] = {}
     for sides, along in lies:
-        whole = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
-        rounded = up(whole[0], along[0]), up(whole[1], along[1])
-        has_tiles = along[0] <= whole[0] and along[1] <= whole[1]
+        full_tiles = ceil(shape.m / sides[0]), ceil(shape.n / sides[1])
+        rounded = up(full_tiles[0], along[0]), up(full_tiles[1], along[1])
+        has_tiles = along[0] <= full_tiles[0] and along[1] <= full_tiles[1]
         if is_convolution and not (has_tiles and sides == (m, n)):
             continue
         if has_tiles or not facts.is_of_cublas:
             covers[*sides, *rounded] = None
         if facts.is_of_cublas:
-            covers[*sides, *whole] = None
+            covers[*sides, *full_tiles] = None
     return tuple(covers)
 
 
@@ -399,13 +399,13 @@ def _flash_2(name: str, shape: AttentionShape) -> _Tile | None:
     if width < max(shape.width, shape.value_width) or _PACKED.search(name):
         return None
     flags = _FLAGS.search(name, match.end())
-    said = (
-        [word.strip().removeprefix("(bool)") in ("true", "1") for word in flags[1].split(",")]
+    template_flags = (
+        [flag.strip().removeprefix("(bool)") in ("true", "1") for flag in flags[1].split(",")]
         if flags
         else []
     )
-    at = 0 if "splitkv" in name or "compute_attn" in name else 1
-    causal = said[at] if len(said) > at else shape.causal
+    index = 0 if "splitkv" in name or "compute_attn" in name else 1
+    causal = template_flags[index] if len(template_flags) > index else shape.causal
     return _Tile("flash attention", m, n, width, width, causal)
 
 
@@ -450,7 +450,7 @@ def _grid_fits(launch: Launch, shape: AttentionShape, tile: _Tile) -> bool:
     )
 
 
-def _efficient(found: re.Match[str], algorithm: Algorithm, shape: AttentionShape) -> Derived | None:
+def _efficient(match: re.Match[str], algorithm: Algorithm, shape: AttentionShape) -> Derived | None:
     """``fmha_cutlassF_f16_aligned_64x64_rf_sm80``: both products of a tile of queries by keys, each
     sum in whole steps.
 
@@ -458,11 +458,11 @@ def _efficient(found: re.Match[str], algorithm: Algorithm, shape: AttentionShape
     as they need (gmem). fp32 takes three TF32 products from Ampere on, and the CUDA cores before.
     """
     way, stored, m, n, kind, chip = (
-        *found.groups()[:2],
-        int(found[3]),
-        int(found[4]),
-        found[5],
-        int(found[6]),
+        *match.groups()[:2],
+        int(match[3]),
+        int(match[4]),
+        match[5],
+        int(match[6]),
     )
     if (way == "b") != shape.backward or not kind:
         return None
@@ -481,9 +481,9 @@ def _efficient(found: re.Match[str], algorithm: Algorithm, shape: AttentionShape
     heads = shape.batch * shape.heads
     unit, times = ("FFMA", 1) if simt else ("FLOP", 2 * each)
     flops = heads * macs * times
-    again = "" if simt else f" x 2{' x 3 TF32 products' if each > 1 else ''}"
+    repeats = "" if simt else f" x 2{' x 3 TF32 products' if each > 1 else ''}"
     rule = (
-        f"{heads:,} heads x {macs:,} multiply-adds in tiles of {m} queries x {n} keys{again} = "
+        f"{heads:,} heads x {macs:,} multiply-adds in tiles of {m} queries x {n} keys{repeats} = "
         f"{flops:,} {unit}"
     )
     derived = Derived(

@@ -233,11 +233,15 @@ def _split_words(text: str) -> tuple[frozenset[str], frozenset[str]]:
     cleaned = re.sub(r"(?<![a-z0-9])(\d+) ?g(?:i?b)?\b", r"\1gb", text.lower())
     cleaned = re.sub(r"\b(rtx|gtx|titan)(?=[a-z0-9])", r"\1 ", cleaned)
     cleaned = re.sub(r"(\d{4})(ti|super)\b", r"\1 \2", cleaned)
-    words = set(re.findall(r"[a-z0-9]+", cleaned)) - (
+    name_parts = set(re.findall(r"[a-z0-9]+", cleaned)) - (
         _MAKERS - ({"rtx"} if "titan" in cleaned else set())
     )
-    form = {word for word in words if re.fullmatch(r"sxm\d?|pcie|nvl|hgx|hbm\d\w?|\d+gb", word)}
-    return frozenset(words - form), frozenset("sxm" if word == "hgx" else word for word in form)
+    form = {
+        part for part in name_parts if re.fullmatch(r"sxm\d?|pcie|nvl|hgx|hbm\d\w?|\d+gb", part)
+    }
+    return frozenset(name_parts - form), frozenset(
+        "sxm" if part == "hgx" else part for part in form
+    )
 
 
 def name_words(name: str) -> frozenset[str]:
@@ -251,7 +255,7 @@ def meant(name: str) -> tuple[Board, ...]:
     """The boards that a name may mean, in table order: "A100" four, "T4" one, "A11" none; none for
     slices and most laptop GPUs."""
     chip, form = _split_words(name)
-    sizes = {int(word[:-2]) for word in form if word.endswith("gb")}
+    sizes = {int(part[:-2]) for part in form if part.endswith("gb")}
     exact = find(name)
     if exact is None and is_sliced(name):
         return ()
@@ -259,13 +263,13 @@ def meant(name: str) -> tuple[Board, ...]:
         every = tuple(board for board in BOARDS if board.gpu == exact)
         # All of them if none has the stated memory: a GH200's name states its host's.
         return tuple(board for board in every if board.memory_gb in sizes) or every
-    forms = {word for word in form if not word.startswith("hbm")}
+    forms = {part for part in form if not part.startswith("hbm")}
     boards = []
     for board in BOARDS:
         its_chip, its_form = _split_words(board.name)
         its_form |= {f"{board.memory_gb}gb"}
         if chip == its_chip and all(
-            any(its.startswith(word) for its in its_form) for word in forms
+            any(its.startswith(part) for its in its_form) for part in forms
         ):
             boards.append(board)
     return tuple(boards)
@@ -283,7 +287,7 @@ def nearest(name: str, count: int = 4) -> tuple[str, ...]:
         spelled.setdefault(board.gpu.name.lower(), board.name)
         spelled.setdefault(" ".join(sorted(_split_words(board.gpu.name)[0])), board.name)
     close = get_close_matches(" ".join(name.lower().split()), spelled, count * 2, 0.5)
-    return tuple(dict.fromkeys(spelled[word] for word in close))[:count]
+    return tuple(dict.fromkeys(spelled[spelling] for spelling in close))[:count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,10 +374,8 @@ def named(name: str) -> Device:
     board = choose(boards)
     note = None
     if len(boards) > 1:
-        others = ", ".join(other.name for other in boards if other != board)
-        note = (
-            f"'{name}' matches several GPUs: using {board.name} ({CHOICE_RULE}); others: {others}"
-        )
+        names = ", ".join(other.name for other in boards if other != board)
+        note = f"'{name}' matches several GPUs: using {board.name} ({CHOICE_RULE}); others: {names}"
     elif board.gpu.laptop:
         note = f"{board.name}: clock and power of the fastest variant; laptops may lower both"
     return Device(of_board(board), f"published values of the {board.gpu.name}, dense", board, note)
@@ -401,32 +403,34 @@ def by_hand(text: str) -> Device:
 
     tensor_bf16_tflops defaults to tensor_fp16_tflops, kind to gpu. Raises DeviceError.
     """
-    known, given = (
+    known_keys, values = (
         dict.fromkeys((*_NEEDED, *_PATHS, "kind", "sms", "clock_mhz", "power_w", "process_nm")),
         dict[str, str](),
     )
     for piece in text.split(","):
         key, equals, value = (part.strip() for part in piece.partition("="))
-        if not equals or key in given:
+        if not equals or key in values:
             wrong = "given twice" if equals else "not key=value"
             raise DeviceError(f"`device_spec`: '{piece.strip()}' is {wrong}", EXAMPLE)
-        if key not in known:
-            raise DeviceError(f"`device_spec`: '{key}' is not known", f"Known: {', '.join(known)}")
-        given[key] = value
-    missing = [key for key in _NEEDED if not given.get(key)]
+        if key not in known_keys:
+            raise DeviceError(
+                f"`device_spec`: '{key}' is not known", f"Known: {', '.join(known_keys)}"
+            )
+        values[key] = value
+    missing = [key for key in _NEEDED if not values.get(key)]
     if missing:
         raise DeviceError(f"`device_spec`: {', '.join(missing)} missing", EXAMPLE)
-    kind = given.get("kind", "gpu")
+    kind = values.get("kind", "gpu")
     if kind not in ("gpu", "cpu"):
         raise DeviceError(f"`device_spec`: kind is gpu or cpu, got '{kind}'", EXAMPLE)
     figure = {
-        key: _figure(key, value) for key, value in given.items() if key not in ("name", "kind")
+        key: _figure(key, value) for key, value in values.items() if key not in ("name", "kind")
     }
     paths = {path: figure[key] * 1e12 for key, path in _PATHS.items() if key in figure}
     if "tensor fp16" in paths and "tensor bf16" not in paths:
         paths["tensor bf16"] = paths["tensor fp16"]
     machine = Machine(
-        name=given["name"],
+        name=values["name"],
         kind=kind,
         flops_per_second=paths,
         bytes_per_second=figure["bandwidth_gbs"] * 1e9,

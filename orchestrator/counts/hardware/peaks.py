@@ -127,20 +127,20 @@ def with_caches(
         flops = {path: peak * recorded_hz / clock for path, peak in peaks.flops.items()}
         source = f"{peaks.source}, scaled to the recorded {recorded_hz / 1e6:,.0f} MHz"
         peaks, clock = replace(peaks, flops=flops, source=source), recorded_hz
-    at = f"{clock / 1e6:.0f} MHz"
+    clock_text = f"{clock / 1e6:.0f} MHz"
     caches = {
-        counter: CachePeak(most * clock, f"{most:,.0f} B per cycle from the report x {at}")
+        counter: CachePeak(most * clock, f"{most:,.0f} B per cycle from the report x {clock_text}")
         for counter, most in per_cycle.items()
     }
     chip = machines.architecture(gpu.capability if gpu else device.compute_capability)
     sms = gpu.sms if gpu else device.sm_count
     if chip is not None and chip.l1_bytes and sms:
         caches["L1"] = CachePeak(
-            chip.l1_bytes * sms * clock, f"{chip.l1_bytes} B x {sms} SMs x {at}"
+            chip.l1_bytes * sms * clock, f"{chip.l1_bytes} B x {sms} SMs x {clock_text}"
         )
     if gpu is not None and gpu.l2_bytes_per_cycle:
         most = gpu.l2_bytes_per_cycle
-        caches["L2"] = CachePeak(most * clock, f"{most:,} B per cycle, reads x {at}")
+        caches["L2"] = CachePeak(most * clock, f"{most:,} B per cycle, reads x {clock_text}")
     return replace(peaks, caches=caches)
 
 
@@ -158,15 +158,15 @@ def _derived(name: str, device: Device) -> Peaks:
             if machines.of_laptop(device.name)
             else "a slice of a GPU,"
         )
-        why = (
+        reason = (
             f"{name} is "
             f"{f'{part} so its peaks are unknown' if sliced else 'not in the table of devices'}"
         )
         if device.name is None:
-            why = "no record names the GPU"
+            reason = "no record names the GPU"
         if may_be:
-            why = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
-        return Peaks(name, "", "none", reason=f"{why} (docs/devices.md); {MEASURE}")
+            reason = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
+        return Peaks(name, "", "none", reason=f"{reason} (docs/devices.md); {MEASURE}")
     flops = chip.flops_of(device.sm_count * device.clock_hz)
     is_amd = chip.capability.startswith("gfx")
     units, kind = (
@@ -233,28 +233,28 @@ def seen_gpu(run: Run) -> SeenGpu | None:
     return gpu if gpu.known else None
 
 
-def contradict(one: SeenGpu, other: SeenGpu) -> bool:
+def contradict(gpu_a: SeenGpu, other: SeenGpu) -> bool:
     """True where the records rule out that both are the same product: by memory, compute capability
     or name.
 
     What either does not know contradicts nothing.
     """
-    sizes = sorted(gpu.memory_bytes for gpu in (one, other) if gpu.memory_bytes)
+    sizes = sorted(gpu.memory_bytes for gpu in (gpu_a, other) if gpu.memory_bytes)
     if len(sizes) == 2 and sizes[0] < SAME_MEMORY * sizes[1]:
         return True
-    if one.capability and other.capability and one.capability != other.capability:
+    if gpu_a.capability and other.capability and gpu_a.capability != other.capability:
         return True
-    return bool(one.name and other.name) and _other_names(one.name or "", other.name or "")
+    return bool(gpu_a.name and other.name) and _other_names(gpu_a.name or "", other.name or "")
 
 
-def _other_names(one: str, other: str) -> bool:
-    if machines.is_sliced(one) != machines.is_sliced(other):
+def _other_names(name_a: str, other: str) -> bool:
+    if machines.is_sliced(name_a) != machines.is_sliced(other):
         return True
-    ours, theirs = _products(one), _products(other)
+    ours, theirs = _products(name_a), _products(other)
     if ours and theirs:
         return not {gpu.name for gpu in ours} & {gpu.name for gpu in theirs}
-    words = [machines.name_words(name) for name in (one, other)]
-    return not (words[0] <= words[1] or words[1] <= words[0])
+    name_parts = [machines.name_words(name) for name in (name_a, other)]
+    return not (name_parts[0] <= name_parts[1] or name_parts[1] <= name_parts[0])
 
 
 def _products(name: str) -> Sequence[Gpu]:
@@ -262,7 +262,7 @@ def _products(name: str) -> Sequence[Gpu]:
     return (gpu,) if gpu is not None else machines.candidates(name)
 
 
-def fastest(seen: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | None:
+def fastest(observed_gpu: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | None:
     """(product, FLOP/s) of the fastest that the name and memory may mean, at the published peak of
     ``precision``.
 
@@ -271,14 +271,16 @@ def fastest(seen: SeenGpu | None, precision: str | None) -> tuple[Gpu, float] | 
     faster than this was not timed.
     """
     path = PATH_OF.get(precision or "")
-    if seen is None or not seen.name or path is None:
+    if observed_gpu is None or not observed_gpu.name or path is None:
         return None
     paths = (path, "tensor tf32", "tensor fp32") if path == "fp32" else (path,)
     rates = []
-    for gpu in (gpu for gpu in _products(seen.name) if _fits(gpu, seen.memory_bytes)):
+    for gpu in (
+        gpu for gpu in _products(observed_gpu.name) if _fits(gpu, observed_gpu.memory_bytes)
+    ):
         flops = machines.flops_per_second(gpu)
-        if known := [flops[key] for key in paths if key in flops]:
-            rates.append((gpu, max(known)))
+        if path_rates := [flops[key] for key in paths if key in flops]:
+            rates.append((gpu, max(path_rates)))
     return max(rates, key=lambda rate: rate[1], default=None)
 
 

@@ -113,8 +113,8 @@ def summed(length: int, parts: int, step: int | None) -> int:
     """Return a sum's length in ``parts`` parts of whole steps: every part is rounded up by itself,
     the shorter last one too."""
     part = max(ceil(length / max(parts, 1)), 1)
-    whole, rest = divmod(length, part)
-    return whole * up(part, step) + up(rest, step)
+    full_parts, remainder = divmod(length, part)
+    return full_parts * up(part, step) + up(remainder, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,9 +194,9 @@ def tilings(
             if 1 - WHOLE <= parts <= shape.k and abs(parts - round(parts)) < WHOLE * parts:
                 yield replace(way, parts=round(parts))
         return
-    split, rest = divmod(grid[2], shape.batch)
+    split, remainder = divmod(grid[2], shape.batch)
     for way in ways:
-        if not rest and covers(grid, *way.blocks, swizzled):
+        if not remainder and covers(grid, *way.blocks, swizzled):
             yield replace(way, parts=split)
 
 

@@ -75,12 +75,12 @@ def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
     last = {call.layer: call.position or 0 for call in calls if call.direction == GRADIENTS[0]}
 
     def position_of(call: LayerCall) -> tuple[int, bool]:
-        own = call.position or 0
+        position = call.position or 0
         return last.get(
-            call.layer, own
-        ) if call.direction in GRADIENTS else own, call.direction != first
+            call.layer, position
+        ) if call.direction in GRADIENTS else position, call.direction != first
 
-    wanted = ("forward", "recompute", *GRADIENTS, "backward")
+    directions = ("forward", "recompute", *GRADIENTS, "backward")
     return [
         LayerItem(
             call.layer,
@@ -90,7 +90,7 @@ def items_of(calls: Sequence[LayerCall], first: str) -> list[LayerItem]:
             _product(call),
         )
         for call in sorted(calls, key=position_of)
-        if call.macs and call.layer and call.direction in wanted
+        if call.macs and call.layer and call.direction in directions
         for _ in range(call.calls)
     ]
 
@@ -119,25 +119,35 @@ def _product(call: LayerCall) -> tuple[int, int] | None:
 
 
 def _families(kind: str) -> frozenset[str]:
-    words = {
+    families_by_kind = {
         "conv": ("conv", "winograd", "fft", "depthwise"),
         **dict.fromkeys(("lstm", "gru", "rnn"), ("rnn",)),
     }
-    words["attention"] = ("attention",)
+    families_by_kind["attention"] = ("attention",)
     return frozenset(
-        ("gemm", *next((families for word, families in words.items() if word in kind.lower()), ()))
+        (
+            "gemm",
+            *next(
+                (
+                    families
+                    for kind_part, families in families_by_kind.items()
+                    if kind_part in kind.lower()
+                ),
+                (),
+            ),
+        )
     )
 
 
 def fits(
-    launches: Sequence[Kernel], items: Sequence[LayerItem], known: Mapping[str, Algorithm]
+    launches: Sequence[Kernel], items: Sequence[LayerItem], algorithms: Mapping[str, Algorithm]
 ) -> list[list[float]]:
     """How well each launch fits each item; launches alike share a row."""
     alike = {
         (kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z): kernel for kernel in launches
     }
     rows = {
-        key: [_fit(kernel, known[kernel.name], item) for item in items]
+        key: [_fit(kernel, algorithms[kernel.name], item) for item in items]
         for key, kernel in alike.items()
     }
     return [rows[kernel.name, kernel.grid_x, kernel.grid_y, kernel.grid_z] for kernel in launches]
@@ -162,14 +172,14 @@ def _shape(kernel: Kernel, algorithm: Algorithm, item: LayerItem) -> float:
     flat = kernel.grid_x * (kernel.grid_y or 1)
     blocks = {flat, flat * (kernel.grid_z or 1)}  # the third side may be split-K or a batch
     if item.product is not None:
-        wanted = {
+        block_counts = {
             ceil(item.product[0] / a) * ceil(item.product[1] / b) for a, b in ((m, n), (n, m))
         }
-        if wanted & blocks:
+        if block_counts & blocks:
             return _SURE
         return (
             0.0
-            if any(w / _LOOSE <= block <= w * _LOOSE for w in wanted for block in blocks)
+            if any(w / _LOOSE <= block <= w * _LOOSE for w in block_counts for block in blocks)
             else _BAD
         )
     ratios = [block * m * n / item.outputs for block in blocks]
@@ -193,7 +203,7 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
     score = np.zeros(count)  # of the first element: set below
     """Best score of all paths whose last item is this one."""
     came = np.empty((len(fits), count), np.int32)
-    left = np.empty((len(fits), count), bool)
+    is_skipped = np.empty((len(fits), count), bool)
     for number, row in enumerate(fits):
         gain = rows[id(row)]
         from_before, before = _further(score, positions)
@@ -207,31 +217,31 @@ def viterbi(fits: Sequence[Sequence[float]]) -> tuple[float, list[int | None]]:
         choice = options.argmax(axis=0)
         moved = options[choice, positions] + gain
         stay = score - LEAVE
-        left[number] = stay > moved
+        is_skipped[number] = stay > moved
         came[number] = np.where(
-            left[number],
+            is_skipped[number],
             positions,
             np.stack([before, positions, np.full(count, last)])[choice, positions],
         )
-        score = np.where(left[number], stay, moved)
-    at = int(score.argmax())
-    total = float(score[at])
+        score = np.where(is_skipped[number], stay, moved)
+    state = int(score.argmax())
+    total = float(score[state])
     path: list[int | None] = []
     for number in range(len(fits) - 1, -1, -1):
-        path.append(None if left[number, at] else at)
-        at = int(came[number, at])
+        path.append(None if is_skipped[number, state] else state)
+        state = int(came[number, state])
     return total, path[::-1]
 
 
-def _further(score: Numbers, place: Places) -> tuple[Numbers, Places]:
+def _further(score: Numbers, positions: Places) -> tuple[Numbers, Places]:
     """For each item, the best score of a path from an earlier one, and from which."""
     import numpy as np
 
-    lifted = score + SKIP * place
+    lifted = score + SKIP * positions
     best = np.maximum.accumulate(lifted)
     risen = np.concatenate([[True], lifted[1:] > best[:-1]])
-    origin = np.maximum.accumulate(np.where(risen, place, 0))
-    value = np.concatenate([[-np.inf], best[:-1] - SKIP * (place[1:] - 1)])
+    origin = np.maximum.accumulate(np.where(risen, positions, 0))
+    value = np.concatenate([[-np.inf], best[:-1] - SKIP * (positions[1:] - 1)])
     return value, np.concatenate([[0], origin[:-1]])
 
 
@@ -252,34 +262,35 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
     Nothing is guessed where any launch has a layer already, and where the kernels do not fit
     the network.
     """
-    given = tuple(kernels)
-    if any(kernel.layer is not None for kernel in given):
+    launches_ = tuple(kernels)
+    if any(kernel.layer is not None for kernel in launches_):
         return _none(
-            given,
+            launches_,
             "some launches have recorded layers, and perfctl does not mix these with guesses",
         )
     order = sorted(
-        range(len(given)), key=lambda index: (given[index].start_ns or 0, given[index].launch)
+        range(len(launches_)),
+        key=lambda index: (launches_[index].start_ns or 0, launches_[index].launch),
     )
-    known = {name: recognise(name) for name in {kernel.name for kernel in given}}
+    algorithms = {name: recognise(name) for name in {kernel.name for kernel in launches_}}
     heavy = {
         name
-        for name, algorithm in known.items()
+        for name, algorithm in algorithms.items()
         if algorithm.family in HEAVY and algorithm.role == "main"
     }
-    main = [index for index in order if given[index].name in heavy]
+    main = [index for index in order if launches_[index].name in heavy]
     orders = [items_of(calls, first) for first in GRADIENTS]
     if not main or not orders[0]:
         lacking = (
             "no layer that multiplies" if main else "no kernel of a known family that multiplies"
         )
-        return _none(given, f"there is {lacking}")
+        return _none(launches_, f"there is {lacking}")
     if len(main) * len(orders[0]) > LONGEST:
         return _none(
-            given, f"{len(main)} launches on {len(orders[0])} layers are too many to align"
+            launches_, f"{len(main)} launches on {len(orders[0])} layers are too many to align"
         )
-    launches = [given[index] for index in main]
-    scored = [viterbi(fits(launches, items, known)) for items in orders]
+    launches = [launches_[index] for index in main]
+    scored = [viterbi(fits(launches, items, algorithms)) for items in orders]
     best = max(range(len(orders)), key=lambda number: scored[number][0])
     items, (_, path) = orders[best], scored[best]
     # of each launch: a new one begins where the path goes back to an earlier item
@@ -289,14 +300,14 @@ def guess(kernels: Iterable[Kernel], calls: Sequence[LayerCall]) -> Guess:
         steps.append((steps[-1] if steps else 0) + (item is not None and item < before))
         before = before if item is None else item
     if reason := _doubt(path, steps, len(items)):
-        return _none(given, reason)
+        return _none(launches_, reason)
     directed = scored[0][0] != scored[1][0]
     return _guessed(
-        given,
+        launches_,
         order,
         dict(zip(main, zip(path, steps, strict=True), strict=True)),
         items,
-        known,
+        algorithms,
         directed,
     )
 
@@ -311,11 +322,11 @@ def _none(kernels: tuple[Kernel, ...], reason: str) -> Guess:
 
 
 def _items_by_step(placed: Iterable[tuple[int | None, int]]) -> dict[int, set[int]]:
-    held: defaultdict[int, set[int]] = defaultdict(set)
+    items_of_step: defaultdict[int, set[int]] = defaultdict(set)
     for item, step in placed:
         if item is not None:
-            held[step].add(item)
-    return held
+            items_of_step[step].add(item)
+    return items_of_step
 
 
 def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str | None:
@@ -325,11 +336,18 @@ def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str 
             f"only {placed} of {len(path)} kernels that multiply fit the network's layers in order "
             "and shape"
         )
-    held = _items_by_step(zip(path, steps, strict=True))
-    whole = sorted(held)[1:-1] or sorted(held)  # the first and the last may have been cut off
-    poor = [len(held[step]) for step in whole if len(held[step]) < ENOUGH * count]
+    items_of_step = _items_by_step(zip(path, steps, strict=True))
+    inner_steps = sorted(items_of_step)[1:-1] or sorted(
+        items_of_step
+    )  # the first and the last may have been cut off
+    poor = [
+        len(items_of_step[step])
+        for step in inner_steps
+        if len(items_of_step[step]) < ENOUGH * count
+    ]
     return (
-        f"{len(poor)} of {len(whole)} steps lack layers: {min(poor)} of {count} are in one of them"
+        f"{len(poor)} of {len(inner_steps)} steps lack layers: {min(poor)} of {count} are in "
+        "one of them"
         if poor
         else None
     )
@@ -340,44 +358,51 @@ def _guessed(
     order: Sequence[int],
     placed: dict[int, Placed],
     items: Sequence[LayerItem],
-    known: dict[str, Algorithm],
+    algorithms: dict[str, Algorithm],
     directed: bool,
 ) -> Guess:
     kernels = list(given)
     steps = {step for _, step in placed.values()}
-    held = _items_by_step(placed.values())
-    whole = sorted(step for step in held if len(held[step]) >= ENOUGH * len(items))
-    numbers = {step: number for number, step in enumerate(whole)}
-    for index, (item, step) in _with_helpers(given, order, placed, known).items():
+    items_of_step = _items_by_step(placed.values())
+    full_steps = sorted(
+        step for step in items_of_step if len(items_of_step[step]) >= ENOUGH * len(items)
+    )
+    numbers = {step: number for number, step in enumerate(full_steps)}
+    for index, (item, step) in _with_helpers(given, order, placed, algorithms).items():
         layer = direction = source = None
         if item is not None:
             layer, direction, source = items[item].layer, items[item].direction, "guessed"
             # names and shapes say nothing about which of the two it is
             if not directed and direction in GRADIENTS:
                 direction = "backward"
-        at = numbers.get(step)
+        step_number = numbers.get(step)
         kernels[index] = kernels[index]._replace(
-            layer=layer, direction=direction, step=at, layer_source=source
+            layer=layer, direction=direction, step=step_number, layer_source=source
         )
     guessed = sum(kernel.layer is not None for kernel in kernels)
     cut = (
-        f" ({len(steps) - len(whole)} truncated steps are in no value per step)"
-        if len(steps) > len(whole)
+        f" ({len(steps) - len(full_steps)} truncated steps are in no value per step)"
+        if len(steps) > len(full_steps)
         else ""
     )
-    what = f"the layers of {guessed} of {len(kernels)} launches, and {len(whole)} steps{cut}"
+    description = (
+        f"the layers of {guessed} of {len(kernels)} launches, and {len(full_steps)} steps{cut}"
+    )
     reason = (
-        f"perfctl guessed {what}, from the order and shape of the network's layers, because the "
+        f"perfctl guessed {description}, from the order and shape of the network's layers, "
+        "because the "
         "report has no ranges"
     )
-    return Guess(tuple(kernels), guessed, len(whole), (Gap("kernel.layer", "ambiguous", reason),))
+    return Guess(
+        tuple(kernels), guessed, len(full_steps), (Gap("kernel.layer", "ambiguous", reason),)
+    )
 
 
 def _with_helpers(
-    given: Sequence[Kernel],
+    launches: Sequence[Kernel],
     order: Sequence[int],
     placed: dict[int, Placed],
-    known: dict[str, Algorithm],
+    algorithms: dict[str, Algorithm],
 ) -> dict[int, Placed]:
     nothing: Placed = (None, -1)
     before = list(accumulate(order, lambda last, index: placed.get(index, last), initial=nothing))[
@@ -389,12 +414,12 @@ def _with_helpers(
         if index in placed:
             helped[index] = following = placed[index]
             continue
-        algorithm = known[given[index].name]
+        algorithm = algorithms[launches[index].name]
         helped[index] = (None, previous[1] if previous[1] >= 0 else following[1])
         if algorithm.family in HEAVY and algorithm.role in ("reduction", "epilogue"):
             helped[index] = previous
         elif algorithm.family in HEAVY and algorithm.role in ("transform", "offsets"):
-            helped[index] = previous if "output" in given[index].name.lower() else following
+            helped[index] = previous if "output" in launches[index].name.lower() else following
     return helped
 
 

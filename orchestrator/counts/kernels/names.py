@@ -177,18 +177,22 @@ _TILED = ("conv", "gemm", "attention")
 def math_of_amd(name: str) -> tuple[str | None, bool | None] | None:
     """(type of the multiplied numbers, on matrix cores or not), None where the name does not say;
     None for other makers."""
-    if found := _TENSILE.search(name):
+    if match := _TENSILE.search(name):
         matrix = _AMD_INSTRUCTION.search(name) is not None
-        kind = _TENSILE_TYPES[found["types"]]
+        kind = _TENSILE_TYPES[match["types"]]
         return ("tf32" if kind == "fp32" and matrix and _TF32.search(name) else kind), matrix
-    if found := _IGEMM.search(name):
-        return found[1], True if _WAVE_TILE.search(name) else None
-    if found := _ASSEMBLED.search(name):
-        return found[1], False
-    if found := _NAIVE.search(name):
-        return _NAIVE_TYPES[found[1]], False
+    if match := _IGEMM.search(name):
+        return match[1], True if _WAVE_TILE.search(name) else None
+    if match := _ASSEMBLED.search(name):
+        return match[1], False
+    if match := _NAIVE.search(name):
+        return _NAIVE_TYPES[match[1]], False
     if _CK_NAME.search(name):
-        kinds = [(at.start(), kind) for kind, pattern in _CK_TYPES if (at := pattern.search(name))]
+        kinds = [
+            (match_.start(), kind)
+            for kind, pattern in _CK_TYPES
+            if (match_ := pattern.search(name))
+        ]
         return min(kinds)[1] if kinds else None, True if _CK_MATRIX.search(name) else None
     return None
 
@@ -209,16 +213,17 @@ class Patterns:
         tables: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
         for file in self._files:
             lines = Path(__file__).with_name(file).read_text(encoding="utf-8").splitlines()
-            for table, word, pattern in csv.reader(lines[1:]):
-                tables[table][word].append(pattern)
+            for table, name, pattern in csv.reader(lines[1:]):
+                tables[table][name].append(pattern)
         return {**tables}
 
     def of(self, table: str) -> Table:
         """Empty where there is no such table."""
         if table not in self._compiled:
-            words = self._lines.get(table, {})
+            patterns_by_name = self._lines.get(table, {})
             self._compiled[table] = tuple(
-                (word, re.compile("|".join(patterns))) for word, patterns in words.items()
+                (name, re.compile("|".join(patterns)))
+                for name, patterns in patterns_by_name.items()
             )
         return self._compiled[table]
 
@@ -239,28 +244,28 @@ def tile(name: str) -> tuple[int, int, int | None] | None:
     ``implicit_convolve_sgemm<float, float, 128, 5, 5, ...>`` gives the logarithms: 2^5 x 2^5, and
     so does ``sgemm_largek_lds64<true, false, 5, 5, ...>``.
     """
-    if found := _CONVOLVE.search(name) or _LARGE_SUM.search(name):
-        return 2 ** int(found[1]), 2 ** int(found[2]), None
-    found = next(
-        (found for _, pattern in PATTERNS.of("tile") if (found := pattern.search(name))), None
+    if match := _CONVOLVE.search(name) or _LARGE_SUM.search(name):
+        return 2 ** int(match[1]), 2 ** int(match[2]), None
+    match = next(
+        (match for _, pattern in PATTERNS.of("tile") if (match := pattern.search(name))), None
     )
-    if not found:
+    if not match:
         return None
-    m, n, *k = (int(part) for part in found.groups())
+    m, n, *k = (int(part) for part in match.groups())
     return m, n, k[0] if k else None
 
 
 def winograd_block(name: str) -> tuple[int, int, int] | None:
     """(images, rows, columns) of tiles in one block of the fused Winograd: ``tile148t`` is 1 x 4
     x 8."""
-    found = _WINOGRAD_BLOCK.search(name)
-    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+    match = _WINOGRAD_BLOCK.search(name)
+    return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
 
 def architecture(name: str) -> str | None:
     """The chip that a kernel was written for: "volta", "sm80"."""
-    found = _CHIP.search(name)
-    return (found[1] or found[2] or f"sm{found[3]}") if found else None
+    match = _CHIP.search(name)
+    return (match[1] or match[2] or f"sm{match[3]}") if match else None
 
 
 def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
@@ -271,23 +276,23 @@ def math_of(name: str, family: str | None) -> tuple[str | None, bool | None]:
 
 
 def _printed(name: str) -> tuple[str | None, bool | None] | None:
-    if said := math_of_amd(name):
-        return said
-    if found := _XMMA.search(name):
-        kind = _TYPES[found["computed"] or found["stored"]]
+    if amd_math := math_of_amd(name):
+        return amd_math
+    if match := _XMMA.search(name):
+        kind = _TYPES[match["computed"] or match["stored"]]
         if kind == "fp32" and re.search(r"_tensor\d+x|_warpgroupsize", name):
             kind = "tf32"  # stored as fp32, rounded on the way in: no tensor core multiplies fp32
         return kind, kind != "fp32" and "_ffma" not in name
-    if found := _SHAPED.search(name):
-        return _of_instruction(name, found), True
-    if found := _WARPGROUP.search(name):
-        kind = _TYPES[found[1]]
+    if match := _SHAPED.search(name):
+        return _of_instruction(name, match), True
+    if match := _WARPGROUP.search(name):
+        kind = _TYPES[match[1]]
         return ("tf32" if kind == "fp32" else kind), True
-    if found := _NVJET.search(name):
-        return _NVJET_TYPES.get(found[1]), True
-    if (found := _PLAIN.search(name)) and "tensorop" not in name:
-        return _TYPES[found[1]], False
-    if found := _BATCHED.search(name):
+    if match := _NVJET.search(name):
+        return _NVJET_TYPES.get(match[1]), True
+    if (match := _PLAIN.search(name)) and "tensorop" not in name:
+        return _TYPES[match[1]], False
+    if match := _BATCHED.search(name):
         kinds = (
             ("bfloat16", "bf16"),
             ("fp16", "fp16"),
@@ -295,29 +300,29 @@ def _printed(name: str) -> tuple[str | None, bool | None] | None:
             ("e5m2", "fp8"),
             ("e2m1", "fp4"),
         )
-        return next((kind for word, kind in kinds if word in found[1]), None), True
-    if found := _ENGINE.search(name):
-        return _TYPES[found[1]] if found[1] else None, False
+        return next((kind for type_name, kind in kinds if type_name in match[1]), None), True
+    if match := _ENGINE.search(name):
+        return _TYPES[match[1]] if match[1] else None, False
     if "convolve_sgemm<" in name:
         return ("fp32" if re.search(r"convolve_sgemm<float\b", name) else None), False
     return None
 
 
-def _of_instruction(name: str, found: re.Match[str]) -> str | None:
+def _of_instruction(name: str, match: re.Match[str]) -> str | None:
     """``s1688gemm`` is fp16 on Turing, tf32 from Ampere on unless the name has another type."""
-    word = found[1] or found[4] or found[5]
-    if found[2][-1] in "cz":  # complex, by products of its real and imaginary parts
-        return _TYPES[word] if word else {"1688": "tf32", "884": "fp64"}.get(found[3])
-    if word or found[2] != "s":
-        return _TYPES[word or found[2]]
+    type_name = match[1] or match[4] or match[5]
+    if match[2][-1] in "cz":  # complex, by products of its real and imaginary parts
+        return _TYPES[type_name] if type_name else {"1688": "tf32", "884": "fp64"}.get(match[3])
+    if type_name or match[2] != "s":
+        return _TYPES[type_name or match[2]]
     chip = architecture(name)
-    if found[3] != "1688" or chip in ("turing", "sm75"):
+    if match[3] != "1688" or chip in ("turing", "sm75"):
         return "fp16"
     return "tf32" if chip else None
 
 
 def _templates(name: str, family: str | None) -> tuple[str | None, bool | None]:
-    kind = next((_TYPES[found[0]] for found in _TRAITS.finditer(name)), None)
+    kind = next((_TYPES[match[0]] for match in _TRAITS.finditer(name)), None)
     if family == "attention":
         if efficient := _EFFICIENT.search(name):
             return _efficient(efficient[1], int(efficient[2]))
@@ -359,22 +364,22 @@ def _efficient(stored: str, chip: int) -> tuple[str | None, bool]:
 def instruction(name: str) -> str | None:
     """Accumulator and shape of the tensor instruction: "s16816", "h884", "s64x128x16" of a
     warpgroup; None when not said."""
-    if found := _INSTRUCTION.search(name):
-        return found[1] + found[2]
-    if found := _WGMMA.search(name):
-        halves = found[1] == "h" or found[4] == "f16"
-        return ("h" if halves else "s") + (found[2] or found[3] or found[5])
-    if found := _EFFICIENT.search(name):
-        kind, tensor_core = _efficient(found[1], int(found[2]))
-        return ("s884" if found[2] == "70" else "s1688") if tensor_core and kind else None
-    if found := _TEMPLATE_INSTRUCTION.search(name):
-        letter = _TEMPLATE_LETTERS.get(found[4], "s")
-        return letter + ("884" if found[1] == "16" == found[2] else found[1] + found[2] + found[3])
-    found = _XMMA_INSTRUCTION.search(name)
-    if found is None:
+    if match := _INSTRUCTION.search(name):
+        return match[1] + match[2]
+    if match := _WGMMA.search(name):
+        halves = match[1] == "h" or match[4] == "f16"
+        return ("h" if halves else "s") + (match[2] or match[3] or match[5])
+    if match := _EFFICIENT.search(name):
+        kind, tensor_core = _efficient(match[1], int(match[2]))
+        return ("s884" if match[2] == "70" else "s1688") if tensor_core and kind else None
+    if match := _TEMPLATE_INSTRUCTION.search(name):
+        letter = _TEMPLATE_LETTERS.get(match[4], "s")
+        return letter + ("884" if match[1] == "16" == match[2] else match[1] + match[2] + match[3])
+    match = _XMMA_INSTRUCTION.search(name)
+    if match is None:
         return None
-    letter = "i" if re.search(r"_[iu]8[iu]\d+_", name) else "h" if found[1] == "16" else "s"
-    return f"{letter}{found[2]}{found[3]}{found[4]}"
+    letter = "i" if re.search(r"_[iu]8[iu]\d+_", name) else "h" if match[1] == "16" else "s"
+    return f"{letter}{match[2]}{match[3]}{match[4]}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,20 +431,24 @@ def recognise(name: str) -> Algorithm:
     kernel whose functor mentions "add" stays a copy.
     """
     lowered = name[:LONGEST_NAME].lower()
-    own = own_name(lowered)
-    found, library, chip = _family(lowered, own), _first("library", lowered), architecture(lowered)
+    base_name = own_name(lowered)
+    found, library, chip = (
+        _family(lowered, base_name),
+        _first("library", lowered),
+        architecture(lowered),
+    )
     if found is None:
         return Algorithm(None, library=library, architecture=chip)
     role = "main"
     if not lowered.startswith("triton_") and found != "collective":
         qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
-        role = _first("role", own, qualified) or ("layout" if found == "layout" else "main")
+        role = _first("role", base_name, qualified) or ("layout" if found == "layout" else "main")
     math, tensor_core = math_of(lowered, found) if role == "main" else (None, None)
     # "segment_k_off" and silence say nothing about the launch
     split_k = True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
     return Algorithm(
         found,
-        _first(f"{found} method", own, lowered) or found,
+        _first(f"{found} method", base_name, lowered) or found,
         tile(lowered) if found in _TILED else None,
         split_k,
         tensor_core,
@@ -460,8 +469,8 @@ def of_layer(names: Iterable[str]) -> Algorithm:
 
     A product between Winograd or Fourier transforms is part of that algorithm, whatever its name.
     """
-    known = [recognise(name) for name in names]
-    return next(iter(_transforms(known) or _main(known) or known), NOTHING)
+    algorithms = [recognise(name) for name in names]
+    return next(iter(_transforms(algorithms) or _main(algorithms) or algorithms), NOTHING)
 
 
 def arithmetic(names: Iterable[str]) -> list[Algorithm]:
@@ -470,8 +479,8 @@ def arithmetic(names: Iterable[str]) -> list[Algorithm]:
 
     Products between transforms belong to these; convolutions beside them (another gradient) stay.
     """
-    known = [recognise(name) for name in names]
-    transforms, main = _transforms(known), _main(known)
+    algorithms = [recognise(name) for name in names]
+    transforms, main = _transforms(algorithms), _main(algorithms)
     return (
         [*transforms, *(item for item in main if item.family in ("conv", "depthwise"))]
         if transforms
@@ -479,25 +488,25 @@ def arithmetic(names: Iterable[str]) -> list[Algorithm]:
     )
 
 
-def _transforms(known: Iterable[Algorithm]) -> list[Algorithm]:
-    items = list(known)
+def _transforms(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
+    items = list(algorithms)
     return [
         item
-        for word in ("winograd", "fft")
+        for family in ("winograd", "fft")
         for item in items
-        if item.family == word and item.role != "offsets"
+        if item.family == family and item.role != "offsets"
     ]
 
 
-def _main(known: Iterable[Algorithm]) -> list[Algorithm]:
+def _main(algorithms: Iterable[Algorithm]) -> list[Algorithm]:
     """Kernels that do the arithmetic; where none does, those that do the layer's other work."""
-    main = [item for item in known if item.role == "main" and item.family]
+    main = [item for item in algorithms if item.role == "main" and item.family]
     return [item for item in main if item.family in ARITHMETIC_FAMILIES] or main
 
 
 def _first(table: str, *texts: str) -> str | None:
     return next(
-        (word for text in texts for word, pattern in PATTERNS.of(table) if pattern.search(text)),
+        (label for text in texts for label, pattern in PATTERNS.of(table) if pattern.search(text)),
         None,
     )
 
@@ -511,20 +520,20 @@ def _winograd(lowered: str) -> tuple[int, int] | None:
         "_f2x3": (2, 3),
         "_f3x2": (3, 2),
     }
-    return next((found for word, found in sizes.items() if word in lowered), None)
+    return next((size for pattern, size in sizes.items() if pattern in lowered), None)
 
 
-def _family(lowered: str, own: str) -> str | None:
+def _family(lowered: str, base_name: str) -> str | None:
     if lowered.startswith("triton_"):
         return _first("triton", lowered) or _first("family", lowered)
-    if "elementwise_kernel" in own and re.search(
+    if "elementwise_kernel" in base_name and re.search(
         r"direct_copy_kernel|copy_device_to_device", lowered
     ):
         return "copy"
     # it runs any operation on a list of tensors: its functor says which
-    if own.startswith("multi_tensor_apply"):
+    if base_name.startswith("multi_tensor_apply"):
         return _first("foreach", lowered) or "optimizer"
-    return _first("family", own, lowered)
+    return _first("family", base_name, lowered)
 
 
 def fits(pattern: str, name: str, short_name: str | None = None) -> bool:
@@ -539,7 +548,7 @@ def own_name(name: str) -> str:
     text = re.sub(r"^(void|static|__global__)\s+", "", name)
     text = re.sub(r"\(anonymous namespace\)::|<?unnamed>::", "", text)
     pieces = re.split(r"[<(>]", text)
-    own = pieces[0].rpartition("::")[2] or text
+    base_name = pieces[0].rpartition("::")[2] or text
     # Composable Kernel's convolutions are "kernel_grouped_conv_...<GridwiseGemm...>"
-    inner = own.startswith(("kernel", "device_kernel", "kentry")) and "conv" not in own
-    return pieces[1] if inner and len(pieces) > 1 else own
+    inner = base_name.startswith(("kernel", "device_kernel", "kentry")) and "conv" not in base_name
+    return pieces[1] if inner and len(pieces) > 1 else base_name

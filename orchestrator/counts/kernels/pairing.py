@@ -129,15 +129,15 @@ def unmatched_lines(matched: Matched) -> list[str]:
             f"({f'{item.layer}, {item.direction}' if item.layer else 'outside of layers'}) "
             f"recorded by {seen_by} but not by {other}"
         )
-        for left, seen_by, other in sides
-        for item in left
+        for unmatched, seen_by, other in sides
+        for item in unmatched
     ]
-    more = (
+    remainder = (
         [f"and {len(lines) - ALL_SHOWN} more kernels without a partner"]
         if len(lines) > ALL_SHOWN
         else []
     )
-    return lines[:ALL_SHOWN] + more
+    return lines[:ALL_SHOWN] + remainder
 
 
 def narrowed_to(run: Run) -> tuple[str, ...]:
@@ -152,9 +152,7 @@ def inside(layer: str | None, layers: Sequence[str]) -> bool:
 
     Always, when no layers are asked for.
     """
-    return not layers or (
-        layer is not None and any(f".{asked}." in f".{layer}." for asked in layers)
-    )
+    return not layers or (layer is not None and any(f".{path}." in f".{layer}." for path in layers))
 
 
 @lru_cache(maxsize=8192)
@@ -170,8 +168,8 @@ def bare_name(name: str) -> str:
             closers.append(_CLOSES[character])
         elif not closers:
             letters.append(character)
-    words = "".join(letters).split()
-    return words[-1].rpartition(":")[2] if words else name
+    parts = "".join(letters).split()
+    return parts[-1].rpartition(":")[2] if parts else name
 
 
 def _launches(run: Run) -> list[_Launch]:
@@ -201,14 +199,14 @@ def _pair(
     for launch in theirs:
         waiting[launch.key(name)].append(launch)
     pairs: list[LaunchPair] = []
-    left: list[_Launch] = []
+    unpaired: list[_Launch] = []
     for launch in ours:
         if partners := waiting.get(launch.key(name)):
             pairs.append(LaunchPair(launch.kernel.launch, partners.popleft().kernel.launch))
         else:
-            left.append(launch)
+            unpaired.append(launch)
     paired = {pair.timed for pair in pairs}
-    return pairs, left, [launch for launch in theirs if launch.kernel.launch not in paired]
+    return pairs, unpaired, [launch for launch in theirs if launch.kernel.launch not in paired]
 
 
 def _pair_captured(
@@ -219,14 +217,14 @@ def _pair_captured(
     captured = [launch for launch in theirs if launch.kernel.layer_source == "capture"]
     if not captured:
         return [], ours, theirs
-    bare, others = (
+    bare, other_launches = (
         [launch._replace(layer=None, direction=None) for launch in side]
         for side in (ours, captured)
     )
-    pairs, _, _ = _pair(bare, others, name)
+    pairs, _, _ = _pair(bare, other_launches, name)
     counted, timed = {pair.counted for pair in pairs}, {pair.timed for pair in pairs}
-    left = [launch for launch in ours if launch.kernel.launch not in counted]
-    return pairs, left, [launch for launch in theirs if launch.kernel.launch not in timed]
+    unpaired = [launch for launch in ours if launch.kernel.launch not in counted]
+    return pairs, unpaired, [launch for launch in theirs if launch.kernel.launch not in timed]
 
 
 def _count_unpaired(launches: Iterable[_Launch]) -> tuple[Left, ...]:

@@ -136,8 +136,8 @@ def first_pass(
     """
     shapes: dict[str, list[str]] = defaultdict(list)
     for op in ops:
-        own = replace(op, layer="", position=0, attributes={})
-        shapes[op.layer].append(f"{own} {sorted(op.attributes.items())}")
+        shape = replace(op, layer="", position=0, attributes={})
+        shapes[op.layer].append(f"{shape} {sorted(op.attributes.items())}")
     sites = _sites_by_range(ranges)
     launches_by_site: dict[Site, list[Launch]] = defaultdict(list)
     total = 0
@@ -159,14 +159,18 @@ def first_pass(
 
 def _sites_by_range(ranges: Iterable[Range]) -> dict[int | None, Site]:
     """Return a range's number -> the site of the innermost layer's range around it."""
-    by_number = {one.number: one for one in ranges}
+    by_number = {range_.number: range_ for range_ in ranges}
     sites: dict[int | None, Site] = {}
     for number, inner in by_number.items():
-        around: Range | None = inner
-        while around is not None and (around.layer is None or around.direction is None):
-            around = None if around.parent is None else by_number.get(around.parent)
-        if around is not None and around.layer is not None and around.direction is not None:
-            sites[number] = Site(around.layer, around.direction)
+        enclosing: Range | None = inner
+        while enclosing is not None and (enclosing.layer is None or enclosing.direction is None):
+            enclosing = None if enclosing.parent is None else by_number.get(enclosing.parent)
+        if (
+            enclosing is not None
+            and enclosing.layer is not None
+            and enclosing.direction is not None
+        ):
+            sites[number] = Site(enclosing.layer, enclosing.direction)
     return sites
 
 
@@ -199,12 +203,17 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
     unknown: list[Kernel] = []
     gaps = list(report.gaps)
     for site, twin in plain.twins.items():
-        measured, own = by_site.get(twin, []), Tally(map(_launch, by_site.get(site, ())))
+        measured, launches_of_site = (
+            by_site.get(twin, []),
+            Tally(map(_launch, by_site.get(site, ()))),
+        )
         reason = _differs([_launch(kernel) for kernel in measured], plain.launches[twin])
-        if reason is None and own <= Tally(map(_launch, measured)):
+        if reason is None and launches_of_site <= Tally(map(_launch, measured)):
             # where ncu replayed a part all the same (ranges of the program's own lie around
             # it), that part keeps its counts
-            copied += ((kernel, _move_to(site, kernel)) for kernel in _without(measured, own))
+            copied += (
+                (kernel, _move_to(site, kernel)) for kernel in _without(measured, launches_of_site)
+            )
             continue
         lost = [
             kernel
@@ -213,20 +222,25 @@ def with_repeats(report: Report, plain: FirstPass) -> Report:
         ]
         if lost:
             unknown += lost
-            why = reason or "launched different kernels under ncu than in the plain step"
+            gap_reason = reason or "launched different kernels under ncu than in the plain step"
             gaps.append(
-                Gap("counter", "not_collected", LEFT_OUT.format(twin=twin, reason=why), str(site))
+                Gap(
+                    "counter",
+                    "not_collected",
+                    LEFT_OUT.format(twin=twin, reason=gap_reason),
+                    str(site),
+                )
             )
     return _with_added(replace(report, gaps=tuple(gaps)), copied, unknown)
 
 
-def _without(kernels: Iterable[Kernel], own: Tally[Launch]) -> Iterator[Kernel]:
+def _without(kernels: Iterable[Kernel], excluded: Tally[Launch]) -> Iterator[Kernel]:
     """Yield the kernels but for as many of each launch as ``own`` has."""
-    rest = Tally(own)
+    remaining = Tally(excluded)
     for kernel in kernels:
         launch = _launch(kernel)
-        if rest[launch]:
-            rest[launch] -= 1
+        if remaining[launch]:
+            remaining[launch] -= 1
         else:
             yield kernel
 
@@ -247,11 +261,13 @@ def _move_to(site: Site, kernel: Kernel) -> Kernel:
 
 
 def _unreplayed(
-    site: Site, launches: Iterable[Launch], own: Iterable[Kernel], step: int | None
+    site: Site, launches: Iterable[Launch], replayed: Iterable[Kernel], step: int | None
 ) -> Iterator[Kernel]:
     """Yield what the plain step launched there and ncu did not replay in that step."""
-    rest = Tally(launches) - Tally(_launch(kernel) for kernel in own if kernel.step == step)
-    for launch in rest.elements():
+    remaining = Tally(launches) - Tally(
+        _launch(kernel) for kernel in replayed if kernel.step == step
+    )
+    for launch in remaining.elements():
         (x, y, z), (block_x, block_y, block_z) = launch.grid, launch.block
         yield Kernel(
             0,
@@ -304,8 +320,8 @@ def _differs(launches: list[Launch], plain: tuple[Launch, ...]) -> str | None:
     they are."""
     if not launches:
         return "ncu counted no launch of it"
-    times, rest = divmod(len(launches), len(plain))
-    if rest or tuple(launches) != plain * times:
+    times, remainder = divmod(len(launches), len(plain))
+    if remainder or tuple(launches) != plain * times:
         return f"its {len(launches)} launches under ncu are not the {len(plain)} of the plain step"
     return None
 
@@ -366,12 +382,14 @@ def replay_cost(
     """``step``: the launches of one plain step, timed; ``layers``: those asked for, empty for all;
     ``repeated``: how many launches repeat another."""
     kernels = list(step)
-    asked = [kernel for kernel in kernels if inside(kernel.layer, layers)]
+    selected = [kernel for kernel in kernels if inside(kernel.layer, layers)]
     times = passes(counters)
-    kernel_s = sum(kernel.duration_ns or 0 for kernel in asked) / 1e9
+    kernel_s = sum(kernel.duration_ns or 0 for kernel in selected) / 1e9
     span = zip(SLOWER, SECONDS_A_REPLAY, strict=True)
-    least, most = (steps * times * (kernel_s * slower + len(asked) * each) for slower, each in span)
-    return ReplayCost(len(asked), len(kernels), steps, times, (least, most), repeated)
+    least, most = (
+        steps * times * (kernel_s * slower + len(selected) * each) for slower, each in span
+    )
+    return ReplayCost(len(selected), len(kernels), steps, times, (least, most), repeated)
 
 
 def cost_lines(cost: ReplayCost, setting: str, layers: Sequence[str]) -> list[str]:
@@ -386,11 +404,11 @@ def cost_lines(cost: ReplayCost, setting: str, layers: Sequence[str]) -> list[st
         )
     ] * (cost.steps < TEN)
     if cost.repeated:
-        left = (cost.launches - cost.repeated) * cost.steps * cost.passes
+        replays_needed = (cost.launches - cost.repeated) * cost.steps * cost.passes
         saved.append(
             f"{cost.repeated:,} launches repeat another with the same kernel, grid and layer "
-            f"shapes: --launches distinct needs only {left:,} replays, "
-            f"{1 - left / cost.replays:.0%} fewer"
+            f"shapes: --launches distinct needs only {replays_needed:,} replays, "
+            f"{1 - replays_needed / cost.replays:.0%} fewer"
         )
     return [
         (

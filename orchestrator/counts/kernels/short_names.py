@@ -60,19 +60,21 @@ def shorten(names: Iterable[str], longest: int = LONGEST) -> dict[str, str]:
     plain = _plain(list(dict.fromkeys(names)))
     texts = sorted(set(plain.values()))  # whatever order the kernels ran in
     brief = {text: concise(text) for text in texts}
-    shown = {text: _cut(brief[text], weights, longest) for text, weights in _weighed(brief).items()}
+    short_by_name = {
+        text: _cut(brief[text], weights, longest) for text, weights in _weighed(brief).items()
+    }
     for step in range(_ROUNDS):
-        if not (same := _equal(shown)):
+        if not (same := _equal(short_by_name)):
             break
         for group in same:
             sources = {text: text if step else brief[text] for text in group}
             for text, extra in _differences(sources).items():
-                shown[text] = _cut(sources[text], extra, longest)
-    for group in _equal(shown):
+                short_by_name[text] = _cut(sources[text], extra, longest)
+    for group in _equal(short_by_name):
         for number, text in enumerate(sorted(group), 1):
             tail = f" #{number}"
-            shown[text] = shown[text][: longest - len(tail)] + tail
-    return {name: shown[text] for name, text in plain.items()}
+            short_by_name[text] = short_by_name[text][: longest - len(tail)] + tail
+    return {name: short_by_name[text] for name, text in plain.items()}
 
 
 def spoken(name: str) -> str:
@@ -96,7 +98,9 @@ def _plain(names: Sequence[str]) -> dict[str, str]:
         # ncu and nsys write a parameter whose type is deduced as T1
         if not re.search(r"\bT\d+\b", parameters):
             overloads[text].add(parameters.replace(" ", ""))
-    several = {text for text, found in overloads.items() if len(found) > 1 and "<" not in text}
+    several = {
+        text for text, sources_ in overloads.items() if len(sources_) > 1 and "<" not in text
+    }
     return {
         name: f"{text}({parameters})" if text in several and parameters else text
         for name, (text, parameters) in parts.items()
@@ -137,49 +141,52 @@ def _parts(name: str) -> tuple[str, str]:
 def _split(text: str) -> tuple[str, str]:
     """Head and parameters of a function: cut at the first bracket outside of template arguments."""
     depth = 0
-    for place, letter in enumerate(text):
-        depth += (letter in "<{") - (letter in ">}" and text[place - 1 : place] != "-")
-        if letter == "(" and depth <= 0 and place:
-            return text[:place], text[place + 1 :].rpartition(")")[0]
+    for index, letter in enumerate(text):
+        depth += (letter in "<{") - (letter in ">}" and text[index - 1 : index] != "-")
+        if letter == "(" and depth <= 0 and index:
+            return text[:index], text[index + 1 :].rpartition(")")[0]
     return text, ""
 
 
 def _last_space(head: str) -> int:
     """Where the function's name begins: after the last blank outside of template arguments."""
-    depth, found = 0, 0
-    for place, letter in enumerate(head.rstrip()):
+    depth, position = 0, 0
+    for index, letter in enumerate(head.rstrip()):
         depth += (letter in "<{") - (letter in ">}")
         if letter == " " and depth <= 0:
-            found = place + 1
-    return found
+            position = index + 1
+    return position
 
 
 def _demangled(name: str) -> str:
     """The names and numbers of a mangled name (Itanium C++ ABI, 5.1), without demangling
     the rest."""
-    found, place, kernel = [], 2, 0
-    while match := _SOURCE_NAME.search(name, place):
+    parts, position, kernel = [], 2, 0
+    while match := _SOURCE_NAME.search(name, position):
         if match[2]:
-            found.append(match[2])
-            place = match.end()
+            parts.append(match[2])
+            position = match.end()
             continue
         length, start = int(match[1]), match.end()
         if start + length > len(name):
             break
-        word = name[start : start + length]
-        place = start + length
-        if not word.startswith(("_GLOBAL__", "_INTERNAL_")) and word not in ("at", "native"):
-            if not kernel and name[place : place + 1] == "I":
-                kernel = len(found)
-            if not re.match(r"_[A-Z0-9]", word):
-                found.append(word)
-    found = list(dict.fromkeys(found[kernel:] + found[:kernel]))
-    return f"{found[0]}<{', '.join(found[1:])}>" if len(found) > 1 else found[0] if found else name
+        identifier = name[start : start + length]
+        position = start + length
+        if not identifier.startswith(("_GLOBAL__", "_INTERNAL_")) and identifier not in (
+            "at",
+            "native",
+        ):
+            if not kernel and name[position : position + 1] == "I":
+                kernel = len(parts)
+            if not re.match(r"_[A-Z0-9]", identifier):
+                parts.append(identifier)
+    parts = list(dict.fromkeys(parts[kernel:] + parts[:kernel]))
+    return f"{parts[0]}<{', '.join(parts[1:])}>" if len(parts) > 1 else parts[0] if parts else name
 
 
-def _equal(shown: Mapping[str, str]) -> list[list[str]]:
+def _equal(short_by_name: Mapping[str, str]) -> list[list[str]]:
     groups: dict[str, list[str]] = defaultdict(list)
-    for text, short in shown.items():
+    for text, short in short_by_name.items():
         groups[short].append(text)
     return [group for group in groups.values() if len(group) > 1]
 
@@ -189,36 +196,36 @@ def _weighed(brief: Mapping[str, str]) -> dict[str, dict[_Nth, int]]:
     families: dict[str, list[str]] = defaultdict(list)
     for text, short in brief.items():
         families[re.split(r"[<{_\d]", short, maxsplit=1)[0]].append(text)
-    found: dict[str, dict[_Nth, int]] = {}
+    weights: dict[str, dict[_Nth, int]] = {}
     for family in families.values():
-        found |= _differences({text: brief[text] for text in family}, 3)
-    return found
+        weights |= _differences({text: brief[text] for text in family}, 3)
+    return weights
 
 
 def _tokens(text: str) -> list[str]:
     """Words and what stands between them. The function's own name is split at underscores: tiles
     and types stand in it."""
-    found, in_name = [], True
-    for word in _WORD.findall(text):
-        in_name = in_name and word not in _OPENS
-        if in_name or len(word) > _WHOLE:
-            for token in _TOKEN.findall(word) or [word]:
-                found += [token] if len(token) <= _WHOLE else _CAMEL.findall(token)
+    tokens, in_name = [], True
+    for piece in _WORD.findall(text):
+        in_name = in_name and piece not in _OPENS
+        if in_name or len(piece) > _WHOLE:
+            for token in _TOKEN.findall(piece) or [piece]:
+                tokens += [token] if len(token) <= _WHOLE else _CAMEL.findall(token)
         else:
-            found.append(word)
-    if len(found) > _MOST_TOKENS:
-        return [*found[: _MOST_TOKENS * 4 // 5], *found[-_MOST_TOKENS // 5 :]]
-    return found
+            tokens.append(piece)
+    if len(tokens) > _MOST_TOKENS:
+        return [*tokens[: _MOST_TOKENS * 4 // 5], *tokens[-_MOST_TOKENS // 5 :]]
+    return tokens
 
 
 def _counted(tokens: Iterable[str]) -> list[_Nth]:
     """Each token with how often it stood before."""
-    seen: dict[str, int] = defaultdict(int)
-    found = []
+    occurrences: dict[str, int] = defaultdict(int)
+    numbered = []
     for token in tokens:
-        found.append((token, seen[token]))
-        seen[token] += 1
-    return found
+        numbered.append((token, occurrences[token]))
+        occurrences[token] += 1
+    return numbered
 
 
 def _differences(texts: Mapping[str, str], extra: int = 20) -> dict[str, dict[_Nth, int]]:
@@ -226,8 +233,8 @@ def _differences(texts: Mapping[str, str], extra: int = 20) -> dict[str, dict[_N
     tokens = {text: frozenset(_counted(_tokens(source))) for text, source in texts.items()}
     common = frozenset.intersection(*tokens.values())
     return {
-        text: dict.fromkeys(mine - common, extra) if len(texts) > 1 else {}
-        for text, mine in tokens.items()
+        text: dict.fromkeys(own_tokens - common, extra) if len(texts) > 1 else {}
+        for text, own_tokens in tokens.items()
     }
 
 
@@ -239,52 +246,52 @@ def _cut(text: str, extra: Mapping[_Nth, int], longest: int) -> str:
     weights = _weights(tokens, extra)
     if not weights:
         return text[: longest - 1] + GAP
-    kept: set[int] = {min(weights)}
+    selected: set[int] = {min(weights)}
     failed = 0
-    for place in sorted(weights, key=lambda at: (-weights[at], at)):
-        if place in kept:
+    for index_ in sorted(weights, key=lambda index: (-weights[index], index)):
+        if index_ in selected:
             continue
-        if len(_drawn(tokens, kept | {place})) <= longest:
-            kept.add(place)
+        if len(_drawn(tokens, selected | {index_})) <= longest:
+            selected.add(index_)
         elif (failed := failed + 1) > 12:
             break
-    return _drawn(tokens, kept)[:longest]
+    return _drawn(tokens, selected)[:longest]
 
 
 def _weights(tokens: Sequence[str], extra: Mapping[_Nth, int]) -> dict[int, int]:
     """Place of each word -> how telling it is."""
-    in_name, found = True, {}
-    for place, (token, before) in enumerate(_counted(tokens)):
+    in_name, weights = True, {}
+    for index, (token, before) in enumerate(_counted(tokens)):
         in_name = in_name and token not in _OPENS
         if not _is_word(token):
             continue
-        weight = 8 if in_name and place < 12 else 2
+        weight = 8 if in_name and index < 12 else 2
         if _TILE.search(token):
             weight = 10
         elif _TYPE.match(token):
             weight = 7
         elif _FUNCTOR.search(token):
             weight = 9
-        found[place] = (1 if before else weight) + extra.get((token, before), 0)
-    return found
+        weights[index] = (1 if before else weight) + extra.get((token, before), 0)
+    return weights
 
 
 def _is_word(token: str) -> bool:
     return token[0].isalnum() or len(token) > 1
 
 
-def _drawn(tokens: Sequence[str], kept: set[int]) -> str:
+def _drawn(tokens: Sequence[str], selected: set[int]) -> str:
     """The kept tokens, with a gap where others are left out."""
-    places = sorted(kept)
+    places = sorted(selected)
     parts = ["".join(tokens[: places[0]])] if not any(map(_is_word, tokens[: places[0]])) else [GAP]
-    for before, place in zip([None, *places], places, strict=False):
+    for before, index in zip([None, *places], places, strict=False):
         if before is not None:
-            between = tokens[before + 1 : place]
-            whole = "".join(between)
+            between = tokens[before + 1 : index]
+            text = "".join(between)
             parts.append(
-                whole if not any(map(_is_word, between)) else "<" + GAP if whole[:1] == "<" else GAP
+                text if not any(map(_is_word, between)) else "<" + GAP if text[:1] == "<" else GAP
             )
-        parts.append(tokens[place])
-    rest = tokens[places[-1] + 1 :]
-    parts.append("".join(rest) if not any(map(_is_word, rest)) else GAP)
+        parts.append(tokens[index])
+    tail = tokens[places[-1] + 1 :]
+    parts.append("".join(tail) if not any(map(_is_word, tail)) else GAP)
     return "".join(parts)

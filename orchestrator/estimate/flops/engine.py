@@ -172,13 +172,17 @@ def estimate(ops: Iterable[OpShape]) -> tuple[LayerCall, ...]:
     for op in ops:
         if op.attributes.get("row"):
             operators.add(op.layer)
-        named = {"forward": "recompute"} if op.attributes.get("recompute") else {}
+        direction_names = {"forward": "recompute"} if op.attributes.get("recompute") else {}
         formula = parts_of(op)
         if formula is None:
-            key = (op.layer, friendly(op.op, op), named.get(op.direction, op.direction))
+            key = (op.layer, friendly(op.op, op), direction_names.get(op.direction, op.direction))
             unknown.setdefault(key, []).append(op)
         for part in formula or ():
-            key = (op.layer, kind_of(op) + part.label, named.get(part.direction, part.direction))
+            key = (
+                op.layer,
+                kind_of(op) + part.label,
+                direction_names.get(part.direction, part.direction),
+            )
             rows.setdefault(key, []).append((op, part))
     owners = _owners(rows)
     calls = [_layer_call(key, parts, owners) for key, parts in rows.items()]
@@ -208,29 +212,37 @@ def _unseen_forward(calls: Sequence[LayerCall]) -> list[LayerCall]:
     """A layer whose backward multiplies while its forward does not: its forward was not
     seen whole."""
     work: dict[str, Counter[str]] = defaultdict(Counter)
-    named = set()
+    reported_layers = set()
     for call in calls:
         side = "backward" if call.direction in BACKWARD else call.direction
         work[call.layer][side] += call.macs or 0
         if call.macs is None and side == "forward":
-            named.add(call.layer)
-    found = []
+            reported_layers.add(call.layer)
+    calls_ = []
     for layer, sides in work.items():
-        if not sides["backward"] or sides["forward"] or sides["recompute"] or layer in named:
+        if (
+            not sides["backward"]
+            or sides["forward"]
+            or sides["recompute"]
+            or layer in reported_layers
+        ):
             continue
         first = min(
             (call for call in calls if call.layer == layer), key=lambda call: call.position or 0
         )
-        why = (
+        reason = (
             f"perfctl did not see the forward pass, but backward has {sides['backward']:,} "
             "multiply-adds"
         )
         row = first._replace(
-            kind=f"{UNSEEN}{layer or 'the model'}", direction="forward", formula=why, parameters=0
+            kind=f"{UNSEEN}{layer or 'the model'}",
+            direction="forward",
+            formula=reason,
+            parameters=0,
         )
         row = row._replace(macs=None, flops=None, elementwise_flops=None, calls=1)
-        found.append(row._replace(read_bytes=0, write_bytes=0, output_elements=0))
-    return found
+        calls_.append(row._replace(read_bytes=0, write_bytes=0, output_elements=0))
+    return calls_
 
 
 def integer_macs(ops: Iterable[OpShape]) -> int:
@@ -264,16 +276,16 @@ def fused_only(call: LayerCall) -> bool:
 
 def totals(calls: Iterable[LayerCall], directions: Sequence[str]) -> Totals:
     """Sums over the rows in these directions. Rows without a formula are listed, not counted."""
-    mine = [call for call in calls if call.direction in directions]
+    selected = [call for call in calls if call.direction in directions]
     missing: Counter[str] = Counter()
-    for call in mine:
+    for call in selected:
         if call.macs is None:
             missing[call.kind] += call.calls
-    macs = sum(call.macs or 0 for call in mine)
+    macs = sum(call.macs or 0 for call in selected)
     return Totals(
         macs,
         2 * macs,
-        sum(call.elementwise_flops or 0 for call in mine),
+        sum(call.elementwise_flops or 0 for call in selected),
         tuple(sorted(missing.items())),
     )
 
@@ -351,7 +363,7 @@ def _text(parts: _Parts) -> str:
 def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
     layer, kind, direction = key
     count, name, missed = sum(op.calls for op in ops), ops[0].op, ops[0].attributes.get("missed")
-    why = f"perfctl did not read {name}: {missed}" if missed else f"no formula for {name}"
+    reason = f"perfctl did not read {name}: {missed}" if missed else f"no formula for {name}"
     return LayerCall(
         layer=layer,
         kind=kind,
@@ -362,7 +374,7 @@ def _unknown_call(key: _Key, ops: list[OpShape]) -> LayerCall:
         read_bytes=sum(tensors_of(op).read() * op.calls for op in ops),
         write_bytes=sum(tensors_of(op).write() * op.calls for op in ops),
         output_elements=sum(prod(shape_of(op.outputs, 0)) * op.calls for op in ops if op.outputs),
-        formula=f"{why} ({count:,} {'call' if count == 1 else 'calls'})",
+        formula=f"{reason} ({count:,} {'call' if count == 1 else 'calls'})",
         elementwise_flops=None,
         calls=count,
         position=min(op.position for op in ops),
@@ -409,7 +421,7 @@ def work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeW
             continue
         name, parts = type_of(op, precision), parts_of(op)
         # The bias of a product is added to its result.
-        mine, rest = (
+        type_work, other_work = (
             sums[name],
             sums[SHORT.get(op.dtypes[-1], name) if name in ("tf32", "fp8") else name],
         )
@@ -420,34 +432,36 @@ def work_by_type(ops: Iterable[OpShape], precision: str = "fp32") -> tuple[TypeW
         )
         if parts is None:
             tensors = tensors_of(op)
-            mine["missing"] += op.calls
-            mine[f"{side}_bytes"] += (tensors.read() + tensors.write()) * op.calls
+            type_work["missing"] += op.calls
+            type_work[f"{side}_bytes"] += (tensors.read() + tensors.write()) * op.calls
         for part in parts or ():
             if part.label == FUSED:
                 continue
-            again = bool(op.attributes.get("recompute")) and part.direction == "forward"
-            where = (
+            is_recomputed = bool(op.attributes.get("recompute")) and part.direction == "forward"
+            column_prefix = (
                 "backward"
                 if part.direction in BACKWARD
                 else "recompute"
-                if again
+                if is_recomputed
                 else part.direction
             )
-            mine[f"{where}_macs"] += part.macs * op.calls
-            mine[f"{side}_bytes"] += (part.read_bytes + part.write_bytes) * op.calls
-            rest["elementwise"] += part.elementwise * op.calls if where == "forward" else 0
+            type_work[f"{column_prefix}_macs"] += part.macs * op.calls
+            type_work[f"{side}_bytes"] += (part.read_bytes + part.write_bytes) * op.calls
+            other_work["elementwise"] += (
+                part.elementwise * op.calls if column_prefix == "forward" else 0
+            )
     rows = (
         TypeWork(
             name,
-            found["forward_macs"],
-            found["backward_macs"],
-            found["recompute_macs"],
-            found["elementwise"],
-            found["forward_bytes"],
-            found["backward_bytes"],
-            found["missing"],
+            work["forward_macs"],
+            work["backward_macs"],
+            work["recompute_macs"],
+            work["elementwise"],
+            work["forward_bytes"],
+            work["backward_bytes"],
+            work["missing"],
         )
-        for name, found in sums.items()
+        for name, work in sums.items()
     )
     return tuple(
         sorted(
@@ -481,11 +495,11 @@ def types_of_products(
 ) -> Mapping[tuple[str, str], str]:
     """(layer, kind) -> the types of its products in forward, as "bf16" or "fp32, bf16"; only where
     there are products."""
-    found: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    types_by_key: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
     for op in ops:
         if op.direction == "forward" and op.op in PRODUCTS and not op.attributes.get("recompute"):
-            found[op.layer, kind_of(op)][type_of(op, precision)] = None
-    return {key: ", ".join(types) for key, types in found.items()}
+            types_by_key[op.layer, kind_of(op)][type_of(op, precision)] = None
+    return {key: ", ".join(types) for key, types in types_by_key.items()}
 
 
 def type_of(op: OpShape, precision: str = "fp32") -> str:

@@ -201,10 +201,10 @@ def product_part(
     return part_of(op, text, macs=macs, elementwise=elementwise, direction=direction)
 
 
-def elementwise_part(op: OpShape, factor: int, values: int, what: str) -> tuple[CallWork, ...]:
+def elementwise_part(op: OpShape, factor: int, values: int, noun: str) -> tuple[CallWork, ...]:
     """Return the part of an operation that takes ``factor`` FLOPs for each value."""
     work = factor * values
-    return part_of(op, f"{factor} x {values:,} {what}, elementwise", elementwise=work)
+    return part_of(op, f"{factor} x {values:,} {noun}, elementwise", elementwise=work)
 
 
 def flag(op: OpShape, name: str) -> bool:
@@ -237,11 +237,9 @@ def _conv_count(data: Shape, weight: Shape, result: Shape, transposed: bool) -> 
     channels = ("C", "K/g") if transposed else ("K", "C/g")
     names = " x ".join(("N", *letters, channels[0]))
     inner = " x ".join((channels[1], *KERNEL_LETTERS[rank]))
-    left = times(data[0], *positions, weight[0])
-    text = (
-        f"{names} x ({inner}) = {left} x ({times(*weight[1:])}) = {macs:,} MAC = {2 * macs:,} FLOP"
-    )
-    return macs, text
+    outputs = times(data[0], *positions, weight[0])
+    product = f"{outputs} x ({times(*weight[1:])}) = {macs:,} MAC = {2 * macs:,} FLOP"
+    return macs, f"{names} x ({inner}) = {product}"
 
 
 def batched(shape: Shape, weight: Shape) -> Shape:
@@ -303,36 +301,41 @@ def matrix_product(op: OpShape) -> tuple[CallWork, ...]:
     first, elementwise = (1, output_elements(op)) if op.op in ADDED else (0, _bias_additions(op))
     if "nnz" in op.attributes:
         return _sparse_product(op, first)
-    left, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
-    factors: Shape = left
-    if len(left) == 1:
+    first_shape, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
+    factors: Shape = first_shape
+    if len(first_shape) == 1:
         letters = "K"
     elif len(right) == 1:
         letters = "M x K"
-    elif len(left) == 2:
-        letters, factors = "M x K x N", (*left, right[-1])
+    elif len(first_shape) == 2:
+        letters, factors = "M x K x N", (*first_shape, right[-1])
     else:
-        letters, factors = "B x M x K x N", (prod(left[:-2]), left[-2], left[-1], right[-1])
+        letters, factors = (
+            "B x M x K x N",
+            (prod(first_shape[:-2]), first_shape[-2], first_shape[-1], right[-1]),
+        )
     return product_part(op, letters, factors, elementwise)
 
 
 def _bias_additions(op: OpShape) -> int:
-    place = BIAS_AT.get(op.op, len(op.inputs))
-    return output_elements(op) if place < len(op.inputs) and op.inputs[place] is not None else 0
+    index = BIAS_AT.get(op.op, len(op.inputs))
+    return output_elements(op) if index < len(op.inputs) and op.inputs[index] is not None else 0
 
 
 def _sparse_product(op: OpShape, first: int) -> tuple[CallWork, ...]:
     stored = op.attributes["nnz"]
-    left, right = stored[first : first + 2] if isinstance(stored, (list, tuple)) else (None, None)
-    if left is not None and right is not None:
+    first_nnz, right = (
+        stored[first : first + 2] if isinstance(stored, (list, tuple)) else (None, None)
+    )
+    if first_nnz is not None and right is not None:
         pairs = integer(op, "pairs")
         text = f"pairs of stored values that meet = {pairs:,} MAC = {2 * pairs:,} FLOP"
         return part_of(op, text, macs=pairs)
-    if left is not None:
+    if first_nnz is not None:
         shape, columns_at = shape_of(op.inputs, first + 1), -1
     else:
-        left, shape, columns_at = right or 0, shape_of(op.inputs, first), -2
-    factors = (int(left), 1 if len(shape) == 1 else shape[columns_at])
+        first_nnz, shape, columns_at = right or 0, shape_of(op.inputs, first), -2
+    factors = (int(first_nnz), 1 if len(shape) == 1 else shape[columns_at])
     return product_part(op, "stored values x columns", factors)
 
 
@@ -390,7 +393,7 @@ def vector_products_backward(op: OpShape) -> tuple[CallWork, ...]:
 def _attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
     """B x h, Sq, Sk, E, V. Grouped-query attention works as if key and value were repeated to the
     query's heads."""
-    query, key, value = (shape_of(op.inputs, first + place) for place in range(3))
+    query, key, value = (shape_of(op.inputs, first + index) for index in range(3))
     return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
 
 
@@ -431,13 +434,15 @@ def attention_backward(op: OpShape) -> tuple[CallWork, ...]:
     )
     letters = f"{names}: B*h x Sq x Sk x depths"
     text = worked(letters, (heads, rows, columns, depth)) + CAUSAL * flag(op, "is_causal")
-    kept = tensors_of(op).read(first, first + 1, first + 2)
-    parts = [CallWork("grad_input", macs, kept, kept, heads * rows * wide, text, 5 * scores)]
+    read_bytes = tensors_of(op).read(first, first + 1, first + 2)
+    parts = [
+        CallWork("grad_input", macs, read_bytes, read_bytes, heads * rows * wide, text, 5 * scores)
+    ]
     if fused:
-        again = scores * wide
-        note = f"Q K^T again, because its scores were not kept: {again:,} MAC = {2 * again:,} FLOP"
+        work = scores * wide
+        note = f"Q K^T again, because its scores were not kept: {work:,} MAC = {2 * work:,} FLOP"
         parts.append(
-            CallWork("recompute", again, 0, 0, heads * rows * deep, note, 6 * scores, FUSED)
+            CallWork("recompute", work, 0, 0, heads * rows * deep, note, 6 * scores, FUSED)
         )
     return tuple(parts)
 
@@ -477,14 +482,14 @@ class Net:
     @property
     def terms(self) -> tuple[tuple[int, ...], ...]:
         """Multiply-adds as a sum of products, one or two for each layer."""
-        found = []
+        terms_ = []
         for layer in range(self.layers):
-            found.append(
+            terms_.append(
                 (self.steps, self.directions, self.wide, self.feeds(layer) + self.recurrent_size)
             )
             if self.projection:
-                found.append((self.steps, self.directions, self.projection, self.hidden))
-        return tuple(found)
+                terms_.append((self.steps, self.directions, self.projection, self.hidden))
+        return tuple(terms_)
 
 
 def net_of(op: OpShape, batch: int = 1) -> Net:

@@ -33,20 +33,20 @@ def pairwise_distance(op: OpShape) -> tuple[CallWork, ...]:
     """cdist, B x P x R x M: for p = 2 a difference and a multiply-add each, otherwise 3
     elementwise FLOPs."""
     first = 1 if op.op.endswith("_backward") else 0
-    left, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
-    work = prod(left) * right[-2]
+    first_shape, right = shape_of(op.inputs, first), shape_of(op.inputs, first + 1)
+    work = prod(first_shape) * right[-2]
     if op.attributes.get("p", 2.0) != 2.0:
         return part_of(op, f"3 for each pair and coordinate: {3 * work:,}", elementwise=3 * work)
-    factors = (prod(left[:-2]), left[-2], right[-2], left[-1])
+    factors = (prod(first_shape[:-2]), first_shape[-2], right[-2], first_shape[-1])
     return product_part(op, "B x P x R x M", factors, work)
 
 
 def distance_by_product(op: OpShape) -> tuple[CallWork, ...]:
     """cdist of many rows, as torch does it: one product P x R x (M + 2) of the rows and their
     squared lengths."""
-    left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
-    factors = (prod(left[:-2]), left[-2], right[-2], left[-1] + 2)
-    norms = 2 * (prod(left) + prod(right))
+    first_shape, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+    factors = (prod(first_shape[:-2]), first_shape[-2], right[-2], first_shape[-1] + 2)
+    norms = 2 * (prod(first_shape) + prod(right))
     return product_part(op, "B x P x R x (M + 2)", factors, norms + 2 * output_elements(op))
 
 
@@ -57,30 +57,30 @@ def grouped_product(op: OpShape) -> tuple[CallWork, ...]:
     Of the matrices (experts), those with a row are read: as many as there are, or as many as there
     are rows.
     """
-    left, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
-    if len(left) == len(right) == 3:
-        return product_part(op, "G x M x K x N", (*left, right[-1]))
+    first_shape, right = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
+    if len(first_shape) == len(right) == 3:
+        return product_part(op, "G x M x K x N", (*first_shape, right[-1]))
     letters = "M x K x N, the rows of all groups together"
-    (part,) = product_part(op, letters, (left[-2], left[-1], right[-1]))
-    if len(right) == 3 and left[0] < right[0]:
+    (part,) = product_part(op, letters, (first_shape[-2], first_shape[-1], right[-1]))
+    if len(right) == 3 and first_shape[0] < right[0]:
         size = tensors_of(op).read(1)
-        part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * left[0])
+        part = replace(part, read_bytes=part.read_bytes - size + size // right[0] * first_shape[0])
     return (part,)
 
 
 def trilinear(op: OpShape) -> tuple[CallWork, ...]:
     """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1; its gradients are such products of
     three, too."""
-    tensors = [list(shape_of(op.inputs, place)) for place in range(3)]
-    for sizes, place in zip(tensors, ("expand1", "expand2", "expand3"), strict=True):
-        for at in integers(op, place):
-            sizes.insert(at, 1)
+    tensors = [list(shape_of(op.inputs, index)) for index in range(3)]
+    for sizes, attribute in zip(tensors, ("expand1", "expand2", "expand3"), strict=True):
+        for axis in integers(op, attribute):
+            sizes.insert(axis, 1)
     full = [max(sizes) for sizes in zip(*tensors, strict=True)]
     summed = integers(op, "sumdim")
-    whole = prod(full)
-    second = whole // full[summed[-1]] if len(summed) > 1 else 0
-    text = f"{times(*full)} + {second:,} = {whole + second:,} MAC = {2 * (whole + second):,} FLOP"
-    return part_of(op, text, macs=whole + second)
+    macs = prod(full)
+    second = macs // full[summed[-1]] if len(summed) > 1 else 0
+    text = f"{times(*full)} + {second:,} = {macs + second:,} MAC = {2 * (macs + second):,} FLOP"
+    return part_of(op, text, macs=macs + second)
 
 
 def fourier(op: OpShape) -> tuple[CallWork, ...]:
@@ -91,7 +91,7 @@ def fourier(op: OpShape) -> tuple[CallWork, ...]:
     so many.
     """
     shape = shape_of(op.outputs if op.op.endswith("c2r") else op.inputs, 0)
-    size = prod(shape[place] for place in integers(op, "dim"))
+    size = prod(shape[axis] for axis in integers(op, "dim"))
     many, each = prod(shape) // max(size, 1), 5.0 if op.op.endswith("c2c") else 2.5
     macs = round(many * each * size * log2(size) / 2) if size > 1 else 0
     text = (
@@ -148,9 +148,9 @@ def linear_backward(op: OpShape) -> tuple[CallWork, ...]:
 
 def product_backward(op: OpShape) -> tuple[CallWork, ...]:
     """Both gradients of a product of nested tensors, each as forward: M x K x N of every part."""
-    left, right = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
-    wanted = sum(shape is not None for shape in op.outputs)
-    factors = (wanted, prod(left[:-1]), left[-1], right[-1])
+    first_shape, right = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
+    gradient_count = sum(shape is not None for shape in op.outputs)
+    factors = (gradient_count, prod(first_shape[:-1]), first_shape[-1], right[-1])
     return product_part(op, "gradients x M x K x N", factors)
 
 
@@ -219,8 +219,8 @@ def qr(op: OpShape) -> tuple[CallWork, ...]:
     factor = 2 * long * short**2 - 2 * short**3 / 3
     mode = op.attributes.get("mode", "reduced")
     rows = shape_of(op.inputs, 0)[-2]
-    whole = 4 * rows * rows * short - 4 * rows * short**2 + 4 * short**3 / 3
-    further = 0 if mode == "r" else whole if mode == "complete" else factor
+    complete_factor = 4 * rows * rows * short - 4 * rows * short**2 + 4 * short**3 / 3
+    further = 0 if mode == "r" else complete_factor if mode == "complete" else factor
     return _leading(op, f"QR, mode {mode}", factor + further, many)
 
 

@@ -58,7 +58,7 @@ def load_formulas(path: Path) -> None:
 
 def _count_operator(name: str, function: Function, op: OpShape) -> tuple[CallWork, ...]:
     flops = _checked(name, function, op.inputs, op.outputs)
-    macs, rest = divmod(flops, 2)
+    macs, remainder = divmod(flops, 2)
     tensors = tensors_of(op)
     return (
         CallWork(
@@ -68,7 +68,7 @@ def _count_operator(name: str, function: Function, op: OpShape) -> tuple[CallWor
             tensors.write(),
             output_elements(op),
             f"{flops:,} FLOP, registered",
-            elementwise=rest,
+            elementwise=remainder,
         ),
     )
 
@@ -77,12 +77,16 @@ def count_kernel(name: str, numbers: Mapping[str, Fraction]) -> int:
     """Return the FLOPs of one launch of registered kernels. Raises UsageError."""
     function = KERNELS[name]
     names = inspect.signature(function).parameters
-    if missing := [one for one in names if one not in numbers]:
-        known = ", ".join(numbers) or "none"
-        raise UsageError(f"the formula of '{name}' needs {', '.join(missing)} (known: {known})")
-    values = {one: numbers[one] for one in names}
-    whole = {one: int(size) if size.denominator == 1 else size for one, size in values.items()}
-    return _checked(name, function, **whole)
+    if missing := [name_ for name_ in names if name_ not in numbers]:
+        known_names = ", ".join(numbers) or "none"
+        raise UsageError(
+            f"the formula of '{name}' needs {', '.join(missing)} (known: {known_names})"
+        )
+    values = {name_: numbers[name_] for name_ in names}
+    arguments = {
+        name_: int(size) if size.denominator == 1 else size for name_, size in values.items()
+    }
+    return _checked(name, function, **arguments)
 
 
 def _checked(name: str, function: Function, *arguments: Any, **parameters: Any) -> int:

@@ -122,14 +122,14 @@ class WorkedLayer:
     facts: Facts | None = None
 
 
-def shape_line(what: str, sizes: Sequence[int], letters: str = "", numbers: str = "") -> Line:
+def shape_line(caption: str, sizes: Sequence[int], letters: str = "", numbers: str = "") -> Line:
     """Return the line of a tensor: (64, 24, 24) is "64 x 24 x 24", a single value is "1"."""
-    return Line(what, letters, numbers, times(*sizes) or "1")
+    return Line(caption, letters, numbers, times(*sizes) or "1")
 
 
-def product_line(what: str, formula: str, factors: Sequence[int], unit: str = "") -> Line:
+def product_line(caption: str, formula: str, factors: Sequence[int], unit: str = "") -> Line:
     """Return the line of a product: its factors, and what they make in ``unit``."""
-    return Line(what, formula, times(*factors), f"{prod(factors):,} {unit}".rstrip())
+    return Line(caption, formula, times(*factors), f"{prod(factors):,} {unit}".rstrip())
 
 
 def flop_lines(macs: int, bias: bool = False, values: int = 0) -> tuple[Line, ...]:
@@ -144,16 +144,16 @@ def flop_lines(macs: int, bias: bool = False, values: int = 0) -> tuple[Line, ..
     return line, product_line("bias, not included", "1 addition per value", (values,), "FLOP")
 
 
-def items_of(op: OpShape, *named: tuple[str, str, int]) -> tuple[Item, ...]:
+def items_of(op: OpShape, *tensor_roles: tuple[str, str, int]) -> tuple[Item, ...]:
     """Return the tensors of an operation, of (name, "in" or "out", index): those that it has and
     that are not empty."""
     tensors = tensors_of(op)
     sides = {"in": tensors.inputs, "out": tensors.outputs}
     items = []
-    for what, side, index in named:
+    for caption, side, index in tensor_roles:
         tensor = sides[side][index] if index < len(sides[side]) else None
         if tensor is not None and 0 not in tensor[0]:
-            items.append(Item(what, *tensor))
+            items.append(Item(caption, *tensor))
     return tuple(items)
 
 
@@ -177,8 +177,8 @@ def window_lines(
         if transposed:
             extra = result - ((size - 1) * stride - 2 * padding + span)
             formula = "(W - 1)S + K - 2P" + (" + output padding" if extra else "")
-            more = f" + {extra}" if extra else ""
-            numbers = f"({size} - 1)x{stride} + {width} - 2x{padding}{more}"
+            suffix = f" + {extra}" if extra else ""
+            numbers = f"({size} - 1)x{stride} + {width} - 2x{padding}{suffix}"
         else:
             exact = (size - span + 2 * padding) % stride == 0
             rounded = "" if exact else ", rounded up" if up else ", rounded down"
@@ -222,32 +222,36 @@ def conv(op: OpShape) -> WorkedLayer:
         depthwise = ", depthwise" if weight[1] == 1 and not transposed else ""
         numbers = f"{weight[1] * groups:,}/{groups:,}"
         shapes.append(Line("channels per group", f"{inner}{depthwise}", numbers, f"{weight[1]:,}"))
-    names = [f"output {OUT_LETTERS[rank][at]} ({name})" for at, name in enumerate(SIDES[rank])]
+    names = [f"output {OUT_LETTERS[rank][axis]} ({name})" for axis, name in enumerate(SIDES[rank])]
     sides = list(zip(data[2:], weight[2:], *settings, result[2:], strict=True))
     shapes += [*window_lines(names, sides, transposed), shape_line("output", result, "N x K x ...")]
     values = data if transposed else result
-    one, sample, batch = prod(weight[1:]), prod(values[1:]), prod(values)
+    macs_per_value, sample, batch = prod(weight[1:]), prod(values[1:]), prod(values)
     kernel, positions = " x ".join(KERNEL_LETTERS[rank]), " x ".join((channels, *letters))
     steps = (
         product_line(f"for one {side} value", f"{inner} x {kernel}", weight[1:], "MAC"),
         product_line(f"{side} values, one sample", positions, values[1:]),
-        product_line("one sample", "values x MAC", (sample, one), "MAC"),
+        product_line("one sample", "values x MAC", (sample, macs_per_value), "MAC"),
         product_line(f"{side} values, whole batch", f"N x {positions}", values),
-        product_line("whole batch", "values x MAC", (batch, one), "MAC"),
-        *flop_lines(batch * one, bias, prod(result)),
+        product_line("whole batch", "values x MAC", (batch, macs_per_value), "MAC"),
+        *flop_lines(batch * macs_per_value, bias, prod(result)),
     )
     if transposed:
         ways = transposed_ways(data, weight, result, groups)
     else:
         ways = conv_ways(weight, result[2:], data[2:], settings, groups)
-    named = [("weights", "in", 1), *([("biases", "in", 2)] if bias else [])]
-    space = items_of(op, *named, ("output map", "out", 0))
+    tensor_roles = [("weights", "in", 1), *([("biases", "in", 2)] if bias else [])]
+    space = items_of(op, *tensor_roles, ("output map", "out", 0))
     facts = Facts(data[0], prod(weight), result[1] if bias else 0, bias, ways)
     return WorkedLayer(tuple(shapes), steps, space, facts)
 
 
 def conv_ways(
-    weight: Shape, positions: Shape, given: Shape, settings: list[tuple[int, ...]], groups: int = 1
+    weight: Shape,
+    positions: Shape,
+    input_size: Shape,
+    settings: list[tuple[int, ...]],
+    groups: int = 1,
 ) -> tuple[Way, ...]:
     """Return the right way; groups, channels, sides of the kernel or positions left out; stride or
     padding left out; the input's size for the output's; the input after or before a pooling.
@@ -275,26 +279,26 @@ def conv_ways(
     ways += _left_out(ways[0], weight, positions)
     for pool in (2, 3, 4):
         for scale in (floordiv, mul):
-            sizes = [scale(size, pool) for size in given]
+            sizes = [scale(size, pool) for size in input_size]
             if all(other := tuple(map(out_size, sizes, weight[2:], *settings))):
                 about = "pooling" if (pool, scale) == (2, floordiv) else "wider pooling"
-                add(about, f"input {_map(sizes)} instead of {_map(given)}", weight, other)
+                add(about, f"input {_map(sizes)} instead of {_map(input_size)}", weight, other)
     if groups > 1:
         dense_weight = (weight[0], weight[1] * groups, *weight[2:])
         add("groups", f"the division by {groups} groups left out", dense_weight, positions)
     strides, paddings, dilations = settings
-    dense = tuple(map(out_size, given, weight[2:], repeat(1), paddings, dilations))
-    inner = tuple(map(out_size, given, weight[2:], strides, repeat(0), dilations))
-    others = {
+    dense = tuple(map(out_size, input_size, weight[2:], repeat(1), paddings, dilations))
+    inner = tuple(map(out_size, input_size, weight[2:], strides, repeat(0), dilations))
+    mistaken_sizes = {
         f"stride left out ({_map(dense)} positions, not {_map(positions)})": dense,
         f"padding left out ({_map(inner)} positions, not {_map(positions)})": inner,
-        f"output {_map(given)} instead of {_map(positions)}": given,
+        f"output {_map(input_size)} instead of {_map(positions)}": input_size,
     }
-    seen: set[Shape] = {positions, ()}
-    for slip, other in others.items():
-        if other not in seen and all(other):
+    listed_sizes: set[Shape] = {positions, ()}
+    for slip, other in mistaken_sizes.items():
+        if other not in listed_sizes and all(other):
             add("positions", slip, weight, other)
-            seen.add(other)
+            listed_sizes.add(other)
     return tuple(ways)
 
 
@@ -377,9 +381,9 @@ def linear(op: OpShape, module_output: Shape | None = None) -> WorkedLayer:
     )
     ways = linear_ways(leading[1:], ins, outs)
     facts = Facts(leading[0], ins * outs, outs if bias else 0, bias, ways)
-    weights, *rest = items_of(op, ("weights", "in", first + 1), ("output map", "out", 0))
+    weights, *other_items = items_of(op, ("weights", "in", first + 1), ("output map", "out", 0))
     biases = [Item("biases", (outs,), weights.item)] if bias else []
-    return WorkedLayer(shapes, steps, (weights, *biases, *rest), facts)
+    return WorkedLayer(shapes, steps, (weights, *biases, *other_items), facts)
 
 
 def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:
@@ -391,10 +395,10 @@ def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:
     if prod(inner) > 1:
         slip = f"the {times(*inner)} rows of each sample left out"
         ways.append(Way((slip,), ((ins, outs),), outs, names, about="positions"))
-    for size, name, rest in ((ins, "inputs", outs), (outs, "outputs", ins)):
+    for size, name, other_size in ((ins, "inputs", outs), (outs, "outputs", ins)):
         if size > 1:
             slip = f"the {size} {name} left out"
-            ways.append(Way((slip,), ((*inner, rest),), values, about="channels"))
+            ways.append(Way((slip,), ((*inner, other_size),), values, about="channels"))
         if ins != outs:
             slip = f"{name} used twice ({size} x {size} instead of {ins} x {outs})"
             ways.append(Way((slip,), ((*inner, size, size),), values, about="sizes"))
@@ -447,14 +451,14 @@ def norm(op: OpShape) -> WorkedLayer:
         shape_line("output", shape_of(op.outputs, 0), "as the input"),
     )
     weights_at = 2 if kind == "layer" else 1
-    named = [("weights", "in", weights_at), ("biases", "in", weights_at + 1)]
+    tensor_roles = [("weights", "in", weights_at), ("biases", "in", weights_at + 1)]
     if kind == "batch":
-        named += [("running mean", "in", 3), ("running variance", "in", 4)]
-    named.append(("output map", "out", 0))
+        tensor_roles += [("running mean", "in", 3), ("running variance", "in", 4)]
+    tensor_roles.append(("output map", "out", 0))
     work = {"normalize with the running statistics": 2}
     if kind != "batch" or flag(op, "training") or op.op == "aten._batch_norm_with_update":
         work = {"mean": 1, "variance": 3, "normalise": 2}
-        named += [
+        tensor_roles += [
             ("mean, kept for backward", "out", 1),
             ("1/deviation, kept for backward", "out", 2),
         ]
@@ -462,12 +466,12 @@ def norm(op: OpShape) -> WorkedLayer:
     total = f"{sum(work.values()) * values:,} FLOP"
     steps = (
         *(
-            product_line(what, f"{flops} per value", (flops, values), "FLOP")
-            for what, flops in work.items()
+            product_line(caption, f"{flops} per value", (flops, values), "FLOP")
+            for caption, flops in work.items()
         ),
         Line("total, elementwise", "no multiply-adds", "", total),
     )
-    return WorkedLayer(shapes, steps, items_of(op, *named))
+    return WorkedLayer(shapes, steps, items_of(op, *tensor_roles))
 
 
 def pooling(op: OpShape) -> WorkedLayer:
@@ -487,9 +491,9 @@ def pooling(op: OpShape) -> WorkedLayer:
         shape_line("output", result),
     )
     window, values = prod(kernel), prod(result)
-    word = "comparisons" if "max" in op.op else "additions"
+    noun = "comparisons" if "max" in op.op else "additions"
     steps = (
-        product_line("for one output value", f"window, {word}", kernel),
+        product_line("for one output value", f"window, {noun}", kernel),
         Line("output values", "product of the sizes", shapes[-1].result, f"{values:,}"),
         product_line("total, elementwise", "values x window", (values, window), "FLOP"),
         Line("operations", "no multiply-adds, no weights", "", "0 MAC"),

@@ -96,9 +96,9 @@ def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> 
         for line in _lines(module, groups.pop(module.path, {}), modules)
     )
     lines += tuple(
-        _line(path, kind, mine, None)
+        _line(path, kind, calls_of_kind, None)
         for path, kinds in groups.items()
-        for kind, mine in kinds.items()
+        for kind, calls_of_kind in kinds.items()
     )
     names = (
         "parameters",
@@ -123,9 +123,13 @@ def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> 
         if module.uninitialized
     ]
     total = NetworkLine("total", "", None, values, size, macs, flops, backward, work, written)
-    again = sum(call.flops or 0 for call in counted if call.direction == "recompute")
+    recomputed = sum(call.flops or 0 for call in counted if call.direction == "recompute")
     return NetworkSheet(
-        lines, total, any(call.direction in BACKWARD for call in counted), again, tuple(missing)
+        lines,
+        total,
+        any(call.direction in BACKWARD for call in counted),
+        recomputed,
+        tuple(missing),
     )
 
 
@@ -134,9 +138,9 @@ def typed(
 ) -> NetworkSheet:
     """The sheet with the type of each line's products, and the totals by type. ``products``:
     (layer, kind) -> type."""
-    named = {(layer or "(model)", kind): name for (layer, kind), name in products.items()}
+    type_names = {(layer or "(model)", kind): name for (layer, kind), name in products.items()}
     lines = tuple(
-        replace(line, type=named.get((line.layer, line.kind), "")) for line in sheet.lines
+        replace(line, type=type_names.get((line.layer, line.kind), "")) for line in sheet.lines
     )
     return replace(sheet, lines=lines, conventions=(*sheet.conventions, *TYPES), types=types)
 
@@ -151,8 +155,8 @@ def _lines(
     )
     if module.kind in kinds or module.parameters or not holds:
         yield _line(module.path, module.kind, kinds.pop(module.kind, []), module)
-    for kind, mine in kinds.items():
-        line = _line(module.path, kind, mine, None)
+    for kind, calls_of_kind in kinds.items():
+        line = _line(module.path, kind, calls_of_kind, None)
         if (line.macs, line.backward_flops, line.elementwise_flops, line.written_bytes) != (
             0,
             0,
@@ -169,8 +173,8 @@ def _line(
     backward = [call for call in calls if call.direction in BACKWARD]
     called = module is None or module.called or bool(calls)
 
-    def total(mine: Sequence[LayerCall], name: str) -> int | None:
-        values = [getattr(call, name) for call in mine]
+    def total(group: Sequence[LayerCall], name: str) -> int | None:
+        values = [getattr(call, name) for call in group]
         return sum(values) if called and None not in values else None
 
     return NetworkLine(

@@ -61,8 +61,8 @@ def attention(op: OpShape) -> WorkedLayer:
     if causal:
         note = "the full square is counted; a kernel that skips masked blocks does less"
         steps.append(Line("causal mask", note, "", ""))
-    named = [(name, "in", index) for index, name in enumerate(("query", "key", "value"))]
-    items = list(items_of(op, *named, ("output map", "out", 0)))
+    tensor_roles = [(name, "in", index) for index, name in enumerate(("query", "key", "value"))]
+    items = list(items_of(op, *tensor_roles, ("output map", "out", 0)))
     items.insert(3, Item("scores, if a kernel keeps them", square, items[0].item))
     facts = Facts(batch, 0, 0, False, attention_ways(heads, rows, columns, wide, deep, causal))
     return WorkedLayer(shapes, tuple(steps), tuple(items), facts)
@@ -108,9 +108,9 @@ def products(ops: Sequence[OpShape], batch: int, parameters: int, multihead: boo
     for name, op in zip(names, heavy, strict=True):
         part = PRODUCTS[op.op](op)[0]
         macs_of.append(part.macs * op.calls)
-        letters, _, rest = part.text.partition(" = ")
-        again = f"{op.calls} times " if op.calls > 1 else ""
-        numbers = f"{again}{rest.partition(' = ')[0]}"
+        letters, _, numbers_text = part.text.partition(" = ")
+        repeats = f"{op.calls} times " if op.calls > 1 else ""
+        numbers = f"{repeats}{numbers_text.partition(' = ')[0]}"
         steps.append(Line(name, letters, numbers, f"{macs_of[-1]:,} MAC"))
         items += items_of(op, (f"result of {name}", "out", 0))
     total, terms = sum(macs_of), " + ".join(f"{macs:,}" for macs in macs_of)
@@ -161,14 +161,14 @@ def products_ways(names: Sequence[str], macs_of: Sequence[int]) -> tuple[Way, ..
     ways = [Way((), tuple(terms), 0)]
     if len(terms) > 1:
         for index, name in enumerate(names):
-            rest = (*terms[:index], *terms[index + 1 :])
+            other_terms = (*terms[:index], *terms[index + 1 :])
             ways += [
-                Way((f"{name} left out",), rest, 0),
+                Way((f"{name} left out",), other_terms, 0),
                 Way((f"{name} alone",), (terms[index],), 0),
             ]
-    named = list(zip(names, terms, strict=True))
-    inner = tuple(term for name, term in named if not name.startswith("projection"))
-    outer = tuple(term for name, term in named if name.startswith("projection"))
+    named_terms = list(zip(names, terms, strict=True))
+    inner = tuple(term for name, term in named_terms if not name.startswith("projection"))
+    outer = tuple(term for name, term in named_terms if name.startswith("projection"))
     if inner and outer:
         ways.append(Way(("the projections left out",), inner, 0))
         ways.append(Way(("attention itself left out, projections alone",), outer, 0))
@@ -207,8 +207,8 @@ def recurrent(op: OpShape) -> WorkedLayer:
             "biases": (2 * bias, net.wide),
         }
         items += [
-            Item(f"{what}, layer {layer}", (net.directions, *size), output[1] if output else 4)
-            for what, size in sizes.items()
+            Item(f"{caption}, layer {layer}", (net.directions, *size), output[1] if output else 4)
+            for caption, size in sizes.items()
             if size[0]
         ]
     macs = batch * sum(map(prod, net.terms))
@@ -246,7 +246,7 @@ def recurrent_ways(net: Net) -> tuple[Way, ...]:
             terms[slip] = replace(net, gates=gates).terms
     if net.directions == 2:
         terms["the second direction left out"] = replace(net, directions=1).terms
-        half = tuple((steps, *rest) for steps, _, *rest in net.terms)
+        half = tuple((steps, *factors) for steps, _, *factors in net.terms)
         terms["one direction counted, with the inputs of two"] = half
     if net.layers > 1:
         one_layer = replace(net, layers=1).terms
@@ -262,7 +262,7 @@ def recurrent_ways(net: Net) -> tuple[Way, ...]:
         ("the product with the hidden state left out", map(net.feeds, range(net.layers))),
         ("the product with the input left out", [net.recurrent_size] * net.layers),
     ):
-        left = ((net.steps, net.directions, net.wide, size) for size in sizes)
-        terms[slip] = (*left, *projections)
+        gate_terms = ((net.steps, net.directions, net.wide, size) for size in sizes)
+        terms[slip] = (*gate_terms, *projections)
     outputs = net.steps * net.directions * net.recurrent_size
     return tuple(Way((slip,) if slip else (), term, outputs) for slip, term in terms.items())

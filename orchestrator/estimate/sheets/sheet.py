@@ -108,34 +108,36 @@ def sheet_for(
     facts = work.facts
     if facts is not None:
         step = sum(call.macs or 0 for call in calls if call.direction in ("forward", *BACKWARD))
-        seen = sum(call.macs or 0 for call in calls if call.direction == "forward")
+        forward_macs = sum(call.macs or 0 for call in calls if call.direction == "forward")
         # With several calls, or products besides the main one, the sheet's single call is not the
         # whole layer.
         width = next((item.item for item in work.space if item.what == "output map"), 0)
-        facts = replace(facts, step=step if step > seen == facts.macs else 0, item=width)
+        facts = replace(facts, step=step if step > forward_macs == facts.macs else 0, item=width)
     heavy = [op for op in forward if op.op in PRODUCTS] or forward[:1]
     main = max(
         heavy,
         key=lambda op: PRODUCTS[op.op](op)[0].macs if op.op in PRODUCTS else 0,
         default=None,
     )
-    again = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
-    kept = _parameters_in_fp32(ops, precision)
+    repeats = f" (one of {main.calls:,} calls)" if main is not None and main.calls > 1 else ""
+    fp32_lines = _parameters_in_fp32(ops, precision)
     sections = (
         Section("Shapes", work.shapes),
-        Section(f"Forward, step by step{again}", work.steps),
+        Section(f"Forward, step by step{repeats}", work.steps),
         Section("Time: operations", tuple(_time_lines(calls))),
         Section("Space: values and bytes", space_lines(work.space)),
-        Section("Types", () if precision == "fp32" else tuple(_type_lines(ops, precision, kept))),
+        Section(
+            "Types", () if precision == "fp32" else tuple(_type_lines(ops, precision, fp32_lines))
+        ),
     )
     figures = (
         *_macs_and_flops(calls),
         *_values_and_bytes(forward or ops, work.space),
-        *kept,
+        *fp32_lines,
         *_elementwise_flops(calls),
     )
-    shown = tuple(section for section in sections if section.lines)
-    return Sheet(layer, kind, shown, facts, figures)
+    filled_sections = tuple(section for section in sections if section.lines)
+    return Sheet(layer, kind, filled_sections, facts, figures)
 
 
 def work_layer(ops: Sequence[OpShape], kind: str, output: Shape | None) -> WorkedLayer:
@@ -176,7 +178,9 @@ def _parameters_in_fp32(ops: Sequence[OpShape], precision: str) -> tuple[Quantit
     return (Quantity("parameters kept in fp32", 4 * count, "B", worked),)
 
 
-def _type_lines(ops: Sequence[OpShape], precision: str, kept: Sequence[Quantity]) -> Iterator[Line]:
+def _type_lines(
+    ops: Sequence[OpShape], precision: str, fp32_lines: Sequence[Quantity]
+) -> Iterator[Line]:
     """Yield what is computed in which type, and what the casts cost."""
     for row in work_by_type(ops, precision):
         macs_by_part = {
@@ -195,7 +199,7 @@ def _type_lines(ops: Sequence[OpShape], precision: str, kept: Sequence[Quantity]
         read, written = casts.read_bytes, casts.write_bytes
         numbers, total = f"{read:,} + {written:,}", f"{read + written:,} B"
         yield Line(f"casts, {casts.calls:,}", "read + written", numbers, total)
-    for figure in kept:
+    for figure in fp32_lines:
         numbers = figure.worked.partition(" = ")[0]
         yield Line(figure.quantity, "besides the copies above", numbers, f"{figure.value:,} B")
 
@@ -213,9 +217,9 @@ def _macs_and_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
     sums = list(groups.items())
     if backward and forward:
         sums += [("backward", backward), ("forward and backward together", [*forward, *backward])]
-    for what, group in sums:
+    for caption, group in sums:
         heavy = [call for call in group if call.macs]
-        if any(call.macs is None for call in group) or not (heavy or what == "forward"):
+        if any(call.macs is None for call in group) or not (heavy or caption == "forward"):
             continue
         terms = [call.macs or 0 for call in heavy]
         macs = sum(terms)
@@ -225,19 +229,19 @@ def _macs_and_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
             # A sum of products has no short form.
             if " MAC = " in text or not text.endswith(f" = {macs:,}"):
                 text = f"{macs:,}"
-        yield Quantity(what, macs, "MAC", f"{text} MAC")
-        yield Quantity(what, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP")
+        yield Quantity(caption, macs, "MAC", f"{text} MAC")
+        yield Quantity(caption, 2 * macs, "FLOP", f"2 x {macs:,} MAC = {2 * macs:,} FLOP")
 
 
 def _elementwise_flops(calls: Sequence[LayerCall]) -> Iterator[Quantity]:
     """Yield the arithmetic of each direction that is no multiply-add."""
     for call in calls:
         if flops := call.elementwise_flops:
-            what = f"{DIRECTION_NAMES.get(call.direction, call.direction)} ({call.kind})"
+            caption = f"{DIRECTION_NAMES.get(call.direction, call.direction)} ({call.kind})"
             worked = f"in addition to the multiply-adds: {flops:,} elementwise FLOP"
             if call.formula and not call.macs:
                 worked = call.formula
-            yield Quantity(what, flops, "elementwise FLOP", worked)
+            yield Quantity(caption, flops, "elementwise FLOP", worked)
 
 
 def _values_and_bytes(ops: Sequence[OpShape], items: Sequence[Item]) -> Iterator[Quantity]:
@@ -252,13 +256,13 @@ def _values_and_bytes(ops: Sequence[OpShape], items: Sequence[Item]) -> Iterator
         yield Quantity(item.what, count, "values", text)
         yield Quantity(item.what, size, "B", f"{text} x {item.item} B = {size:,} B")
     parameters = [item for item in items if item.what.startswith(PARAMETERS)]
-    for what, parts in (("parameters", parameters), ("total", items)):
+    for caption, parts in (("parameters", parameters), ("total", items)):
         if len(parts) > 1:
-            for unit, of in (("values", ""), ("B", "B of ")):
-                sizes = [prod(item.sizes) * (item.item if of else 1) for item in parts]
+            for unit, unit_prefix in (("values", ""), ("B", "B of ")):
+                sizes = [prod(item.sizes) * (item.item if unit_prefix else 1) for item in parts]
                 pairs = zip(sizes, parts, strict=True)
-                terms = " + ".join(f"{size:,} {of}{item.what}" for size, item in pairs)
-                yield Quantity(what, sum(sizes), unit, f"{terms} = {sum(sizes):,} {unit}")
+                terms = " + ".join(f"{size:,} {unit_prefix}{item.what}" for size, item in pairs)
+                yield Quantity(caption, sum(sizes), unit, f"{terms} = {sum(sizes):,} {unit}")
 
 
 def _time_lines(calls: Sequence[LayerCall]) -> Iterator[Line]:
@@ -268,22 +272,22 @@ def _time_lines(calls: Sequence[LayerCall]) -> Iterator[Line]:
         call.kind for call in calls if not fused_only(call) and not call.kind.startswith(UNSEEN)
     }
     for call in calls:
-        what, formula = DIRECTION_NAMES.get(call.direction, call.direction), call.formula or ""
+        caption, formula = DIRECTION_NAMES.get(call.direction, call.direction), call.formula or ""
         if fused_only(call):
-            what = "with a fused kernel"
+            caption = "with a fused kernel"
         elif len(kinds) > 1:
-            what = f"{what} ({call.kind})"
+            caption = f"{caption} ({call.kind})"
         numbers, result = "", "not counted"
         if call.macs:
             result = f"{call.flops or 0:,} FLOP"
             # "letters = numbers = result"; a sum of several products stays one text.
             if formula.count(" MAC = ") == 1:
-                formula, _, rest = formula.partition(" = ")
-                numbers = rest.rpartition(" = ")[0].rpartition(" = ")[0]
+                formula, _, numbers_text = formula.partition(" = ")
+                numbers = numbers_text.rpartition(" = ")[0].rpartition(" = ")[0]
         elif call.macs is not None:
             flops = call.elementwise_flops
             result = f"{flops:,} elementwise FLOP" if flops else "no arithmetic"
-        yield Line(what, formula, numbers, result)
+        yield Line(caption, formula, numbers, result)
     directions = {call.direction for call in calls}
     if heavy and "grad_input" not in directions and "grad_weight" in directions:
         yield Line("gradient of the input", "not needed for the input of this layer", "", "0 FLOP")

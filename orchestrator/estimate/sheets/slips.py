@@ -117,18 +117,18 @@ def read_stated(text: str) -> Stated:
         raise _unreadable(text) from None
     assert match is not None
     scale, unit, quantity = 1, "", ""
-    for word in match[2].split():
-        size, operations = _SIZE.fullmatch(word), _OPERATIONS.fullmatch(word)
+    for part in match[2].split():
+        size, operations = _SIZE.fullmatch(part), _OPERATIONS.fullmatch(part)
         if operations:
             scale *= 10 ** _PREFIXES.get(operations[1].lower(), 0)
             unit = "FLOP" if operations[2].lower() == "flop" else "MAC"
-        elif word.lower() in _PREFIXES:
-            scale *= 10 ** _PREFIXES[word.lower()]
+        elif part.lower() in _PREFIXES:
+            scale *= 10 ** _PREFIXES[part.lower()]
         elif size:
             steps = " kmgt".index(size[1].lower() or " ")
             scale, unit = scale * (1024 if size[2] else 1000) ** steps, "B"
-        elif word.lower() in _QUANTITIES:
-            quantity = _QUANTITIES[word.lower()]
+        elif part.lower() in _QUANTITIES:
+            quantity = _QUANTITIES[part.lower()]
             is_pass = quantity.split(" ")[0] in ("forward", "backward")
             unit = unit or ("" if is_pass else "values")
         else:
@@ -209,18 +209,18 @@ def check(
     figures: Sequence[Quantity] = (),
     *,
     batches: Iterable[int] = (),
-    others: Iterable[Sheet] = (),
+    other_sheets: Iterable[Sheet] = (),
 ) -> Finding:
     """Compare a value with the figure that it names, of a layer with these ``facts`` and
     ``figures``. ``batches``: other batch sizes of the sweep; ``others``: the other layers, whose
     value may have been taken."""
     stated = value if isinstance(value, Stated) else Stated(f"{value:,}", Fraction(value))
-    asked = _find_asked(stated, facts, figures)
-    whole = round(stated.value)
-    for figure in asked:
+    asked_figures = _find_asked(stated, facts, figures)
+    stated_value = round(stated.value)
+    for figure in asked_figures:
         if stated.matches(figure.value):
             return Finding(
-                whole,
+                stated_value,
                 figure.value,
                 True,
                 (),
@@ -231,25 +231,27 @@ def check(
                 figure.quantity,
                 stated.text,
             )
-    meant = next((figure for figure in asked if figure.quantity == "output map"), None)
-    meant = meant or (asked[0] if asked else None)
+    meant = next((figure for figure in asked_figures if figure.quantity == "output map"), None)
+    meant = meant or (asked_figures[0] if asked_figures else None)
     right, unit = (meant.value, meant.unit) if meant else (0, stated.unit or "MAC")
-    names = dict.fromkeys(figure.quantity for figure in asked)
-    of_figure = [next(figure for figure in asked if figure.quantity == name) for name in names]
+    names = dict.fromkeys(figure.quantity for figure in asked_figures)
+    of_figure = [
+        next(figure for figure in asked_figures if figure.quantity == name) for name in names
+    ]
     candidates = [
         candidate
         for figure in of_figure
         for candidate in mistakes_of(stated, facts, figure, batches)
     ]
-    candidates += _of_other_figures(figures, asked)
-    candidates += _of_other_layers(others, meant)
+    candidates += _of_other_figures(figures, asked_figures)
+    candidates += _of_other_layers(other_sheets, meant)
     fitting = sorted(
         (candidate for candidate in candidates if stated.matches(candidate.value)),
         key=lambda candidate: candidate.cost,
     )
     if not fitting and meant:
         fitting = sorted(
-            _of_digits(stated, candidates, asked), key=lambda candidate: candidate.cost
+            _of_digits(stated, candidates, asked_figures), key=lambda candidate: candidate.cost
         )
     distinct: dict[tuple[str, ...], Candidate] = {}
     for candidate in fitting:
@@ -261,24 +263,26 @@ def check(
     ranked = list(distinct.values())[:ALTERNATIVES_MAX]
     if not ranked:
         nearest = min(
-            (figure for figure in asked),
+            (figure for figure in asked_figures),
             key=lambda figure: abs(figure.value - stated.value),
             default=None,
         )
         worked = nearest.worked if nearest else ""
-        what = meant.quantity if meant else ""
-        return Finding(whole, right, False, (), worked, (), (), unit, what, stated.text)
-    best, *rest = ranked
+        meant_name = meant.quantity if meant else ""
+        return Finding(
+            stated_value, right, False, (), worked, (), (), unit, meant_name, stated.text
+        )
+    best, *alternatives = ranked
     meant = best.meant or meant
     right, unit = (meant.value, meant.unit) if meant else (right, unit)
     return Finding(
-        whole,
+        stated_value,
         right,
         False,
         best.slips,
         best.worked,
-        tuple(candidate.slips for candidate in rest),
-        tuple(candidate.worked for candidate in rest),
+        tuple(candidate.slips for candidate in alternatives),
+        tuple(candidate.worked for candidate in alternatives),
         unit,
         meant.quantity if meant else "",
         stated.text,
@@ -289,17 +293,21 @@ def _find_asked(stated: Stated, facts: Facts | None, figures: Sequence[Quantity]
     """Return the figures that the value may be, multiply-adds before FLOPs."""
     quantity = stated.quantity
     if stated.unit in ("", "MAC", "FLOP"):
-        wanted = quantity or "forward"
+        wanted_quantity = quantity or "forward"
         units = (stated.unit,) if stated.unit else ("MAC", "FLOP")
-        found = [one for one in figures if one.quantity == wanted and one.unit in units]
-        if not found and facts is not None and wanted == "forward":
-            found = [one for one in _forward_figures(facts) if one.unit in units]
-        return found
-    found = [one for one in figures if one.unit == stated.unit]
+        matching = [
+            figure
+            for figure in figures
+            if figure.quantity == wanted_quantity and figure.unit in units
+        ]
+        if not matching and facts is not None and wanted_quantity == "forward":
+            matching = [figure for figure in _forward_figures(facts) if figure.unit in units]
+        return matching
+    matching = [figure for figure in figures if figure.unit == stated.unit]
     if quantity == "parameters":
-        names = {one.quantity for one in found}
+        names = {figure.quantity for figure in matching}
         quantity = next((name for name in (quantity, "weights", "table") if name in names), "none")
-    return [one for one in found if quantity in ("", one.quantity)]
+    return [figure for figure in matching if quantity in ("", figure.quantity)]
 
 
 def _forward_figures(facts: Facts) -> Iterator[Quantity]:
@@ -314,11 +322,11 @@ def _forward_figures(facts: Facts) -> Iterator[Quantity]:
 
 def _find_mistakes(facts: Facts, batches: Iterable[int]) -> list[Mistake]:
     """Return all single mistakes in a layer's shapes and in its arithmetic."""
-    right, one = facts.ways[0], Fraction(1)
+    right, unity = facts.ways[0], Fraction(1)
     mistakes: list[Mistake] = []
 
-    def add(text: str, about: str, macs: Fraction, outputs: Fraction = one) -> None:
-        if macs != one or outputs != one:
+    def add(text: str, about: str, macs: Fraction, outputs: Fraction = unity) -> None:
+        if macs != unity or outputs != unity:
             mistakes.append(Mistake(text, macs, outputs, about, COSTS[about]))
 
     if facts.batch > 1:
@@ -330,7 +338,7 @@ def _find_mistakes(facts: Facts, batches: Iterable[int]) -> list[Mistake]:
             text = f"batch of {other} instead of {facts.batch}"
             mistakes.append(Mistake(text, factor, factor, "batch", COSTS["other batch"]))
     for way in facts.ways[1:]:
-        outputs = Fraction(way.outputs, right.outputs) if right.outputs else one
+        outputs = Fraction(way.outputs, right.outputs) if right.outputs else unity
         for slip in way.slips:
             add(slip, way.about, Fraction(way.macs, right.macs), outputs)
     names = [*([(f"batch of {facts.batch}", facts.batch)] if facts.batch > 1 else []), *right.names]
@@ -364,9 +372,11 @@ def mistakes_of(
             parts += _counts(facts, outputs) if changes_outputs else ()
         else:
             parts = [*_values(facts, meant, outputs)] if changes_outputs else []
-        for value, more, about, worked in parts:
-            slips = tuple(mistake.text for mistake in combined) + ((more,) if more else ())
-            abouts = [mistake.about for mistake in combined] + ([about] if more else [])
+        for value, value_mistake, about, worked in parts:
+            slips = tuple(mistake.text for mistake in combined) + (
+                (value_mistake,) if value_mistake else ()
+            )
+            abouts = [mistake.about for mistake in combined] + ([about] if value_mistake else [])
             if value > 0 and 0 < len(slips) < 3:
                 cost = sum(COSTS[about] for about in abouts) + SECOND * (len(slips) > 1)
                 cost += UNRELATED * (len(slips) > 1 and _OF_NUMBERS.issuperset(abouts))
@@ -452,8 +462,13 @@ def _values(
         text = f"{text} x {item} B = {_number(value * item)} B"
     yield value * item, "", "values", text
     if facts.biases and meant.quantity != "output map":
-        left = value - facts.biases
-        yield left * item, "bias left out", "bias", f"{_number(left * item)} {meant.unit}"
+        value_without_bias = value - facts.biases
+        yield (
+            value_without_bias * item,
+            "bias left out",
+            "bias",
+            f"{_number(value_without_bias * item)} {meant.unit}",
+        )
     if meant.unit == "B":
         yield value, "values, not bytes", "unit", f"{_number(value)} values"
     for unit, size in UNITS.items() if meant.unit == "B" else ():
@@ -466,20 +481,20 @@ def _values(
 
 
 def _of_other_figures(
-    figures: Sequence[Quantity], asked: Sequence[Quantity]
+    figures: Sequence[Quantity], asked_figures: Sequence[Quantity]
 ) -> Iterator[Candidate]:
     """Yield the figures of the layer that were not asked for."""
-    are_operations = any(figure.unit in ("MAC", "FLOP") for figure in asked)
+    are_operations = any(figure.unit in ("MAC", "FLOP") for figure in asked_figures)
     for figure in figures:
         is_counted = are_operations and figure.unit == "values" and figure.quantity in _COUNTED
-        if figure not in asked and not is_counted:
+        if figure not in asked_figures and not is_counted:
             slip = f"{figure.quantity}, in {UNIT_NAMES[figure.unit]}"
             yield Candidate(Fraction(figure.value), (slip,), figure.worked, COSTS["other figure"])
 
 
-def _of_other_layers(others: Iterable[Sheet], meant: Quantity | None) -> Iterator[Candidate]:
+def _of_other_layers(other_sheets: Iterable[Sheet], meant: Quantity | None) -> Iterator[Candidate]:
     """Yield the same figure of the other layers."""
-    for sheet in others:
+    for sheet in other_sheets:
         for figure in sheet.quantities:
             is_same = meant is not None and figure.quantity == meant.quantity
             if is_same and (figure.unit == "FLOP") <= (
@@ -492,25 +507,30 @@ def _of_other_layers(others: Iterable[Sheet], meant: Quantity | None) -> Iterato
 
 
 def _of_digits(
-    stated: Stated, candidates: Sequence[Candidate], asked: Sequence[Quantity]
+    stated: Stated, candidates: Sequence[Candidate], asked_figures: Sequence[Quantity]
 ) -> Iterator[Candidate]:
     """Yield slips of the pen: two neighbouring digits swapped or one dropped, in a right value or
     in what one mistake makes."""
     typed = str(round(stated.value))
-    rights = [Candidate(Fraction(one.value), (), one.worked, 0.0) for one in asked]
-    for candidate in (*rights, *(one for one in candidates if len(one.slips) == 1)):
+    rights = [Candidate(Fraction(figure.value), (), figure.worked, 0.0) for figure in asked_figures]
+    for candidate in (
+        *rights,
+        *(candidate_ for candidate_ in candidates if len(candidate_.slips) == 1),
+    ):
         if candidate.value.denominator != 1 or len(typed) < 3:
             continue
         digits = str(candidate.value)
         slip = ""
         if sorted(digits) == sorted(typed) and digits != typed:
             first = next(
-                at for at, pair in enumerate(zip(digits, typed, strict=True)) if pair[0] != pair[1]
+                index
+                for index, pair in enumerate(zip(digits, typed, strict=True))
+                if pair[0] != pair[1]
             )
             swapped = digits[:first] + digits[first : first + 2][::-1] + digits[first + 2 :]
             slip = "two digits swapped" if swapped == typed else ""
         elif len(digits) == len(typed) + 1:
-            drops = (digits[:at] + digits[at + 1 :] for at in range(len(digits)))
+            drops = (digits[:index] + digits[index + 1 :] for index in range(len(digits)))
             slip = "a digit left out" if typed in drops else ""
         if slip:
             cost = candidate.cost + COSTS["pen"] + SECOND * bool(candidate.slips)
@@ -532,13 +552,13 @@ def explain(finding: Finding, layer: str = "") -> str:
     """Return the finding in a few sentences. ``layer``: its name, if the sentence must say it."""
     right = _right_value(finding)
     if finding.is_correct:
-        what = f"{finding.quantity}, in {UNIT_NAMES.get(finding.unit, finding.unit)}"
-        more = ""
+        description = f"{finding.quantity}, in {UNIT_NAMES.get(finding.unit, finding.unit)}"
+        other_unit = ""
         if finding.unit == "MAC":
-            more = f" In FLOPs: {2 * finding.correct_value:,}."
+            other_unit = f" In FLOPs: {2 * finding.correct_value:,}."
         elif finding.unit == "FLOP":
-            more = f" In multiply-adds: {finding.correct_value // 2:,}."
-        return f"{finding.grouped} is correct: {what}. {finding.derivation}.{more}"
+            other_unit = f" In multiply-adds: {finding.correct_value // 2:,}."
+        return f"{finding.grouped} is correct: {description}. {finding.derivation}.{other_unit}"
     yours = f"Your {finding.grouped} for {layer}" if layer else finding.grouped
     if not finding.is_explained and not finding.quantity:
         return f"perfctl cannot check {finding.grouped}: the layer's sheet has no such figure."
@@ -557,10 +577,10 @@ def _right_value(finding: Finding) -> str:
     right, unit = finding.correct_value, finding.unit
     if not finding.quantity:
         return "unknown, because the layer's sheet has no such figure"
-    what = f" ({finding.quantity})"
+    suffix = f" ({finding.quantity})"
     if unit == "B":
-        return f"{right:,} B = {right / UNITS['KiB']:,.2f} KiB{what}"
+        return f"{right:,} B = {right / UNITS['KiB']:,.2f} KiB{suffix}"
     if unit in ("MAC", "FLOP"):
         macs = right if unit == "MAC" else right // 2
-        return f"{macs:,} MAC = {2 * macs:,} FLOP{what}"
-    return f"{right:,} {unit}{what}"
+        return f"{macs:,} MAC = {2 * macs:,} FLOP{suffix}"
+    return f"{right:,} {unit}{suffix}"

@@ -280,15 +280,15 @@ class Site:
     ] = None
 
 
-def with_defaults(asked: Site, folders: tuple[Path, ...]) -> Site:
+def with_defaults(site: Site, folders: tuple[Path, ...]) -> Site:
     """Return ``asked``, with unset fields from [slurm] in the perfctl.toml of each of ``folders``;
     earlier ones win. Raises UsageError for a file that cannot be read, an unknown key, or a value
     of the wrong type."""
     for path in (folder / "perfctl.toml" for folder in folders):
         settings = _read(path) if path.is_file() else {}
-        unset = {name: value for name, value in settings.items() if getattr(asked, name) is None}
-        asked = replace(asked, **unset)
-    return asked
+        unset = {name: value for name, value in settings.items() if getattr(site, name) is None}
+        site = replace(site, **unset)
+    return site
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -76,7 +76,9 @@ def render_sweeps(
     )
     workload, runs_folder = first.workload, first.out.absolute()
     # the digest of batch sizes is older than other parameters
-    names = [(name, one if one.others else one.batch, of) for name, one, of in pairs]
+    names = [
+        (name, one if one.others else one.batch, sweep_name) for name, one, sweep_name in pairs
+    ]
     folder = runs_folder / f"slurm-{file_name(workload)}-{_digest(runs_folder, names)}"
     plan = Plan(folder, workload, tasks, first.command_line, first.host)
     setting = script.JobSetting(device, tuple(folders), outputs)
@@ -106,14 +108,17 @@ def render_parts(
     then ``finish``, which must take what exists. Raises UsageError if there is no part, a part has
     no words, or a value cannot be in a job script.
     """
-    name, out = f"study-{study.kind}", study.out.absolute()
-    if not study.parts or not all(words for _, words in study.parts):
+    name, out_folder = f"study-{study.kind}", study.out.absolute()
+    if not study.parts or not all(arguments for _, arguments in study.parts):
         raise UsageError(f"{name} has no part, or a part without a command")
     tasks = tuple(Task(number, *part) for number, part in enumerate(study.parts))
-    folder = out / f"slurm-{file_name(name)}-{_digest(out, [task.arguments for task in tasks])}"
+    folder = (
+        out_folder
+        / f"slurm-{file_name(name)}-{_digest(out_folder, [task.arguments for task in tasks])}"
+    )
     plan = Plan(folder, name, tasks, command, platform.node(), runs_folder, study.finish)
-    setting = script.JobSetting(study.device, (out, *sees))
-    return Rendered(plan, _texts(plan, site, setting), (out,))
+    setting = script.JobSetting(study.device, (out_folder, *sees))
+    return Rendered(plan, _texts(plan, site, setting), (out_folder,))
 
 
 def _digest(folder: Path, tasks: object) -> str:

@@ -241,8 +241,8 @@ def _title(plan: Plan, site: Site) -> str:
     profilers = " and ".join(dict.fromkeys(run.profiler for run in runs))
     settings = list(dict.fromkeys(run.setting for run in runs))
     names = ", ".join(map(str, settings))
-    if not any(one.others for one in settings):
-        names = f"batch {', '.join(str(one.batch) for one in settings)}"
+    if not any(setting.others for setting in settings):
+        names = f"batch {', '.join(str(setting.batch) for setting in settings)}"
     return f"{profilers} on {plan.workload} at {names}{inside}"
 
 
@@ -255,13 +255,13 @@ def _gathers(plan: Plan, setting: JobSetting) -> str:
     return f"gather.sbatch brings all runs into {store} and {page}; so does perfctl slurm gather"
 
 
-def _wrapped(words: Iterable[str], indent: int = 4) -> _AsIs:
+def _wrapped(arguments: Iterable[str], indent: int = 4) -> _AsIs:
     """Return words of a command, quoted, over as many lines as they need."""
     lines = [""]
-    for word in map(shlex.quote, words):
-        if lines[-1] and len(lines[-1]) + len(word) > _LINE - indent:
+    for argument in map(shlex.quote, arguments):
+        if lines[-1] and len(lines[-1]) + len(argument) > _LINE - indent:
             lines.append("")
-        lines[-1] += f" {word}" if lines[-1] else word
+        lines[-1] += f" {argument}" if lines[-1] else argument
     return _AsIs(f" \\\n{' ' * indent}".join(lines))
 
 
@@ -343,14 +343,14 @@ def _site_directives(site: Site, device: str) -> tuple[list[str], list[str]]:
         mem=site.mem,
         cpus_per_task=site.cpus,
     )
-    own = [line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)]
-    names = {line.partition("=")[0] for line in (*set_lines, *own)}
+    user_lines = [line.removeprefix("#SBATCH").strip() for line in _lines("`sbatch`", site.sbatch)]
+    names = {line.partition("=")[0] for line in (*set_lines, *user_lines)}
     unset = [line for line in _options(**_EXAMPLES) if line.partition("=")[0] not in names]
     flags = [
         *(("--exclusive",) if site.exclusive else ()),
         *(("--disable-dcgm",) if site.disable_dcgm else ()),
     ]
-    return [*_explained(set_lines), *flags, *own], _explained(unset, 33)
+    return [*_explained(set_lines), *flags, *user_lines], _explained(unset, 33)
 
 
 def _array_directives(plan: Plan, site: Site, stop_before: int) -> list[str]:
@@ -392,10 +392,13 @@ def _start(
     in."""
     if site.image is None:
         return _AsIs("")
-    own = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in folders)))
+    image_binds = run.own_binds((cwd, plan.folder.parent, *(cwd / folder for folder in folders)))
     lines = [
         f'"$container" exec{" --nv" if has_gpu else ""} --cleanenv',
-        *(f"--bind {shlex.quote(bind)}" for bind in dict.fromkeys((*own, *(site.bind or ())))),
+        *(
+            f"--bind {shlex.quote(bind)}"
+            for bind in dict.fromkeys((*image_binds, *(site.bind or ())))
+        ),
         f"--bind {tmpdir} --pwd {shlex.quote(str(cwd))}",
         '"$image"',
         "",

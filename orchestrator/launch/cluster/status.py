@@ -155,13 +155,13 @@ def check_image(plan: Plan, text: str) -> None:
     """Raise UsageError if the image that the array's script names does not exist."""
     line = re.search(r"^image=(.+)$", text, re.MULTILINE)
     try:
-        words = shlex.split(line[1], comments=True) if line else []
+        arguments = shlex.split(line[1], comments=True) if line else []
     except ValueError:  # an edited line, which only a shell can read
         return
-    is_path = len(words) == 1 and "$" not in words[0] and "://" not in words[0]
-    if is_path and not Path(words[0]).exists():
+    is_path = len(arguments) == 1 and "$" not in arguments[0] and "://" not in arguments[0]
+    if is_path and not Path(arguments[0]).exists():
         raise UsageError(
-            f"{plan.array} needs the image {words[0]}, which does not exist",
+            f"{plan.array} needs the image {arguments[0]}, which does not exist",
             "perfctl image render writes a definition to build one. If only the nodes have it: "
             "sbatch array.sbatch",
         )
@@ -211,9 +211,9 @@ def _stages(plan: Plan, task: Task) -> list[str]:
     return _STAGE.findall(tail(plan.log(task)).rpartition("started on ")[2])
 
 
-def _sbatch(*words: str) -> str:
+def _sbatch(*arguments: str) -> str:
     """Return the number of the submitted job, in output such as "12;cluster"."""
-    return _ask("sbatch", "--parsable", *words)[-1].partition(";")[0]
+    return _ask("sbatch", "--parsable", *arguments)[-1].partition(";")[0]
 
 
 def _ask(*argv: str) -> list[str]:
@@ -223,13 +223,13 @@ def _ask(*argv: str) -> list[str]:
             f"{argv[0]} is not installed here", "Run this on a machine of the cluster"
         )
     try:
-        code, out, err = tools.run(argv, 60.0)
+        code, output, err = tools.run(argv, 60.0)
     except subprocess.TimeoutExpired as error:
         raise PerfctlError(f"{argv[0]} did not respond within 60 s", "Try again later") from error
     if code != 0:
-        text = " ".join(" ".join(err or out).split())
+        text = " ".join(" ".join(err or output).split())
         raise PerfctlError(f"{argv[0]} failed: {text or f'exit code {code}'}")
-    return out
+    return output
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,18 +82,18 @@ def has_libcuda() -> bool:
     return inside or ctypes.util.find_library("cuda") is not None
 
 
-def _run(image: Image, words: tuple[str, ...]) -> str:
+def _run(image: Image, arguments: tuple[str, ...]) -> str:
     """The last line that Python prints in the image. Raises ToolMissing when it fails."""
-    argv = (*image.prefix(), PYTHON, *words)
+    argv = (*image.prefix(), PYTHON, *arguments)
     try:
         # without FUSE an image is unpacked first, which can take minutes
-        code, out, lines = tools.run(argv, 300.0)
+        code, output, lines = tools.run(argv, 300.0)
     except (OSError, subprocess.SubprocessError) as error:
         raise ToolMissing(
             f"{image.path} does not run: {error}", "Run it manually: " + " ".join(argv)
         ) from error
-    if code == 0 and out:
-        return out[-1]
+    if code == 0 and output:
+        return output[-1]
     raise ToolMissing(*_explain_failure(image, code, lines))
 
 

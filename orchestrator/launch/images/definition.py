@@ -185,16 +185,16 @@ def own_source() -> Path | None:
     raise UsageError(problem, "Name a wheel or a checkout of perfctl")
 
 
-def _files(asked: Definition, extras: str, version: str) -> tuple[list[tuple[Path, str]], str]:
+def _files(definition: Definition, extras: str, version: str) -> tuple[list[tuple[Path, str]], str]:
     """([(source, target inside the image)], the requirement for pip)."""
     files: list[tuple[Path, str]] = []
-    if asked.wheels is not None:
-        if not asked.wheels.is_dir():
+    if definition.wheels is not None:
+        if not definition.wheels.is_dir():
             raise UsageError(
-                f"`wheels`: {asked.wheels} is not a folder", "Fill one with pip download"
+                f"`wheels`: {definition.wheels} is not a folder", "Fill one with pip download"
             )
-        files.append((asked.wheels.absolute(), f"{_PLACE}/wheels"))
-    source = asked.source or own_source()
+        files.append((definition.wheels.absolute(), f"{_PLACE}/wheels"))
+    source = definition.source or own_source()
     if source is None:
         return files, f"perfctl{extras}=={version}"
     if source.is_file() and source.name.endswith((".whl", ".tar.gz")):

@@ -84,8 +84,8 @@ class Image:
         """The words before a command that run it inside the image with a clean environment, in
         ``cwd``; ``folders``, ``cwd`` and the site's scratch folders keep their paths. Raises
         UsageError like ``own_binds``."""
-        own = own_binds((*folders, *scratch_folders(), *(() if cwd is None else (cwd,))))
-        binds = [option for bind in (*own, *self.binds) for option in ("--bind", bind)]
+        default_binds = own_binds((*folders, *scratch_folders(), *(() if cwd is None else (cwd,))))
+        binds = [option for bind in (*default_binds, *self.binds) for option in ("--bind", bind)]
         return (
             self.runtime,
             "exec",
@@ -113,8 +113,8 @@ class Image:
 
     def facts(self) -> dict[str, str]:
         """Facts for a run's record: runtime with version, and the image's name."""
-        words = (Path(self.runtime).name, tools.version(self.runtime))
-        return {"container": " ".join(filter(None, words)), "image": _name(self.path)}
+        runtime_facts = (Path(self.runtime).name, tools.version(self.runtime))
+        return {"container": " ".join(filter(None, runtime_facts)), "image": _name(self.path)}
 
 
 def image(
@@ -182,9 +182,9 @@ def scratch_folders() -> list[Path]:
 def tmpdir_binds(folder: Path) -> dict[str, str]:
     """Variables that bind a run's TMPDIR into the image, in addition to what the site binds with
     them. A deep TMPDIR is reached through a link; then the folder that holds the link is bound."""
-    own = str(folder.parent if folder.is_symlink() else folder)
+    target = str(folder.parent if folder.is_symlink() else folder)
     names = ("APPTAINER_BIND", "SINGULARITY_BIND")
-    return {name: ",".join(filter(None, (os.environ.get(name), own))) for name in names}
+    return {name: ",".join(filter(None, (os.environ.get(name), target))) for name in names}
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,11 @@ def measure(device: str, *, threads: int | None = None) -> dict[str, Any]:
     argv = [sys.executable, "-m", "perfctl.workloads.run.peaks", "--device", device, "--json"]
     remedy = "Use the published peaks instead"
     try:
-        code, out, err = tools.run(
+        code, output, err = tools.run(
             argv if threads is None else [*argv, "--threads", str(threads)], 300.0
         )
         if code == 0:
-            return msgspec.json.decode("\n".join(out), type=dict[str, Any])
+            return msgspec.json.decode("\n".join(output), type=dict[str, Any])
     except subprocess.TimeoutExpired as error:
         raise PerfctlError("measuring the peaks took longer than 300 s", remedy) from error
     except msgspec.MsgspecError as error:

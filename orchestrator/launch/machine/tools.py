@@ -72,8 +72,8 @@ def run(
         env=environment,
     )
     texts = (stream.decode(errors="replace").split("\n") for stream in (done.stdout, done.stderr))
-    out, err = ([text for line in lines if (text := line.strip())] for lines in texts)
-    return done.returncode, out, err
+    output, err = ([text for line in lines if (text := line.strip())] for lines in texts)
+    return done.returncode, output, err
 
 
 def has_gpu_driver() -> bool:

@@ -58,8 +58,8 @@ class Movement:
     def _state(self) -> tuple[int, int, int]:
         """(files, bytes, newest change in nanoseconds)."""
         files = total = newest = 0
-        for place in self.places:
-            for folder, _, names in os.walk(place):
+        for root in self.places:
+            for folder, _, names in os.walk(root):
                 for path in {Path(folder, name) for name in names}.difference(self.without):
                     with suppress(OSError):
                         facts = path.stat(follow_symlinks=False)

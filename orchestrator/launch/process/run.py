@@ -131,8 +131,8 @@ def run(
     )
     if signals:
         remedy = "perfctl keeps complete runs. Repeat the same command to continue"
-        said = f"stopped by {signal.Signals(signals[0]).name} during {command.stage}"
-        raise Stopped(said, signals[0], remedy, outcome)
+        message = f"stopped by {signal.Signals(signals[0]).name} during {command.stage}"
+        raise Stopped(message, signals[0], remedy, outcome)
     return outcome
 
 
@@ -143,14 +143,14 @@ def _start(
     stderr.parent.mkdir(parents=True, exist_ok=True)
     try:
         with (
-            stdout.open("ab") as out,
+            stdout.open("ab") as out_file,
             stderr.open("ab") as err,
             watchdog_client.starting() as own_children,
         ):
             child = subprocess.Popen(
                 command.argv,
                 stdin=subprocess.DEVNULL,
-                stdout=out,
+                stdout=out_file,
                 stderr=err,
                 cwd=cwd,
                 env=environment,
@@ -170,14 +170,14 @@ def _start(
 def _environment(command: Command, mark: str, folder: Path) -> dict[str, str]:
     """perfctl's environment with the command's additions, the mark, and TMPDIR."""
     outer = os.environ.get(watchdog.VARIABLE)
-    own = {watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
+    variables = {watchdog.VARIABLE: f"{outer}:{mark}" if outer else mark, "TMPDIR": str(folder)}
     if command.in_image:
-        own = (
+        variables = (
             images_run.passed_on()
-            | images_run.image_environment(own)
+            | images_run.image_environment(variables)
             | images_run.tmpdir_binds(folder)
         )
-    return {**os.environ, **command.environment, **own}
+    return {**os.environ, **command.environment, **variables}
 
 
 _TIME_IS_UP, _STUCK = "the time limit was reached", "stuck"
@@ -313,8 +313,8 @@ def _temporary_folder(scratch: Path, below: Path | None) -> Iterator[Path]:
     parent = below.absolute() if below is not None else None
     with tempfile.TemporaryDirectory(
         prefix="perfctl-", dir=parent, ignore_cleanup_errors=True
-    ) as made:
-        folder = Path(made)
+    ) as name:
+        folder = Path(name)
         if below is None:
             folder = folder / "t"
             folder.symlink_to(scratch.absolute())

@@ -30,18 +30,18 @@ class Members:
         self,
         mark: str,
         orphans: Callable[[], dict[int, int]] = dict,
-        known: dict[int, int] | None = None,
+        known_pids: dict[int, int] | None = None,
     ) -> None:
         """Members without a mark: ``known``, and what ``orphans`` finds. Process id -> start time,
         which tells a later process with the same id."""
-        self._mark, self._orphans, self._known = mark, orphans, known or {}
+        self._mark, self._orphans, self._known = mark, orphans, known_pids or {}
 
     def alive(self) -> set[int]:
         """Members that run now: marked, found before, or descended from one of these. Never
         this process."""
         parents: dict[int, int] = {}
         starts: dict[int, int] = {}
-        own: set[int] = set()
+        members: set[int] = set()
         orphans = self._orphans()
         self._known |= orphans
         # half the time of iterdir
@@ -50,11 +50,11 @@ class Members:
                 pid = int(entry)
                 parents[pid], starts[pid] = stat
                 if self._known.get(pid) == starts[pid] or is_marked(entry, self._mark):
-                    own.add(pid)
-        while children := {pid for pid, parent in parents.items() if parent in own} - own:
-            own |= children
+                    members.add(pid)
+        while children := {pid for pid, parent in parents.items() if parent in members} - members:
+            members |= children
         # one that just ended may have left a child
-        self._known = {pid: starts[pid] for pid in own} | orphans
+        self._known = {pid: starts[pid] for pid in members} | orphans
         self._known.pop(os.getpid(), None)
         return set(self._known)
 
@@ -65,11 +65,11 @@ class Members:
         end = time.monotonic() + limit_s
         quiet_since: float | None = None
         while True:
-            left = self.alive()
+            remaining = self.alive()
             now = time.monotonic()
-            if left:
+            if remaining:
                 quiet_since = None
-                for pid in left:
+                for pid in remaining:
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(pid, signal.SIGKILL)
             elif quiet_since is None:
@@ -77,7 +77,7 @@ class Members:
             if quiet_since is not None and now - quiet_since >= quiet_s:
                 return set()
             if now >= end:
-                return left
+                return remaining
             time.sleep(_PAUSE_S)
 
 
@@ -120,12 +120,12 @@ def main(mark: str, folder: Path) -> None:
         signal.signal(number, signal.SIG_IGN)
     # a line without an end: perfctl died while writing it
     with open(0, "rb", closefd=False) as lines:
-        named = {
+        started_pids = {
             int(pid): int(start)
             for pid, start in (line.split() for line in lines if line.endswith(b"\n"))
         }
-    members = Members(mark, known=dict(named))
-    first = next(iter(named), None)
+    members = Members(mark, known_pids=dict(started_pids))
+    first = next(iter(started_pids), None)
     if first is not None and first in members.alive():
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(first, signal.SIGTERM)

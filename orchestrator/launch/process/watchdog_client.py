@@ -53,7 +53,7 @@ def orphans(mark: str) -> dict[int, int]:
     An orphan without any mark is assigned to the run only while no other run is under way."""
     with _lock:
         while True:
-            found: dict[int, int] = {}
+            start_times: dict[int, int] = {}
             reaped = False
             for pid in _children() - _own:
                 with suppress(ProcessLookupError, ChildProcessError):  # it is gone
@@ -64,24 +64,24 @@ def orphans(mark: str) -> dict[int, int]:
                     if stat is None:
                         reaped |= os.waitpid(pid, os.WNOHANG)[0] == pid
                     elif _runs == [mark] or guard.is_marked(str(pid), mark):
-                        found[pid] = stat[1]
+                        start_times[pid] = stat[1]
             if not reaped:  # else its own children may have arrived since
-                return found
+                return start_times
 
 
 def _children() -> set[int]:
     """Children of this process; empty where the kernel does not list them
     (CONFIG_PROC_CHILDREN)."""
-    found: set[int] = set()
+    pids: set[int] = set()
     for thread in Path("/proc/self/task").iterdir():
         with suppress(OSError):
-            found.update(map(int, (thread / "children").read_text().split()))
-    return found
+            pids.update(map(int, (thread / "children").read_text().split()))
+    return pids
 
 
-def _set_subreaper(wanted: bool) -> None:
+def _set_subreaper(enable: bool) -> None:
     """Without kernel support, only marked orphans are found."""
-    ctypes.CDLL(None).prctl(36, int(wanted), 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+    ctypes.CDLL(None).prctl(36, int(enable), 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 @contextmanager
@@ -100,16 +100,16 @@ def watchdog(mark: str, folder: Path) -> Iterator[Callable[..., None]]:
             env={name: value for name, value in os.environ.items() if name != guard.VARIABLE},
         )
         own_children.add(process.pid)
-    known: set[int] = set()
+    reported: set[int] = set()
 
     def tell(first: int | None = None) -> None:
-        found = orphans(mark)
+        start_times = orphans(mark)
         if first is not None and (stat := guard.parent_and_start(str(first))) is not None:
-            found = {first: stat[1], **found}
+            start_times = {first: stat[1], **start_times}
         lines = b"".join(
-            b"%d %d\n" % (pid, start) for pid, start in found.items() if pid not in known
+            b"%d %d\n" % (pid, start) for pid, start in start_times.items() if pid not in reported
         )
-        known.update(found)
+        reported.update(start_times)
         if lines and process.stdin is not None:
             with suppress(BrokenPipeError):  # somebody killed the watchdog
                 process.stdin.write(lines)

@@ -51,21 +51,21 @@ ToolArgs = Annotated[
 
 
 def check_tool_args(
-    tool: str, words: tuple[str, ...], reserved: Mapping[str, tuple[str, ...]]
+    tool: str, arguments: tuple[str, ...], reserved: Mapping[str, tuple[str, ...]]
 ) -> None:
     """Raise UsageError for an option that perfctl needs for itself. ``reserved``: reason -> its
     options, long and short."""
-    for word in words:
-        name = word.partition("=")[0]
+    for argument in arguments:
+        name = argument.partition("=")[0]
         for reason, options in reserved.items():
             option = next((option for option in options if _means(name, option)), None)
             if option is not None:
-                typed = f"{word} ({option})" if option != name else word
+                typed = f"{argument} ({option})" if option != name else argument
                 problem = f"`tool_args`: perfctl does not pass {typed} to {tool}: {reason}"
                 raise UsageError(problem, "Omit it")
-    if words and not words[0].startswith("-"):
+    if arguments and not arguments[0].startswith("-"):
         problem = (
-            f"`tool_args`: {words[0]!r} is not an option; {tool} would treat it as the program"
+            f"`tool_args`: {arguments[0]!r} is not an option; {tool} would treat it as the program"
         )
         raise UsageError(problem, "Options begin with a dash")
 
@@ -85,15 +85,15 @@ def merge_options(
 ) -> tuple[str, ...]:
     """Return perfctl's options, less those that the user's ``extra`` sets, and then ``extra``.
     ``long_names``: short name -> long name."""
-    typed = {word.partition("=")[0] for word in extra}
+    typed = {argument.partition("=")[0] for argument in extra}
     typed |= {long_names[name] for name in typed & long_names.keys()}
     merged: list[str] = []
     is_replaced = False
-    for word in defaults:
-        if word.startswith("-"):
-            is_replaced = word.partition("=")[0] in typed
+    for argument in defaults:
+        if argument.startswith("-"):
+            is_replaced = argument.partition("=")[0] in typed
         if not is_replaced:
-            merged.append(word)
+            merged.append(argument)
     return (*merged, *extra)
 
 

@@ -170,11 +170,11 @@ def _tensor_paths(metrics: frozenset[str]) -> list[str]:
 
 
 def query(
-    words: tuple[str, ...], within: tuple[str, ...] = (), entry: str | None = None
+    arguments: tuple[str, ...], within: tuple[str, ...] = (), entry: str | None = None
 ) -> tuple[frozenset[str], str]:
     """(base names of the counters, why there are none). ``words``: of which chip or device;
     ``entry``: the GPU that is to be device 0."""
-    argv = (*within, "ncu", "--query-metrics", *words)
+    argv = (*within, "ncu", "--query-metrics", *arguments)
     variables = {} if entry is None else {devices.VISIBLE: entry}
     environment = {**os.environ, **(image_environment(variables) if within else variables)}
     if not within and tools.find("ncu") is None:

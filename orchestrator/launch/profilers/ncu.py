@@ -152,10 +152,10 @@ def kernel_filter(kernel_name: str | None) -> str:
 def find_filters(argv: Sequence[str]) -> tuple[str, ...]:
     """Return the options of a command of ncu that leave launches out. perfctl's own filter of
     communication kernels is none: every command has it, and no product is one."""
-    of_ncu = list(takewhile(lambda word: word != "-m", argv))
+    of_ncu = list(takewhile(lambda argument: argument != "-m", argv))
     used: dict[str, None] = {}
-    for index, word in enumerate(of_ncu):
-        option, is_joined, value = word.partition("=")
+    for index, argument in enumerate(of_ncu):
+        option, is_joined, value = argument.partition("=")
         option = _LONG_NAMES.get(option, option)
         if option == "--kernel-name" and not is_joined:
             value = "".join(of_ncu[index + 1 : index + 2])
@@ -202,7 +202,7 @@ def escaped(name: str) -> str:
 
 def repeat_option(option: str, values: Iterable[str]) -> tuple[str, ...]:
     """Return the option before each of the values."""
-    return tuple(word for value in values for word in (option, value))
+    return tuple(argument for value in values for argument in (option, value))
 
 
 def find_twins(path: Path) -> list[str]:

@@ -118,14 +118,14 @@ def check_importer() -> Importer | None:
     if path is None:
         return None
     try:
-        code, out, lines = tools.run((str(path), "--version"), IMPORTER_TIMEOUT_MAX_S)
+        code, output, lines = tools.run((str(path), "--version"), IMPORTER_TIMEOUT_MAX_S)
     except (OSError, subprocess.SubprocessError) as error:
         return Importer(None, str(error))
     if code == 0:
-        version = re.search(r"\d+(?:[.]\d+)+", " ".join(out))
+        version = re.search(r"\d+(?:[.]\d+)+", " ".join(output))
         return Importer(version.group() if version else "of unknown version")
     # the loader's line names the program with its whole path
-    message = next(iter((*lines, *out)), f"it ended with exit code {code}")
+    message = next(iter((*lines, *output)), f"it ended with exit code {code}")
     return Importer(None, message.removeprefix(f"{path}: "))
 
 

@@ -62,11 +62,13 @@ class Replay:
             if name is not None and not name[1] and path.is_dir():
                 record = read_json(path / "run.json") or {}
                 recorded.append(setting_of(record) if record.get("parameters") else name[0])
-        recorded.sort(key=lambda one: one.order)
+        recorded.sort(key=lambda setting: setting.order)
         if not batches:
             return tuple(recorded)
-        of_size = {batch: [one for one in recorded if one.batch == batch] for batch in batches}
-        return tuple(one for batch in batches for one in of_size[batch] or [Setting(batch)])
+        of_size = {
+            batch: [setting for setting in recorded if setting.batch == batch] for batch in batches
+        }
+        return tuple(setting for batch in batches for setting in of_size[batch] or [Setting(batch)])
 
     def repeats(self, settings: Iterable[Setting]) -> int:
         """Number of runs that every setting has (b16, b16.2, b16.3, ...); 1 for one without
@@ -87,7 +89,7 @@ class Replay:
 
     def _recorded_value(self, key: str) -> str | None:
         """The value in the sweep's record, else in the first run's record that has it."""
-        runs = (self.folder / one.file_name / "run.json" for one in self.settings())
+        runs = (self.folder / setting.file_name / "run.json" for setting in self.settings())
         values = ((read_json(path) or {}).get(key) for path in (self.folder / "sweep.json", *runs))
         return next((str(value) for value in values if value), None)
 
@@ -120,7 +122,7 @@ class Replay:
         """The recorded verdict, if the recorded report exists and opens."""
         if outcomes[0].exit_code != 0:
             settings = self.settings()
-            sizes = ", ".join(str(one.batch or one) for one in settings) or "nothing"
+            sizes = ", ".join(str(setting.batch or setting) for setting in settings) or "nothing"
             message = outcome.last_line(outcomes[0].stderr) or "the copy was stopped"
             return Verdict("failed", f"{message}. Recorded: {sizes}")
         profiler = RECORDERS[self.name]()

@@ -241,7 +241,7 @@ class SmiLog:
         self.first_ns: int | None = None
         """Monotonic clock when the first reading arrived."""
         self._path = path
-        with watchdog_client.starting() as own:
+        with watchdog_client.starting() as own_pids:
             self._process = subprocess.Popen(
                 smi_command(program, every_s, visible),
                 stdin=subprocess.DEVNULL,
@@ -249,7 +249,7 @@ class SmiLog:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-            own.add(self._process.pid)
+            own_pids.add(self._process.pid)
         self._thread = threading.Thread(target=self._copy, name="perfctl-nvidia-smi", daemon=True)
         self._thread.start()
 

@@ -70,8 +70,10 @@ class Setting:
     @property
     def order(self) -> tuple[object, ...]:
         """What settings are sorted by: numbers by size, texts after them."""
-        others = (make_parameter(*pair) for pair in self.others)
-        return self.batch or 0, [(n, number is None, number or 0, v) for n, v, number in others]
+        other_parameters = (make_parameter(*pair) for pair in self.others)
+        return self.batch or 0, [
+            (n, number is None, number or 0, v) for n, v, number in other_parameters
+        ]
 
     @property
     def file_name(self) -> str:
@@ -89,7 +91,10 @@ class Setting:
     def words(self) -> tuple[str, ...]:
         """Options that ask perfctl for this setting."""
         batch = () if self.batch is None else ("--batches", str(self.batch))
-        return (*batch, *(word for pair in self.others for word in ("--sweep", "=".join(pair))))
+        return (
+            *batch,
+            *(argument for pair in self.others for argument in ("--sweep", "=".join(pair))),
+        )
 
     def __str__(self) -> str:
         """Return "batch 16, N=256"."""
@@ -99,9 +104,9 @@ class Setting:
 
 def setting_of(record: Mapping[str, Any]) -> Setting:
     """Return the setting in run.json, or in any other record with batch_size and parameters."""
-    others = {**(record.get("parameters") or {})}
-    others.pop("batch", None)
-    return Setting(record.get("batch_size"), tuple(sorted(others.items())))
+    other_parameters = {**(record.get("parameters") or {})}
+    other_parameters.pop("batch", None)
+    return Setting(record.get("batch_size"), tuple(sorted(other_parameters.items())))
 
 
 def read_folder_name(name: str) -> tuple[Setting, str] | None:
@@ -112,8 +117,8 @@ def read_folder_name(name: str) -> tuple[Setting, str] | None:
         return None
     pieces = match[1].split("+") if match[1] != "run" else []
     batch = int(pieces.pop(0)[1:]) if pieces and "=" not in pieces[0] else None
-    others = (piece.partition("=")[::2] for piece in pieces)
-    return Setting(batch, tuple(others)), match[2] or ""
+    other_parameters = (piece.partition("=")[::2] for piece in pieces)
+    return Setting(batch, tuple(other_parameters)), match[2] or ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,8 @@ _OF_PROGRAMS = (*_PROGRAM, "to_end", "as_is", "sweep_env")
 
 def plan_sweep(
     profiler: Profiler,
-    asked: SweepOptions,
-    rest: Sequence[str] = (),
+    options: SweepOptions,
+    arguments_typed: Sequence[str] = (),
     command: Sequence[str] | None = None,
     *,
     origin: str = "measured",
@@ -77,47 +77,49 @@ def plan_sweep(
     ``rest`` are words for the workload, ``command`` is a program of the user's (None for a built-in
     workload), ``origin`` is measured or recorded.
     """
-    parameters = read_parameters(asked)
+    parameters = read_parameters(options)
     if typed := parameters.pop("batch", None):
         batches = read_batches(",".join(typed), "sweep")
-        others = tuple(text for text in asked.sweep if not text.startswith("batch="))
-        asked = replace(asked, batches=batches, sweep=others)
-    if asked.batches:
-        check_batches(asked.batches, "batches", are_distinct=True)
-    if asked.steps is None and isinstance(profiler, Ncu):
-        asked = replace(asked, steps=STEPS)
-    _check_options(asked)
-    sampler.interval(asked.sample)
+        other_sweeps = tuple(text for text in options.sweep if not text.startswith("batch="))
+        options = replace(options, batches=batches, sweep=other_sweeps)
+    if options.batches:
+        check_batches(options.batches, "batches", are_distinct=True)
+    if options.steps is None and isinstance(profiler, Ncu):
+        options = replace(options, steps=STEPS)
+    _check_options(options)
+    sampler.interval(options.sample)
     program = None
     if origin == "measured":
-        program = _find_program(profiler, asked, rest, command, events)
-    if program is None and asked.workload is not None and command:
-        rest = (*rest, *command)
+        program = _find_program(profiler, options, arguments_typed, command, events)
+    if program is None and options.workload is not None and command:
+        arguments_typed = (*arguments_typed, *command)
     is_batched = program is None or program.receives("batch")
-    if not asked.batches and is_batched and origin == "measured":
-        asked = replace(asked, batches=DEFAULT_BATCHES)
-    list_settings(asked)
-    device = _find_device(asked)
-    workload = program.name if program else asked.workload or DEFAULT_WORKLOAD
-    arguments = (*_workload_arguments(asked, device, program), *rest)
+    if not options.batches and is_batched and origin == "measured":
+        options = replace(options, batches=DEFAULT_BATCHES)
+    list_settings(options)
+    device = _find_device(options)
+    workload = program.name if program else options.workload or DEFAULT_WORKLOAD
+    arguments = (*_workload_arguments(options, device, program), *arguments_typed)
     if origin == "measured" and program is None:
-        _check_workload(workload, arguments, rest, parameters)
+        _check_workload(workload, arguments, arguments_typed, parameters)
     checked = {
         "workload": workload,
         "device": device,
-        "command_line": utf8(asked.command_line),
+        "command_line": utf8(options.command_line),
     }
     return SweepRequest(
-        **{**asdict(part_of(asked, SweepOptions)), **checked},
+        **{**asdict(part_of(options, SweepOptions)), **checked},
         profiler=profiler,
         workload_arguments=arguments,
         host=platform.node(),
         origin=origin,
         program=program,
-        container=image(asked.image, asked.bind, asked.container_runtime, gpu=device == "cuda")
-        if asked.image
+        container=image(
+            options.image, options.bind, options.container_runtime, gpu=device == "cuda"
+        )
+        if options.image
         else None,
-        places=places(asked.devices) if asked.devices else (),
+        places=places(options.devices) if options.devices else (),
     )
 
 
@@ -138,7 +140,7 @@ def plan_replay(folder: Path, asked: StoredSweep, batches: tuple[int, ...]) -> S
 def _find_program(
     profiler: Profiler,
     asked: SweepOptions,
-    rest: Sequence[str],
+    arguments_typed: Sequence[str],
     command: Sequence[str] | None,
     events: Events,
 ) -> Program | None:
@@ -161,8 +163,8 @@ def _find_program(
         if getattr(asked, name) is not None:
             problem = f"`{name}` works only with built-in workloads; your own script sets it itself"
             raise UsageError(problem, "Put it among the arguments of your script, or omit it")
-    if rest:
-        problem = f"unknown option '{shlex.join(rest)}' before --"
+    if arguments_typed:
+        problem = f"unknown option '{shlex.join(arguments_typed)}' before --"
         raise UsageError(problem, "Put the options of your script after its name, behind --")
     if not is_step_marker(asked.step_marker or "auto"):
         remedy = f"Choose {', '.join(MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
@@ -193,12 +195,12 @@ def _find_program(
     return program
 
 
-def _runs_as_is(profiler: Profiler, asked: SweepOptions) -> bool | None:
+def _runs_as_is(profiler: Profiler, options: SweepOptions) -> bool | None:
     """Return whether the program runs as it is; None if that depends on the program. Raises
     UsageError."""
     if profiler.name in ANY_PROGRAM:
-        return asked.as_is
-    if asked.as_is:
+        return options.as_is
+    if options.as_is:
         raise UsageError(
             f"`as_is` does not work with {profiler.name}, which sees only PyTorch",
             "Use perfctl nsys or perfctl ncu",
@@ -234,12 +236,12 @@ def _check_workload(
     swept = list(map(_flag, parameters))
     for option in (option.partition("=")[0] for option in (*arguments_typed, *swept)):
         if option in OWN:
-            instead = (
+            remedy = (
                 "Set batch sizes with `batches`"
                 if option == "--batch"
                 else "perfctl sets it for each run"
             )
-            raise UsageError(f"perfctl does not pass {option} to the workload", instead)
+            raise UsageError(f"perfctl does not pass {option} to the workload", remedy)
     with workload_errors(name):
         parse_arguments(name, ["--batch", "1", *arguments])
         for parameter, flag in zip(parameters, swept, strict=True):
@@ -260,21 +262,23 @@ def workload_errors(name: str) -> Iterator[None]:
         raise UsageError(str(error)) from error
 
 
-def _unknown(workload: str, words: Sequence[str]) -> UsageError:
-    problem_text = f"unknown option '{shlex.join(words)}' of perfctl and its workload {workload}"
-    if words[0].partition(":")[0] in WORKLOADS:
-        problem = f"'{words[0]}' is a built-in workload, not an option"
-        return UsageError(problem, f"Use `workload` {words[0]}")
-    if not words[0].startswith("-"):
+def _unknown(workload: str, arguments: Sequence[str]) -> UsageError:
+    problem_text = (
+        f"unknown option '{shlex.join(arguments)}' of perfctl and its workload {workload}"
+    )
+    if arguments[0].partition(":")[0] in WORKLOADS:
+        problem = f"'{arguments[0]}' is a built-in workload, not an option"
+        return UsageError(problem, f"Use `workload` {arguments[0]}")
+    if not arguments[0].startswith("-"):
         return UsageError(
             problem_text, "Put your own script after --: -- python train.py --batch-size {batch}"
         )
-    own = re.findall(r"--[a-z][a-z-]*", describe(workload))
+    workload_options = re.findall(r"--[a-z][a-z-]*", describe(workload))
     options = {_flag(option.name): f"`{option.name}`" for option in options_of(SweepOptions)}
-    options |= {word: word for word in own}
+    options |= {option_name: option_name for option_name in workload_options}
     near = [
         options[name]
-        for name in get_close_matches(words[0].partition("=")[0], options, 1, cutoff=0.75)
+        for name in get_close_matches(arguments[0].partition("=")[0], options, 1, cutoff=0.75)
     ]
     meant = f"Did you mean {near[0]}? " if near else ""
     lists = (
@@ -345,18 +349,18 @@ def plan_inference(
     if len(set(models)) < len(models):
         raise UsageError(f"a model is repeated in {','.join(models)}", "Name each once")
     recorder = profiler_named(profiler, ("none", "nsys", "torch", "dlprof"))
-    asked = replace(options, workload=INFERENCE)
+    sweep_options = replace(options, workload=INFERENCE)
     requests = {
-        model: plan_sweep(recorder, asked, ("--model", model, *arguments), events=events)
+        model: plan_sweep(recorder, sweep_options, ("--model", model, *arguments), events=events)
         for model in models
     }
     with workload_errors(INFERENCE):
         for batch in next(iter(requests.values())).batches:
-            words = ["--batch", str(batch), "--model", models[0], *arguments]
-            of_every, own = parse_arguments(INFERENCE, words)
-            if asked.image is None:  # inside an image only the workload itself can look
-                _check_files(own.weights, of_every.data_dir)
-        if asked.image is None and not only_planned:
+            argv = ["--batch", str(batch), "--model", models[0], *arguments]
+            of_every, workload_options = parse_arguments(INFERENCE, argv)
+            if sweep_options.image is None:  # inside an image only the workload itself can look
+                _check_files(workload_options.weights, of_every.data_dir)
+        if sweep_options.image is None and not only_planned:
             from perfctl.workloads.models.torchvision import family_of
 
             for model in models:
@@ -373,9 +377,9 @@ def _check_files(weights: str, data_dir: Path | None) -> None:
 
 
 def profiler_named(
-    name: str, known: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
+    name: str, choices: Sequence[str] = ("nsys", "ncu", "torch", "dlprof", "none")
 ) -> ToolProfiler:
     """Return a profiler by its name, which is one of ``known``. Raises UsageError for another."""
-    if name not in known:
-        raise UsageError(f"invalid value '{name}' for `profiler`", f"Choose {', '.join(known)}")
+    if name not in choices:
+        raise UsageError(f"invalid value '{name}' for `profiler`", f"Choose {', '.join(choices)}")
     return RECORDERS[name]()

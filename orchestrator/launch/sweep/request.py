@@ -57,10 +57,10 @@ def read_revision(folder: Path, script: Path | None = None) -> dict[str, str]:
     return {**facts, "uncommitted_changes": "yes" if is_changed else "no"}
 
 
-def ask_git(folder: Path, *words: str, limit_s: float = LIMIT_S) -> str | None:
+def ask_git(folder: Path, *arguments: str, limit_s: float = LIMIT_S) -> str | None:
     """What git says in ``folder``; None where it is missing, refuses or takes too long."""
     try:
-        code, lines, _ = tools.run(["git", *QUIET, "-C", str(folder), *words], limit_s)
+        code, lines, _ = tools.run(["git", *QUIET, "-C", str(folder), *arguments], limit_s)
     except (OSError, subprocess.SubprocessError):
         return None
     return "\n".join(lines) if code == 0 else None
@@ -122,7 +122,7 @@ class SweepRequest(SweepOptions):
         script changes it."""
         if self.sweep_name is not None:
             return self.sweep_name
-        asked: list[object] = [
+        identity: list[object] = [
             self.profiler.name,
             self.profiler_options,
             self.workload,
@@ -132,7 +132,9 @@ class SweepRequest(SweepOptions):
             *(self.program.identity() if self.program else ()),
             *(self.container.identity() if self.container else ()),
         ]
-        digest = hashlib.sha256(json.dumps(asked, default=str, sort_keys=True).encode()).hexdigest()
+        digest = hashlib.sha256(
+            json.dumps(identity, default=str, sort_keys=True).encode()
+        ).hexdigest()
         return f"{self.profiler.name}-{file_name(self.workload)}-{digest[:8]}"
 
     @property
@@ -257,11 +259,11 @@ class SweepRequest(SweepOptions):
         that rank alone.
         """
         program, in_ranks = self.program, under if self.has_ranks else ()
-        words = program.words_at(self.setting.parameters) if program else ()
+        program_words = program.words_at(self.setting.parameters) if program else ()
         if self.runs_as_is:
-            return (*under, *words)
-        others = dict(self.setting.others)
-        swept = {f"--{name.replace('_', '-')}": value for name, value in others.items()}
+            return (*under, *program_words)
+        other_parameters = dict(self.setting.others)
+        swept = {f"--{name.replace('_', '-')}": value for name, value in other_parameters.items()}
         options = {
             "--batch": self.setting.batch,
             "--record": self.paths.workload_record,
@@ -280,11 +282,11 @@ class SweepRequest(SweepOptions):
             *(("-m", "perfctl.workloads") if self.annotator is None else (str(self.annotator),)),
             *(() if program else (self.workload,)),
             *as_words(options),
-            *(fill(word, others) for word in self.workload_arguments),
+            *(fill(argument, other_parameters) for argument in self.workload_arguments),
             *(() if program else as_words(swept)),
             *as_words(later),
             *(("--stop",) if self.stops_early else ()),
-            *(("--", *words) if program else ()),
+            *(("--", *program_words) if program else ()),
         )
 
     def commands(self) -> tuple[Command, ...]:
@@ -293,7 +295,7 @@ class SweepRequest(SweepOptions):
         variables, program = dict(self.place_environment), self.program
         if program is not None:
             parameters = self.setting.parameters
-            variables |= {name: parameters[of] for of, name in program.variables}
+            variables |= {name: parameters[parameter] for parameter, name in program.variables}
             if self.runs_as_is and program.batch_env and self.setting.batch is not None:
                 variables[program.batch_env] = parameters["batch"]
         commands = tuple(
@@ -340,7 +342,7 @@ class SweepRequest(SweepOptions):
 def as_words(options: Mapping[str, object]) -> tuple[str, ...]:
     """Return options and their values as words, without those whose value is None."""
     stated = {option: value for option, value in options.items() if value is not None}
-    return tuple(word for option, value in stated.items() for word in (option, str(value)))
+    return tuple(argument for option, value in stated.items() for argument in (option, str(value)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,7 @@ class _Side(NamedTuple):
 
 
 def run_on_revisions(
-    rev: str, words: Sequence[str], *, repeat: int = REPEAT, messages: Events = SILENT
+    rev: str, arguments: Sequence[str], *, repeat: int = REPEAT, messages: Events = SILENT
 ) -> Stores:
     """Measure a revision of the repository (A) and its files here (B), as they are; return where
     the runs are kept.
@@ -70,13 +70,13 @@ def run_on_revisions(
     revision or sweep that cannot be, ToolMissing without git, RunFailed when a sweep fails, and
     Interrupted.
     """
-    _check(words, repeat)
+    _check(arguments, repeat)
     top, commit = _repository(rev)
     RUNS.mkdir(exist_ok=True)
     kept = next(
         path
-        for at in count(1)
-        if not (path := (RUNS / f"compare-{commit[:12]}-{at}").absolute()).exists()
+        for attempt in count(1)
+        if not (path := (RUNS / f"compare-{commit[:12]}-{attempt}").absolute()).exists()
     )
     with _files_of(commit, top) as code:
         here = Path.cwd().relative_to(top)
@@ -88,23 +88,23 @@ def run_on_revisions(
         for turn in range(repeat):
             for side in sides if turn % 2 == 0 else reversed(sides):
                 messages.note(f"{side.name}, run {turn + 1} of {repeat}")
-                _run(side, kept, words, again=turn > 0)
+                _run(side, kept, arguments, again=turn > 0)
     a, b = (kept / f"{side.name}.db" for side in sides)
     return Stores(a, b)
 
 
-def _check(words: Sequence[str], repeat: int) -> None:
-    if not words or words[0] not in PROFILERS:
-        problem = f"'{words[0]}' is not a sweep" if words else "got none"
+def _check(arguments: Sequence[str], repeat: int) -> None:
+    if not arguments or arguments[0] not in PROFILERS:
+        problem = f"'{arguments[0]}' is not a sweep" if arguments else "got none"
         raise UsageError(
             f"`rev` needs a sweep to run on both revisions, and {problem}",
             "perfctl compare --rev main -- torch --batches 32 -- python train.py '{batch}'",
         )
-    own = words[1 : words.index("--")] if "--" in words else words[1:]
-    for word in own:
-        if word.partition("=")[0] in _OWN:
+    sweep_arguments = arguments[1 : arguments.index("--")] if "--" in arguments else arguments[1:]
+    for argument in sweep_arguments:
+        if argument.partition("=")[0] in _OWN:
             raise UsageError(
-                f"`rev` chooses {word.partition('=')[0]} itself",
+                f"`rev` chooses {argument.partition('=')[0]} itself",
                 "Omit it; `repeat` is an option of compare",
             )
     if repeat < 1:
@@ -154,25 +154,33 @@ def _files_of(commit: str, top: Path) -> Iterator[Path]:
         ask_git(top, "worktree", "prune")
 
 
-def _run(side: _Side, kept: Path, words: Sequence[str], *, again: bool) -> None:
+def _run(side: _Side, folder: Path, arguments: Sequence[str], *, again: bool) -> None:
     """One sweep of one side, in a process of its own. Raises RunFailed with the last line
     it said."""
-    own = [
+    side_options = [
         "--out",
-        str(kept / side.name),
+        str(folder / side.name),
         "--store",
-        str(kept / f"{side.name}.db"),
+        str(folder / f"{side.name}.db"),
         *(["--again"] if again else []),
     ]
-    end = words.index("--") if "--" in words else len(words)
-    argv = (sys.executable, "-P", "-m", "perfctl", *words[:end], *own, *words[end:])
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    argv = (
+        sys.executable,
+        "-P",
+        "-m",
+        "perfctl",
+        *arguments[:end],
+        *side_options,
+        *arguments[end:],
+    )
     sources = [str(path) for path in (side.top / "src", side.top) if path.is_dir()]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     command = Command(
         argv, f"the sweep of {side.name}", {"PYTHONPATH": os.pathsep.join([*sources, *paths])}
     )
-    log = kept / f"{side.name}.log"
-    done = process.run(command, cwd=side.folder, stdout=log, stderr=log, scratch=kept / "scratch")
+    log = folder / f"{side.name}.log"
+    done = process.run(command, cwd=side.folder, stdout=log, stderr=log, scratch=folder / "scratch")
     if done.exit_code:
         lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or [
             "it printed nothing"

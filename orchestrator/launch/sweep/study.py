@@ -55,9 +55,9 @@ class Study:
         """Return "flops", or the name of the user's file without its ending."""
         return Path(self.name).stem
 
-    def is_for_page(self, option: str, *words: str) -> bool:
+    def is_for_page(self, option: str, *values: str) -> bool:
         """Whether the page needs the option: "only", and no run does, or "too"."""
-        return self.content.get("options", {}).get(option, {}).get("for_page") in words
+        return self.content.get("options", {}).get(option, {}).get("for_page") in values
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,25 +148,27 @@ def read_study(name: str) -> Study:
 
 
 def _check_keys(
-    where: str,
+    location: str,
     table: Mapping[str, Any],
-    known: Collection[str],
+    allowed: Collection[str],
     needs: Sequence[str] = (),
 ) -> None:
     for key in table:
-        if key not in known:
-            raise UsageError(f"{where}: '{key}' is not known", f"Use {', '.join(sorted(known))}")
+        if key not in allowed:
+            raise UsageError(
+                f"{location}: '{key}' is not known", f"Use {', '.join(sorted(allowed))}"
+            )
     for key in needs:
         if key not in table:
-            raise UsageError(f"{where}: '{key}' is missing")
+            raise UsageError(f"{location}: '{key}' is missing")
 
 
-def _field(where: str, name: str, declared: Mapping[str, Any]) -> Field:
+def _field(location: str, name: str, declared: Mapping[str, Any]) -> Field:
     """Return the option of a study: one of every sweep, or one that the file describes."""
     keys = {"default", "kind", "help", "metavar", "names", "least", "choices"} | {
         *("for_page", "fills", "pattern"),
     }
-    _check_keys(f"{where}: option {name}", declared, keys)
+    _check_keys(f"{location}: option {name}", declared, keys)
     default = declared.get("default")
     if name in _SWEPT and "kind" not in declared:
         field = _SWEPT[name]
@@ -188,7 +190,7 @@ def _field(where: str, name: str, declared: Mapping[str, Any]) -> Field:
         option = replace(option, metavar="TIME", parse=read_seconds)
         return Field(name, float | None, default, option)
     if kind not in _KINDS:
-        raise UsageError(f"{where}: option {name}: kind '{kind}' is not known")
+        raise UsageError(f"{location}: option {name}: kind '{kind}' is not known")
     return Field(name, _KINDS[kind], default, option)
 
 
@@ -270,12 +272,12 @@ def _fill(text: str, values: Mapping[str, Any]) -> str:
 
 def _split_options(text: str, values: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the words of options, without those whose value is not given."""
-    words: list[str] = []
+    arguments: list[str] = []
     for piece in re.split(r"\s+(?=--)", text.strip()):
         names = [name for _, name, _, _ in Formatter().parse(piece) if name]
         if all(values.get(name, name) not in (None, "") for name in names):
-            words += shlex.split(_fill(piece, values))
-    return tuple(words)
+            arguments += shlex.split(_fill(piece, values))
+    return tuple(arguments)
 
 
 def _sweep(

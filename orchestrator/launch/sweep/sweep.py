@@ -108,16 +108,16 @@ def _run_side_by_side(
 ) -> list[RunResult]:
     """One setting per place at a time; the listener is called from this thread only."""
 
-    def work(setting: Setting, place: Placement, post: parallel.Post) -> RunResult:
+    def work(setting: Setting, placement: Placement, post: parallel.Post) -> RunResult:
         posting = Listener(
             started=lambda setting, stage: post(
-                partial(listener.started, setting, f"{stage} on {place.label}")
+                partial(listener.started, setting, f"{stage} on {placement.label}")
             ),
             noted=lambda text: post(partial(listener.noted, text)),
             finished=lambda result: post(partial(listener.finished, result)),
             stopped=lambda result: post(partial(listener.stopped, result)),
         )
-        return _run_setting(replace(request, places=(place,)), setting, repeat, posting)
+        return _run_setting(replace(request, places=(placement,)), setting, repeat, posting)
 
     return parallel.run(settings, request.places, work)
 

@@ -48,7 +48,9 @@ def read_ways(text: str) -> tuple[Way, ...]:
     for piece in (piece.strip() for piece in text.split(",")):
         device, colon, also = piece.partition(":")
         if device not in _WITH or (colon and also not in _WITH[device]):
-            choices = ", ".join(f"{name}[:{'|'.join(more)}]" for name, more in _WITH.items())
+            choices = ", ".join(
+                f"{name}[:{'|'.join(suffixes)}]" for name, suffixes in _WITH.items()
+            )
             raise UsageError(f"invalid value '{piece}' for `devices`", f"Use {choices}")
         ways.append(Way(device, also or None))
     if len(ways) < 2:
@@ -78,12 +80,21 @@ def _has_compiler() -> bool:
     return bool(os.environ.get("CXX") or shutil.which("g++") or shutil.which("clang++"))
 
 
-def plan_way(way: Way, epochs: int, asked: SweepOptions, rest: Sequence[str]) -> SweepRequest:
+def plan_way(
+    way: Way, epochs: int, options: SweepOptions, arguments: Sequence[str]
+) -> SweepRequest:
     """Return the sweep of one way, called WORKLOAD_DEVICE[_PRECISION]. Raises UsageError."""
-    name = f"{asked.workload}_{way.label.replace(':', '_')}"
-    own = replace(asked, device=way.device, precision=way.precision, mode="train", sweep_name=name)
-    words = ("--epochs", str(epochs), *(("--compile",) if way.also == "compile" else ()), *rest)
-    return plan_sweep(TorchProfiler(), own, words)
+    name = f"{options.workload}_{way.label.replace(':', '_')}"
+    way_options = replace(
+        options, device=way.device, precision=way.precision, mode="train", sweep_name=name
+    )
+    way_arguments = (
+        "--epochs",
+        str(epochs),
+        *(("--compile",) if way.also == "compile" else ()),
+        *arguments,
+    )
+    return plan_sweep(TorchProfiler(), way_options, way_arguments)
 
 
 def check_way(way: Way, request: SweepRequest) -> None:

@@ -107,14 +107,14 @@ class Breakdown:
         large count is not a large one.
         """
         parts = ("called", "transforms", "repeated", "summed", "extra")
-        seen = max(self.seen - self.called, 0.0)
-        base = max(self.base, seen) if self.rules or not self.seen else seen
+        launched = max(self.seen - self.called, 0.0)
+        base = max(self.base, launched) if self.rules or not self.seen else launched
         before = base + sum(float(getattr(self, name)) for name in parts[: parts.index(part)])
         return 1 + float(getattr(self, part)) / before if before else 1.0
 
 
 def breakdown(
-    evidence: RowEvidence, forward: RowEvidence | None, others: int | None = None
+    evidence: RowEvidence, forward: RowEvidence | None, other_layers: int | None = None
 ) -> Breakdown:
     """Return the parts of a row's count.
 
@@ -124,18 +124,20 @@ def breakdown(
     if several := _several(evidence):
         products = tuple(kernel for kernel, _ in several)
         base = sum(2 * multiplies * kernel.launches for kernel, multiplies in several)
-        seen = sum_products(products)
-        return Breakdown(evidence.estimated, base, (), None, None, products, seen, several=products)
+        product_flops = sum_products(products)
+        return Breakdown(
+            evidence.estimated, base, (), None, None, products, product_flops, several=products
+        )
     repeating = _find_repeated(evidence, forward)
-    own = [_as_dense(kernel) for kernel in _remove_repeated(evidence.kernels, repeating)]
-    products = tuple(kernel for kernel in own if kernel.main)
+    own_kernels = [_as_dense(kernel) for kernel in _remove_repeated(evidence.kernels, repeating)]
+    products = tuple(kernel for kernel in own_kernels if kernel.main)
     # a convolution by itself is no product between transforms: theirs was not recorded
     has_own = any(kernel.algorithm.family not in DIRECT for kernel in products) or not products
     roles = ("transform", "offsets") if has_own else ("offsets",)
     algorithm = of_layer(
-        kernel.name for kernel in own if kernel.main or kernel.algorithm.role in roles
+        kernel.name for kernel in own_kernels if kernel.main or kernel.algorithm.role in roles
     )
-    predicted = _predict(evidence, own, algorithm.family, others)
+    predicted = _predict(evidence, own_kernels, algorithm.family, other_layers)
     is_transformed = algorithm.family in TRANSFORMED
     # what the products execute beyond multiply-adds: transforms in a fused Winograd kernel, else
     # an epilogue
@@ -145,8 +147,8 @@ def breakdown(
     added = sum(fadd for _, fadd in sums)
     within = sum_executed(fused) - sum_products(fused) - added
     epilogue = 0.0 if is_transformed else within + predicted.onto
-    summing = tuple(kernel for kernel in own if kernel.algorithm.role == "reduction")
-    helpers = [kernel for kernel in own if not kernel.main]
+    summing = tuple(kernel for kernel in own_kernels if kernel.algorithm.role == "reduction")
+    helpers = [kernel for kernel in own_kernels if not kernel.main]
     transforming = tuple(kernel for kernel in helpers if kernel.algorithm.family in TRANSFORMED)
     extras = tuple(kernel for kernel in helpers if kernel not in (*transforming, *summing))
     return Breakdown(
@@ -188,19 +190,22 @@ def _remove_repeated(
     """Return the kernels without the launches that forward's kernels have in ``repeating``; those
     with further launches come last."""
     repeated = {kernel.key: kernel.launches for kernel in repeating}
-    more = [
+    reduced = [
         kernel.part(kernel.launches - repeated[kernel.key])
         for kernel in kernels
         if kernel.launches > repeated.get(kernel.key, float("inf"))
     ]
-    return [*(kernel for kernel in kernels if kernel.key not in repeated), *more]
+    return [*(kernel for kernel in kernels if kernel.key not in repeated), *reduced]
 
 
 def _predict(
-    evidence: RowEvidence, own: Sequence[KernelGroup], family: str | None, others: int | None
+    evidence: RowEvidence,
+    own_kernels: Sequence[KernelGroup],
+    family: str | None,
+    other_layers: int | None,
 ) -> PredictedProducts:
     """Return the products as tiles and transforms say; the estimated ones if nothing is known."""
-    products = [kernel for kernel in own if kernel.main]
+    products = [kernel for kernel in own_kernels if kernel.main]
     is_gradient = evidence.row.direction != "forward"
     # next to one gradient by Fourier transforms, another's product
     is_mixed = family == "fft" and is_gradient
@@ -216,17 +221,17 @@ def _predict(
     )
     beside = sum_products(products) - tensor if is_all else 0.0
     nothing = PredictedProducts(evidence.estimated, (), 0.0, beside)
-    predicted = from_grids(evidence, plain, others) or nothing
+    predicted = from_grids(evidence, plain, other_layers) or nothing
     if family in TRANSFORMED and (ruled := from_rules(evidence, products)) is not None:
         return ruled
     if family == "fft":
         is_trial = len(products) > evidence.paper_products
         base = predicted if is_mixed and not is_trial else nothing
-        flops, rules = _predict_fourier(evidence, own, base)
+        flops, rules = _predict_fourier(evidence, own_kernels, base)
     elif family == "winograd" and (
-        not predicted.rules or (is_gradient and _count_winograds(own) > 1)
+        not predicted.rules or (is_gradient and _count_winograds(own_kernels) > 1)
     ):
-        flops, rules = _predict_winograd(evidence, own)
+        flops, rules = _predict_winograd(evidence, own_kernels)
     else:
         return predicted
     return predicted._replace(flops=flops, rules=rules)
@@ -246,14 +251,14 @@ def _find_repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[
     if forward.forward is not None and sum(kernel.products > 0 for kernel in products) > 1:
         return ()  # trials, or another layer's kernels
     before = {kernel.key: kernel.launches for kernel in forward.kernels}
-    again = {
+    repeated = {
         kernel.key: kernel.part(before[kernel.key])
         for kernel in evidence.kernels
         if kernel.launches >= before.get(kernel.key, float("inf"))
     }
-    if not any(kernel.main for kernel in again.values()):
+    if not any(kernel.main for kernel in repeated.values()):
         return ()
-    if any(kernel.key not in again for kernel in products):
+    if any(kernel.key not in repeated for kernel in products):
         return ()
     # a smaller batch than paper's: all kernels have less
     less = min(evidence.row.ratio or 1.0, 1.0) * LEAST_MULTIPLIES
@@ -267,7 +272,7 @@ def _find_repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[
         needed = round(evidence.estimated / forward.estimated) if forward.estimated else 1
         least_work = min(least_work, less * forward.estimated / max(launches, 1))
         gradients = max(gradients, needed) * max(round(launches), 1)
-    others = sum(
+    other_launches = sum(
         kernel.launches - before.get(kernel.key, 0.0)
         for kernel in evidence.product_kernels
         if kernel.flops.value is None
@@ -278,8 +283,8 @@ def _find_repeated(evidence: RowEvidence, forward: RowEvidence | None) -> tuple[
     # have in common
     most = max(2 * gradients - launches, gradients + 1)
     is_partial = evidence.row.executed.lower_bound
-    suffice = gradients <= others < most if is_partial else others == gradients
-    return tuple(again.values()) if suffice else ()
+    suffice = gradients <= other_launches < most if is_partial else other_launches == gradients
+    return tuple(repeated.values()) if suffice else ()
 
 
 def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
@@ -318,11 +323,13 @@ def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
 
 
 def _predict_winograd(
-    evidence: RowEvidence, own: Sequence[KernelGroup]
+    evidence: RowEvidence, own_kernels: Sequence[KernelGroup]
 ) -> tuple[float, tuple[str, ...]]:
     """Return the FLOPs of F(m x m, r x r) and their rule: (m + r - 1)^2 multiplies for m^2 outputs
     of r^2 products; whole tiles where the shape is known."""
-    sizes = next((kernel.algorithm.winograd for kernel in own if kernel.algorithm.winograd), None)
+    sizes = next(
+        (kernel.algorithm.winograd for kernel in own_kernels if kernel.algorithm.winograd), None
+    )
     if sizes is None:
         return evidence.estimated, ()
     m, r = sizes
@@ -332,19 +339,19 @@ def _predict_winograd(
     if isinstance(shape, ConvShape) and (shape.kernel_h, shape.kernel_w) == (r, r):
         share = winograd_multiplies(shape, m, r) / shape.macs
         rule += ", including tiles at the edge"
-        blocks = (kernel.algorithm.winograd_block for kernel in own)
+        blocks = (kernel.algorithm.winograd_block for kernel in own_kernels)
         block = next((block for block in blocks if block), None)
         if block is not None and sizes == (2, 3) and shape.groups == 1:
             share = tile_fused_winograd(shape, block).multiplies / shape.macs
             rule += f" and blocks of {' x '.join(map(str, block))} tiles filled"
-        for kernel in own if sizes == (4, 3) and shape.groups == 1 else ():
+        for kernel in own_kernels if sizes == (4, 3) and shape.groups == 1 else ():
             cuts = _between_transforms(kernel, shape)
             if len({cut.multiplies for cut in cuts}) > 1:
                 return evidence.estimated, ()  # how many channels are padded is not known
             if cuts:
                 share, rule = cuts[0].multiplies / shape.macs, cuts[0].rule(shape.macs)
     gradients = max(evidence.paper_products, 1)
-    part = min(_count_winograds(own), gradients) / gradients or 1.0
+    part = min(_count_winograds(own_kernels), gradients) / gradients or 1.0
     return evidence.estimated * (1 - part + part * share), (rule,)
 
 
@@ -396,18 +403,18 @@ def _find_step(counted: float, depth: int) -> int | None:
     return next(steps, None)
 
 
-def _count_winograds(own: Sequence[KernelGroup]) -> int:
+def _count_winograds(own_kernels: Sequence[KernelGroup]) -> int:
     """Return how many products run as Winograd: fused kernels, and output transforms of others."""
     return sum(
         kernel.algorithm.family == "winograd"
         if kernel.main
         else "output" in kernel.name.lower().partition("winograd")[2]
-        for kernel in own
+        for kernel in own_kernels
     )
 
 
 def _predict_fourier(
-    evidence: RowEvidence, own: Sequence[KernelGroup], plain: PredictedProducts
+    evidence: RowEvidence, own_kernels: Sequence[KernelGroup], plain: PredictedProducts
 ) -> tuple[float, tuple[str, ...]]:
     """Return the FLOPs and rules of t x (t/2 + 1) complex products of 4 multiply-adds for the
     (t - r + 1)^2 outputs of a tile of t x t points.
@@ -415,14 +422,14 @@ def _predict_fourier(
     The gradient of the input is such a convolution with the channels exchanged; that of the filter
     sums over the tiles. ``plain``: the prediction of the products by other kernels.
     """
-    size = next((match for kernel in own if (match := _FFT_TILE.search(kernel.name))), None)
+    size = next((match for kernel in own_kernels if (match := _FFT_TILE.search(kernel.name))), None)
     shape, t = evidence.forward, int(size[1]) if size else 0
     if not isinstance(shape, ConvShape) or t < max(shape.kernel_h, shape.kernel_w):
         return evidence.estimated, ()
     products = _list_fourier_products(evidence, shape, t)
     papers = {call.direction: call.flops or 0 for call in evidence.row.calls}
     flops, rules = plain.flops, list(plain.rules)
-    for direction, blocks in _find_transformed(evidence, own, products).items():
+    for direction, blocks in _find_transformed(evidence, own_kernels, products).items():
         product = products[direction]
         flops += 2 * evidence.calls * (blocks or product.macs * COMPLEX)
         flops -= evidence.estimated * papers[direction] / sum(papers.values())
@@ -458,12 +465,16 @@ def _list_fourier_products(
 
 
 def _find_transformed(
-    evidence: RowEvidence, own: Sequence[KernelGroup], products: Mapping[str, GemmShape]
+    evidence: RowEvidence, own_kernels: Sequence[KernelGroup], products: Mapping[str, GemmShape]
 ) -> Mapping[str, int | None]:
     """Return direction -> multiplies in complete blocks (None: not known), of the products that run
     as Fourier transforms."""
-    complexes = [kernel for kernel in own if kernel.main and COMPLEX_PRODUCT.search(kernel.name)]
-    kernels = [kernel for kernel in own if kernel.main and (kernel.grid or kernel in complexes)]
+    complexes = [
+        kernel for kernel in own_kernels if kernel.main and COMPLEX_PRODUCT.search(kernel.name)
+    ]
+    kernels = [
+        kernel for kernel in own_kernels if kernel.main and (kernel.grid or kernel in complexes)
+    ]
     if evidence.row.direction == "forward":
         multiplies = (
             _count_in_blocks(kernel, product) for kernel in kernels for product in products.values()

@@ -133,8 +133,8 @@ def sweep_causes(steps: Mapping[int, Sequence[WholeStep]]) -> list[Cause]:
     every = sorted((step for common in steps.values() for step in common), key=_batch_of)
     by_factor = group_by(every, lambda step: (step.reason, step.confidence, round(step.factor, 3)))
     causes = []
-    for *others, step in by_factor.values():
-        facts = replace(step.facts, others=tuple(str(_batch_of(other)) for other in others))
+    for *other_steps, step in by_factor.values():
+        facts = replace(step.facts, others=tuple(str(_batch_of(other)) for other in other_steps))
         variant = f"sweep, {step.reason}"
         causes.append(Cause("whole step", None, facts, (), step.confidence, variant))
     return causes
@@ -220,12 +220,18 @@ def _forward_runs(case: RuleInput) -> int | None:
     return forward_runs if forward_runs and runs and runs % forward_runs == 0 else None
 
 
-def _extra(case: RuleInput, runs: int | None, known: int, all_layers: int) -> Cause | None:
+def _extra(case: RuleInput, runs: int | None, expected: int, all_layers: int) -> Cause | None:
     """Return the cause of ``runs`` instead of ``known`` launches, which other causes explain."""
     parts, evidence = case.breakdown, case.evidence
-    if case.executed is None or not case.ratio or not runs or runs % known or runs // known < 2:
+    if (
+        case.executed is None
+        or not case.ratio
+        or not runs
+        or runs % expected
+        or runs // expected < 2
+    ):
         return None
-    number, products = runs // known, _products(case, all_layers)
+    number, products = runs // expected, _products(case, all_layers)
     launched = launch_multiple(evidence, products)
     if not launched or (parts.several and all_layers == 1):
         return None
@@ -301,11 +307,11 @@ def _launched_steps(batch: int, rows: Iterable[RowEvidence]) -> list[WholeStep]:
         may_be_trials = not no_trials and not gradients
         facts = StepFacts(batch, number, number, True, may_be_trials=may_be_trials)
         steps.append(WholeStep(facts, "launches"))
-    again = _common_multiple(gradients, gradients)
+    repeats = _common_multiple(gradients, gradients)
     exact = sum(launch_multiple(row, row.product_kernels) == number for row in forward)
-    if exact > 1 and again > number and again % number == 0:
-        more = again // number
-        facts = StepFacts(batch, more, more, True, of_gradients=True)
+    if exact > 1 and repeats > number and repeats % number == 0:
+        factor = repeats // number
+        facts = StepFacts(batch, factor, factor, True, of_gradients=True)
         steps.append(WholeStep(facts, "gradient launches"))
     return steps
 
@@ -341,12 +347,12 @@ def _remaining_factors(
     forward run again as well; and of the multiply-adds, after all causes of these but rivals."""
     factors = [(cause.rule, cause.factor) for cause in causes if cause.factor]
     steps = prod(step.factor for step in launched if step.includes(case.evidence))
-    left = (case.ratio or 1) / steps
-    own = left / prod(factor for rule, factor in factors if rule not in RIVALS)
+    per_step = (case.ratio or 1) / steps
+    unexplained = per_step / prod(factor for rule, factor in factors if rule not in RIVALS)
     products = sum_products(case.evidence.product_kernels) / case.evidence.estimated / steps
     products /= prod(factor for rule, factor in factors if rule not in (*RIVALS, *BESIDE))
-    again = prod(factor for rule, factor in factors if rule == "recomputation")
-    return own, left, own / again, products
+    recomputed = prod(factor for rule, factor in factors if rule == "recomputation")
+    return unexplained, per_step, unexplained / recomputed, products
 
 
 def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -> WholeStep | None:
@@ -354,7 +360,7 @@ def _counted_step(batch: int, rows: Candidates, launched: Sequence[WholeStep]) -
     if not rows:
         return None
     remaining = [(case, _remaining_factors(case, causes, launched)) for case, causes in rows]
-    factor = median(own for _, (own, _, _, _) in remaining)
+    factor = median(unexplained for _, (unexplained, _, _, _) in remaining)
     steps = _add_steps([case.evidence for case, _ in rows])
     number = round(factor) if factor >= 1 else 1 / round(1 / factor)
     error = AGREEMENT_LOG_MAX
@@ -430,8 +436,8 @@ def _explain_counts(
     multiples = [launch_multiple(row, row.product_kernels) for row in rows]
     if factor > 1 and not launched and number in multiples:
         return None  # some were launched as often, and others not
-    ((devices, processes), *others) = placed
-    if not others and max(devices, processes) == factor > 1:
+    ((devices, processes), *other_places) = placed
+    if not other_places and max(devices, processes) == factor > 1:
         copied = replace(facts, devices=devices, processes=processes)
         return WholeStep(copied, "copies")
     if steps:
@@ -458,6 +464,6 @@ def _grids_contradict(rows: Iterable[RowEvidence], samples: int) -> bool:
     ``samples`` has."""
     votes = 0
     for row in rows:
-        own = has_own_grids(row)
-        votes += own - has_own_grids(row.with_batch(samples)) if samples else own
+        has_grids = has_own_grids(row)
+        votes += has_grids - has_own_grids(row.with_batch(samples)) if samples else has_grids
     return votes > 0

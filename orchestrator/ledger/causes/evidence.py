@@ -300,10 +300,10 @@ class EvidenceTable(dict[Place, RowEvidence]):
         launches = self._launches.get(batch, {})
         return gcd(*(times for other, times in launches.items() if other != layer)) or 1
 
-    def shared_batch(self, place: Place) -> int | None:
+    def shared_batch(self, row_key: Place) -> int | None:
         """Return the batch of which most rows of other layers have the FLOPs, of the same direction
         or of all, if it is another than theirs."""
-        batch, layer, direction = place
+        batch, layer, direction = row_key
         if isinstance(batch, str):
             return None
         every = ("forward", *BACKWARD)
@@ -557,7 +557,9 @@ def facts_by_layer(ops: Collection[OpShape]) -> dict[str, LayerFacts]:
         and (op.op in (*CONVOLUTIONS, *LINEAR) or op.attributes.get("is_causal"))
     )
     by_layer = group_by(products, lambda op: op.layer)
-    facts = {layer: _read_facts(op) for layer, (op, *others) in by_layer.items() if not others}
+    facts = {
+        layer: _read_facts(op) for layer, (op, *other_ops) in by_layer.items() if not other_ops
+    }
     shapes = [
         (op.layer, work.shape)
         for op in ops
@@ -575,9 +577,9 @@ def _read_facts(op: OpShape) -> LayerFacts:
     """Return the facts of a convolution, a Linear layer, or attention with a causal mask."""
     source, weight, output = shape_of(op.inputs, 0), shape_of(op.inputs, 1), shape_of(op.outputs, 0)
     if op.op in LINEAR:
-        left = left_factor(op)
-        is_known = bool(left and output)
-        product = GemmShape(prod(output[:-1]), output[-1], left[-1]) if is_known else None
+        left_shape = left_factor(op)
+        is_known = bool(left_shape and output)
+        product = GemmShape(prod(output[:-1]), output[-1], left_shape[-1]) if is_known else None
         return LayerFacts(forward=product, calls=op.calls)
     if op.op not in CONVOLUTIONS:
         is_known = len(source) > 2 and len(weight) > 2  # of attention: queries and keys

@@ -74,7 +74,7 @@ def _common_mistakes(
 ) -> list[str]:
     """Return the mistakes that give the estimates of all these rows, the most plausible first."""
     costs: list[Mapping[str, float]] = [
-        dict(_mistakes(row, known)) for row, known in zip(rows, parameters, strict=True)
+        dict(_mistakes(row, parameters_)) for row, parameters_ in zip(rows, parameters, strict=True)
     ]
     common = [text for text in costs[0] if all(text in cost for cost in costs)]
     ranked = sorted(common, key=lambda text: costs[0][text])
@@ -112,7 +112,9 @@ def _mistakes(row: LedgerRow, parameters: Sequence[Parameter]) -> Iterator[tuple
 def _name_values(parameters: Sequence[Sequence[Parameter]]) -> str:
     """Return "every N (1024, 2048)" of the parameters that vary; "" if none does."""
     values: dict[str, dict[str, None]] = {}
-    for item in (item for known in parameters for item in known):
+    for item in (item for row_parameters in parameters for item in row_parameters):
         values.setdefault(item.name, {})[item.value] = None
-    varied = {name: list(known) for name, known in values.items() if len(known) > 1}
-    return " and ".join(f"every {name} ({', '.join(known)})" for name, known in varied.items())
+    varied = {name: list(distinct) for name, distinct in values.items() if len(distinct) > 1}
+    return " and ".join(
+        f"every {name} ({', '.join(distinct)})" for name, distinct in varied.items()
+    )

@@ -91,8 +91,8 @@ def gradient_missing(case: RuleInput) -> Cause | None:
     if len(estimates) != 2 or len(products) != 1:
         return None
     (kernel,) = products
-    named = kernel.algorithm.direction if kernel.algorithm.direction in estimates else None
-    present = named or next(iter(estimates))
+    named_pass = kernel.algorithm.direction if kernel.algorithm.direction in estimates else None
+    present = named_pass or next(iter(estimates))
     if kernel.algorithm.family == "winograd":
         return None
     (missing,) = set(estimates) - {present}
@@ -100,7 +100,7 @@ def gradient_missing(case: RuleInput) -> Cause | None:
         "gradient missing",
         estimates[present] / sum(estimates.values()),
         GradientFacts(
-            missing if named else None,
+            missing if named_pass else None,
             sum(
                 other.main and _computes(other, estimates[missing])
                 for other in case.unattributed_kernels
@@ -111,7 +111,7 @@ def gradient_missing(case: RuleInput) -> Cause | None:
             flops=Same(kernel.products, estimates[present], CLOSE),
             launches=Same(kernel.launches, 1),
             is_complete=True,
-            is_stated=bool(named),
+            is_stated=bool(named_pass),
             gradients_only=kernel.products / estimates[present],
         ),
     )
@@ -127,28 +127,33 @@ def needless_gradient(case: RuleInput) -> Cause | None:
     Fix       check ``requires_grad`` of the network's input.
     """
     estimates, products = _estimates(case), _gradient_kernels(case)
-    named = [kernel for kernel in products if kernel.algorithm.direction == "grad_input"]
-    if set(estimates) != {"grad_weight"} or not named or len(named) == len(products):
+    named_kernels = [kernel for kernel in products if kernel.algorithm.direction == "grad_input"]
+    if (
+        set(estimates) != {"grad_weight"}
+        or not named_kernels
+        or len(named_kernels) == len(products)
+    ):
         return None
     estimated = estimates["grad_weight"]
     batch, layer, direction = case.evidence.place
     if any(
-        place[0] == batch
-        and place[1] != layer
-        and place[2] == direction
+        row_key[0] == batch
+        and row_key[1] != layer
+        and row_key[2] == direction
         and other.row.executed.value
         and other.row.executed.value < other.estimated / exp(CLOSE)
-        and abs(log((other.row.executed.value + named[0].products) / other.estimated)) < CLOSE
-        for place, other in case.table.items()
+        and abs(log((other.row.executed.value + named_kernels[0].products) / other.estimated))
+        < CLOSE
+        for row_key, other in case.table.items()
         if other.estimated
     ):
         return None  # the kernel is that of another layer, which lacks it
     implies = Implies(
-        flops=Same(named[0].products, estimated, CLOSE),
-        launches=Same(count_launches(named), 1),
-        gradients_only=named[0].products / estimated,
+        flops=Same(named_kernels[0].products, estimated, CLOSE),
+        launches=Same(count_launches(named_kernels), 1),
+        gradients_only=named_kernels[0].products / estimated,
     )
-    return case.propose("needless gradient", 2.0, FlopsFacts(estimated), named, implies)
+    return case.propose("needless gradient", 2.0, FlopsFacts(estimated), named_kernels, implies)
 
 
 def gradient_trials(case: RuleInput) -> Cause | None:
@@ -197,10 +202,10 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
     Fix       none; the estimate leaves the inserted zeros out.
     """
     estimates, full = _estimates(case), case.evidence.upsampled
-    own = [
+    own_products = [
         kernel for kernel in _gradient_kernels(case) if kernel.algorithm.direction == "grad_input"
     ]
-    if full is None or "grad_input" not in estimates or len(own) != 1:
+    if full is None or "grad_input" not in estimates or len(own_products) != 1:
         return None
     estimated = estimates["grad_input"]
     if full <= estimated:
@@ -215,15 +220,15 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
         depth = forward.out_channels * forward.kernel_h * forward.kernel_w
         positions = int(full) // (2 * forward.in_channels * depth)
         product = GemmShape(positions, forward.in_channels, depth)
-    padded = _pad_channels(own[0], forward, estimated)
+    padded = _pad_channels(own_products[0], forward, estimated)
     return case.propose(
         "zeros inserted",
         (both - estimated + full) / both,
         FlopsFacts(full, estimated),
-        own,
+        own_products,
         Implies(
-            flops=Same(own[0].products, full, EXACT),
-            launches=Same(own[0].launches, 1),
+            flops=Same(own_products[0].products, full, EXACT),
+            launches=Same(own_products[0].launches, 1),
             gradients_only=full / estimated,
             product=product,
         ),
@@ -233,10 +238,10 @@ def zeros_inserted(case: RuleInput) -> Cause | None:
         else case.propose(
             "tile padding",
             (both - estimated + padded) / both,
-            TileFacts((f"its kernel is {spoken(own[0].name)}",), in_all=True),
-            own,
+            TileFacts((f"its kernel is {spoken(own_products[0].name)}",), in_all=True),
+            own_products,
             Implies(
-                flops=Same(own[0].products, padded, EXACT),
+                flops=Same(own_products[0].products, padded, EXACT),
                 is_stated=False,
                 gradients_only=padded / estimated,
             ),
@@ -262,17 +267,17 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
     Fix       none; that is activation checkpointing.
     """
     forward, estimates, products = case.row_of("forward"), _estimates(case), _gradient_kernels(case)
-    others = [kernel for kernel in products if kernel.algorithm.direction not in estimates]
-    named = {kernel.algorithm.direction for kernel in products} & set(estimates)
+    other_products = [kernel for kernel in products if kernel.algorithm.direction not in estimates]
+    named_passes = {kernel.algorithm.direction for kernel in products} & set(estimates)
     if (
         forward is None
         or not forward.estimated
-        or len(others) != 1
+        or len(other_products) != 1
         or "grad_input" not in estimates
     ):
         return None
-    (kernel,) = others
-    if named != set(estimates) or count_launches(products) != len(estimates) + 1:
+    (kernel,) = other_products
+    if named_passes != set(estimates) or count_launches(products) != len(estimates) + 1:
         return None
     if kernel.algorithm.direction != "forward":
         return None
@@ -288,7 +293,7 @@ def recomputed_otherwise(case: RuleInput) -> Cause | None:
             spoken(kernel.name),
             recorded=case.evidence.environment.get("cudnn_benchmark") == "off",
         ),
-        others,
+        other_products,
         Implies(
             trials=False,
             flops=Same(kernel.products, forward.estimated, CLOSE) if is_direct else None,
@@ -340,10 +345,10 @@ def recomputation(case: RuleInput) -> Cause | None:
         )
     gradients = {call.direction for call in row.calls if call.flops}
     again = {kernel.key for kernel in parts.repeating}
-    others = {
+    other_passes = {
         kernel.algorithm.direction for kernel in evidence.product_kernels if kernel.key not in again
     }
-    if "grad_input" in gradients and others == {"grad_weight"}:
+    if "grad_input" in gradients and other_passes == {"grad_weight"}:
         return None  # forward's kernel computes the gradient of the input
     # otherwise forward's kernel may compute the gradient of the input
     names_input = any(

@@ -125,7 +125,7 @@ def judge(study: Study, ledger: Ledger, parts: Sequence[Study] | None = None) ->
     slips = formula_rules.formula_slips(study, ledger)
     table, all_loose = row_evidence(study, ledger)
     # what concerns the sweep as a whole is about batch sizes
-    sized = EvidenceTable({place: row for place, row in table.items() if row.row.has_size})
+    sized = EvidenceTable({row_key: row for row_key, row in table.items() if row.row.has_size})
     loose = {size: kernels for size, kernels in all_loose.items() if isinstance(size, int)}
     window = window_rules.find_window(sized, loose)
     sized = EvidenceTable(_read_as_batch_of(window, sized))
@@ -180,10 +180,10 @@ def _read_as_batch_of(window: window_rules.Window | None, table: EvidenceTable) 
         return table
     return EvidenceTable(
         {
-            place: evidence.with_batch(window.batch)
-            if place in window.places or not evidence.kernels
+            row_key: evidence.with_batch(window.batch)
+            if row_key in window.places or not evidence.kernels
             else evidence
-            for place, evidence in table.items()
+            for row_key, evidence in table.items()
         }
     )
 
@@ -196,11 +196,11 @@ def _with_whole_steps(
     if not steps:
         return candidates
     launched = prod(step.facts.number for step in steps if step.facts.by_launches)
-    again = (call_rules.extra_calls, call_rules.extra_gradients) if launched > 1 else ()
+    step_rules = (call_rules.extra_calls, call_rules.extra_gradients) if launched > 1 else ()
     rivals = {*call_rules.RIVALS} - {"recomputation"}
     proposed = [
         *(cause for cause in candidates if cause.rule not in rivals),
-        *(rule(case, launched) for rule in again),
+        *(rule(case, launched) for rule in step_rules),
         # last: if a half-filled tile fits as well, the cause of all rows stays
         *(
             case.propose(
@@ -223,8 +223,8 @@ def confirm(case: RuleInput, candidates: Iterable[Cause]) -> tuple[Cause, ...]:
     """
     causes = []
     for cause in candidates:
-        named = cause.factor is not None and case.is_worth_naming(cause.factor)
-        share = explained_share(case.ratio, cause.factor) if named else None
+        is_named = cause.factor is not None and case.is_worth_naming(cause.factor)
+        share = explained_share(case.ratio, cause.factor) if is_named else None
         causes.append(replace(cause, explained=share))
     remaining = drop_refuted_causes(case.ratio, causes)
     return tuple(

@@ -212,7 +212,7 @@ def _match(kernel: KernelGroup, shape: Shape, launches: int, near: float) -> Mat
 
 
 def from_grids(
-    evidence: RowEvidence, products: Sequence[KernelGroup], others: int | None = None
+    evidence: RowEvidence, products: Sequence[KernelGroup], other_layers: int | None = None
 ) -> PredictedProducts | None:
     """Return the FLOPs of the step's products by their tiles; None if none matches.
 
@@ -244,8 +244,8 @@ def from_grids(
             if match is None:
                 continue
             multiplies = match.tiling.multiplies
-            extra = kernel.launches / calls / (others or 1)
-            parts = list_parts(ceil(extra)) if others and match.launches == 1 else ()
+            extra = kernel.launches / calls / (other_layers or 1)
+            parts = list_parts(ceil(extra)) if other_layers and match.launches == 1 else ()
             if any(_may_be_parts(kernel, shape, count, multiplies) for count in parts):
                 break
             base += 2 * (multiplies * match.launches - shape.macs) * calls
@@ -397,8 +397,10 @@ def unknown_tiles(evidence: RowEvidence) -> frozenset[tuple[int, int]]:
     products = evidence.product_kernels
     if evidence.forward is None or not products:
         return frozenset()
-    named = {kernel.algorithm.tile[:2] for kernel in products if kernel.algorithm.tile}
-    tiles = {pair for m, n in named for pair in ((m, n), (n, m))} or set(product(TILES, TILES))
+    named_tiles = {kernel.algorithm.tile[:2] for kernel in products if kernel.algorithm.tile}
+    tiles = {pair for m, n in named_tiles for pair in ((m, n), (n, m))} or set(
+        product(TILES, TILES)
+    )
     gemm = product_of(evidence.forward)
     depth = evidence.estimated / (gemm.m * gemm.n)
     counted = sum_products(products)

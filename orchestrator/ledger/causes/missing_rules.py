@@ -145,7 +145,7 @@ def not_collected(case: RuleInput) -> Cause | None:
     lacking = {part: without for part, without in lacking.items() if without}
     nowhere = tuple(part for part, without in lacking.items() if len(without) == len(kernels))
     unread = [kernel for kernel in kernels if kernel.flops.value is None]
-    kernel, more, reason = "", 0, ""
+    kernel, other_count, reason = "", 0, ""
     parts = nowhere or tuple(lacking)
     is_cut = LEFT_OUT_PART in counted.missing or any(not kernel.counts for kernel in kernels)
     if evidence.left_out and is_cut:
@@ -157,7 +157,7 @@ def not_collected(case: RuleInput) -> Cause | None:
     elif lacking:
         variant = "for some kernels"
         names = dict.fromkeys(kernel.name for without in lacking.values() for kernel in without)
-        kernel, more = next(iter(names))[:60], len(names) - 1
+        kernel, other_count = next(iter(names))[:60], len(names) - 1
     elif 0 < counted.launches < counted.of_launches and not unread:
         variant = "for some launches"
     elif any(kernel.flops.moves_constants for kernel in kernels):
@@ -178,7 +178,7 @@ def not_collected(case: RuleInput) -> Cause | None:
             counted.launches,
             counted.of_launches,
             kernel,
-            more,
+            other_count,
             reason,
         ),
         kernels,

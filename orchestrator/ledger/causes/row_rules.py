@@ -159,7 +159,7 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     if not several or not parts.estimated:
         return None
     is_partial = evidence.row.executed.lower_bound
-    rest = sum_executed(kernel for kernel in evidence.kernels if kernel not in several)
+    other_flops = sum_executed(kernel for kernel in evidence.kernels if kernel not in several)
     within = sum(max(kernel.executed - kernel.products, 0) for kernel in several)
     # a trial runs once: the number of launches that all layers have in common is another cause
     common = gcd(
@@ -169,7 +169,9 @@ def several_algorithms(case: RuleInput) -> Cause | None:
     names = ", ".join(shorten(kernel.name for kernel in several).values())
     return case.propose(
         "several algorithms",
-        None if is_partial else (parts.base + rest + within) / parts.estimated / (common or 1),
+        None
+        if is_partial
+        else (parts.base + other_flops + within) / parts.estimated / (common or 1),
         AlgorithmFacts(len(several), names, products=isinstance(evidence.forward, GemmShape)),
         several,
         Implies(is_counted=is_partial, trials=True),
@@ -377,8 +379,10 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
     error = abs(log(parts.seen / parts.base))
     if not _may_transform(evidence):
         return None
-    others = any(is_of_another_layer(kernel, evidence.forward) for kernel in parts.products)
-    error_max = EXACT if forward and others else OTHER_LAYER_LOG_MIN
+    has_other_layers = any(
+        is_of_another_layer(kernel, evidence.forward) for kernel in parts.products
+    )
+    error_max = EXACT if forward and has_other_layers else OTHER_LAYER_LOG_MIN
     multiplies, transforms = parts.base / parts.estimated, parts.transforms / parts.estimated
     runs = min((kernel.launches for kernel in parts.transforming), default=0) / evidence.calls
     # more launches of both, or a larger batch, are another cause
@@ -433,11 +437,13 @@ def split_k(case: RuleInput) -> Cause | None:
     if case.executed is None:
         return None
     parts = case.breakdown
-    named = [kernel for kernel in parts.products if kernel.algorithm.split_k]
+    named_kernels = [kernel for kernel in parts.products if kernel.algorithm.split_k]
     unknown = not parts.summed and not parts.rules and deviates(case.ratio or 1)
-    if case.executed and named and unknown:
-        name = named[0].name[:60]
-        return case.propose("split-K", None, WorkFacts(kernel=name), named, UNSTATED, "by its name")
+    if case.executed and named_kernels and unknown:
+        name = named_kernels[0].name[:60]
+        return case.propose(
+            "split-K", None, WorkFacts(kernel=name), named_kernels, UNSTATED, "by its name"
+        )
     factor = parts.grown("summed")
     if not parts.summed or not case.is_worth_naming(factor):
         return None

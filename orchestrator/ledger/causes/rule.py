@@ -123,8 +123,8 @@ class RuleInput:
     def breakdown(self) -> Breakdown:
         """Return the parts of the row's count."""
         batch, layer, _ = self.evidence.place
-        others = self.table.launched(batch, layer)
-        return breakdown(self.evidence, self.row_of("forward"), others)
+        other_layers = self.table.launched(batch, layer)
+        return breakdown(self.evidence, self.row_of("forward"), other_layers)
 
     def row_of(self, direction: str) -> RowEvidence | None:
         """Return the row of the same layer and batch size in another direction."""
@@ -203,10 +203,12 @@ def check_trials(case: RuleInput, implies: Implies, _: Kernels) -> bool | None:
 
 def check_batch(case: RuleInput, implies: Implies, _: Kernels) -> bool | None:
     """Return whether the batch ran that the cause needs; None if others fit as well."""
-    seen = case.evidence.seen_batch
+    seen_batch = case.evidence.seen_batch
     if not implies.batches:
         return True
-    return seen in implies.batches if seen else True if len(implies.batches) == 1 else None
+    return (
+        seen_batch in implies.batches if seen_batch else True if len(implies.batches) == 1 else None
+    )
 
 
 def check_forward(case: RuleInput, implies: Implies, _: Kernels) -> bool:
@@ -270,9 +272,9 @@ def check_served(case: RuleInput, implies: Implies, _: Kernels) -> bool:
     batch, layer, direction = case.evidence.place
     if direction != "forward":
         return True
-    own = [case.table.get((batch, layer, gradient)) for gradient in BACKWARD]
-    executed = sum(row.row.executed.value or 0 for row in own if row)
-    estimated = sum(row.estimated for row in own if row)
+    gradient_rows = [case.table.get((batch, layer, gradient)) for gradient in BACKWARD]
+    executed = sum(row.row.executed.value or 0 for row in gradient_rows if row)
+    estimated = sum(row.estimated for row in gradient_rows if row)
     theirs = [
         row
         for served in implies.served

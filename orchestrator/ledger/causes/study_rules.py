@@ -123,15 +123,15 @@ def other_gpu(parts: Sequence[Study]) -> list[Cause]:
     """
     groups: list[tuple[SeenGpu, list[Run]]] = []
     for run in (run for study in parts for run in study.runs if _has_times(run)):
-        if (seen := seen_gpu(run)) is None:
+        if (gpu_seen := seen_gpu(run)) is None:
             continue
-        matching = (index for index, (gpu, _) in enumerate(groups) if not contradict(gpu, seen))
+        matching = (index for index, (gpu, _) in enumerate(groups) if not contradict(gpu, gpu_seen))
         index = next(matching, None)
         if index is None:
-            groups.append((seen, [run]))
+            groups.append((gpu_seen, [run]))
         else:
             gpu, runs = groups[index]
-            groups[index] = (gpu.joined(seen), [*runs, run])
+            groups[index] = (gpu.joined(gpu_seen), [*runs, run])
     if len(groups) < 2:
         return []
     gpus = tuple(str(gpu) for gpu, _ in groups)
@@ -178,18 +178,18 @@ def less_time_for_more(parts: Sequence[Study]) -> list[Cause]:
     causes = []
     for (layer, direction, batch), items in timings.items():
         pairs = [
-            (more, less)
-            for more, less in permutations(items, 2)
-            if more[0].variant != less[0].variant
-            and more[0].precision == less[0].precision
-            and (more[1].macs or 0) >= MORE_WORK_RATIO_MIN * (less[1].macs or 1)
-            and more[1].nanoseconds < less[1].nanoseconds
+            (larger, less)
+            for larger, less in permutations(items, 2)
+            if larger[0].variant != less[0].variant
+            and larger[0].precision == less[0].precision
+            and (larger[1].macs or 0) >= MORE_WORK_RATIO_MIN * (less[1].macs or 1)
+            and larger[1].nanoseconds < less[1].nanoseconds
         ]
         if pairs:  # a pair of one tool proves more than one of two
-            more, less = min(
+            larger, less = min(
                 pairs, key=lambda pair: pair[0][1].run.profiler != pair[1][1].run.profiler
             )
-            causes.append(_less_time(layer, direction, batch, more, less))
+            causes.append(_less_time(layer, direction, batch, larger, less))
     return causes
 
 
@@ -197,13 +197,13 @@ def _less_time(
     layer: str,
     direction: str,
     batch: int | None,
-    more: tuple[Study, HostTime],
+    larger: tuple[Study, HostTime],
     less: tuple[Study, HostTime],
 ) -> Cause:
     names = [
-        f"with {study.variant}" if study.variant else "by default" for study, _ in (more, less)
+        f"with {study.variant}" if study.variant else "by default" for study, _ in (larger, less)
     ]
-    gpus = [seen_gpu(item.run) for _, item in (more, less)]
+    gpus = [seen_gpu(item.run) for _, item in (larger, less)]
     unknown = [name for name, gpu in zip(names, gpus, strict=True) if gpu is None]
     differ = gpus[0] is not None and gpus[1] is not None and contradict(gpus[0], gpus[1])
     facts = LessTimeFacts(
@@ -211,8 +211,8 @@ def _less_time(
         layer=layer,
         direction=direction,
         batch=batch,
-        more_ms=more[1].nanoseconds / 1e6,
-        more_macs=more[1].macs,
+        more_ms=larger[1].nanoseconds / 1e6,
+        more_macs=larger[1].macs,
         more_name=names[0],
         less_ms=less[1].nanoseconds / 1e6,
         less_macs=less[1].macs,
@@ -297,10 +297,10 @@ def read_estimates(run: Run) -> Iterator[tuple[str, str, Stated]]:
     """Yield the layer, the name and the value of manual estimates that came with a report."""
     for item in run.report.summaries:
         head, _, name = item.name.partition(":")
-        layer, _, what = name.partition(":")
+        layer, _, quantity = name.partition(":")
         if head == "hand_estimate" and item.value is not None:
             unit = item.unit if item.unit in SIZE_UNITS else ""
-            yield layer, what, read_stated(f"{int(item.value)} {unit}")
+            yield layer, quantity, read_stated(f"{int(item.value)} {unit}")
 
 
 def hand_estimates(study: Study) -> list[Cause]:
@@ -316,18 +316,21 @@ def hand_estimates(study: Study) -> list[Cause]:
     checks: dict[tuple[str, int | None], dict[str, tuple[Run, Finding]]]
     checks = defaultdict(dict)
     for run in study.runs:
-        for layer, what, stated in read_estimates(run):
+        for layer, quantity, stated in read_estimates(run):
             sheet = sheet_for(run.report.ops, layer)
             if sheet is not None and sheet.facts is not None:
                 finding = check(stated, sheet.facts, sheet.quantities)
-                checks[layer, run.batch_size].setdefault(what, (run, finding))
+                checks[layer, run.batch_size].setdefault(quantity, (run, finding))
     causes = []
     for (layer, batch), values in checks.items():
-        wrong = {what: value for what, value in values.items() if value[1].mistakes}
+        wrong = {quantity: value for quantity, value in values.items() if value[1].mistakes}
         if not wrong:
             continue
-        (what, (run, finding)), *others = wrong.items()
-        rest = [f" Its {name or 'operations'}: {explain(finding)}" for name, (_, finding) in others]
+        (quantity, (run, finding)), *other_findings = wrong.items()
+        other_texts = [
+            f" Its {name or 'operations'}: {explain(finding)}"
+            for name, (_, finding) in other_findings
+        ]
         right = [
             f" Its {name or 'operations'}: {in_its_unit(finding)} is correct."
             for name, (_, finding) in values.items()
@@ -335,9 +338,9 @@ def hand_estimates(study: Study) -> list[Cause]:
         ]
         facts = HandFacts(
             layer,
-            what or "operations",
+            quantity or "operations",
             str(batch),
-            "".join([explain(finding), *rest, *right]),
+            "".join([explain(finding), *other_texts, *right]),
             str(run.workload),
             finding.value,
         )
@@ -362,7 +365,7 @@ def algorithm_switches(table: EvidenceTable) -> list[Cause]:
             if old == new or old is None or new is None:
                 continue
             less = (before.row.executed.value or 0) / before.row.size
-            more = (after.row.executed.value or 0) / after.row.size
+            flops_after = (after.row.executed.value or 0) / after.row.size
             facts = SwitchFacts(
                 name=after.row.name,
                 layer=after.row.layer,
@@ -371,10 +374,16 @@ def algorithm_switches(table: EvidenceTable) -> list[Cause]:
                 new=new,
                 old=old,
                 less=less,
-                more=more,
+                more=flops_after,
             )
-            known = bool(less and more)
-            variant = "" if not known else "other FLOPs" if deviates(more / less) else "same FLOPs"
+            has_flops = bool(less and flops_after)
+            variant = (
+                ""
+                if not has_flops
+                else "other FLOPs"
+                if deviates(flops_after / less)
+                else "same FLOPs"
+            )
             names = tuple(kernel.name for kernel in after.product_kernels)
             causes.append(Cause("algorithm switch", None, facts, names, "observed", variant))
     return causes

@@ -155,10 +155,10 @@ def sparsity(case: RuleInput) -> Cause | None:
 
 
 def _by_name(case: RuleInput, rule: str, factor: float, pattern: re.Pattern[str]) -> Cause | None:
-    named = [kernel for kernel in _tensor_kernels(case.evidence) if pattern.search(kernel.name)]
-    if case.executed is None or not named or len(named) != len(case.evidence.product_kernels):
+    matching = [kernel for kernel in _tensor_kernels(case.evidence) if pattern.search(kernel.name)]
+    if case.executed is None or not matching or len(matching) != len(case.evidence.product_kernels):
         return None
-    return case.propose(rule, factor, None, named, Implies())
+    return case.propose(rule, factor, None, matching, Implies())
 
 
 def constant_moves(case: RuleInput) -> Cause | None:

@@ -101,16 +101,20 @@ def wrong_window(case: RuleInput) -> Cause | None:
     Silent    without counts, or if the batch size is the row's.
     Fix       open the profiler's window around the training step.
     """
-    evidence, seen = case.evidence, case.evidence.seen_batch
-    if seen is None or seen == evidence.row.size or not any(map(evidence.total, COUNTS)):
+    evidence, seen_batch = case.evidence, case.evidence.seen_batch
+    if (
+        seen_batch is None
+        or seen_batch == evidence.row.size
+        or not any(map(evidence.total, COUNTS))
+    ):
         return None
-    factor = seen / evidence.row.size
+    factor = seen_batch / evidence.row.size
     return case.propose(
         "wrong window",
         factor,
-        WindowFacts(seen),
+        WindowFacts(seen_batch),
         evidence.kernels,
-        Implies(batches=(seen,)),
+        Implies(batches=(seen_batch,)),
     )
 
 
@@ -231,9 +235,13 @@ def _agreed_batch(constant: Sequence[RowEvidence]) -> int | None:
     votes: dict[int, list[RowEvidence]] = {}
     for batch in dict.fromkeys([*common, largest]):
         for evidence in constant:
-            seen = evidence.with_batch(batch)
-            exact = batch in proposed[evidence.place] and matching.fits_grids(seen)
-            if exact or matching.from_grids(seen, seen.product_kernels) is not None:
+            evidence_at_batch = evidence.with_batch(batch)
+            exact = batch in proposed[evidence.place] and matching.fits_grids(evidence_at_batch)
+            if (
+                exact
+                or matching.from_grids(evidence_at_batch, evidence_at_batch.product_kernels)
+                is not None
+            ):
                 votes.setdefault(batch, []).append(evidence)
 
     def rank(batch: int) -> tuple[int, int, bool, int]:

@@ -224,9 +224,9 @@ def _why_not(
     unit = max(period, AVERAGING_MAX_NS)
     if span[1] - span[0] < SPAN_PERIODS_MIN * unit:
         is_measured = measured_window(run) is not None
-        what = "the steps take" if is_measured else "the samples span"
+        subject = "the steps take" if is_measured else "the samples span"
         return (
-            f"{what} {seconds(span[1] - span[0])} in total, less than {SPAN_PERIODS_MIN} times "
+            f"{subject} {seconds(span[1] - span[0])} in total, less than {SPAN_PERIODS_MIN} times "
             f"{seconds(unit)}: the power samples are {seconds(period)} apart, and each is the "
             f"mean of up to {seconds(AVERAGING_MAX_NS)}. "
             f"{'Run more steps' if is_measured else 'Sample longer'}"

@@ -242,7 +242,7 @@ def bus_bandwidth(
         ("broadcast", 1),
         ("reduce", 1),
     )
-    factor = next((factor for word, factor in factors if word in kind), None)
+    factor = next((factor for part, factor in factors if part in kind), None)
     return (
         (None, f"perfctl has no formula for {name}")
         if factor is None
@@ -310,11 +310,11 @@ def _find_sources(use: RankUse) -> dict[int, _Source]:
     def order(kernel: Kernel) -> int:
         return (kernel.correlation if is_correlated else kernel.start_ns) or 0
 
-    own = {kernel.launch for kernel in use.activity.kernel_of.values()}
+    collective_launches = {kernel.launch for kernel in use.activity.kernel_of.values()}
     marked = sorted(
         (order(kernel), kernel.launch, kernel.layer, kernel.direction)
         for kernel in kernels
-        if kernel.launch not in own
+        if kernel.launch not in collective_launches
         and (kernel.layer is not None or kernel.direction == "optimizer")
     )
     orders = [when for when, *_ in marked]
@@ -333,7 +333,7 @@ def _find_sources(use: RankUse) -> dict[int, _Source]:
 def job_communication(job: Job) -> JobCommunication:
     """Return the communication of a job, from the records of its ranks."""
     ranks = list(map(_RankCommunication, job.ranks))
-    link, peak, why = _link(job)
+    link, peak, reason = _link(job)
     errors = _clock_errors(job)
     collectives = _find_collectives(job, ranks)
     steps = set.intersection(*(set(rank.span_ns) for rank in ranks))
@@ -360,7 +360,7 @@ def job_communication(job: Job) -> JobCommunication:
         ),
         link=link,
         link_peak=peak,
-        link_reason=why,
+        link_reason=reason,
         clock_errors=errors,
     )
 
@@ -463,10 +463,12 @@ def _find_stragglers(
     for (step, rank), last in groups.items():
         if rank is None:
             continue
-        own = clock_errors[rank]
-        others = [clock_errors[other] for item in last for other in item.ranks if other != rank]
-        known = [error for error in others if error is not None]
-        is_known = own is not None and len(known) == len(others)
+        own_error = clock_errors[rank]
+        other_errors = [
+            clock_errors[other] for item in last for other in item.ranks if other != rank
+        ]
+        known_errors = [error for error in other_errors if error is not None]
+        is_known = own_error is not None and len(known_errors) == len(other_errors)
         stragglers.append(
             Straggler(
                 rank=rank,
@@ -475,7 +477,9 @@ def _find_stragglers(
                 collectives=counts[step, rank],
                 straggler_ns=sum(item.straggler_ns for item in last),
                 waiting_ns=sum(item.waiting_ns for item in last),
-                error_ns=len(last) * ((own or 0) + max(known, default=0)) if is_known else None,
+                error_ns=len(last) * ((own_error or 0) + max(known_errors, default=0))
+                if is_known
+                else None,
             )
         )
     return tuple(
@@ -510,15 +514,15 @@ def _link(job: Job) -> tuple[str | None, float | None, str | None]:
     if names:
         return None, None, "the ranks ran on different GPUs"
     if gpu is None:
-        why = f"the device table does not know the link of {name or 'a GPU without a name'}"
-        return None, None, why
+        reason = f"the device table does not know the link of {name or 'a GPU without a name'}"
+        return None, None, reason
     used = [
         {kernel.device_index for kernel in use.run.report.kernels} - {None} for use in job.ranks
     ]
     if any(len(devices) != 1 for devices in used) or len(set().union(*used)) != len(used):
-        why = (
+        reason = (
             "the GPU numbers do not show that all ranks ran on one node, and the bandwidth of "
             "inter-node networks is unknown"
         )
-        return None, None, why
+        return None, None, reason
     return gpu.link, gpu.link_gbs * 1e9, None

@@ -131,9 +131,9 @@ def latency(run: Run) -> Latency | None:
         return None
     answers = [phases[COPY][number] + phases[COMPUTE][number] for number in steps]
     load, copy, compute, step = (part.total() / len(steps) for part in (*parts, steps))
-    why = {gap.quantity: gap.reason for gap in report.gaps}
+    reasons = {gap.quantity: gap.reason for gap in report.gaps}
     for percent in PERCENTILES:
-        why[f"p{percent}"] = f"too few batches: a p{percent} needs {needed(percent)}"
+        reasons[f"p{percent}"] = f"too few batches: a p{percent} needs {needed(percent)}"
     workers = report.environment.get("option:dataloader_workers", "")
     return Latency(
         model=report.environment.get("model") or run.workload or "",
@@ -149,7 +149,7 @@ def latency(run: Run) -> Latency | None:
         workers=int(workers) if workers.isdecimal() else None,
         synthetic=report.environment.get("option:data") == "synthetic",
         figures={item.name: item.value for item in report.summaries},
-        why=why,
+        why=reasons,
         steps=tuple(float(steps[number]) for number in sorted(steps)),
         is_complete=run.status == "ok",
     )
@@ -256,12 +256,12 @@ def inference_points(runs: Iterable[Run]) -> tuple[InferencePoint, ...]:
 
 def _labels(runs: Sequence[Run]) -> list[str]:
     """Return the name of each run's model, with the details in which its runs differ."""
-    named = [(model_of(run), _details(run)) for run in runs]
+    labelled = [(model_of(run), _details(run)) for run in runs]
     labels = []
-    for model, details in named:
-        known = [other for name, other in named if name == model and other]
-        columns = zip(details, *known, strict=True) if details else ()
-        differing = [detail for detail, *others in columns if len(set(others)) > 1]
+    for model, details in labelled:
+        others_of_model = [other for name, other in labelled if name == model and other]
+        columns = zip(details, *others_of_model, strict=True) if details else ()
+        differing = [detail for detail, *other_details in columns if len(set(other_details)) > 1]
         labels.append(", ".join([model, *filter(None, differing)]))
     return labels
 

@@ -388,13 +388,15 @@ class _PhaseReader:
         ops = group_by(self.ops, lambda op: self.names.get(op.layer, OUTSIDE))
         total = sum_known(kernel.duration_ns for kernel in self.kernels)
         # attention itself runs in parts of that name without products; of nested ones the innermost
-        named = [
+        part_names = [
             name
             for name in rows
             if name not in ops and "attention" in name.rpartition(".")[2].lower()
         ]
         attention = {
-            name for name in named if not any(other.startswith(f"{name}.") for other in named)
+            name
+            for name in part_names
+            if not any(other.startswith(f"{name}.") for other in part_names)
         }
         cache_bytes, cache_why = self._cache_bytes()
         return PhaseParts(
@@ -460,8 +462,8 @@ class _PhaseReader:
         calls = estimate(ops)
         if not self.run.report.ops:
             has_shapes = self.run.report.environment.get("record_shapes") == "1"
-            why = NO_PRODUCT if has_shapes else NO_SHAPES
-            return _Paper(None, why, None, why)
+            reason = NO_PRODUCT if has_shapes else NO_SHAPES
+            return _Paper(None, reason, None, reason)
         if not ops and layers & self.unsure:
             return _Paper(None, EITHER, None, EITHER)
         flops = sum_known(call.flops for call in calls)
@@ -583,10 +585,10 @@ def _find_cache(ops: Iterable[OpShape]) -> tuple[Cache | None, str | None]:
     blocks: Counter[tuple[int, int, int]] = Counter()
     for of_block in products.values():
         fused = [op for op in of_block if "qkv" in op.layer.rpartition(".")[2].lower()]
-        others = [op for op in of_block if op not in fused]
+        other_ops = [op for op in of_block if op not in fused]
         precision = PRECISIONS.get(of_block[0].dtypes[0]) if of_block[0].dtypes else None
-        if len(fused) == len(others) == 1:
-            width, queries = _columns(fused[0]), _depth(others[0])
+        if len(fused) == len(other_ops) == 1:
+            width, queries = _columns(fused[0]), _depth(other_ops[0])
         elif len(of_block) == 4 and _columns(of_block[1]) == _columns(of_block[2]):
             # queries, keys, values, output
             width, queries = sum(map(_columns, of_block[:3])), _depth(of_block[3])
@@ -600,13 +602,13 @@ def _find_cache(ops: Iterable[OpShape]) -> tuple[Cache | None, str | None]:
     if len(blocks) == 1:
         ((widths, count),) = blocks.items()
         return Cache(*widths, count), None
-    what = (
+    problem = (
         "its blocks differ in their number of heads"
         if blocks
         else "no block shows its projections of queries, keys, values and output under a module "
         "named attention"
     )
-    return None, f"key-value heads x head dimension are unknown: {what}"
+    return None, f"key-value heads x head dimension are unknown: {problem}"
 
 
 def _columns(op: OpShape) -> int:

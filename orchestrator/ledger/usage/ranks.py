@@ -230,8 +230,8 @@ def _align_clocks(matches: Sequence[Match], count: int) -> list[_Clock]:
     collectives with, and on from there."""
     differences: dict[tuple[int, int], list[int]] = defaultdict(list)
     for match in matches:
-        first, *others = sorted(match)
-        for other in others:
+        first, *other_ends = sorted(match)
+        for other in other_ends:
             differences[first, other].append(end_of(match[first]) - end_of(match[other]))
     clocks: dict[int, _Clock] = {}
     while len(clocks) < count:

@@ -163,13 +163,13 @@ def _nvml(run: Run) -> UsageShare:
     index = run.device.index if run.device is not None else 0
     groups = [devices[index]] if run.workload and index in devices else [*devices.values()] or [[]]
     means = [_mean_utilisation(run, group) for group in groups]
-    known = [mean.value for mean in means if mean.value is not None]
-    over = f", mean of {len(known)} GPUs" if len(known) > 1 else ""
-    sampled = "GR Active as nsys sampled it, " if known and _is_sampled_by_nsys(run) else ""
+    known_means = [mean.value for mean in means if mean.value is not None]
+    over = f", mean of {len(known_means)} GPUs" if len(known_means) > 1 else ""
+    sampled = "GR Active as nsys sampled it, " if known_means and _is_sampled_by_nsys(run) else ""
     return UsageShare(
-        sum(known) / len(known) if known else None,
+        sum(known_means) / len(known_means) if known_means else None,
         f"{sampled}{means[0].reason}{over}",
-        len(known) or 1,
+        len(known_means) or 1,
     )
 
 
@@ -273,8 +273,10 @@ def _dlprof(run: Run, label: str) -> UsageShare:
         item for item in run.report.summaries if item.value is not None and pattern.match(item.name)
     ]
     if not lines:
-        why = "DLProf has no line for it" if run.profiler == "dlprof" else "not a report of DLProf"
-        return UsageShare(None, why)
+        reason = (
+            "DLProf has no line for it" if run.profiler == "dlprof" else "not a report of DLProf"
+        )
+        return UsageShare(None, reason)
     mean = sum(line.value or 0 for line in lines) / len(lines) / 100
     return UsageShare(mean, f"DLProf: {lines[0].name}")
 
@@ -287,15 +289,15 @@ def _pipe(run: Run, metrics: Sequence[str]) -> UsageShare:
         kernel.launch: kernel.duration_ns for kernel in run.report.kernels if kernel.duration_ns
     }
     for metric in metrics:
-        known = [
+        weighted_values = [
             (times[counter.launch], counter.value)
             for counter in run.report.counters
             if counter.name == metric and counter.value is not None and counter.launch in times
         ]
-        if known:
-            weighted = sum(time * value for time, value in known)
-            share = weighted / sum(time for time, _ in known) / 100
-            return UsageShare(share, f"{metric}, {len(known)} launches")
+        if weighted_values:
+            weighted = sum(time * value for time, value in weighted_values)
+            share = weighted / sum(time for time, _ in weighted_values) / 100
+            return UsageShare(share, f"{metric}, {len(weighted_values)} launches")
     return UsageShare(None, f"{metrics[0]} was not collected")
 
 
@@ -400,8 +402,8 @@ def max_known(values: Iterable[int | None]) -> int | None:
 
 def sum_known(numbers: Iterable[N | None]) -> N | None:
     """Return the sum; None if one of the numbers is not known."""
-    known = list(numbers)
-    return None if None in known else sum(number for number in known if number is not None)
+    values = list(numbers)
+    return None if None in values else sum(number for number in values if number is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -421,9 +423,13 @@ def fits(uses: Iterable[MemoryUse]) -> Fits | None:
     None on a CPU, with fewer than three batch sizes, where peaks are not on a line (cuDNN chose
     other algorithms), or do not grow.
     """
-    known = [use for use in uses if use.run.batch_size is not None and use.reserved is not None]
-    peaks = dict(sorted({use.run.batch_size or 0: use.reserved or 0 for use in known}.items()))
-    limit = max_known(use.device_total for use in known)
+    complete_uses = [
+        use for use in uses if use.run.batch_size is not None and use.reserved is not None
+    ]
+    peaks = dict(
+        sorted({use.run.batch_size or 0: use.reserved or 0 for use in complete_uses}.items())
+    )
+    limit = max_known(use.device_total for use in complete_uses)
     if len(peaks) < 3 or limit is None or not all(peaks.values()):
         return None
     middle, mean = Fraction(sum(peaks), len(peaks)), Fraction(sum(peaks.values()), len(peaks))

@@ -159,7 +159,7 @@ def kernel_window(run: Run) -> KernelWindow:
     kernels = list(run.report.kernels)
     if run.profiler == "ncu" or not kernels or not all(map(is_timed, kernels)):
         return KernelWindow({}, 0, 0, "")
-    words = CAPTURE
+    description = CAPTURE
     start, end = min(map(start_of, kernels)), max(map(end_of, kernels))
     timed_steps = {
         (step.start_ns, step.duration_ns) for step in run.report.steps if step.phase == "step"
@@ -172,10 +172,10 @@ def kernel_window(run: Run) -> KernelWindow:
     if steps:
         start = min(map(start_of, steps))
         end = max(end, *map(end_of, steps))
-        words = "from the first step to the end of the last step or kernel"
+        description = "from the first step to the end of the last step or kernel"
     inside = (kernel for kernel in kernels if start <= start_of(kernel) < end)
     by_device = group_by(inside, lambda kernel: kernel.device_index or 0)
-    return KernelWindow(dict(sorted(by_device.items())), start, end, words)
+    return KernelWindow(dict(sorted(by_device.items())), start, end, description)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -213,8 +213,10 @@ class RunUsage:
             start, end = running.shortest_span(STEADY_TIME_SHARE * running.length)
             if end - start <= STEADY_SPAN_SHARE_MAX * self.window.length:
                 launches = sum(start <= start_of(kernel) < end for kernel in kernels)
-                words = f"in the shortest span with {STEADY_TIME_SHARE:.0%} of the kernel time"
-                window = replace(self.window, start=start, end=end, words=words)
+                description = (
+                    f"in the shortest span with {STEADY_TIME_SHARE:.0%} of the kernel time"
+                )
+                window = replace(self.window, start=start, end=end, words=description)
                 parts.append(self._busy(device, None, launches, running, window))
         return tuple(parts) if self.window.words == CAPTURE else ()
 
@@ -332,8 +334,8 @@ def _idle(
         before = kernels[following] if following < len(kernels) else None
         middle = (start + end) // 2
         over = [item for item in host if item.start_ns <= middle < end_of(item)]
-        around = min(over, key=lambda item: item.duration_ns or 0).name if over else None
-        largest.append(Wait(start, end - start, cause, after, before, around))
+        enclosing = min(over, key=lambda item: item.duration_ns or 0).name if over else None
+        largest.append(Wait(start, end - start, cause, after, before, enclosing))
     return Idle(
         run=run,
         device=device,
@@ -427,9 +429,11 @@ def projections(run: Run) -> tuple[Projection, ...]:
     where no kernel names its range."""
     ranges = {item.number: item for item in run.report.ranges}
     timed = filter(is_timed, run.report.kernels)
-    own = group_by(timed, lambda kernel: (kernel.range_number, kernel.device_index or 0))
+    kernels_by_range = group_by(
+        timed, lambda kernel: (kernel.range_number, kernel.device_index or 0)
+    )
     spans: dict[tuple[int, int], tuple[int, int]] = {}
-    for (innermost, device), kernels in own.items():
+    for (innermost, device), kernels in kernels_by_range.items():
         first, last = min(map(start_of, kernels)), max(map(end_of, kernels))
         for item in upwards(innermost, ranges):
             start, end = spans.get((item.number, device), (first, last))

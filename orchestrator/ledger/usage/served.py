@@ -171,8 +171,8 @@ def placed(report: Report) -> float | None:
     kernels = report.kernels if isinstance(report.kernels, Sequence) else ()
     if not is_wanted or not kernels or any(kernel.duration_ns is None for kernel in kernels):
         return None
-    known = report.kernel_parts or any(kernel.layer is not None for kernel in kernels)
-    if not (known or report.served_steps or report.graph_launches):
+    has_layers = report.kernel_parts or any(kernel.layer is not None for kernel in kernels)
+    if not (has_layers or report.served_steps or report.graph_launches):
         return None
     total = sum_ns(kernels)
     shares: defaultdict[int, float] = defaultdict(float)

@@ -124,8 +124,10 @@ def passes(run: Run) -> tuple[PassUse, ...]:
         if direction in by_direction
     )
     attributed = sum(use.kernel_ns for use in uses if use.direction is not None)
-    rest = sum(use.kernel_ns - use.collective_ns for use in uses if use.direction is None)
-    return uses if attributed >= rest else ()
+    unattributed_ns = sum(
+        use.kernel_ns - use.collective_ns for use in uses if use.direction is None
+    )
+    return uses if attributed >= unattributed_ns else ()
 
 
 def _use(run: Run, direction: str | None, kernels: Sequence[Kernel], total: float) -> PassUse:

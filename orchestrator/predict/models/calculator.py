@@ -92,16 +92,18 @@ def planned_model(spec: str) -> Model:
     return Model(network, lines, amounts(network.works, network.parameters, LARGEST))
 
 
-def names_of(asked: str, kept: KeptModels | None = None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def names_of(
+    requested: str, cached_models: KeptModels | None = None
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """("all", "none" or "resnet50,vgg16" as names, what is missing in a sentence). ``kept``: knows
     the names, too.
 
     Raises UsageError for a name that torchvision has not.
     """
-    if asked == "none":
+    if requested == "none":
         return (), ()
     if find_spec("torchvision") is None:
-        if asked == "all":
+        if requested == "all":
             missing = (
                 "torchvision is not installed, so the calculator has only the families (pip "
                 "install 'perfctl[torch]')."
@@ -110,21 +112,21 @@ def names_of(asked: str, kept: KeptModels | None = None) -> tuple[tuple[str, ...
         raise ToolMissing(
             "`models`: torchvision is not installed", "pip install 'perfctl[torch]', or take none"
         )
-    known = _all_names(kept or KeptModels())
-    if asked == "all":
-        return known, ()
+    known_names = _all_names(cached_models or KeptModels())
+    if requested == "all":
+        return known_names, ()
     names = tuple(
-        dict.fromkeys(name.strip().removeprefix("torchvision:") for name in asked.split(","))
+        dict.fromkeys(name.strip().removeprefix("torchvision:") for name in requested.split(","))
     )
     for name in names:
         if ":" in name:
-            said = (
+            problem = (
                 f"`models`: '{name}' is not a torchvision model, and the calculator supports no "
                 "others"
             )
-            raise UsageError(said, f"Run 'perfctl predict {name}'")
-        if name not in known:
-            close = get_close_matches(name, known, 5)
+            raise UsageError(problem, f"Run 'perfctl predict {name}'")
+        if name not in known_names:
+            close = get_close_matches(name, known_names, 5)
             raise UsageError(
                 f"`models`: torchvision has no classification model '{name}'",
                 f"Close: {', '.join(close)}"
@@ -134,14 +136,14 @@ def names_of(asked: str, kept: KeptModels | None = None) -> tuple[tuple[str, ...
     return names, ()
 
 
-def _all_names(kept: KeptModels) -> tuple[str, ...]:
+def _all_names(cached_models: KeptModels) -> tuple[str, ...]:
     """From the cache, where it has them: torchvision takes seconds to import."""
-    if not kept.all_names:
+    if not cached_models.all_names:
         from torchvision import models
 
-        kept.name_all(models.list_models(module=models))
-        kept.write()
-    return kept.all_names
+        cached_models.name_all(models.list_models(module=models))
+        cached_models.write()
+    return cached_models.all_names
 
 
 def traced(model: str) -> Model | str:
@@ -175,17 +177,19 @@ def traced(model: str) -> Model | str:
 
 def _by_optimizer(pair: tuple[Estimate, Estimate]) -> dict[str, tuple[MemoryLine, ...]]:
     """Raises LinesError where the traces have no memory, or differ in more than their sizes."""
-    one, other = (found.memory_trace for found in pair)
-    if one is None or other is None:
+    first, other = (estimate_.memory_trace for estimate_ in pair)
+    if first is None or other is None:
         raise LinesError("the trace has none")
-    parts = lines_by_part(one, other, TRACED_AT)
+    parts = lines_by_part(first, other, TRACED_AT)
     return {name: _with_state(parts, name, pair[0].parameters) for name in OPTIMIZERS}
 
 
-def _precisions(found: Estimate) -> tuple[str, ...]:
+def _precisions(estimate_: Estimate) -> tuple[str, ...]:
     """A softmax reads float16 as it is and bfloat16 after a cast, so that a model with one has
     lines of its own for bf16."""
-    return (*TRACED_IN, "bf16") if any(op.op == "aten._softmax" for op in found.ops) else TRACED_IN
+    return (
+        (*TRACED_IN, "bf16") if any(op.op == "aten._softmax" for op in estimate_.ops) else TRACED_IN
+    )
 
 
 def _with_state(
@@ -229,9 +233,9 @@ class KeptModels:
         if self._file is not None:
             # none yet, or not what was written here
             with suppress(OSError, ValueError, KeyError, TypeError):
-                found = json.loads(self._file.read_text(encoding="utf-8"))
-                if found["key"] == self._key:
-                    return {"models": dict(found["models"]), "names": list(found["names"])}
+                document = json.loads(self._file.read_text(encoding="utf-8"))
+                if document["key"] == self._key:
+                    return {"models": dict(document["models"]), "names": list(document["names"])}
         return {}
 
     @cached_property
@@ -259,8 +263,8 @@ class KeptModels:
         if self._file is not None and self._new:
             with suppress(OSError, PerfctlError):
                 self._file.parent.mkdir(parents=True, exist_ok=True)
-                found = {"key": self._key, "names": self.all_names, "models": self._records}
-                write_text(self._file, json.dumps(found, separators=(",", ":")), force=True)
+                document = {"key": self._key, "names": self.all_names, "models": self._records}
+                write_text(self._file, json.dumps(document, separators=(",", ":")), force=True)
 
 
 def shipped_table() -> Mapping[str, Any]:
@@ -268,11 +272,11 @@ def shipped_table() -> Mapping[str, Any]:
     where it was traced with other versions of torch or torchvision than those installed, or cannot
     be read."""
     with suppress(OSError, ValueError, KeyError, EOFError, metadata.PackageNotFoundError):
-        found = json.loads(
+        document = json.loads(
             gzip.decompress(Path(str(resources.files(__package__).joinpath(TABLE))).read_bytes())
         )
-        if found["made_with"] == libraries() and set(found) >= {"names", "models"}:
-            return dict(found)
+        if document["made_with"] == libraries() and set(document) >= {"names", "models"}:
+            return dict(document)
     return {}
 
 
@@ -300,7 +304,7 @@ def _versions() -> str:
 
 def model_record(model: Model) -> dict[str, Any]:
     """As JSON has it."""
-    network, known = model.network, model.amounts
+    network, amounts = model.network, model.amounts
     return {
         "name": network.name,
         "family": network.family,
@@ -308,21 +312,21 @@ def model_record(model: Model) -> dict[str, Any]:
         "notes": model.notes,
         "works": [astuple(work) for work in network.works],
         "lines": model.lines,
-        "operations": known.operations,
-        "steps": list(known.steps.items()),
-        "optimizers": known.optimizers,
+        "operations": amounts.operations,
+        "steps": list(amounts.steps.items()),
+        "optimizers": amounts.optimizers,
     }
 
 
-def model_from(found: Any) -> Model | None:
+def model_from(record: Any) -> Model | None:
     """Return the model; None for what :func:`model_record` did not make."""
     with suppress(KeyError, TypeError, ValueError):
-        work = {name: found[name] for name in ("operations", "optimizers")}
-        known = msgspec.convert({**work, "steps": dict(found["steps"])}, Amounts)
-        lines = found["lines"]
+        work = {name: record[name] for name in ("operations", "optimizers")}
+        amounts = msgspec.convert({**work, "steps": dict(record["steps"])}, Amounts)
+        lines = record["lines"]
         if lines is not None:
             lines = msgspec.convert(lines, dict[str, dict[str, tuple[MemoryLine, ...]]])
-        works = tuple(Operation(*row) for row in found["works"])
-        network = Network(found["name"], found["family"], works, found["parameters"])
-        return Model(network, lines, known, tuple(found["notes"]))
+        works = tuple(Operation(*row) for row in record["works"])
+        network = Network(record["name"], record["family"], works, record["parameters"])
+        return Model(network, lines, amounts, tuple(record["notes"]))
     return None

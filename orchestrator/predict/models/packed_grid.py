@@ -105,7 +105,7 @@ def grid_data(
             for name in ("curve", "split", "backward")
         }
         layout = {
-            "said": [words for words, _ in cells],
+            "said": [sentence for sentence, _ in cells],
             **{name: row for name, row in numbers.items() if max(row, default=-1) >= 0},
             "beyond": [beyond.number(cell.beyond) for _, cell in cells],
         }
@@ -192,9 +192,9 @@ class _General:
     ) -> None:
         self.machines, self.measured, self.fits = machines, measured, fits
         self.published, self.sentences = published, sentences
-        own = {fit.machine.name for fit in fits} | {step.machine for step in measured}
+        own_machines = {fit.machine.name for fit in fits} | {step.machine for step in measured}
         self.is_plain = [
-            published is not None and machine.kind == "gpu" and machine.name not in own
+            published is not None and machine.kind == "gpu" and machine.name not in own_machines
             for machine in machines
         ]
         self.known: dict[str, list[tuple[int, Cell]]] = {}
@@ -218,10 +218,12 @@ class _General:
             ]
         cells = []
         for machine, is_shared in zip(self.machines, is_plain, strict=True):
-            own = (self.known.get(machine.name) if is_shared else None) or computed[machine.name]
+            machine_cells = (self.known.get(machine.name) if is_shared else None) or computed[
+                machine.name
+            ]
             if is_shared:
-                self.known[machine.name] = own
-            cells += own
+                self.known[machine.name] = machine_cells
+            cells += machine_cells
         return cells, grid
 
 
@@ -322,8 +324,8 @@ def _lines(lines: Sequence[MemoryLine]) -> list[MemoryLine]:
 
 def _parts(split: Split) -> list[tuple[WorkAmount, str]]:
     """Return (part, optimizer or "" for all)."""
-    own = [(part, name) for name, parts in split.optimizers.items() for part in parts]
-    return [*((part, "") for part in split.parts), *own]
+    optimizer_parts = [(part, name) for name, parts in split.optimizers.items() for part in parts]
+    return [*((part, "") for part in split.parts), *optimizer_parts]
 
 
 def level(value: float) -> int:

@@ -143,8 +143,8 @@ def _traced(question: Question, note: Note) -> Subject:
         memory_note = f"memory is known only at the traced batch sizes: {error}"
     works = operations_of(first.ops, TRACED_AT[0])
     if unknown := sorted({work.layer or "the model" for work in works if work.kind == "other"}):
-        more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        layers = f"{', '.join(unknown[:3])}{more}"
+        suffix = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
+        layers = f"{', '.join(unknown[:3])}{suffix}"
         notes.append(f"perfctl counts only the bytes of operations without a formula: in {layers}")
     if first.data_dependent:
         names = ", ".join(first.data_dependent)

@@ -164,9 +164,9 @@ def batch_chart(
     if len(batches) > 1:  # one batch size has no scale
         axes.set_xscale("log", base=2)
     ticks = batches if len(batches) <= 9 else batches[:: -(-len(batches) // 8)]
-    words = {batch: f"batch {batch}" for batch in batches} if labels is None else labels
+    batch_labels = {batch: f"batch {batch}" for batch in batches} if labels is None else labels
     prefix = "batch " if labels is None else f"{axis}="
-    axes.set_xticks(ticks, [words[batch].removeprefix(prefix) for batch in ticks])
+    axes.set_xticks(ticks, [batch_labels[batch].removeprefix(prefix) for batch in ticks])
     axes.set_xlim(batches[0] / 1.25, batches[-1] * 1.25)
     axes.set_xlabel(axis, color=MUTED, fontsize=10)
     values = [value for line in lines for value in line.values]
@@ -190,9 +190,9 @@ def batch_chart(
         bounds = zip(line.lows, line.highs, strict=True) if line.lows else [None] * len(batches)
         for batch, value, ends in zip(line.batches, line.values, bounds, strict=False):
             spread = f" ({' to '.join(map(show, ends))})" if ends else ""
-            hits.append(Hit(f"{lead}{words[batch]}: {show(value)}{spread}", batch, value))
+            hits.append(Hit(f"{lead}{batch_labels[batch]}: {show(value)}{spread}", batch, value))
     values_in_words = "; ".join(
-        f"{line.label} {words[batch]}: {show(value)}".strip()
+        f"{line.label} {batch_labels[batch]}: {show(value)}".strip()
         for line in lines
         for batch, value in zip(line.batches, line.values, strict=True)
     )
@@ -212,7 +212,7 @@ def shares_chart(
     colours: Mapping[str, int],
     note: str = "",
     *,
-    what: str = "batch ",
+    prefix: str = "batch ",
 ) -> Chart:
     """Return one bar per row from 0 to 100%, its parts in the order of ``colours``, with a legend
     of those that it has; wide parts carry their name.
@@ -222,18 +222,18 @@ def shares_chart(
     figure, axes = new_axes(height=0.62 + 0.42 * len(rows))
     hits = []
     for y, (label, parts) in enumerate(rows):
-        left = 0.0
+        left_edge = 0.0
         for part, number in colours.items():
             width = parts.get(part, 0.0) * 100
             if width <= 0:
                 continue
-            place = f", {what if label.isdigit() else ''}{label}" if label else ""
-            text = f"{part}{place}: {percent(width / 100)}"
-            hits.append(Hit(text, left, y - 0.36, left + width, y + 0.36))
+            group_text = f", {prefix if label.isdigit() else ''}{label}" if label else ""
+            text = f"{part}{group_text}: {percent(width / 100)}"
+            hits.append(Hit(text, left_edge, y - 0.36, left_edge + width, y + 0.36))
             axes.barh(
                 y,
                 width,
-                left=left,
+                left=left_edge,
                 height=0.72,
                 color=SERIES[number % len(SERIES)],
                 edgecolor=PAPER,
@@ -242,7 +242,7 @@ def shares_chart(
             )
             if width >= 5 + 1.35 * len(part):
                 axes.text(
-                    left + width / 2,
+                    left_edge + width / 2,
                     y,
                     drawable(part),
                     color={8: INK, 0: ON_DEEP}.get(number, "#0b0b0b"),
@@ -251,7 +251,7 @@ def shares_chart(
                     fontsize=9,
                     parse_math=False,
                 )
-            left += width
+            left_edge += width
     axes.set_xlim(0, 100)
     axes.set_yticks(range(len(rows)), [label for label, _ in rows])
     axes.invert_yaxis()

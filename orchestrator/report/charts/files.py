@@ -154,7 +154,7 @@ class Picture:
 
 def save(
     chart: Drawn,
-    out: Path | BinaryIO,
+    target: Path | BinaryIO,
     form: str,
     width_mm: float,
     height_mm: float | None = None,
@@ -191,7 +191,9 @@ def save(
         "svg": ("Date", "Creator"),
     }[form]
     with _settings(chart.name):
-        figure.savefig(out, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white")
+        figure.savefig(
+            target, format=form, dpi=dpi, metadata=dict.fromkeys(fields), facecolor="white"
+        )
 
 
 def _legend(figure: Figure, scale: float, *, grow: bool) -> None:

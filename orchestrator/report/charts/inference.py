@@ -210,7 +210,7 @@ def _draw_step_parts(points: Sequence[InferencePoint]) -> tuple[str, Chart | Non
     note += f"; the first {BARS_MAX} of {len(timed)}" if len(timed) > BARS_MAX else ""
     if not rows:
         return name, None
-    return name, shares_chart(name, title, title, rows, STEP_PARTS, note, what="")
+    return name, shares_chart(name, title, title, rows, STEP_PARTS, note, prefix="")
 
 
 def _draw_samples(points: Sequence[InferencePoint]) -> Iterator[tuple[str, Chart | None]]:

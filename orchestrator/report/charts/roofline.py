@@ -111,12 +111,12 @@ def roofline(
 
 
 def _write(
-    axes: Axes, label: str, at: tuple[float, float], offset: tuple[float, float], **style: Any
+    axes: Axes, label: str, point: tuple[float, float], offset: tuple[float, float], **style: Any
 ) -> None:
     """Write a text ``offset`` points from ``at``."""
     axes.annotate(
         label,
-        at,
+        point,
         xytext=offset,
         textcoords="offset points",
         fontsize=9,
@@ -131,9 +131,11 @@ def _write_along(axes: Axes, label: str, low_x: float, bandwidth: float) -> None
     changes its shape."""
     from matplotlib.transforms import ScaledTranslation
 
-    (left, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
+    (low_limit, right), (bottom, top) = axes.get_xlim(), axes.get_ylim()
     start = max(low_x, bottom / bandwidth) * 1.25
-    angle = degrees(atan2(log10(right / left), log10(top / bottom)))  # in fractions of the axes
+    angle = degrees(
+        atan2(log10(right / low_limit), log10(top / bottom))
+    )  # in fractions of the axes
     away = ScaledTranslation(-3 / 72, 3 / 72, axes.get_figure(root=True).dpi_scale_trans)  # type: ignore[union-attr]
     axes.text(
         *fraction(axes, start, start * bandwidth),

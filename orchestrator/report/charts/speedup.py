@@ -118,7 +118,7 @@ def work_charts(study: Speedup, key: str, *, pie: bool) -> Iterator[Chart]:
         if pie:
             yield pies_chart(name, title, description, worked, _COLOURS, note)
         else:
-            yield shares_chart(name, title, description, worked, _COLOURS, note, what="")
+            yield shares_chart(name, title, description, worked, _COLOURS, note, prefix="")
     for index, arm in enumerate(study.arms):
         if arm.top_operations:
             yield _operations(arm, f"{key}-operations-{arm.label.replace(':', '-')}", index, pie)

@@ -140,7 +140,7 @@ def find_scale(study: Study) -> Scale:
     places = {point: number for point, number in numbers.items() if number and number > 0}
     if len(places) < len(study.points):
         places = {point: 2.0**index for index, point in enumerate(study.points)}
-    labels = {place: label_point(point) for point, place in places.items()}
+    labels = {position: label_point(point) for point, position in places.items()}
     return Scale(study.axis, places, labels)
 
 

@@ -281,8 +281,8 @@ def _reasons(pair: Pair) -> str:
 
 def _list_names(names: Sequence[str]) -> str:
     """Return "torch, cuda, cudnn and 2 more"."""
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return ", ".join(names[:3]) + more
+    suffix = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + suffix
 
 
 def _longer(change: float) -> str:

@@ -136,9 +136,9 @@ def _markdown_table(table: Table) -> Iterator[str]:
         yield markdown_text(" ".join(notes))
 
 
-def markdown_text(words: str) -> str:
+def markdown_text(plain: str) -> str:
     """Return names from reports as text: no HTML, no Markdown, no mention of anybody, one line."""
-    text = "".join(_ENTITIES.get(c, c if c.isprintable() else " ") for c in words)
+    text = "".join(_ENTITIES.get(c, c if c.isprintable() else " ") for c in plain)
     return "".join(f"\\{c}" if c in "\\`*_[]~" else c for c in text)
 
 
@@ -195,12 +195,12 @@ def latex(text: str) -> str:
     Letters that T1 fonts lack are named by their number, "(U+4E2D)", so that every engine takes
     the text.
     """
-    shown = "".join(
+    printable = "".join(
         c if ord(c) <= _LAST_LETTER or ord(c) in _LATEX else f"(U+{ord(c):04X})"
         for c in text
         if c.isprintable() or c.isspace()
     )
-    return " ".join(shown.split(None)).translate(_LATEX)
+    return " ".join(printable.split(None)).translate(_LATEX)
 
 
 def html(view: View) -> str:

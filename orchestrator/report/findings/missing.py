@@ -96,12 +96,12 @@ def failed_runs(study: Study) -> Iterator[Finding]:
     groups = group_by(failed, lambda run: (run.profiler, run.status, run.reason))
     for (profiler, status, reason), same in groups.items():
         sizes = [str(run.batch_size) for run in same if run.batch_size is not None]
-        at = f" at batch {', '.join(sizes)}" if sizes else ""
+        at_batches = f" at batch {', '.join(sizes)}" if sizes else ""
         runs, verb = ("runs", f"are {status}") if len(same) > 1 else ("run", f"is {status}")
         verb = "failed" if status == "failed" else verb
         subject = f"{runs} without a profiler" if profiler == "none" else f"{profiler} {runs}"
         reason = (reason or "no reason was recorded").rstrip(".")
-        yield Finding(f"The {subject}{at} {verb}: {reason}.", "runs", warning=True)
+        yield Finding(f"The {subject}{at_batches} {verb}: {reason}.", "runs", warning=True)
 
 
 def missing_kernels(run: Run) -> Iterator[Finding]:
@@ -143,14 +143,14 @@ def lacking_flops(prepared: PreparedRun) -> tuple[str, str] | None:
         return None
     has_counts = any(makes_flops(counter.name) for counter in run.report.counters)
     if is_amd(run) and not has_counts:
-        what = (
+        problem = (
             "the run collected no counter for FLOPs"
             if run.profiler in TOOLS
             else f"{run.profiler} does not record them"
         )
         return (
             "not collected",
-            f"{what}. Run rocprofv3 --pmc with the SQ_INSTS_VALU counters",
+            f"{problem}. Run rocprofv3 --pmc with the SQ_INSTS_VALU counters",
         )
     if run.profiler != "ncu" and not is_amd(run):
         return "not collected", f"{run.profiler} does not record them. Run perfctl ncu"

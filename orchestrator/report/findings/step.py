@@ -146,8 +146,8 @@ def idle_findings(
         return
     low, high = (pick(devices, key=lambda busy: busy.running_ns) for pick in (min, max))
     usage, fix, at_stake = prepared.usage, None, 1 - share
-    at = at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
-    span = f"{low.window}{at}"
+    at_batches = at_batch(prepared.run.batch_size) if len(runs) > 1 else ""
+    span = f"{low.window}{at_batches}"
     if len(devices) == 1:
         text = (
             f"{name_gpu([prepared.run], low.device)[0]} ran kernels for {percent(share)} of the "
@@ -249,8 +249,8 @@ def name_gpu(runs: Iterable[Run], index: int | None = None) -> tuple[str, str]:
 def timeline_findings(runs: RunVerdicts, steps: Steps) -> Iterator[Finding]:
     """Yield what could be faster by the timeline of the run where it costs most, and what to do."""
     for cause, run in worst(runs):
-        at = f" ({run_label(run)})" if len(runs) > 1 else ""
-        text = f"{cause.text}{at}. {cause.todo}"
+        suffix = f" ({run_label(run)})" if len(runs) > 1 else ""
+        text = f"{cause.text}{suffix}. {cause.todo}"
         finding = Finding(text, "utilization", cause=cause.rule)
         yield with_impact(finding, cause.step_share, steps.get(run.batch_size), fix=cause.todo)
 
@@ -499,8 +499,8 @@ def largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Findi
     ]
     if largest and is_same and len({row.direction for row in largest}) == 1:
         shares = " and ".join(percent(row.share or 0) for row in largest)
-        at = largest[0].at if has_ends and len(largest) == 1 else ""
-        text += f" Its {largest[0].direction} pass takes {shares}{at}."
+        at_batches = largest[0].at if has_ends and len(largest) == 1 else ""
+        text += f" Its {largest[0].direction} pass takes {shares}{at_batches}."
     elif largest:
         passes = (
             f"{row.direction if is_same else row.name} with {percent(row.share or 0)}{row.at}"

@@ -547,8 +547,8 @@ def _list_batches(cases: Sequence[tuple[Point, Cause]]) -> str:
     factors = [cause.factor for _, cause in cases if cause.factor is not None]
     low, high = (times(limit(factors, default=0)) for limit in (min, max))
     predicted = f" (predicts {low} to {high})" if low != high else ""
-    others = label_points(sorted((point for point, _ in cases[1:]), key=size_of))
-    return f"also at {others}{predicted}"
+    other_points = label_points(sorted((point for point, _ in cases[1:]), key=size_of))
+    return f"also at {other_points}{predicted}"
 
 
 def describe_unexplained(rows: Iterable[LedgerRow], judgement: Judgement) -> str | None:
@@ -583,19 +583,19 @@ def headlines(judgement: Judgement, ledger: Ledger) -> tuple[Headline, ...]:
     ]
     lines += _row_headlines(judgement, ledger, sweep_rules)
     if switches:
-        more = len(switches) - 1
-        rows = "rows change their" if more > 1 else "row changes its"
-        addition = f" {more} more {rows} algorithm." if more else ""
+        other_count = len(switches) - 1
+        rows = "rows change their" if other_count > 1 else "row changes its"
+        addition = f" {other_count} more {rows} algorithm." if other_count else ""
         lines.append(Headline(describe_cause(switches[0]) + addition, None, (SWITCH,)))
     pairs = [
-        (place, cause)
-        for place, row in judgement.rows.items()
+        (row_key, cause)
+        for row_key, row in judgement.rows.items()
         for cause in row.causes
         if cause.factor is None and cause.rule in WITHOUT_NUMBER and cause.rule not in sweep_rules
     ]
-    for rule, ((place, first), *same) in group_by(pairs, lambda pair: pair[1].rule).items():
+    for rule, ((row_key, first), *same) in group_by(pairs, lambda pair: pair[1].rule).items():
         addition = f" The same in {len(same)} more rows." if same else ""
-        lines.append(Headline(describe_cause(first) + addition, place, (rule,)))
+        lines.append(Headline(describe_cause(first) + addition, row_key, (rule,)))
     return tuple(lines)
 
 
@@ -646,8 +646,8 @@ def _describe_difference(
     bound = "at least " if figure.lower_bound else ""
     about = "about " if figure.state == "estimated" else ""
     number = f"{times(factor)} times" if factor else "none of"
-    others = label_points(other.batch for other in rows if other.batch != row.batch)
-    also = f" (also off by more than 10% at {others})" if others else ""
+    other_points = label_points(other.batch for other in rows if other.batch != row.batch)
+    also = f" (also off by more than 10% at {other_points})" if other_points else ""
     derived = " (derived from its kernels)" if figure.state == "derived" else ""
     text = f"{row.name} executed {bound}{about}{number} the estimated FLOPs{row.at}{also}{derived}"
     factors = [

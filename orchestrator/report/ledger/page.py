@@ -328,13 +328,13 @@ def row_cells(row: LedgerRow, analysis: Analysis) -> dict[str, Cell]:
     }
 
 
-def unattributed_cells(rest: Unattributed, axis: str = "batch") -> dict[str, Cell]:
+def unattributed_cells(unattributed: Unattributed, axis: str = "batch") -> dict[str, Cell]:
     """Return the cells of what belongs to no layer at one batch size."""
     return dict.fromkeys(("estimate", "ratio", "achieved", "bound"), nothing("not a layer")) | {
-        axis: point_cell(rest.batch, axis),
-        "executed": figure_cell(rest.executed, "FLOP"),
-        "time": time_cell(rest.time.median, note=rest.basis),
-        "share": share_cell(rest.share),
+        axis: point_cell(unattributed.batch, axis),
+        "executed": figure_cell(unattributed.executed, "FLOP"),
+        "time": time_cell(unattributed.time.median, note=unattributed.basis),
+        "share": share_cell(unattributed.share),
     }
 
 

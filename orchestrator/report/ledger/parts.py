@@ -69,8 +69,10 @@ def variants_table(analysis: Analysis) -> Table | None:
     variants = [[run for run in runs if run.batch_size == batch] for runs in by_variant.values()]
     traced = [next(run.layer_calls for run in runs if run.layer_calls) for runs in variants]
     calls = [[call for call in each if call.direction == "forward"] for each in traced]
-    layers, *others = [[call.layer for call in forward if call.parameters] for forward in calls]
-    if any(names != layers for names in others) or not 0 < len(layers) <= LAYERS_MAX:
+    layers, *other_layers = [
+        [call.layer for call in forward if call.parameters] for forward in calls
+    ]
+    if any(names != layers for names in other_layers) or not 0 < len(layers) <= LAYERS_MAX:
         return None
     is_refused = any(item.rule == "more work in less time" for item in analysis.judgement.sweep)
     columns = [

@@ -291,10 +291,10 @@ def padding_findings(phases: Sequence[PhaseParts]) -> Iterator[Finding]:
     phase, part, gemm = max(padded, key=lambda item: item[2].factor)
     height, width = gemm.tile
     rows, columns = ceil(gemm.rows / height) * height, ceil(gemm.columns / width) * width
-    others = len({(other.phase, other.part) for _, other, _ in padded}) - 1
+    other_count = len({(other.phase, other.part) for _, other, _ in padded}) - 1
     fix = " Larger batches (more sequences per step) would fill the tiles."
-    have = "part of {} also has" if others == 1 else "parts of {} also have"
-    addition = f" {others} more {have.format(phase.phase)} padding." if others else ""
+    have = "part of {} also has" if other_count == 1 else "parts of {} also have"
+    addition = f" {other_count} more {have.format(phase.phase)} padding." if other_count else ""
     yield Finding(
         f"Tile padding in {_steps_of(phase)}: {part.part} executes {gemm.factor:.2f} times the "
         f"estimated multiply-adds. Its GEMM has {gemm.rows:,} x {gemm.columns:,} outputs, and its "

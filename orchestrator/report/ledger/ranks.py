@@ -105,9 +105,9 @@ def ranks_table(job: Job) -> Table:
         ]
         for rank in job.ranks
     ]
-    made = table(f"Ranks{_describe_job(job)}", columns, rows)
-    assert made is not None, "a job has ranks"
-    return made
+    drawn = table(f"Ranks{_describe_job(job)}", columns, rows)
+    assert drawn is not None, "a job has ranks"
+    return drawn
 
 
 def _describe_job(job: Job) -> str:

@@ -67,8 +67,8 @@ def describe_bound(point: RooflinePoint, roofs: Roofline) -> str | None:
         side, ceiling = "below", si(bandwidth or 0, "B/s")
         if point.bound == "compute":
             side, ceiling = "above", f"the {point.path} peak"
-        at, ridge = significant(float(point.intensity)), significant(float(point.ridge))
-        sentence = f"{point.bound}-bound: {at} FLOP per byte, {side} the ridge at {ridge}"
+        intensity, ridge = significant(float(point.intensity)), significant(float(point.ridge))
+        sentence = f"{point.bound}-bound: {intensity} FLOP per byte, {side} the ridge at {ridge}"
         if point.reached is None:
             return sentence
         far = "; it is far below both ceilings" if point.reached < FAR else ""
@@ -161,8 +161,8 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
         every = _at_largest_batch(points)
         points, batch = every[:KERNELS_MAX], every[0].traffic.batch
         caption += "" if batch is None else f", {label_point(batch)}"
-        more = f", first {len(points)} of {len(every)} by time"
-        caption += more if len(every) > len(points) else ""
+        selection = f", first {len(points)} of {len(every)} by time"
+        caption += selection if len(every) > len(points) else ""
     basis = "; ".join(sorted({point.traffic.basis for point in points if point.traffic.basis}))
     has_levels = any(len(point.levels) > 1 for point in points)
     achieved = "executed FLOPs / time; estimated FLOPs (in italics) if there are no executed FLOPs"
@@ -194,9 +194,9 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
     cells = [_cells(point, level, roofs, names) for point, level in pairs]
     rows = [[row[column.label] for column in visible] for row in cells]
     if any(isinstance(point.traffic.batch, str) for point in points):
-        named = {"batch": "parameters"}
+        labels = {"batch": "parameters"}
         visible = [
-            replace(column, label=named.get(column.label, column.label)) for column in visible
+            replace(column, label=labels.get(column.label, column.label)) for column in visible
         ]
     drawn = table(caption, visible, rows)
     if drawn is None or work != "layer":
@@ -355,8 +355,8 @@ def _spot(
     if point.bound and point.bound != level.bound:
         text += f" (overall: {point.bound})"
     if is_layer and traffic.kernels:
-        more = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
-        text += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{more}"
+        suffix = f" and {len(traffic.kernels) - 1} more" if len(traffic.kernels) > 1 else ""
+        text += f"; kernel {names.get(traffic.kernels[0], traffic.kernels[0])[:90]}{suffix}"
     is_certain = point.source == "counted" and traffic.trusted and level.moved.state == "counted"
     href = f"#{key}-{'ledger' if is_layer else 'kernels'}"
     hit = Hit(text, level.intensity or 1, point.achieved or 1, href=href)

@@ -249,8 +249,8 @@ def _source_step(run: PreparedRun | None, launches: Sequence[int]) -> TrailStep 
     sentence = f"{noun} {numbers} of the report, numbered from 0."
     table = "derived_count" if isinstance(run, DerivedRun) else "counter"
     chosen = ", ".join(map(str, launches[:QUERIED_MAX]))
-    where = f"run_id = {run.run.id} AND launch IN ({chosen})"
-    query = f'perfctl query "SELECT * FROM {table} WHERE {where}"'
+    condition = f"run_id = {run.run.id} AND launch IN ({chosen})"
+    query = f'perfctl query "SELECT * FROM {table} WHERE {condition}"'
     return TrailStep("Source", (_describe_report(run.run), sentence), code=(query,))
 
 

@@ -78,8 +78,8 @@ DOCUMENT = LedgerShape(has_all_rows=True, has_all_batches=True, is_explained=Tru
 def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
     """Yield what a run group has: findings, phases and passes, the ledger, variants."""
     study, runs = analysis.study, analysis.study.runs
-    points, what = study.points, "batch sizes" if study.batches else f"values of {study.axis}"
-    batches = label_point(points[0]) if len(points) == 1 else f"{len(points)} {what}"
+    points, noun = study.points, "batch sizes" if study.batches else f"values of {study.axis}"
+    batches = label_point(points[0]) if len(points) == 1 else f"{len(points)} {noun}"
     batches = batches if points else ""
     facts = (heading(study), batches, about.device_text(study), about.tools(runs))
     title = " · ".join(filter(None, facts))

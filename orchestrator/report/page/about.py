@@ -80,10 +80,10 @@ def device_text(study: Study) -> str | None:
     it."""
     if any(device.name for run in study.runs for device in run.devices):
         return study.device
-    seen = next((gpu for run in study.runs if (gpu := seen_gpu(run)) is not None), None)
-    if seen is None:
+    observed_gpu = next((gpu for run in study.runs if (gpu := seen_gpu(run)) is not None), None)
+    if observed_gpu is None:
         return "GPU without a name" if study.device == "gpu" else study.device
-    return f"{seen} without a name".removeprefix("a ")
+    return f"{observed_gpu} without a name".removeprefix("a ")
 
 
 def list_facts(study: Study) -> dict[str, str | None]:
@@ -234,9 +234,9 @@ def _gaps(runs: Sequence[Run]) -> Iterator[Missing]:
     for (quantity, reason, scope), names in labels.items():
         group, _, part = quantity.partition(".")
         if quantity.islower():
-            words = _UNIT.sub("", part.replace("_ns", "_time")).replace("_", " ")
-            words = words.replace("gpu", "GPU").replace("flops", "FLOPs")
-            part = _NAMED_PARTS.get(part, words)
+            readable = _UNIT.sub("", part.replace("_ns", "_time")).replace("_", " ")
+            readable = readable.replace("gpu", "GPU").replace("flops", "FLOPs")
+            part = _NAMED_PARTS.get(part, readable)
             group = group.replace("_", " ").replace("gpu", "GPU")
         name = f"{part} of {group}" if part else " ".join(reversed(group.split(":")))
         yield name, reason, scope, _list(names, 6)

@@ -158,8 +158,8 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
 
 
 def _fold_advice(text: str | None) -> Cell:
-    shown, folded = divide(text or "", LONGEST)
-    return replace(word_cell(shown), folded=folded)
+    visible, folded = divide(text or "", LONGEST)
+    return replace(word_cell(visible), folded=folded)
 
 
 def mix_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
@@ -364,7 +364,13 @@ def _counter_columns(
         columns.append(column)
     counters_shown = list(units)
     if len(units) > COUNTER_COLUMNS:
-        counted = {name for run in runs for of in run.values.values() for name in of if of[name]}
+        counted = {
+            name
+            for run in runs
+            for kernel_values in run.values.values()
+            for name in kernel_values
+            if kernel_values[name]
+        }
         counted = {name for name in counted if makes_flops(name)}
         counters_shown = [name for name in units if name in counted][:COUNTER_COLUMNS]
     if len(counters_shown) * len(rows) > COUNTER_CELLS:

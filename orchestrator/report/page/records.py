@@ -99,8 +99,8 @@ def divide(text: str, longest: int = LONGEST) -> tuple[str, str]:
         end = sentence.rfind(mark, 0, longest)
         # inside of brackets, also of a kernel's name
         while end > 0 and any(
-            sentence.count(left, 0, end) != sentence.count(right, 0, end)
-            for left, right in ("()", "<>")
+            sentence.count(opening, 0, end) != sentence.count(right, 0, end)
+            for opening, right in ("()", "<>")
         ):
             end = sentence.rfind(mark, 0, end)
         if end >= longest // 4:

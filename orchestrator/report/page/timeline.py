@@ -224,8 +224,8 @@ def _range_tracks(run: Run) -> Iterator[_Track]:
         and (call.thread, call.start_ns) not in ranges
     ]
     for call in calls:
-        place = None if call.layer is None else (call.layer, call.direction)
-        bar = Bar(call.start_ns or 0, call.duration_ns or 0, call.name[:1000], place, "", None)
+        row_key = None if call.layer is None else (call.layer, call.direction)
+        bar = Bar(call.start_ns or 0, call.duration_ns or 0, call.name[:1000], row_key, "", None)
         threads[call.thread].append(bar)
     kinds = [name for name, rows in (("ranges", ranges), ("calls", calls)) if rows]
     for number, bars in enumerate(

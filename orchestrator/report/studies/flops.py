@@ -344,11 +344,13 @@ def _judge_counts(compared: Compared) -> Iterator[str]:
 
 def _labeled(compared: Compared) -> list[tuple[str, Sequence[LayerPoint]]]:
     """Return points with names for charts: without the word that all begin with."""
-    words = [network.label.split() for network in compared.networks]
-    has_same = len({label[0] for label in words}) == 1 and all(label[1:] for label in words)
+    label_parts = [network.label.split() for network in compared.networks]
+    has_same = len({label[0] for label in label_parts}) == 1 and all(
+        label[1:] for label in label_parts
+    )
     return [
-        ("" if len(words) == 1 else " ".join(label[1:] if has_same else label), points)
-        for label, (_, points) in zip(words, compared.points, strict=True)
+        ("" if len(label_parts) == 1 else " ".join(label[1:] if has_same else label), points)
+        for label, (_, points) in zip(label_parts, compared.points, strict=True)
     ]
 
 

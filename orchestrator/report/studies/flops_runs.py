@@ -275,7 +275,7 @@ def training_chapter(compared: Compared) -> View:
             number = _epoch_number(run, last.number)
             after = "" if number is None else f" after {number} epoch{'' if number == 1 else 's'}"
             findings.append(f"{lead}Accuracy {percent(last.accuracy)}{loss} on {on}{after}.")
-    named = [
+    labelled = [
         (label if len(trained) > 1 else "", run)
         for label, run in trained
         if any(step.phase == "epoch" for step in run.report.steps)
@@ -285,7 +285,7 @@ def training_chapter(compared: Compared) -> View:
     )
     return make_chapter(
         (f"Trained on: {DATA.get(data, data or 'data that the run does not name')}.",),
-        training_charts(named),
+        training_charts(labelled),
         (compared.of_networks(label for label, _ in trained).tabulate("Epochs", heads, rows),),
         findings=findings,
         missing={"a published data set": reason} if data == "synthetic" else None,

@@ -188,7 +188,7 @@ def inference_view(studies: Sequence[Study]) -> View:
         tables, folded = chapter.tables, chapter.folded
         if key == "all":
             tables, folded = (), (*tables, *folded)
-        note = " ".join(f"No {what}: {reason}." for what, reason in chapter.missing)
+        note = " ".join(f"No {label}: {reason}." for label, reason in chapter.missing)
         if tables or folded or chapter.charts or note:
             charts, facts = chapter.charts, (note,) if note else ()
             section = Section(title, facts, tables, key=key, charts=charts, folded=folded)
@@ -250,9 +250,9 @@ def utilization_chapter(answers: Answers) -> View:
     labels = ("GPU busy", "GPU idle", "by", "tensor cores", "memory in use", "host cores busy")
     missing = {}
     if points and all(point.on_cpu for point in points):
-        what = "GPU utilization, tensor cores, memory of the GPU, batch size that keeps it busy"
+        label = "GPU utilization, tensor cores, memory of the GPU, batch size that keeps it busy"
         reason = "the runs were on a CPU; on a machine with an NVIDIA GPU the same command has them"
-        missing[what] = reason
+        missing[label] = reason
     elif points and all(point.gpu.value is None for point in points):
         missing["GPU utilization"] = points[0].gpu.reason
     return make_chapter(
@@ -397,10 +397,10 @@ def summary_chapter(answers: Answers) -> View:
         for point, run in answers.dlprof
         for item in run.report.summaries
     ]
-    words = text_columns("figure", "value", "unit")
+    text_fields = text_columns("figure", "value", "unit")
     return make_chapter(
         tables=(rows_table("Each complete profiled run", columns, rows),),
-        folded=(rows_table("DLProf's own summary, as it states it", words, stated),),
+        folded=(rows_table("DLProf's own summary, as it states it", text_fields, stated),),
     )
 
 
@@ -436,14 +436,17 @@ def _judge_names(answers: Answers) -> Iterator[str]:
             version = (run.profiler_version or "unknown").split()[0]
             versions.setdefault(label, {})[version] = None
     if len(versions) > 1:
-        listed = ", ".join(f"{label} (DLProf {' and '.join(of)})" for label, of in versions.items())
+        listed = ", ".join(
+            f"{label} (DLProf {' and '.join(versions_of_label)})"
+            for label, versions_of_label in versions.items()
+        )
         yield f"Line 15 of dlprof_summary.csv differs by version: {listed}."
     for heading, pattern in list(DLPROF_LABELS.items())[:2] if not answers.timed else ():
         stated: dict[str, list[str]] = {}
         for point, run in answers.dlprof:
             if (cell := _labeled_cell(run, pattern)).style != "no":
-                at = "" if point.batch is None else f" at {point.batch}"
-                stated.setdefault(point.model, []).append(f"{cell.text}%{at}")
+                at_batch_text = "" if point.batch is None else f" at {point.batch}"
+                stated.setdefault(point.model, []).append(f"{cell.text}%{at_batch_text}")
         ends = [
             f"{model} {', '.join(dict.fromkeys((values[0], values[-1])))}"
             for model, values in stated.items()
@@ -478,7 +481,7 @@ def all_chapter(answers: Answers) -> View:
     unread = [(point, [text]) for point in points for text in list_unreadable(point)]
     which = text_columns("which and why")
     return make_chapter(
-        tables=(fields_table("Every model and batch size", points, *labels, whole=True),),
+        tables=(fields_table("Every model and batch size", points, *labels, is_complete=True),),
         folded=(rows_table("Images that could not be read", which, unread),),
         findings=judge_images(answers.timed),
     )
@@ -494,12 +497,12 @@ def _missing(answers: Answers) -> Iterator[tuple[str, str]]:
         )
         yield "latency, images/s and accuracy", reason
     if not all(point.on_cpu for point in points):
-        for what, shares in (
+        for label, shares in (
             ("tensor cores", [point.tensor for point in points]),
             ("the GPU's memory in use", [point.memory for point in points]),
         ):
             if all(share.value is None for share in shares):
-                yield what, "; ".join(dict.fromkeys(share.reason for share in shares))
+                yield label, "; ".join(dict.fromkeys(share.reason for share in shares))
         if all(point.gpu_way != "kernels" for point in points):
             yield "the GPU's idle share", "it needs kernels with start and duration"
     unsized = sum(point.batch is None for point in points)

@@ -169,7 +169,7 @@ def rows_table(
     columns: Sequence[Column],
     rows: Iterable[tuple[InferencePoint, Sequence[object]]],
     *,
-    whole: bool = False,
+    is_complete: bool = False,
 ) -> Table | None:
     """Return a table that begins with model and batch size; None if nothing else is known."""
     cells = [
@@ -181,14 +181,14 @@ def rows_table(
         for point, values in rows
     ]
     heads = [Column("model", style="code"), Column("batch"), *columns]
-    drawn = table(caption, heads, cells, limit=ROWS_MAX, whole=whole)
+    drawn = table(caption, heads, cells, limit=ROWS_MAX, whole=is_complete)
     return drawn if drawn is not None and len(drawn.columns) > 2 else None
 
 
 def fields_table(
-    caption: str, points: Iterable[InferencePoint], *labels: str, whole: bool = False
+    caption: str, points: Iterable[InferencePoint], *labels: str, is_complete: bool = False
 ) -> Table | None:
     """Return a table of the fields with these labels, one row per point."""
     fields = [FIELDS[label] for label in labels]
     rows = ((point, [field.read(point) for field in fields]) for point in points)
-    return rows_table(caption, [field.column for field in fields], rows, whole=whole)
+    return rows_table(caption, [field.column for field in fields], rows, is_complete=is_complete)

@@ -79,9 +79,9 @@ def study_view(
     """Return a study: the chapters that its file lists, of the subjects that they name. Charts are
     drawn here. Raises UsageError for a chapter that does not exist."""
     items = subjects.values()
-    words = {name: text for item in items for name, text in item.words.items()}
+    texts = {name: text for item in items for name, text in item.words.items()}
     drawn = [
-        chapter for entry in content["chapters"] for chapter in _chapters(entry, subjects, words)
+        chapter for entry in content["chapters"] for chapter in _chapters(entry, subjects, texts)
     ]
     chapters = [replace(chapter, findings=()) for chapter in drawn if _has_content(chapter)]
     keys = [chapter.key for chapter in chapters]
@@ -102,7 +102,7 @@ def study_view(
         table = whole_table("", text_columns("quantity", "reason"), absent)
         chapters.append(View(NOT_IN_STUDY, tables=(table,), key="missing"))
     return View(
-        _fill(content["title"], words),
+        _fill(content["title"], texts),
         (f"Origin of the numbers: {origin}.",) if origin else (),
         findings=tuple(finding for finding in findings if finding.evidence in keys)[:MAX_FINDINGS],
         notes=(FILES, *(["To repeat this study:"] if command else [])),
@@ -119,11 +119,11 @@ def _has_content(chapter: View) -> bool:
     return any((chapter.facts, chapter.charts, chapter.tables, chapter.folded))
 
 
-def _fill(text: str, words: Mapping[str, str]) -> str:
+def _fill(text: str, texts: Mapping[str, str]) -> str:
     try:
-        return text.format_map(words)
+        return text.format_map(texts)
     except (KeyError, ValueError, IndexError) as error:
-        names = ", ".join(f"{{{name}}}" for name in words)
+        names = ", ".join(f"{{{name}}}" for name in texts)
         raise UsageError(f"'{text}': {error} is not known", f"Use {names}") from error
 
 
@@ -134,7 +134,7 @@ def _one_sentence(finding: Finding | str, key: str) -> Finding:
 
 
 def _chapters(
-    entry: Mapping[str, Any], subjects: Mapping[str, Subject], words: Mapping[str, str]
+    entry: Mapping[str, Any], subjects: Mapping[str, Subject], texts: Mapping[str, str]
 ) -> Iterator[View]:
     """Yield the chapters of an entry of the file, with what it fixes."""
     subject, _, name = entry["show"].partition(".")
@@ -145,12 +145,12 @@ def _chapters(
             f"Use {', '.join(f'{subject}.{chapter}' for chapter in chapters_by_name)}",
         )
     drawn = chapters_by_name[name]()
-    text = tuple(_fill(sentence, words) for sentence in entry.get("text", ()))
+    text = tuple(_fill(sentence, texts) for sentence in entry.get("text", ()))
     for chapter in (drawn,) if isinstance(drawn, View) else drawn:
         yield replace(
             chapter,
             key=chapter.key or entry.get("key", name),
-            title=chapter.title or _fill(entry.get("title", name.capitalize()), words),
+            title=chapter.title or _fill(entry.get("title", name.capitalize()), texts),
             facts=(*text, *chapter.facts) if _has_content(chapter) else (),
         )
 

@@ -119,7 +119,7 @@ def test_the_value_of_another_layer_is_named() -> None:
     fc1 = sheet_for((forward,), "fc1")
     assert fc1 is not None
     value = BATCH * 9216 * 130
-    finding = check(value, CONV2.facts, CONV2.quantities, others=(fc1,))
+    finding = check(value, CONV2.facts, CONV2.quantities, other_sheets=(fc1,))
     assert finding.mistakes == ("the value of fc1",)
 
 

@@ -109,7 +109,7 @@ def test_a_table_that_is_not_there_is_empty() -> None:
 
 def test_only_rows_that_fulfil_the_condition_are_read() -> None:
     found = database([(1, number, "") for number in range(4)])
-    assert read_columns(found, "t", "start", where="start > 1").tolist() == [[2, 3]]
+    assert read_columns(found, "t", "start", condition="start > 1").tolist() == [[2, 3]]
 
 
 def test_an_error_while_rows_are_read_names_the_file(tmp_path: Path) -> None:

@@ -121,23 +121,24 @@ def recomputed(run: Run) -> RunVerdict | None:
     scores again, is no such operator.
     """
     shapes = {(op.op, op.inputs) for op in run.report.ops if op.direction == "forward"}
-    again: dict[str, int] = defaultdict(int)
+    repeated_flops: dict[str, int] = defaultdict(int)
     once = 0
     for op in run.report.ops:
         flops = 2 * op.calls * sum(part.macs or 0 for part in parts_of(op) or ())
         is_backward = op.direction in ("backward", "recompute")
         if is_backward and op.op in FORWARDS and (op.op, op.inputs) in shapes:
-            again[op.layer] += flops
+            repeated_flops[op.layer] += flops
         elif op.direction != "optimizer":
             once += flops
-    flops = sum(again.values())
+    flops = sum(repeated_flops.values())
     share = flops / once if once else 0.0
     if share < WORK_SHARE_MIN:
         return None
     text = (
         "Recomputation: operators of forward run again in backward with the same shapes, at "
         f"least {amount(flops)}FLOP ({percent(share)} more than the estimate of forward and "
-        f"backward without them), mostly in {max(again, key=lambda layer: again[layer])}"
+        "backward without them), mostly in "
+        f"{max(repeated_flops, key=lambda layer: repeated_flops[layer])}"
     )
     return RunVerdict(
         "recomputed forward",
@@ -356,12 +357,12 @@ def _find_reads(timeline: Timeline, operators: Iterable[OpCall]) -> list[tuple[C
     """Return copies to the host, each with the innermost operator around it."""
     copies = sorted((copy for copy in timeline.copies if copy.kind == "DtoH"), key=start_of)
     starts = [start_of(copy) for copy in copies]
-    around: dict[int, OpCall] = {}
+    enclosing_calls: dict[int, OpCall] = {}
     for call in operators:
         index = bisect_left(starts, start_of(call))
         if index < len(copies) and end_of(copies[index]) <= end_of(call):
-            around[index] = max(call, around.get(index, call), key=start_of)
-    return [(copies[index], call) for index, call in around.items()]
+            enclosing_calls[index] = max(call, enclosing_calls.get(index, call), key=start_of)
+    return [(copies[index], call) for index, call in enclosing_calls.items()]
 
 
 def _wait(call: OpCall, outer: OpCall | None, copy: Copy | None, done: int) -> Sync:
@@ -374,13 +375,13 @@ def _wait(call: OpCall, outer: OpCall | None, copy: Copy | None, done: int) -> S
         return Sync(outer, FROM_HOST.get(memory, FROM_HOST[None]), from_host_todo, done)
     if outer is not None:
         return Sync(outer, READING[outer.name], READ_TODO, done)
-    what, todo = call.name, SYNC_TODO
+    description, todo = call.name, SYNC_TODO
     if call.name in _OF_STREAMS and kind == "DtoH":
-        what, todo = f"{what} after a copy to the host", READ_TODO
+        description, todo = f"{description} after a copy to the host", READ_TODO
     elif call.name in _OF_STREAMS and kind == "HtoD":
         source = "the host" if memory is None else f"{memory} memory"
-        what, todo = f"{what} after a copy from {source}", from_host_todo
-    return Sync(call, what, todo, done)
+        description, todo = f"{description} after a copy from {source}", from_host_todo
+    return Sync(call, description, todo, done)
 
 
 TIMELINE_VERDICTS: tuple[Callable[[Timeline], RunVerdict | None], ...] = (
