@@ -76,7 +76,7 @@ def find_device(
         remedy = "For example `device` A100; docs/devices.md lists all devices"
         raise UsageError(f"`device`: '{name}' matches several GPU models", remedy)
     try:
-        return machines.by_hand(spec) if spec is not None else machines.named(name or "")
+        return machines.by_hand(spec) if spec is not None else machines.find_device(name or "")
     except machines.DeviceError as error:
         raise UsageError(str(error), error.remedy) from error
 

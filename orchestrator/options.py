@@ -181,7 +181,7 @@ def read_texts(options: Part) -> Part:
 def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
     """Return options as one would type them, and arguments after ``--``; nothing for one that has
     its default, and for what other parts of the line fill."""
-    words: list[str] = []
+    argv: list[str] = []
     arguments: list[str] = []
     for field in declared:
         option, value = field.option, getattr(options, field.name)
@@ -191,15 +191,15 @@ def words_of(options: Any, declared: Iterable[Field]) -> list[str]:
         if option.is_argument:
             arguments.append(str(value))
         elif option.write is not None:
-            words.append(f"{name}={option.write(value)}")
+            argv.append(f"{name}={option.write(value)}")
         elif isinstance(value, bool):
-            words.append(name if value else f"--no-{name.removeprefix('--')}")
+            argv.append(name if value else f"--no-{name.removeprefix('--')}")
         elif isinstance(value, tuple) and option.parse is not None:
-            words.append(f"{name}={','.join(map(str, value))}")
+            argv.append(f"{name}={','.join(map(str, value))}")
         else:
             values = value if isinstance(value, tuple) else (value,)
-            words += [f"{name}={item}" for item in values]
-    return [*words, "--", *arguments] if arguments else words
+            argv += [f"{name}={item}" for item in values]
+    return [*argv, "--", *arguments] if arguments else argv
 
 
 def part_of(options: Any, kind: type[Part]) -> Part:
@@ -208,7 +208,7 @@ def part_of(options: Any, kind: type[Part]) -> Part:
     return kind(**{field.name: getattr(options, field.name) for field in fields(declared)})
 
 
-def words(text: str | None) -> tuple[str, ...]:
+def split_words(text: str | None) -> tuple[str, ...]:
     """Return "a, b" as separate words; empty for None."""
     return tuple(part.strip() for part in (text or "").split(",") if part.strip())
 

@@ -246,7 +246,7 @@ class _Pool(Generic[T]):
                 try:
                     event = worker.connection.recv()
                 except (EOFError, OSError):
-                    event = Lost(_why(self._remove(worker, kill=False)))
+                    event = Lost(_explain_status(self._remove(worker, kill=False)))
             elif worker.deadline < time.monotonic():
                 self._remove(worker, kill=True)
                 seconds = self.seconds(self.items[worker.item])
@@ -262,7 +262,7 @@ class _Pool(Generic[T]):
         return worker.end(kill=kill)
 
 
-def _why(status: int) -> str:
+def _explain_status(status: int) -> str:
     if status >= 0:
         return f"the process that read it ended with exit code {status}"
     is_kill = status == -signal.SIGKILL

@@ -185,7 +185,7 @@ def _nothing_left(message: str) -> NoReturn:
     raise PartlyDone(message)
 
 
-def shown(run: Run, work: Callable[[], R]) -> R:
+def run_or_end(run: Run, work: Callable[[], R]) -> R:
     """What ``work`` makes of one run. Raises PartlyDone where it fails unexpectedly."""
     with isolate_failure(f"run {run.id} cannot be analysed", _nothing_left, passing=(OSError,)):
         return work()

@@ -25,7 +25,7 @@ from perfctl.orchestrator.options import Field as Field
 from perfctl.orchestrator.options import Option as Option
 from perfctl.orchestrator.options import options_of as options_of
 from perfctl.orchestrator.options import read_texts
-from perfctl.orchestrator.options import words as words
+from perfctl.orchestrator.options import split_words as split_words
 from perfctl.orchestrator.store import DEFAULT_STORE as DEFAULT_STORE
 
 if TYPE_CHECKING:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from perfctl.orchestrator.commands.declare import DEFAULT_STORE, Command, Events, Option, words
+from perfctl.orchestrator.commands.declare import (
+    DEFAULT_STORE,
+    Command,
+    Events,
+    Option,
+    split_words,
+)
 from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.estimate.flops.registered import load_formulas
 from perfctl.orchestrator.estimate.generation import Generation
@@ -140,7 +146,7 @@ class EstimateOptions(Request):
             "torchinfo, and figures such as paper=4.1e9. Names the cause of each difference.",
             "Output",
             metavar="LIST",
-            parse=words,
+            parse=split_words,
         ),
     ] = ()
     has_every_row: Annotated[

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from perfctl.orchestrator.commands.declare import Command, Events, Force, Group, Option
-from perfctl.orchestrator.counts.hardware.machines import DeviceError, named
+from perfctl.orchestrator.counts.hardware.machines import DeviceError, find_device
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, UsageError
 from perfctl.orchestrator.estimate.exercise import (
     TOPICS,
@@ -156,7 +156,7 @@ def mark_sheets(options: CheckOptions, events: Events) -> MarkedClass:
 def _roof(gpu: str) -> Roof:
     """Return the published fp32 peak and bandwidth. Raises UsageError for an unknown GPU."""
     try:
-        machine = named(gpu).machine
+        machine = find_device(gpu).machine
     except DeviceError as error:
         raise UsageError(str(error).replace("`device`", "`gpu`"), error.remedy) from error
     return Roof(machine.name, machine.flops_per_second["fp32"], machine.bytes_per_second)

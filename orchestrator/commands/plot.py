@@ -18,7 +18,7 @@ from perfctl.orchestrator.commands.declare import (
     PeaksOf,
     Store,
     api,
-    words,
+    split_words,
 )
 from perfctl.orchestrator.commands.speedup import named_arms, roofs_of
 from perfctl.orchestrator.compare.speedup import ARMS, ASKED, ArmsByBatch, allowed_facts
@@ -75,12 +75,12 @@ class PlotOptions:
         Option(
             "Speedups of these sweeps, runs or reports over the first one.",
             metavar="A,B,...",
-            parse=words,
+            parse=split_words,
         ),
     ] = ()
     allow: Annotated[
         tuple[str, ...],
-        Option("Facts that may differ between --runs.", metavar="LIST", parse=words),
+        Option("Facts that may differ between --runs.", metavar="LIST", parse=split_words),
     ] = ()
     pie: Annotated[bool, Option("Draw the kinds of work of a speedup as pie charts.")] = False
     peaks: PeaksOf = "published"

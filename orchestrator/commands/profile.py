@@ -19,7 +19,7 @@ from perfctl.orchestrator.commands.declare import (
     Option,
     api,
     options_of,
-    words,
+    split_words,
 )
 from perfctl.orchestrator.errors import PartlyDone
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
@@ -168,7 +168,7 @@ class InferOptions(SweepOptions):
             "torchvision models: resnet152,densenet201.",
             names=("--models", "-m"),
             metavar="NAMES",
-            parse=words,
+            parse=split_words,
             is_common=True,
         ),
     ]

@@ -12,7 +12,7 @@ from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.report.ledger.rows import ShownRun, shown_run
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import only_run, shown
+from perfctl.orchestrator.stored_runs import only_run, run_or_end
 from perfctl.records.report import SourceLine
 from perfctl.records.run import Run
 
@@ -68,7 +68,7 @@ def record(report: StoredReport) -> ShownRun | list[SourceLine]:
     """Return everything that the run holds for programs, or its source lines."""
     if report.source_lines is not None:
         return list(report.source_lines)
-    return shown(report.run, lambda: shown_run(report.run))
+    return run_or_end(report.run, lambda: shown_run(report.run))
 
 
 def view(report: StoredReport) -> View:
@@ -88,7 +88,7 @@ def _views(report: StoredReport, *, is_document: bool) -> Iterator[View]:
 
     is_whole = report.is_whole or is_document
     make = partial(run_views, report.run, is_whole=is_whole, is_document=is_document)
-    yield from shown(report.run, lambda: list(make()))
+    yield from run_or_end(report.run, lambda: list(make()))
 
 
 COMMAND = Command(ShowOptions, run, view, record)

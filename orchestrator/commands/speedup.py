@@ -10,7 +10,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from perfctl.orchestrator.commands.declare import Command, Events, Force, Option, PeaksOf, words
+from perfctl.orchestrator.commands.declare import (
+    Command,
+    Events,
+    Force,
+    Option,
+    PeaksOf,
+    split_words,
+)
 from perfctl.orchestrator.compare.speedup import (
     ALLOWED,
     ASKED,
@@ -99,7 +106,7 @@ class SpeedupOptions(SweepOptions):
         Option(
             "Compare existing sweeps, runs or reports with the first one, without new runs.",
             metavar="A,B,...",
-            parse=words,
+            parse=split_words,
             is_common=True,
         ),
     ] = None
@@ -111,7 +118,7 @@ class SpeedupOptions(SweepOptions):
     ] = None
     allow: Annotated[
         tuple[str, ...],
-        Option(f"Facts that may differ: {', '.join(ALLOWED)}.", metavar="LIST", parse=words),
+        Option(f"Facts that may differ: {', '.join(ALLOWED)}.", metavar="LIST", parse=split_words),
     ] = ()
     charts: Annotated[
         Path | None,

@@ -22,7 +22,7 @@ from perfctl.orchestrator.files import check_free, replacing
 from perfctl.orchestrator.report.files import trace as trace_file
 from perfctl.orchestrator.report.view import View
 from perfctl.orchestrator.store import database, read
-from perfctl.orchestrator.stored_runs import only_run, shown
+from perfctl.orchestrator.stored_runs import only_run, run_or_end
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +80,9 @@ def run(options: TraceOptions, events: Events) -> Trace:
         stored = only_run(connection, options.run)
         is_step_chosen = step is None and not options.whole
         if is_step_chosen:
-            step = next(iter(shown(stored, lambda: trace_file.steps(stored))[::-1]), None)
+            step = next(iter(run_or_end(stored, lambda: trace_file.steps(stored))[::-1]), None)
         calls = read.op_calls(connection, options.run)
-        content, counts = shown(stored, lambda: trace_file.trace(stored, step, calls))
+        content, counts = run_or_end(stored, lambda: trace_file.trace(stored, step, calls))
     if is_step_chosen and step is None:
         events.note(
             f"run {options.run} has no measured steps, so perfctl writes the complete capture"

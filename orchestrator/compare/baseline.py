@@ -177,7 +177,9 @@ def _lines(baseline: Baseline) -> Iterator[str]:
             f"{_json({name: dict(facts) for name, facts in entry.measured.environment.items()})},"
         )
         yield '   "places": ['
-        places = [_place(location, values) for location, values in entry.measured.places.items()]
+        places = [
+            _format_location(location, values) for location, values in entry.measured.places.items()
+        ]
         yield from (f"    {line}," for line in places[:-1])
         yield from (f"    {line}" for line in places[-1:])
         yield f"   ]}}{'' if index == len(baseline.entries) - 1 else ','}"
@@ -185,7 +187,7 @@ def _lines(baseline: Baseline) -> Iterator[str]:
     yield "}"
 
 
-def _place(location: Place, values: Mapping[str, Value]) -> str:
+def _format_location(location: Place, values: Mapping[str, Value]) -> str:
     fields = {name: value for name, value in location._asdict().items() if value not in ("", None)}
     return _json(
         fields

@@ -213,7 +213,7 @@ def _step_time(run: PreparedRun) -> float | None:
     return next(medians, None)
 
 
-def _place(base: Place, key: tuple[str, str] | None) -> Place:
+def _locate(base: Place, key: tuple[str, str] | None) -> Place:
     layer, direction = key or ("", "")
     return base._replace(
         layer=layer or ("" if direction == "optimizer" else UNATTRIBUTED), direction=direction
@@ -251,7 +251,7 @@ def _counts(
 def _kernels(base: Place, item: PreparedRun) -> Counts:
     by_place: dict[Place, list[Kernel]] = defaultdict(list)
     for kernel, key in item.launches:
-        by_place[_place(base, key)].append(kernel)
+        by_place[_locate(base, key)].append(kernel)
     steps = item.steps or 1
     for location, kernels in by_place.items():
         names = Counter(kernel.name for kernel in kernels)
@@ -273,7 +273,7 @@ def _as_count(value: float) -> float:
 def _executed(base: Place, run: PreparedRun, how: str, unknown: dict[str, str]) -> Counts:
     """``how``: "counted" or "derived"; only sums that lack nothing."""
     works = [(base, run.whole_work)]
-    works += [(_place(base, key), work) for key, work in run.work_by_key.items()]
+    works += [(_locate(base, key), work) for key, work in run.work_by_key.items()]
     for location, work in works:
         if work is None:
             continue

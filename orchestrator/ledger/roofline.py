@@ -184,7 +184,7 @@ def _rates(
     )
 
 
-def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
+def locate_point(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     """Set ``traffic`` under ``peaks``."""
     path = roof(traffic)
     peak = peaks.flops.get(path) if path else None
@@ -198,7 +198,7 @@ def place(traffic: Traffic, peaks: Peaks) -> RooflinePoint:
     refused, over = _refused(traffic, peaks, path, achieved, dram.bytes_per_second)
     mfu_reason = None
     if over != "peak" and mfu and mfu > 1:
-        cause = _why(traffic, peaks, mfu * (peak or 0), paper=True)
+        cause = _explain_missing(traffic, peaks, mfu * (peak or 0), paper=True)
         mfu_reason = f"the estimated FLOPs would need {mfu * 100:.0f}% of the {path} peak: {cause}"
     attainable = dram.attainable or peak
     reached = achieved / attainable if achieved and attainable and not refused else None
@@ -318,7 +318,7 @@ def _refused(
     peak = peaks.flops.get(path) if path else None
     if achieved and peak and achieved > peak:
         share = f"{achieved / peak * 100:.0f}% of the {path} peak of the {peaks.device}"
-        return f"{share}: {_why(traffic, peaks, achieved)}", "peak"
+        return f"{share}: {_explain_missing(traffic, peaks, achieved)}", "peak"
     if stream and peaks.bandwidth and stream > peaks.bandwidth:
         share = (
             f"{stream / peaks.bandwidth * 100:.0f}% of the memory bandwidth of the {peaks.device}"
@@ -327,7 +327,7 @@ def _refused(
     return None, None
 
 
-def _why(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) -> str:
+def _explain_missing(traffic: Traffic, peaks: Peaks, rate: float, *, paper: bool = False) -> str:
     """The likely cause of a rate over the peak, the most telling first."""
     if mismatch := _mismatch(traffic):
         return mismatch
@@ -385,7 +385,9 @@ class Roofline:
     @cached_property
     def kernels(self) -> tuple[RooflinePoint, ...]:
         """Points of kernels, made at their first use."""
-        return tuple(place(work, self.peaks) for make in self.make_kernels for work in make())
+        return tuple(
+            locate_point(work, self.peaks) for make in self.make_kernels for work in make()
+        )
 
     @property
     def points(self) -> tuple[RooflinePoint, ...]:
@@ -488,7 +490,7 @@ def roofline(study: Study, ledger: Ledger, measured: Sequence[Peaks] = ()) -> Ro
         ]
     return Roofline(
         peaks,
-        tuple(place(work, peaks) for work in works),
+        tuple(locate_point(work, peaks) for work in works),
         [
             partial(_kernels, batch.counting, batch.timing, batch.batch, precision)
             for batch in study.prepared_batches

@@ -148,7 +148,9 @@ PHASE_OF = {part: part.rpartition(" ")[2] for part in PARTS}
 
 
 @lru_cache(maxsize=16)
-def _of(works: tuple[Operation, ...]) -> tuple[tuple[Operation, ...], Mapping[str, float]]:
+def _merge_and_sum(
+    works: tuple[Operation, ...],
+) -> tuple[tuple[Operation, ...], Mapping[str, float]]:
     """What holds of a network at every batch size: its operations, merged, and their sums."""
     merged_works = merged(works)
     return merged_works, _sums(merged_works)
@@ -323,7 +325,7 @@ def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     """Seconds of each of :data:`PARTS`. Raises ValueError when the machine has no peak for
     the precision."""
     seconds_by_part = dict.fromkeys(PARTS, 0.0)
-    for work in _of(case.works)[0]:
+    for work in _merge_and_sum(case.works)[0]:
         for name, seconds in parts_of_work(work, case, machine):
             seconds_by_part[name] += seconds
     if case.training:
@@ -455,7 +457,7 @@ def features(case: StepSpec, part_seconds: tuple[float, ...]) -> tuple[float, ..
         seconds[f"{group} {phase}"] for group in PRODUCTS for phase in ("forward", "backward")
     )
     moved = accumulated(seconds[name] for name in PARTS if " bytes " in name)
-    _, sums = _of(case.works)
+    _, sums = _merge_and_sum(case.works)
     operations, macs, elements = (
         max(sums[name], 1.0) for name in ("operations", "macs", "elements")
     )

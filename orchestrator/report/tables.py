@@ -178,7 +178,7 @@ def style_of(figure: Figure) -> str:
     return {"estimated": "est", "derived": "der"}.get(figure.state, "")
 
 
-def why(figure: Figure) -> str:
+def reason_of(figure: Figure) -> str:
     """The grounds of the state: the rule, missing parts, or why there is no value."""
     if figure.value is None:
         return f"{figure.state.replace('_', ' ')}: {figure.reason}"
@@ -204,8 +204,8 @@ def figure_cell(figure: Figure, unit: str) -> Cell:
     or struck."""
     if figure.value is None:
         state = style_of(figure)
-        return Cell("refused" if state == "refused" else DASH, why(figure), state)
-    title = "; ".join(filter(None, (full(figure.value, unit), why(figure))))
+        return Cell("refused" if state == "refused" else DASH, reason_of(figure), state)
+    title = "; ".join(filter(None, (full(figure.value, unit), reason_of(figure))))
     return number_cell(
         si(figure.value),
         title,

@@ -187,7 +187,7 @@ def _fitting_widths(
     for every number, the beginning of every name and every word."""
     widths, least = [], []
     for index, column in enumerate(columns):
-        texts = [_shown(row[index]) for row in rows]
+        texts = [_cell_text(row[index]) for row in rows]
         longest = max(map(len, (column.label, *texts)))
         label_parts = [*column.label.split(" ")]
         if column.style == "text" and max(map(len, texts), default=0) > SHORT_TEXT:
@@ -207,7 +207,7 @@ def _fitting_widths(
     return widths
 
 
-def _shown(cell: Cell) -> str:
+def _cell_text(cell: Cell) -> str:
     return f"{cell.text} {cell.unit or ''}".rstrip()
 
 
@@ -215,7 +215,7 @@ def _stack_rows(columns: Sequence[Column], rows: Sequence[Sequence[Cell]]) -> Ta
     """Return each row as a list of its cells below the first one."""
     table = grid(("", "left"), ("", "left"), heads=False)
     for first, *other_cells in rows:
-        add_rows(table, [(columns[0].label, text(_shown(first), "bold"))])
+        add_rows(table, [(columns[0].label, text(_cell_text(first), "bold"))])
         facts = zip(columns[1:], other_cells, strict=True)
         add_rows(table, [(f"  {column.label}", styled_cell(cell, 1)) for column, cell in facts])
     return table
@@ -227,7 +227,7 @@ def _needed_width(view: View, indexes: Sequence[int]) -> int:
     for index in indexes:
         column = view.columns[index]
         most = {"code": CUT_NAME, "text": WRAPPED_TEXT}.get(column.style)
-        longest = max([len(column.label), *(len(_shown(row[index])) for row in view.rows)])
+        longest = max([len(column.label), *(len(_cell_text(row[index])) for row in view.rows)])
         needed += longest if most is None else min(longest, most)
     return needed
 

@@ -450,7 +450,7 @@ def _refuse_impossible(connection: sqlite3.Connection, new_rows: Mapping[str, st
     ``new_rows``: table -> SQL that finds its new rows, without its index where there are many.
     """
     gaps: list[Gap] = []
-    for table, condition_of_run in new_rows.items():
+    for table, of_run in new_rows.items():
         checked = dict(schema.possible(table))
         checked |= {
             name: (-MOST_COUNT, MOST_COUNT) for table_, name in schema.NO_NUMBER if table_ == table

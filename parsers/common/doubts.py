@@ -40,7 +40,7 @@ def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names[:SHOWN]) + left_out
 
 
-def others(names: Iterable[str], *lists: Collection[str]) -> list[str]:
+def list_others(names: Iterable[str], *lists: Collection[str]) -> list[str]:
     """Return the names in none of the lists, without blank names."""
     return [
         name
@@ -49,7 +49,7 @@ def others(names: Iterable[str], *lists: Collection[str]) -> list[str]:
     ]
 
 
-def words(text: str) -> frozenset[str]:
+def words_in(text: str) -> frozenset[str]:
     """Split a text of names separated by blanks."""
     return frozenset(text.split())
 

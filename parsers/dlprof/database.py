@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import newer, not_understood, others
+from perfctl.parsers.common.doubts import list_others, newer, not_understood
 from perfctl.parsers.common.numbers import read_integer
 from perfctl.parsers.common.sqlite import (
     COPY_KINDS,
@@ -367,11 +367,11 @@ def _find_gaps(database: Database, kernels: list[Kernel]) -> Iterator[Gap]:
 def _find_unknown(database: Database) -> tuple[Diagnostic, ...]:
     """Return the tables and columns that hold data and are in no list."""
     known_columns: dict[str, list[str]] = KNOWN["tables"]
-    tables = others(database.tables, known_columns, KNOWN["other_tables"])
+    tables = list_others(database.tables, known_columns, KNOWN["other_tables"])
     columns = [
         f"{table}.{name}"
         for table, names in known_columns.items()
-        for name in others(sorted(database.tables.get(table, ())), names)
+        for name in list_others(sorted(database.tables.get(table, ())), names)
         if database.holds(table, name)
     ]
     return not_understood(

@@ -17,7 +17,7 @@ from math import isfinite, nan
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.doubts import newer, not_understood, numbering, others
+from perfctl.parsers.common.doubts import list_others, newer, not_understood, numbering
 from perfctl.parsers.common.tables import Column, read_object, read_text
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import Device, Diagnostic, Gap, Kernel, Operation, Report, Summary
@@ -236,7 +236,9 @@ def describe_tables(
     unknown = [
         f"{kind}.{name}"
         for kind, rows in tables.items()
-        for name in others(rows[0] if rows else (), KNOWN["columns"].get(kind, ()), KNOWN["sums"])
+        for name in list_others(
+            rows[0] if rows else (), KNOWN["columns"].get(kind, ()), KNOWN["sums"]
+        )
     ]
     numbers: dict[str, set[int]] = {}
     for row in tables.get("detail", ()):

@@ -19,14 +19,14 @@ import msgspec
 from msgspec import Raw
 
 from perfctl.parsers.allocator import Reading
-from perfctl.parsers.common.doubts import words
+from perfctl.parsers.common.doubts import words_in
 from perfctl.parsers.kineto.fused import CompiledArgs, CompiledCall, read_compiled_call
 from perfctl.parsers.kineto.stream import Event, Int64, nanoseconds, read_int64
 from perfctl.parsers.operators import GRADIENT_OF, READERS, Call, read_call
 from perfctl.records.ranges import RangeName, read_range_name
 from perfctl.records.report import WAITS, CounterSample
 
-NOT_USED = words(
+NOT_USED = words_in(
     "gpu_user_annotation ac2g async async_cpu_to_gpu async_gpu fwdbwd forward_backward overhead"
     " cuda_event cpu_instant_event mtia_ccp_events mtia_runtime mtia_insight glow_runtime hpu_op "
     "collective_comm gpu_pm_counter external_correlation python_gc xpu_driver privateuse1_runtime "

@@ -17,7 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import not_understood, others
+from perfctl.parsers.common.doubts import list_others, not_understood
 from perfctl.parsers.common.lines import head_lines
 from perfctl.parsers.common.numbers import YEARS, Stamp
 from perfctl.parsers.common.tables import Column
@@ -72,7 +72,7 @@ def parse(path: Path) -> Report:
         reason = "the DCGM header has no complete sample below it"
         raise ReportError(path, TOOL, reason, "Run dcgmi longer")
     readings.samples.sort(key=lambda sample: sample.at_ns)
-    fields = others(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
+    fields = list_others(readings.figure_names, _KNOWN["fields"], _KNOWN["without_unit"])
     return text.make_report(
         "DCGM CSV" if readings.span else "dcgmi dmon",
         readings,

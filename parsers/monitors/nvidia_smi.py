@@ -25,7 +25,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from perfctl.parsers.common.doubts import not_understood, others, several, words
+from perfctl.parsers.common.doubts import list_others, not_understood, several, words_in
 from perfctl.parsers.common.lines import HEAD_BYTES, head_lines
 from perfctl.parsers.common.numbers import Stamp, is_nothing, read_quantity, read_stamp
 from perfctl.parsers.common.tables import Column
@@ -64,7 +64,7 @@ _COLUMNS = {
     "limit": Column("power.limit", "W"),
     "compute": Column("compute_mode"),
 }
-_HEADER_WORDS = words(
+_HEADER_WORDS = words_in(
     "GPU Name Persistence-M TCC/WDDM Driver-Model Bus-Id Disp.A Volatile Uncorr. ECC Fan Temp Perf "
     "Pwr:Usage/Cap Memory-Usage GPU-Util Compute M. MIG Processes: PID Type Process name Memory GI "
     "CI ID Usage No running processes found Not Supported devices: devices Dev Shared Vol SM Unc "
@@ -96,7 +96,7 @@ _UNITS = {
 """Units by the tool's own manual, for files that do not have the line of units; they are the same
 in all versions."""
 _PROCESS_FIGURES = ("sm", "mem", "enc", "dec", "jpg", "ofa", "fb", "ccpm")
-_CODES = words("gpu date time idx pid type command tviol sbecc dbecc pci")
+_CODES = words_in("gpu date time idx pid type command tviol sbecc dbecc pci")
 """Columns without a unit."""
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2}):(\d{2})\Z")
 _DAY_NS = 86_400 * 10**9
@@ -198,7 +198,7 @@ def read_tables(text: MonitorText) -> Tables:
         elif not pending and len(tables.unknown) < _MOST_STRANGE:
             parts = " ".join(cells).replace("=+", " ").replace("=", " ").split()
             if len(cells) > 1 or not _ROW.match(cells[0]):
-                tables.unknown |= dict.fromkeys(others(parts, _HEADER_WORDS))
+                tables.unknown |= dict.fromkeys(list_others(parts, _HEADER_WORDS))
     return tables
 
 
@@ -267,7 +267,7 @@ def parse_lists(path: Path) -> Report:
         no_devices="dmon and pmon do not print device names",
         notes=[Diagnostic("info", "perfctl", summed)] if is_pmon else (),
         unknown=not_understood(
-            {"columns": others(names, _UNITS, _CODES)}, "kept without a unit, if at all"
+            {"columns": list_others(names, _UNITS, _CODES)}, "kept without a unit, if at all"
         ),
     )
 

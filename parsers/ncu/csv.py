@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from perfctl.parsers.common.doubts import not_understood, others, several
+from perfctl.parsers.common.doubts import list_others, not_understood, several
 from perfctl.parsers.common.lines import Lines, Log, ends_of, open_text, readable
 from perfctl.parsers.common.tables import split_csv
 from perfctl.parsers.ncu.advice import percent
@@ -138,7 +138,7 @@ class Columns(dict[str, int]):
         super().__init__({name: index for index, name in reversed(list(enumerate(self.header)))})
         self.ids: set[int] = set()
         """IDs of the launches so far."""
-        self.unknown = others(self.header, _KNOWN)
+        self.unknown = list_others(self.header, _KNOWN)
         self.metrics: list[int] = []
         """Columns of the wide page that are metrics: names without spaces, with an underscore or a
         point."""
@@ -152,7 +152,7 @@ class Columns(dict[str, int]):
             metrics = [
                 name for name in self.unknown if " " not in name and ("_" in name or "." in name)
             ]
-            self.unknown = others(self.unknown, metrics)
+            self.unknown = list_others(self.unknown, metrics)
             self.metrics = [index for index, name in enumerate(self.header) if name in metrics]
         self.missing = ", ".join(name for name in needed if name not in self)
         """Columns, in words, without which no row can be read; "" when there are all."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from perfctl.parsers.attribution import NEVER, NOBODY
-from perfctl.parsers.common.doubts import newer, not_understood, others, words
+from perfctl.parsers.common.doubts import list_others, newer, not_understood, words_in
 from perfctl.parsers.common.sqlite import Database, check
 from perfctl.parsers.nsys import calls, tables
 from perfctl.parsers.nsys.kernels import Launched
@@ -29,7 +29,7 @@ NEWEST_SCHEMA = "3.24"
 """Of nsys 2026.1.1."""
 _LAYOUTS = ("1.", "2.", "3.")
 """Schemas with these majors differ in tables and columns, not in meaning."""
-OTHER_TABLES = words(KNOWN["sqlite"]["other_tables"])
+OTHER_TABLES = words_in(KNOWN["sqlite"]["other_tables"])
 """Known by name. Those without a reader hold what perfctl does not show (samples, system calls,
 sums that ``nsys stats`` left in the file)."""
 OTHER_FAMILIES = tuple(KNOWN["sqlite"]["other_families"])
@@ -67,13 +67,13 @@ CHECKED = {
     "DIAGNOSTIC_EVENT",
 }
 """These, and the tables that facts about the machine are in."""
-BOOKKEEPING = words(KNOWN["sqlite"]["bookkeeping"])
+BOOKKEEPING = words_in(KNOWN["sqlite"]["bookkeeping"])
 BOOKKEEPING_FAMILIES = tuple(KNOWN["sqlite"]["bookkeeping_families"])
 """Tables of the profiler's own affairs: versions, names, what ``nsys stats`` left in the file."""
 
-COLUMNS = {table: words(names) for table, names in KNOWN["sqlite"]["columns"].items()}
+COLUMNS = {table: words_in(names) for table, names in KNOWN["sqlite"]["columns"].items()}
 ALWAYS: dict[str, frozenset[str]] = {
-    table: words(names) for table, names in KNOWN["sqlite"]["always"].items()
+    table: words_in(names) for table, names in KNOWN["sqlite"]["always"].items()
 }
 """Table -> columns that it had in all exports that were seen (2020.3 to 2026.1)."""
 _LAUNCH = re.compile(
@@ -244,7 +244,7 @@ def _of_graphs(database: Database, kernels: Launched) -> str:
 
 def find_unknown(database: Database) -> tuple[Diagnostic, ...]:
     """Diagnostics for unknown tables and columns that hold data, and for a newer schema."""
-    of_no_list = others(database.tables, COLUMNS, OTHER_TABLES)
+    of_no_list = list_others(database.tables, COLUMNS, OTHER_TABLES)
     new = [
         table
         for table in of_no_list
@@ -253,7 +253,7 @@ def find_unknown(database: Database) -> tuple[Diagnostic, ...]:
     columns = [
         f"{table}.{column}"
         for table, names in COLUMNS.items()
-        for column in others(sorted(database.tables.get(table, ())), names)
+        for column in list_others(sorted(database.tables.get(table, ())), names)
         if database.holds(table, column)
     ]
     version, schema = versions(database)

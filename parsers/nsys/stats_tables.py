@@ -15,7 +15,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.parsers.common.doubts import words
+from perfctl.parsers.common.doubts import words_in
 from perfctl.parsers.common.lines import Lines, Log, open_text
 from perfctl.parsers.common.numbers import Unit, base_unit
 from perfctl.parsers.nsys.tables import KNOWN
@@ -24,8 +24,8 @@ _KNOWN = KNOWN["stats"]
 OLD_NAMES: dict[str, str] = _KNOWN["old_names"]
 """Spelling up to 2022 -> spelling since 2023, as the reports of 2022.4 and 2023.1
 list themselves."""
-DEVICE_SUMS = words("cuda_gpu_kern_sum cuda_gpu_mem_time_sum cuda_gpu_sum")
-HOST_SUMS = words(
+DEVICE_SUMS = words_in("cuda_gpu_kern_sum cuda_gpu_mem_time_sum cuda_gpu_sum")
+HOST_SUMS = words_in(
     "cuda_api_sum mpi_event_sum nvtx_pushpop_sum nvtx_startend_sum nvtx_sum openacc_sum openmp_sum "
     "osrt_sum syscall_sum vulkan_api_sum"
 )

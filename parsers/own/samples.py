@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from perfctl.parsers import parse as parse_report
-from perfctl.parsers.common.doubts import not_understood, others
+from perfctl.parsers.common.doubts import list_others, not_understood
 from perfctl.parsers.common.tables import Column, Table, read_text, split_csv
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Diagnostic, Gap, Report, Sample, Summary
@@ -84,7 +84,7 @@ def parse(path: Path) -> Report:
             if facts.get(key, "").isdecimal()
         ),
         gaps=tuple(gaps),
-        diagnostics=(source, *not_understood({"columns": others(columns, Sample._fields)})),
+        diagnostics=(source, *not_understood({"columns": list_others(columns, Sample._fields)})),
     )
 
 

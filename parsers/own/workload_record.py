@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from perfctl.parsers.common.doubts import not_understood, others, words
+from perfctl.parsers.common.doubts import list_others, not_understood, words_in
 from perfctl.parsers.own.json import field_types, read_versioned, typed
 from perfctl.records.errors import ReportError
 from perfctl.records.paper import OpShape, read_op_shape
@@ -34,7 +34,7 @@ _ROWS: dict[str, Any] = {
 """Field of the record and the report -> what its rows are."""
 _LATER = ("summaries", "layer_times")
 """Fields that older records lack."""
-_FIELDS = frozenset(_ROWS) | words(
+_FIELDS = frozenset(_ROWS) | words_in(
     f"{KEY} workload batch_size mode precision seed status reason variant options environment "
     "device started_at duration_ns clock parameters crc32"
 )
@@ -62,7 +62,7 @@ def parse(path: Path) -> Report:
     remedy = "The workload was stopped while writing. Run it again"
     remedies = (remedy, "A perfctl workload did not write this file")
     record = read_versioned(path, "workload", KEY, VERSION, remedies)
-    unknown = others(record, _FIELDS)
+    unknown = list_others(record, _FIELDS)
     try:
         run = {name: record[name] for name in _RunFields._fields if name in record}
         rows: dict[str, Any] = {name: _read_rows(record, name, unknown) for name in _ROWS}
@@ -86,7 +86,7 @@ def _read_rows(record: dict[str, Any], name: str, unknown: list[str]) -> tuple[A
     rows = record.get(name, []) if name in _LATER else record[name]
     types = field_types(_ROWS[name])
     read = read_op_shape if name == "ops" else partial(typed, _ROWS[name])
-    strange = others(dict.fromkeys(key for row in rows for key in row), types)
+    strange = list_others(dict.fromkeys(key for row in rows for key in row), types)
     unknown += [f"{name}.{key}" for key in strange]
     return tuple(read({key: row[key] for key in row if key in types}) for row in rows)
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import SOURCE, Joined, numbering, repeated, words
+from perfctl.parsers.common.doubts import SOURCE, Joined, numbering, repeated, words_in
 from perfctl.parsers.common.numbers import read_integer, read_real
 from perfctl.parsers.common.tables import (
     Column,
@@ -56,14 +56,14 @@ from perfctl.records.report import (
 STATS = ("Name", "Calls", "TotalDurationNs", "AverageNs", "Percentage")
 """The first columns of sums; MinNs, MaxNs and StdDev follow."""
 KINDS = {
-    "kernel_trace": words("Kernel_Name Start_Timestamp End_Timestamp Grid_Size_X"),
-    "counter_collection": words("Dispatch_Id Kernel_Name Counter_Name Counter_Value"),
-    "memory_copy_trace": words("Kind Direction Source_Agent_Id Destination_Agent_Id"),
-    "api_trace": words("Domain Function Process_Id Start_Timestamp End_Timestamp"),
-    "memory_allocation_trace": words("Kind Operation Allocation_Size"),
-    "scratch_memory_trace": words("Kind Operation Alloc_Flags"),
+    "kernel_trace": words_in("Kernel_Name Start_Timestamp End_Timestamp Grid_Size_X"),
+    "counter_collection": words_in("Dispatch_Id Kernel_Name Counter_Name Counter_Value"),
+    "memory_copy_trace": words_in("Kind Direction Source_Agent_Id Destination_Agent_Id"),
+    "api_trace": words_in("Domain Function Process_Id Start_Timestamp End_Timestamp"),
+    "memory_allocation_trace": words_in("Kind Operation Allocation_Size"),
+    "scratch_memory_trace": words_in("Kind Operation Alloc_Flags"),
     "stats": frozenset((*STATS, "MinNs", "MaxNs")),
-    "agent_info": words("Node_Id Logical_Node_Id Agent_Type"),
+    "agent_info": words_in("Node_Id Logical_Node_Id Agent_Type"),
 }
 """Kind of file -> columns that only it has together."""
 _NOT_READ = {

@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from perfctl.parsers.common.doubts import words
+from perfctl.parsers.common.doubts import words_in
 from perfctl.parsers.common.numbers import read_exact, read_integer, read_real
 from perfctl.parsers.common.tables import Column, read_text
 from perfctl.records.report import (
@@ -46,7 +46,7 @@ _IN_KIB = ("FETCH_SIZE", "WRITE_SIZE", "FetchSize", "WriteSize")
 """Derived counters in kilobytes of 1024 bytes: rocprofiler's definitions divide bytes by 1024
 (metrics.xml, counter_defs.yaml: ``FETCH_SIZE``, "the total kilobytes fetched from the
 video memory")."""
-_PERCENT = words(
+_PERCENT = words_in(
     "L2CacheHit OccupancyPercent MemUnitBusy MemUnitStalled WriteUnitStalled LDSBankConflict "
     "ALUStalledByLDS GPUBusy GPU_UTIL CU_UTILIZATION CU_OCCUPANCY MfmaUtil VALUUtilization "
     "VALUBusy SALUBusy ValuPipeIssueUtil SIMD_UTILIZATION"

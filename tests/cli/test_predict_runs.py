@@ -57,9 +57,9 @@ def test_power_that_was_measured_stands_before_the_data_sheets(
 
 def bench(slower: float = 1.0) -> list[Any]:
     """Steps that take twice their roofline, of networks of two families at four batch sizes."""
-    from perfctl.orchestrator.counts.hardware.machines import named
+    from perfctl.orchestrator.counts.hardware.machines import find_device
 
-    machine, rows = named("T4").machine, []
+    machine, rows = find_device("T4").machine, []
     for width in (16, 24, 32, 48):
         for family in (
             "vgg:depth=6,stages=3,image=32,hidden=64",

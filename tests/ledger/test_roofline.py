@@ -11,7 +11,7 @@ import pytest
 from perfctl.orchestrator.counts.figure import missing
 from perfctl.orchestrator.counts.hardware.peaks import Peaks, peaks_of, read_measured
 from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.roofline import RooflinePoint, Traffic, place, roof
+from perfctl.orchestrator.ledger.roofline import RooflinePoint, Traffic, locate_point, roof
 from perfctl.records.report import Counter, Device
 from perfctl.records.run import Run
 from tests.make import synthetic
@@ -23,7 +23,7 @@ NO_PEAKS = Peaks("X", "", "none", reason="not known")
 
 
 def placed(*figures: Any, **changes: Any) -> RooflinePoint:
-    return place(traffic(*figures, **changes), PEAKS)
+    return locate_point(traffic(*figures, **changes), PEAKS)
 
 
 def test_every_figure_of_a_point_is_worked_out_from_flops_bytes_and_time() -> None:
@@ -39,7 +39,7 @@ def test_without_bytes_time_or_peak_there_is_no_share_that_needs_them() -> None:
     point = placed(dram=NONE)
     assert (point.intensity, point.reached) == (None, pytest.approx(0.2)), "of the peak"
     assert placed(time_ns=None).reached is None
-    unknown = place(traffic(), NO_PEAKS)
+    unknown = locate_point(traffic(), NO_PEAKS)
     assert (unknown.reached, unknown.mfu, unknown.refused, unknown.achieved) == (
         *[None] * 3,
         2e12,
@@ -83,12 +83,12 @@ FOUR = {"launches": 4, "counted_launches": 4}
     ],
 )
 def test_what_bounds_a_work(work: Traffic, bound: str | None) -> None:
-    assert place(work, PEAKS).bound == bound
+    assert locate_point(work, PEAKS).bound == bound
 
 
 def test_short_launches_are_launch_bound_where_no_peak_is_known() -> None:
-    assert place(few(1e3), NO_PEAKS).bound == "launch"
-    assert place(traffic(), NO_PEAKS).bound is None
+    assert locate_point(few(1e3), NO_PEAKS).bound == "launch"
+    assert locate_point(traffic(), NO_PEAKS).bound is None
 
 
 def test_work_that_counts_no_flops_has_no_roof() -> None:
@@ -192,7 +192,7 @@ def test_the_most_telling_cause_of_too_high_a_rate_is_named(
     changes: dict[str, Any], kind: str, cause: str
 ) -> None:
     peaks = Peaks("X", "made up", kind, PEAKS.flops, 1e12)
-    point = place(traffic(**({"time_ns": 1e5} | changes)), peaks)
+    point = locate_point(traffic(**({"time_ns": 1e5} | changes)), peaks)
     assert point.over == "peak" and cause in (point.refused or "")
     assert (point.reached, point.mfu, point.hfu, point.bound) == (None,) * 4
 

@@ -10,7 +10,7 @@ import pytest
 from perfctl.orchestrator.counts.counters.work import bytes_per_cycle, cache_bytes
 from perfctl.orchestrator.counts.hardware.peaks import CachePeak, peaks_of, with_caches
 from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.roofline import LevelPoint, Roofline, place
+from perfctl.orchestrator.ledger.roofline import LevelPoint, Roofline, locate_point
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, foreign_run, gpu_pair, study_of, with_report
@@ -61,7 +61,7 @@ def test_a_level_over_its_bandwidth_is_refused_with_a_cause_and_the_others_stay(
     assert "reads by the SMs" in (l2.refused or "")
     assert (l2.reached, l2.bound) == (None, None)
     assert dram.reached
-    fast = place(traffic(dram=5e7, time_ns=1e5, caches=L2), PEAKS)
+    fast = locate_point(traffic(dram=5e7, time_ns=1e5, caches=L2), PEAKS)
     assert "200% of the fp32 peak" in (fast.refused or "")
     assert {one.refused for one in fast.levels} == {fast.refused}
 
@@ -137,7 +137,7 @@ L2 = {"L2": counted(2e9, rule="lts__t_bytes")}
 
 def levels_of(*figures: Any, **changes: Any) -> dict[str, LevelPoint]:
     """2 GFLOP in 1 ms: 0.5 GB through DRAM, 2 GB through L2."""
-    point = place(traffic(*figures, **({"caches": L2} | changes)), PEAKS)
+    point = locate_point(traffic(*figures, **({"caches": L2} | changes)), PEAKS)
     return {one.level: one for one in point.levels}
 
 

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import Machine, by_hand, named
+from perfctl.orchestrator.counts.hardware.machines import Machine, by_hand, find_device
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.operations import StepSpec
 from perfctl.orchestrator.predict.predict import PRECISIONS, predict
@@ -77,7 +77,7 @@ def test_a_larger_batch_never_takes_less_time(spec: str) -> None:
 
 def test_a_step_of_few_samples_takes_what_the_host_needs_to_start_it() -> None:
     one = plan_step(RESNET50, "fp16", 1, training=False)
-    found = published.predict(FIT, one, named("H100 SXM5").machine)
+    found = published.predict(FIT, one, find_device("H100 SXM5").machine)
     assert found.seconds == pytest.approx(FIT.host["i2"] * sum(work.calls for work in one.works))
     assert found.low < found.seconds < found.high
 
@@ -85,7 +85,7 @@ def test_a_step_of_few_samples_takes_what_the_host_needs_to_start_it() -> None:
 def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there() -> None:
     one, machine = (
         plan_step(RESNET50, "fp16", 256),
-        named("V100 SXM2").machine,
+        find_device("V100 SXM2").machine,
     )
     found = predict(one, machine, (), (), FIT)
     assert found.way == "published"
@@ -97,7 +97,9 @@ def test_the_costs_on_a_machine_give_the_time_that_is_predicted_there() -> None:
 
 def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
     one = plan_step(RESNET50, "fp16")
-    known, new = (predict(one, named(name).machine, (), (), FIT) for name in ("RTX 3090", "B200"))
+    known, new = (
+        predict(one, find_device(name).machine, (), (), FIT) for name in ("RTX 3090", "B200")
+    )
     assert known.outside == ()
     assert known.coverage == published.COVERED
     assert new.coverage is None
@@ -108,7 +110,7 @@ def test_what_nobody_published_is_said_and_has_a_wider_range() -> None:
 
 def test_the_nearest_measured_step_is_named() -> None:
     one = plan_step(RESNET50, "fp16")
-    found = published.nearest(FIT, one, named("RTX 3090").machine)
+    found = published.nearest(FIT, one, find_device("RTX 3090").machine)
     assert found is not None
     assert (found.device, found.regime) == ("RTX 3090", "tT")
     assert "resnet50" in found.model
@@ -116,7 +118,7 @@ def test_the_nearest_measured_step_is_named() -> None:
 
 
 def test_channels_last_is_its_own_figure_in_half_precision_and_said_to_be_unknown_in_fp32() -> None:
-    machine = named("V100 SXM2").machine
+    machine = find_device("V100 SXM2").machine
     half, last = (plan_step("resnet", "fp16", channels_last=each) for each in (False, True))
     assert seconds(half, machine) != seconds(last, machine)
     plain = predict(plan_step("resnet", "fp32", channels_last=True), machine, (), (), FIT)
@@ -156,7 +158,7 @@ def test_a_file_of_another_format_is_refused() -> None:
 
 
 def test_a_device_of_two_memory_sizes_has_one_factor() -> None:
-    small, large = (named(f"V100 SXM2 {size} GB").machine for size in (16, 32))
+    small, large = (find_device(f"V100 SXM2 {size} GB").machine for size in (16, 32))
     one = plan_step("vgg:image=64", "fp16")
     assert seconds(one, small) == seconds(one, large)
     free = replace(small, name="V100 of another maker")
@@ -168,7 +170,7 @@ def test_a_step_is_the_longer_of_the_hosts_time_and_the_gpus_and_says_which_of_t
 ):
     for batch, waits in ((1, True), (256, False)):
         one = plan_step(RESNET50, "fp16", batch, training=False)
-        found = predict(one, named("H100").machine, (), (), FIT)
+        found = predict(one, find_device("H100").machine, (), (), FIT)
         assert found.host is not None and found.gpu is not None
         assert found.seconds == max(found.host, found.gpu)
         assert found.host_limits is waits
@@ -189,7 +191,7 @@ def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing
     None
 ):
     found = predict(
-        replace(RESNET_ON_CPU, compiled=True), named("i9-10940X").machine, (), (), CPU_FIT
+        replace(RESNET_ON_CPU, compiled=True), find_device("i9-10940X").machine, (), (), CPU_FIT
     )
     assert found.way == "published"
     assert found.low < 14.865e-3 < found.high
@@ -201,7 +203,7 @@ def test_a_published_step_of_the_measured_cpu_is_inside_of_its_range_and_nothing
 def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_and_squares_the_range() -> (
     None
 ):
-    compiled, own = replace(RESNET_ON_CPU, compiled=True), named("Core i9-10940X").machine
+    compiled, own = replace(RESNET_ON_CPU, compiled=True), find_device("Core i9-10940X").machine
     half = published.width_of(CPU_FIT, compiled, own)
     for asked, machine, said in (
         (RESNET_ON_CPU, own, "eager mode is slower"),
@@ -217,10 +219,10 @@ def test_each_way_in_which_a_step_on_a_cpu_is_unlike_the_measured_ones_is_said_a
 @pytest.mark.parametrize(
     ("step", "machine", "fit"),
     [
-        (plan_step("resnet"), named("T4").machine, None),
+        (plan_step("resnet"), find_device("T4").machine, None),
         (plan_step("resnet"), OTHER_CPU, FIT),
         (RESNET_ON_CPU, OTHER_CPU, FIT),
-        (RESNET_ON_CPU, named("T4").machine, CPU_FIT),
+        (RESNET_ON_CPU, find_device("T4").machine, CPU_FIT),
         (plan_step(RESNET50, batch=8), OTHER_CPU, CPU_FIT),
         (replace(RESNET_ON_CPU, precision="bf16"), OTHER_CPU, CPU_FIT),
     ],

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import Machine, named
+from perfctl.orchestrator.counts.hardware.machines import Machine, find_device
 from perfctl.orchestrator.predict import published, step_parts
 from perfctl.orchestrator.predict.operations import Operation, StepSpec
 from perfctl.orchestrator.predict.predict import predict
@@ -15,7 +15,7 @@ from tests.make.steps import plan_step
 from tests.make.works import moving, product
 
 FIT = published.load("gpu")
-RTX_3090 = named("RTX 3090").machine
+RTX_3090 = find_device("RTX 3090").machine
 BATCHES = (1, 7, 64, 513)
 
 
@@ -107,7 +107,7 @@ def test_a_larger_batch_never_takes_less_time_channels_last_or_compiled() -> Non
 def test_compiled_inference_is_faster_than_eager_and_its_range_is_no_narrower() -> None:
     for precision, device in (("fp16", "RTX 5090"), ("fp32", "T4"), ("tf32", "A100")):
         eager = inference("resnet:depth=50,image=224", precision=precision)
-        machine = named(device).machine
+        machine = find_device(device).machine
         plain, fast = (
             published.predict(FIT, replace(eager, compiled=each), machine) for each in (False, True)
         )
@@ -124,7 +124,7 @@ def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range
 ):
     def asked(device: str, precision: str) -> tuple[float, str]:
         case = inference("resnet:depth=50,image=224", precision=precision, compiled=True)
-        machine = named(device).machine
+        machine = find_device(device).machine
         return published.width_of(FIT, case, machine), " ".join(
             published.outside(FIT, case, machine)
         )
@@ -138,7 +138,7 @@ def test_under_torch_compile_a_gpu_that_it_was_not_measured_on_has_a_wider_range
 
 def test_runs_of_the_store_are_not_taken_for_compiled_ones() -> None:
     one = inference("mlp", precision="fp32", compiled=True)
-    found = predict(one, named("T4").machine, (), (), FIT)
+    found = predict(one, find_device("T4").machine, (), (), FIT)
     assert found.way == "published"
     assert any("eager mode" in reason for reason in found.why_not)
 
@@ -147,7 +147,7 @@ def test_compiled_training_and_compiled_work_on_a_cpu_in_half_precision_are_refu
     cpu = Machine("Desk CPU", "cpu", {"fp32": 4e11, "bf16": 4e11}, 4e10, 64e9, sms=16)
     training = plan_step("mlp", compiled=True)
     with pytest.raises(ValueError, match="training on T4 under torch"):
-        predict(training, named("T4").machine, (), (), FIT)
+        predict(training, find_device("T4").machine, (), (), FIT)
     with pytest.raises(ValueError, match="inference in bf16 on Desk CPU under torch"):
         predict(
             inference("mlp", precision="bf16", compiled=True), cpu, (), (), published.load("cpu")

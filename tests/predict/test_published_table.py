@@ -99,7 +99,7 @@ def test_every_gpu_has_the_time_of_the_prediction_with_its_range(spec: str, tabl
 @pytest.mark.parametrize("batch", [1, 16, 100, 2000])
 def test_the_time_is_split_as_the_layers_shares_say(batch: int, table: Costs) -> None:
     one, known = network("resnet:depth=50,image=224,classes=1000")
-    machine = machines.named("RTX 3090").machine
+    machine = machines.find_device("RTX 3090").machine
     rates = table.rows[table.of[machine.name, "fp16"].own]
     by_group: dict[str, float] = {}
     for row in (*known.steps[2], *known.optimizers["adam"]):

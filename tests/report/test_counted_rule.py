@@ -9,7 +9,7 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
 from perfctl.orchestrator.report.findings import report_findings
 from perfctl.orchestrator.report.ledger.page import ledger_view
 from perfctl.orchestrator.report.ledger.rows import column_facts
-from perfctl.orchestrator.report.tables import figure_cell, why
+from perfctl.orchestrator.report.tables import figure_cell, reason_of
 from scripts.proof.verdicts import scenarios
 
 PLAIN = "fp32: FADD + FMUL + 2 FFMA"
@@ -18,10 +18,10 @@ CORES = "tensor: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
 
 def test_a_counted_figure_names_each_rule_once() -> None:
     figure = Figure(1000, "counted", rule=PLAIN)
-    assert why(figure) == f"rule: {PLAIN}"
+    assert reason_of(figure) == f"rule: {PLAIN}"
     assert PLAIN in (figure_cell(figure, "FLOP").title or "")
     estimated = Figure(512, "estimated", CORES.partition(": ")[2], rule=f"{PLAIN}; {CORES}")
-    assert why(estimated) == f"{CORES.partition(': ')[2]}; rule: {PLAIN}"
+    assert reason_of(estimated) == f"{CORES.partition(': ')[2]}; rule: {PLAIN}"
     both = Figure(3, "counted", rule=f"{PLAIN}; {CORES}")
     assert total_of([Figure(1, "counted", rule=PLAIN), both, both]).rule == f"{PLAIN}; {CORES}"
 

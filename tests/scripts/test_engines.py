@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfctl.orchestrator.counts.hardware.machines import Machine, by_hand, named
+from perfctl.orchestrator.counts.hardware.machines import Machine, by_hand, find_device
 from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.answer import ENGINES
 from perfctl.orchestrator.predict.generation import StepWork
@@ -96,7 +96,7 @@ def test_fp8_is_at_least_as_fast_as_fp16_and_refused_where_the_chip_has_none() -
     assert compared > 30
     with pytest.raises(ValueError, match="A100 SXM4 80 GB has no fast fp8"):
         generation.engine_seconds(
-            FIT.costs, step(LLAMA, 1, 1, 9, "fp8"), "fp8", named("A100 SXM4 80 GB").machine
+            FIT.costs, step(LLAMA, 1, 1, 9, "fp8"), "fp8", find_device("A100 SXM4 80 GB").machine
         )
 
 
@@ -124,7 +124,7 @@ def test_no_prediction_is_below_the_roofline() -> None:
 
 
 def test_each_part_of_a_step_costs_time() -> None:
-    machine, work = named("H100 SXM5").machine, step(LLAMA, 64, 2048, 2048, "fp16")
+    machine, work = find_device("H100 SXM5").machine, step(LLAMA, 64, 2048, 2048, "fp16")
     whole = seconds(work, machine) or 0.0
     for field in fields(StepWork):
         if field.name not in (
@@ -138,7 +138,7 @@ def test_each_part_of_a_step_costs_time() -> None:
 
 
 def test_the_range_is_wider_on_devices_that_were_not_measured_and_the_answer_says_why() -> None:
-    known, alike = named("H100 SXM5").machine, named("H100 PCIe").machine
+    known, alike = find_device("H100 SXM5").machine, find_device("H100 PCIe").machine
     unlike = by_hand(
         "name=X1,fp32_tflops=9,bandwidth_gbs=300,memory_gb=16,tensor_fp16_tflops=60,process_nm=28"
     ).machine
@@ -160,7 +160,7 @@ def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where
     None
 ):
     asked = SimpleNamespace(batch=64, prompt=128, generate=127, parameters=6.05e9)
-    near = generation.nearest_engine(FIT, named("L40S").machine, "fp8", asked)
+    near = generation.nearest_engine(FIT, find_device("L40S").machine, "fp8", asked)
     assert near is not None
     assert (near.device, near.precision, near.prompt, near.generate, near.batch) == (
         "L40S",
@@ -172,7 +172,7 @@ def test_the_nearest_published_run_is_one_of_the_same_device_and_precision_where
 
 
 def test_a_server_holds_as_many_sequences_as_the_memory_takes() -> None:
-    machine = named("H100 SXM5").machine
+    machine = find_device("H100 SXM5").machine
     weights = 32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 2 * 2 * 4096 * 128256
     each = 32 * 2 * 1024 * 4000
     assert at_once(LLAMA, "fp8", machine, 4000) == int(

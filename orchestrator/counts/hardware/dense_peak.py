@@ -45,7 +45,7 @@ def peak_of(
             _slips(peak_flops, path, None),
         ), ()
     try:
-        device_ = machines.named(device)
+        device_ = machines.find_device(device)
     except machines.DeviceError as error:
         raise UsageError(
             str(error), f"{error.remedy.partition('Give its peaks')[0]}Give `peak_tflops` instead"

@@ -353,7 +353,7 @@ multiply-add = 2 FLOPs) at the base clock, four channels of DDR4-2933: figures o
 from memory, not looked up."""
 
 
-def named(name: str) -> Device:
+def find_device(name: str) -> Device:
     """The machine of a device name; of several boards one, by ``CHOICE_RULE``. Raises
     DeviceError for an unknown name."""
     if re.fullmatch(r"(intel )?(core )?i9[ -]?10940x", name.strip(), re.IGNORECASE):

@@ -18,7 +18,7 @@ from perfctl.orchestrator.files import check_free, write_text
 from perfctl.orchestrator.launch.cluster.script import one_line, render_template
 from perfctl.orchestrator.launch.images.run import RUNTIMES
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.options import Option, words
+from perfctl.orchestrator.options import Option, split_words
 from perfctl.version import __version__
 
 NGC = "nvcr.io/nvidia/pytorch"
@@ -55,7 +55,7 @@ class Definition:
             "without torch).",
             names=("--extra",),
             metavar="NAMES",
-            parse=words,
+            parse=split_words,
         ),
     ] = None
     source: Annotated[

@@ -115,7 +115,7 @@ def compare_view(comparison: Comparison) -> View:
     """Return the complete comparison: sentences, then a chapter for each kind of quantity."""
     pairs = tuple(map(explain, comparison.pairs))
     chapters = [
-        View("Why it changed", tables=tuple(_why(pairs)), key="why"),
+        View("Why it changed", tables=tuple(_cause_tables(pairs)), key="why"),
         *_quantities(comparison),
         _differences(comparison, pairs),
         _judgement(comparison),
@@ -148,7 +148,7 @@ def _judgement(comparison: Comparison) -> View:
     return View("How perfctl judges", HOW_JUDGED, tuple(tables), key="judged")
 
 
-def _why(pairs: Sequence[Why]) -> Iterator[Table]:
+def _cause_tables(pairs: Sequence[Why]) -> Iterator[Table]:
     """Yield one table of all pairs that are aligned: what stands behind the change of each row,
     the largest change first."""
     every = [(match, part) for match in pairs for part in match.parts]

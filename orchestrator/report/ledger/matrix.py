@@ -13,7 +13,7 @@ from perfctl.orchestrator.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, KE
 from perfctl.orchestrator.report.ledger import row_key
 from perfctl.orchestrator.report.ledger.page import describe_spread, row_cells
 from perfctl.orchestrator.report.numbers import full, ratio, rounded
-from perfctl.orchestrator.report.tables import Cell, mark, nothing, style_of, time_cell, why
+from perfctl.orchestrator.report.tables import Cell, mark, nothing, reason_of, style_of, time_cell
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.run import Point
 
@@ -152,7 +152,7 @@ def _ratio_total(rows: Sequence[LedgerRow]) -> Cell:
         f"{full(executed.value or 0)} / {full(estimate)} over {len(complete)} of {len(work)} "
         "layers and passes",
         missing and f"not included: {missing}",
-        "" if is_plain else why(executed),
+        "" if is_plain else reason_of(executed),
     )
     title = "; ".join(filter(None, facts))
     return Cell(mark(executed) + ratio(value), title, style_of(executed), rounded(value))

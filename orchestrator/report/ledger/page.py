@@ -35,11 +35,11 @@ from perfctl.orchestrator.report.tables import (
     figure_cell,
     mark,
     nothing,
+    reason_of,
     share_cell,
     style_of,
     text_cell,
     time_cell,
-    why,
     with_carried,
 )
 from perfctl.records.run import Point, label_point
@@ -378,7 +378,7 @@ def _executed_cell(row: LedgerRow) -> Cell:
     error = f", {derived.value / measured.value - 1:+.1%} of the executed FLOPs"
     rule = (
         f"derived {mark(derived)}{full(derived.value, 'FLOP')}"
-        f"{'' if derived.lower_bound else error}: {why(derived)}"
+        f"{'' if derived.lower_bound else error}: {reason_of(derived)}"
     )
     return replace(cell, title="; ".join(filter(None, (cell.title, rule))))
 
@@ -394,7 +394,7 @@ def _ratio_cell(row: LedgerRow) -> Cell:
         return Cell(text, title, style_of(executed), rounded(row.ratio))
     if (most := row.ratio_at_most) is not None:
         title = numbers.format("at least ", f"at most {significant(most, 5)}")
-        return Cell(f"≤ {ratio(most)}", f"{title}; {why(estimate)}", "est", rounded(most))
+        return Cell(f"≤ {ratio(most)}", f"{title}; {reason_of(estimate)}", "est", rounded(most))
     if estimate.lower_bound:
         return nothing("executed and estimated FLOPs are lower bounds, so there is no ratio")
     return nothing(

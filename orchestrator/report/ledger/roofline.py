@@ -201,7 +201,9 @@ def _work_table(work: str, roofs: Roofline, names: Mapping[str, str]) -> Table |
     drawn = table(caption, visible, rows)
     if drawn is None or work != "layer":
         return drawn
-    marks = tuple((_place(point.traffic), point.traffic.direction or "") for point, _ in pairs)
+    marks = tuple(
+        (_describe_place(point.traffic), point.traffic.direction or "") for point, _ in pairs
+    )
     return replace(drawn, marks=marks[: len(drawn.rows)])
 
 
@@ -264,7 +266,7 @@ def _achieved_cell(point: RooflinePoint, missing: str) -> Cell:
     return replace(cell, title="; ".join([cell.title or "", *notes]), style="est")
 
 
-def _place(traffic: Traffic) -> str:
+def _describe_place(traffic: Traffic) -> str:
     """Return the layer as the ledger names it."""
     return traffic.layer or ("optimizer" if traffic.direction == "optimizer" else OUTSIDE)
 
@@ -343,7 +345,7 @@ def _spot(
     names: Mapping[str, str],
     points: Sequence[RooflinePoint],
 ) -> Spot:
-    traffic, layer_name = point.traffic, _place(point.traffic)
+    traffic, layer_name = point.traffic, _describe_place(point.traffic)
     is_layer = traffic.level == "layer"
     label = traffic.name if is_layer else names.get(traffic.name, traffic.name)
     batch = f", {label_point(traffic.batch)}" if traffic.batch is not None else ""

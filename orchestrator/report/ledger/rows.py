@@ -21,7 +21,7 @@ from perfctl.orchestrator.report.ledger.causes import DescribedCause, describe
 from perfctl.orchestrator.report.ledger.phases import PhaseRow, phase_rows, phases_of
 from perfctl.orchestrator.report.ledger.ranks import JobOutput, job_outputs
 from perfctl.orchestrator.report.ledger.roofline import describe_bound
-from perfctl.orchestrator.report.tables import why
+from perfctl.orchestrator.report.tables import reason_of
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Report
 from perfctl.records.run import Run
@@ -224,7 +224,7 @@ def _shared_columns(analysis: Analysis, row: LedgerRow | Unattributed) -> dict[s
         "parameters": row.batch if isinstance(row.batch, str) else None,
         "executed_flops": executed.value,
         "executed_state": EXECUTED_STATES.get(executed.state, executed.state),
-        "executed_reason": why(executed) or None,
+        "executed_reason": reason_of(executed) or None,
         "executed_rule": executed.rule,
         "executed_is_lower_bound": executed.lower_bound,
         "time_ns": time.median if time else None,
@@ -246,7 +246,7 @@ def _row(analysis: Analysis, row: LedgerRow) -> dict[str, Any]:
         "direction": None if row.kind == FORMULA else row.direction,
         "estimated_flops": row.estimated.value,
         "estimated_state": ESTIMATED_STATES.get(row.estimated.state, row.estimated.state),
-        "estimated_reason": why(row.estimated) or None,
+        "estimated_reason": reason_of(row.estimated) or None,
         "estimated_is_lower_bound": row.estimated.lower_bound,
         "ratio": row.ratio,
         "ratio_at_most": row.ratio_at_most,

@@ -43,6 +43,7 @@ from perfctl.orchestrator.report.tables import (
     name_column,
     nothing,
     packed,
+    reason_of,
     run_label,
     share_cell,
     style_of,
@@ -51,7 +52,6 @@ from perfctl.orchestrator.report.tables import (
     text_column,
     time_cell,
     time_column,
-    why,
     word_cell,
 )
 from perfctl.orchestrator.statistics import group_by
@@ -351,7 +351,7 @@ def _counter_columns(
         figures: list[Figure] = [
             getattr(run.flops.get(kernel.launch, NO_FLOPS), path) for run, kernel in rows
         ]
-        states = [(style_of(figure), mark(figure), why(figure)) for figure in figures]
+        states = [(style_of(figure), mark(figure), reason_of(figure)) for figure in figures]
         if path != "total" and all(
             figure.value is None and figure.state != "refused" for figure in figures
         ):

@@ -30,7 +30,7 @@ import numpy as np
 from accuracy_steps import Line, beside, by_boosting, by_factor, by_line, held_out, percent, spelled
 from published_rows import KEPT, Traces
 
-from perfctl.orchestrator.counts.hardware.machines import named
+from perfctl.orchestrator.counts.hardware.machines import find_device
 from perfctl.orchestrator.predict.efficiency import folds
 from perfctl.orchestrator.predict.fit import table
 from perfctl.orchestrator.predict.operations import HEAVY, Measured, StepSpec
@@ -103,7 +103,7 @@ def lines(
 def _lines(
     modules: list[str], found: list[Measured], layout: str, published_rows: int, aim: bool
 ) -> list[Line]:
-    machine = named("RTX 3090").machine
+    machine = find_device("RTX 3090").machine
     given = table(found, machine, modules)
     seconds = given.seconds
     split = list(folds(modules, 5, SEED))

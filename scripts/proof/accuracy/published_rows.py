@@ -22,7 +22,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from perfctl.orchestrator.counts.hardware.machines import CPU, Machine, by_hand, named
+from perfctl.orchestrator.counts.hardware.machines import CPU, Machine, by_hand, find_device
 from perfctl.orchestrator.predict.operations import Operation, StepSpec, operations_of
 from perfctl.orchestrator.predict.step_parts import merged, peak_of
 from perfctl.workloads.tracing.recorder import trace
@@ -366,7 +366,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 
 def _timm(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
     for mode, layout, device, name, year in TIMM:
-        machine, training = named(device).machine, mode == "train"
+        machine, training = find_device(device).machine, mode == "train"
         for row in _read(shared / "datasets" / "timm" / name):
             size = row[f"{mode}_img_size"]
             found = traces.of(key_of(f"timm:{row['model']}", size, training, fused=True))
@@ -416,7 +416,7 @@ def _neusight(shared: Path, traces: Traces | Keys) -> Iterator[Row]:
             continue
         facts, works = found
         device = row["device"]
-        machine = named(NEUSIGHT[device]).machine if device in NEUSIGHT else amd(device)
+        machine = find_device(NEUSIGHT[device]).machine if device in NEUSIGHT else amd(device)
         case = StepSpec(
             f"hf:{name}",
             "llm",
@@ -471,7 +471,7 @@ def _published(traces: Traces | Keys) -> Iterator[Row]:
         )
         seconds = value / 1e3 if row["unit"] == "ms" else batch / value
         source = row["id"].split("-")[0]
-        machine = named(row["device"]).machine
+        machine = find_device(row["device"]).machine
         if _is_fast_in(machine, case.precision):
             yield Row(
                 source,

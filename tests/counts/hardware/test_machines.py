@@ -8,8 +8,8 @@ from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.counts.hardware.machines import (
     DeviceError,
     by_hand,
+    find_device,
     machine_name,
-    named,
     of_measured,
     threads_of,
 )
@@ -17,7 +17,7 @@ from tests.make.tables import table
 
 
 def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
-    device = named("Tesla T4")
+    device = find_device("Tesla T4")
     machine = device.machine
     assert (machine.name, machine.kind, machine.sms) == ("T4", "gpu", 40)
     assert machine.flops_per_second["fp32"] == 40 * 128 * 1590e6  # SMs x FLOPs a cycle x clock
@@ -38,19 +38,19 @@ def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
 def test_memory_is_the_total_of_nvidia_smi_where_it_is_known(
     name: str, expected_bytes: float
 ) -> None:
-    assert named(name).machine.memory_bytes == expected_bytes
+    assert find_device(name).machine.memory_bytes == expected_bytes
 
 
 def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand() -> None:
     with pytest.raises(DeviceError, match="'A10H' is not in the table") as caught:
-        named("A10H")
+        find_device("A10H")
     assert "A10," in caught.value.remedy
     assert "`device_spec`" in caught.value.remedy
     with pytest.raises(DeviceError) as caught:
-        named("banana")
+        find_device("banana")
     assert caught.value.remedy.startswith("Give its peaks instead: `device_spec` name=")
     with pytest.raises(DeviceError, match="slice of a GPU"):
-        named("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
+        find_device("NVIDIA A100-SXM4-40GB MIG 1g.5gb")
 
 
 LINE = "name=X1,fp32_tflops={},bandwidth_gbs=900,memory_gb={}"
@@ -137,7 +137,7 @@ def test_no_tensor_peak_is_made_up_but_bf16_from_fp16(
 
 @pytest.mark.parametrize("name", ["i9-10940X", "Core i9-10940X", "intel core I9 10940x"])
 def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(name: str) -> None:
-    machine = named(name).machine
+    machine = find_device(name).machine
     assert (machine.name, machine.kind, machine.sms) == ("Core i9-10940X", "cpu", 14)
     # Two AVX-512 units of 16 fp32 lanes in each of 14 cores at 3.3 GHz; four channels of 2,933
     # million transfers of 8 bytes.
@@ -196,7 +196,7 @@ def test_measured_peaks_of_a_machine_without_threads_have_no_cores() -> None:
 
 
 def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken() -> None:
-    device = named("A100")
+    device = find_device("A100")
     assert device.note is not None and device.board is not None
     assert "using A100 SXM4 40 GB (the SXM variant if there is one" in device.note
     others = device.note.partition("others: ")[2].split(", ")

@@ -131,7 +131,7 @@ def test_every_published_run_of_resnet_50_is_said_to_fit_on_its_card() -> None:
     for row in rows:
         name = row["device"] + (" 32 GB" if row["note"].startswith("32 GB") else "")
         machine, precision, batch = (
-            machines.named(name).machine,
+            machines.find_device(name).machine,
             row["precision"],
             int(row["batch"]),
         )

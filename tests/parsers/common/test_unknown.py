@@ -12,7 +12,7 @@ import pytest
 
 from perfctl import parsers
 from perfctl.parsers import ReportError, parse
-from perfctl.parsers.common.doubts import SOURCE, newer, not_understood, others
+from perfctl.parsers.common.doubts import SOURCE, list_others, newer, not_understood
 from perfctl.records.report import Report
 from tests.make.texts import LONG, SUMS, WIDE
 from tests.sample import sample
@@ -65,7 +65,7 @@ def test_eight_names_are_shown_and_long_ones_end_in_dots() -> None:
 
 
 def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names() -> None:
-    assert others(["a", " ", "b", "", "c", "a"], {"b"}, ["c"]) == ["a", "a"]
+    assert list_others(["a", " ", "b", "", "c", "a"], {"b"}, ["c"]) == ["a", "a"]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.commands.predict import answer_question
-from perfctl.orchestrator.counts.hardware.machines import Device, Machine, named
+from perfctl.orchestrator.counts.hardware.machines import Device, Machine, find_device
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.memory import reserve_on
 from perfctl.orchestrator.predict import published
@@ -134,7 +134,7 @@ MODELS = ("resnet:depth=34", "inception", "vgg:width=16", "resnet:depth=26,width
 @pytest.fixture(scope="module")
 def devices() -> dict[str, Device]:
     cpu = Machine("Desk CPU", "cpu", {"fp32": 4e11}, 4e10, 64e9, sms=16)
-    return {name: named(name) for name in DEVICES[:-1]} | {"Desk CPU": Device(cpu, "made up")}
+    return {name: find_device(name) for name in DEVICES[:-1]} | {"Desk CPU": Device(cpu, "made up")}
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ import numpy as np
 from engine_rows import Row, rows
 from publish_engines import LeftOut, all_left_out, chip, learn, product, spread_of, teaches
 
-from perfctl.orchestrator.counts.hardware.machines import named
+from perfctl.orchestrator.counts.hardware.machines import find_device
 from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.cost import Span, over_link
 
@@ -237,7 +237,7 @@ def _data_parallel(
     in full, not hidden."""
     predicted, measured, neusight = [], [], []
     for row in theirs:
-        machine = named("H100 SXM5" if "H100" in row["device"] else "A100 SXM4 40 GB")
+        machine = find_device("H100 SXM5" if "H100" in row["device"] else "A100 SXM4 40 GB")
         each = int(row["batch"]) // 4
         alike = [
             one
@@ -286,7 +286,7 @@ def trained(traces: Path | None) -> None:
     ) as file:
         for row in csv.DictReader(file):
             if row["model"] == "hf:gpt2" and row["mode"] == "train":
-                batch, machine = int(row["batch"]), named(row["device"]).machine
+                batch, machine = int(row["batch"]), find_device(row["device"]).machine
                 case = StepSpec(
                     "hf:gpt2",
                     "llm",

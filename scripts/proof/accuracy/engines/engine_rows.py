@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from perfctl.orchestrator.counts.hardware.machines import Machine, named
+from perfctl.orchestrator.counts.hardware.machines import Machine, find_device
 from perfctl.orchestrator.predict import generation
 from perfctl.orchestrator.predict.generation import StepWork
 
@@ -159,7 +159,11 @@ def rows() -> list[Row]:
 
 def _row(row: dict[str, str]) -> Row:
     prompt, generate = map(int, re.findall(r"\d+", row["input"]))
-    machine, shape, value = named(row["device"]).machine, SHAPES[row["model"]], float(row["value"])
+    machine, shape, value = (
+        find_device(row["device"]).machine,
+        SHAPES[row["model"]],
+        float(row["value"]),
+    )
     statistic = row["statistic"]
     kind = "first" if "first token" in statistic else "next" if "between" in statistic else "run"
     stated = bool(row["batch"])
