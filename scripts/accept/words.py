@@ -24,8 +24,8 @@ BANNED = re.compile(
 )
 """Phrases that no page may contain outside of code."""
 _GENERATED = re.compile(r"<!--[^>]*\bgenerated\b", re.IGNORECASE)
-_ABBREVIATION = re.compile(r"\b(?:e\.g|i\.e|vs|et al|sec|ch|ed|eq|fig|no|approx|Dr|St)\.$")
-_END = re.compile(r"[.!?][\"')*_]*\s+(?=[\"'(*_\[]*[A-Z0-9])")
+_ABBREVIATION = re.compile(r"(?:\.\.|\b(?:e\.g|i\.e|vs|et al|sec|ch|ed|eq|fig|Dr|St))\.$")
+_END = re.compile(r"[.!?][\"')*_]*\s+")
 _BULLET = re.compile(r"\s*(?:[-*+]|\d+\.)\s+")
 _HEADING_OR_DIRECTIVE = ("#", ":::", "!!!", "???", "===")
 
