@@ -615,8 +615,10 @@ def source_words(fit: Published) -> str:
     """The source of a prediction."""
     if fit.kind == "cpu":
         where = f"{', '.join(fit.measured)} under torch.compile"
-        return f"{fit.rows:,} steps of one sample on one CPU, {where} (docs/prediction.md)"
-    return f"{fit.rows:,} steps of {len(fit.measured)} devices (docs/prediction.md)"
+        return (
+            f"{fit.rows:,} steps of one sample on one CPU, {where} (docs/explanation/prediction.md)"
+        )
+    return f"{fit.rows:,} steps of {len(fit.measured)} devices (docs/explanation/prediction.md)"
 
 
 def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str | None:
