@@ -1,8 +1,9 @@
 """Masks secrets in texts and command lines, truncates what is longer than any name, and names the
 facts about a run's software that are kept.
 
-What perfctl does not use is never stored (docs/security.md), so a text is searched for few things:
-beginnings that only tokens have, settings and options with a telling name, logins in URLs.
+What perfctl does not use is never stored (docs/explanation/security.md), so a text is searched for
+few things: beginnings that only tokens have, settings and options with a telling name, logins in
+URLs.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ CAPABILITIES = {
 CATEGORIES = ("parameter", "buffer", "gradient", "optimizer", "input", "activation", "temporary")
 CONTEXT = (250 << 20, 1350 << 20)
 """CUDA context and loaded kernels, least and most: outside of the allocator. Sources:
-docs/formulas.md."""
+docs/reference/formulas.md."""
 RESERVE = 1 << 30
 """Bytes that stay free by default: for the CUDA context, the workspaces of cuBLAS and cuDNN, and
-fragmentation. What each takes: docs/formulas.md, Memory."""
+fragmentation. What each takes: docs/reference/formulas.md, Memory."""
 UNPREDICTED = (
     "cuDNN workspace (by algorithm, chosen at run time)",
     "CUDA context and loaded kernels (by GPU, driver and libraries)",

@@ -2,7 +2,7 @@
 pipeline, context and expert parallelism for transformers.
 
 Activations are those that the trace of one GPU keeps for backward. Rules and their sources:
-docs/formulas.md, Memory across GPUs.
+docs/reference/formulas.md, Memory across GPUs.
 """
 
 from __future__ import annotations

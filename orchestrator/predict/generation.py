@@ -638,7 +638,7 @@ def _served_grounds(generation: Generation, precision: str, machine: Machine) ->
         )
     source = (
         f"{len(engine.rows)} published figures of TensorRT-LLM on {len(engine.devices)} devices "
-        "(docs/prediction.md)"
+        "(docs/explanation/prediction.md)"
     )
     return Grounds(source, nearest, outside, ENGINES_COVER if not outside else None)
 

@@ -335,8 +335,8 @@ def _about(contents: CalculatorContents) -> tuple[str, ...]:
     return (
         *([f"Fitted to your own runs: {fits}. A fit applies to its device only."] if fits else []),
         f"All other GPUs: fitted to {published.rows:,} steps that others published for "
-        f"{len(published.measured)} devices (docs/prediction.md). A device or precision "
-        "without published data has a wider range."
+        f"{len(published.measured)} devices (docs/explanation/prediction.md). A device or "
+        "precision without published data has a wider range."
         if published is not None
         else ("Other devices: the roofline, scaled by published efficiencies, with a wide range."),
         (
@@ -364,7 +364,7 @@ def _about(contents: CalculatorContents) -> tuple[str, ...]:
         (
             "Memory is the peak of the tensors in the selected precision, plus "
             f"{RESERVE / 1e9:.2f} GB reserved on a GPU for the CUDA context, workspaces and the "
-            "allocator (docs/formulas.md of perfctl). The largest batch is an upper bound: "
+            "allocator (docs/reference/formulas.md). The largest batch is an upper bound: "
             "'perfctl predict' replays the allocator, which cannot use every byte, and may find a "
             "slightly smaller batch."
         ),

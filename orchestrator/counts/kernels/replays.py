@@ -3,9 +3,9 @@ the same kernels, grids and layer shapes ncu needs to replay one.
 
 Kernel, grid and block are not enough. Two products with the same output but another depth use the
 same kernel and grid, and a bias that is added in the product costs a multiply-add per output
-(docs/hardware.md has the measurement). So layers repeat one another only when their operations have
-the same shapes and attributes, too, and kernels whose work depends on the data never count
-as repeated.
+(scripts/proof/accuracy/counts_by_configuration.py measures it). So layers repeat one another only
+when their operations have the same shapes and attributes, too, and kernels whose work depends on
+the data never count as repeated.
 """
 
 from __future__ import annotations

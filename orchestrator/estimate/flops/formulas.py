@@ -13,7 +13,7 @@ Source: the equations in the documentation of torch.nn.LSTM, GRU and RNN; Sak, S
 
 Elementwise FLOPs are never added to multiply-adds. By convention a pointwise operation counts one
 for each output value, whatever the function; the docstrings state the other factors.
-docs/formulas.md lists them.
+docs/reference/formulas.md lists them.
 """
 
 from __future__ import annotations

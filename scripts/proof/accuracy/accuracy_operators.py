@@ -4,8 +4,8 @@
     python scripts/proof/accuracy/accuracy_operators.py
 
 Each value is an expression in the dimensions; the formulas and their sources are in
-docs/formulas.md. Runs on the CPU, without data where the operator allows it, in some seconds. 1
-multiply-add is 2 FLOPs. Exits 1 when a value is wrong.
+docs/reference/formulas.md. Runs on the CPU, without data where the operator allows it, in some
+seconds. 1 multiply-add is 2 FLOPs. Exits 1 when a value is wrong.
 """
 
 from __future__ import annotations

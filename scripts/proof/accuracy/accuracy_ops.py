@@ -6,7 +6,7 @@ Conv2d and Linear, forward, fp32, cuDNN 8.9, on V100, T4 and A100 (sitar-lab/Neu
 questions: shapes that were not measured, on a GPU that was (five folds by shape, seeded); and a GPU
 that was not measured. Kernel names and grids are not used, because they are unknown before running.
 
-The program that measured the convolutions slowed down from row to row (docs/prediction.md). The
+The program that measured the convolutions slowed down from row to row on all GPUs. The
 first figures of a line, which have to meet the target, know nothing of the order of rows: neither
 when learning nor when predicting. The second figures use it; "=": there is nothing to use. Every
 line also shows a line through GMACs (fitted in logarithms on the same rows), the roofline alone,
@@ -87,7 +87,7 @@ class Table:
     parts: list[Parts]
     features: Any
     drifts: bool
-    """The measuring program slowed down from row to row: see docs/prediction.md."""
+    """The measuring program slowed down from row to row."""
 
 
 def tables(folder: Path, kind: str) -> dict[str, Table]:

@@ -356,7 +356,7 @@ def test_a_listed_operation_counts_outputs_or_inputs_or_nothing(group: str) -> N
 
 
 def test_every_formula_function_is_said_in_the_document() -> None:
-    text = (Path(__file__).resolve().parents[3] / "docs" / "formulas.md").read_text()
+    text = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "formulas.md").read_text()
     names = (
         "convolution; transposed convolution; Linear; einsum; LSTM; GRU; attention; embedding; "
         "interpolation; batch norm; layer, group, instance norm; softmax; pooling; optimizer"

@@ -110,7 +110,7 @@ def test_a_deep_network_runs_in_its_tensors_and_half_a_gib_for_workspaces_and_fr
     spec: str, optimizer: str, batch: int
 ) -> None:
     """At batches that fill a small card. Where few tensors are most of the memory it may be more:
-    docs/formulas.md, Memory."""
+    docs/reference/formulas.md, Memory."""
     small, more = (traced(spec, "fp16", optimizer, size) for size in (2, 3))
     memory = StepMemory(small, more, (2, 3))
     step, tensors = memory.at(batch), peak_at(memory.lines, batch)
