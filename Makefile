@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 help: ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1 	/p' $(MAKEFILE_LIST)
 
-demo: $(VENV)/.torch ## Install, run the batch sweep on this machine's own hardware, write the page
+demo: $(VENV)/.torch ## Install, run the batch sweep on this machine, write its report and that of the V100 study
 	sh scripts/setup/demo.sh $(BIN)/perfctl $(BATCHES)
 
 # Tests start Python hundreds of times: it is to keep what it compiled, whatever this machine says.
