@@ -254,7 +254,7 @@ def _runs_with_phase(store: Path, phase: str) -> list[Run]:
             explanation = trains if any(map(passes, runs)) else ""
         raise UsageError(
             f"`phase`: no run in {store} has steps of {phase}{explanation}",
-            "docs/serving.md explains how perfctl recognizes steps",
+            "docs/how-to/llm-serving.md explains how perfctl recognizes steps",
         )
     return chosen
 

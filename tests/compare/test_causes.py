@@ -196,10 +196,10 @@ def test_a_layer_s_algorithms_are_those_of_its_arithmetic_and_a_product_between_
     assert algorithms() is None
 
 
-def test_every_kind_has_a_meaning_that_the_documentation_has() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
-    for kind, meaning in KINDS.items():
-        assert kind == "no kernels recorded" or f"| {kind} | {meaning} |" in text
+def test_the_documentation_has_every_kind_of_change() -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "compare.md"
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    assert [kind for kind in KINDS if kind not in text] == ["no kernels recorded"]
 
 
 def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause() -> None:

@@ -105,3 +105,11 @@ def test_a_file_that_makes_no_sense_is_refused_in_one_line(
 @pytest.mark.parametrize("name", SEEDS)
 def test_the_studies_of_perfctl_describe_all_their_options(name: str) -> None:
     assert all(field.option.help for field in read_study(name).options.values())
+
+
+def test_the_help_of_an_option_names_the_default_of_the_study() -> None:
+    batches = read_study("inference").options["batches"]
+    assert (batches.default, batches.option.help) == (
+        (1, 5, 10, 15, 20),
+        "Batch sizes, one process each. Default: 1,5,10,15,20.",
+    )

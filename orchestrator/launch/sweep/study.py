@@ -1,7 +1,7 @@
 """A study as a TOML file: its options, and the sweeps that they ask for.
 
-``docs/commands/study.md`` explains each key. Text in a sweep may hold {NAME}: an option of the
-study, or a variable of ``[each]``.
+``templates/studies/flops.toml`` explains each key. Text in a sweep may hold {NAME}: an option of
+the study, or a variable of ``[each]``.
 """
 
 from __future__ import annotations
@@ -175,7 +175,12 @@ def _field(location: str, name: str, declared: Mapping[str, Any]) -> Field:
         if default is None:
             return field
         parse = field.option.parse
-        return replace(field, default=parse(default) if parse is not None else default)
+        help_text = field.option.help.partition(" Default: ")[0] + f" Default: {default}."
+        return replace(
+            field,
+            default=parse(default) if parse is not None else default,
+            option=replace(field.option, help=help_text),
+        )
     option = Option(
         declared.get("help", ""),
         "What to measure",
