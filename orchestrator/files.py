@@ -124,8 +124,8 @@ def replacing(path: Path, *, force: bool, folder: bool = False) -> Iterator[Path
             partial.touch()
         yield partial
         if is_special:
-            with partial.open("rb") as content, path.open("wb") as out:
-                shutil.copyfileobj(content, out)
+            with partial.open("rb") as content, path.open("wb") as target_file:
+                shutil.copyfileobj(content, target_file)
         elif folder and path.is_dir():
             for file in partial.iterdir():
                 check_free(path / file.name, force=force)

@@ -174,7 +174,7 @@ def _keys_of(kind: Any) -> dict[str, str]:
     names = names or list(getattr(kind, "_fields", ()))
     keys = getattr(kind, "JSON_NAMES", {})
     chosen = getattr(kind, "JSON_KEYS", ("*",))
-    written = [name for word in chosen for name in (names if word == "*" else [word])]
+    written = [name for choice in chosen for name in (names if choice == "*" else [choice])]
     return {name: keys.get(name, name) for name in written}
 
 

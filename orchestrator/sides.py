@@ -77,19 +77,19 @@ def side(
     """
     from perfctl.orchestrator.compare.compare import Side
 
-    named = str(reference)
-    path = Path(named)
+    text = str(reference)
+    path = Path(text)
     if path.exists():
         label = path.name or str(path.resolve())
         if path.name == DEFAULT.name:  # the folder's name tells two of them apart
             label = f"{path.resolve().parent.name}/{path.name}"
         runs = _of_store(path) if is_store(path) else _of_reports(path, messages, limit)
     else:
-        label, runs = _in_store(named, store)
+        label, runs = _in_store(text, store)
     if not any(run.status == "ok" for run in runs):
         reason = next((f": {run.reason}" for run in runs if run.reason), "")
         raise PerfctlError(
-            f"{named}: no complete run to compare{reason}",
+            f"{text}: no complete run to compare{reason}",
             "Run 'perfctl runs' to list the runs",
         )
     return Side(label, tuple(runs))
@@ -113,27 +113,27 @@ def _of_store(path: Path) -> list[Run]:
         return loaded(connection, sorted(with_repeats))
 
 
-def _in_store(named: str, store: Path) -> tuple[str, list[Run]]:
+def _in_store(text: str, store: Path) -> tuple[str, list[Run]]:
     if not store.is_file():
-        problem = f"file '{named}' not found, and database {store} does not exist"
+        problem = f"file '{text}' not found, and database {store} does not exist"
         raise UsageError(problem, "Name an existing file, folder or database")
-    kind, colon, number = named.partition(":")
+    kind, colon, number = text.partition(":")
     with database.reading(store) as connection:
-        if named.isdecimal() or (kind == "run" and number.isdecimal()):
-            return f"run {number or named}", loaded(connection, [int(number or named)])
+        if text.isdecimal() or (kind == "run" and number.isdecimal()):
+            return f"run {number or text}", loaded(connection, [int(number or text)])
         sweeps = read.sweeps(connection)
         if kind == "sweep" and colon:
             chosen = [row for row in sweeps if str(row["id"]) == number]
         else:
-            chosen = [row for row in sweeps if row["name"] == named]
-            chosen = chosen or [row for row in sweeps if named and row["name"].startswith(named)]
+            chosen = [row for row in sweeps if row["name"] == text]
+            chosen = chosen or [row for row in sweeps if text and row["name"].startswith(text)]
         if len(chosen) == 1:
             return chosen[0]["name"], loaded(
                 connection, read.run_ids(connection, sweep=chosen[0]["id"])
             )
-    problem = f"'{named}' is not a file, and not a sweep or run in {store}"
+    problem = f"'{text}' is not a file, and not a sweep or run in {store}"
     if chosen:
-        problem = f"{len(chosen)} sweeps of {store} begin with '{named}'"
+        problem = f"{len(chosen)} sweeps of {store} begin with '{text}'"
     listed = "; ".join(f"sweep:{row['id']} is {row['name']}" for row in sweeps[-6:])
     other = (
         "Name a database, a report, a folder, or the number of a run ('perfctl runs' lists them)"

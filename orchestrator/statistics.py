@@ -184,7 +184,7 @@ def autocorrelation(values: Sequence[float]) -> float:
     mean, count = statistics.fmean(values), len(values)
     deviations = [value - mean for value in values]
     squares = sum(deviation * deviation for deviation in deviations)
-    products = sum(left * right for left, right in pairwise(deviations))
+    products = sum(first * right for first, right in pairwise(deviations))
     biased = products / squares if squares else -1.0
     return min(max(biased + (1 + 4 * biased) / count, 0.0), 0.95)
 

@@ -168,15 +168,15 @@ def mask_words(arguments: Sequence[str]) -> tuple[str, ...]:
     """Return an argument list without the values of secret options and settings."""
     masked = []
     option = ""
-    for word in arguments:
-        name, equals, _ = word.partition("=")
+    for text in arguments:
+        name, equals, _ = text.partition("=")
         if equals and _SECRET_NAME.fullmatch(name):
             masked.append(f"{name}={REMOVED}")
-        elif _SECRET_NAME.fullmatch(option) and not word.startswith("-"):
+        elif _SECRET_NAME.fullmatch(option) and not text.startswith("-"):
             masked.append(REMOVED)
         else:
-            masked.append(mask(word))
-        option = word if word.startswith("-") and not equals else ""
+            masked.append(mask(text))
+        option = text if text.startswith("-") and not equals else ""
     return tuple(masked)
 
 

@@ -38,6 +38,16 @@ NEIGHBOURS = (
 )
 """Beginnings of a docstring that needs the constant above to be understood."""
 
+VAGUE = frozenset(
+    re.findall(
+        r"\w+",
+        "found one said told place mine own given known taken take of at whole alone some more rest"
+        " held asked wanted made kept seen shown who what why where this word words named around"
+        " together instead others",
+    )
+)
+"""Names that do not say what a value is."""
+
 WIDTH = 100
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 PLAIN_DECORATORS = {
@@ -102,6 +112,22 @@ def references(tree: ast.Module) -> list[int]:
         and isinstance(node.value, ast.Constant)
         and str(node.value.value).lstrip().startswith(NEIGHBOURS)
     ]
+
+
+def vague_names(tree: ast.Module) -> list[str]:
+    """Parameters, local values and functions of a module that have a name of VAGUE."""
+    names = []
+    for function in (node for node in ast.walk(tree) if isinstance(node, FUNCTIONS)):
+        arguments = function.args
+        parameters = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        stored = [
+            inner.id
+            for inner in ast.walk(function)
+            if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
+        ]
+        names += [name for name in (*(item.arg for item in parameters), *stored) if name in VAGUE]
+    functions = (node.name for node in tree.body if isinstance(node, FUNCTIONS))
+    return names + [name for name in functions if name.strip("_") in VAGUE]
 
 
 def is_plain(decorator: ast.expr) -> bool:
@@ -186,6 +212,16 @@ def test_every_attribute_docstring_stands_below_its_own_constant() -> None:
     assert not [
         f"{path.relative_to(ROOT)}:{line}" for path in FILES for line in orphans(parse(path))
     ]
+
+
+def test_no_function_uses_a_name_that_says_nothing() -> None:
+    assert vague_names(ast.parse("def take(one):\n    found = one\n")) == ["one", "found", "take"]
+    product = [path for path in FILES if path.relative_to(ROOT).parts[0] != "scripts"]
+    assert not {
+        str(path.relative_to(ROOT)): names
+        for path in product
+        if (names := vague_names(parse(path)))
+    }
 
 
 def test_every_attribute_docstring_stands_alone() -> None:

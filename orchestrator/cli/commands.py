@@ -356,8 +356,8 @@ def _parameter(field: Field, heading: str) -> inspect.Parameter:
     kind = str if option.parse else field.kind
     text = option.help
     if default not in (None, False, inspect.Parameter.empty) and "Default:" not in text:
-        shown = "on" if default is True else default
-        listed = ", ".join(shown) if isinstance(shown, list) else shown
+        default_words = "on" if default is True else default
+        listed = ", ".join(default_words) if isinstance(default_words, list) else default_words
         text += f" Default: {listed}."
     text = text.replace("-", UNBROKEN)
     if option.is_argument:

@@ -217,11 +217,11 @@ def marks_view(marked: MarkedClass) -> View:
         return View("", tables=tuple(_tables(marked.sheets, is_key=True)))
     rows = []
     for sheet in marked.sheets:
-        marks = Counter(one.mark for one in sheet.marks)
+        marks = Counter(mark.mark for mark in sheet.marks)
         counts = [str(marks[name]) for name in ("right", "other unit", "wrong", "missing")]
         rows.append((sheet.name, sheet.topic, *counts))
     columns = text_columns("name", "topic", "right", "other unit", "wrong", "missing")
-    of_class = table("", columns, rows, limit=len(rows), whole=True)
+    of_class = table("", columns, rows, limit=len(rows), is_complete=True)
     tables = [of_class] if of_class else []
     return View(
         "Marks",

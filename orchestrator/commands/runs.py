@@ -113,7 +113,7 @@ def _view_of(rows: Sequence[StoredRun]) -> View:
         notes += map(str, devices)
     cells = [[_cell(name, row) for name in names] for row in facts]
     columns = [_COLUMNS[name] for name in names]
-    drawn = table("", columns, cells, limit=len(rows), whole=True)
+    drawn = table("", columns, cells, limit=len(rows), is_complete=True)
     return View(
         "",
         tables=(drawn,) if isinstance(drawn, Table) else (),

@@ -141,7 +141,9 @@ class SpeedupResult:
 
     def check(self) -> None:
         """Raises PartlyDone when a device failed, PerfctlError when a comparison was refused."""
-        failed = [f"{label}: {why}" for study in self.studies for label, why in study.failed]
+        failed = [
+            f"{label}: {problem}" for study in self.studies for label, problem in study.failed
+        ]
         if failed:
             raise PartlyDone(f"{len(failed)} of the devices failed: {failed[0]}")
         for arm in (arm for study in self.studies for arm in study.comparisons):
@@ -297,7 +299,7 @@ def named_arms(names: Sequence[str], store: Path, events: Events) -> ArmsByBatch
     if len(names) < 2:
         raise UsageError("`runs` needs at least two", "For example `runs` unet_cpu,unet_cuda")
     sides = [side(name, store, events) for name in names]
-    labels = distinct_labels([one.label for one in sides], names)
+    labels = distinct_labels([named_side.label for named_side in sides], names)
     batches = dict.fromkeys(run.batch_size for run in sides[0].runs)
 
     def runs_at(runs: Sequence[Run], batch: int | None) -> tuple[Run, ...]:
@@ -308,7 +310,8 @@ def named_arms(names: Sequence[str], store: Path, events: Events) -> ArmsByBatch
 
     return {
         batch: [
-            Arm(label, runs_at(one.runs, batch)) for label, one in zip(labels, sides, strict=True)
+            Arm(label, runs_at(named_side.runs, batch))
+            for label, named_side in zip(labels, sides, strict=True)
         ]
         for batch in batches
     }

@@ -132,18 +132,25 @@ def noisy_changes(values: Sequence[float], *, series: int = 1, gate: float = 0.0
             break
         edges.remove(worst[1])
     changes = []
-    for start, at, right in zip(edges, edges[1:], edges[2:], strict=False):
-        before, after = values[start:at], values[at:right]
+    for start, middle, right in zip(edges, edges[1:], edges[2:], strict=False):
+        before, after = values[start:middle], values[middle:right]
         test = compare_samples([[value] for value in before], [[value] for value in after])
-        change = math.expm1(_shift(logs, (start, at, right)))
+        change = math.expm1(_shift(logs, (start, middle, right)))
         if abs(change) <= gate:
             continue
         interval = (test.low - 1, test.high - 1) if isinstance(test, Ratio) else (change, change)
-        earliest, latest = _range(logs[start:right], at - start)
-        p = chances[start, at, right]
+        earliest, latest = _range(logs[start:right], middle - start)
+        p = chances[start, middle, right]
         changes.append(
             Change(
-                at, change, interval, p, start + earliest, start + latest, at - start, right - at
+                middle,
+                change,
+                interval,
+                p,
+                start + earliest,
+                start + latest,
+                middle - start,
+                right - middle,
             )
         )
     return changes

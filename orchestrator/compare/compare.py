@@ -178,8 +178,8 @@ def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
     else:
         differences, facts = compare_facts(opposed.a, opposed.b)
         first, second = (", ".join(sorted({run.profiler for run in side})) for side in opposed[1:])
-        why = "profilers differ in overhead and in what they record"
-        differences = (Difference("profiler", first, second, True, why), *differences)
+        explanation = "profilers differ in overhead and in what they record"
+        differences = (Difference("profiler", first, second, True, explanation), *differences)
     rows = _compare_rows(a, b, profilers)
     blocking = [difference.fact for difference in differences if difference.blocks]
     if blocking and not anyway:

@@ -263,7 +263,9 @@ def judge(
         if (value := after.environment.get(study, {}).get(fact)) is not None
         and not _is_same(fact, old, value)
     )
-    notes = tuple(f"{quantity_name}: {why}" for quantity_name, why in after.unknown.items())
+    notes = tuple(
+        f"{quantity_name}: {explanation}" for quantity_name, explanation in after.unknown.items()
+    )
     return Outcome(entry, tuple(rows), tuple(differences), after.problems, notes)
 
 

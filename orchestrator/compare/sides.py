@@ -314,7 +314,7 @@ def align(a: Sequence[Run], b: Sequence[Run]) -> Alignment:
     """
     pairs, rest_a, rest_b = _pair_studies(list(studies(a)), list(studies(b)))
     opposed: list[Opposed] = []
-    only_a, only_b = ([heading(study) for study in rest] for rest in (rest_a, rest_b))
+    only_a, only_b = ([heading(study) for study in unmatched] for unmatched in (rest_a, rest_b))
     failed: list[str] = []
     for first, second in pairs:
         name = heading(first)

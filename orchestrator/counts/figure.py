@@ -78,10 +78,10 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
     launches = list(figures)
     if not launches:
         return missing("not_collected", "no launch was profiled", of_launches=0)
-    known = [figure for figure in launches if figure.value is not None]
+    with_value = [figure for figure in launches if figure.value is not None]
     of_launches = sum([figure.of_launches for figure in launches])
     first = launches[0]
-    if not known:
+    if not with_value:
         return missing(
             first.state,
             first.reason or "not collected",
@@ -89,26 +89,26 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
             lacking=first.lacking,
             moves_constants=first.moves_constants,
         )
-    total = sum([figure.value for figure in known if figure.value is not None])
+    total = sum([figure.value for figure in with_value if figure.value is not None])
     # counts are exact beyond 2**53, where they can be
     is_whole = isinstance(total, int) and total % divide_by == 0
     value = total // divide_by if is_whole else total / divide_by
     if len(launches) == 1:
         return first if divide_by == 1 else replace(first, value=value)
-    states = {figure.state for figure in known}
+    states = {figure.state for figure in with_value}
     state = next((state for state in ("estimated", "derived") if state in states), "counted")
-    telling = [figure for figure in known if figure.state == state]
+    telling = [figure for figure in with_value if figure.state == state]
     reasons = dict.fromkeys(figure.reason for figure in telling if figure.reason)
     rules = dict.fromkeys(
-        part for figure in known if figure.rule for part in figure.rule.split("; ")
+        part for figure in with_value if figure.rule for part in figure.rule.split("; ")
     )
     return Figure(
         value,
         state,
         "; ".join(reasons) or None,
-        sum(figure.launches for figure in known),
+        sum(figure.launches for figure in with_value),
         of_launches,
-        tuple(dict.fromkeys(part for figure in known for part in figure.missing)),
+        tuple(dict.fromkeys(part for figure in with_value for part in figure.missing)),
         tuple(dict.fromkeys(reason for figure in launches for reason in figure.lacking)),
         "; ".join(rules) or None,
         any(figure.moves_constants for figure in telling),

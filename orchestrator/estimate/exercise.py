@@ -327,7 +327,7 @@ def _count(
     text: str, quantity: str, unit: str, facts: Facts | None, figures: Sequence[Quantity]
 ) -> Question:
     """Return the question for one figure."""
-    meant = next(one for one in figures if (one.quantity, one.unit) == (quantity, unit))
+    meant = next(item for item in figures if (item.quantity, item.unit) == (quantity, unit))
     return Question(
         text, f"{meant.value:,} {unit}", meant.worked, unit, quantity, facts, tuple(figures)
     )
@@ -357,7 +357,8 @@ def _whole_figures(
 def sheet_text(exercise: Exercise) -> str:
     """Return the sheet with blanks, in Markdown. It holds no solution."""
     rows = "".join(
-        f"| {number} | {one.text} |  |\n" for number, one in enumerate(exercise.questions, 1)
+        f"| {number} | {asked_question.text} |  |\n"
+        for number, asked_question in enumerate(exercise.questions, 1)
     )
     facts = f"topic {exercise.topic}; gpu {exercise.gpu}; row {exercise.row}"
     paragraphs = (

@@ -372,7 +372,7 @@ def _add(
         return
     places = [first + (count - 1) * step // (degree + 1) for step in range(degree + 2)]
     check = places.pop(1)
-    samples, middle = [amounts_at(place) for place in places], amounts_at(check)
+    samples, middle = [amounts_at(point) for point in places], amounts_at(check)
     names = {name for sample in (*samples, middle) for name in sample}
     values = {name: [sample.get(name, 0) for sample in samples] for name in names}
     if all(_through(places, values[name], check) == middle.get(name, 0) for name in names):

@@ -135,17 +135,17 @@ class _Model:
         self.facts = self._kept.get(_Facts, "generator") or self._facts()
 
     def _facts(self) -> _Facts:
-        found, prompt = self._generator(), self.request.prompt or 1
+        source, prompt = self._generator(), self.request.prompt or 1
         facts = _Facts(
-            found.name,
-            type(found.model).__name__,
-            found.cache,
-            found.start(prompt),
-            found.notes,
-            found.positions,
-            found.latent,
-            found.model_note,
-            found.weights_note,
+            source.name,
+            type(source.model).__name__,
+            source.cache,
+            source.start(prompt),
+            source.notes,
+            source.positions,
+            source.latent,
+            source.model_note,
+            source.weights_note,
         )
         self._kept.put(facts, "generator")
         return facts

@@ -470,7 +470,9 @@ class Fit:
 def _with_same_workspaces(gpu: Gpu) -> Gpu:
     """Return one capability for all with the same workspaces: they share answers."""
     size = cublas_workspace(gpu)
-    return next((known for known in ((8, 0), (9, 0)) if cublas_workspace(known) == size), gpu)
+    return next(
+        (candidate for candidate in ((8, 0), (9, 0)) if cublas_workspace(candidate) == size), gpu
+    )
 
 
 class StepMemory:

@@ -262,14 +262,14 @@ def _add_states(
     replicas = parallel.dp * parallel.cp
     sizes = STATES[parallel.states]
     updated = sum(
-        one.parameter_bytes // one.parameters * one.trainable
-        for one in model.modules
-        if one.parameters
+        seen_module.parameter_bytes // seen_module.parameters * seen_module.trainable
+        for seen_module in model.modules
+        if seen_module.parameters
     )
     moments = round(model.memory.optimizer / updated) if model.memory and updated else 0
-    tables = [one for one in model.modules if "Embedding" in one.kind]
-    table = max(tables, key=lambda one: one.parameters, default=model.modules[0])
-    placed = _stages_of((one.path for one in model.modules), block_of, parallel.pp)
+    tables = [seen_module for seen_module in model.modules if "Embedding" in seen_module.kind]
+    table = max(tables, key=lambda seen_module: seen_module.parameters, default=model.modules[0])
+    placed = _stages_of((seen_module.path for seen_module in model.modules), block_of, parallel.pp)
     for module, (stage_index, block) in zip(model.modules, placed, strict=True):
         is_head = (
             block < 0
@@ -312,7 +312,9 @@ def _add_activations(
     )
     activations.sort(key=lambda allocation: allocation.born)
     undivided_layers = {
-        one.path for one in model.modules if re.search("Norm|Dropout|Embed", one.kind)
+        seen_module.path
+        for seen_module in model.modules
+        if re.search("Norm|Dropout|Embed", seen_module.kind)
     }
     placed = _stages_of((allocation.layer for allocation in activations), block_of, parallel.pp)
     for storage, (stage_index, block) in zip(activations, placed, strict=True):

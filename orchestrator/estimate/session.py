@@ -310,7 +310,7 @@ class Session:
             mode=request.mode,
             optimizer=optimizer,
             loss=loss,
-            held=tensors,
+            other_tensors=tensors,
             memory=memory,
             precision=request.precision,
             gpu=on_gpu(request.gpu, request.attention, request.update),

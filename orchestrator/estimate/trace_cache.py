@@ -182,7 +182,7 @@ def files_of(module: str) -> list[Path] | None:
             return None
         files.append(path)
         package = getattr(loaded, "__package__", None) or ""
-        waiting += (part for wanted in _imports(tree, package) for part in _parents(wanted))
+        waiting += (part for target in _imports(tree, package) for part in _parents(target))
     return files
 
 
@@ -302,14 +302,14 @@ def surroundings() -> str | None:
 
 def _packages() -> Iterator[tuple[Path, list[str]]]:
     """Each folder of packages, with the names in it that say what is installed."""
-    for place in dict.fromkeys(filter(None, sys.path)):
+    for search_path in dict.fromkeys(filter(None, sys.path)):
         try:
             # a hundred times faster
-            names = [name for name in os.listdir(place) if name.endswith(_STATED)]  # noqa: PTH208
+            names = [name for name in os.listdir(search_path) if name.endswith(_STATED)]  # noqa: PTH208
         except OSError:
             continue
         if names:
-            yield Path(place), names
+            yield Path(search_path), names
 
 
 def _is_versioned(name: str, folders: Iterable[Path]) -> bool:
@@ -401,8 +401,8 @@ def _make_room(folder: Path) -> None:
     """Remove what was not used for longest until the rest is small enough, and what a killed
     process left."""
     entries, now = [], time.time()
-    with os.scandir(folder) as found:
-        for entry in found:
+    with os.scandir(folder) as directory:
+        for entry in directory:
             with suppress(OSError):  # removed by another process
                 facts = entry.stat(follow_symlinks=False)
                 if entry.name.endswith(".tmp") and now - facts.st_mtime > _ABANDONED:

@@ -67,12 +67,12 @@ def add_formulas(
     run_ids = list(dict.fromkeys(run_ids))
     with database.writing(store) as connection:
         for run_id in run_ids:
-            own = read.read_table(connection, Parameter, "parameter", run_id)
-            merged = {one.name: one for one in (*own, *parameters)}
+            recorded = read.read_table(connection, Parameter, "parameter", run_id)
+            merged = {item.name: item for item in (*recorded, *parameters)}
             numbers = {
-                one.name: Fraction(one.value if one.value.isdecimal() else one.number)
-                for one in merged.values()
-                if one.number is not None
+                item.name: Fraction(item.value if item.value.isdecimal() else item.number)
+                for item in merged.values()
+                if item.number is not None
             }
             names = connection.execute(_NAMES, {"run": run_id}).fetchall()
             patterns = {formula.pattern for formula in formulas}

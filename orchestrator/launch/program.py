@@ -110,14 +110,14 @@ def read_program(
                 f"`{field}`: {name!r} is not the name of an environment variable",
                 "For example BATCH",
             )
-    python, flags, words = (
+    python, flags, command_line = (
         (None, (), tuple(command)) if as_is else _interpreter(tuple(command), is_any=as_is is None)
     )
     if python is not None:
-        name, script = _what_runs(words, parameters)
+        name, script = _what_runs(command_line, parameters)
     else:
-        words, name, script = _any_program(words, is_here)
-    program = Program(python, flags, words, name, script, batch_env, variables)
+        command_line, name, script = _any_program(command_line, is_here)
+    program = Program(python, flags, command_line, name, script, batch_env, variables)
     for parameter, count in parameters.items():
         if parameter == "batch" and count > 1 and not program.receives("batch"):
             raise UsageError(
@@ -242,10 +242,10 @@ def _of_shebang(path: str | None) -> str | None:
     line = b""
     with suppress(OSError), Path(path).open("rb") as file:
         line = file.readline(4096)
-    words = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
-    if words and Path(words[0]).name == "env":
-        words = [part for part in words[1:] if not part.startswith("-")]
-    return resolve(words[0]) if words and is_python(words[0]) else None
+    parts = os.fsdecode(line[2:]).split() if line.startswith(b"#!") else []
+    if parts and Path(parts[0]).name == "env":
+        parts = [part for part in parts[1:] if not part.startswith("-")]
+    return resolve(parts[0]) if parts and is_python(parts[0]) else None
 
 
 def _what_runs(arguments: tuple[str, ...], parameters: Iterable[str]) -> tuple[str, Path | None]:

@@ -469,12 +469,12 @@ def _without_steps(run: PreparedRun) -> str:
         return f"the report has no counters, and {NO_STEPS}, so perfctl derives nothing per step"
     if any(figure.total.value is not None for figure in run.flops.values()):
         return f"{profiler} measured its kernels, but {NO_STEPS}"
-    seen = dict.fromkeys(
+    measured_kinds = dict.fromkeys(
         name.upper() for values in run.values.values() for name in instructions(values)
     )
     return (
-        f"{profiler} measured {' and '.join(seen)} only, and {NO_STEPS}"
-        if seen
+        f"{profiler} measured {' and '.join(measured_kinds)} only, and {NO_STEPS}"
+        if measured_kinds
         else f"{profiler} measured no FLOPs, and {NO_STEPS}"
     )
 

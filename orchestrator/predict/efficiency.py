@@ -171,12 +171,12 @@ def held_out(sample: Sample, settings: Settings) -> Floats:
     import numpy as np
 
     rows, floors, base, targets = _checked("held out", sample, settings)
-    held = np.zeros(len(rows))
+    logs = np.zeros(len(rows))
     for train, test in folds(sample.groups, settings.folds, settings.seed):
-        held[test] = (
+        logs[test] = (
             _boosted(rows[train], targets[train], settings, sample).predict(rows[test]) + base[test]
         )
-    return np.maximum(held, np.log(floors))
+    return np.maximum(logs, np.log(floors))
 
 
 def folds(

@@ -246,7 +246,9 @@ def nearest_engine(
     """Return the published run that is most like this one."""
 
     def distance(row: Published) -> float:
-        other = next((one for one in table_machines() if one.name == row.device), None)
+        other = next(
+            (candidate for candidate in table_machines() if candidate.name == row.device), None
+        )
         far = 1.0
         if other is not None:
             far = abs(log(other.bytes_per_second / machine.bytes_per_second))

@@ -333,7 +333,7 @@ def curve_of(
     for hundreds.
     """
     first = sorted({round(2 ** (n / steps)) for n in range(16 * steps + 1)})
-    found = {
+    knot_at = {
         batch: Knot(batch, *values) for batch, values in zip(first, knots_at(first), strict=True)
     }
     open_pairs = list(pairwise(first))
@@ -341,17 +341,17 @@ def curve_of(
         (a, b): min(max(isqrt(a * b), a + 1), b - 1) for a, b in open_pairs if b - a > 1
     }:
         batches = list(middles.values())
-        found |= {
+        knot_at |= {
             batch: Knot(batch, *values)
             for batch, values in zip(batches, knots_at(batches), strict=True)
         }
         open_pairs = [
             pair
             for (a, b), middle in middles.items()
-            if not _is_line(found[a], found[middle], found[b])
+            if not _is_line(knot_at[a], knot_at[middle], knot_at[b])
             for pair in ((a, middle), (middle, b))
         ]
-    return tuple(thinned([found[batch] for batch in sorted(found)], TOLERANCE))
+    return tuple(thinned([knot_at[batch] for batch in sorted(knot_at)], TOLERANCE))
 
 
 def _is_line(first: Knot, middle: Knot, right: Knot) -> bool:

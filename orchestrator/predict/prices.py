@@ -140,7 +140,7 @@ def read_prices(text: str) -> tuple[Price, ...]:
         if missing:
             columns = f"column{'s' * (len(missing) > 1)} {', '.join(missing)} missing"
             raise PriceTableError(1, columns, f"The header must be {','.join(COLUMNS)}")
-        found = []
+        price_rows = []
         for cells in rows:
             if not any(cell.strip() for cell in cells):
                 continue
@@ -149,7 +149,7 @@ def read_prices(text: str) -> tuple[Price, ...]:
                 raise PriceTableError(
                     rows.line_num, wrong, "Leave unknown cells empty, and quote texts with a comma"
                 )
-            found.append(
+            price_rows.append(
                 _price(dict(zip(heads, map(str.strip, cells), strict=True)), rows.line_num)
             )
     except csv.Error as error:
@@ -157,9 +157,9 @@ def read_prices(text: str) -> tuple[Price, ...]:
         raise PriceTableError(
             rows.line_num, wrong, "Separate cells by commas, and quote texts with a comma"
         ) from None
-    if not found:
+    if not price_rows:
         raise PriceTableError(1, "a header without prices", "Add one line per price")
-    return tuple(found)
+    return tuple(price_rows)
 
 
 def _price(row: dict[str, str], line: int) -> Price:

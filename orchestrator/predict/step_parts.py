@@ -441,10 +441,10 @@ def operations_floor(floors_: Iterable[Floor], batch: int, rates: Rates) -> floa
 
 def roofline(case: StepSpec, machine: Machine) -> float:
     """Least seconds of the step: all operations at the machine's peaks, and the optimizer."""
-    found = operations_floor(
+    floor = operations_floor(
         floors(case.works, case.training), case.batch, rates_of(machine, case.precision)
     )
-    return found + (
+    return floor + (
         optimizer_seconds(case.parameters, case.optimizer, machine) if case.training else 0.0
     )
 

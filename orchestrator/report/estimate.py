@@ -180,7 +180,7 @@ def counters_view(output: CounterComparison) -> View:
             layer_rows.append((layer or "(model)", _in_unit(macs, "MAC"), *cells))
     names = text_columns("layer", "estimate", *(peer.counter for peer in counters))
     tables = (
-        table("", columns, rows, limit=len(rows), whole=True),
+        table("", columns, rows, limit=len(rows), is_complete=True),
         table("Layers that differ", names, layer_rows),
     )
     return View(

@@ -305,14 +305,14 @@ def table(
     *,
     limit: int = ROWS_SHOWN,
     tools: bool = True,
-    whole: bool = False,
+    is_complete: bool = False,
     explains: bool = True,
 ) -> Table | None:
     """A table; None when there are no rows. A value is a cell, or becomes one of the kind of
     its column.
 
-    A column in which every cell is a dash is left out unless the table is ``whole``; above the
-    table stands why, if it ``explains``.
+    A column in which every cell is a dash is left out unless ``is_complete``. If ``explains``, a
+    note above the table gives the reason.
     """
     cells = [tuple(map(_cell, columns, row)) for row in rows]
     if not cells:
@@ -320,7 +320,7 @@ def table(
     indexes = [
         index
         for index, values in enumerate(zip(*cells, strict=True))
-        if whole or any(cell.style != "no" for cell in values)
+        if is_complete or any(cell.style != "no" for cell in values)
     ]
     if columns[0] is RUN and not explains and len({row[0].text for row in cells}) == 1:
         indexes.remove(0)
@@ -329,7 +329,7 @@ def table(
         [(with_carried(columns[index], values), values) for index, values in by_column.items()]
     )
     rows_shown = tuple(tuple(row[index] for index in indexes) for row in cells[:limit])
-    notes = tuple(dash_notes(columns, cells)) if explains and not whole else ()
+    notes = tuple(dash_notes(columns, cells)) if explains and not is_complete else ()
     return Table(
         heads,
         rows_shown,

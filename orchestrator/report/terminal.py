@@ -100,5 +100,5 @@ def _sweep_view(analysis: Analysis) -> View:
     swept = None if study.foreign else sweep_table(analysis.points, study.axis, rates=rates)
     labels = {column.label for column in swept.columns} if swept else set()
     is_known = swept is not None and labels - {study.axis, "problems"}
-    shown = swept if is_known else None if study.batches else ranges(study.runs)
-    return _findings(analysis, [shown] if shown is not None else [])
+    swept_table = swept if is_known else None if study.batches else ranges(study.runs)
+    return _findings(analysis, [swept_table] if swept_table is not None else [])

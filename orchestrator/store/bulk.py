@@ -329,8 +329,8 @@ def write_table(
         if name in columns and target in first:
             columns[name] = f"? + {first[target]}"
     written = insert(connection, table, run_id, columns, chunks)
-    for group, known in zip(shared, numbers, strict=True):
-        keys = ((number, *key) for key, number in known.items())
+    for group, id_of in zip(shared, numbers, strict=True):
+        keys = ((number, *key) for key, number in id_of.items())
         _write_shared(connection, group, run_id, keys)
     return written
 

@@ -148,7 +148,7 @@ def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:
         )
     with database.reading(store) as connection:
         rows = [row for row in connection.execute(_NAMES) if isinstance(row[1], str)]
-    hits = [row for row in rows if all(word in row[1].casefold() for word in parts)]
+    hits = [row for row in rows if all(piece in row[1].casefold() for piece in parts)]
     return sorted(hits, key=lambda row: len(row[1]))
 
 

@@ -525,11 +525,11 @@ def forget_failed(
 
 
 def forget(
-    connection: sqlite3.Connection, table: str, where: str, values: Sequence[object]
+    connection: sqlite3.Connection, table: str, condition: str, values: Sequence[object]
 ) -> None:
     """Delete the rows of ``table`` and, before them, those of other tables that are theirs (ON
     DELETE CASCADE)."""
-    rows = f"main.{schema.quote_name(table)} WHERE {where}"
+    rows = f"main.{schema.quote_name(table)} WHERE {condition}"
     if connection.execute(f"SELECT 1 FROM {rows} LIMIT 1", values).fetchone() is None:
         return
     for child, column, key in sorted(_belonging(connection, table)):

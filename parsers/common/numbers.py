@@ -334,8 +334,8 @@ def read_stamp(text: str, *, day_first: bool = False) -> Stamp | None:
             return Stamp(minute + int(own_form[2]) * 10**9 + int(own_form[3]) * 10**6, zoned=False)
     text = text.strip()
     if epoch := _EPOCH_STAMP.fullmatch(text):
-        whole, fraction = int(epoch[1]), (epoch[2] or epoch[3] or "").ljust(9, "0")
-        return Stamp(whole * 10**9 + int(fraction), zoned=True)
+        integer, fraction = int(epoch[1]), (epoch[2] or epoch[3] or "").ljust(9, "0")
+        return Stamp(integer * 10**9 + int(fraction), zoned=True)
     match = _STAMP.match(text) if len(text) <= _LONGEST and text.isascii() else None
     if match is None:
         return None

@@ -147,9 +147,9 @@ def table_summaries(tables: Mapping[str, Collection[Row]]) -> list[Summary]:
             name = f"{kind}: {row[label]}"
             if kind == "kernel":
                 name += f" in {row.get('op id') or row['op name']}"
-            for key, what, unit in ((calls, "Calls", None), *_TIMES):
+            for key, column, unit in ((calls, "Calls", None), *_TIMES):
                 if key in row:
-                    summaries.append(figure(f"{name}: {what}", row[key], unit))
+                    summaries.append(figure(f"{name}: {column}", row[key], unit))
     return summaries
 
 

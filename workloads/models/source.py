@@ -57,9 +57,9 @@ class Inputs:
     def add(self, name: str, shape: tuple[int, ...], dtype: str = "float32") -> None:
         self.tensors[name] = shape, dtype
 
-    def add_sequence(self, name: str, length: int, *more: int, dtype: str = "int64") -> None:
+    def add_sequence(self, name: str, length: int, *sizes: int, dtype: str = "int64") -> None:
         self.sequence = length
-        self.add(name, (length, *more), dtype)
+        self.add(name, (length, *sizes), dtype)
 
 
 @dataclass(frozen=True, slots=True)

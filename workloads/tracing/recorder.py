@@ -210,7 +210,7 @@ def trace(
     grad: bool | None = None,
     optimizer: str | tuple[str, dict[str, Any]] | None = None,
     loss: Callable[[Any], Any] | None = None,
-    held: tuple[Any, ...] = (),
+    other_tensors: tuple[Any, ...] = (),
     memory: bool = False,
     precision: str = "fp32",
     gpu: OnGpu | None = None,
@@ -219,9 +219,9 @@ def trace(
     """Run one step and record it. ``mode``: train or infer; ``grad`` overrides whether there is
     a backward.
 
-    ``loss`` computes a loss from the output; without it backward starts at the output. ``held``:
-    tensors besides the inputs (the loss's targets), for the memory trace. ``watch``: also counts
-    what is read of weights and a cache.
+    ``loss`` computes a loss from the output; without it backward starts at the output.
+    ``other_tensors``: tensors besides the inputs (the loss's targets), for the memory trace.
+    ``watch``: also counts what is read of weights and a cache.
 
     With ``memory``, an extra step comes first, so that the optimizer's state exists as in later
     steps. ``gpu``: memory as the kernels of this GPU need it; None: as those of the device that the
@@ -246,7 +246,7 @@ def trace(
             _device_of(model, inputs), getattr(torch, chosen.autocast), fp8=precision == "fp8"
         )
     stepper = make_optimizer(model, optimizer, kernels) if backward else None
-    live = _adopting(model, inputs, held) if memory else None
+    live = _adopting(model, inputs, other_tensors) if memory else None
     step = partial(_step, model, inputs, backward, stepper, loss, live, autocast)
     recorder, problem = _attempt(model, live, step, autocast, kernels, watch)
     if live is not None and problem is None:

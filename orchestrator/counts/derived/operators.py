@@ -118,7 +118,7 @@ def _average(op: OpShape, backward: bool) -> Rows | None:
         (count - 1) * step + size
         for count, step, size in zip(outputs[-2:], stride, window, strict=True)
     )
-    inside = all(end <= whole for end, whole in zip(ends, inputs[-2:], strict=True))
+    inside = all(end <= full_size for end, full_size in zip(ends, inputs[-2:], strict=True))
     return Rows("average_pool", prod(outputs), prod(window)) if inside else None
 
 

@@ -233,13 +233,13 @@ def per_element(functor: str, capability: str | None) -> PerElement | None:
         if capability is None:
             continue
         number = int(capability.replace(".", ""))
-        known = sorted(
+        measured = sorted(
             int(arch)
             for functor_name, arch in table
             if functor_name == name and arch and int(arch) <= number
         )
-        if known:
-            return table[name, str(known[-1])]
+        if measured:
+            return table[name, str(measured[-1])]
     return None
 
 

@@ -534,28 +534,31 @@ def coverage(kernels: Iterable[Kernel], derived: Mapping[int, Derived]) -> Cover
     )
 
 
-def as_flops(found: Derived) -> KernelFlops:
+def as_flops(derivation: Derived) -> KernelFlops:
     """The launch's FLOPs by path, all of them derived."""
-    rule = f"{found.rule} ({error_of([found.family])})"
+    rule = f"{derivation.rule} ({error_of([derivation.family])})"
     nothing = Figure(0, "derived", rule)
     fp32, tensor = nothing, nothing
-    if found.ffma is not None:
-        lacking = tuple(name for name in ("fmul", "fadd") if getattr(found, name) is None)
+    if derivation.ffma is not None:
+        lacking = tuple(name for name in ("fmul", "fadd") if getattr(derivation, name) is None)
         fp32 = Figure(
-            2 * found.ffma + (found.fmul or 0) + (found.fadd or 0), "derived", rule, missing=lacking
+            2 * derivation.ffma + (derivation.fmul or 0) + (derivation.fadd or 0),
+            "derived",
+            rule,
+            missing=lacking,
         )
-    elif found.tensor is not None:  # scaling and sums of the epilogue are in no rule
+    elif derivation.tensor is not None:  # scaling and sums of the epilogue are in no rule
         fp32 = missing(
             "not_available", "no rule for the work of a tensor kernel outside of its GEMMs"
         )
     integer = NO_INTEGER
-    if found.tensor is not None and found.math in INTEGER:  # operations, no FLOPs
-        integer = Figure(found.tensor, "derived", rule)
-    elif found.tensor is not None:
-        tensor = Figure(found.tensor, "derived", rule)
+    if derivation.tensor is not None and derivation.math in INTEGER:  # operations, no FLOPs
+        integer = Figure(derivation.tensor, "derived", rule)
+    elif derivation.tensor is not None:
+        tensor = Figure(derivation.tensor, "derived", rule)
     parts = (*fp32.missing, *(("fp32",) if fp32.value is None else ()))
     total = Figure((fp32.value or 0) + (tensor.value or 0), "derived", rule, missing=parts)
-    types = ((found.math, tensor),) if found.math and tensor.value else ()
+    types = ((derivation.math, tensor),) if derivation.math and tensor.value else ()
     return KernelFlops(fp32, nothing, nothing, tensor, total, types, integer)
 
 

@@ -354,21 +354,21 @@ def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str 
 
 
 def _guessed(
-    given: tuple[Kernel, ...],
+    sources: tuple[Kernel, ...],
     order: Sequence[int],
     placed: dict[int, Placed],
     items: Sequence[LayerItem],
     algorithms: dict[str, Algorithm],
     directed: bool,
 ) -> Guess:
-    kernels = list(given)
+    kernels = list(sources)
     steps = {step for _, step in placed.values()}
     items_of_step = _items_by_step(placed.values())
     full_steps = sorted(
         step for step in items_of_step if len(items_of_step[step]) >= ENOUGH * len(items)
     )
     numbers = {step: number for number, step in enumerate(full_steps)}
-    for index, (item, step) in _with_helpers(given, order, placed, algorithms).items():
+    for index, (item, step) in _with_helpers(sources, order, placed, algorithms).items():
         layer = direction = source = None
         if item is not None:
             layer, direction, source = items[item].layer, items[item].direction, "guessed"
@@ -435,7 +435,9 @@ def by_layer(report: Report) -> list[Kernel] | None:
     if not parts:
         return None
     return [
-        one for kernel in report.kernels for one in _parts_of(kernel, parts.get(kernel.launch, ()))
+        kernel_part
+        for kernel in report.kernels
+        for kernel_part in _parts_of(kernel, parts.get(kernel.launch, ()))
     ]
 
 

@@ -432,33 +432,35 @@ def recognise(name: str) -> Algorithm:
     """
     lowered = name[:LONGEST_NAME].lower()
     base_name = own_name(lowered)
-    found, library, chip = (
+    family_name, library, chip = (
         _family(lowered, base_name),
         _first("library", lowered),
         architecture(lowered),
     )
-    if found is None:
+    if family_name is None:
         return Algorithm(None, library=library, architecture=chip)
     role = "main"
-    if not lowered.startswith("triton_") and found != "collective":
+    if not lowered.startswith("triton_") and family_name != "collective":
         qualified = re.split(r"[<(]", lowered, maxsplit=1)[0]
-        role = _first("role", base_name, qualified) or ("layout" if found == "layout" else "main")
-    math, tensor_core = math_of(lowered, found) if role == "main" else (None, None)
+        role = _first("role", base_name, qualified) or (
+            "layout" if family_name == "layout" else "main"
+        )
+    math, tensor_core = math_of(lowered, family_name) if role == "main" else (None, None)
     # "segment_k_off" and silence say nothing about the launch
     split_k = True if re.search(r"split_?k(?!v)|stream_?k|segment_?k_on", lowered) else None
     return Algorithm(
-        found,
-        _first(f"{found} method", base_name, lowered) or found,
-        tile(lowered) if found in _TILED else None,
+        family_name,
+        _first(f"{family_name} method", base_name, lowered) or family_name,
+        tile(lowered) if family_name in _TILED else None,
         split_k,
         tensor_core,
         instruction(lowered) if tensor_core else None,
         math,
-        _first("direction", lowered) if found in _DIRECTED else None,
+        _first("direction", lowered) if family_name in _DIRECTED else None,
         role,
         library,
         chip,
-        _winograd(lowered) if found == "winograd" else None,
+        _winograd(lowered) if family_name == "winograd" else None,
         winograd_block(lowered),
     )
 

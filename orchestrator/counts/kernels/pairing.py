@@ -83,10 +83,10 @@ def match(counted: Run, timed: Run) -> Matched:
 
     Where ncu was narrowed to layers, launches elsewhere are left out. Guessed layers count as none.
     """
-    wanted = narrowed_to(counted)
+    counted_layers = narrowed_to(counted)
     ours, theirs = (
         _launches(counted),
-        [launch for launch in _launches(timed) if inside(launch.layer, wanted)],
+        [launch for launch in _launches(timed) if inside(launch.layer, counted_layers)],
     )
     recorded = len(ours) + len(theirs)
     steps = min(

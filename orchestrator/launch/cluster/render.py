@@ -68,7 +68,9 @@ def render_sweeps(
     ]
     first = requests[0]
     pairs = [
-        (name, one, request.name) for name, request in sweeps.items() for one in request.settings
+        (name, point, request.name)
+        for name, request in sweeps.items()
+        for point in request.settings
     ]
     tasks = tuple(
         sweep_task(number, SweepRuns(*pair, repeat=first.repeat), commands[pair[0]].words(pair[1]))
@@ -77,7 +79,8 @@ def render_sweeps(
     workload, runs_folder = first.workload, first.out.absolute()
     # the digest of batch sizes is older than other parameters
     names = [
-        (name, one if one.others else one.batch, sweep_name) for name, one, sweep_name in pairs
+        (name, point if point.others else point.batch, sweep_name)
+        for name, point, sweep_name in pairs
     ]
     folder = runs_folder / f"slurm-{file_name(workload)}-{_digest(runs_folder, names)}"
     plan = Plan(folder, workload, tasks, first.command_line, first.host)

@@ -87,7 +87,7 @@ class Definition:
 
 
 def write(
-    asked: Definition, out: Path, *, force: bool = False, command_line: str = ""
+    wanted_image: Definition, out: Path, *, force: bool = False, command_line: str = ""
 ) -> tuple[str, ...]:
     """Write the definition with perfctl and its workloads to ``out``, and return the command that
     builds it.
@@ -96,20 +96,20 @@ def write(
     exists and ``force`` is not given.
     """
     check_free(out, force=force)
-    text = render(asked, out, version=__version__, command=command_line)
+    text = render(wanted_image, out, version=__version__, command=command_line)
     write_text(out, text, force=force)
     return tuple(build_command(out))
 
 
-def render(asked: Definition, out: Path, *, version: str, command: str) -> str:
+def render(image: Definition, out: Path, *, version: str, command: str) -> str:
     """The text of the definition ``out``. Raises UsageError for a base, source or extra that does
     not exist."""
-    bootstrap, base = read_base(asked.base)
+    bootstrap, base = read_base(image.base)
     usual = [name for name in EXTRAS if name != "torch" or not base.startswith(NGC)]
-    extras = usual if asked.extras is None else asked.extras
+    extras = usual if image.extras is None else image.extras
     check_extras(extras)
-    files, requirement = _files(asked, f"[{','.join(extras)}]" if extras else "", version)
-    offline = ("--no-index", "--find-links", f"{_PLACE}/wheels") if asked.wheels else ()
+    files, requirement = _files(image, f"[{','.join(extras)}]" if extras else "", version)
+    offline = ("--no-index", "--find-links", f"{_PLACE}/wheels") if image.wheels else ()
     context = {
         "version": version,
         "command": command,
@@ -118,8 +118,8 @@ def render(asked: Definition, out: Path, *, version: str, command: str) -> str:
         "base": one_line("`base`", base, _REMEDY),
         "place": _PLACE,
         "files": [(_quoted(source), _quoted(Path(target))) for source, target in files],
-        "post": [one_line("`post`", line, _REMEDY) for line in asked.post],
-        "pip": (*offline, *asked.pip_options, requirement),
+        "post": [one_line("`post`", line, _REMEDY) for line in image.post],
+        "pip": (*offline, *image.pip_options, requirement),
         "kept": KEPT,
     }
     return render_template(None, "apptainer.def.j2", context)

@@ -180,14 +180,14 @@ def query(
     if not within and tools.find("ncu") is None:
         return frozenset(), "ncu is not installed here"
     try:
-        code, out, err = tools.run(argv, QUERY_S, environment)
+        code, printed, err = tools.run(argv, QUERY_S, environment)
     except subprocess.TimeoutExpired:
         return frozenset(), f"no response within {QUERY_S:.0f} s"
     except (OSError, subprocess.SubprocessError) as error:
         return frozenset(), str(error)
-    messages = [line for line in (*out, *err) if not line.startswith("Use --help")]
+    messages = [line for line in (*printed, *err) if not line.startswith("Use --help")]
     message = (*messages, f"exit code {code}, no output")[0].removeprefix("==ERROR== ").strip()
-    metrics = read_metrics("\n".join(out))
+    metrics = read_metrics("\n".join(printed))
     return metrics, "" if metrics else message
 
 

@@ -458,7 +458,9 @@ class Ncu(ToolProfiler):
             brings={LAUNCHES: plan} if plan else {},
             stall=Stall(STALL_S, after=PROFILING),
         )
-        return first, *(Command(words, "export", {"LC_ALL": "C"}, report) for words in exported)
+        return first, *(
+            Command(arguments, "export", {"LC_ALL": "C"}, report) for arguments in exported
+        )
 
     def artifact(self, paths: RunPaths) -> Path:
         """The CSV, or the .ncu-rep when the export failed: ncu_report can still read it."""

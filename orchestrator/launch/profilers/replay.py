@@ -73,7 +73,9 @@ class Replay:
     def repeats(self, settings: Iterable[Setting]) -> int:
         """Number of runs that every setting has (b16, b16.2, b16.3, ...); 1 for one without
         a recording."""
-        return max(min((len(attempts(self.folder, one)) for one in settings), default=1), 1)
+        return max(
+            min((len(attempts(self.folder, recorded)) for recorded in settings), default=1), 1
+        )
 
     def workload(self) -> str:
         """Name of the recorded workload. Raises UsageError when no file of the recording has it."""

@@ -69,7 +69,7 @@ def run(
 
     with process_run.stop_signals() as signals:
         threads = [
-            threading.Thread(target=partial(serve, place), name=place.label) for place in places
+            threading.Thread(target=partial(serve, device), name=device.label) for device in places
         ]
         for thread in threads:
             thread.start()

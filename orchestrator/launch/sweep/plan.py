@@ -123,7 +123,7 @@ def plan_sweep(
     )
 
 
-def plan_replay(folder: Path, asked: StoredSweep, batches: tuple[int, ...]) -> SweepRequest:
+def plan_replay(folder: Path, stored: StoredSweep, batches: tuple[int, ...]) -> SweepRequest:
     """Return the request that replays a recorded sweep at these batch sizes, or, without any, at
     all that were recorded. Raises UsageError if the folder is not a recorded sweep."""
     recorded = Replay(folder)
@@ -132,59 +132,59 @@ def plan_replay(folder: Path, asked: StoredSweep, batches: tuple[int, ...]) -> S
         repeat=recorded.repeats(settings),
         workload=recorded.workload(),
         device=recorded.device(),
-        **asdict(part_of(asked, StoredSweep)),
+        **asdict(part_of(stored, StoredSweep)),
     )
     return replace(plan_sweep(recorded, options, origin="recorded"), chosen=settings)
 
 
 def _find_program(
     profiler: Profiler,
-    asked: SweepOptions,
+    sweep_options: SweepOptions,
     arguments_typed: Sequence[str],
     command: Sequence[str] | None,
     events: Events,
 ) -> Program | None:
     """Return the user's program; None if a built-in workload is meant."""
     if command is None or (
-        asked.workload is not None and command[:1] and command[0].startswith("--")
+        sweep_options.workload is not None and command[:1] and command[0].startswith("--")
     ):
         for name in _OF_PROGRAMS:
-            if getattr(asked, name) not in (None, ()):
+            if getattr(sweep_options, name) not in (None, ()):
                 remedy = "Put the program after --: -- python train.py"
                 raise UsageError(f"`{name}` works only with your own script", remedy)
         return None
-    if asked.workload is not None:
+    if sweep_options.workload is not None:
         problem = (
-            f"two programs are named: `workload` {asked.workload}, and '{shlex.join(command)}' "
-            "after --"
+            f"two programs are named: `workload` {sweep_options.workload}, and "
+            f"'{shlex.join(command)}' after --"
         )
         raise UsageError(problem, "Omit one of them")
     for name in _BUILT_IN:
-        if getattr(asked, name) is not None:
+        if getattr(sweep_options, name) is not None:
             problem = f"`{name}` works only with built-in workloads; your own script sets it itself"
             raise UsageError(problem, "Put it among the arguments of your script, or omit it")
     if arguments_typed:
         problem = f"unknown option '{shlex.join(arguments_typed)}' before --"
         raise UsageError(problem, "Put the options of your script after its name, behind --")
-    if not is_step_marker(asked.step_marker or "auto"):
+    if not is_step_marker(sweep_options.step_marker or "auto"):
         remedy = f"Choose {', '.join(MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
-        raise UsageError(f"invalid value '{asked.step_marker}' for `step_marker`", remedy)
-    python, arguments = program_words(tuple(command)) if asked.image else (None, ())
+        raise UsageError(f"invalid value '{sweep_options.step_marker}' for `step_marker`", remedy)
+    python, arguments = program_words(tuple(command)) if sweep_options.image else (None, ())
     typed = read_program(
         (sys.executable, *arguments) if python else command,
-        asked.batch_env,
-        {name: len(values) for name, values in read_parameters(asked).items()}
-        | ({"batch": len(asked.batches)} if asked.batches else {}),
-        sweep_env=asked.sweep_env,
-        as_is=_runs_as_is(profiler, asked),
-        is_here=asked.image is None,
+        sweep_options.batch_env,
+        {name: len(values) for name, values in read_parameters(sweep_options).items()}
+        | ({"batch": len(sweep_options.batches)} if sweep_options.batches else {}),
+        sweep_env=sweep_options.sweep_env,
+        as_is=_runs_as_is(profiler, sweep_options),
+        is_here=sweep_options.image is None,
     )
     if typed.python is None:
-        if asked.step_marker is not None or asked.to_end is not None:
+        if sweep_options.step_marker is not None or sweep_options.to_end is not None:
             problem = f"{typed.name} has no steps that perfctl could mark or end after"
             raise UsageError(problem, "Omit `step_marker` and `to_end`")
         return typed
-    if asked.image is not None:
+    if sweep_options.image is not None:
         return replace(typed, python=python or PYTHON)
     program = interpreter.choose_interpreter(typed, command[0])
     if program.python != typed.python:

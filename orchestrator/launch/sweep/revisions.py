@@ -73,7 +73,7 @@ def run_on_revisions(
     _check(arguments, repeat)
     top, commit = _repository(rev)
     RUNS.mkdir(exist_ok=True)
-    kept = next(
+    work_folder = next(
         path
         for attempt in count(1)
         if not (path := (RUNS / f"compare-{commit[:12]}-{attempt}").absolute()).exists()
@@ -88,8 +88,8 @@ def run_on_revisions(
         for turn in range(repeat):
             for side in sides if turn % 2 == 0 else reversed(sides):
                 messages.note(f"{side.name}, run {turn + 1} of {repeat}")
-                _run(side, kept, arguments, again=turn > 0)
-    a, b = (kept / f"{side.name}.db" for side in sides)
+                _run(side, work_folder, arguments, again=turn > 0)
+    a, b = (work_folder / f"{side.name}.db" for side in sides)
     return Stores(a, b)
 
 

@@ -95,11 +95,11 @@ def run(request: SweepRequest, listener: Listener) -> list[RunResult]:
             write_json(request.folder / "sweep.json", _sweep_record(request))
         for repeat in range(1, request.repeat + 1):
             failed = {result.setting for result in results if result.status != "ok"}
-            settings = tuple(one for one in request.settings if one not in failed)
+            settings = tuple(point for point in request.settings if point not in failed)
             if request.places and not request.no_store:
                 results += _run_side_by_side(request, settings, repeat, listener)
             else:
-                results += [_run_setting(request, one, repeat, listener) for one in settings]
+                results += [_run_setting(request, point, repeat, listener) for point in settings]
     return results
 
 

@@ -103,10 +103,14 @@ def _mistakes(row: LedgerRow, parameters: Sequence[Parameter]) -> Iterator[tuple
     facts = SheetFacts(1, 0, 0, False, tuple(ways))
     stated = Stated("", estimate, estimate * ERROR, "FLOP")
     right = Quantity("forward", executed, "FLOP", "")
-    for found in mistakes_of(stated, facts, right, ()):
-        text = " and ".join(found.slips)
-        if stated.matches(found.value) and found.cost <= COST_MAX and "backward" not in text:
-            yield text, found.cost
+    for candidate in mistakes_of(stated, facts, right, ()):
+        text = " and ".join(candidate.slips)
+        if (
+            stated.matches(candidate.value)
+            and candidate.cost <= COST_MAX
+            and "backward" not in text
+        ):
+            yield text, candidate.cost
 
 
 def _name_values(parameters: Sequence[Sequence[Parameter]]) -> str:

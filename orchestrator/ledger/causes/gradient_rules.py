@@ -344,9 +344,11 @@ def recomputation(case: RuleInput) -> Cause | None:
             "without a number",
         )
     gradients = {call.direction for call in row.calls if call.flops}
-    again = {kernel.key for kernel in parts.repeating}
+    repeated_keys = {kernel.key for kernel in parts.repeating}
     other_passes = {
-        kernel.algorithm.direction for kernel in evidence.product_kernels if kernel.key not in again
+        kernel.algorithm.direction
+        for kernel in evidence.product_kernels
+        if kernel.key not in repeated_keys
     }
     if "grad_input" in gradients and other_passes == {"grad_weight"}:
         return None  # forward's kernel computes the gradient of the input

@@ -245,12 +245,12 @@ class KeptModels:
     def model(self, name: str) -> Model | None:
         if name in self._models:
             return self._models[name]
-        if (found := model_from(self._shipped.get(name))) is not None:
+        if (cached := model_from(self._shipped.get(name))) is not None:
             self.from_table.add(name)
-        elif (found := model_from(self._records.get(name))) is None:
+        elif (cached := model_from(self._records.get(name))) is None:
             return None
-        self._models[name] = found
-        return found
+        self._models[name] = cached
+        return cached
 
     def add(self, name: str, model: Model) -> None:
         self._models[name], self._records[name], self._new = model, model_record(model), True

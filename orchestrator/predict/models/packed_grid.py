@@ -227,7 +227,7 @@ class _General:
         return cells, grid
 
 
-def _amounts(known: Amounts, lists: _Once) -> dict[str, Any]:
+def _amounts(amounts_of_model: Amounts, lists: _Once) -> dict[str, Any]:
     """Return ``amounts``: by bytes of an activation and by optimizer, [number in ``lists`` of
     (work, part), the points of all].
 
@@ -239,9 +239,9 @@ def _amounts(known: Amounts, lists: _Once) -> dict[str, Any]:
         values = [value for row in rows for point in row.points for value in point]
         return lists.number(names), floats(values)
 
-    parts = {str(size): pack_rows(rows) for size, rows in known.steps.items()}
-    parts |= {name: pack_rows(rows) for name, rows in known.optimizers.items()}
-    return {"amounts": parts, "operations": known.operations}
+    parts = {str(size): pack_rows(rows) for size, rows in amounts_of_model.steps.items()}
+    parts |= {name: pack_rows(rows) for name, rows in amounts_of_model.optimizers.items()}
+    return {"amounts": parts, "operations": amounts_of_model.operations}
 
 
 def _costs(fit: Published, machines: Sequence[Machine]) -> dict[str, Any]:
@@ -294,7 +294,7 @@ def _model(model: Model, sizes: Sequence[float | None]) -> dict[str, Any]:
 
     def by_optimizer(convert: Any) -> Mapping[str, Mapping[str, Any]] | None:
         return lines and {
-            precision: {name: convert(of) for name, of in each.items()}
+            precision: {name: convert(of_optimizer) for name, of_optimizer in each.items()}
             for precision, each in lines.items()
         }
 

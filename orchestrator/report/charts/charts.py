@@ -77,7 +77,9 @@ class Series:
 def make_lines(values: Mapping[str, Mapping[Any, float]], least: int = 1) -> list[Series]:
     """Return a line for each name with ``least`` batch sizes or more, through its values."""
     points_by_name = {
-        name: dict(sorted(of.items())) for name, of in values.items() if len(of) >= least
+        name: dict(sorted(by_batch.items()))
+        for name, by_batch in values.items()
+        if len(by_batch) >= least
     }
     return [
         Series(name, tuple(points), tuple(points.values()), colour=colour)

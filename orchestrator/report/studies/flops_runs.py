@@ -159,9 +159,9 @@ def memory_chapter(compared: Compared) -> View:
     )
     recorded = {(item.moment, item.quantity): item.bytes for item in run.report.memory}
     findings = [
-        f"{what}: {size(recorded['before', quantity])} after loading, "
+        f"{name}: {size(recorded['before', quantity])} after loading, "
         f"{size(recorded['after', quantity])} at the end."
-        for quantity, what in (
+        for quantity, name in (
             ("reserved", "GPU memory reserved"),
             ("host_resident", "CPU memory of the process"),
         )
@@ -334,7 +334,7 @@ def machine_chapter(compared: Compared) -> View:
             ):
                 if value:
                     facts[fact.removeprefix("option:").replace("_", " ")][value[:200]] = None
-    rows = [[what, ", ".join(values)] for what, values in facts.items()]
+    rows = [[name, ", ".join(values)] for name, values in facts.items()]
     usages = {network.label: list(map(RunUsage, network.runs)) for network in compared.networks}
     ways = [usage.ways for used in usages.values() for usage in used]
     missing = {}

@@ -181,7 +181,7 @@ def rows_table(
         for point, values in rows
     ]
     heads = [Column("model", style="code"), Column("batch"), *columns]
-    drawn = table(caption, heads, cells, limit=ROWS_MAX, whole=is_complete)
+    drawn = table(caption, heads, cells, limit=ROWS_MAX, is_complete=is_complete)
     return drawn if drawn is not None and len(drawn.columns) > 2 else None
 
 
