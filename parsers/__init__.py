@@ -53,6 +53,10 @@ class Parser:
     """Keywords of ``perfctl.parsers.parse`` that the module's ``parse`` takes."""
     joins_files: bool = False
     """Whether several files may be one report of this format: the module has ``leader(path)``."""
+    files: str = ""
+    """Which files it reads, and of which versions, in a few words."""
+    checks: str = ""
+    """What it notices of an incomplete or unusual report, in a few words."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a
@@ -79,27 +83,142 @@ class Parser:
 
 
 PARSERS: tuple[Parser, ...] = (
-    Parser("perfctl workload record", "own.workload_record"),
-    Parser("nsys SQLite", "nsys.sqlite"),
-    Parser("nsys report", "nsys.rep"),
-    Parser("ncu report", "ncu.rep", ("source",)),
-    Parser("rocprofv3 database", "rocm.rocpd"),
-    Parser("rocprofv3 JSON", "rocm.json"),
-    Parser("rocprofv3 CSV", "rocm.csv", joins_files=True),
-    Parser("rocprof v1 and rocprof-compute", "rocm.refused", joins_files=True),
-    Parser("Proton profile", "proton"),
-    Parser("PyTorch memory snapshot", "memory_snapshot"),
-    Parser("Kineto trace", "kineto.trace", ("single_operators", "capture")),
-    Parser("DLProf CSV", "dlprof.csv"),
-    Parser("DLProf database", "dlprof.database"),
-    Parser("DLProf JSON", "dlprof.json"),
-    Parser("nvprof text", "nvprof"),
-    Parser("nsys stats", "nsys.stats"),
-    Parser("ncu console text", "ncu.text"),
-    Parser("ncu CSV", "ncu.csv"),
-    Parser("perfctl samples", "own.samples"),
-    Parser("DCGM", "monitors.dcgm"),
-    Parser("nvidia-smi", "monitors.nvidia_smi"),
+    Parser(
+        "perfctl workload record",
+        "own.workload_record",
+        files="`workload.json` of a run folder",
+        checks="a newer version of the form",
+    ),
+    Parser(
+        "nsys SQLite",
+        "nsys.sqlite",
+        files="`nsys export --type sqlite`, 2020.3 to 2026.1",
+        checks="truncated or unclosed databases; launch calls without GPU work; unknown tables",
+    ),
+    Parser(
+        "nsys report",
+        "nsys.rep",
+        files=(
+            "`.nsys-rep`, `.qdrep`, `.qdstrm` (needs nsys); `parquetdir`, `arrowdir` "
+            "(needs `perfctl[export]`)"
+        ),
+        checks="reports newer than the installed nsys",
+    ),
+    Parser(
+        "ncu report",
+        "ncu.rep",
+        ("source",),
+        files="`.ncu-rep` (needs `perfctl[ncu]`)",
+        checks="fewer results than the file states",
+    ),
+    Parser(
+        "rocprofv3 database",
+        "rocm.rocpd",
+        files="`results.db` (rocpd) of ROCm 7",
+        checks="missing dispatch IDs; launches with fewer counters",
+    ),
+    Parser(
+        "rocprofv3 JSON",
+        "rocm.json",
+        files="`results.json`",
+        checks="missing dispatch IDs; unknown fields",
+    ),
+    Parser(
+        "rocprofv3 CSV",
+        "rocm.csv",
+        joins_files=True,
+        files=(
+            "`kernel_trace`, `counter_collection`, `memory_copy_trace`, API traces, "
+            "`agent_info`, `*_stats`"
+        ),
+        checks="missing dispatch IDs; launches with fewer counters",
+    ),
+    Parser(
+        "rocprof v1 and rocprof-compute",
+        "rocm.refused",
+        joins_files=True,
+        files="refused by name; perfctl 1.0.0 reads them",
+        checks="nothing",
+    ),
+    Parser(
+        "Proton profile",
+        "proton",
+        files="`.hatchet` of Triton",
+        checks="kernels without stated FLOPs; no start times",
+    ),
+    Parser(
+        "PyTorch memory snapshot",
+        "memory_snapshot",
+        files="`torch.cuda.memory._dump_snapshot`, pickle or JSON",
+        checks="pickles with more than plain data; events without a size",
+    ),
+    Parser(
+        "Kineto trace",
+        "kineto.trace",
+        ("single_operators", "capture"),
+        files="Chrome trace of torch.profiler since 2021, `trace.json.gz` of JAX",
+        checks="launch calls without kernels; kernels without calls; missing grids or streams",
+    ),
+    Parser(
+        "DLProf CSV",
+        "dlprof.csv",
+        files="CSV reports of PyTorch and TensorFlow 1",
+        checks="ops without numbers; launches outside of iterations",
+    ),
+    Parser(
+        "DLProf database",
+        "dlprof.database",
+        files="`dlprof_dldb.sqlite` of DLProf 1.8",
+        checks="truncated databases; several aggregations",
+    ),
+    Parser(
+        "DLProf JSON",
+        "dlprof.json",
+        files="`dlprof --formats=json`; no real file was available",
+        checks="every run notes that the layout is unverified",
+    ),
+    Parser(
+        "nvprof text",
+        "nvprof",
+        files="text or CSV: GPU trace, summary, API calls, metrics",
+        checks="unreadable table lines; tables of further processes; KB of unknown size",
+    ),
+    Parser(
+        "nsys stats",
+        "nsys.stats",
+        files="`nsys stats`, `nsys analyze`: CSV, TSV, JSON, text",
+        checks="the same output twice; reports that nsys skipped",
+    ),
+    Parser(
+        "ncu console text",
+        "ncu.text",
+        files="details and raw pages, with or without NVTX",
+        checks="truncated tables; rounded numbers",
+    ),
+    Parser(
+        "ncu CSV",
+        "ncu.csv",
+        files="`--csv` of details and raw pages, long and wide",
+        checks="missing launch IDs and metrics; NUL bytes; truncated rows",
+    ),
+    Parser(
+        "perfctl samples",
+        "own.samples",
+        files="`samples.csv` of a run folder",
+        checks="fewer rows than stated; a run that was killed",
+    ),
+    Parser(
+        "DCGM",
+        "monitors.dcgm",
+        files="`dcgmi dmon` text, long CSV",
+        checks="missing samples; lines that are no samples",
+    ),
+    Parser(
+        "nvidia-smi",
+        "monitors.nvidia_smi",
+        files="`--query-gpu` CSV, `-q`, `dmon`, `pmon`, table",
+        checks="missing samples; values without a unit",
+    ),
 )
 """In the order in which they are tried: the more specific format first."""
 

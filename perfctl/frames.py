@@ -1,7 +1,8 @@
 """Tables of a store and its ledger as pandas DataFrames.
 
-Columns and units are those of docs/schema.md. What is not known is missing (``pd.NA`` or NaN),
-never 0. FLOPs count 1 multiply-add as 2. Every function raises StoreError when there is no store.
+Columns and units are those of docs/reference/schema.md. What is not known is missing (``pd.NA`` or
+NaN), never 0. FLOPs count 1 multiply-add as 2. Every function raises StoreError when there is no
+store.
 """
 
 from __future__ import annotations
