@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import reference_operators
+import list_operations
 import typer
 import typer.main
 
@@ -386,7 +386,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "schema": page_of_schema,
     "json": page_of_json,
     "causes": page_of_causes,
-    "operators": reference_operators.page,
+    "operators": list_operations.page,
 }
 
 

@@ -197,5 +197,42 @@ CATALOG: Mapping[str, Mapping[str, Described]] = {
             "Synchronize before each timestamp, or time with a profiler.",
         ),
     },
+    "Time of a traced step": {
+        "launch bound": Described(
+            "Idle gaps between launches take at least 20% of the steps",
+            "none",
+            "Use CUDA graphs, `mode='reduce-overhead'`, or larger batches.",
+        ),
+        "host sync": Described(
+            "The GPU idles after waits for at least 2% of the time",
+            "none",
+            "Keep values on the GPU. Use pinned memory.",
+        ),
+        "exposed communication of one rank": Described(
+            "Collectives run without other kernels for at least 5%",
+            "none",
+            "Overlap them with the backward pass, or send less.",
+        ),
+        "dtype casts": Described(
+            "Casts take at least 5% of the kernel time",
+            "none",
+            "Use one data type, or autocast around the complete step.",
+        ),
+        "memory-bound chain": Described(
+            "Unfused elementwise kernels take at least 5% of the kernel time",
+            "none",
+            "Use `torch.compile` or fused operators.",
+        ),
+        "unused tensor cores": Described(
+            "GEMMs on CUDA cores take at least 10% of the kernel time",
+            "none",
+            "Use `torch.set_float32_matmul_precision('high')`, or autocast.",
+        ),
+        "recomputed forward": Described(
+            "Repeated operators have at least 5% of the FLOPs",
+            "none",
+            "None, if activation checkpointing is on.",
+        ),
+    },
 }
 """Heading -> cause -> its description. ``Cause.rule`` has the name of the cause."""
