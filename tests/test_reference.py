@@ -58,7 +58,7 @@ def reference() -> ModuleType:
 
 @pytest.mark.parametrize(
     "name",
-    ["cli", "formats", "schema", "json", "causes", "operators", "devices"],
+    ["cli", "formats", "schema", "json", "causes", "operators", "networks", "devices"],
 )
 def test_a_generated_page_is_up_to_date(reference: ModuleType, name: str) -> None:
     page = (DOCS / "reference" / f"{name}.md").read_text(encoding="utf-8")
