@@ -60,8 +60,8 @@ def make(folder: Path) -> Path:
     return file
 
 
-def on_config(config: Any, **_: Any) -> None:
-    """mkdocs has read its settings."""
+def on_startup(**_: Any) -> None:
+    """mkdocs starts: mkdocstrings looks for the folder as soon as it has read its settings."""
     make(FOLDER)
 
 
