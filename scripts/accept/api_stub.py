@@ -29,8 +29,10 @@ class _Default:
 
 
 def stub_of(name: str, value: Any) -> str:
-    """Return the source of a name of the API: its docstring and its signature, and no body."""
-    text = (inspect.getdoc(value) or "").replace("\\", "\\\\").replace('"""', "'''")
+    """Return the source of a name of the API: its signature and its docstring, without the
+    keywords, which are the options of the command line."""
+    text = (inspect.getdoc(value) or "").partition("\n\nArgs:\n")[0]
+    text = text.replace("\\", "\\\\").replace('"""', "'''")
     body = "\n".join(f"    {line}" for line in f'"""{text}\n"""'.splitlines())
     if inspect.isclass(value):
         return f"class {name}:\n{body}\n"
