@@ -15,6 +15,7 @@ import pytest
 import typer.main
 
 import perfctl
+from perfctl.orchestrator.cli.commands import flags_of
 from perfctl.orchestrator.cli.main import COMMANDS, application, run
 
 pytestmark = pytest.mark.xdist_group("nsys")
