@@ -70,7 +70,7 @@ GUIDES = {
     "mfu": "how-to/mfu",
     "predict": "how-to/predict",
     "calculator": "how-to/predict",
-    "exercise": "how-to/exercise",
+    "exercise": "how-to/teach",
     "bench": "how-to/bench",
     "slurm": "how-to/slurm",
     "image": "how-to/containers",
