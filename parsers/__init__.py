@@ -99,7 +99,7 @@ PARSERS: tuple[Parser, ...] = (
         "nsys report",
         "nsys.rep",
         files=(
-            "`.nsys-rep`, `.qdrep`, `.qdstrm` (needs nsys); `parquetdir`, `arrowdir` "
+            "`.nsys-rep`, `.qdrep`, `.qdstrm` (needs nsys); parquetdir, arrowdir "
             "(needs `perfctl[export]`)"
         ),
         checks="reports newer than the installed nsys",
@@ -128,8 +128,7 @@ PARSERS: tuple[Parser, ...] = (
         "rocm.csv",
         joins_files=True,
         files=(
-            "`kernel_trace`, `counter_collection`, `memory_copy_trace`, API traces, "
-            "`agent_info`, `*_stats`"
+            "kernel_trace, counter_collection, memory_copy_trace, API traces, agent_info, `*_stats`"
         ),
         checks="missing dispatch IDs; launches with fewer counters",
     ),
@@ -216,7 +215,7 @@ PARSERS: tuple[Parser, ...] = (
     Parser(
         "nvidia-smi",
         "monitors.nvidia_smi",
-        files="`--query-gpu` CSV, `-q`, `dmon`, `pmon`, table",
+        files="`--query-gpu` CSV, `-q`, dmon, pmon, table",
         checks="missing samples; values without a unit",
     ),
 )

@@ -6,6 +6,7 @@ A generated page begins with MARK. ``devices.md`` is written by hand around its 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -302,10 +303,10 @@ def _table(*head: str, rows: Iterable[Sequence[str]]) -> str:
 
 
 def _escape(text: str) -> str:
-    """Return a text for a cell, unless it is code."""
-    if not text.startswith("`"):
-        text = text.replace("*", "\\*").replace("<", "&lt;").replace("_", "\\_")
-    return text.replace("|", "\\|")
+    """Return a text for a cell: what Markdown would read as markup is escaped, outside of code."""
+    parts = text.replace("|", "\\|").split("`")
+    parts[::2] = [re.sub(r"([*_])", r"\\\1", part.replace("<", "&lt;")) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def _list_names(names: Sequence[str]) -> str:
@@ -365,8 +366,9 @@ def page_of_causes() -> str:
     """Return the tables of all causes."""
     parts = [CAUSES]
     for heading, causes in CATALOG.items():
-        parts.append(f"\n## {heading}\n\n| cause | evidence | factor | fix |\n|---|---|---|---|\n")
-        parts.extend(f"| {name} | {' | '.join(cause)} |\n" for name, cause in causes.items())
+        rows = [(name, *cause) for name, cause in causes.items()]
+        table = _table("cause", "evidence", "factor", "fix", rows=rows)
+        parts.append(f"\n## {heading}\n\n{table}")
     return "".join(parts)
 
 

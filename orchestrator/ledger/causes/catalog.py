@@ -86,7 +86,7 @@ CATALOG: Mapping[str, Mapping[str, Described]] = {
             "None. The estimate includes the padding.",
         ),
         "causal mask": Described(
-            "Name and grid of a fused attention kernel; `is_causal`",
+            "Name and grid of a fused attention kernel; is_causal",
             "multiply-adds of its tiles / estimate",
             "None. The estimate covers the complete square.",
         ),
@@ -103,7 +103,7 @@ CATALOG: Mapping[str, Mapping[str, Described]] = {
         "needless gradient": Described(
             "A kernel for the input gradient that no layer needs",
             "2",
-            "Check `requires_grad` of the network's input.",
+            "Check requires_grad of the network's input.",
         ),
         "zeros inserted": Described(
             "A strided convolution whose input gradient covers every input",
@@ -123,12 +123,12 @@ CATALOG: Mapping[str, Mapping[str, Described]] = {
             "Collect tensor counters.",
         ),
         "3xTF32": Described(
-            "Names of all GEMM kernels (`3xtf32`, `fastf32`)",
+            "Names of all GEMM kernels (`3xtf32`, fastf32)",
             "3",
             "None. Three TF32 products replace one in fp32.",
         ),
         "2:4 sparsity": Described(
-            "Names of all GEMM kernels (`sparse`, `spgemm`, `sptensor`)",
+            "Names of all GEMM kernels (sparse, spgemm, sptensor)",
             "0.5",
             "None. Two of four weights are zero.",
         ),
