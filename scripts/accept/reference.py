@@ -25,6 +25,7 @@ from perfctl.orchestrator.counts.hardware import machines
 from perfctl.orchestrator.launch.sweep.bench_file import Bench
 from perfctl.orchestrator.ledger.causes.catalog import CATALOG
 from perfctl.orchestrator.outputs import OUTPUTS, name_of
+from perfctl.orchestrator.report.ledger.causes import RULE_NAMES
 from perfctl.orchestrator.store import schema
 from perfctl.parsers import PARSERS
 from perfctl.workloads.models.plan import PARAMETERS
@@ -366,10 +367,15 @@ def page_of_causes() -> str:
     """Return the tables of all causes."""
     parts = [CAUSES]
     for heading, causes in CATALOG.items():
-        rows = [(name, *cause) for name, cause in causes.items()]
+        rows = [(_name_of_cause(name), *cause) for name, cause in causes.items()]
         table = _table("cause", "evidence", "factor", "fix", rows=rows)
         parts.append(f"\n## {heading}\n\n{table}")
     return "".join(parts)
+
+
+def _name_of_cause(rule: str) -> str:
+    """Return the name in sentences, and the one in JSON if that is another."""
+    return f"{RULE_NAMES[rule]} (JSON: {rule})" if rule in RULE_NAMES else rule
 
 
 def page_of_formats() -> str:
