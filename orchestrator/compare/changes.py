@@ -9,8 +9,9 @@ the two segments around a candidate, against the best splits of series without a
 noise in other orders, each point as like the one before it as in the line (autocorrelation of the
 first order, drawn anew for each series with the error that it is known with). How noise is
 distributed is not assumed. A line that drifts slowly for fewer than about 50 points still looks
-like one with a change (docs/explanation/noise.md). Where it was: the splits whose squared error is
-within 7.35 s^2 of the best (95%; B. E. Hansen, Econometrica 68 (2000)).
+like one with a change: docs/commands/history.md has the measured share of false alarms. Where it
+was: the splits whose squared error is within 7.35 s^2 of the best (95%; B. E. Hansen, Econometrica
+68 (2000)).
 """
 
 from __future__ import annotations

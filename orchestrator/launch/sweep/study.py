@@ -1,6 +1,6 @@
 """A study as a TOML file: its options, and the sweeps that they ask for.
 
-``docs/how-to/study.md`` explains each key. Text in a sweep may hold {NAME}: an option of the
+``docs/commands/study.md`` explains each key. Text in a sweep may hold {NAME}: an option of the
 study, or a variable of ``[each]``.
 """
 
