@@ -236,8 +236,8 @@ def no_collection() -> Iterator[None]:
 
 
 def sniff(path: Path | str) -> Parser | None:
-    """Return the parser that recognises ``path`` (a file, or a DLProf folder) by content; None if
-    none does."""
+    """Return the parser that recognizes ``path`` (a file, or a DLProf folder) by its content; None
+    for an unknown format."""
     path = Path(path)
     if is_special(path):
         return None
@@ -283,12 +283,14 @@ def parse(
     single_operators: bool = True,
     capture: Path | None = None,
 ) -> Report:
-    """Read one report; ``source``: with counters of each instruction, where the file holds them and
-    they are not always read; ``op_calls`` where it has some and ``single_operators`` are wanted;
-    ``capture``: a Kineto trace in which the graphs were captured that this one launches (None: what
-    ``execution_details.json`` beside it names).
+    """Return a profiler report as records.
 
-    Raises ReportError when it is missing, not recognised, or broken.
+    - ``source``: also read the counters of each instruction, if the file has them.
+    - ``single_operators``: also read each call of an operator (``op_calls``).
+    - ``capture``: the Kineto trace with the capture of the graphs that this trace launches. None:
+      the trace that ``execution_details.json`` next to it names.
+
+    Raises ReportError for a file that does not exist, has an unknown format, or is broken.
     """
     path = Path(path)
     if not path.exists():
