@@ -55,6 +55,8 @@ class Parser:
     """Whether several files may be one report of this format: the module has ``leader(path)``."""
     files: str = ""
     """Which files it reads, and of which versions, in a few words."""
+    gives: str = ""
+    """Which records they hold, in a few words."""
     checks: str = ""
     """What it notices of an incomplete or unusual report, in a few words."""
 
@@ -87,12 +89,14 @@ PARSERS: tuple[Parser, ...] = (
         "perfctl workload record",
         "own.workload_record",
         files="`workload.json` of a run folder",
+        gives="steps, memory, shapes of layers",
         checks="a newer version of the form",
     ),
     Parser(
         "nsys SQLite",
         "nsys.sqlite",
         files="`nsys export --type sqlite`, 2020.3 to 2026.1",
+        gives="kernels, copies, ranges, API calls",
         checks="truncated or unclosed databases; launch calls without GPU work; unknown tables",
     ),
     Parser(
@@ -102,6 +106,7 @@ PARSERS: tuple[Parser, ...] = (
             "`.nsys-rep`, `.qdrep`, `.qdstrm` (needs nsys); parquetdir, arrowdir "
             "(needs `perfctl[export]`)"
         ),
+        gives="as nsys SQLite",
         checks="reports newer than the installed nsys",
     ),
     Parser(
@@ -109,18 +114,21 @@ PARSERS: tuple[Parser, ...] = (
         "ncu.rep",
         ("source",),
         files="`.ncu-rep` (needs `perfctl[ncu]`)",
+        gives="counters, advice, source lines",
         checks="fewer results than the file states",
     ),
     Parser(
         "rocprofv3 database",
         "rocm.rocpd",
         files="`results.db` (rocpd) of ROCm 7",
+        gives="kernels, counters, copies, API calls",
         checks="missing dispatch IDs; launches with fewer counters",
     ),
     Parser(
         "rocprofv3 JSON",
         "rocm.json",
         files="`results.json`",
+        gives="kernels, counters, copies, API calls",
         checks="missing dispatch IDs; unknown fields",
     ),
     Parser(
@@ -130,6 +138,7 @@ PARSERS: tuple[Parser, ...] = (
         files=(
             "kernel_trace, counter_collection, memory_copy_trace, API traces, agent_info, `*_stats`"
         ),
+        gives="kernels, counters, copies, API calls",
         checks="missing dispatch IDs; launches with fewer counters",
     ),
     Parser(
@@ -137,18 +146,21 @@ PARSERS: tuple[Parser, ...] = (
         "rocm.refused",
         joins_files=True,
         files="refused by name; perfctl 1.0.0 reads them",
+        gives="nothing",
         checks="nothing",
     ),
     Parser(
         "Proton profile",
         "proton",
         files="`.hatchet` of Triton",
+        gives="time, FLOPs and bytes by kernel name",
         checks="kernels without stated FLOPs; no start times",
     ),
     Parser(
         "PyTorch memory snapshot",
         "memory_snapshot",
         files="`torch.cuda.memory._dump_snapshot`, pickle or JSON",
+        gives="allocated memory over time",
         checks="pickles with more than plain data; events without a size",
     ),
     Parser(
@@ -156,66 +168,77 @@ PARSERS: tuple[Parser, ...] = (
         "kineto.trace",
         ("single_operators", "capture"),
         files="Chrome trace of torch.profiler since 2021, `trace.json.gz` of JAX",
+        gives="operators, shapes, kernels, copies, collectives, memory",
         checks="launch calls without kernels; kernels without calls; missing grids or streams",
     ),
     Parser(
         "DLProf CSV",
         "dlprof.csv",
         files="CSV reports of PyTorch and TensorFlow 1",
+        gives="operations, kernels, utilization",
         checks="ops without numbers; launches outside of iterations",
     ),
     Parser(
         "DLProf database",
         "dlprof.database",
         files="`dlprof_dldb.sqlite` of DLProf 1.8",
+        gives="operations, kernels, copies, memory",
         checks="truncated databases; several aggregations",
     ),
     Parser(
         "DLProf JSON",
         "dlprof.json",
         files="`dlprof --formats=json`; no real file was available",
+        gives="operations, kernels",
         checks="every run notes that the layout is unverified",
     ),
     Parser(
         "nvprof text",
         "nvprof",
         files="text or CSV: GPU trace, summary, API calls, metrics",
+        gives="kernels, copies, API calls, metrics",
         checks="unreadable table lines; tables of further processes; KB of unknown size",
     ),
     Parser(
         "nsys stats",
         "nsys.stats",
         files="`nsys stats`, `nsys analyze`: CSV, TSV, JSON, text",
+        gives="kernels, copies, ranges, API calls",
         checks="the same output twice; reports that nsys skipped",
     ),
     Parser(
         "ncu console text",
         "ncu.text",
         files="details and raw pages, with or without NVTX",
+        gives="counters, advice",
         checks="truncated tables; rounded numbers",
     ),
     Parser(
         "ncu CSV",
         "ncu.csv",
         files="`--csv` of details and raw pages, long and wide",
+        gives="counters, advice",
         checks="missing launch IDs and metrics; NUL bytes; truncated rows",
     ),
     Parser(
         "perfctl samples",
         "own.samples",
         files="`samples.csv` of a run folder",
+        gives="utilization, memory and power over time",
         checks="fewer rows than stated; a run that was killed",
     ),
     Parser(
         "DCGM",
         "monitors.dcgm",
         files="`dcgmi dmon` text, long CSV",
+        gives="utilization, memory and power over time",
         checks="missing samples; lines that are no samples",
     ),
     Parser(
         "nvidia-smi",
         "monitors.nvidia_smi",
         files="`--query-gpu` CSV, `-q`, dmon, pmon, table",
+        gives="utilization, memory, power and clocks",
         checks="missing samples; values without a unit",
     ),
 )

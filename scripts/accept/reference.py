@@ -97,8 +97,8 @@ SCHEMA = """\
 # Database schema
 
 The results database is one SQLite file in WAL mode, `perfctl.db`. Open it with any SQLite tool,
-or with [`perfctl query`](../how-to/query-export.md). `PRAGMA user_version` is the version of
-the schema, which is {version} here. 1 multiply-add = 2 FLOPs.
+or [`perfctl query`](../how-to/query-export.md). `PRAGMA user_version` is the schema version,
+here {version}. 1 multiply-add = 2 FLOPs.
 
 - **NULL is a missing value; 0 is a measured zero.** The table `gap` has the reason for a NULL.
 - A column with an empty last cell is never NULL.
@@ -116,8 +116,7 @@ perfctl 1.0 cannot open the database afterwards. perfctl refuses databases of pe
 
 ## Changes of your own
 
-You may add columns, tables, views and indexes with any SQLite tool. perfctl uses its own
-columns only.
+You may add columns, tables, views and indexes with any SQLite tool.
 
 | your change | what perfctl does |
 |---|---|
@@ -380,8 +379,9 @@ def _name_of_cause(rule: str) -> str:
 
 def page_of_formats() -> str:
     """Return the formats, in the order in which they are tried."""
-    rows = [(parser.name, parser.files, parser.checks) for parser in PARSERS]
-    return FORMATS + "\n" + _table("format", "files", "what perfctl notices", rows=rows)
+    head = ("format", "files", "what perfctl stores", "what perfctl notices")
+    rows = [(parser.name, parser.files, parser.gives, parser.checks) for parser in PARSERS]
+    return FORMATS + "\n" + _table(*head, rows=rows)
 
 
 def page_of_networks() -> str:
