@@ -167,20 +167,8 @@ them. `resnet:depth=50,image=224,classes=1000` has the parameters of torchvision
 BENCH_FILE = """
 ## The bench file
 
-`perfctl bench FILE` reads a TOML file. Only `families` is required.
-
-```toml
-samples = 3 # networks of each family
-batches = [1, 8]
-
-[families.vgg]
-depth = [8, 11]
-width = { from = 8, to = 32, step = 8 }
-
-[families.mlp]
-width = [256, 512]
-batches = [16, 64] # instead of those above
-```
+`perfctl bench FILE` reads a TOML file. Only the tables `families.NAME` are required. A parameter
+has a list, one value, or `{ from = 8, to = 64, step = 8 }`.
 """
 KEYS = {
     "batches": "batch sizes; a family may have its own",
