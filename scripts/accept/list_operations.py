@@ -54,10 +54,10 @@ missing here is an error."""
 HEAD = """\
 # Operators
 
-Each PyTorch operator with its formula. [Formulas and sources](formulas.md) has the derivations;
-1 multiply-add = 2 FLOPs. Operators that torch tags as pointwise count 1 FLOP per output value.
-`aten._foreach_*` counts 1 FLOP per value of the first list. perfctl lists any other operator by
-name and number of calls, never as 0.
+This page lists PyTorch operators with their formulas. [Formulas and sources](formulas.md) has the
+derivations; 1 multiply-add = 2 FLOPs. Operators that torch tags as pointwise count 1 FLOP per
+output value. `aten._foreach_*` counts 1 FLOP per value of the first list. perfctl lists any other
+operator by name and number of calls, never as 0.
 """
 
 
@@ -71,8 +71,10 @@ def page() -> str:
     for section in dict.fromkeys(SECTIONS.values()):
         title = section.replace("-", " ").capitalize().replace("flops", "FLOPs")
         parts.append(f"\n## {title}\n\n[Derivation](formulas.md#{section}).\n")
+        parts.append("\n|formula|operators|\n|-|-|\n")
         for words, operations in sorted(groups[section].items()):
-            parts.append(f"\n{words}\n\n```text\n" + "\n".join(operations) + "\n```\n")
+            names = "<br>".join(f"`{operation}`" for operation in operations)
+            parts.append(f"|{words}|{names}|\n")
     return "".join(parts)
 
 
