@@ -44,7 +44,7 @@ def sentence(text: str) -> str:
 
 
 class PerfctlError(Exception):
-    """Base of all. ``remedy`` is what the user can do next; it is printed after the message."""
+    """Base class of all errors. ``message`` states the problem, ``remedy`` what to do next."""
 
     def __init__(self, message: str, remedy: str | None = None) -> None:
         super().__init__(message)

@@ -41,8 +41,8 @@ def loaded(connection: sqlite3.Connection, ids: Iterable[int], calls_max: int = 
 
 
 def runs(store: Path | str = DEFAULT_STORE, *, sweep: int | None = None) -> list[Run]:
-    """Return every run of a store (or of one sweep), whole, oldest first. Raises StoreError if
-    there is no store."""
+    """Return every run of a results database, or of one sweep, with all of its rows, oldest first.
+    Raises StoreError if there is no database."""
     return _load_whole(Path(store), sweep, latest_of_each=False)
 
 

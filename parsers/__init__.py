@@ -53,6 +53,12 @@ class Parser:
     """Keywords of ``perfctl.parsers.parse`` that the module's ``parse`` takes."""
     joins_files: bool = False
     """Whether several files may be one report of this format: the module has ``leader(path)``."""
+    files: str = ""
+    """Which files it reads, and of which versions, in a few words."""
+    gives: str = ""
+    """Which records they hold, in a few words."""
+    checks: str = ""
+    """What it notices of an incomplete or unusual report, in a few words."""
 
     def sniff(self, path: Path, head: bytes) -> bool:
         """Return whether this parser reads the file. ``head`` is its first HEAD_BYTES, empty for a
@@ -79,27 +85,162 @@ class Parser:
 
 
 PARSERS: tuple[Parser, ...] = (
-    Parser("perfctl workload record", "own.workload_record"),
-    Parser("nsys SQLite", "nsys.sqlite"),
-    Parser("nsys report", "nsys.rep"),
-    Parser("ncu report", "ncu.rep", ("source",)),
-    Parser("rocprofv3 database", "rocm.rocpd"),
-    Parser("rocprofv3 JSON", "rocm.json"),
-    Parser("rocprofv3 CSV", "rocm.csv", joins_files=True),
-    Parser("rocprof v1 and rocprof-compute", "rocm.refused", joins_files=True),
-    Parser("Proton profile", "proton"),
-    Parser("PyTorch memory snapshot", "memory_snapshot"),
-    Parser("Kineto trace", "kineto.trace", ("single_operators", "capture")),
-    Parser("DLProf CSV", "dlprof.csv"),
-    Parser("DLProf database", "dlprof.database"),
-    Parser("DLProf JSON", "dlprof.json"),
-    Parser("nvprof text", "nvprof"),
-    Parser("nsys stats", "nsys.stats"),
-    Parser("ncu console text", "ncu.text"),
-    Parser("ncu CSV", "ncu.csv"),
-    Parser("perfctl samples", "own.samples"),
-    Parser("DCGM", "monitors.dcgm"),
-    Parser("nvidia-smi", "monitors.nvidia_smi"),
+    Parser(
+        "perfctl workload record",
+        "own.workload_record",
+        files="`workload.json` of a run folder",
+        gives="steps, memory, shapes of layers",
+        checks="a newer version of the form",
+    ),
+    Parser(
+        "nsys SQLite",
+        "nsys.sqlite",
+        files="`nsys export --type sqlite`, 2020.3 to 2026.1",
+        gives="kernels, copies, ranges, API calls",
+        checks="truncated or unclosed databases; launch calls without GPU work; unknown tables",
+    ),
+    Parser(
+        "nsys report",
+        "nsys.rep",
+        files=(
+            "`.nsys-rep`, `.qdrep`, `.qdstrm` (needs nsys); parquetdir, arrowdir "
+            "(needs `perfctl[export]`)"
+        ),
+        gives="as nsys SQLite",
+        checks="reports newer than the installed nsys",
+    ),
+    Parser(
+        "ncu report",
+        "ncu.rep",
+        ("source",),
+        files="`.ncu-rep` (needs `perfctl[ncu]`)",
+        gives="counters, advice, source lines",
+        checks="fewer results than the file states",
+    ),
+    Parser(
+        "rocprofv3 database",
+        "rocm.rocpd",
+        files="`results.db` (rocpd) of ROCm 7",
+        gives="kernels, counters, copies, API calls",
+        checks="missing dispatch IDs; launches with fewer counters",
+    ),
+    Parser(
+        "rocprofv3 JSON",
+        "rocm.json",
+        files="`results.json`",
+        gives="kernels, counters, copies, API calls",
+        checks="missing dispatch IDs; unknown fields",
+    ),
+    Parser(
+        "rocprofv3 CSV",
+        "rocm.csv",
+        joins_files=True,
+        files=(
+            "kernel_trace, counter_collection, memory_copy_trace, API traces, agent_info, `*_stats`"
+        ),
+        gives="kernels, counters, copies, API calls",
+        checks="missing dispatch IDs; launches with fewer counters",
+    ),
+    Parser(
+        "rocprof v1 and rocprof-compute",
+        "rocm.refused",
+        joins_files=True,
+        files="refused by name; perfctl 1.0.0 reads them",
+        gives="nothing",
+        checks="nothing",
+    ),
+    Parser(
+        "Proton profile",
+        "proton",
+        files="`.hatchet` of Triton",
+        gives="time, FLOPs and bytes by kernel name",
+        checks="kernels without stated FLOPs; no start times",
+    ),
+    Parser(
+        "PyTorch memory snapshot",
+        "memory_snapshot",
+        files="`torch.cuda.memory._dump_snapshot`, pickle or JSON",
+        gives="allocated memory over time",
+        checks="pickles with more than plain data; events without a size",
+    ),
+    Parser(
+        "Kineto trace",
+        "kineto.trace",
+        ("single_operators", "capture"),
+        files="Chrome trace of torch.profiler since 2021, `trace.json.gz` of JAX",
+        gives="operators, shapes, kernels, copies, collectives, memory",
+        checks="launch calls without kernels; kernels without calls; missing grids or streams",
+    ),
+    Parser(
+        "DLProf CSV",
+        "dlprof.csv",
+        files="CSV reports of PyTorch and TensorFlow 1",
+        gives="operations, kernels, utilization",
+        checks="ops without numbers; launches outside of iterations",
+    ),
+    Parser(
+        "DLProf database",
+        "dlprof.database",
+        files="`dlprof_dldb.sqlite` of DLProf 1.8",
+        gives="operations, kernels, copies, memory",
+        checks="truncated databases; several aggregations",
+    ),
+    Parser(
+        "DLProf JSON",
+        "dlprof.json",
+        files="`dlprof --formats=json`; no real file was available",
+        gives="operations, kernels",
+        checks="every run notes that the layout is unverified",
+    ),
+    Parser(
+        "nvprof text",
+        "nvprof",
+        files="text or CSV: GPU trace, summary, API calls, metrics",
+        gives="kernels, copies, API calls, metrics",
+        checks="unreadable table lines; tables of further processes; KB of unknown size",
+    ),
+    Parser(
+        "nsys stats",
+        "nsys.stats",
+        files="`nsys stats`, `nsys analyze`: CSV, TSV, JSON, text",
+        gives="kernels, copies, ranges, API calls",
+        checks="the same output twice; reports that nsys skipped",
+    ),
+    Parser(
+        "ncu console text",
+        "ncu.text",
+        files="details and raw pages, with or without NVTX",
+        gives="counters, advice",
+        checks="truncated tables; rounded numbers",
+    ),
+    Parser(
+        "ncu CSV",
+        "ncu.csv",
+        files="`--csv` of details and raw pages, long and wide",
+        gives="counters, advice",
+        checks="missing launch IDs and metrics; NUL bytes; truncated rows",
+    ),
+    Parser(
+        "perfctl samples",
+        "own.samples",
+        files="`samples.csv` of a run folder",
+        gives="utilization, memory and power over time",
+        checks="fewer rows than stated; a run that was killed",
+    ),
+    Parser(
+        "DCGM",
+        "monitors.dcgm",
+        files="`dcgmi dmon` text, long CSV",
+        gives="utilization, memory and power over time",
+        checks="missing samples; lines that are no samples",
+    ),
+    Parser(
+        "nvidia-smi",
+        "monitors.nvidia_smi",
+        files="`--query-gpu` CSV, `-q`, dmon, pmon, table",
+        gives="utilization, memory, power and clocks",
+        checks="missing samples; values without a unit",
+    ),
 )
 """In the order in which they are tried: the more specific format first."""
 
@@ -118,8 +259,8 @@ def no_collection() -> Iterator[None]:
 
 
 def sniff(path: Path | str) -> Parser | None:
-    """Return the parser that recognises ``path`` (a file, or a DLProf folder) by content; None if
-    none does."""
+    """Return the parser that recognizes ``path`` (a file, or a DLProf folder) by its content; None
+    for an unknown format."""
     path = Path(path)
     if is_special(path):
         return None
@@ -165,12 +306,14 @@ def parse(
     single_operators: bool = True,
     capture: Path | None = None,
 ) -> Report:
-    """Read one report; ``source``: with counters of each instruction, where the file holds them and
-    they are not always read; ``op_calls`` where it has some and ``single_operators`` are wanted;
-    ``capture``: a Kineto trace in which the graphs were captured that this one launches (None: what
-    ``execution_details.json`` beside it names).
+    """Return a profiler report as records.
 
-    Raises ReportError when it is missing, not recognised, or broken.
+    - ``source``: also read the counters of each instruction, if the file has them.
+    - ``single_operators``: also read each call of an operator (``op_calls``).
+    - ``capture``: the Kineto trace with the capture of the graphs that this trace launches. None:
+      the trace that ``execution_details.json`` next to it names.
+
+    Raises ReportError for a file that does not exist, has an unknown format, or is broken.
     """
     path = Path(path)
     if not path.exists():

@@ -1,26 +1,8 @@
 """perfctl compares the FLOPs that GPU kernels executed with the estimated FLOPs, per layer and
 batch size.
 
-The Python API. Names are imported when they are first used, so importing perfctl costs nothing.
-
-``parse(path)`` reads one report file into records; ``sniff(path)`` says which format it is.
-``runs(store)`` returns every run of a store, whole; ``ledger(store)`` is the ledger as a DataFrame;
-``kernels(store)``, ``counters(store)`` and ``layer_calls(store)`` are those tables as DataFrames;
-``report(store, out)`` writes the HTML page of a store; ``charts(store)`` gives its charts to a
-notebook; ``compare(a, b)`` says what became slower or faster; ``gate(baseline)`` holds counts,
-memory and time to a committed baseline; ``history(stores)`` shows quantities of many runs and where
-they changed; ``estimate(model, inputs)`` works out the FLOPs of a model from its shapes;
-``predict(model, batch=..., device=...)`` predicts how long a training takes and what it costs;
-``predict_generation(model, prompt=..., generate=...,
-device=...)`` how long a language model takes to write; ``mfu(model, tokens_per_second=...,
-device=...)`` is the MFU of a training run by every published formula; ``ingest(paths,
-store)`` takes reports into a store; ``register_flops(name, function)`` counts an operator or kernel
-by a formula of your own; ``nsys``, ``ncu``, ``torch`` and ``dlprof`` run a workload or
-program under that profiler, once per batch size, and store what they measured, and
-``sweep(profiler, SweepOptions(...))`` does so with a profiler of your own; ``replay(folder)`` does
-so from a recorded sweep; ``record(batch=...)`` records the steps of a block of code, such as a
-cell of a notebook; ``calculator``, ``export``, ``trace``, ``plot`` and ``scrub`` do what the
-commands of these names do, with their options as keywords.
+The Python API. perfctl imports each name when it is first used, so ``import perfctl`` costs
+nothing. docs/reference/python.md lists all names; ``help(perfctl.NAME)`` explains the keywords.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Tables of a store and its ledger as pandas DataFrames.
 
-Columns and units are those of docs/schema.md. What is not known is missing (``pd.NA`` or NaN),
-never 0. FLOPs count 1 multiply-add as 2. Every function raises StoreError when there is no store.
+Columns and units are those of docs/reference/schema.md. What is not known is missing (``pd.NA`` or
+NaN), never 0. FLOPs count 1 multiply-add as 2. Every function raises StoreError when there is no
+store.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ def ledger(store: Path | str | Iterable[Run] = DEFAULT_STORE) -> pd.DataFrame:
     """Return one row per layer, direction and batch size: estimated and executed FLOPs, their
     ratio, causes, time and bound.
 
-    ``store`` is a store's path (its newest run of each kind) or runs from ``perfctl.runs``. The
-    columns are those of ``perfctl ledger --json``: FLOPs (1 multiply-add = 2), ``_ns``, ``_bytes``
-    and ``_per_s`` in their names, shares 0..1, missing values as NA (``executed_state`` and
-    ``executed_reason`` have the reason). ``causes`` holds a list of dictionaries, ``explanation``
-    their sentences in one text. Raises StoreError when there is no store.
+    ``store`` is a results database (then its newest run of each kind), or runs from
+    ``perfctl.runs``. The columns are those of ``perfctl ledger --json``, with the unit at the end
+    of the name; shares are 0 to 1. Missing values are NA, and ``executed_state`` and
+    ``executed_reason`` have the reason. ``causes`` is a list of dictionaries, ``explanation`` has
+    their sentences in one text. Raises StoreError if there is no database.
     """
     import pandas as pd
 
@@ -48,14 +49,14 @@ def ledger(store: Path | str | Iterable[Run] = DEFAULT_STORE) -> pd.DataFrame:
 
 
 def kernels(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None) -> pd.DataFrame:
-    """One row a kernel launch, with profiler, workload and batch size of its run. ``runs``: ids of
-    these runs only."""
+    """Return one row per kernel launch, with profiler, workload and batch size of its run.
+    ``runs``: only the runs with these ids."""
     return _with_run(_table(store, "kernel", runs), store)
 
 
 def counters(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None) -> pd.DataFrame:
-    """One row a metric of a kernel launch, with the launch's run, kernel, layer and direction
-    beside it."""
+    """Return one row per metric of a kernel launch, with run, kernel, layer and direction of the
+    launch."""
     run_ids = list(runs) if runs is not None else None
     launches = _table(store, "kernel", run_ids)[
         ["id", "run_id", "launch", "name", "layer", "direction", "step"]
@@ -67,7 +68,7 @@ def counters(store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = Non
 def layer_calls(
     store: Path | str = DEFAULT_STORE, runs: Iterable[int] | None = None
 ) -> pd.DataFrame:
-    """The estimated FLOPs: one row per layer and direction, for one step."""
+    """Return the estimated FLOPs: one row per layer and direction, for one step."""
     return _with_run(_table(store, "layer_call", runs), store)
 
 

@@ -98,15 +98,19 @@ def record(
 ) -> Iterator[Recording]:
     """Record the steps of the block with torch.profiler and store them as a run.
 
-    perfctl recognises steps as in a script: an optimizer's step ends one; without an optimizer a
-    backward pass, else a call of the model. It records ``steps`` steps after ``warmup`` steps, of
-    which one is used for the shapes of the layers; the rest of the block runs on unmeasured.
+    perfctl recognizes steps as in a script: the step of an optimizer ends a step; without an
+    optimizer a backward pass, otherwise a call of the model. perfctl records ``steps`` steps after
+    ``warmup`` steps, and one of the latter for the shapes of the layers. The remaining steps run
+    without the profiler.
 
-    batch: samples per step. name: workload of the run; runs of one name and other batch sizes are
-    compared. step_marker: as ``--step-marker``. store: results database. out: folder of the trace.
+    - ``batch``: samples per step.
+    - ``name``: workload of the run. perfctl compares runs of the same name.
+    - ``step_marker``: as ``--step-marker``.
+    - ``out``: folder of the trace.
 
-    Warns if the block had fewer steps. Raises UsageError, RunFailed if it had none, StoreError. An
-    exception of the block passes through; perfctl stores the steps before it as a partial run.
+    perfctl warns if the block has fewer steps. Raises UsageError, RunFailed for a block without a
+    step, StoreError. An exception of the block passes through; perfctl stores the steps before it
+    as a partial run.
     """
     from perfctl.workloads import spec
 

@@ -41,8 +41,8 @@ class CompareOptions:
     B.
 
     Raises UsageError for a side that does not exist or a gate that is not a share, PerfctlError for
-    a side without a whole run, StoreError and ReportError for files that cannot be read. Nothing is
-    raised because B is worse: see ``Comparison.regressions``, ``not_comparable`` and ``failed``.
+    a side without a complete run, StoreError and ReportError for files that cannot be read, and
+    nothing if B is worse: see ``Comparison.regressions``, ``not_comparable`` and ``failed``.
     """
 
     a: Annotated[

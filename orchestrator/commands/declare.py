@@ -165,8 +165,9 @@ def api(
     declared: Any = options
     fields = {field.name: field for field in options_of(declared)}
     texts = [f"{name}: {field.option.help}" for name, field in fields.items()]
-    lines = [line for text in texts for line in wrap(text, 100, subsequent_indent="    ")]
-    call.__doc__ = "\n\n".join([inspect.getdoc(declared) or "", "\n".join(lines)])
+    lines = [line for text in texts for line in wrap(text, 96, subsequent_indent="    ")]
+    keywords_text = "".join(f"\n    {line}" for line in lines)
+    call.__doc__ = (inspect.getdoc(declared) or "") + f"\n\nArgs:{keywords_text}" * bool(lines)
     keywords = [
         parameter.replace(annotation=fields[name].hint)
         for name, parameter in inspect.signature(declared).parameters.items()

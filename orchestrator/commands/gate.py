@@ -61,8 +61,8 @@ class GateOptions:
     FLOPs.
 
     Raises UsageError if there is no baseline, no entry of a name, or no such quantity; PerfctlError
-    for a damaged baseline. What cannot be measured is a problem of its outcome, and raises nothing,
-    unless it is to be written.
+    for a damaged baseline. A value that cannot be measured is a problem in the outcome; with
+    ``update`` it is an error.
     """
 
     baseline: Annotated[Path, Option("Baseline file to compare with.", is_argument=True)] = FILE

@@ -39,7 +39,7 @@ class HistoryOptions:
     reports significant changes, with everything else that changed there. 1 multiply-add = 2 FLOPs.
 
     Raises ToolMissing without ruptures, UsageError for another ``by`` or a gate below 0,
-    StoreError, PerfctlError if no run is whole.
+    StoreError, PerfctlError if no run is complete.
     """
 
     stores: Annotated[

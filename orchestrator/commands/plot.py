@@ -170,12 +170,12 @@ def charts(
 ) -> dict[str, Picture]:
     """Return name -> chart, for a notebook: the charts of the HTML report, drawn with matplotlib.
 
-    source: a results database, or the JSON of a speedup (results.json of ``perfctl study
-    speedup``, ``perfctl speedup --json``).
-    pie: kinds of work and operations of a speedup as pies.
+    - ``source``: a results database, or the JSON of a speedup (results.json of ``perfctl study
+      speedup``, ``perfctl speedup --json``).
+    - ``pie``: draw the kinds of work and the operations of a speedup as pie charts.
 
-    Raises PerfctlError when there is nothing to draw or the JSON is of another kind, StoreError
-    when there is no results database.
+    Raises PerfctlError if there is nothing to draw or the JSON is of another kind, StoreError if
+    there is no results database.
     """
     path = Path(source)
     if path.suffix == ".json":

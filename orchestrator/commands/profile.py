@@ -198,15 +198,15 @@ def sweep(
     arguments: Sequence[str] = (),
     program: Sequence[str] | None = None,
 ) -> Swept:
-    """Run each batch size in a process of its own under ``profiler``, and store what it left.
+    """Run each batch size in a separate process under ``profiler``, and store its report.
 
-    ``profiler``: nsys, ncu, torch, dlprof or none, or one with options of its own. ``arguments``
-    are words for the built-in workload; ``program`` is the command of a program of the user's, with
-    {batch} where the batch size goes. A batch size that fails does not stop the others: see
-    ``Swept.not_whole``. The same call goes on where it stopped.
+    - ``profiler``: nsys, ncu, torch, dlprof or none, or a profiler object with its options.
+    - ``arguments``: words for the built-in workload.
+    - ``program``: the command of your script, with {batch} in place of the batch size.
 
-    Raises UsageError and ToolMissing before anything runs, Interrupted when asked to stop,
-    StoreError.
+    A batch size that fails does not stop the others: see ``Swept.not_whole``. The same call
+    continues after an interruption. Raises UsageError and ToolMissing before anything runs,
+    Interrupted for Ctrl-C or TERM, StoreError.
     """
     from perfctl.orchestrator.ingest.sweep import run_sweep
     from perfctl.orchestrator.launch.sweep.plan import plan_sweep, profiler_named

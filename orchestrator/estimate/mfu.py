@@ -3,7 +3,7 @@ convention or mistake gives a published figure.
 
 A convention gives FLOPs of one token by term (:data:`TERMS`), so that the difference of any two is
 a sum of named terms. 1 multiply-add is 2 FLOPs. The conventions were read in their sources on
-2026-11-23; docs/commands/mfu.md links them.
+2026-11-23; docs/how-to/mfu.md links them.
 """
 
 from __future__ import annotations

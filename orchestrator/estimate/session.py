@@ -66,31 +66,29 @@ def estimate(
     attention: str = "auto",
     update: str = "auto",
 ) -> Estimate:
-    """FLOPs, bytes and (on request) memory of one step of ``model``, from its shapes alone.
+    """Return FLOPs, bytes and (with ``memory``) memory of one step of ``model``, from its shapes.
 
-    inputs: a tensor, a tuple of tensors, or shapes with the batch dimension (``(64, 1, 28, 28)`` or
-    a list of such).
-    mode: "train" (forward and backward) or "infer"; ``grad`` overrides whether there is a backward.
-    optimizer: "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop", or (class name, settings);
-    None for no step.
-    loss: output -> scalar; None starts backward from a given gradient of the output.
-    device: "meta" needs no data and no memory; None runs a copy of the model where its parameters
-        are, which models that look at their data need. The model itself is not changed. Sparse and
-        strided nested tensors and quantized layers exist with values only: a model with one of them
-        runs as with None, and so does one with a jagged tensor that stops on meta.
-    memory: also follow which tensors are alive when (``Estimate.memory``, bytes), with the kernels
-    that a CUDA GPU would take.
-    precision: "fp32" (the model as it is), "tf32", "bf16" or "fp16" (torch.autocast of CUDA around
-        forward and loss), "bf16-true" or "fp16-true" (a copy cast whole), "fp8" (assumptions:
-        PRECISIONS in :mod:`perfctl.records.precision`). FLOPs and bytes by type:
-        ``Estimate.types``; casts: ``Estimate.casts``. Raises UsageError for another name.
-    gpu: compute capability, (8, 0) if None; attention: auto, flash, efficient, cudnn or math;
-        update: the optimizer's auto, foreach, fused or for-loop. All three are for memory only.
-        Raises UsageError for another name.
+    - ``inputs``: a tensor, a tuple of tensors, or shapes with the batch dimension, such as
+      ``(64, 1, 28, 28)``.
+    - ``mode``: "train" (forward and backward) or "infer". ``grad`` overrides whether there is a
+      backward pass.
+    - ``optimizer``: "sgd", "momentum", "adam", "adamw", "adadelta", "rmsprop", or (class name,
+      settings). None: no optimizer step.
+    - ``loss``: output -> scalar. None: backward starts from a gradient of the output.
+    - ``device``: "meta" needs no data and no memory. None runs a copy of the model on the device of
+      its parameters, for models that depend on their data. perfctl does so for sparse, nested and
+      quantized tensors. The model itself does not change.
+    - ``memory``: also follow the lifetime of tensors (``Estimate.memory``, bytes), with the kernels
+      of a CUDA GPU.
+    - ``precision``: "fp32" (the model as it is), "tf32", "bf16" or "fp16" (autocast around forward
+      and loss), "bf16-true" or "fp16-true" (a copy that is cast completely), "fp8" (assumed).
+      ``Estimate.types`` has FLOPs and bytes by data type, ``Estimate.casts`` the casts.
+    - ``gpu``, ``attention``, ``update``: for ``memory`` only; compute capability (None: 8.0),
+      attention kernel, and update of the optimizer.
 
-    Raises nothing for what the model does: ``Estimate.problem`` says where it stopped. What could
-    not be counted makes totals lower bounds: ``Estimate.forward.is_lower_bound``, with the names in
-    ``missing``.
+    Raises UsageError for an unknown name, and nothing for errors of the model:
+    ``Estimate.problem`` has the place at which it stopped. Operations without a formula make totals
+    lower bounds: see ``Estimate.forward.is_lower_bound`` and ``missing``.
     """
     from perfctl.workloads.tracing import recorder
 

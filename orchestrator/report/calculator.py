@@ -358,8 +358,8 @@ def _about(contents: CalculatorContents) -> tuple[str, ...]:
         if contents.prices
         else "This page has no prices.",
         (
-            "The devices are those of docs/devices.md. Use 'perfctl predict --device-spec' for "
-            "other devices."
+            "The devices are those of docs/reference/devices.md. Use 'perfctl predict "
+            "--device-spec' for other devices."
         ),
         (
             "Memory is the peak of the tensors in the selected precision, plus "

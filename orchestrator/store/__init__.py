@@ -1,4 +1,4 @@
-"""One SQLite file, described column by column in docs/schema.md."""
+"""One SQLite file, described column by column in docs/reference/schema.md."""
 
 from pathlib import Path
 

@@ -112,7 +112,8 @@ def _as_usage_error(store: Path, sql: str) -> Iterator[None]:
             raise UsageError(f"the query may only read ({message})", remedy) from error
         if "no such table" in message:
             raise UsageError(
-                message, f"Tables: {', '.join(table_names())}. docs/schema.md describes them"
+                message,
+                f"Tables: {', '.join(table_names())}. docs/reference/schema.md describes them",
             ) from error
         if "locked" in message or "malformed" in message:
             raise StoreError(
@@ -121,7 +122,7 @@ def _as_usage_error(store: Path, sql: str) -> Iterator[None]:
         remedy = (
             _columns_in(sql)
             if "no such column" in message
-            else "docs/schema.md lists tables and columns"
+            else "docs/reference/schema.md lists tables and columns"
         )
         raise UsageError(f"SQLite rejected the query: {message}", remedy) from error
 
@@ -134,7 +135,7 @@ def _columns_in(sql: str) -> str:
         f"{name} has {', '.join(column.name for column, _ in columns_of(name))}"
         for name in mentioned
     )
-    return "; ".join(columns) or "docs/schema.md lists tables and columns"
+    return "; ".join(columns) or "docs/reference/schema.md lists tables and columns"
 
 
 def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:

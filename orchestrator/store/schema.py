@@ -1,9 +1,9 @@
 """The schema of the database: ``schema.sql``, what its comments say, whether a file has it, and
 which values its columns may have.
 
-Every column says in its comment ``meaning; unit; NULL: when``, in that order. ``docs/schema.md`` is
-made from these comments (``python -m perfctl.orchestrator.store.schema > docs/schema.md``), and
-they reach anyone who types ``.schema`` in SQLite.
+Every column says in its comment ``meaning; unit; NULL: when``, in that order.
+``docs/reference/schema.md`` is made from these comments (``scripts/accept/reference.py``), and they
+reach anyone who types ``.schema`` in SQLite.
 
 A database belongs to its user: columns, tables, views and indexes may be added. perfctl asks for
 its own columns and for nothing else, always by name.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 import sqlite3
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cache
@@ -37,7 +36,6 @@ VERSION = 5
 SINCE = "2.0.0"
 """The perfctl that brought this version of the schema."""
 SQL = Path(__file__).with_name("schema.sql").read_text(encoding="utf-8")
-_INTRODUCTION = Path(__file__).with_name("introduction.md")
 _ROW = re.compile(r"CREATE (?:TABLE|VIEW) (\w+) (?:\(|AS)\s*-- (.*)")
 _COLUMN = re.compile(r"\s{4}(?:\w+\.(?:\w+ AS )?)?\[?(\w+).*?-- (.+?); (.+?); NULL: (.+)")
 _FACTS = """
@@ -144,7 +142,7 @@ def _memory_facts() -> tuple[frozenset[tuple[str, str, str]], dict[str, dict[str
 
 
 def columns(table: str) -> Mapping[str, str]:
-    """Return column -> declared type of a table or view, in the order of docs/schema.md."""
+    """Return column -> declared type of a table or view, in the order of the schema."""
     return _memory_facts()[1][table]
 
 
@@ -229,21 +227,5 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
             )
         raise StoreError(
             problem,
-            "Restore it as in docs/schema.md, or ingest the reports into a new database",
+            "Restore it as in docs/reference/schema.md, or ingest the reports into a new database",
         )
-
-
-def markdown() -> str:
-    """Return the page docs/schema.md."""
-    parts = [_INTRODUCTION.read_text(encoding="utf-8")]
-    named_views = {f"{name} (a view)": described for name, described in views().items()}
-    for name, described in (named_views | tables()).items():
-        parts.append(f"## {name}\nOne row is {described.row}.\n")
-        parts.append("| column | meaning | unit | NULL means |\n|---|---|---|---|")
-        parts.extend(f"| {' | '.join(column)} |" for column in described.columns)
-        parts.append("")
-    return "\n".join(parts)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(markdown())

@@ -6,13 +6,13 @@ CREATE TABLE sweep (              -- one 'perfctl PROFILER --batches ...' call, 
     id INTEGER PRIMARY KEY,       -- number of the sweep; -; NULL: never
     name TEXT NOT NULL,           -- name of its folder, or of the ingest; -; NULL: never
     kind TEXT NOT NULL,           -- sweep or ingest; -; NULL: never
-    created_at TEXT NOT NULL,     -- when it was first asked for; UTC, ISO 8601; NULL: never
+    created_at TEXT NOT NULL,     -- time of the first request; UTC, ISO 8601; NULL: never
     command TEXT,                 -- the command line, ready to paste; -; NULL: called from Python
     host TEXT                     -- host name; -; NULL: not known
 ) STRICT;
-CREATE TABLE device (             -- a GPU or CPU as seen by a run
+CREATE TABLE device (             -- one GPU or CPU of a run
     id INTEGER PRIMARY KEY,       -- number of the device; -; NULL: never
-    name TEXT,                    -- as the driver or /proc/cpuinfo names it; -; NULL: the report does not say
+    name TEXT,                    -- name in the driver or in /proc/cpuinfo; -; NULL: not stated
     kind TEXT NOT NULL,           -- gpu or cpu; -; NULL: never
     compute_capability TEXT,      -- CUDA compute capability, as in 9.0; -; NULL: not known, or a CPU
     sm_count INTEGER,             -- streaming multiprocessors; count; NULL: not known, or a CPU
@@ -25,10 +25,10 @@ CREATE TABLE run (                -- one profiled process at one batch size
     id INTEGER PRIMARY KEY,       -- number of the run; -; NULL: never
     sweep_id INTEGER NOT NULL REFERENCES sweep(id) ON DELETE CASCADE, -- the sweep it belongs to; -; NULL: never
     profiler TEXT NOT NULL,       -- nsys, ncu, dlprof, torch, nvidia-smi, dcgm, nvprof, none; -; NULL: never
-    profiler_version TEXT,        -- version of that tool; -; NULL: the report does not say
-    workload TEXT,                -- name of the workload or script; -; NULL: the file does not say and nobody told
+    profiler_version TEXT,        -- version of that tool; -; NULL: not stated
+    workload TEXT,                -- name of the workload or script; -; NULL: not stated in the file or the options
     variant TEXT,                 -- the workload's own options that are not at their default; -; NULL: all are, or not known
-    batch_size INTEGER,           -- samples a step; count; NULL: the file does not say and nobody told
+    batch_size INTEGER,           -- samples per step; count; NULL: not stated in the file or the options
     mode TEXT,                    -- train or infer; -; NULL: not known
     precision TEXT,               -- fp32, tf32, bf16, fp16; -; NULL: not known
     device_id INTEGER REFERENCES device(id), -- the device that did the work; -; NULL: not known
@@ -37,22 +37,22 @@ CREATE TABLE run (                -- one profiled process at one batch size
     reason TEXT,                  -- why the status is not ok; -; NULL: the status is ok
     started_at TEXT,              -- start of the process or capture; UTC, ISO 8601; NULL: not known
     duration_ns INTEGER,          -- of the process or capture; ns; NULL: not known
-    artifact TEXT,                -- report file or folder, relative to the store where it lies below it; path; NULL: none was left
+    artifact TEXT,                -- report file or folder, relative to the folder of the database if inside; path; NULL: none was left
     artifact_sha256 TEXT,         -- of that file, or of a folder's files in order; hex; NULL: none was left
     origin TEXT NOT NULL,         -- measured, ingested, recorded (replayed) or synthetic; -; NULL: never
-    form TEXT,                    -- the format that was recognised; -; NULL: nothing was read
+    form TEXT,                    -- the format that perfctl recognized; -; NULL: nothing was read
     command TEXT,                 -- argument list of the profiled process; JSON; NULL: not known
-    clock TEXT,                   -- what timed the steps, device_events or monotonic; -; NULL: no steps were timed
+    clock TEXT,                   -- timer of the steps, device_events or monotonic; -; NULL: no steps were timed
     ingested_at TEXT NOT NULL,    -- when the row was written; UTC, ISO 8601; NULL: never
     rank INTEGER,                 -- rank of the process among those that worked together, from 0; -; NULL: not known
     world_size INTEGER,           -- processes that worked together; count; NULL: not known
     host TEXT,                    -- host name of the machine that the process ran on; -; NULL: not known
     phase TEXT,                   -- train, prefill, decode, infer; -; NULL: not known, or more than one
-    effective_batch INTEGER       -- samples a step, all batches of gradient accumulation included; count; NULL: not known
+    effective_batch INTEGER       -- samples per step, with all batches of gradient accumulation; count; NULL: not known
 ) STRICT;
 CREATE INDEX run_by_artifact ON run(artifact_sha256);
 CREATE INDEX run_by_sweep ON run(sweep_id, workload, batch_size);
-CREATE TABLE run_device (         -- a device that a run could see
+CREATE TABLE run_device (         -- one device that a run could use
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     device_index INTEGER NOT NULL, -- CUDA ordinal in that run; -; NULL: never
     device_id INTEGER NOT NULL REFERENCES device(id), -- the device; -; NULL: never
@@ -64,7 +64,7 @@ CREATE TABLE environment (        -- one fact about a run's software and setting
     value TEXT,                   -- the fact; -; NULL: not known
     PRIMARY KEY (run_id, key)
 ) STRICT;
-CREATE TABLE layer_call (         -- pen and paper: one layer or functional operation in one direction, for one step
+CREATE TABLE layer_call (         -- estimated work of one layer or functional operation in one direction, for one step
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     layer TEXT NOT NULL,          -- dotted module path; -; NULL: never
     kind TEXT NOT NULL,           -- class of the module, or name of the operation; -; NULL: never
@@ -105,7 +105,7 @@ CREATE TABLE kernel_name (        -- one kernel of a run, however often it was l
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     name TEXT NOT NULL,           -- demangled name; -; NULL: never
     short_name TEXT,              -- without template arguments and parameters; -; NULL: the report has no such form
-    family TEXT                   -- algorithm family, gemm, conv, winograd, ...; -; NULL: the name was not recognised
+    family TEXT                   -- algorithm family, gemm, conv, winograd, ...; -; NULL: the name was not recognized
 ) STRICT;
 CREATE INDEX kernel_name_by_run ON kernel_name(run_id);
 CREATE TABLE kernel_layer (       -- one layer in one direction that launched kernels of a run; read it through kernel
@@ -132,9 +132,9 @@ CREATE TABLE kernel_launch (      -- one launch, its name and layer apart; read 
     block_x INTEGER,              -- threads in x; count; NULL: not known
     block_y INTEGER,              -- threads in y; count; NULL: not known
     block_z INTEGER,              -- threads in z; count; NULL: not known
-    registers INTEGER,            -- registers a thread; count; NULL: not known
-    static_shared_bytes INTEGER,  -- static shared memory a block; byte; NULL: not known
-    dynamic_shared_bytes INTEGER, -- dynamic shared memory a block; byte; NULL: not known
+    registers INTEGER,            -- registers per thread; count; NULL: not known
+    static_shared_bytes INTEGER,  -- static shared memory per block; byte; NULL: not known
+    dynamic_shared_bytes INTEGER, -- dynamic shared memory per block; byte; NULL: not known
     start_ns INTEGER,             -- on the report's clock; ns; NULL: not known
     duration_ns ANY,              -- under ncu at locked clocks and with cold caches; ns; NULL: not collected
     process INTEGER,              -- id of the process that launched it; -; NULL: not known
@@ -169,12 +169,12 @@ SELECT
     l.block_x,                    -- threads in x; count; NULL: not known
     l.block_y,                    -- threads in y; count; NULL: not known
     l.block_z,                    -- threads in z; count; NULL: not known
-    l.registers,                  -- registers a thread; count; NULL: not known
-    l.static_shared_bytes,        -- static shared memory a block; byte; NULL: not known
-    l.dynamic_shared_bytes,       -- dynamic shared memory a block; byte; NULL: not known
+    l.registers,                  -- registers per thread; count; NULL: not known
+    l.static_shared_bytes,        -- static shared memory per block; byte; NULL: not known
+    l.dynamic_shared_bytes,       -- dynamic shared memory per block; byte; NULL: not known
     l.start_ns,                   -- on the report's clock; ns; NULL: not known
     l.duration_ns,                -- under ncu at locked clocks and with cold caches; ns; NULL: not collected
-    n.family,                     -- algorithm family, gemm, conv, winograd, ...; -; NULL: the name was not recognised
+    n.family,                     -- algorithm family, gemm, conv, winograd, ...; -; NULL: the name was not recognized
     l.process,                    -- id of the process that launched it; -; NULL: not known
     l.context,                    -- CUDA context; -; NULL: not known
     l.graph_id,                   -- CUDA graph that launched it; -; NULL: no graph did, or not known
@@ -199,17 +199,17 @@ CREATE TABLE metric_value (       -- one metric of one launch, its name apart; r
     kernel_id INTEGER NOT NULL REFERENCES kernel_launch(id) ON DELETE CASCADE, -- the launch; -; NULL: never
     metric_id INTEGER NOT NULL,   -- id of its metric; -; NULL: never
     value ANY,                    -- in the metric's unit; base units; NULL: printed as n/a, or as text
-    text TEXT                     -- a value that is no number; -; NULL: it is one, or there was none
+    text TEXT                     -- a value that is not a number; -; NULL: value has a number, or there was none
 ) STRICT;
 CREATE INDEX metric_value_by_kernel ON metric_value(kernel_id);
 CREATE VIEW counter AS            -- one metric of one launch
 SELECT
     v.kernel_id,                  -- the launch; -; NULL: never
     m.name,                       -- name of the metric; -; NULL: never
-    v.value,                      -- in the unit beside it; base units; NULL: printed as n/a, or as text
+    v.value,                      -- in the unit of the column unit; base units; NULL: printed as n/a, or as text
     m.unit,                       -- base unit; -; NULL: a plain count or ratio
     m.section,                    -- section or body item that printed it; -; NULL: not stated
-    v.text,                       -- a value that is no number; -; NULL: it is one, or there was none
+    v.text,                       -- a value that is not a number; -; NULL: value has a number, or there was none
     v.id AS rowid                 -- number of the row, in the order of the report; -; NULL: never
 FROM metric_value AS v LEFT JOIN metric AS m ON m.id = v.metric_id;
 CREATE TABLE copy (               -- one memcpy or memset
@@ -235,12 +235,12 @@ CREATE TABLE operation (          -- one framework operation of one layer and di
     self_cpu_ns INTEGER,          -- on the host, children excluded; ns; NULL: not collected
     device_ns INTEGER,            -- of the kernels it launched; ns; NULL: not collected
     memory_bytes INTEGER,         -- net allocation inside it; byte; NULL: memory was not profiled
-    flops INTEGER,                -- as the report states; FLOP; NULL: the report does not say
+    flops INTEGER,                -- as the report states; FLOP; NULL: not stated
     layer TEXT,                   -- dotted module path; -; NULL: not attributed
     direction TEXT                -- of that layer; -; NULL: not attributed
 ) STRICT;
 CREATE INDEX operation_by_run ON operation(run_id);
-CREATE TABLE sample (             -- one reading of a device
+CREATE TABLE sample (             -- one sample of a device
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     at_ns INTEGER NOT NULL,       -- when; ns; NULL: never
     gpu_utilisation REAL,         -- share of the sampling period with a kernel running; 0..1; NULL: not collected
@@ -251,12 +251,12 @@ CREATE TABLE sample (             -- one reading of a device
     sm_clock_hz INTEGER,          -- current; Hz; NULL: not collected
     device_index INTEGER,         -- ordinal; -; NULL: not stated
     memory_clock_hz INTEGER,      -- current; Hz; NULL: not collected
-    energy_j REAL,                -- since the driver was loaded, two readings give a run's; J; NULL: not collected
-    throttle_reasons TEXT,        -- what holds the clocks back, joined by +, or none; -; NULL: not collected
-    process_memory_bytes INTEGER, -- on the device, by the run's processes; byte; NULL: not told
-    process_utilisation REAL,     -- the same of gpu_utilisation; 0..1; NULL: not told by the driver
-    host_cpu REAL,                -- cores the run's processes kept busy since the last; count; NULL: a GPU's reading
-    host_memory_bytes INTEGER,    -- resident, shared pages once each; byte; NULL: a GPU's reading
+    energy_j REAL,                -- since the driver was loaded, so a run has a difference; J; NULL: not collected
+    throttle_reasons TEXT,        -- reasons for lower clocks, joined by +, or none; -; NULL: not collected
+    process_memory_bytes INTEGER, -- on the device, by the run's processes; byte; NULL: not reported
+    process_utilisation REAL,     -- share of gpu_utilisation by these processes; 0..1; NULL: not reported by the driver
+    host_cpu REAL,                -- cores that the run's processes used since the last sample; count; NULL: a sample of a GPU
+    host_memory_bytes INTEGER,    -- resident memory, shared pages counted once; byte; NULL: a sample of a GPU
     allocated_bytes INTEGER,      -- in tensors, by PyTorch's allocator of the device; byte; NULL: not recorded
     reserved_bytes INTEGER        -- taken from the device by that allocator; byte; NULL: not recorded
 ) STRICT;
@@ -278,12 +278,12 @@ CREATE TABLE step (               -- one measured iteration, or one phase of it
     accuracy REAL                 -- share of right answers; 0..1; NULL: not computed
 ) STRICT;
 CREATE INDEX step_by_run ON step(run_id);
-CREATE TABLE summary (            -- a figure that a report gives ready-made
+CREATE TABLE summary (            -- one value that a report states directly
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     name TEXT NOT NULL,           -- as the report labels it; -; NULL: never
-    value REAL,                   -- the figure; in the unit beside it; NULL: no number
+    value REAL,                   -- the figure; in the unit of the column unit; NULL: no number
     unit TEXT,                    -- its unit; -; NULL: none
-    text TEXT                     -- a value that is no number; -; NULL: it is one
+    text TEXT                     -- a value that is not a number; -; NULL: value has a number
 ) STRICT;
 CREATE INDEX summary_by_run ON summary(run_id);
 CREATE TABLE gap (                -- why a figure is NULL
@@ -291,18 +291,18 @@ CREATE TABLE gap (                -- why a figure is NULL
     quantity TEXT NOT NULL,       -- table, column or metric; -; NULL: never
     state TEXT NOT NULL,          -- not_collected, not_available, unreadable, ambiguous; -; NULL: never
     reason TEXT NOT NULL,         -- in words; -; NULL: never
-    scope TEXT,                   -- the layer or kernel it concerns; -; NULL: the whole run
+    scope TEXT,                   -- the layer or kernel it concerns; -; NULL: the complete run
     CHECK (state IN ('not_collected', 'not_available', 'unreadable', 'ambiguous'))
 ) STRICT;
 CREATE INDEX gap_by_run ON gap(run_id);
 CREATE TABLE diagnostic (         -- something the tool itself said about the capture
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     severity TEXT NOT NULL,       -- info, warning, error; -; NULL: never
-    source TEXT NOT NULL,         -- who said it; -; NULL: never
-    text TEXT NOT NULL            -- what; -; NULL: never
+    source TEXT NOT NULL,         -- tool that reported it; -; NULL: never
+    text TEXT NOT NULL            -- the message; -; NULL: never
 ) STRICT;
 CREATE INDEX diagnostic_by_run ON diagnostic(run_id);
-CREATE TABLE op_shape (           -- what one operation saw when a step ran; what pen and paper starts from
+CREATE TABLE op_shape (           -- shapes of one operation in a step; estimates start from them
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     position INTEGER NOT NULL,    -- order of first call; -; NULL: never
     layer TEXT NOT NULL,          -- dotted module path, empty outside of modules; -; NULL: never
@@ -311,7 +311,7 @@ CREATE TABLE op_shape (           -- what one operation saw when a step ran; wha
     record TEXT NOT NULL          -- kind, shapes, dtypes, attributes, parameters, calls; JSON; NULL: never
 ) STRICT;
 CREATE INDEX op_shape_by_run ON op_shape(run_id);
-CREATE TABLE layer_time (         -- how long one layer took in one direction, in steps of their own (perfctl bench)
+CREATE TABLE layer_time (         -- time of one layer in one direction, in separate steps (perfctl bench)
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     layer TEXT NOT NULL,          -- dotted module path, (model) for the model between its layers; -; NULL: never
     kind TEXT NOT NULL,           -- class of the module; -; NULL: never
@@ -322,10 +322,10 @@ CREATE TABLE layer_time (         -- how long one layer took in one direction, i
     steps INTEGER NOT NULL        -- how many steps; count; NULL: never
 ) STRICT;
 CREATE INDEX layer_time_by_run ON layer_time(run_id);
-CREATE TABLE feature (            -- one figure of a step from pen and paper, that times are set against
+CREATE TABLE feature (            -- one estimated value of a step, which perfctl bench relates to times
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    name TEXT NOT NULL,           -- what it counts, macs, macs:Conv2d, bytes, layers, parameters, ...; -; NULL: never
-    value REAL NOT NULL,          -- the figure; in the unit beside it; NULL: never
+    name TEXT NOT NULL,           -- the quantity, macs, macs:Conv2d, bytes, layers, parameters, ...; -; NULL: never
+    value REAL NOT NULL,          -- the figure; in the unit of the column unit; NULL: never
     unit TEXT                     -- its unit; -; NULL: a plain count
 ) STRICT;
 CREATE INDEX feature_by_run ON feature(run_id);
@@ -352,7 +352,7 @@ CREATE TABLE stack (              -- one call stack of a run; op_call.stack_id r
     text TEXT NOT NULL            -- frames as the report has them, one a line; -; NULL: never
 ) STRICT;
 CREATE INDEX stack_by_run ON stack(run_id);
-CREATE TABLE op_signature (       -- what many instances of an operator share; read it through op_call
+CREATE TABLE op_signature (       -- common values of many instances of an operator; read it through op_call
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     name TEXT NOT NULL,           -- name of the operator; -; NULL: never
@@ -404,15 +404,15 @@ CREATE TABLE collective (         -- one collective of one rank, such as an all-
 CREATE INDEX collective_by_run ON collective(run_id);
 CREATE TABLE compiled_kernel (    -- all calls of one kernel that a compiler (Inductor) wrote
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    name TEXT NOT NULL,           -- name of the kernel, which several may share; -; NULL: never
+    name TEXT NOT NULL,           -- name of the kernel, not unique; -; NULL: never
     file TEXT,                    -- source that the compiler wrote, on the machine of the run; -; NULL: not stated
     hash TEXT,                    -- of that source; -; NULL: not stated
     backend TEXT,                 -- triton, ...; -; NULL: not stated
     origins TEXT,                 -- operators that were fused, as the name has them; -; NULL: it names none
     calls INTEGER,                -- how often; count; NULL: not known
     device_ns INTEGER,            -- of its launches together; ns; NULL: not known
-    elements INTEGER,             -- elements that the loops of one call run over, those of a reduction included, or of a template's output; count; NULL: the call does not say
-    reduced INTEGER,              -- elements that are reduced into one result; count; NULL: it reduces nothing, or the call does not say
+    elements INTEGER,             -- elements that one call computes, with those of a reduction; count; NULL: not stated
+    reduced INTEGER,              -- elements that are reduced into one result; count; NULL: no reduction, or not stated
     argument_bytes INTEGER,       -- of all tensors that one call is given, once each; byte; NULL: shapes were not recorded
     flops INTEGER,                -- of the product in a template (triton_tem), one call, from shapes, 1 multiply-add is 2; FLOP; NULL: no template, or not known (gap)
     stated_flops INTEGER,         -- of products in one call, as Inductor states them (kernel_flop); FLOP; NULL: not stated
@@ -420,7 +420,7 @@ CREATE TABLE compiled_kernel (    -- all calls of one kernel that a compiler (In
     elementwise INTEGER           -- operators that the name lists and that compute, once on each element, an estimate, in no total; count; NULL: it lists others, or elements are not known
 ) STRICT;
 CREATE INDEX compiled_kernel_by_run ON compiled_kernel(run_id);
-CREATE TABLE kernel_part (        -- what a fused kernel did for one of several layers; kernel.layer_source of it is shared
+CREATE TABLE kernel_part (        -- work of a fused kernel for one of several layers; kernel.layer_source of it is shared
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     launch INTEGER NOT NULL,      -- kernel.launch in the same run; -; NULL: never
     layer TEXT,                   -- dotted module path, inferred from source lines; -; NULL: the model itself, outside of its layers
@@ -429,22 +429,22 @@ CREATE TABLE kernel_part (        -- what a fused kernel did for one of several 
     share REAL NOT NULL           -- of the kernel's time and counts, by operations (one an element, and all FLOPs of a product), an estimate; 0..1; NULL: never
 ) STRICT;
 CREATE INDEX kernel_part_by_run ON kernel_part(run_id);
-CREATE TABLE advice (             -- what one rule of a profiler said of a launch or of a report
+CREATE TABLE advice (             -- result of one rule of a profiler, for a launch or a report
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    launch INTEGER,               -- kernel.launch in the same run; -; NULL: it concerns the whole report
+    launch INTEGER,               -- kernel.launch in the same run; -; NULL: it concerns the complete report
     rule TEXT NOT NULL,           -- name of the rule; -; NULL: never
     kind TEXT,                    -- the profiler's kind of result, such as OPT, INF, WRN; -; NULL: not stated
     text TEXT,                    -- the result in the profiler's words; -; NULL: not stated
     estimated_speedup REAL,       -- share of the time that following it saves, as the profiler estimates; 0..1; NULL: not stated
-    speedup_scope TEXT            -- what it is a share of, global (the launch) or local (one unit's work); -; NULL: not stated
+    speedup_scope TEXT            -- base of the share, global (the launch) or local (one unit's work); -; NULL: not stated
 ) STRICT;
 CREATE INDEX advice_by_run ON advice(run_id);
 CREATE TABLE derived_rule (       -- how instructions of launches were derived; read it through derived_count
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
-    instruction TEXT NOT NULL,    -- FADD, FMUL, FFMA, HMMA, or tensor FLOP where no name says what an HMMA does; -; NULL: never
+    instruction TEXT NOT NULL,    -- FADD, FMUL, FFMA, HMMA, or tensor FLOP if the kernel name does not define an HMMA; -; NULL: never
     rule TEXT NOT NULL,           -- the arithmetic with the numbers put in; -; NULL: never
-    verified_error REAL           -- relative error that 95 % of counted launches stayed within; 0.01 is 1 %; NULL: never compared
+    verified_error REAL           -- largest relative error in 95% of measured launches; 0.01 is 1%; NULL: never compared
 ) STRICT;
 CREATE INDEX derived_rule_by_run ON derived_rule(run_id);
 CREATE TABLE derived_value (      -- one derived count of one launch, its rule apart; read it through derived_count
@@ -457,10 +457,10 @@ CREATE INDEX derived_value_by_kernel ON derived_value(kernel_id);
 CREATE VIEW derived_count AS      -- executed instructions of one kind in one launch that no counter measured
 SELECT
     v.kernel_id,                  -- the launch; -; NULL: never
-    r.instruction,                -- FADD, FMUL, FFMA, HMMA, or tensor FLOP where no name says what an HMMA does; -; NULL: never
+    r.instruction,                -- FADD, FMUL, FFMA, HMMA, or tensor FLOP if the kernel name does not define an HMMA; -; NULL: never
     v.value,                      -- executed FADD, FMUL, FFMA of all threads, HMMA of all warps; count, FLOP for tensor FLOP; NULL: the rule gives none
     r.rule,                       -- the arithmetic with the numbers put in; -; NULL: never
-    r.verified_error,             -- relative error that 95 % of counted launches stayed within; 0.01 is 1 %; NULL: never compared
+    r.verified_error,             -- largest relative error in 95% of measured launches; 0.01 is 1%; NULL: never compared
     v.id AS rowid                 -- number of the row; -; NULL: never
 FROM derived_value AS v LEFT JOIN derived_rule AS r ON r.id = v.rule_id;
 CREATE TABLE source_file (        -- one source file that kernels of a run were compiled from; source_counter.file_id refers to it
@@ -469,7 +469,7 @@ CREATE TABLE source_file (        -- one source file that kernels of a run were 
     name TEXT NOT NULL            -- path, as the compiler noted it; -; NULL: never
 ) STRICT;
 CREATE INDEX source_file_by_run ON source_file(run_id);
-CREATE TABLE source_counter (     -- what one machine instruction of a launch did; only with perfctl ingest --source
+CREATE TABLE source_counter (     -- counts of one machine instruction of a launch; only with perfctl ingest --source
     id INTEGER PRIMARY KEY,       -- number of the row; -; NULL: never
     kernel_id INTEGER NOT NULL REFERENCES kernel_launch(id) ON DELETE CASCADE, -- the launch; -; NULL: never
     address INTEGER NOT NULL,     -- offset from the kernel's first instruction; byte; NULL: never
@@ -487,17 +487,17 @@ CREATE TABLE served_step (        -- one forward pass of a server that generates
     number INTEGER NOT NULL,      -- of the step, as in kernel.step; -; NULL: never
     name TEXT NOT NULL,           -- annotation it was read from; -; NULL: never
     phase TEXT NOT NULL,          -- prefill, decode or mixed; -; NULL: never
-    prompts INTEGER,              -- sequences in prefill; count; NULL: the annotation does not say
-    prompt_tokens INTEGER,        -- tokens of these that the step computes; count; NULL: the annotation does not say
-    prompt_keys INTEGER,          -- tokens that these attend to; count; NULL: the annotation does not say
-    prompt_pairs INTEGER,         -- tokens times keys, summed over these sequences; count; NULL: the annotation does not say
-    decodes INTEGER,              -- sequences that decode; count; NULL: the annotation does not say
-    decode_tokens INTEGER,        -- tokens of these that the step computes; count; NULL: the annotation does not say
-    decode_keys INTEGER,          -- tokens that these attend to; count; NULL: the annotation does not say
-    decode_pairs INTEGER          -- tokens times keys, summed over these sequences; count; NULL: the annotation does not say
+    prompts INTEGER,              -- sequences in prefill; count; NULL: not stated
+    prompt_tokens INTEGER,        -- tokens of these that the step computes; count; NULL: not stated
+    prompt_keys INTEGER,          -- tokens that these attend to; count; NULL: not stated
+    prompt_pairs INTEGER,         -- tokens times keys, summed over these sequences; count; NULL: not stated
+    decodes INTEGER,              -- sequences that decode; count; NULL: not stated
+    decode_tokens INTEGER,        -- tokens of these that the step computes; count; NULL: not stated
+    decode_keys INTEGER,          -- tokens that these attend to; count; NULL: not stated
+    decode_pairs INTEGER          -- tokens times keys, summed over these sequences; count; NULL: not stated
 ) STRICT;
 CREATE INDEX served_step_by_run ON served_step(run_id);
-CREATE TABLE graph_launch (       -- one launch of a CUDA or HIP graph, and what the capture of the graph says of its kernels
+CREATE TABLE graph_launch (       -- one launch of a CUDA or HIP graph, and the kernels that its capture names
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     correlation INTEGER NOT NULL, -- as in kernel.correlation of its kernels; -; NULL: never
     step INTEGER,                 -- measured step; -; NULL: not known
@@ -505,7 +505,7 @@ CREATE TABLE graph_launch (       -- one launch of a CUDA or HIP graph, and what
     kernel_ns INTEGER,            -- of these together; ns; NULL: not known
     capture TEXT,                 -- name of the capture they were matched with; -; NULL: with none
     matched INTEGER NOT NULL,     -- kernels whose launch was found in that capture; count; NULL: never
-    how TEXT,                     -- what they were matched by, node, name, order, or eager (by sequence with a run without graphs, a guess); -; NULL: not matched
+    how TEXT,                     -- matched by node, name, order, or eager (a guess from a run without graphs); -; NULL: not matched
     confidence REAL               -- that these kernels have the right layer, kernel.layer_source capture or guessed; 0..1; NULL: not matched
 ) STRICT;
 CREATE INDEX graph_launch_by_run ON graph_launch(run_id);
@@ -522,16 +522,16 @@ CREATE TABLE expectation (        -- one formula that the user gave for kernels 
     flops INTEGER,                -- FLOPs that the formula gives for one launch or range; FLOP; NULL: no FLOPs were given
     bytes INTEGER,                -- bytes that it gives for one launch or range; byte; NULL: no bytes were given
     formula TEXT,                 -- the formula in words or symbols; -; NULL: only numbers were given
-    source TEXT NOT NULL,         -- where it was given, option, file or registered; -; NULL: never
+    source TEXT NOT NULL,         -- origin, option, file or registered; -; NULL: never
     CHECK (source IN ('option', 'file', 'registered'))
 ) STRICT;
 CREATE INDEX expectation_by_run ON expectation(run_id);
-CREATE TABLE counter_sample (     -- one reading of a device counter over time
+CREATE TABLE counter_sample (     -- one sample of a device counter over time
     run_id INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE, -- the run; -; NULL: never
     device_index INTEGER,         -- CUDA ordinal; -; NULL: not stated
     name TEXT NOT NULL,           -- name of the counter; -; NULL: never
     at_ns INTEGER NOT NULL,       -- when, on the report's clock; ns; NULL: never
-    value REAL,                   -- in the unit beside it; base units; NULL: not read
+    value REAL,                   -- in the unit of the column unit; base units; NULL: not read
     unit TEXT                     -- base unit; -; NULL: a plain count or ratio
 ) STRICT;
 CREATE INDEX counter_sample_by_run ON counter_sample(run_id);

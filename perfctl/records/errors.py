@@ -8,10 +8,10 @@ from pathlib import Path
 
 
 class ReportError(Exception):
-    """A report that cannot be read.
+    """A profiler report that cannot be read.
 
-    ``tool`` is the tool that wrote the file ("ncu", "nsys", ... or "unknown"), ``reason`` says what
-    is wrong and where (line, table or byte), ``remedy`` what to do next.
+    ``tool`` is the tool that wrote the file ("ncu", "nsys", ... or "unknown"). ``reason`` states
+    the problem and its place (line, table or byte), ``remedy`` what to do next.
     """
 
     def __init__(self, path: Path, tool: str, reason: str, remedy: str) -> None:

@@ -13,7 +13,8 @@ folder, in which its commands run from top to bottom; ``recorded`` (tests/data/r
     <!-- exit 1 -->          the expected exit code; 0 without it
 
 Separate several with semicolons. ``<!-- run: perfctl ... -->`` runs a command without showing it.
-Look at the difference (git diff docs) before you commit it.
+Without a PAGE, the generated pages of docs/reference are renewed, too (reference.py). Look at the
+difference (git diff docs) before you commit it.
 """
 
 from __future__ import annotations
@@ -197,8 +198,7 @@ def _run(line: str, folder: Path) -> tuple[str, int]:
 
 def main(names: list[str]) -> int:
     """Renew the given pages, or all."""
-    import list_causes  # beside this file
-    import list_operations
+    import reference  # beside this file
 
     failed = 0
     for path in [Path(name).resolve() for name in names] or pages():
@@ -212,9 +212,8 @@ def main(names: list[str]) -> int:
         if now != before:
             path.write_text(now, encoding="utf-8")
             print(f"changed: {path.relative_to(ROOT)}")
-    (DOCS / "operations.md").write_text(list_operations.markdown(), encoding="utf-8")
-    causes = DOCS / "verdicts.md"
-    causes.write_text(list_causes.insert_into(causes.read_text("utf-8")), encoding="utf-8")
+    if not names:
+        reference.main([])
     return 1 if failed else 0
 
 

@@ -1,5 +1,4 @@
-"""Every operation that has a formula, and the formula: ``python scripts/accept/list_operations.py``
-prints docs/operations.md."""
+"""The page of operators: every operation that has a formula, and the formula."""
 
 from __future__ import annotations
 
@@ -50,42 +49,36 @@ SECTIONS = {
     "interpolation_backward": "elementwise-flops",
     "step": "elementwise-flops",
 }
-"""Formula -> the section of docs/formulas.md that states it, with its source. One that is missing
-here is an error."""
-_HEAD = """\
-# Every operation
+"""Formula -> the section of docs/reference/formulas.md that states it, with its source. One that is
+missing here is an error."""
+HEAD = """\
+# Operators
 
-This page shows the formula of each PyTorch operation. [Formulas](formulas.md) states them with their sources; 1
-multiply-add = 2 FLOPs. Operations that torch tags as pointwise count 1 FLOP per output value, and `aten._foreach_*` 1 per
-value of the first list. perfctl lists any other operation by name and number of calls, never as 0.
-
-This page is made from the table in `orchestrator/estimate/flops/operations.csv`: `python scripts/accept/docs.py`.
-
-| formula | stated under | operations |
-|---|---|---|
-"""  # noqa: E501
+This page lists PyTorch operators with their formulas. [Formulas and sources](formulas.md) has the
+derivations; 1 multiply-add = 2 FLOPs. Operators that torch tags as pointwise count 1 FLOP per
+output value. `aten._foreach_*` counts 1 FLOP per value of the first list. perfctl lists any other
+operator by name and number of calls, never as 0.
+"""
 
 
-def markdown() -> str:
-    """docs/operations.md."""
-    groups: dict[tuple[str, str], list[str]] = {}
+def page() -> str:
+    """Return the page, without its mark."""
+    groups: dict[str, dict[str, list[str]]] = {}
     for operation, formula in TABLE.items():
-        name, words = _described(formula)
-        groups.setdefault((SECTIONS[name], words), []).append(operation)
-    order = list(dict.fromkeys(SECTIONS.values()))
-    rows = [
-        (
-            f"| {words} | [{section.replace('-', ' ')}](formulas.md#{section}) | "
-            f"{', '.join(f'`{name}`' for name in names)} |"
-        )
-        for (section, words), names in sorted(
-            groups.items(), key=lambda group: (order.index(group[0][0]), group[0][1])
-        )
-    ]
-    return _HEAD + "\n".join(rows) + "\n"
+        name, words = _describe(formula)
+        groups.setdefault(SECTIONS[name], {}).setdefault(words, []).append(operation)
+    parts = [HEAD]
+    for section in dict.fromkeys(SECTIONS.values()):
+        title = section.replace("-", " ").capitalize().replace("flops", "FLOPs")
+        parts.append(f"\n## {title}\n\n[Derivation](formulas.md#{section}).\n")
+        parts.append("\n|formula|operators|\n|-|-|\n")
+        for words, operations in sorted(groups[section].items()):
+            names = "<br>".join(f"`{operation}`" for operation in operations)
+            parts.append(f"|{words}|{names}|\n")
+    return "".join(parts)
 
 
-def _described(formula: Formula) -> tuple[str, str]:
+def _describe(formula: Formula) -> tuple[str, str]:
     """Return the name of the function, and its first docstring line with the factor."""
     if not isinstance(formula, partial):
         return formula.__name__, _first_paragraph(formula)
@@ -105,7 +98,3 @@ def _described(formula: Formula) -> tuple[str, str]:
 def _first_paragraph(formula: Formula) -> str:
     line = " ".join((inspect.getdoc(formula) or "").partition("\n\n")[0].split())
     return line.replace("|", "\\|")
-
-
-if __name__ == "__main__":
-    print(markdown(), end="")

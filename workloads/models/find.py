@@ -135,7 +135,7 @@ def _from_family(reference: str, device: str) -> Source:
         planned = plan(reference)
     except SpecError as error:
         raise ModelError(
-            str(error), "docs/commands/bench.md lists the parameters of each family"
+            str(error), "docs/reference/networks.md lists the parameters of each family"
         ) from error
     model = build_model(lambda: families.make_model(planned), planned.spec, device)
     optimizer = _describe_optimizer(families.make_optimizer(planned, model))

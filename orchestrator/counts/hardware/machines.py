@@ -2,10 +2,10 @@
 and data sheets (gpus.json). Machines for the predictor are made from this table, from stated peaks,
 or from measured ones.
 
-FLOP/s = SMs x FLOPs per SM and cycle x clock. docs/devices.md states sources; figures without a
-reliable one are left out. AMD's compute units (CUs) stand where NVIDIA has SMs, its matrix cores
-where NVIDIA has tensor cores, and the name of the instruction set ("gfx942") where NVIDIA has a
-compute capability.
+FLOP/s = SMs x FLOPs per SM and cycle x clock. docs/reference/devices.md states sources; values
+without a reliable one are left out. AMD's compute units (CUs) stand where NVIDIA has SMs, its
+matrix cores where NVIDIA has tensor cores, and the name of the instruction set ("gfx942") where
+NVIDIA has a compute capability.
 """
 
 from __future__ import annotations

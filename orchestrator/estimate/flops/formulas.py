@@ -248,7 +248,7 @@ def batched(shape: Shape, weight: Shape) -> Shape:
 
 
 def convolution(op: OpShape) -> tuple[CallWork, ...]:
-    """Forward. The bias adds one elementwise FLOP for each output value."""
+    """Forward pass of a convolution. The bias adds 1 elementwise FLOP per output value."""
     weight = shape_of(op.inputs, 1)
     data, result = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.outputs, 0), weight)
     macs, text = _conv_count(data, weight, result, flag(op, "transposed"))
@@ -262,7 +262,8 @@ def convolution(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
-    """The gradients in output_mask: those of input and weight each cost as much as forward."""
+    """Gradients of a convolution that output_mask selects: input and weight each cost as much as
+    the forward pass."""
     weight = shape_of(op.inputs, 2)
     grad, data = batched(shape_of(op.inputs, 0), weight), batched(shape_of(op.inputs, 1), weight)
     macs, text = _conv_count(data, weight, grad, flag(op, "transposed"))
@@ -295,9 +296,8 @@ def left_factor(op: OpShape) -> Shape:
 
 
 def matrix_product(op: OpShape) -> tuple[CallWork, ...]:
-    """mm, bmm, mv, dot: both factors are the first two arguments; addmm, baddbmm, addmv: bias +
-    left @ right, whose additions stand under elementwise FLOPs; of a sparse one, the values that it
-    stores."""
+    """Matrix product, M x K x N. The additions of addmm, baddbmm and addmv are elementwise FLOPs. A
+    sparse factor counts its stored values."""
     first, elementwise = (1, output_elements(op)) if op.op in ADDED else (0, _bias_additions(op))
     if "nnz" in op.attributes:
         return _sparse_product(op, first)
@@ -370,8 +370,7 @@ def multiplies_integers(op: OpShape) -> bool:
 
 
 def linear(op: OpShape) -> tuple[CallWork, ...]:
-    """linear(input, weight, bias) on devices that do not decompose it, rows x numel(weight); of a
-    quantized one, whose weights are packed, rows x in x out, of integers."""
+    """Linear layer: rows x in x out. A quantized layer has integer multiply-adds."""
     data, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 1)
     width = weight[-1] if weight else data[-1]
     outs = prod(weight[:-1]) if weight else shape_of(op.outputs, 0)[-1]
@@ -385,7 +384,7 @@ def vector_products(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def vector_products_backward(op: OpShape) -> tuple[CallWork, ...]:
-    """Each gradient that is needed costs as much as forward."""
+    """Each required gradient costs as much as the forward pass."""
     factors = (sum(integers(op, "needs")), output_elements(op), integer(op, "depth"))
     return product_part(op, "gradients x outputs x K", factors)
 
@@ -398,7 +397,7 @@ def _attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
 
 
 def attention(op: OpShape) -> tuple[CallWork, ...]:
-    """Forward; softmax and scaling count 5 + 1 elementwise FLOPs for each score."""
+    """Forward pass of attention. Softmax and scaling count 5 + 1 elementwise FLOPs per score."""
     heads, rows, columns, wide, deep = _attention_sizes(op, 0)
     scores = heads * rows * columns
     macs = scores * (wide + deep)
@@ -413,8 +412,8 @@ def attention(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def attention_backward(op: OpShape) -> tuple[CallWork, ...]:
-    """Backward as the recorder noted it, with the gradients that are needed, or a fused kernel's
-    own operator: attention that was not called through torch.nn.functional.
+    """Backward pass of attention with the required gradients, as recorded, or the operator of a
+    fused kernel.
 
     ``backend``: math or flash as a process ran it; "any" in an estimate, with the fused kernel's
     extra work in its own row.
@@ -530,7 +529,7 @@ def _recurrent_weights(op: OpShape, net: Net) -> tuple[int, int]:
 
 
 def recurrent(op: OpShape) -> tuple[CallWork, ...]:
-    """Forward of a whole nn.LSTM, GRU or RNN."""
+    """Forward pass of a complete nn.LSTM, GRU or RNN."""
     net, tensors = net_of(op), tensors_of(op)
     macs, text = _recurrent_forward(net)
     cells = CELL[op.op.removeprefix("perfctl.")] * net.hidden + (
@@ -542,8 +541,8 @@ def recurrent(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def recurrent_backward(op: OpShape) -> tuple[CallWork, ...]:
-    """grad_weight as forward; grad_input without the gradients of input and initial state where
-    none are needed."""
+    """The gradient of the weight costs as much as the forward pass; the gradient of the input costs
+    less if the step needs no gradient of input or initial state."""
     net, tensors, first = net_of(op), tensors_of(op), integer(op, "first_rows")
     forward, text = _recurrent_forward(net)
     weights, item = _recurrent_weights(op, net)
@@ -582,7 +581,7 @@ def per_input(op: OpShape, factor: int) -> tuple[CallWork, ...]:
 
 
 def moved(op: OpShape) -> tuple[CallWork, ...]:
-    """Values are copied, looked up, drawn or set: bytes, no arithmetic."""
+    """The operator copies, looks up, draws or sets values: bytes, no FLOPs."""
     return part_of(op, f"{output_elements(op):,} values moved, no arithmetic")
 
 
@@ -604,7 +603,8 @@ def pooling(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def batch_norm(op: OpShape) -> tuple[CallWork, ...]:
-    """Train 8 a value (mean 1, variance 3, normalise 2, scale and shift 2); eval 4."""
+    """Training: 8 FLOPs per value (mean 1, variance 3, normalize 2, scale and shift 2). Evaluation:
+    4."""
     factor = 8 if flag(op, "training") else 4
     values = output_elements(op)
     tensors = tensors_of(op)
@@ -615,7 +615,7 @@ def batch_norm(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def norm_backward(op: OpShape) -> tuple[CallWork, ...]:
-    """One operator makes the gradients of input, weight and bias: 11 a value, direction backward.
+    """One operator computes the gradients of input, weight and bias: 11 FLOPs per value.
 
     In eval it does not read the batch statistics (places 5 and 6 of batch norm), which are then
     empty or unfilled.
@@ -648,8 +648,8 @@ def state_values(op: OpShape) -> int:
 
 
 def step(op: OpShape) -> tuple[CallWork, ...]:
-    """Read parameter, gradient and state; write parameter and state. No multiply-adds
-    by convention."""
+    """An optimizer reads parameter, gradient and state, and writes parameter and state. It has no
+    multiply-adds by convention."""
     name, values = op.op.removeprefix("optim."), output_elements(op)
     factor = WORK[name] + 2 * sum(
         flag(op, option) for option in ("momentum", "weight_decay", "nesterov")

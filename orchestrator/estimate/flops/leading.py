@@ -51,8 +51,8 @@ def distance_by_product(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def grouped_product(op: OpShape) -> tuple[CallWork, ...]:
-    """Grouped matrix product: every row meets the matrix of its group only, so the groups add up to
-    rows x K x N.
+    """Grouped matrix product: each row is multiplied by the matrix of its group, so the sum is rows
+    x K x N.
 
     Of the matrices (experts), those with a row are read: as many as there are, or as many as there
     are rows.
@@ -69,8 +69,7 @@ def grouped_product(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def trilinear(op: OpShape) -> tuple[CallWork, ...]:
-    """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1; its gradients are such products of
-    three, too."""
+    """nn.Bilinear, x W y: N x out x in1 x in2 + N x out x in1, and the same for its gradients."""
     tensors = [list(shape_of(op.inputs, index)) for index in range(3)]
     for sizes, attribute in zip(tensors, ("expand1", "expand2", "expand3"), strict=True):
         for axis in integers(op, attribute):
@@ -110,8 +109,8 @@ def deformed_convolution(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def deformed_convolution_backward(op: OpShape) -> tuple[CallWork, ...]:
-    """Both gradients as forward; sampling backward costs 8 FLOPs a value for the input and 8 for
-    the offsets."""
+    """Both gradients cost as much as the forward pass. Sampling costs 8 FLOPs per value for the
+    input and 8 for the offsets."""
     result, weight = shape_of(op.inputs, 0), shape_of(op.inputs, 2)
     factors = (result[0], *result[2:], *weight)
     macs, text = prod(factors), worked("as forward: N x P x Q x K x C/g x R x S", factors)
@@ -133,7 +132,7 @@ def _sampled(op: OpShape, result: Shape, first: int) -> int:
 
 
 def linear_backward(op: OpShape) -> tuple[CallWork, ...]:
-    """Both gradients of a linear layer, each rows x in x out; the bias takes additions."""
+    """Both gradients of a linear layer, each rows x in x out. The bias takes additions."""
     grad, weight = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
     factors = (prod(grad[:-1]), weight[-1], weight[0])
     macs, tensors = prod(factors), tensors_of(op)
@@ -147,7 +146,7 @@ def linear_backward(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def product_backward(op: OpShape) -> tuple[CallWork, ...]:
-    """Both gradients of a product of nested tensors, each as forward: M x K x N of every part."""
+    """Both gradients of a product of nested tensors, each M x K x N of every part."""
     first_shape, right = shape_of(op.inputs, 1), shape_of(op.inputs, 2)
     gradient_count = sum(shape is not None for shape in op.outputs)
     factors = (gradient_count, prod(first_shape[:-1]), first_shape[-1], right[-1])
@@ -277,7 +276,7 @@ def least_squares(op: OpShape) -> tuple[CallWork, ...]:
 
 
 def matrix_exponential(op: OpShape) -> tuple[CallWork, ...]:
-    """matrix_exp: 2 n^3 FLOPs for each of its products; how many there are depends on the norms,
-    and the recorder counts them."""
+    """matrix_exp: 2 n^3 FLOPs per product. The number of products depends on the norms, and perfctl
+    records it."""
     products = op.attributes["products"]
     return _leading(op, "2 n^3 for each product", 2 * _matrix(op)[2] ** 3, int(str(products)))

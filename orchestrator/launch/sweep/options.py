@@ -84,8 +84,7 @@ class StoredSweep:
 
 @dataclass(frozen=True, slots=True)
 class SweepOptions(StoredSweep):
-    """What every sweep can be asked, whatever profiler it runs under. None: the default of the
-    workload or program."""
+    """Options of every sweep, for all profilers. None: the default of the workload or script."""
 
     batches: Annotated[
         tuple[int, ...],

@@ -59,7 +59,7 @@ def _planned(question: Question, on_gpu: bool, note: Note) -> Subject:
             planned = plan(canonical(planned.family, settings))
     except SpecError as error:
         raise UsageError(
-            f"`model`: {error}", "docs/commands/bench.md lists the parameters of each family"
+            f"`model`: {error}", "docs/reference/networks.md lists the parameters of each family"
         ) from error
     optimizer = "" if question.is_inference else question.optimizer or planned.optimizer
     precision = question.number_type

@@ -204,7 +204,7 @@ PUBLISHED: dict[str, dict[str, float]] = {
     },
 }
 """Device name as the driver gives it -> TFLOP/s of the vendor's data sheets and white papers, dense
-(docs/devices.md)."""
+(docs/reference/devices.md)."""
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
