@@ -258,6 +258,8 @@ def ingest_tasks(
             limit=settings.limit,
             seconds=lambda task: _SECONDS + _size(task.source.path) / _BYTES_A_SECOND,
             store=store if jobs == 1 else None,
+            # torch's OpenMP threads, which the estimate started here, do not survive a fork
+            fork=settings.estimate is None,
         )
         stack.enter_context(closing(running))
         # Workers with small stores never open the real one: it may be open here while they start.

@@ -53,6 +53,19 @@ def test_guessed_layers_are_marked_in_the_store_and_on_the_page(perfctl: Perfctl
     assert "guessed the layer for" in text and "from the order and shape of" in text
 
 
+def test_the_estimate_runs_in_a_new_interpreter(
+    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenMP threads that torch started before a fork are missing in the fork: it would hang."""
+
+    def refuse() -> int:
+        raise AssertionError("forked after torch ran")
+
+    monkeypatch.setattr("os.fork", refuse)
+    path = report(Path(), step(mnist(64)) * 3)
+    assert perfctl("ingest", path, *OPTIONS).code == 0
+
+
 def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) -> None:
     path = report(Path(), step(mnist(64)) * 3)
     assert perfctl(f"ingest {path} --workload mnist_cnn --batch 64").code == 0
