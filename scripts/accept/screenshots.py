@@ -1,6 +1,6 @@
 """Draw the pictures in docs/images: ``python scripts/accept/screenshots.py [FOLDER]``
 
-The page is made from tests/data/recorded-cpu. Look at every picture before you commit it: the tests
+The page is made from tests/data/h100. Look at every picture before you commit it: the tests
 compare later pages with them, with a tolerance for other fonts. Needs chromium and playwright.
 """
 
@@ -25,7 +25,6 @@ SHOTS: dict[str, dict[str, Any]] = {
     "page-dark": {"viewport": DESK, "color_scheme": "dark"},
     "page-print": {"viewport": SHEET, "media": "print"},
     "page-390": {"viewport": PHONE},
-    "page-ledger": {"viewport": DESK, "part": "#s1-ledger"},
     "page-timeline": {"viewport": DESK, "part": "#s1-timeline"},
     "calculator": {"viewport": DESK, "page": "calculator.html"},
 }
@@ -39,7 +38,7 @@ def make_page(folder: Path) -> Path:
     """Ingest the recording and write its page, as a user would."""
     store, page = folder / "shots.db", folder / "shots.html"
     for command in (
-        ["ingest", "tests/data/recorded-cpu/torch", "tests/data/recorded-cpu/nsys"],
+        ["ingest", *(f"tests/data/h100/{profiler}" for profiler in ("ncu", "nsys", "torch"))],
         ["report", "--out", str(page)],
         ["calculator", "--models", "none", "--out", str(folder / "calculator.html")],
     ):

@@ -22,7 +22,6 @@ NAMES = (
     "page-dark",
     "page-print",
     "page-390",
-    "page-ledger",
     "page-timeline",
     "calculator",
 )

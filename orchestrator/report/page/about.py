@@ -36,7 +36,7 @@ from perfctl.orchestrator.report.tables import (
 from perfctl.records.run import Run, label_point
 
 ORIGINS = {
-    "measured": "measured here",
+    "measured": "measured by perfctl",
     "ingested": "ingested: an existing report",
     "recorded": "recorded: replayed from an earlier capture, not measured now",
     "transcribed": "transcribed: copied by hand from a publication, not measured by perfctl",
