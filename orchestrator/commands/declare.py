@@ -163,7 +163,9 @@ def api(
         return run(read, SILENT)
 
     declared: Any = options
-    fields = {field.name: field for field in options_of(declared)}
+    fields = {
+        field.name: field for field in options_of(declared) if field.option.filled_from != "line"
+    }
     texts = [f"{name}: {field.option.help}" for name, field in fields.items()]
     lines = [line for text in texts for line in wrap(text, 96, subsequent_indent="    ")]
     keywords_text = "".join(f"\n    {line}" for line in lines)

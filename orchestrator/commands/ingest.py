@@ -43,8 +43,16 @@ LIST_BYTES = 64 << 20
 """Bytes of a list of reports."""
 SINGLE_RUNS_MAX = 8
 """Runs of one file that have a line each."""
-COUNTED = ("kernels", "counters", "ranges", "copies", "operations", "samples", "op_calls")
-"""Fields of ``Written`` that are printed."""
+SINGULAR = {
+    "kernels": "kernel",
+    "counters": "counter",
+    "ranges": "range",
+    "copies": "copy",
+    "operations": "operation",
+    "samples": "sample",
+    "op_calls": "op_call",
+}
+"""Fields of ``Written`` that are printed, and what one of them is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,8 +248,12 @@ def _lines(done: Ingested) -> Iterator[str]:
 
 
 def _counts(runs: Sequence[Written]) -> str:
-    totals = {name: sum(getattr(written, name) for written in runs) for name in COUNTED}
-    counts = ", ".join(f"{total:,} {name}" for name, total in totals.items() if total)
+    totals = {name: sum(getattr(written, name) for written in runs) for name in SINGULAR}
+    counts = ", ".join(
+        f"{total:,} {SINGULAR[name] if total == 1 else name}"
+        for name, total in totals.items()
+        if total
+    )
     return counts or "no kernels, ranges or counters"
 
 

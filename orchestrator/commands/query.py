@@ -60,7 +60,8 @@ class QueryOptions:
     dataset: Annotated[
         Path | None,
         Option(
-            "Query this folder of 'perfctl export --dataset' with DuckDB, instead of a database."
+            "Query this folder of 'perfctl export --dataset' with DuckDB, instead of a database.",
+            metavar="FOLDER",
         ),
     ] = None
     rows: Annotated[

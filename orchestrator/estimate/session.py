@@ -552,7 +552,7 @@ def _sheet(estimate_: Estimate, layer: str | None) -> Sheet:
     names = list(layers_of(estimate_.ops))
     if layer is None and len(names) != 1:
         raise UsageError(
-            "`sheet` and `check` need one layer",
+            "`check` needs one layer",
             names_of("Set it with `layer`. Available layers", names),
         )
     path = names[0] if layer is None else _path(layer)

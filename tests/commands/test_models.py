@@ -28,7 +28,7 @@ def test_a_model_is_estimated_at_each_batch_size_and_layers_that_are_not_there_a
     assert check_value(str(128 * 10), {1: found.sheets("fc2")[1]}, {})[1].mistakes == ()
     with pytest.raises(UsageError, match="`layer`: layer 'conv9'"):
         found.part("conv9")
-    with pytest.raises(UsageError, match="`sheet` and `check` need one layer"):
+    with pytest.raises(UsageError, match="`check` needs one layer"):
         found.sheets()
 
 

@@ -395,7 +395,7 @@ _STYLES: Mapping[str, Callable[[Any], str]] = {
     "number": lambda number: amount(number).strip(),
     "gradient": _GRADIENTS.__getitem__,
     "list": ", ".join,
-    "and": " and ".join,
+    "and": lambda parts: " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]]),
     "rules": "; ".join,
     "and no": " and no ".join,
 }
