@@ -34,6 +34,7 @@ from perfctl.orchestrator.compare.compared import Number
 from perfctl.orchestrator.counts.kernels.names import arithmetic, of_layer
 from perfctl.records.run import Run
 from tests.make.synthetic import with_report
+from tests.make.tables import table
 from tests.make.two_sides import ENVIRONMENT, make_side, map_kernels, map_runs
 
 WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
@@ -87,8 +88,8 @@ def kinds(found: Why) -> dict[str, str]:
     return {part.name: part.kind for part in found.parts}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "kind", "instead"),
+@table(
+    "before after kind instead",
     [
         (WINOGRAD, IMPLICIT, ALGORITHM, (("winograd F(2x2,3x3)",), ("implicit gemm",))),
         (FP32, TF32, ARITHMETIC, (("fp32",), ("tf32 tensor cores",))),
@@ -149,8 +150,8 @@ def test_two_kernels_whose_names_are_cut_alike_stay_two_rows() -> None:
     assert len({row.key.kernel for row in rows}) == len({row.name for row in rows}) == 2
 
 
-@pytest.mark.parametrize(
-    ("fact", "value", "names", "level"),
+@table(
+    "fact value names level",
     [
         ("cudnn", "9.99", {"conv2": WINOGRAD}, "likely"),
         ("cudnn", "9.99", {}, "unlikely"),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from perfctl.orchestrator.compare.changes import Change, exact_changes, fewest, noisy_changes
+from tests.make.tables import table
 
 
 def series(
@@ -30,7 +31,7 @@ def series(
     ]
 
 
-@pytest.mark.parametrize("jump", [1.1, 0.9])
+@table("jump", [1.1, 0.9])
 def test_a_level_that_changed_by_ten_times_the_noise_is_found_where_it_changed(jump: float) -> None:
     (found,) = noisy_changes(series(1, 30, jump=jump, at=18))
     assert found.earliest <= 18 <= found.latest
@@ -46,7 +47,7 @@ def test_two_changes_are_two() -> None:
     assert [one.after for one in noisy_changes(values)] == [15, 30]
 
 
-@pytest.mark.parametrize(("alike", "most"), [(0.0, 2), (0.6, 6)])
+@table("alike most", [(0.0, 2), (0.6, 6)])
 def test_noise_alone_is_seldom_a_change_also_where_each_point_is_like_the_one_before(
     alike: float, most: int
 ) -> None:

@@ -18,6 +18,7 @@ from perfctl.orchestrator.compare.compared import (
 )
 from tests.make import synthetic
 from tests.make.synthetic import gpu_pair, with_report
+from tests.make.tables import table
 from tests.make.two_sides import TIMES, make_side, map_kernels
 
 
@@ -31,7 +32,7 @@ def the_row(found: Comparison, name: str, quantity: str = "time") -> Row:
     return row
 
 
-@pytest.mark.parametrize("count", [3, 5])
+@table("count", [3, 5])
 def test_a_kernel_that_became_a_fifth_slower_is_found_and_nothing_else_below_it(count: int) -> None:
     dice = random.Random(1)
     found = compare(
@@ -90,7 +91,7 @@ def test_one_run_each_of_few_steps_is_never_judged_and_says_why() -> None:
     assert "5 repeats" in row.reason
 
 
-@pytest.mark.parametrize("share", [1.0, 0.5])
+@table("share", [1.0, 0.5])
 def test_counted_flops_are_exact_and_any_difference_is_news(share: float) -> None:
     run = gpu_pair(1, 64)[1]
     counters = [

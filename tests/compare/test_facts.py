@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
 from perfctl.orchestrator.compare.sides import FACTS, compare_facts
 from perfctl.records.report import Device, Kernel, Sample, ServedStep
 from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run, make_run, with_report
+from tests.make.tables import table
 from tests.make.two_sides import H200, make_side
 
 
@@ -39,8 +38,8 @@ def sampled(clock: float) -> list[Sample]:
     return [Sample(at, 0.9, None, None, None, None, int(clock * 1e6), 0) for at in range(5)]
 
 
-@pytest.mark.parametrize(
-    ("fact", "what"),
+@table(
+    "fact what",
     [
         ("device", {"device": replace(H200, name="NVIDIA A100")}),
         ("largest clock", {"device": replace(H200, clock_hz=1_200_000_000)}),
@@ -77,8 +76,8 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
     assert forced.pairs[0].blocked == pair.blocked
 
 
-@pytest.mark.parametrize(
-    ("fact", "what"),
+@table(
+    "fact what",
     [
         ("torch", environment(torch="2.9.0")),
         ("cuda", environment(cuda="13.0")),
@@ -131,8 +130,8 @@ def differing(a: list[Run], b: list[Run]) -> list[tuple[str, str, str, bool]]:
     return [(one.fact, one.a, one.b, one.blocks) for one in compare_facts(a, b)[0]]
 
 
-@pytest.mark.parametrize(
-    ("samples", "said"),
+@table(
+    "samples said",
     [
         ([(0.9, 1000), (0.9, 1300), (0.1, 1200)], "1200 MHz"),
         ([(0.9, 1000), (0.9, 1300)], "1150 MHz"),
@@ -155,9 +154,7 @@ def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
     assert facts(run, run).get("SM clock while it ran") == (None if said is None else (said, said))
 
 
-@pytest.mark.parametrize(
-    ("other", "same"), [(1050, True), (1051, False), (953, True), (952, False)]
-)
+@table("other same", [(1050, True), (1051, False), (953, True), (952, False)])
 def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other: int, same: bool) -> None:
     a, b = (make_run(samples=sampled(clock)) for clock in (1000, other))
     found = [] if same else [("SM clock while it ran", "1000 MHz", f"{other} MHz", True)]
@@ -170,8 +167,8 @@ BARE = replace(H200, clock_hz=None, driver_version=None)
 SECOND = replace(H200, clock_hz=1_000_400_000, driver_version="9")
 
 
-@pytest.mark.parametrize(
-    ("device", "devices", "clock", "driver"),
+@table(
+    "device devices clock driver",
     [
         (H200, (SECOND,), "1980 MHz", "570.10"),
         (BARE, (BARE, SECOND), "1000 MHz", "9"),
@@ -220,8 +217,8 @@ def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu() -> Non
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "one", "other"),
+@table(
+    "name one other",
     [
         ("cpu_model", "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"),
         ("cpu_capability", "AVX512", "AVX2"),
@@ -247,15 +244,15 @@ def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike() -> Non
     assert differing([one, other], [other, one]) == [("torch", "2, 3", "2, 3", True)]
 
 
-@pytest.mark.parametrize(
-    ("names", "others", "expected"),
-    [
-        pytest.param("ab" * 20, "ab" * 10, ["B ends earlier"], id="B is the beginning of A"),
-        pytest.param("ab" * 8, "ab" * 20, ["A ends earlier"], id="A is the beginning of B"),
-        pytest.param("ab" * 20, "ab" * 20, [], id="both record the same launches"),
-        pytest.param("ab" * 20, "bc" * 10, [], id="B runs other kernels"),
-        pytest.param("a", "ab", [], id="too few launches"),
-    ],
+@table(
+    "names others expected",
+    {
+        "B is the beginning of A": ("ab" * 20, "ab" * 10, ["B ends earlier"]),
+        "A is the beginning of B": ("ab" * 8, "ab" * 20, ["A ends earlier"]),
+        "both record the same launches": ("ab" * 20, "ab" * 20, []),
+        "B runs other kernels": ("ab" * 20, "bc" * 10, []),
+        "too few launches": ("a", "ab", []),
+    },
 )
 def test_a_report_that_ends_earlier_is_not_comparable(
     names: str, others: str, expected: list[str]

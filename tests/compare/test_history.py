@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-import pytest
-
 from perfctl.orchestrator.compare.history import History, Line, Seen, What, build_lines
 from perfctl.orchestrator.report.history import view
+from tests.make.tables import table
 
 FLOPS, STEP = What("flops"), What("step")
 
@@ -107,10 +106,7 @@ def test_a_quantity_that_some_points_lack_keeps_its_places() -> None:
 BUSY = "the CPU was busy"
 
 
-@pytest.mark.parametrize(
-    ("busy_points", "judged", "points"),
-    [((), True, 12), ((3, 4), True, 10), (range(1, 13), False, 12)],
-)
+@table("busy_points judged points", [((), True, 12), ((3, 4), True, 10), (range(1, 13), False, 12)])
 def test_times_of_a_busy_cpu_are_no_part_of_a_series_and_judge_nothing(
     busy_points: Collection[int], judged: bool, points: int
 ) -> None:

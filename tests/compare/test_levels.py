@@ -25,6 +25,7 @@ from perfctl.orchestrator.compare.sides import Difference
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 LONG = 10**9
 """Nanoseconds of a step: rounding to whole ones then changes nothing that is looked at."""
@@ -62,9 +63,7 @@ def steps_of(found: Comparison) -> list[Row]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("p", "verdict"), [(0.017, NOT_SHOWN), (0.0163, SLOWER), (0.04, NOT_SHOWN), (0.001, SLOWER)]
-)
+@table("p verdict", [(0.017, NOT_SHOWN), (0.0163, SLOWER), (0.04, NOT_SHOWN), (0.001, SLOWER)])
 def test_a_level_has_a_third_of_one_chance_in_twenty(p: float, verdict: str) -> None:
     found = compare(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(p)))
     (row,) = steps_of(found)
@@ -225,9 +224,7 @@ def test_a_pair_is_blocked_by_what_blocks_and_not_by_what_is_said() -> None:
     assert comparison(blocked, free, forced=True).not_comparable == ()
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "said"), [(64, 64, "64"), (64, 32, "64 / 32"), (None, 32, "32"), (None, None, "")]
-)
+@table("a b said", [(64, 64, "64"), (64, 32, "64 / 32"), (None, 32, "32"), (None, None, "")])
 def test_a_batch_size_is_said_once_where_both_have_it(
     a: int | None, b: int | None, said: str
 ) -> None:

@@ -6,11 +6,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.compare.sides import align, newest_repeats, shared_profilers
 from perfctl.records.run import Run, make_parameter
 from tests.make.synthetic import foreign_run, make_run
+from tests.make.tables import table
 
 
 def runs(*changes: dict[str, Any]) -> list[Run]:
@@ -32,8 +31,8 @@ def test_equal_studies_are_paired_before_any_other_and_stand_in_the_order_of_a()
     ]
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "chosen"),
+@table(
+    "first second chosen",
     [
         # 2 facts differ, 1 differs
         ({"precision": "bf16", "mode": "infer"}, {"precision": "bf16"}, 2),

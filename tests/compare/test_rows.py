@@ -26,6 +26,7 @@ from perfctl.orchestrator.compare.compared import (
     judge_row,
 )
 from perfctl.orchestrator.compare.quantities import Key, Observed
+from tests.make.tables import table
 
 CONV = Key("layer", "time", "", "conv2", "forward")
 STEP = Key("step", "time", "step")
@@ -53,8 +54,8 @@ ROUGH, BOUND = "estimated: x", "a lower bound: y"
 ABOUT_8, AT_LEAST_8, AT_LEAST_9 = seen(8, note=ROUGH), seen(8, note=BOUND), seen(9, note=BOUND)
 
 
-@pytest.mark.parametrize(
-    ("key", "said"),
+@table(
+    "key said",
     [
         (STEP, "step"),
         (PEAK, "peak allocated"),
@@ -111,8 +112,8 @@ def test_the_change_is_b_over_a_less_one_and_unknown_from_0() -> None:
 HAS, LACKS = seen(3.0), None
 
 
-@pytest.mark.parametrize(
-    ("key", "a", "b", "verdict", "why"),
+@table(
+    "key a b verdict why",
     [
         (STEP, [HAS], [LACKS], NOT_JUDGED, "B did not record it"),
         (STEP, [LACKS], [HAS], NOT_JUDGED, "A did not record it"),
@@ -131,8 +132,8 @@ def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(
     assert (row.result, row.reason, row.weight, row.change) == (verdict, why, 3.0, None)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "verdict", "why"),
+@table(
+    "a b verdict why",
     [
         ([seen(8)], [seen(8)], EQUAL, "the same count in every run"),
         (
@@ -200,8 +201,8 @@ def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(
 UNKNOWN = "the spread between runs is unknown; run 2 or more repeats"
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "verdict", "p", "why"),
+@table(
+    "a b verdict p why",
     [
         ([5.0], [5.0], EQUAL, None, "the same in every run"),
         ([5.0, 5.0], [5.0], EQUAL, None, "the same in every run"),
@@ -226,7 +227,7 @@ def test_memory_that_repeats_itself_is_exact_from_two_runs_on(
     assert row.reason.endswith(why)
 
 
-@pytest.mark.parametrize(("a", "b"), [((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))])
+@table("a b", [((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))])
 def test_memory_with_a_spread_is_judged_like_a_time(a: Sequence[float], b: Sequence[float]) -> None:
     row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
     assert (row.reason, row.adjusted) == ("2 and 2 runs", None)
@@ -234,8 +235,8 @@ def test_memory_with_a_spread_is_judged_like_a_time(a: Sequence[float], b: Seque
     assert row.interval is not None and row.interval[0] < 0 < row.interval[1]
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "why"),
+@table(
+    "a b why",
     [
         ([seen(1.0)], [seen(2.0, basis="another")], "different clocks: the clock / another"),
         ([seen(1.0, trusted=False)], [seen(2.0)], "the clock; use times from nsys or torch"),
@@ -280,8 +281,8 @@ def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change() ->
 PLAIN = row_of(CONV, [seen(1.0)], [seen(2.0)])
 
 
-@pytest.mark.parametrize(
-    ("change", "around", "adjusted", "verdict"),
+@table(
+    "change around adjusted verdict",
     [
         (0.3, (0.2, 0.4), 0.0, SLOWER),
         (-0.3, (-0.4, -0.2), 0.0, FASTER),

@@ -24,6 +24,7 @@ from perfctl.orchestrator.compare.speedup import (
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Step, Summary
 from tests.make import synthetic
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 WOBBLE = (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03, 0.97)
 
@@ -85,8 +86,8 @@ def gain(
     return line.gain or line.uncertain or line.reason
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
+@table(
+    "name change",
     [
         ("batch", {"batch_size": 32}),
         ("precision", {"precision": "bf16"}),
@@ -175,8 +176,8 @@ def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
     assert if_only([layer_line("step", 0.0, None, "step"), layer_line("half", 50.0, twice)]) == ()
 
 
-@pytest.mark.parametrize(
-    ("level", "a", "b", "why"),
+@table(
+    "level a b why",
     [
         ("layer", [], [[1.0]], "on one side only"),
         ("layer", [[1.0]], [], "on one side only"),
@@ -308,8 +309,8 @@ def test_arms_without_a_whole_run_say_why_and_two_are_needed() -> None:
     assert [one.runs for one in study.arms] == [1, 1], "a failed run is in no figure"
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "refused"),
+@table(
+    "first second refused",
     [
         (None, "compile=True", 0),
         ("a=1 b=2", "a=1 compile=True b=2", 0),

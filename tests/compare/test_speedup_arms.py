@@ -24,6 +24,7 @@ from perfctl.orchestrator.ledger.arm_figures import (
 from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step, Summary
 from tests.make import synthetic
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 MS = 1_000_000
 
@@ -138,10 +139,10 @@ def test_kernels_are_ranked_by_their_time_and_call_nothing() -> None:
 GEMM = "volta_sgemm_128x64_tn"
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        pytest.param(
+@table(
+    "fields expected",
+    {
+        "operations": (
             {
                 "operations": [
                     operation("aten::addmm", 1, 30),
@@ -150,9 +151,8 @@ GEMM = "volta_sgemm_128x64_tn"
                 ]
             },
             {"GEMM": 30 / 40, "elementwise": 10 / 40},
-            id="operations",
         ),
-        pytest.param(
+        "the optimizer's are its own": (
             {
                 "operations": [
                     operation("aten::add", 1, 30)._replace(direction="optimizer"),
@@ -160,9 +160,8 @@ GEMM = "volta_sgemm_128x64_tn"
                 ]
             },
             {"optimizer": 30 / 40, "elementwise": 10 / 40},
-            id="the optimizer's are its own",
         ),
-        pytest.param(
+        "kernels and copies": (
             {
                 "kernels": [
                     kernel(0, 50, GEMM),
@@ -176,11 +175,10 @@ GEMM = "volta_sgemm_128x64_tn"
                 ],
             },
             {"GEMM": 50 / 100, "optimizer": 10 / 100, "copy": 30 / 100, "memory": 10 / 100},
-            id="kernels and copies",
         ),
-        pytest.param({"kernels": [kernel(0, 0)]}, None, id="kernels of no time"),
-        pytest.param({"operations": [operation("aten::add", 1, 0)]}, None, id="operations of none"),
-    ],
+        "kernels of no time": ({"kernels": [kernel(0, 0)]}, None),
+        "operations of none": ({"operations": [operation("aten::add", 1, 0)]}, None),
+    },
 )
 def test_kinds_of_work_are_shares_of_all_time(
     fields: dict[str, Any], expected: dict[str, float] | None
@@ -188,7 +186,7 @@ def test_kinds_of_work_are_shares_of_all_time(
     assert shares(make_run(**fields)) == expected
 
 
-@pytest.mark.parametrize(("mode", "passes"), [("train", 3), ("infer", 1)])
+@table("mode passes", [("train", 3), ("infer", 1)])
 def test_the_rate_is_flops_on_paper_over_time(mode: str, passes: int) -> None:
     macs = sum(passes * synthetic.macs(layer, 64) for layer in synthetic.LAYERS)
     # the first layer has no gradient of its input
@@ -203,8 +201,8 @@ def test_the_rate_is_flops_on_paper_over_time(mode: str, passes: int) -> None:
     assert rate(run, None).per_second is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "precision", "peak", "reason"),
+@table(
+    "kind precision peak reason",
     [
         ("gpu", "bf16", 5.0, None),
         ("gpu", "tf32", 6.0, None),
@@ -235,8 +233,8 @@ def test_without_shapes_there_is_no_rate_but_the_reason() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("spans", "share"),
+@table(
+    "spans share",
     [
         ([(0, 10), (20, 10)], 0.0),  # it waited as long as it ran: not longer
         ([(0, 10), (20, 9)], 1.0),
@@ -267,8 +265,8 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out() 
     assert mean == pytest.approx(1 - (15 / 100 + 20 / 100) / 2)
 
 
-@pytest.mark.parametrize(
-    ("copies", "share"),
+@table(
+    "copies share",
     [
         ([Copy("HtoD", 1, 5, 10)], 0.5),
         ([Copy("HtoD", 1, -5, 10)], 0.5),
@@ -309,8 +307,8 @@ def test_without_a_kernel_s_time_nobody_knows_what_was_hidden() -> None:
         assert overlap(make_run(kernels=[kernel(0, 10), unknown], copies=copies)) is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
+@table(
+    "changes expected",
     [
         ({}, 1 - 600 / 1000),
         ({"steps": timed(500)}, 0.0),  # operations of other threads may take longer

@@ -19,6 +19,7 @@ from perfctl.records.report import Counter, Kernel, MemoryFigure, Sample, Step
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, gpu_pair, make_run, with_report
+from tests.make.tables import table
 
 HOST = "CPU timer around each step, while torch was recording"
 
@@ -65,9 +66,7 @@ def test_a_step_has_its_time_its_samples_per_second_and_its_phases() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("batch", "shortest", "speed"), [(8, 1, True), (None, 1, False), (8, 0, False)]
-)
+@table("batch shortest speed", [(8, 1, True), (None, 1, False), (8, 0, False)])
 def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(
     batch: int | None, shortest: int, speed: bool
 ) -> None:
@@ -131,8 +130,8 @@ def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words() ->
     assert seen.grids == ("30x1x1", "5x1x1", "7x1x1")
 
 
-@pytest.mark.parametrize(
-    ("profiler", "basis", "trusted", "layers"),
+@table(
+    "profiler basis trusted layers",
     [
         ("nsys", "kernels, nsys", True, 2),
         ("torch", "kernels, torch (CUPTI)", True, 2),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
+from tests.make.tables import table
 
 
 def test_a_sum_tells_how_many_launches_are_in_it_and_is_a_lower_bound_where_some_are_not() -> None:
@@ -65,8 +64,8 @@ def test_missing_parts_and_rules_are_named_once_each_in_order() -> None:
     assert total_of([Figure(3, "counted")]).rule is None
 
 
-@pytest.mark.parametrize(
-    ("total", "by", "value"),
+@table(
+    "total by value",
     [
         (12, 3, 4),
         (13, 2, 6.5),

@@ -3,8 +3,6 @@ shape is known."""
 
 from __future__ import annotations
 
-import pytest
-
 from perfctl.orchestrator.counts.counters.work import kernel_flops
 from tests.make.metrics import PIPE, ZEROS, ops
 from tests.make.tables import table
@@ -237,7 +235,7 @@ def test_the_instructions_of_the_tensor_cores_are_those_that_multiply(
     assert tensor.value == 4096 * 1000 and rule in (tensor.rule or "")
 
 
-@pytest.mark.parametrize("tensor", [{}, {PIPE: None}])
+@table("tensor", [{}, {PIPE: None}])
 def test_without_tensor_counters_a_tensor_kernel_has_no_counted_total(
     tensor: dict[str, None],
 ) -> None:
@@ -248,7 +246,7 @@ def test_without_tensor_counters_a_tensor_kernel_has_no_counted_total(
     assert kernel_flops(values, "8.0", name=FP32).total.state == "counted"
 
 
-@pytest.mark.parametrize(("hfma", "bounded"), [(32 * 10, False), (32 * 100, True)])
+@table("hfma bounded", [(32 * 10, False), (32 * 100, True)])
 def test_half_precision_beside_tensor_work_bounds_what_is_left(hfma: int, bounded: bool) -> None:
     """Up to a 32nd of HFMA2 may be on the tensor pipe: what is surely HMMA is a lower bound, with
     the upper one beside it."""
@@ -257,7 +255,7 @@ def test_half_precision_beside_tensor_work_bounds_what_is_left(hfma: int, bounde
     assert f"up to {4096 * (hfma // 32):,} FLOPs more" in (tensor.reason or "")
 
 
-@pytest.mark.parametrize("counted", [2 * 4096**3, 0, 640])
+@table("counted", [2 * 4096**3, 0, 640])
 def test_operations_of_tensor_memory_count_once_whether_the_total_has_them_or_not(
     counted: int,
 ) -> None:

@@ -15,6 +15,7 @@ from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Expectation, Run, make_parameter
 from tests.make.synthetic import V100, fp_counters, make_run, study_of
+from tests.make.tables import table
 
 LAUNCHES = 3
 SIZES = (256, 512)
@@ -66,12 +67,12 @@ def test_a_formula_for_one_launch_is_compared_with_all_its_launches() -> None:
     assert row.time is not None and row.time.median == LAUNCHES * 1000
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
-    [
-        pytest.param(f"<unnamed>::{GEMM[5:]}", id="unnamed namespace"),
-        pytest.param("unnamed>::mm_naive(float *, int)", id="as ncu for Windows cuts it"),
-    ],
+    {
+        "unnamed namespace": f"<unnamed>::{GEMM[5:]}",
+        "as ncu for Windows cuts it": "unnamed>::mm_naive(float *, int)",
+    },
 )
 def test_a_pattern_finds_a_kernel_without_its_namespace(name: str) -> None:
     kernels = [Kernel(0, name, duration_ns=1000)]
@@ -135,24 +136,21 @@ def test_bytes_of_a_formula_place_it_under_the_roofline_where_none_were_counted(
     assert point.intensity == pytest.approx(2 * n**3 / (3 * 4 * n**2))
 
 
-@pytest.mark.parametrize(
-    ("ratios", "mistakes"),
-    [
-        pytest.param((2, 2), "multiply-adds instead of FLOPs", id="2n**3 as n**3"),
-        pytest.param(SIZES, "a factor N left out", id="2n**3 as 2n**2"),
-        pytest.param([Fraction(1, n) for n in SIZES], "a factor N too many", id="2n**3 as 2n**4"),
-        pytest.param(
-            [Fraction(1, LAUNCHES)] * 2, "all 3 launches together, not one", id="of all launches"
-        ),
-        pytest.param(
+@table(
+    "ratios mistakes",
+    {
+        "2n**3 as n**3": ((2, 2), "multiply-adds instead of FLOPs"),
+        "2n**3 as 2n**2": (SIZES, "a factor N left out"),
+        "2n**3 as 2n**4": ([Fraction(1, n) for n in SIZES], "a factor N too many"),
+        "of all launches": ([Fraction(1, LAUNCHES)] * 2, "all 3 launches together, not one"),
+        "2n**3 as n**2": (
             [2 * n for n in SIZES],
             "a factor N left out and multiply-adds instead of FLOPs",
-            id="2n**3 as n**2",
         ),
-        pytest.param((SIZES[0], 2), None, id="another mistake at each size"),
-        pytest.param((7, 7), None, id="no common mistake"),
-        pytest.param((1, 1), None, id="right"),
-    ],
+        "another mistake at each size": ((SIZES[0], 2), None),
+        "no common mistake": ((7, 7), None),
+        "right": ((1, 1), None),
+    },
 )
 def test_a_wrong_formula_is_explained_by_the_mistake_that_fits_at_every_size(
     ratios: Sequence[Fraction], mistakes: str | None

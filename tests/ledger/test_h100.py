@@ -15,6 +15,7 @@ from perfctl.orchestrator.ledger.ledger import LedgerRow
 from perfctl.orchestrator.ledger.prepared import Study
 from perfctl.orchestrator.store import database, read
 from tests.make.synthetic import study_of
+from tests.make.tables import table
 
 H100 = Path(__file__).parents[1] / "data" / "h100"
 PRECISIONS = ("tf32", "bf16", "fp16")
@@ -59,7 +60,7 @@ def padding(study: Study, layer: str, direction: str, batch: int) -> float | Non
     return cause.factor
 
 
-@pytest.mark.parametrize("name", ["bf16", "fp16"])
+@table("name", ["bf16", "fp16"])
 def test_channels_and_parts_of_a_sum_explain_the_gradient_of_a_filter_of_one_channel(
     prepared: dict[str, Study], name: str
 ) -> None:
@@ -91,7 +92,7 @@ def test_clusters_and_channels_explain_both_gradients_of_a_convolution(
     assert factor == pytest.approx(executed / (2 * FORWARD))
 
 
-@pytest.mark.parametrize("name", ["bf16", "fp16"])
+@table("name", ["bf16", "fp16"])
 def test_parts_of_a_sum_explain_a_linear_layer_whose_tiles_are_full(
     prepared: dict[str, Study], name: str
 ) -> None:
@@ -115,9 +116,7 @@ def test_scores_that_a_fused_attention_computes_again_are_on_paper_with_its_kern
     assert "recompute" not in {row.direction for row in found.ledger.rows}
 
 
-@pytest.mark.parametrize(
-    ("batch", "rule"), [(16, "Winograd"), (32, "Winograd"), (64, "FFT"), (128, "FFT"), (256, "FFT")]
-)
+@table("batch rule", [(16, "Winograd"), (32, "Winograd"), (64, "FFT"), (128, "FFT"), (256, "FFT")])
 def test_gradients_of_transforms_and_engines_side_by_side_are_explained(
     tmp_path: Path, batch: int, rule: str
 ) -> None:

@@ -18,6 +18,7 @@ from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, gpu_pair, make_run, study_of, with_kernels, with_report
+from tests.make.tables import table
 
 
 def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
@@ -48,7 +49,7 @@ def split_backward(run: Run, *layers: str) -> Run:
     return with_kernels(run, split)
 
 
-@pytest.mark.parametrize("batch", [16, 32, 64, 128, 256])
+@table("batch", [16, 32, 64, 128, 256])
 def test_conv2_forward_on_paper_follows_from_its_dimensions(gpu: Ledger, batch: int) -> None:
     assert row(gpu, "conv2", "forward", batch).estimated.value == 2 * batch * 64 * 24 * 24 * 288
 
@@ -201,8 +202,8 @@ FORWARD: PaperRow = ("forward", None, UNKNOWN_SHAPES)
 WEIGHT_ROW: PaperRow = ("grad_weight", 10, None)
 
 
-@pytest.mark.parametrize(
-    ("seen", "calls", "rows"),
+@table(
+    "seen calls rows",
     [
         ("grad_weight", [WEIGHT, BIAS], [WEIGHT_ROW]),
         ("forward", [WEIGHT, BIAS], [FORWARD, WEIGHT_ROW, ("grad_bias", 2, None)]),
@@ -261,8 +262,8 @@ BARE = with_report(NCU, kernels=[], counters=[])
 ADDS = [counter for counter in NCU.report.counters if "_fadd_" in counter.name]
 
 
-@pytest.mark.parametrize(
-    ("run", "reason"),
+@table(
+    "run reason",
     [
         (
             replace(BARE, status="failed", reason="no right."),

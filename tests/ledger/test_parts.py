@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.causes.study_rules import less_time_for_more, other_gpu
 from perfctl.orchestrator.ledger.prepared import Study, studies
@@ -16,6 +14,7 @@ from perfctl.records.report import Device, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 MIB = 1 << 20
 BIG = Device(None, "gpu", memory_bytes=40_960 * MIB)
@@ -41,7 +40,7 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each() -> None:
     assert (said.rule, said.factor, said.confidence) == ("other GPU", None, "observed")
 
 
-@pytest.mark.parametrize(
+@table(
     "other",
     [
         {"device": V100, "steps": STEP},
@@ -123,8 +122,8 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("nanoseconds", "macs", "variant", "precision"),
+@table(
+    "nanoseconds macs variant precision",
     [
         (200_000, 3_000_000, "k=5", "fp32"),  # more work takes longer
         (130_400, 800_000, "k=5", "fp32"),  # hardly more work

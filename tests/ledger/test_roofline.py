@@ -16,6 +16,7 @@ from perfctl.records.report import Counter, Device
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import foreign_run, fp_counters, gpu_pair, study_of, with_report
+from tests.make.tables import table
 from tests.make.traffic import PEAKS, counted, traffic
 
 NONE = missing("not_collected", "-")
@@ -60,27 +61,27 @@ def few(time_ns: float, flops: float = 1e3, moved: float = 1e3, **changes: Any) 
 FOUR = {"launches": 4, "counted_launches": 4}
 
 
-@pytest.mark.parametrize(
-    ("work", "bound"),
-    [
-        pytest.param(traffic(dram=2e9 / 10), "compute", id="at the ridge both roofs are as high"),
-        pytest.param(traffic(dram=2e9 / 9.99), "memory", id="just below the ridge"),
-        pytest.param(few(19_999, **FOUR), "launch", id="launches of less than 5 us each"),
-        pytest.param(few(20_000, **FOUR), "memory", id="launches of 5 us each"),
+@table(
+    "work bound",
+    {
+        "at the ridge both roofs are as high": (traffic(dram=2e9 / 10), "compute"),
+        "just below the ridge": (traffic(dram=2e9 / 9.99), "memory"),
+        "launches of less than 5 us each": (few(19_999, **FOUR), "launch"),
+        "launches of 5 us each": (few(20_000, **FOUR), "memory"),
         # 1000 ns at 10 TFLOP/s are 10 MFLOP, at 1 TB/s 1 MB
-        pytest.param(few(1e3, 1e4, 299e3), "launch", id="29.9% of the bandwidth"),
-        pytest.param(few(1e3, 1e4, 301e3), "memory", id="30.1% of the bandwidth"),
-        pytest.param(few(1e3, 2.9e6), "launch", id="29% of the peak"),
-        pytest.param(few(1e3, 3.1e6), "compute", id="31% of the peak"),
-        pytest.param(traffic(level="run", busy=0.49), "launch", id="a step busy for 49%"),
-        pytest.param(traffic(level="run", busy=0.5), "memory", id="a step busy for half"),
-        pytest.param(traffic(level="run", busy=1.0), "memory", id="a step always busy"),
-        pytest.param(traffic(busy=0.49), "memory", id="a layer is no step"),
-        pytest.param(few(1e3, level="run", **FOUR), "memory", id="a step has no short launches"),
-        pytest.param(traffic(0, estimated=None), "memory", id="bytes without FLOPs"),
-        pytest.param(traffic(0, NONE, estimated=None), None, id="neither bytes nor FLOPs"),
-        pytest.param(traffic(dram=NONE), None, id="FLOPs without bytes"),
-    ],
+        "29.9% of the bandwidth": (few(1e3, 1e4, 299e3), "launch"),
+        "30.1% of the bandwidth": (few(1e3, 1e4, 301e3), "memory"),
+        "29% of the peak": (few(1e3, 2.9e6), "launch"),
+        "31% of the peak": (few(1e3, 3.1e6), "compute"),
+        "a step busy for 49%": (traffic(level="run", busy=0.49), "launch"),
+        "a step busy for half": (traffic(level="run", busy=0.5), "memory"),
+        "a step always busy": (traffic(level="run", busy=1.0), "memory"),
+        "a layer is no step": (traffic(busy=0.49), "memory"),
+        "a step has no short launches": (few(1e3, level="run", **FOUR), "memory"),
+        "bytes without FLOPs": (traffic(0, estimated=None), "memory"),
+        "neither bytes nor FLOPs": (traffic(0, NONE, estimated=None), None),
+        "FLOPs without bytes": (traffic(dram=NONE), None),
+    },
 )
 def test_what_bounds_a_work(work: Traffic, bound: str | None) -> None:
     assert place(work, PEAKS).bound == bound
@@ -122,16 +123,14 @@ def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not_and_nothing_e
     assert (point.refused, point.hfu, point.bound) == (None, pytest.approx(0.2), "memory")
 
 
-@pytest.mark.parametrize(
-    ("flops", "cause"), [(8.99e9, "the kernels executed fewer than"), (9e9, "the wrong device")]
-)
+@table("flops cause", [(8.99e9, "the kernels executed fewer than"), (9e9, "the wrong device")])
 def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(flops: float, cause: str) -> None:
     point = placed(estimated=1e10, executed=counted(flops), time_ns=9e5)
     assert cause in (point.mfu_reason or "")
 
 
-@pytest.mark.parametrize(
-    ("precision", "path"),
+@table(
+    "precision path",
     [
         ("fp32", "fp32"),
         ("fp64", "fp64"),
@@ -155,9 +154,7 @@ def test_the_roof_is_what_was_counted_most() -> None:
     assert roof(traffic(0)) is None
 
 
-@pytest.mark.parametrize(
-    ("launches", "mismatch"), [(100, False), (101, False), (99, False), (102, True), (98, True)]
-)
+@table("launches mismatch", [(100, False), (101, False), (99, False), (102, True), (98, True)])
 def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_not_of_one_work(
     launches: int, mismatch: bool
 ) -> None:
@@ -170,8 +167,8 @@ def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_n
 FORMULA = {"executed": NONE, "paths": {}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "kind", "cause"),
+@table(
+    "changes kind cause",
     [
         ({}, "published", "200% of the fp32 peak of the X: the wrong device, a clock above"),
         ({}, "derived", "the recorded clock differs"),
@@ -240,8 +237,8 @@ def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak() -> 
     assert (found.bandwidth, found.ridge("fp32")) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("device", "reason"),
+@table(
+    "device reason",
     [
         (None, "no record names the device"),
         (

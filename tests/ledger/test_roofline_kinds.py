@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import pytest
-
 from perfctl.orchestrator.counts.counters.work import dram_bytes, tensor_kind
+from tests.make.tables import table
 
 READ, WRITTEN, WHOLE = "dram__bytes_read.sum", "dram__bytes_write.sum", "dram__bytes.sum"
 RATE, TIME = "dram__bytes.sum.per_second", "gpu__time_duration.sum"
 
 
-@pytest.mark.parametrize(
-    ("values", "found"),
+@table(
+    "values found",
     [
         ({WHOLE: 0.0}, 0.0),
         ({WHOLE: 9.0, READ: 3.0}, 9.0),
@@ -35,8 +34,8 @@ def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "capability", "precision", "kind"),
+@table(
+    "name capability precision kind",
     [
         ("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_tn", "8.0", "fp32", "fp16"),  # its name says so
         ("some_kernel", "7.0", "fp32", "fp16"),  # Volta's have no other

@@ -14,6 +14,7 @@ from perfctl.orchestrator.ledger.roofline import LevelPoint, Roofline, place
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, foreign_run, gpu_pair, study_of, with_report
+from tests.make.tables import table
 from tests.make.traffic import PEAKS, counted, traffic
 
 A100 = {
@@ -91,14 +92,14 @@ def test_a_counter_that_missed_the_kind_of_access_yields_to_one_that_counted_it(
     assert cache_bytes(none)["L1"].value == 0, "both counted nothing"
 
 
-@pytest.mark.parametrize(
-    ("clocks", "profiler", "expected_mhz"),
-    [
-        pytest.param((765e6, 765e6, 765e6), "ncu", 765, id="ncu locked the clock"),
-        pytest.param((765e6, 765e6, None), "ncu", 1530, id="a launch does not state it"),
-        pytest.param((765e6, 765e6, 765e6), "nsys", 1530, id="another profiler timed the launches"),
-        pytest.param((1900e6, 1900e6, 1900e6), "ncu", 1530, id="above the boost clock"),
-    ],
+@table(
+    "clocks profiler expected_mhz",
+    {
+        "ncu locked the clock": ((765e6, 765e6, 765e6), "ncu", 765),
+        "a launch does not state it": ((765e6, 765e6, None), "ncu", 1530),
+        "another profiler timed the launches": ((765e6, 765e6, 765e6), "nsys", 1530),
+        "above the boost clock": ((1900e6, 1900e6, 1900e6), "ncu", 1530),
+    },
 )
 def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
     clocks: tuple[float | None, ...], profiler: str, expected_mhz: int

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.roofline import Roofline, Traffic, roofline
@@ -14,6 +12,7 @@ from perfctl.records.report import Counter, Device, Kernel, Step
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, fp_counters, make_run, study_of
+from tests.make.tables import table
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
@@ -215,8 +214,8 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     assert kernels_of(timed()) == {}, "nothing was counted"
 
 
-@pytest.mark.parametrize(
-    ("own", "reported", "peaks"),
+@table(
+    "own reported peaks",
     [
         ("Tesla V100-SXM2-16GB", "Tesla T4", "V100 SXM2"),
         (None, "Tesla T4", "T4"),

@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
@@ -21,6 +19,7 @@ from perfctl.orchestrator.ledger.timing import spread
 from perfctl.orchestrator.report.findings import findings
 from perfctl.records.report import MemoryFigure, Sample, Step
 from tests.make.synthetic import cpu_run, make_run, study_of, with_report
+from tests.make.tables import table
 
 
 def timed(*lengths: int | None, phase: str = "step") -> tuple[Step, ...]:
@@ -101,7 +100,7 @@ def test_memory_is_in_words_and_what_is_left_after_a_step_is_told_where_no_peak_
     }
 
 
-@pytest.mark.parametrize("order", [1, -1])
+@table("order", [1, -1])
 def test_memory_is_that_of_the_run_that_is_shown_or_of_the_next_that_has_any(order: int) -> None:
     shown = make_run(9, steps=timed(5))
     other = make_run(1, memory=(MemoryFigure("peak", "allocated", 7),))

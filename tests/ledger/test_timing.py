@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.ledger import timing
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.timing import LayerTimes
@@ -14,6 +12,7 @@ from perfctl.records.report import Kernel, Range, Step
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, make_run, with_report
+from tests.make.tables import table
 
 
 def layer_times(run: Run) -> LayerTimes:
@@ -140,9 +139,8 @@ def test_work_in_the_optimizers_phase_is_the_optimizers() -> None:
     assert PreparedRun(run).keys == [timing.OPTIMIZER]
 
 
-@pytest.mark.parametrize(
-    ("first", "order"),
-    [(None, [0, 1, 2, 2, 9]), ("torch", [0, -1, 2, 2, 9]), ("zzz", [0, 1, 2, 2, 9])],
+@table(
+    "first order", [(None, [0, 1, 2, 2, 9]), ("torch", [0, -1, 2, 2, 9]), ("zzz", [0, 1, 2, 2, 9])]
 )
 def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_sweep(
     first: str | None, order: list[int]
@@ -200,8 +198,8 @@ def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range() -> None:
     assert step_time(ranges=ranges[1:]) is None
 
 
-@pytest.mark.parametrize(
-    ("start", "values"),
+@table(
+    "start values",
     [(100, (0, 3)), (149, (0, 3)), (200, (0, 3)), (249, (0, 3))]
     + [(outside, None) for outside in (99, 150, 199, 250)],
 )

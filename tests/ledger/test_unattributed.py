@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.ledger import (
     BETWEEN,
@@ -21,6 +19,7 @@ from perfctl.records.report import Gap, Kernel, Range
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import make_run, study_of
+from tests.make.tables import table
 
 
 def kernel(
@@ -98,7 +97,7 @@ def test_graphs_without_kernels_are_not_in_the_time() -> None:
     assert "--cuda-graph-trace=node" in graph
 
 
-@pytest.mark.parametrize(("loose", "said"), [(4, False), (20, True)])
+@table("loose said", [(4, False), (20, True)])
 def test_the_page_speaks_of_it_above_a_twentieth(loose: int, said: bool) -> None:
     kernels = [kernel(0, 96, 3, **IN_CONV), kernel(1, loose, 1)]
     study = study_of(gpu(kernels, [STEP, FORWARD, BACKWARD, CONV, GRADIENT]))
@@ -126,8 +125,8 @@ def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state() -> None
     assert {row.share for row in found.rows} == {None}
 
 
-@pytest.mark.parametrize(
-    ("phase", "cause"),
+@table(
+    "phase cause",
     [
         ("data", DATA),
         ("copy", "copies to the device"),
@@ -181,29 +180,27 @@ SEEN, LOOSE = kernel(0, 50, 3, **IN_CONV), kernel(1, 30)
 OF_WEIGHT = kernel(2, 5, layer="conv1", direction="grad_weight", layer_source="range")
 
 
-@pytest.mark.parametrize(
-    ("kernels", "ranges", "cause"),
-    [
-        pytest.param([SEEN, LOOSE], [], NO_CALL, id="an evaluation"),
-        pytest.param([SEEN, LOOSE], [OPTIMIZER], NO_BACKWARD, id="an optimizer's phase"),
-        pytest.param([SEEN, LOOSE], [BACKWARD], NO_BACKWARD, id="a backward phase"),
-        pytest.param([SEEN, LOOSE], [OPTIMIZER, AGAIN], NO_BACKWARD, id="and recomputation"),
-        pytest.param([SEEN, LOOSE], [OPTIMIZER, OPT], NO_BACKWARD, id="and optimizer ranges"),
-        pytest.param([SEEN, LOOSE], [OPTIMIZER, GRADIENT], NO_CALL, id="a backward range"),
-        pytest.param([SEEN, LOOSE, OF_WEIGHT], [OPTIMIZER], NO_CALL, id="a gradient's kernel"),
-        pytest.param(
+@table(
+    "kernels ranges cause",
+    {
+        "an evaluation": ([SEEN, LOOSE], [], NO_CALL),
+        "an optimizer's phase": ([SEEN, LOOSE], [OPTIMIZER], NO_BACKWARD),
+        "a backward phase": ([SEEN, LOOSE], [BACKWARD], NO_BACKWARD),
+        "and recomputation": ([SEEN, LOOSE], [OPTIMIZER, AGAIN], NO_BACKWARD),
+        "and optimizer ranges": ([SEEN, LOOSE], [OPTIMIZER, OPT], NO_BACKWARD),
+        "a backward range": ([SEEN, LOOSE], [OPTIMIZER, GRADIENT], NO_CALL),
+        "a gradient's kernel": ([SEEN, LOOSE, OF_WEIGHT], [OPTIMIZER], NO_CALL),
+        "in another phase": (
             [SEEN, kernel(1, 30, 8)],
             [OPTIMIZER, COPYING],
             "copies to the device",
-            id="in another phase",
         ),
-        pytest.param(
+        "in a range outside of steps": (
             [SEEN, kernel(1, 30, 9)],
             [GRADIENT, span(9, "warm-up")._replace(step=None)],
             NO_CALL,
-            id="in a range outside of steps",
         ),
-    ],
+    },
 )
 def test_backward_is_missed_only_where_something_was_trained_and_in_no_other_phase(
     kernels: list[Kernel], ranges: list[Range], cause: str

@@ -7,7 +7,6 @@ import csv
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,6 +16,8 @@ from perfctl.orchestrator.counts.counters.work import dram_bytes as bytes_of
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.records.report import Counter, Device
+from tests.make import synthetic
+from tests.make.tables import table
 
 VALU = "SQ_INSTS_VALU_{}_{}"
 MOPS = "SQ_INSTS_VALU_MFMA_MOPS_{}"
@@ -38,7 +39,7 @@ def counts(**valu: tuple[int, int, int, int]) -> dict[str, float | None]:
     return found | {MOPS.format(kind): 0 for kind in ("F16", "BF16", "F32", "F64", "I8")}
 
 
-@pytest.mark.parametrize(("kind", "path"), [("F16", "fp16"), ("F32", "fp32"), ("F64", "fp64")])
+@table("kind path", [("F16", "fp16"), ("F32", "fp32"), ("F64", "fp64")])
 def test_a_wave_instruction_is_64_lanes_and_a_multiply_add_two_flops(kind: str, path: str) -> None:
     found = amd_flops(counts(**{kind: (1000, 200, 30, 4)}), "gfx942")
     figure = getattr(found, path)
@@ -97,9 +98,7 @@ def test_matrix_counters_of_some_types_alone_are_a_lower_bound_and_zeros_of_them
     assert amd_flops({MOPS.format("F16"): 0}, None).tensor.value is None
 
 
-@pytest.mark.parametrize(
-    ("chip", "state"), [("gfx1151", "refused"), ("gfx1201", "refused"), ("gfx942", "estimated")]
-)
+@table("chip state", [("gfx1151", "refused"), ("gfx1201", "refused"), ("gfx942", "estimated")])
 def test_waves_of_rdna_have_no_known_number_of_lanes(chip: str, state: str) -> None:
     assert amd_flops(counts(F32=(1, 1, 1, 1)), chip).fp32.state == state
 
@@ -120,32 +119,25 @@ OLDER = {name.replace("EA0", "EA"): value for name, value in (READS | WRITES).it
 SIZES = {"FETCH_SIZE": 2048, "WRITE_SIZE": 1024}
 
 
-@pytest.mark.parametrize(
-    ("chip", "values", "expected", "state", "is_lower_bound"),
-    [
-        pytest.param(
-            "gfx90a", OLDER, 90 * 64 + 10 * 32 + WRITTEN, "counted", False, id="no reads of 128"
-        ),
-        pytest.param("gfx942", {"TCC_BUBBLE_sum": 30}, BYTES, "counted", False, id="TCC_BUBBLE"),
-        pytest.param(
-            None, {"TCC_BUBBLE[0]": 12, "TCC_BUBBLE[1]": 18}, BYTES, "counted", False, id="no sum"
-        ),
-        pytest.param("gfx942", {}, None, "not_collected", False, id="an absent counter is not 0"),
-        pytest.param(
-            "gfx950", {"TCC_BUBBLE_sum": 0}, None, "not_collected", False, id="it is no TCC_BUBBLE"
-        ),
-        pytest.param(
+@table(
+    "chip values expected state is_lower_bound",
+    {
+        "no reads of 128": ("gfx90a", OLDER, 90 * 64 + 10 * 32 + WRITTEN, "counted", False),
+        "TCC_BUBBLE": ("gfx942", {"TCC_BUBBLE_sum": 30}, BYTES, "counted", False),
+        "no sum": (None, {"TCC_BUBBLE[0]": 12, "TCC_BUBBLE[1]": 18}, BYTES, "counted", False),
+        "an absent counter is not 0": ("gfx942", {}, None, "not_collected", False),
+        "it is no TCC_BUBBLE": ("gfx950", {"TCC_BUBBLE_sum": 0}, None, "not_collected", False),
+        "reads of 128 before FETCH_SIZE": (
             "gfx950",
             {"TCC_BUBBLE_sum": 0, "TCC_EA0_RDREQ_128B_sum": 30} | SIZES,
             BYTES,
             "counted",
             False,
-            id="reads of 128 before FETCH_SIZE",
         ),
-        pytest.param("gfx950", SIZES, 2048 + 1024, "counted", True, id="FETCH_SIZE of gfx950"),
-        pytest.param("gfx942", SIZES, 2048 + 1024, "counted", False, id="FETCH_SIZE"),
-        pytest.param("gfx942", {"FETCH_SIZE": 2}, None, "not_collected", False, id="no writes"),
-    ],
+        "FETCH_SIZE of gfx950": ("gfx950", SIZES, 2048 + 1024, "counted", True),
+        "FETCH_SIZE": ("gfx942", SIZES, 2048 + 1024, "counted", False),
+        "no writes": ("gfx942", {"FETCH_SIZE": 2}, None, "not_collected", False),
+    },
 )
 def test_bytes_are_requests_times_their_sizes_by_chip(
     chip: str | None,
@@ -159,9 +151,7 @@ def test_bytes_are_requests_times_their_sizes_by_chip(
     assert bytes_of({}, chip).value is None
 
 
-def test_the_ledger_of_an_amd_run_sets_its_matrix_flops_against_paper(
-    synthetic: ModuleType,
-) -> None:
+def test_the_ledger_of_an_amd_run_sets_its_matrix_flops_against_paper() -> None:
     """conv2 executes all of its multiply-adds on the matrix cores in bf16, and fc1 on the vector
     units in fp32."""
     kernels = synthetic.gpu_kernels(64, clock=1.0)
@@ -194,7 +184,7 @@ def test_the_ledger_of_an_amd_run_sets_its_matrix_flops_against_paper(
     assert conv.time is not None and conv.trusted
 
 
-def test_a_run_is_of_amd_by_its_tool_or_its_device(synthetic: ModuleType) -> None:
+def test_a_run_is_of_amd_by_its_tool_or_its_device() -> None:
     run = synthetic.make_run(1)
     assert not is_amd(run)
     assert is_amd(replace(run, profiler="rocprofv3"))
@@ -238,7 +228,7 @@ def test_real_matrix_counters_are_the_multiply_adds_of_the_products(shared: Path
     } == {0}
 
 
-@pytest.mark.parametrize("chip", ["MI200", "MI300X_A1"])
+@table("chip", ["MI200", "MI300X_A1"])
 def test_a_real_copy_of_a_million_doubles_moves_16_mib_and_multiplies_nothing(
     chip: str, shared: Path
 ) -> None:
@@ -252,7 +242,7 @@ def test_a_real_copy_of_a_million_doubles_moves_16_mib_and_multiplies_nothing(
         assert amd_flops(values, "gfx90a").total.value == 0
 
 
-def test_flops_of_a_run_follow_its_tool_and_chip(synthetic: ModuleType) -> None:
+def test_flops_of_a_run_follow_its_tool_and_chip() -> None:
     run = synthetic.make_run(1, profiler="rocprofv3", device=MI300X)
     values = counts(F64=(1, 0, 0, 0))
     assert flops_by_launch(run, {0: values})[0].fp64.value == 64

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
-import pytest
-
 from perfctl.orchestrator.counts.counters.work import KernelFlops, kernel_flops, values_by_launch
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Kernel
+from tests.make import synthetic
 from tests.make.metrics import PIPE, ZEROS, ops
+from tests.make.tables import table
 
 
 def test_constant_moves_on_ampere_are_no_tensor_work_and_no_half_precision() -> None:
@@ -20,9 +18,7 @@ def test_constant_moves_on_ampere_are_no_tensor_work_and_no_half_precision() -> 
     assert found.total.value == 2 * 10**9 and not found.total.lower_bound
 
 
-@pytest.mark.parametrize(
-    "name", [None, "my_kernel", "void axpy<__half>(T1 *, T1 *, int)", "triton_poi_fused_add_0"]
-)
+@table("name", [None, "my_kernel", "void axpy<__half>(T1 *, T1 *, int)", "triton_poi_fused_add_0"])
 def test_half_precision_on_the_tensor_pipe_is_not_called_zero_unless_the_kernel_has_no_halves(
     name: str | None,
 ) -> None:
@@ -46,7 +42,7 @@ def test_a_metric_repeated_by_sections_is_read_once() -> None:
 HALF = ZEROS | ops(ffma=524_288, fmul=16_384, hfma=20_480)
 
 
-@pytest.mark.parametrize("pipe", [{}, {PIPE: 640}, {PIPE: 900}])
+@table("pipe", [{}, {PIPE: 640}, {PIPE: 900}])
 def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused(
     pipe: dict[str, float],
 ) -> None:
@@ -57,9 +53,7 @@ def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused
     assert set(found.total.missing) == {"fp16", "tensor"}
 
 
-def test_without_the_chip_s_name_half_precision_may_be_work_or_constant_moves(
-    synthetic: ModuleType,
-) -> None:
+def test_without_the_chip_s_name_half_precision_may_be_work_or_constant_moves() -> None:
     """A kernel made for Ampere says that the chip is Ampere or later: an idle tensor pipe may be
     Blackwell's, which moves constants elsewhere."""
 

@@ -3,18 +3,15 @@ moves constants."""
 
 from __future__ import annotations
 
-import pytest
-
 from perfctl.orchestrator.counts.counters import sums
 from perfctl.orchestrator.counts.figure import Figure, missing
 from tests.make.metrics import PIPE, ops
+from tests.make.tables import table
 
 HALF = "HADD + HMUL + 2 HFMA"
 
 
-@pytest.mark.parametrize(
-    ("capability", "major"), [("8.6", 8), ("10.0", 10), ("7", 7), (None, 0), ("", 0), ("sm_80", 0)]
-)
+@table("capability major", [("8.6", 8), ("10.0", 10), ("7", 7), (None, 0), ("", 0), ("sm_80", 0)])
 def test_the_major_number_of_a_compute_capability(capability: str | None, major: int) -> None:
     assert sums.major(capability) == major
 
@@ -29,8 +26,8 @@ def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts() -> None:
     assert not sums.has_metric({"smsp__a.sum.per_second": 5}, "a.sum")
 
 
-@pytest.mark.parametrize(
-    ("values", "state", "reason"),
+@table(
+    "values state reason",
     [
         ({}, "not_collected", "fp64 counters were not collected (DADD, DMUL, DFMA)"),
         (
@@ -64,8 +61,8 @@ def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule() -> None:
     assert (single.value, single.rule, single.missing) == (126, "FADD + FMUL + 2 FFMA", ())
 
 
-@pytest.mark.parametrize(
-    ("capability", "packed", "value", "state", "missing"),
+@table(
+    "capability packed value state missing",
     [
         ("9.0", {}, 7, "counted", ()),
         ("9.0", {"fadd2": 1, "fmul2": 1, "ffma2": 1}, 7, "counted", ()),
@@ -90,8 +87,8 @@ def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
     assert sums.fp32(ops(fadd=1, fmul=2, **packed), capability).value is None
 
 
-@pytest.mark.parametrize(
-    ("names", "version", "doubled"),
+@table(
+    "names version doubled",
     [
         ((), None, False),
         ((), "2022.3.0", False),
@@ -119,8 +116,8 @@ def test_half_precision_is_weighed_as_that_version_of_ncu_does(
     )
 
 
-@pytest.mark.parametrize(
-    ("capability", "hfma", "pipe", "value"),
+@table(
+    "capability hfma pipe value",
     [
         ("7.5", 320, 10, 640),
         ("8.0", 320, 9, 640),  # 32 x 9 = 288: fewer tensor instructions than moves would make
@@ -177,8 +174,8 @@ def test_beside_moves_of_constants_only_additions_and_products_are_left() -> Non
     )
 
 
-@pytest.mark.parametrize(
-    ("capability", "hfma", "pipe", "moves", "phantom"),
+@table(
+    "capability hfma pipe moves phantom",
     [
         ("8.0", 3200, 100, None, True),
         ("9.0", 3200, 100, None, True),

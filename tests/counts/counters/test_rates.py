@@ -10,6 +10,7 @@ import pytest
 from perfctl.orchestrator.counts.counters.work import kernel_flops, values_by_launch
 from perfctl.orchestrator.counts.figure import Figure, missing
 from tests.make.metrics import PIPE, ZEROS, ops
+from tests.make.tables import table
 
 RATES = {
     "smsp__cycles_elapsed.avg": 28419.6,
@@ -35,7 +36,7 @@ def test_elapsed_cycles_may_follow_from_frequency_and_duration() -> None:
     assert kernel_flops(values, "7.5").fp32.value == 1000 * 1000
 
 
-@pytest.mark.parametrize("rate", [35.19, 0])
+@table("rate", [35.19, 0])
 def test_rounded_rates_and_rates_of_nothing_but_zero_give_no_count(rate: float) -> None:
     values = RATES | {"smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": rate}
     flops = kernel_flops(values, "7.5")
@@ -51,8 +52,8 @@ def test_a_sum_that_was_collected_comes_before_its_rate() -> None:
     assert kernel_flops(values, "7.5").fp32 == Figure(1_000_001, "counted")
 
 
-@pytest.mark.parametrize(
-    ("file", "additions"),
+@table(
+    "file additions",
     [
         ("armleth_mlp_report", 1000 * 1000),
         ("lashi_profile", 32768 * 512),

@@ -3,27 +3,23 @@ paths are in the total."""
 
 from __future__ import annotations
 
-from types import ModuleType
-
-import pytest
-
 from perfctl.orchestrator.counts.counters.work import compute_capability, kernel_flops, makes_flops
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Device, Kernel
+from tests.make import synthetic
 from tests.make.metrics import PIPE, ZEROS, ops
+from tests.make.tables import table
 
 
-@pytest.mark.parametrize(
-    ("known", "chip"),
+@table(
+    "known chip",
     [
         *((True, chip) for chip in ("sm80", "sm90", "hopper", "ada", "blackwell")),
         *((False, chip) for chip in ("sm75", "sm70", "turing", "volta")),
     ],
 )
-def test_a_kernel_made_for_compute_capability_8_tells_the_chip(
-    chip: str, known: bool, synthetic: ModuleType
-) -> None:
+def test_a_kernel_made_for_compute_capability_8_tells_the_chip(chip: str, known: bool) -> None:
     """32 x 100 tensor instructions beside 3200 HFMA2 only moved constants, if the chip is one that
     does so."""
     values = ZEROS | ops(hfma=3200, ffma=7) | {PIPE: 100}
@@ -34,9 +30,7 @@ def test_a_kernel_made_for_compute_capability_8_tells_the_chip(
     assert (tensor.value, tensor.state) == ((0, "counted") if known else (None, "refused"))
 
 
-def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_says_so(
-    synthetic: ModuleType,
-) -> None:
+def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_says_so() -> None:
     bare, said = Device("x", "gpu"), Device("y", "gpu", compute_capability="7.0", sm_count=10)
     other = Device("z", "gpu", compute_capability="6.1", sm_count=20)
     averages = [
@@ -55,7 +49,7 @@ def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_s
         assert found.value == (None if sms is None else 3 * 4 * sms), "four partitions an SM"
 
 
-def test_half_precision_is_weighed_as_the_version_of_ncu_does(synthetic: ModuleType) -> None:
+def test_half_precision_is_weighed_as_the_version_of_ncu_does() -> None:
     counters = [
         Counter(0, name, value, None)
         for name, value in (ops(hadd=1, hmul=2, hfma=3) | {PIPE: 0}).items()
@@ -79,8 +73,8 @@ def test_half_precision_is_weighed_as_the_version_of_ncu_does(synthetic: ModuleT
     ]
 
 
-@pytest.mark.parametrize(
-    ("makes", "name"),
+@table(
+    "makes name",
     [
         (True, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
         (True, "derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2"),
@@ -186,10 +180,8 @@ def test_rates_that_give_no_counts_are_named_path_by_path() -> None:
     )
 
 
-@pytest.mark.parametrize("unit", ["sm", "smsp"])
-@pytest.mark.parametrize(
-    ("form", "per"), [("sum.per_cycle_elapsed", "cycles_elapsed.avg"), ("sum.per_second", None)]
-)
+@table("unit", ["sm", "smsp"])
+@table("form per", [("sum.per_cycle_elapsed", "cycles_elapsed.avg"), ("sum.per_second", None)])
 def test_rates_of_either_unit_give_the_counts_back(form: str, per: str | None, unit: str) -> None:
     """2^30 multiply-adds in 2^20 cycles of that unit, or nanoseconds."""
     rates = {

@@ -166,8 +166,8 @@ def test_statistics_of_batch_norm_divide_for_each_element() -> None:
     assert found is not None and found.ffma == 64 * (6 * IMAGES + 4 * 5 * (512 + 32))
 
 
-@pytest.mark.parametrize(
-    ("epilogue", "ffma", "fmul"),
+@table(
+    "epilogue ffma fmul",
     [
         ("SoftMaxForwardEpilogue", (5 + 4 + 5) * 50_257, 50_257),
         ("LogSoftMaxForwardEpilogue", 5 * 50_257 + 11 * 1024, 1024),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-
 from perfctl.orchestrator.counts.derived.records import AttentionShape, Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.derived.tensor_cores import tiles_of
@@ -55,10 +53,8 @@ def brute(shape: AttentionShape, m: int, n: int) -> int:
     )
 
 
-@pytest.mark.parametrize(
-    ("queries", "keys"), [(1000, 1000), (1024, 1024), (500, 1000), (1000, 500)]
-)
-@pytest.mark.parametrize(("m", "n"), [(128, 64), (64, 128), (64, 64), (192, 128)])
+@table("queries keys", [(1000, 1000), (1024, 1024), (500, 1000), (1000, 500)])
+@table("m n", [(128, 64), (64, 128), (64, 64), (192, 128)])
 def test_a_causal_mask_leaves_the_tiles_that_touch_it(
     queries: int, keys: int, m: int, n: int
 ) -> None:

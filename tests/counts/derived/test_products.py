@@ -173,13 +173,15 @@ def test_a_product_counts_by_name_grid_and_shape_or_has_no_rule(
     assert counts(launch, *sizes, onto=onto) == expected
 
 
-@pytest.mark.parametrize(
-    ("launch", "sizes"),
-    [
-        (Launch(XMMA, (2, 4, 3), reduced=True), (100, 200, 96)),
-        (Launch(DOT), (1, 60, 512)),
-    ],
-    ids=["parts of xmma that wait for splitKreduce", "a dot product without its blocks"],
+@table(
+    "launch sizes",
+    {
+        "parts of xmma that wait for splitKreduce": (
+            Launch(XMMA, (2, 4, 3), reduced=True),
+            (100, 200, 96),
+        ),
+        "a dot product without its blocks": (Launch(DOT), (1, 60, 512)),
+    },
 )
 def test_what_is_known_in_part_has_no_sum(launch: Launch, sizes: tuple[int, int, int]) -> None:
     derived = derive(launch, Work(GemmShape(*sizes)))
@@ -195,7 +197,7 @@ TRAITS = {
 }
 
 
-@pytest.mark.parametrize("bias", [False, True])
+@table("bias", [False, True])
 @pytest.mark.parametrize("traits", TRAITS)
 def test_the_parts_of_a_sum_are_added_up_with_the_bias_in_every_spelling(
     traits: str, bias: bool
@@ -207,10 +209,12 @@ def test_the_parts_of_a_sum_are_added_up_with_the_bias_in_every_spelling(
     assert counts(launch, 16, 128, 9216) == (0, 16 * 128, 16 * 128 * (32 + bias))
 
 
-@pytest.mark.parametrize(
-    ("before", "rows"),
-    [(None, 40), (replace(SLICED, grid=(8, 2, 4)), 80)],
-    ids=["the parts are not known", "of another product"],
+@table(
+    "before rows",
+    {
+        "the parts are not known": (None, 40),
+        "of another product": (replace(SLICED, grid=(8, 2, 4)), 80),
+    },
 )
 def test_a_reduction_without_its_product_has_no_rule(before: Launch | None, rows: int) -> None:
     name = REDUCTION.format(TRAITS["words"].format("false"))

@@ -20,6 +20,7 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from scripts.proof.verdicts.scenarios import Scenario, make_runs
+from tests.make.tables import table
 
 BATCH = 16
 PADDED = Scenario(forward={"conv2": "padding", "fc1": "padding"}, batches=(BATCH,))
@@ -162,7 +163,7 @@ def on_hopper(run: Run) -> Run:
     return replace(run, report=replace(run.report, kernels=kernels, counters=counters))
 
 
-@pytest.mark.parametrize("profiler", ["nsys", "ncu"])
+@table("profiler", ["nsys", "ncu"])
 def test_the_commonest_fp32_product_of_an_h100_gets_the_tf32_verdict(profiler: str) -> None:
     """With derived counts from a trace alone, and with counters of an ncu that has none of
     tensor operations."""

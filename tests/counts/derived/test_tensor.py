@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from math import ceil
 
-import pytest
-
 from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.derived.run import as_flops, layer_work
@@ -334,7 +332,7 @@ def test_a_convolution_is_a_product_in_whole_tiles_or_has_no_rule(
     assert (derived and derived.tensor) == (macs and 2 * macs)
 
 
-@pytest.mark.parametrize(("stride", "same"), [([1, 1], True), ([2, 2], False)])
+@table("stride same", [([1, 1], True), ([2, 2], False)])
 def test_a_traced_gradient_gives_its_kernels_the_shape_of_forward(
     stride: list[int], same: bool
 ) -> None:

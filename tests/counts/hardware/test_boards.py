@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, choose, meant, nearest
+from tests.make.tables import table
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
@@ -13,8 +14,8 @@ def test_the_name_of_a_board_means_this_board_alone(board: object) -> None:
     assert meant(board.name.lower().replace(" gb", "gb")) == (board,)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(
-    ("said", "names"),
+@table(
+    "said names",
     [
         ("A100", {"A100 PCIe 40 GB", "A100 SXM4 40 GB", "A100 SXM4 80 GB", "A100 PCIe 80 GB"}),
         ("a100-80gb", {"A100 SXM4 80 GB", "A100 PCIe 80 GB"}),
@@ -64,7 +65,7 @@ def test_short_names_and_the_drivers_names_find_their_boards(said: str, names: s
     assert {board.name for board in meant(said)} == names
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "A11",

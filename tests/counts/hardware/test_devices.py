@@ -24,6 +24,7 @@ from perfctl.orchestrator.counts.hardware.machines import (
 from perfctl.orchestrator.counts.hardware.peaks import peaks_of
 from perfctl.orchestrator.estimate.memory import CAPABILITIES
 from perfctl.records.report import Device
+from tests.make.tables import table
 
 T = 1e12
 PUBLISHED: dict[str, dict[str, float]] = {
@@ -243,7 +244,7 @@ def test_the_table_agrees_with_the_public_device_files_of_neusight(shared: Path)
     assert compared >= 11
 
 
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         "NVIDIA A100-SXM4-40GB MIG 3g.20gb",

@@ -26,14 +26,14 @@ def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
     assert (device.note, device.power_w, machine.clock_hz) == (None, 70, 1_590_000_000)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected_bytes"),
-    [
-        pytest.param("H100 SXM5", 81_559 * 2**20, id="sold as 80 GB"),
-        pytest.param("A100-SXM4-80GB", 81_920 * 2**20, id="one of two sizes"),
-        pytest.param("V100 SXM2 32 GB", 32_768 * 2**20, id="one of two sizes of one product"),
-        pytest.param("GTX 1080", 8e9, id="no table shows it: 10^9 bytes per GB"),
-    ],
+@table(
+    "name expected_bytes",
+    {
+        "sold as 80 GB": ("H100 SXM5", 81_559 * 2**20),
+        "one of two sizes": ("A100-SXM4-80GB", 81_920 * 2**20),
+        "one of two sizes of one product": ("V100 SXM2 32 GB", 32_768 * 2**20),
+        "no table shows it: 10^9 bytes per GB": ("GTX 1080", 8e9),
+    },
 )
 def test_memory_is_the_total_of_nvidia_smi_where_it_is_known(
     name: str, expected_bytes: float
@@ -135,7 +135,7 @@ def test_no_tensor_peak_is_made_up_but_bf16_from_fp16(
     assert (device.machine.sms, device.machine.clock_hz, device.power_w) == (None, None, None)
 
 
-@pytest.mark.parametrize("name", ["i9-10940X", "Core i9-10940X", "intel core I9 10940x"])
+@table("name", ["i9-10940X", "Core i9-10940X", "intel core I9 10940x"])
 def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(name: str) -> None:
     machine = named(name).machine
     assert (machine.name, machine.kind, machine.sms) == ("Core i9-10940X", "cpu", 14)

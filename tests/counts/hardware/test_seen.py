@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import pytest
 
 from perfctl.orchestrator.counts.hardware.peaks import SeenGpu, contradict, fastest, seen_gpu
 from perfctl.records.report import Device, MemoryFigure, Sample
+from tests.make import synthetic
+from tests.make.tables import table
 
 MIB = 1 << 20
 
@@ -16,8 +16,8 @@ def gpu(name: str | None = None, mib: int | None = None, capability: str | None 
     return SeenGpu(name, mib and mib * MIB, capability)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
+@table(
+    "one other",
     [
         (gpu("Tesla V100", 16_384), gpu(None, 40_960)),
         (gpu("Tesla V100", 16_384), gpu("Tesla V100", 32_768)),
@@ -33,8 +33,8 @@ def test_records_that_rule_out_one_gpu_contradict(one: SeenGpu, other: SeenGpu) 
     assert contradict(one, other) and contradict(other, one)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
+@table(
+    "one other",
     [
         (gpu("Tesla V100", 16_384), gpu("Tesla V100", 16_384)),
         (gpu(None, 40_536), gpu(None, 40_960)),  # with ECC's and the driver's share taken off
@@ -50,9 +50,7 @@ def test_equal_unknown_and_reserved_memory_contradict_nothing(one: SeenGpu, othe
     assert not contradict(one, other) and not contradict(other, one)
 
 
-def test_memory_comes_from_the_device_else_from_figures_else_from_samples(
-    synthetic: ModuleType,
-) -> None:
+def test_memory_comes_from_the_device_else_from_figures_else_from_samples() -> None:
     nameless = Device(None, "gpu")
     figure = (
         MemoryFigure("after", "device_total", 40_960 * MIB),
@@ -91,8 +89,8 @@ def test_fp32_of_an_amd_gpu_may_run_on_its_matrix_cores() -> None:
     assert found is not None and found[1] == 104 * 256 * 1_700e6
 
 
-@pytest.mark.parametrize(
-    ("seen", "precision"),
+@table(
+    "seen precision",
     [
         (None, "fp32"),
         (gpu(None, 40_960), "fp32"),

@@ -10,6 +10,7 @@ import pytest
 
 from perfctl.orchestrator.counts.kernels import names
 from perfctl.orchestrator.counts.kernels.names import Algorithm, family, of_layer, recognise
+from tests.make.tables import table
 
 NAMES = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "names.json"
 
@@ -17,8 +18,8 @@ SPACE = "at::native::(anonymous namespace)::"
 ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
+@table(
+    "name expected",
     [
         ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(...)", "winograd"),
         ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false>(int)", "conv"),
@@ -61,8 +62,8 @@ def test_a_kernel_name_tells_its_family(name: str, expected: str | None) -> None
     assert family(name) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
+@table(
+    "name expected",
     [
         ("triton_poi_fused_convolution_relu_3", "elementwise"),
         ("triton_red_fused_native_layer_norm_2", "norm"),
@@ -124,15 +125,13 @@ def test_a_kernel_beside_the_arithmetic_has_no_number_type() -> None:
     )
 
 
-@pytest.mark.parametrize("table", ["names.csv", "operations.csv"])
+@table("table", ["names.csv", "operations.csv"])
 def test_the_patterns_of_a_word_stand_together(table: str) -> None:
     lines = Path(names.__file__).with_name(table).read_text().splitlines()[1:]
     words = [word for word, _ in groupby(line.split(",")[:2] for line in lines)]
     assert len(words) == len({tuple(word) for word in words})
 
 
-@pytest.mark.parametrize(
-    "text", ["x" * 100_000, "gemm_" * 20_000, "winograd_128x128_" * 6000, "_1x1" * 20_000]
-)
+@table("text", ["x" * 100_000, "gemm_" * 20_000, "winograd_128x128_" * 6000, "_1x1" * 20_000])
 def test_a_name_of_any_length_is_read_in_time(text: str) -> None:
     recognise(text)

@@ -6,10 +6,9 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-import pytest
-
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.names import recognise
+from tests.make.tables import table
 
 TENSILE = "Cijk_Alik_Bljk_{}_MT128x64x32_{}SN_LDSB0"
 CK = (
@@ -21,8 +20,8 @@ OLD_CK = (
 )
 
 
-@pytest.mark.parametrize(
-    ("types", "math"),
+@table(
+    "types math",
     [
         ("HHS_BH", "fp16"),
         ("HB", "fp16"),
@@ -48,8 +47,8 @@ def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multipl
     assert matrix.library == ("hipblaslt" if "UserArgs" in types else "rocblas")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
+@table(
+    "name said",
     [
         (
             "igemm_fwd_gtcx2_nhwc_bf16_bx0_ex1_bt32x128x32_wt16x64x4_ws1x1",
@@ -86,8 +85,8 @@ def test_convolutions_and_products_state_direction_type_and_tile(
     assert (found.family, found.direction, found.math, found.tensor_core, found.tile) == said
 
 
-@pytest.mark.parametrize(
-    ("name", "family", "library"),
+@table(
+    "name family library",
     [
         ("__amd_rocclr_fillBufferAligned", "copy", "rocclr"),
         ("__amd_rocclr_copyBuffer", "copy", "rocclr"),
@@ -114,7 +113,7 @@ def test_the_sum_after_a_split_product_is_a_reduction_and_f2x3_is_winograd_of_3x
     assert recognise("miopenSp3AsmConv_v30_gfx9_fp16_f2x3_stride1").winograd == (2, 3)
 
 
-@pytest.mark.parametrize(
+@table(
     "trace",
     [
         "tracelens_mi210_gpu_only.json.gz",

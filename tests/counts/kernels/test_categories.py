@@ -7,7 +7,6 @@ import gzip
 import json
 from collections import defaultdict
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,6 +16,8 @@ from torch import nn
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels import categories
 from perfctl.orchestrator.ledger.arm_figures import top
+from tests.make import synthetic
+from tests.make.tables import table
 from tests.sample import sample
 
 TRACES = (
@@ -29,8 +30,8 @@ TRACES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
+@table(
+    "name kind",
     [
         ("aten::convolution", "convolution"),
         ("aten::mkldnn_convolution", "convolution"),
@@ -99,10 +100,8 @@ def innermost(spans: list[tuple[float, float, bool]]) -> float:
     return found
 
 
-@pytest.mark.parametrize("name", sample(TRACES, 2))
-def test_real_traces_leave_under_5_percent_over(
-    reports: Path, synthetic: ModuleType, name: str
-) -> None:
+@table("name", sample(TRACES, 2))
+def test_real_traces_leave_under_5_percent_over(reports: Path, name: str) -> None:
     report = parsers.parse(reports / "kineto" / name)
     for fields in (
         {"kernels": report.kernels, "copies": report.copies},
@@ -115,10 +114,8 @@ def test_real_traces_leave_under_5_percent_over(
             assert found["other"] < 0.05 * sum(found.values()), found
 
 
-@pytest.mark.parametrize("name", sample(TRACES, 2))
-def test_totals_of_real_traces_are_those_of_a_plain_reading(
-    reports: Path, synthetic: ModuleType, name: str
-) -> None:
+@table("name", sample(TRACES, 2))
+def test_totals_of_real_traces_are_those_of_a_plain_reading(reports: Path, name: str) -> None:
     """Kernels by name to the ns of rounding; self times of all operations together are the time
     that any ran."""
     path = reports / "kineto" / name
@@ -141,9 +138,7 @@ def test_totals_of_real_traces_are_those_of_a_plain_reading(
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_top_ten_of_a_trace_made_here_are_torchs_own(
-    tmp_path: Path, synthetic: ModuleType
-) -> None:
+def test_the_top_ten_of_a_trace_made_here_are_torchs_own(tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 5)

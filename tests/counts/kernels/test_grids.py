@@ -7,8 +7,6 @@ from dataclasses import replace
 from math import prod
 from pathlib import Path
 
-import pytest
-
 from perfctl.orchestrator.counts.kernels.grids import (
     ConvShape,
     GemmShape,
@@ -257,8 +255,8 @@ def test_a_rule_states_tiles_sum_and_multiplies(
     assert tile(name, grid, shape).rule(shape.macs) == rule
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
+@table(
+    "name shape",
     [
         *(
             (name, MNIST_CONV2)
@@ -279,8 +277,8 @@ def test_what_has_no_formula_gets_no_number(name: str, shape: ConvShape) -> None
     assert predict_tiles(recognise(name), (1, 1, 1), shape) is None
 
 
-@pytest.mark.parametrize(
-    ("name", "grid", "shape", "family"),
+@table(
+    "name grid shape family",
     [
         (IMPLICIT, (288, 1, 4), MNIST_CONV2, "implicit gemm"),
         (SGEMM.format("nn"), (2, 36, 36), DEEP, "winograd not fused"),
@@ -310,8 +308,8 @@ def test_a_convolution_s_sizes() -> None:
     assert GemmShape(2, 3, 5, 7).macs == 210
 
 
-@pytest.mark.parametrize(
-    ("grid", "fits"),
+@table(
+    "grid fits",
     [((128, 3, 2), True), ((128, 2, 3), False), ((127, 3, 2), False), ((64, 3, 2), False)],
 )
 def test_fused_winograd_needs_every_side_of_its_grid(grid: Grid, fits: bool) -> None:

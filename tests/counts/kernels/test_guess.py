@@ -18,6 +18,7 @@ from perfctl.orchestrator.counts.kernels.layers import (
 )
 from perfctl.records.report import Kernel
 from tests.make.known_network import RELU, Layer, Truth, blocks, calls, launches, mnist, step
+from tests.make.tables import table
 
 
 def found(kernels: tuple[Kernel, ...]) -> list[tuple[str | None, str | None]]:
@@ -28,10 +29,8 @@ def places(truth: Truth) -> list[tuple[str | None, str | None]]:
     return [place for _, place in truth]
 
 
-@pytest.mark.parametrize("weights_first", [False, True])
-@pytest.mark.parametrize(
-    "layers", [mnist(16), mnist(256), blocks(32, 6)], ids=["mnist16", "mnist256", "alike"]
-)
+@table("weights_first", [False, True])
+@table("layers", {"mnist16": mnist(16), "mnist256": mnist(256), "alike": blocks(32, 6)})
 def test_every_launch_of_a_known_network_gets_its_true_layer(
     layers: list[Layer], weights_first: bool
 ) -> None:
@@ -97,7 +96,7 @@ def test_guesses_are_never_mixed_with_layers_that_were_seen() -> None:
     assert "does not mix" in made.gaps[0].reason
 
 
-@pytest.mark.parametrize("kernels", [[], [Kernel(0, RELU)]])
+@table("kernels", [[], [Kernel(0, RELU)]])
 def test_without_a_kernel_that_multiplies_nothing_is_guessed(kernels: list[Kernel]) -> None:
     made = guess(kernels, calls(mnist(64)))
     assert made.guessed == 0 and "no kernel" in made.gaps[0].reason

@@ -3,12 +3,11 @@ come to."""
 
 from __future__ import annotations
 
-import pytest
-
 from perfctl.orchestrator.counts.kernels.layers import LayerItem, fits, items_of
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
+from tests.make.tables import table
 
 GEMM = frozenset({"gemm"})
 CONV = frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
@@ -58,8 +57,8 @@ def call(
     )
 
 
-@pytest.mark.parametrize(
-    ("family", "stated", "item", "expected"),
+@table(
+    "family stated item expected",
     [
         ("conv", None, layer_item("forward", GEMM), -4.0),
         ("conv", None, layer_item("forward", CONV), 1.0),
@@ -77,8 +76,8 @@ def test_the_family_must_fit_and_a_stated_direction_weighs_more(
     assert score(Algorithm(family, direction=stated), item) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "direction", "families", "expected"),
+@table(
+    "name direction families expected",
     [
         ("volta_sgemm_128x64_tn", "forward", GEMM, 1.5),
         ("volta_sgemm_128x64_nn", "forward", GEMM, 0.0),
@@ -97,8 +96,8 @@ def test_the_letters_of_a_product_are_a_hint_for_linear_layers(
     assert score(Algorithm("gemm"), layer_item(direction, families), name) == expected
 
 
-@pytest.mark.parametrize(
-    ("grid", "expected"),
+@table(
+    "grid expected",
     [
         ((8, 1, 1), 3.0),
         ((2, 4, 1), 3.0),
@@ -121,8 +120,8 @@ def test_the_grid_that_the_product_s_sides_ask_for(grid: Grid, expected: float) 
     assert score(Algorithm("gemm", tile=(128, 64, None)), layer, grid=grid) == expected
 
 
-@pytest.mark.parametrize(
-    ("blocks", "expected"),
+@table(
+    "blocks expected",
     [
         (100, 2.0),
         (99, 2.0),
@@ -168,8 +167,8 @@ def test_launches_of_one_name_differ_by_their_grids() -> None:
     assert rows == [[3.0, 3.0], [-3.0, -3.0], [-3.0, -3.0], [3.0, 3.0]]
 
 
-@pytest.mark.parametrize(
-    ("given", "product"),
+@table(
+    "given product",
     [
         # 32 images, 100 inputs, 10 outputs: 32 x 100 x 10 multiply-adds; 1010 parameters with a
         # bias, 1000 without.
@@ -201,8 +200,8 @@ def test_the_sides_of_a_product_follow_from_the_parameters(
     assert item.outputs == (given.output_elements or 0) // given.calls
 
 
-@pytest.mark.parametrize(
-    ("kind", "families"),
+@table(
+    "kind families",
     [
         ("Linear", {"gemm"}),
         ("ConvTranspose2d", {"conv", "winograd", "fft", "depthwise", "gemm"}),

@@ -3,9 +3,8 @@ libraries print them."""
 
 from __future__ import annotations
 
-import pytest
-
 from perfctl.orchestrator.counts.kernels import names as details
+from tests.make.tables import table
 
 XMMA = (
     "sm80_xmma_fprop_implicit_gemm_{}_nhwckrsc_nhwc_tilesize128x64x32_stage4_warpsize2x2x1_g1"
@@ -13,8 +12,8 @@ XMMA = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "tile"),
+@table(
+    "name tile",
     [
         ("sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize256x128x32_stage3", (256, 128, 32)),
         ("cutlass::gemm::gemmshape<128, 64, 8>", (128, 64, 8)),
@@ -48,8 +47,8 @@ def test_the_tile_of_a_thread_block(name: str, tile: tuple[int, int, int | None]
     assert details.tile(name) == tile
 
 
-@pytest.mark.parametrize(
-    ("name", "chip"),
+@table(
+    "name chip",
     [
         ("volta_sgemm_128x64_tn", "volta"),
         ("void cudnn::ampere_scudnn_128x64", "ampere"),
@@ -69,8 +68,8 @@ def test_the_chip_that_a_kernel_was_written_for(name: str, chip: str | None) -> 
     assert details.architecture(name) == chip
 
 
-@pytest.mark.parametrize(
-    ("name", "math"),
+@table(
+    "name math",
     [
         (XMMA.format("bf16bf16_bf16f32_f32"), ("bf16", True)),
         (XMMA.format("f16f16_f16f32_f32"), ("fp16", True)),
@@ -121,8 +120,8 @@ def test_the_numbers_that_are_multiplied_and_where(
         assert details.math_of(name, family) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "math"),
+@table(
+    "name math",
     [
         ("flash_fwd_kernel<x, half_t>", ("fp16", True)),
         ("flash_fwd_kernel<float_e4m3>", ("fp8", True)),
@@ -139,8 +138,8 @@ def test_attention_says_its_numbers_in_its_name(
     assert details.math_of(name, "attention") == math
 
 
-@pytest.mark.parametrize(
-    ("name", "instruction"),
+@table(
+    "name instruction",
     [
         ("volta_fp16_s884gemm_fp16_128x64", "s884"),
         ("ampere_h16816gemm_128x64", "h16816"),

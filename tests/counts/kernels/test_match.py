@@ -6,8 +6,6 @@ from __future__ import annotations
 import random
 import time
 
-import pytest
-
 from perfctl.orchestrator.counts.kernels.pairing import (
     Left,
     bare_name,
@@ -180,8 +178,8 @@ def test_what_is_left_over_is_said_with_side_layer_and_number() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "bare"),
+@table(
+    "name bare",
     [
         (FILL, "vectorized_elementwise_kernel"),
         (
@@ -209,8 +207,8 @@ def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer() -
     assert (found.pairs, found.only_timed) == (((0, 1),), ())
 
 
-@pytest.mark.parametrize(
-    ("layer", "is_inside"),
+@table(
+    "layer is_inside",
     [
         ("layer1", True),
         ("layer1.0.conv1", True),
@@ -257,7 +255,7 @@ def test_launches_outside_of_common_steps_are_beyond_on_both_sides() -> None:
     assert [(left.name, left.launches) for left in stepless.only_timed] == [(GEMM, 1)]
 
 
-@pytest.mark.parametrize(("kernels", "more"), [(19, 0), (20, 0), (21, 1), (30, 10)])
+@table("kernels more", [(19, 0), (20, 0), (21, 1), (30, 10)])
 def test_twenty_lines_are_shown_the_most_launched_first(kernels: int, more: int) -> None:
     launches = [launch(100 * n + at, f"k{n}") for n in range(kernels) for at in range(n + 1)]
     lines = unmatched_lines(match(run("ncu", *launches), run("nsys")))

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.counts.kernels.names import instruction, recognise
+from tests.make.tables import table
 
 FILE = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "public.csv"
 ROWS = list(csv.DictReader(FILE.read_text(encoding="utf-8").splitlines()))
@@ -35,8 +36,8 @@ def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> 
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
+@table(
+    "name shape",
     [
         (
             "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x256x64_1x2x1_0_tnn",

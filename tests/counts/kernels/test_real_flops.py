@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,6 +16,8 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.errors import ReportError
 from perfctl.records.report import Report
 from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.tables import table
 
 SIDE = 20480
 COUNTER = re.compile(r"\b(?:[FDH](?:ADD|MUL|FMA)2?|HFMA2|tensor)\b")
@@ -30,17 +31,15 @@ def whole(path: Path) -> Report:
     return replace(report, kernels=list(report.kernels), counters=list(report.counters))
 
 
-def flops(path: Path, synthetic: ModuleType) -> tuple[Run, dict[int, KernelFlops]]:
+def flops(path: Path) -> tuple[Run, dict[int, KernelFlops]]:
     run = replace(
         synthetic.make_run(profiler="ncu", profiler_version=None, device=None), report=whole(path)
     )
     return run, PreparedRun(run).flops
 
 
-def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    run, found = flops(reports / "ncu/csv_long/wangzy_roofline_output.csv", synthetic)
+def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(reports: Path) -> None:
+    run, found = flops(reports / "ncu/csv_long/wangzy_roofline_output.csv")
     products = [
         found[kernel.launch] for kernel in run.report.kernels if family(kernel.name) == "gemm"
     ]
@@ -54,11 +53,11 @@ def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(
     )
 
 
-@pytest.mark.parametrize("file", ["gardenia_gemm_smsp_sass", "gardenia_share_tile_smsp_sass"])
+@table("file", ["gardenia_gemm_smsp_sass", "gardenia_share_tile_smsp_sass"])
 def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(
-    file: str, reports: Path, synthetic: ModuleType
+    file: str, reports: Path
 ) -> None:
-    run, found = flops(reports / f"ncu/csv_long/{file}.csv", synthetic)
+    run, found = flops(reports / f"ncu/csv_long/{file}.csv")
     totals = [found[kernel.launch].total for kernel in run.report.kernels]
     product = max(totals, key=lambda total: total.value or 0)
     if file == "gardenia_gemm_smsp_sass":
@@ -68,10 +67,8 @@ def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(
     assert not any(item.tensor.value or item.fp16.value for item in found.values())
 
 
-def test_fp32_kernels_on_ampere_get_nothing_from_constant_moves(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    _, found = flops(reports / "ncu/csv_long/leleucas_bert_nsight_with_prof_lines.csv", synthetic)
+def test_fp32_kernels_on_ampere_get_nothing_from_constant_moves(reports: Path) -> None:
+    _, found = flops(reports / "ncu/csv_long/leleucas_bert_nsight_with_prof_lines.csv")
     assert len(found) == 26
     assert not any(item.tensor.value or item.fp16.value for item in found.values())
     assert (
@@ -98,11 +95,11 @@ def named(figure: KernelFlops) -> bool:
 
 
 def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missing(
-    reports: Path, synthetic: ModuleType
+    reports: Path,
 ) -> None:
     seen = 0
     for path in fp_reports(reports):
-        run, found = flops(path, synthetic)
+        run, found = flops(path)
         for kernel in run.report.kernels:
             item = found[kernel.launch]
             assert item.total.value is not None or COUNTER.search(item.total.reason or ""), (
@@ -115,7 +112,7 @@ def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missi
     assert seen >= 8
 
 
-@pytest.mark.parametrize(
+@table(
     "file",
     [
         "armleth_mlp_report.ncu-rep",
@@ -124,25 +121,23 @@ def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missi
         "montecarlo_profile.ncu-rep",
     ],
 )
-def test_report_files_do_so_too(file: str, reports: Path, synthetic: ModuleType) -> None:
-    _, found = flops(reports / "ncu/rep" / file, synthetic)
+def test_report_files_do_so_too(file: str, reports: Path) -> None:
+    _, found = flops(reports / "ncu/rep" / file)
     assert found and all(
         named(item) and (item.total.value is None or item.total.rule or item.total.value == 0)
         for item in found.values()
     )
 
 
-def test_sparse_and_dense_tensor_work_of_a_new_report_is_read_from_its_parts(
-    reports: Path, synthetic: ModuleType
-) -> None:
+def test_sparse_and_dense_tensor_work_of_a_new_report_is_read_from_its_parts(reports: Path) -> None:
     """It holds no whole, only the parts; an activation in fp32 has no tensor work."""
-    _, found = flops(reports / "ncu/rep/cs599k_h100_silu_2025-04-21.ncu-rep", synthetic)
+    _, found = flops(reports / "ncu/rep/cs599k_h100_silu_2025-04-21.ncu-rep")
     for item in found.values():
         assert (item.tensor.value, item.tensor.state, item.integer.value) == (0, "counted", 0)
 
 
-@pytest.mark.parametrize(
-    ("file", "least"),
+@table(
+    "file least",
     [
         ("kineto/kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz", 1.0),
         ("kineto/hta_alexnet_critical_path_2023.json.gz", 1.0),

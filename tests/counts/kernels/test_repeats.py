@@ -22,6 +22,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter, Kernel, Range, Report
 from tests.make.shapes import op
+from tests.make.tables import table
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 TIME = "gpu__time_duration.sum"
@@ -87,7 +88,7 @@ def test_only_the_same_kernels_grids_and_shapes_repeat_one_another() -> None:
     assert (found.all_launches, found.saved) == (6, 1)
 
 
-@pytest.mark.parametrize(
+@table(
     "name", ["indexSelectLargeIndex", "void DeviceRadixSortOnesweepKernel<x>", "embedding_backward"]
 )
 def test_kernels_whose_work_depends_on_the_data_are_all_replayed(name: str) -> None:
@@ -137,7 +138,7 @@ def ffma(found: Report) -> dict[str | None, list[object]]:
     }
 
 
-@pytest.mark.parametrize("steps", [1, 3])
+@table("steps", [1, 3])
 def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_marked(
     steps: int,
 ) -> None:
@@ -188,8 +189,8 @@ def test_what_ncu_replayed_all_the_same_keeps_its_own_counts() -> None:
     assert (ffma(found)["block.1.up"], found.environment) == ([7], {})
 
 
-@pytest.mark.parametrize(
-    ("seen", "reason"),
+@table(
+    "seen reason",
     [
         ([k for k in STEP if not k.layer or "up" not in k.layer], "ncu counted no launch of it"),
         (
@@ -261,7 +262,7 @@ def test_of_a_layer_that_ncu_replayed_in_part_the_rest_is_taken_over() -> None:
     assert not found.gaps
 
 
-@pytest.mark.parametrize("steps", [1, 2])
+@table("steps", [1, 2])
 def test_a_layer_that_ncu_replayed_in_part_and_otherwise_has_launches_without_counts(
     steps: int,
 ) -> None:

@@ -11,6 +11,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
     replay_cost,
 )
 from perfctl.records.report import Kernel
+from tests.make.tables import table
 
 STEP = [
     Kernel(number, "k", layer=layer, duration_ns=1_000_000)
@@ -40,15 +41,15 @@ def test_the_time_is_that_of_the_kernels_and_of_ncu_for_each_replay() -> None:
     )
 
 
-@pytest.mark.parametrize(("counters", "times"), [(1, 1), (5, 3), (13, 8), (0, 1)])
+@table("counters times", [(1, 1), (5, 3), (13, 8), (0, 1)])
 def test_passes_grow_with_the_counters_as_in_the_log_they_are_taken_from(
     counters: int, times: int
 ) -> None:
     assert passes(counters) == times
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
+@table(
+    "seconds said",
     [
         ((0.2, 0.9), "about 1 s to 1 s longer"),
         ((1.6, 89.4), "about 2 s to 89 s longer"),

@@ -34,6 +34,7 @@ from tests.make.rows import (
     seen_with,
     work,
 )
+from tests.make.tables import table
 
 TILED = Algorithm("gemm", "gemm", tile=(128, 64, None))
 FC = GemmShape(m=32, n=10, k=100)
@@ -62,8 +63,8 @@ def test_a_part_makes_those_before_it_grow() -> None:
     assert Breakdown(0, 0, (), None, None, (), 0, extra=60).grown("extra") == 1
 
 
-@pytest.mark.parametrize(
-    ("grid", "counted", "is_predicted"),
+@table(
+    "grid counted is_predicted",
     [
         *(((1, 1, 1), counted, True) for counted in (1, 1.19, 0.84)),
         *(((1, 1, 1), counted, False) for counted in (1.21, 0.82)),
@@ -81,28 +82,27 @@ def test_a_forward_product_is_the_predicted_one_within_a_fifth_and_2_percent_wit
     assert (parts.method, parts.family) == ("gemm", "gemm")
 
 
-@pytest.mark.parametrize(
-    ("kernel", "shape"),
-    [
-        pytest.param(gemm(TILE, grid=(2, 1, 1)), FC, id="another grid"),
-        pytest.param(gemm(TILE, launches=2), FC, id="two launches"),
-        pytest.param(gemm(0), FC, id="no count"),
-        pytest.param(gemm(TILE, algorithm=Algorithm("gemm")), FC, id="no tile"),
-        pytest.param(gemm(TILE), None, id="no shape"),
+@table(
+    "kernel shape",
+    {
+        "another grid": (gemm(TILE, grid=(2, 1, 1)), FC),
+        "two launches": (gemm(TILE, launches=2), FC),
+        "no count": (gemm(0), FC),
+        "no tile": (gemm(TILE, algorithm=Algorithm("gemm")), FC),
+        "no shape": (gemm(TILE), None),
         # FMUL: 2,048 rows of 128 are within 2% of 2,080, which 2,050 rows need
-        pytest.param(
+        "FMUL of other tiles": (
             work("sgemm", TILED, ffma=2080 * 256 * 128, fmul=2080 * 256),
             GemmShape(2000, 256, 128),
-            id="FMUL of other tiles",
         ),
-    ],
+    },
 )
 def test_nothing_is_predicted_without_what_a_prediction_needs(kernel: Any, shape: Any) -> None:
     parts = split(kernel, forward=shape)
     assert (parts.base, parts.rules) == (PAPER, ())
 
 
-@pytest.mark.parametrize(("launches", "calls"), [(2, 1), (3, 1), (4, 2), (2, 2)])
+@table("launches calls", [(2, 1), (3, 1), (4, 2), (2, 2)])
 def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(
     launches: int, calls: int
 ) -> None:
@@ -113,7 +113,7 @@ def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(
     assert parts.grown("called") == launches / calls
 
 
-@pytest.mark.parametrize("parts", [2, 4])
+@table("parts", [2, 4])
 def test_a_batch_split_over_launches_is_one_call(parts: int) -> None:
     shape = ConvShape(8, 16, 64, 32, 32, 3, 3)
     rows = 8 // parts * 32 * 32 // 128
@@ -124,8 +124,8 @@ def test_a_batch_split_over_launches_is_one_call(parts: int) -> None:
     assert (result.base, result.called) == (2 * 2 * shape.macs, 0), "64 channels in a tile of 128"
 
 
-@pytest.mark.parametrize(
-    ("step", "depth", "padded"),
+@table(
+    "step depth padded",
     [
         *((None, depth, depth) for depth in (104, 112, 128)),
         (None, 113, 112),
@@ -170,8 +170,8 @@ def test_work_next_to_the_products_belongs_to_what_it_does() -> None:
     assert (parts.transforms, parts.repeated, parts.transforming, parts.repeating) == (0, 0, (), ())
 
 
-@pytest.mark.parametrize(
-    ("sizes", "share", "rule"),
+@table(
+    "sizes share rule",
     [
         ((2, 3), 16 / 36, "4^2 multiplies in place of 2^2 x 3^2"),
         ((4, 3), 36 / 144, "6^2 multiplies in place of 4^2 x 3^2"),
@@ -212,8 +212,8 @@ def test_a_convolution_next_to_transforms_is_not_the_product_between_them() -> N
         assert breakdown(row, None).family == family
 
 
-@pytest.mark.parametrize(
-    ("out", "filters", "tile", "tiles"),
+@table(
+    "out filters tile tiles",
     [
         ((10, 10), (5, 5), 16, 2),
         ((24, 13), (5, 5), 16, 2 * 2 * 2),
@@ -249,8 +249,8 @@ def test_fouriers_blocks_are_complete_at_another_batch_too() -> None:
     assert parts.base == 2 * 2 * block
 
 
-@pytest.mark.parametrize(
-    ("area", "fills"),
+@table(
+    "area fills",
     [
         (64 * 64, True),
         (64 * 64 * 1.019, True),
@@ -272,7 +272,7 @@ def test_a_product_of_unknown_tile_may_fill_complete_tiles(area: float, fills: b
     assert not unknown_tiles(case(32, forward=FC))
 
 
-@pytest.mark.parametrize(("batches", "is_common"), [((8, 16, 32), True), ((16, 512), False)])
+@table("batches is_common", [((8, 16, 32), True), ((16, 512), False)])
 def test_maps_in_one_tile_of_unknown_size_say_nothing_about_the_batch(
     batches: tuple[int, ...], is_common: bool
 ) -> None:
@@ -286,8 +286,8 @@ FITTING, OTHER, UNKNOWN = gemm(5), gemm(5, grid=(3, 3, 1)), gemm(5, algorithm=Al
 TRANSFORM = work("t", Algorithm("winograd", role="transform"))
 
 
-@pytest.mark.parametrize(
-    ("kernels", "fits", "fills"),
+@table(
+    "kernels fits fills",
     [
         ((FITTING,), True, True),
         ((OTHER,), False, False),
@@ -308,8 +308,8 @@ def named(name: str, ffma: float = 32_000, grid: Any = (1, 1, 1)) -> KernelGroup
     return work(name, GEMM, grid, ffma=ffma)
 
 
-@pytest.mark.parametrize(
-    ("kernels", "is_repeated"),
+@table(
+    "kernels is_repeated",
     [
         ((named("f"), named("g"), named("h")), True),
         ((named("f", grid=(2, 1, 1)), named("g"), named("h")), False),
@@ -326,7 +326,7 @@ def test_forward_that_ran_again_has_its_names_and_grids(kernels: Any, is_repeate
     assert breakdown(forward, forward).repeating == (), "forward itself"
 
 
-@pytest.mark.parametrize(("parts", "step"), [(7, 32), (6, 16), (5, 32)])
+@table("parts step", [(7, 32), (6, 16), (5, 32)])
 def test_fmul_says_over_how_many_blocks_a_sum_is_split(parts: int, step: int) -> None:
     depth, area = parts * ceil(ceil(100 / parts) / step) * step, 128 * 64
     result = split(gemm(area * depth, grid=None, fmul=area * parts))
@@ -350,49 +350,45 @@ SIDES = 608 * 1024
 SLICED = 64 * 512
 
 
-@pytest.mark.parametrize(
-    ("row", "area", "depth", "onto", "rule"),
-    [
+@table(
+    "row area depth onto rule",
+    {
         # 7 parts: six of 72, padded from 72 and the last of 68, padded to 72
-        *(
-            pytest.param(
+        **{
+            f"7 parts, {onto} of them onto the output": (
                 scaled(GemmShape(128, 96, 500), AREA * (7 * 72 + onto), 7 * AREA),
                 AREA,
                 7 * 72,
                 onto,
                 "(sum of 500 in 7 parts",
-                id=f"7 parts, {onto} of them onto the output",
             )
             for onto in (0, 6, 7)
-        ),
+        },
         # 410 padded to 416, four times, and 408
-        pytest.param(
+        "a shorter last part": (
             scaled(GemmShape(128, 96, 2048), AREA * (4 * 416 + 408), 5 * AREA),
             AREA,
             4 * 416 + 408,
             0,
             f"(sum of 2,048 in 5 parts, padded to {4 * 416 + 408:,}) =",
-            id="a shorter last part",
         ),
-        pytest.param(
+        "beta": (
             scaled(GemmShape(34, 64, 2), 64 * 128 * (8 + 1), 64 * 128),
             64 * 128,
             8,
             1,
             "padded to 8",
-            id="beta",
         ),
         # 32 rows per tile: 7 parts of 147, the last of 142
-        pytest.param(
+        "the tile across": (
             scaled(GemmShape(600, 1024, 1024), SIDES * (6 * 152 + 144 + 7), 7 * SIDES),
             SIDES,
             6 * 152 + 144,
             7,
             "ceil(600 / 32) x ceil(1,024 / 128) tiles x 32 x 128",
-            id="the tile across",
         ),
         # 27 parts of 304, in steps of 4 x 8
-        pytest.param(
+        "four slices of each block": (
             scaled(
                 GemmShape(64, 512, 8208),
                 SLICED * 27 * 320,
@@ -404,9 +400,8 @@ SLICED = 64 * 512
             27 * 320,
             0,
             f"(sum of 8,208 in 27 parts, padded to {27 * 320:,}) =",
-            id="four slices of each block",
         ),
-    ],
+    },
 )
 def test_fmul_says_tiles_parts_and_sums_onto_the_output(
     row: Any, area: int, depth: int, onto: int, rule: str
@@ -425,9 +420,7 @@ def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values() -> Non
     assert (other.rules, other.onto) == ((), 0)
 
 
-@pytest.mark.parametrize(
-    ("grid", "fits"), [((16, 1, 4), True), ((4, 4, 4), True), ((16, 2, 2), False), (None, True)]
-)
+@table("grid fits", [((16, 1, 4), True), ((4, 4, 4), True), ((16, 2, 2), False), (None, True)])
 def test_a_recorded_grid_has_to_agree_with_fmul(grid: Any, fits: bool) -> None:
     area = 128 * 512
     row = scaled(GemmShape(128, 512, 256), area * (256 + 3), 4 * area, grid=grid)
@@ -448,8 +441,8 @@ def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it
     assert not exact.is_worth_naming(1.004), "no gap"
 
 
-@pytest.mark.parametrize("values", ["tiles", "outputs"])
-@pytest.mark.parametrize("parts", [3, 4])
+@table("values", ["tiles", "outputs"])
+@table("parts", [3, 4])
 def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(
     parts: int, values: str
 ) -> None:
@@ -497,8 +490,8 @@ def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too() -> None:
     assert unknown is not None and (unknown.factor, unknown.confidence) == (None, "plausible")
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "tile", "is_padding"),
+@table(
+    "m n tile is_padding",
     [(200, 300, (64, 128), True), (50, 100, (64, 64), True), (50, 100, (256, 64), False)],
 )
 def test_a_triton_kernels_tile_follows_from_its_grid_if_one_filling_fits(

@@ -28,6 +28,7 @@ from scripts.proof.verdicts.networks import (
     Scene,
 )
 from scripts.proof.verdicts.records import make_run
+from tests.make.tables import table
 
 OBSERVED, MATCHED, LIKELY, PLAUSIBLE = "observed", "predicted and matched", "likely", "plausible"
 Works = Callable[[int], list[Launch]]
@@ -418,82 +419,70 @@ def run_beside_another_process() -> list[Run]:
 HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
 
 
-@pytest.mark.parametrize(
-    ("runs", "told"),
-    [
-        pytest.param(
+@table(
+    "runs told",
+    {
+        "two processes on two devices, each with the complete batch": (
             run_two_ranks(),
             {"c2 forward": {Told("whole step", 2, MATCHED, "copies")}},
-            id="two processes on two devices, each with the complete batch",
         ),
-        pytest.param(run_two_halves(), {"c2 forward": set()}, id="two devices with half each"),
-        pytest.param(
+        "two devices with half each": (run_two_halves(), {"c2 forward": set()}),
+        "twice the counts in the grids of the recorded batch": (
             double_counters(),
             {"c2 forward": {Told("whole step", 2, PLAUSIBLE, "own grids")}},
-            id="twice the counts in the grids of the recorded batch",
         ),
-        pytest.param(run_batches(Recorded(FOUR), 64, 64, 16, 16), HALF, id="one step of three"),
-        pytest.param(
+        "one step of three": (run_batches(Recorded(FOUR), 64, 64, 16, 16), HALF),
+        "two steps of other sizes": (
             run_batches(Recorded(FOUR), 32, 32, 96),
             {"c2 backward": {Told("whole step", 2, MATCHED, "uneven steps")}},
-            id="two steps of other sizes",
         ),
-        pytest.param(
+        "another batch, no multiple of the recorded one": (
             run_batches(Recorded(FOUR), 64, 96),
             {"c2 backward": {Told("whole step", 1.5, PLAUSIBLE, "other batch")}},
-            id="another batch, no multiple of the recorded one",
         ),
-        pytest.param(
+        "the last batch of a data set is no skipped border": (
             lose_samples(),
             {"dw forward": {Told("whole step", 125 / 128, PLAUSIBLE, "other batch")}},
-            id="the last batch of a data set is no skipped border",
         ),
-        pytest.param(
+        "a padded tile is no zeros inserted": (
             pad_strided_gradient(),
             {"s2 backward": {Told("tile padding", 2.5, PLAUSIBLE)}},
-            id="a padded tile is no zeros inserted",
         ),
-        pytest.param(
+        "a layer that did not run shares no kernel": (
             drop_layer(),
             {
                 "b1 forward": set(),
                 "b2 forward": {Told("direction missing", None, OBSERVED)},
             },
-            id="a layer that did not run shares no kernel",
         ),
-        pytest.param(
+        "one product for three layers, forward and backward": (
             fuse_projections(),
             {
                 "q forward": {Told("shared kernel", 3, MATCHED)},
                 "q backward": {Told("shared kernel", 3, MATCHED)},
                 "v grad_weight": {Told("shared kernel", None, MATCHED, "within another kernel")},
             },
-            id="one product for three layers, forward and backward",
         ),
-        pytest.param(
+        "a grid of its own shape is not swapped": (
             pad_beside_sparsity(),
             {"p forward": set(), "r forward": {Told("2:4 sparsity", 0.5, MATCHED)}},
-            id="a grid of its own shape is not swapped",
         ),
-        pytest.param(
+        "two gradients of the weight leave forward's kernel to the input's": (
             compute_filter_gradient_twice(),
             {"c2 backward": set()},
-            id="two gradients of the weight leave forward's kernel to the input's",
         ),
-        pytest.param(
+        "a gradient at another layer is neither needless nor missing": (
             misplace_gradient(),
             {
                 "c1 backward": {Told("swapped layers", 2, PLAUSIBLE)},
                 "c2 backward": {Told("swapped layers", 0.5, PLAUSIBLE)},
             },
-            id="a gradient at another layer is neither needless nor missing",
         ),
-        pytest.param(
+        "torch.compile tries kernels of a Linear": (
             try_templates(),
             {"up forward": {Told("several algorithms", 13, PLAUSIBLE)}},
-            id="torch.compile tries kernels of a Linear",
         ),
-        pytest.param(
+        "a factor that only three rows share": (
             split_among_ranks(),
             {
                 "up forward": {
@@ -501,14 +490,12 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
                     Told("whole step", 0.5, PLAUSIBLE, "smaller batch"),
                 }
             },
-            id="a factor that only three rows share",
         ),
-        pytest.param(
+        "four launches of one layer may be two halves twice": (
             split_and_accumulate(),
             {"proj forward": {Told("extra calls", None, OBSERVED, "or parts")}},
-            id="four launches of one layer may be two halves twice",
         ),
-        pytest.param(
+        "two micro-batches on one of two recorded ranks": (
             accumulate_on_two_ranks(),
             {
                 "c2 backward": {
@@ -516,41 +503,34 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
                     Told("whole step", 0.25, PLAUSIBLE, "one rank"),
                 }
             },
-            id="two micro-batches on one of two recorded ranks",
         ),
-        pytest.param(
+        "trials in the first of two steps": (
             try_in_the_first_step("on"),
             {"c2 forward": {Told("several algorithms", 2, MATCHED)}},
-            id="trials in the first of two steps",
         ),
-        pytest.param(
+        "the same if nothing was recorded of cuDNN": (
             try_in_the_first_step("unknown"),
             {"c2 forward": {Told("several algorithms", 2, PLAUSIBLE)}},
-            id="the same if nothing was recorded of cuDNN",
         ),
-        pytest.param(
+        "a flash kernel skips the tiles above the diagonal": (
             attend(36 / 64),
             {"attn forward": {Told("causal mask", 36 / 64, MATCHED, "by tiles")}},
-            id="a flash kernel skips the tiles above the diagonal",
         ),
-        pytest.param(
+        "sparsity and a half-filled tile cancel out": (
             fill_half_a_sparse_tile(),
             {"up forward": {Told("tile padding", 2, MATCHED), Told("2:4 sparsity", 0.5, MATCHED)}},
-            id="sparsity and a half-filled tile cancel out",
         ),
-        pytest.param(attend(21 / 64), {"attn forward": set()}, id="a window hides more"),
-        pytest.param(attend(1), {"attn forward": set()}, id="a mask that skips nothing"),
-        pytest.param(
+        "a window hides more": (attend(21 / 64), {"attn forward": set()}),
+        "a mask that skips nothing": (attend(1), {"attn forward": set()}),
+        "a head size of 80 in 96": (
             attend(1, 80, causal=False),
             {"attn forward": {Told("tile padding", 96 / 80, MATCHED)}},
-            id="a head size of 80 in 96",
         ),
-        pytest.param(
+        "fp32 attention without padding": (
             attend_in_fp32(64),
             {"attn forward": {Told("3xTF32", 3, MATCHED)}},
-            id="fp32 attention without padding",
         ),
-        pytest.param(
+        "fp32 attention with a head size of 40": (
             attend_in_fp32(40),
             {
                 "attn forward": {
@@ -558,14 +538,12 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
                     Told("tile padding", 64 / 40, MATCHED),
                 }
             },
-            id="fp32 attention with a head size of 40",
         ),
-        pytest.param(
+        "FADD and FMUL without FFMA": (
             collect_without_ffma(),
             {"c2 forward": {Told("counter not collected", None, OBSERVED, "in part")}},
-            id="FADD and FMUL without FFMA",
         ),
-    ],
+    },
 )
 def test_a_fitting_number_is_no_proof(runs: list[Run], told: Mapping[str, set[Told]]) -> None:
     analysis = make_analysis(runs)

@@ -15,6 +15,7 @@ from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
 from perfctl.orchestrator.report.ledger import causes as report
 from perfctl.orchestrator.report.ledger.causes import headlines
 from tests.make.rows import case
+from tests.make.tables import table
 
 
 @pytest.fixture(autouse=True)
@@ -45,8 +46,8 @@ LOWER = {"missing": ("tensor",)}
 ABOUT = {"state": "estimated"}
 
 
-@pytest.mark.parametrize(
-    ("ratio", "figure", "number"),
+@table(
+    "ratio figure number",
     [
         (2.0, {}, "2.00 times"),
         (0.5, {}, "0.500 times"),
@@ -71,8 +72,8 @@ def test_a_gap_of_more_than_a_tenth_is_named_and_a_lower_bound_only_above_the_es
     assert texts == ([sentence] if number else [])
 
 
-@pytest.mark.parametrize(
-    ("causes", "unexplained", "text"),
+@table(
+    "causes unexplained text",
     [
         ([("tile padding", 2.0)], 0.0, "Cause: tile padding (predicted factor 2.00)."),
         (
@@ -134,8 +135,8 @@ def test_what_holds_for_the_sweep_comes_first_and_is_not_repeated_of_a_row() -> 
     ]
 
 
-@pytest.mark.parametrize(
-    ("switches", "more"),
+@table(
+    "switches more",
     [
         (1, ""),
         (2, " 1 more row changes its algorithm."),

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, KernelGroup, RowEvidence
@@ -21,6 +19,7 @@ from perfctl.orchestrator.ledger.causes.missing_rules import (
 )
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import HALF, by_place, call, case, measured, seen_with, work
+from tests.make.tables import table
 
 FP32, FP64, FP16 = (
     f"smsp__sass_thread_inst_executed_op_{{{kind}add,{kind}mul,{kind}{fma}}}_pred_on.sum"
@@ -52,7 +51,7 @@ def test_additions_alone_are_named_with_the_multiply_adds_that_they_omit() -> No
     assert describe_fix(cause) == f"Collect {FP32}: FLOPs = FADD + FMUL + 2 FFMA{ASKS}"
 
 
-@pytest.mark.parametrize(
+@table(
     "kernels",
     [
         (work(fadd=5), work(ffma=5)),
@@ -66,8 +65,8 @@ def test_additions_next_to_products_are_not_alone(kernels: Any) -> None:
     assert fadd_alone(seen_with(case(32, *kernels))) is None
 
 
-@pytest.mark.parametrize(
-    ("lacks", "parts", "metrics"),
+@table(
+    "lacks parts metrics",
     [
         (("ffma",), "fp32", FP32),
         (("dfma",), "fp64", FP64),
@@ -111,8 +110,8 @@ INTEGER = replace(work("k", HALF, **without("pipe"), pipe=9), tensor=missing("no
 TENSOR_LACKS = Figure(10, "counted", None, 2, 2, ("tensor",))
 
 
-@pytest.mark.parametrize(
-    ("row", "reason", "fix"),
+@table(
+    "row reason fix",
     [
         (
             counted(SOME, *TWO_FORMS),
@@ -160,25 +159,21 @@ def test_launches_without_a_value_have_ncus_own_reason(
     assert describe_fix(cause) == fix
 
 
-@pytest.mark.parametrize(
+@table(
     "row",
-    [
-        pytest.param(
-            counted(Figure(10, "counted"), *TWO_FORMS), id="either form of tensor counters"
+    {
+        "either form of tensor counters": counted(Figure(10, "counted"), *TWO_FORMS),
+        "HFMA2 that may move constants": counted(
+            SOME, work(**COUNTS), refused("HFMA2", moves_constants=True)
         ),
-        pytest.param(
-            counted(SOME, work(**COUNTS), refused("HFMA2", moves_constants=True)),
-            id="HFMA2 that may move constants",
+        "HFMA2 that moves constants": with_figure(
+            Figure(10, "counted", "HFMA2", 2, 2, ("tensor",), moves_constants=True)
         ),
-        pytest.param(
-            with_figure(Figure(10, "counted", "HFMA2", 2, 2, ("tensor",), moves_constants=True)),
-            id="HFMA2 that moves constants",
-        ),
-        pytest.param(with_figure(Figure(10, "counted", None, 2, 2)), id="a complete count"),
-        pytest.param(counted(missing("not_collected", "x")), id="no kernels"),
-        pytest.param(counted(missing("not_collected", "x"), work(fadd=5)), id="additions alone"),
-        pytest.param(counted(TENSOR_LACKS, INTEGER), id="products on tensor cores"),
-    ],
+        "a complete count": with_figure(Figure(10, "counted", None, 2, 2)),
+        "no kernels": counted(missing("not_collected", "x")),
+        "additions alone": counted(missing("not_collected", "x"), work(fadd=5)),
+        "products on tensor cores": counted(TENSOR_LACKS, INTEGER),
+    },
 )
 def test_counters_are_not_missing_if_another_rule_names_the_reason(row: RowEvidence) -> None:
     assert not_collected(seen_with(row)) is None
@@ -198,8 +193,8 @@ PARTIAL = {"left_out": "the ncu run is partial"}
 RERUN = "Profile the complete run again: the ncu run is partial."
 
 
-@pytest.mark.parametrize(
-    ("direction", "more", "fix"),
+@table(
+    "direction more fix",
     [
         ("forward", {}, "Look for its kernels among those outside of layers."),
         ("backward", {}, AUTOGRAD),
@@ -219,17 +214,17 @@ def test_a_row_without_kernels_names_the_estimate_and_where_to_look(
     assert describe_fix(cause) == fix
 
 
-@pytest.mark.parametrize(
+@table(
     "rows",
-    [
-        pytest.param((case(32, work(ffma=5)),), id="kernels"),
-        pytest.param((case(32, profiled=False),), id="a layer that ncu was not to count"),
-        pytest.param((case(32, calls=()),), id="no estimate"),
-        pytest.param(
-            (case(32, layer="b", position=1), case(32, work(ffma=64_000), layer="a")),
-            id="its neighbor's kernel does the work",
+    {
+        "kernels": (case(32, work(ffma=5)),),
+        "a layer that ncu was not to count": (case(32, profiled=False),),
+        "no estimate": (case(32, calls=()),),
+        "its neighbor's kernel does the work": (
+            case(32, layer="b", position=1),
+            case(32, work(ffma=64_000), layer="a"),
         ),
-    ],
+    },
 )
 def test_what_has_a_kernel_or_needs_none_is_not_missing(rows: tuple[RowEvidence, ...]) -> None:
     assert direction_missing(seen_with(*rows)) is None
@@ -265,8 +260,8 @@ LEFT_OUT = "ncu excluded launches (--launch-count)"
 LOOSE = (work("loose", ffma=6.4e6),)
 
 
-@pytest.mark.parametrize(
-    ("table", "loose", "fix", "sentence"),
+@table(
+    "table loose fix sentence",
     [
         (
             network(*every("backward")),

@@ -34,6 +34,7 @@ from tests.make.rows import (
     product,
     work,
 )
+from tests.make.tables import table
 
 SEEN, MATCHED, PLAUSIBLE = "observed", "predicted and matched", "plausible"
 ON, OFF = {"cudnn_benchmark": "on"}, {"cudnn_benchmark": "off"}
@@ -487,9 +488,7 @@ ALGORITHMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("row", "others", "loose", "causes", "phrase"), [*GRADIENTS, *TILES, *NEIGHBORS, *ALGORITHMS]
-)
+@table("row others loose causes phrase", [*GRADIENTS, *TILES, *NEIGHBORS, *ALGORITHMS])
 def test_a_row_has_these_causes_and_no_others(
     row: RowEvidence, others: Any, loose: Any, causes: dict[str, Any], phrase: str
 ) -> None:
@@ -506,7 +505,7 @@ def test_a_row_has_these_causes_and_no_others(
         assert (doubt in text) is (doubt in phrase)
 
 
-@pytest.mark.parametrize("tiles", [2048, 256])
+@table("tiles", [2048, 256])
 def test_winograds_tiles_are_those_of_the_estimated_batch_whichever_batch_ran(tiles: int) -> None:
     cause = causes_of(convolution(WIDE, *nonfused(WIDE, tiles, (128, 32))))["Winograd"]
     assert cause.factor == pytest.approx(winograd_factor(WIDE, 2048), rel=0.01)

@@ -26,6 +26,7 @@ from tests.make.rows import (
     seen_with,
     work,
 )
+from tests.make.tables import table
 
 FC = GemmShape(32, 10, 100)
 MACS = PAPER // 2
@@ -66,8 +67,8 @@ AGAIN = [work(name, GEMM, (1, 1, 1), ffma=MACS) for name in "fgh"]
 LAYER_B = case(32, layer="b", position=1)
 
 
-@pytest.mark.parametrize(
-    ("row", "others", "rule", "factor", "sentence"),
+@table(
+    "row others rule factor sentence",
     [
         (
             measured(32, PADDED, forward=FC),
@@ -185,26 +186,23 @@ def test_a_cause_states_its_numbers_and_the_comparison(
     assert describe_cause(cause) == start + sentence
 
 
-@pytest.mark.parametrize(
+@table(
     "row",
-    [
-        pytest.param(measured(32, PADDED), id="padding of no known shape"),
-        pytest.param(measured(32, SMALL, forward=FC), id="a filled tile"),
-        pytest.param(
-            measured(32, work("k", ffma=MACS), beside("sum", "reduction", 310)),
-            id="half a percent of sums",
+    {
+        "padding of no known shape": measured(32, PADDED),
+        "a filled tile": measured(32, SMALL, forward=FC),
+        "half a percent of sums": measured(
+            32, work("k", ffma=MACS), beside("sum", "reduction", 310)
         ),
-        pytest.param(
-            measured(32, work("k", ffma=MACS), beside("n", "layout", 310)),
-            id="half a percent of layouts",
+        "half a percent of layouts": measured(32, work("k", ffma=MACS), beside("n", "layout", 310)),
+        "Winograd of no known tile": measured(
+            32, work("some_winograd", Algorithm("winograd"), ffma=14_000), kind="Conv2d"
         ),
-        pytest.param(
-            measured(32, work("some_winograd", Algorithm("winograd"), ffma=14_000), kind="Conv2d"),
-            id="Winograd of no known tile",
-        ),
-        pytest.param(measured(2, FFT, kind="Conv2d"), id="Fourier of no known shape"),
-        *(
-            pytest.param(case(32, *kernels, **more), id=f"{kernels[0].name[:9]} not counted")
+        "Fourier of no known shape": measured(2, FFT, kind="Conv2d"),
+        **{
+            f"{' and '.join(kernel.name[:9] for kernel in kernels)} not counted": case(
+                32, *kernels, **more
+            )
             for kernels, more in (
                 ((PADDED,), {"forward": FC}),
                 ((work("k", ffma=MACS), beside("sum", "reduction", 640)), {}),
@@ -214,8 +212,8 @@ def test_a_cause_states_its_numbers_and_the_comparison(
                 ((work(ffma=MACS),), {"direction": "recompute"}),
                 (AGAIN, {"direction": "backward", "calls": BOTH}),
             )
-        ),
-    ],
+        },
+    },
 )
 def test_nothing_is_proposed_without_a_count_or_a_number(row: RowEvidence) -> None:
     given = seen_with(row)
@@ -223,8 +221,8 @@ def test_nothing_is_proposed_without_a_count_or_a_number(row: RowEvidence) -> No
     assert [cause.rule for cause in causes if cause.rule != "counter not collected"] == []
 
 
-@pytest.mark.parametrize(
-    ("share", "served"),
+@table(
+    "share served",
     [
         (1.0, 0),
         (1.019, 0),
@@ -256,8 +254,8 @@ def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(
     assert [cause is not None for cause in causes] == [number < len(factors) for number in range(5)]
 
 
-@pytest.mark.parametrize(
-    ("share", "kernels", "macs", "factor"),
+@table(
+    "share kernels macs factor",
     [
         (2.0, (work("own", ffma=MACS),), 1000, None),  # a neighbor with its own kernel
         (1.0, (), 20, None),  # a small neighbor, and a count that may be the owner's only

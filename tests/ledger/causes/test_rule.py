@@ -27,14 +27,15 @@ from perfctl.orchestrator.ledger.causes.rule import (
     times,
 )
 from tests.make.rows import BOTH, case, seen_with
+from tests.make.tables import table
 
 MATCHED, PLAUSIBLE = "predicted and matched", "plausible"
 UNEVEN = {"launched": Launched(steps=(64_000.0, 32_000.0))}
 ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
 
 
-@pytest.mark.parametrize(
-    ("implies", "recorded", "confidence"),
+@table(
+    "implies recorded confidence",
     [
         (Implies(), {}, MATCHED),
         (COUNTED, {}, "observed"),
@@ -71,8 +72,8 @@ def test_one_contradiction_drops_a_cause_and_one_gap_makes_it_plausible(
     assert find_confidence(seen_with(replace(row, **recorded)), implies) == confidence
 
 
-@pytest.mark.parametrize(
-    ("forward", "factor", "confidence"),
+@table(
+    "forward factor confidence",
     [(1.0, 1.0, MATCHED), (1.0, 4.0, MATCHED), (0.5, 0.5, None), (0.5, 2.0, MATCHED)],
 )
 def test_a_factor_of_gradients_is_not_one_that_forward_has_too(
@@ -84,8 +85,8 @@ def test_a_factor_of_gradients_is_not_one_that_forward_has_too(
     assert find_confidence(given, Implies(gradients_only=factor)) == confidence
 
 
-@pytest.mark.parametrize(
-    ("ratio", "factors", "remaining"),
+@table(
+    "ratio factors remaining",
     [
         (1.0, (1.5,), ()),
         (1.0, (2.0, 0.5), (2.0, 0.5)),
@@ -111,8 +112,8 @@ def test_a_factor_that_does_not_bring_the_product_nearer_to_the_ratio_is_dropped
     assert tuple(cause.factor for cause in causes) == remaining
 
 
-@pytest.mark.parametrize(
-    ("ratio", "factor", "share"),
+@table(
+    "ratio factor share",
     [
         (2.0, 2.0, 1.0),
         (4.0, 2.0, 0.5),
@@ -135,8 +136,8 @@ def test_the_explained_share_is_in_logarithms_between_0_and_1(
     assert explained_share(ratio, factor) == (None if share is None else pytest.approx(share))
 
 
-@pytest.mark.parametrize(
-    ("ratio", "factors", "share"),
+@table(
+    "ratio factors share",
     [
         (4.0, (2.0, 2.0), 0.0),
         (4.0, (2.0,), 0.5),
@@ -163,8 +164,8 @@ def test_a_lower_bound_below_the_estimate_is_no_gap() -> None:
     assert ratio_of(replace(lower, row=replace(lower.row, executed=figure))) is None
 
 
-@pytest.mark.parametrize(
-    ("write", "texts"),
+@table(
+    "write texts",
     [
         (times, {0.44444: "0.444", 1.0156: "1.016", 1.9994: "1.999", 2: "2.00", 3.5556: "3.56"}),
         (

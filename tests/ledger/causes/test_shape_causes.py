@@ -31,9 +31,10 @@ from tests.make.rows import (
     work,
 )
 from tests.make.shapes import op
+from tests.make.tables import table
 
 
-@pytest.mark.parametrize("stride", [2, 3])
+@table("stride", [2, 3])
 def test_zeros_inserted_for_a_stride_are_multiplied(stride: int) -> None:
     side = 12 // stride
     shapes = ((2, 8, 12, 12), (16, 8, 3, 3), None), ((2, 16, side, side),)
@@ -55,7 +56,7 @@ def test_zeros_inserted_for_a_stride_are_multiplied(stride: int) -> None:
     assert facts_by_layer([replace(shape, attributes={"stride": [1, 1]})])["l"].upsampled is None
 
 
-@pytest.mark.parametrize(("size", "taps"), [(8, 3), (14, 5)])
+@table("size taps", [(8, 3), (14, 5)])
 def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size: int, taps: int) -> None:
     pad = taps // 2
     shape = op(
@@ -84,7 +85,7 @@ def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size: int, taps: int) 
     assert causes(macs) == {}
 
 
-@pytest.mark.parametrize("blocks", [1, 4, 8])
+@table("blocks", [1, 4, 8])
 def test_a_causal_mask_skips_tiles_above_the_diagonal(blocks: int) -> None:
     share = (blocks + 1) / (2 * blocks)
     flash = replace(HALF, family="attention", tile=(64, 64, None))
@@ -98,8 +99,8 @@ def test_a_causal_mask_skips_tiles_above_the_diagonal(blocks: int) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "rule", "factor"),
+@table(
+    "name rule factor",
     [
         ("cutlass_80_tensorop_s1688gemm_3xtf32_128x64", "3xTF32", 3),
         ("cutlass::gemm::kernel::Gemm<Mma<cutlass::arch::OpMultiplyAddFastF32>>", "3xTF32", 3),
@@ -126,9 +127,8 @@ def test_only_a_name_says_how_many_products_tensor_cores_do(
     assert [*exact] == ["tensor cores"], "the count contradicts the name"
 
 
-@pytest.mark.parametrize(
-    ("fourier", "grids"),
-    [("both", True), ("both", False), ("grad_input", True), ("grad_weight", True)],
+@table(
+    "fourier grids", [("both", True), ("both", False), ("grad_input", True), ("grad_weight", True)]
 )
 def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exchanged(
     fourier: str, grids: bool
@@ -166,8 +166,8 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     assert ("in complete blocks" in describe_cause(cause)) is grids
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "padded", "is_persistent"),
+@table(
+    "name kind padded is_persistent",
     [
         ("void RNN_blockPersist_fp_LSTM<float, float, float, 128>(int)", "LSTM", 8, True),
         ("void RNN_persist_fp<__half, __half, float, 3>(int)", "LSTM", 8, True),
@@ -198,7 +198,7 @@ def test_a_persistent_recurrent_kernel_is_named_without_a_factor(
         assert unexplained_share(ratio_of(row), causes.values()) == 1
 
 
-@pytest.mark.parametrize("again", [2, 3])
+@table("again", [2, 3])
 def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_are_not(
     again: int,
 ) -> None:
@@ -220,7 +220,7 @@ def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_a
     assert not causes_of(b2, f1, b1, f2, f3, b3)
 
 
-@pytest.mark.parametrize(("largest", "factor"), [(1, 1.5), (2, None)])
+@table("largest factor", [(1, 1.5), (2, None)])
 def test_which_of_attentions_products_ran_again_is_not_known_if_the_others_are_too_large(
     largest: int, factor: float | None
 ) -> None:
@@ -234,8 +234,8 @@ def test_which_of_attentions_products_ran_again_is_not_known_if_the_others_are_t
     assert causes_of(row, forward)["recomputation"].factor == factor
 
 
-@pytest.mark.parametrize(
-    ("name", "described"),
+@table(
+    "name described",
     [
         ("void at::native::fused_dropout_kernel_vec<float>", "dropout"),
         ("void at::native::batch_norm_transform_input_kernel<float>", "batch norm"),

@@ -6,8 +6,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
@@ -15,6 +13,7 @@ from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.tensor_rules import constant_moves, tensor_cores
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import HALF, PAPER, measured, seen_with, work
+from tests.make.tables import table
 
 UNKNOWN = replace(HALF, math=None)
 TF32 = replace(HALF, math="tf32")
@@ -24,8 +23,8 @@ def judged(*kernels: KernelGroup, **more: Any) -> Cause | None:
     return tensor_cores(seen_with(measured(32, *kernels, **more)))
 
 
-@pytest.mark.parametrize(
-    ("tensor", "ffma", "share", "as_ffma"),
+@table(
+    "tensor ffma share as_ffma",
     [
         (57_600, 0, "0.900", ""),
         (57_600, 3200, "0.900", ", and 10.0% as FFMA"),
@@ -47,22 +46,22 @@ def test_tensor_cores_are_named_with_their_share_and_that_of_ffma(
     assert ("Nothing is missing" in describe_fix(cause)) is (tensor + 2 * ffma == PAPER)
 
 
-@pytest.mark.parametrize(
+@table(
     "kernel",
-    [
-        pytest.param(work("k", HALF, tensor=6400, ffma=3201), id="a tenth, next to FFMA"),
-        pytest.param(work("k", HALF, tensor=0, ffma=32_000), id="FFMA only"),
-        pytest.param(work("k", HALF, tensor=57_600), id="no count of multiply-adds"),
-        pytest.param(work("k", HALF, tensor=0, ffma=0), id="no work"),
-        pytest.param(work("k", replace(HALF, role="reduction"), tensor=9, ffma=0), id="no product"),
-    ],
+    {
+        "a tenth, next to FFMA": work("k", HALF, tensor=6400, ffma=3201),
+        "FFMA only": work("k", HALF, tensor=0, ffma=32_000),
+        "no count of multiply-adds": work("k", HALF, tensor=57_600),
+        "no work": work("k", HALF, tensor=0, ffma=0),
+        "no product": work("k", replace(HALF, role="reduction"), tensor=9, ffma=0),
+    },
 )
 def test_tensor_cores_without_products_are_no_cause(kernel: KernelGroup) -> None:
     assert judged(kernel) is None
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "precision", "kind", "environment", "rule"),
+@table(
+    "algorithm precision kind environment rule",
     [
         (TF32, "bf16", "Linear", {}, "TF32"),
         (UNKNOWN, "fp32", "Linear", {"tf32_matmul": "on", "tf32_conv": "off"}, "TF32"),
@@ -86,8 +85,8 @@ def test_it_is_tf32_by_name_or_if_the_run_allowed_it(
     assert ("(TF32 is on in this run)" in describe_cause(cause)) is is_allowed
 
 
-@pytest.mark.parametrize(
-    ("name", "is_advised"),
+@table(
+    "name is_advised",
     [("sm80_xmma_gemm_tf32f32", True), ("cutlass_3xtf32_gemm", False), ("fmha_fastf32", False)],
 )
 def test_fp32_is_no_advice_for_three_tf32_products(name: str, is_advised: bool) -> None:
@@ -96,8 +95,8 @@ def test_fp32_is_no_advice_for_three_tf32_products(name: str, is_advised: bool) 
     assert ("--precision fp32" in describe_fix(cause)) is is_advised
 
 
-@pytest.mark.parametrize(
-    ("executed", "derived", "confidence"),
+@table(
+    "executed derived confidence",
     [
         (PAPER, True, "predicted and matched"),
         (3_600, True, "plausible"),
@@ -116,8 +115,8 @@ def uncounted(tensor_core: bool | None, **counts: float) -> KernelGroup:
     return replace(kernel, tensor=missing("not_available", "shape"))
 
 
-@pytest.mark.parametrize(
-    ("kernel", "evidence"),
+@table(
+    "kernel evidence",
     [
         (uncounted(None, pipe=1234), "ran 1,234 tensor instructions"),
         (uncounted(True), "runs tensor-core kernels (according to their names)"),
@@ -150,8 +149,8 @@ def moving(name: str, figure: Figure = MOVED, **counts: float) -> KernelGroup:
     return replace(work(name, **counts), flops=figure)
 
 
-@pytest.mark.parametrize(
-    ("kernels", "confidence", "sentence"),
+@table(
+    "kernels confidence sentence",
     [
         # 2 x 3,200 + 512 x 100 = 57,600 of 64,000
         (

@@ -22,6 +22,7 @@ from perfctl.records.paper import OpShape
 from perfctl.records.report import Copy, Device, Kernel, OpCall
 from perfctl.records.run import Run
 from tests.make import synthetic
+from tests.make.tables import table
 from tests.make.timelines import US, find_verdict, in_a_row, kernel, make_run, verdicts_of
 
 ADD = (
@@ -44,8 +45,8 @@ def cast(source: str, target: str, device_us: int, *shape: int) -> OpCall:
 SAME, INTEGERS = cast("float", "float", 50, 64), cast("long int", "float", 50, 64)
 
 
-@pytest.mark.parametrize(
-    ("kernels", "calls", "kinds"),
+@table(
+    "kernels calls kinds",
     [
         (
             [("gemm", 60), ("copy", 20), ("copy", 20)],
@@ -64,12 +65,12 @@ def test_casts_are_found_by_their_types_or_by_the_names_of_kernels(
     assert verdict.kernels == (() if calls else (TO_FLOAT,))
 
 
-@pytest.mark.parametrize(
-    ("kernels", "calls"),
-    [
-        pytest.param([("gemm", 50), ("copy", 50)], (SAME, INTEGERS), id="within a type, integers"),
-        pytest.param([("gemm", 97), (TO_FLOAT, 3)], (), id="a few casts"),
-    ],
+@table(
+    "kernels calls",
+    {
+        "within a type, integers": ([("gemm", 50), ("copy", 50)], (SAME, INTEGERS)),
+        "a few casts": ([("gemm", 97), (TO_FLOAT, 3)], ()),
+    },
 )
 def test_other_copies_and_a_few_casts_are_no_storm(kernels: Any, calls: Any) -> None:
     assert find_verdict("dtype casts", in_a_row(*kernels), waiting_calls=calls) is None
@@ -95,25 +96,22 @@ FIRST = kernel(0, 20, ADD, **BLOCKS)
 COPY = Copy("HtoD", 64, 20 * US, 1, device_index=0, stream=7)
 
 
-@pytest.mark.parametrize(
-    ("kernels", "copies", "is_chain"),
-    [
-        pytest.param(in_a_row((ADD, 20), ("gemm", 40), (ADD, 20)), (), False, id="a GEMM between"),
-        pytest.param(in_a_row(*[(ADD, 4)] * 3, ("gemm", 30)), (), False, id="short kernels"),
-        pytest.param(in_a_row((ADD, 40), (NORM, 10)), (), False, id="times four apart"),
-        pytest.param(
+@table(
+    "kernels copies is_chain",
+    {
+        "a GEMM between": (in_a_row((ADD, 20), ("gemm", 40), (ADD, 20)), (), False),
+        "short kernels": (in_a_row(*[(ADD, 4)] * 3, ("gemm", 30)), (), False),
+        "times four apart": (in_a_row((ADD, 40), (NORM, 10)), (), False),
+        "half as many elements": (
             [FIRST, kernel(20, 20, ADD, **{**BLOCKS, "grid_x": 500})],
             (),
             False,
-            id="half as many elements",
         ),
-        pytest.param([FIRST, kernel(20 + 150, 20, ADD)], (), False, id="150 us between them"),
-        pytest.param([FIRST, kernel(25, 20, ADD)], (), True, id="5 us between them"),
-        pytest.param([FIRST, kernel(25, 20, ADD)], (COPY,), False, id="a copy between them"),
-        pytest.param(
-            in_a_row((ADD, 20), (ADD, 20), direction="optimizer"), (), False, id="the optimizer's"
-        ),
-    ],
+        "150 us between them": ([FIRST, kernel(20 + 150, 20, ADD)], (), False),
+        "5 us between them": ([FIRST, kernel(25, 20, ADD)], (), True),
+        "a copy between them": ([FIRST, kernel(25, 20, ADD)], (COPY,), False),
+        "the optimizer's": (in_a_row((ADD, 20), (ADD, 20), direction="optimizer"), (), False),
+    },
 )
 def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(
     kernels: list[Kernel], copies: tuple[Copy, ...], is_chain: bool
@@ -122,8 +120,8 @@ def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(
     assert (verdict is not None) is is_chain
 
 
-@pytest.mark.parametrize(
-    ("name", "number", "size"),
+@table(
+    "name number size",
     [
         (ADD, 1000 * 128 * 4, 999 * 512 * 4),
         (ADD.replace("float", "c10::BFloat16"), 1000 * 128 * 4, 999 * 512 * 2),
@@ -159,15 +157,13 @@ def test_a_forward_operator_that_runs_again_in_backward_is_recomputation() -> No
     assert f"{flops / 1e3:.3g} kFLOP" in verdict.sentence and "checkpoint" in verdict.todo
 
 
-@pytest.mark.parametrize(
+@table(
     "ops",
-    [
-        pytest.param((addmm("forward"), *GRADIENTS), id="gradients"),
-        pytest.param(
-            (mm((B, I), (I, O), direction="forward"), mm((B, I), (I, O))), id="may be a gradient"
-        ),
-        pytest.param((addmm("forward"), OTHER, *GRADIENTS), id="other shapes"),
-    ],
+    {
+        "gradients": (addmm("forward"), *GRADIENTS),
+        "may be a gradient": (mm((B, I), (I, O), direction="forward"), mm((B, I), (I, O))),
+        "other shapes": (addmm("forward"), OTHER, *GRADIENTS),
+    },
 )
 def test_gradients_and_operators_of_other_shapes_are_no_recomputation(ops: Any) -> None:
     assert not verdicts_of(synthetic.make_run(ops=ops))
@@ -189,8 +185,8 @@ def unused_on(gpu: str | None, *named: tuple[str, int], **more: Any) -> RunVerdi
     return unused(replace(run, device=device))
 
 
-@pytest.mark.parametrize(
-    ("gpu", "named", "share", "phrases", "todo"),
+@table(
+    "gpu named share phrases todo",
     [
         # peaks of the data sheet: TF32 156 TFLOP/s, fp32 19.5
         (
@@ -228,27 +224,24 @@ def test_products_on_the_cuda_cores_leave_the_fastest_fitting_tensor_cores_unuse
     assert ("TF32" in verdict.sentence + verdict.todo) is ("A100" in gpu)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "kernels"),
-    [
-        pytest.param(A100, [(TF32, 100)], id="TF32 is on tensor cores"),
-        pytest.param(V100, [(FP16, 100)], id="fp16 is on tensor cores"),
-        pytest.param(P100, [("maxwell_sgemm_128x64_nn", 100)], id="Pascal has none"),
-        pytest.param(
-            "NVIDIA GeForce GTX 1660", [("turing_sgemm_128x64_nn", 100)], id="nor has this Turing"
-        ),
-        pytest.param("Some GPU", [(SIMT, 100)], id="an unknown GPU"),
-        pytest.param(None, [(SIMT, 100)], id="no GPU"),
-        pytest.param(A100, [(SIMT, 9), (TF32, 91)], id="a small share"),
-        pytest.param(A100, [(SIMT, 4)] * 50, id="launches, not work"),
-        pytest.param(A100, [(GEMV, 100)], id="bound by memory"),
-        pytest.param(A100, [("ampere_dgemm_64x64_nn", 100)], id="fp64 was chosen"),
-        pytest.param(
+@table(
+    "gpu kernels",
+    {
+        "TF32 is on tensor cores": (A100, [(TF32, 100)]),
+        "fp16 is on tensor cores": (V100, [(FP16, 100)]),
+        "Pascal has none": (P100, [("maxwell_sgemm_128x64_nn", 100)]),
+        "nor has this Turing": ("NVIDIA GeForce GTX 1660", [("turing_sgemm_128x64_nn", 100)]),
+        "an unknown GPU": ("Some GPU", [(SIMT, 100)]),
+        "no GPU": (None, [(SIMT, 100)]),
+        "a small share": (A100, [(SIMT, 9), (TF32, 91)]),
+        "launches, not work": (A100, [(SIMT, 4)] * 50),
+        "bound by memory": (A100, [(GEMV, 100)]),
+        "fp64 was chosen": (A100, [("ampere_dgemm_64x64_nn", 100)]),
+        "matrix cores multiply fp32": (
             "AMD Instinct MI250X",
             [("Cijk_Ailk_Bljk_SB_MT64x64x16_MI32x32x2x1", 100)],
-            id="matrix cores multiply fp32",
         ),
-    ],
+    },
 )
 def test_tensor_cores_that_ran_or_that_the_gpu_lacks_are_not_unused(
     gpu: str | None, kernels: list[tuple[str, int]]

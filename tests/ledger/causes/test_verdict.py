@@ -14,6 +14,8 @@ from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix, headlines
 from perfctl.records.run import Run
 from scripts.proof.verdicts import scenarios as sim
+from tests.make import synthetic
+from tests.make.tables import table
 from tests.sample import sample
 
 Scenario = sim.Scenario
@@ -105,7 +107,7 @@ def test_the_reasons_of_a_sweep_are_found_and_no_others_and_explain_its_ratios(n
     assert judgement.rows or judgement.sweep or not headlines(judgement, entries)
 
 
-@pytest.mark.parametrize("seed", sample(range(120), 5))
+@table("seed", sample(range(120), 5))
 def test_any_mix_of_reasons_is_found_and_no_other(seed: int) -> None:
     """Except the window in a row that recomputes: it may be a cause of the sweep only."""
     scenario = sim.draw_scenario(seed)
@@ -118,9 +120,8 @@ def test_any_mix_of_reasons_is_found_and_no_other(seed: int) -> None:
     assert rows == expected
 
 
-@pytest.mark.parametrize(
-    ("share", "cause"),
-    [(0.5, "one rank of 2, or a batch of 32"), (2, "a batch of 128 may have run")],
+@table(
+    "share cause", [(0.5, "one rank of 2, or a batch of 32"), (2, "a batch of 128 may have run")]
 )
 def test_one_factor_of_all_rows_is_one_sentence(share: float, cause: str) -> None:
     """A clean sweep whose counters at batch 64 have only this share of their values."""
@@ -160,5 +161,5 @@ def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_
     assert most["conv2"] > 0.01 > most["fc2"], "51 times the estimate, in 0.08% of the time"
 
 
-def test_a_report_without_estimated_layers_has_no_cause(synthetic: Any) -> None:
+def test_a_report_without_estimated_layers_has_no_cause() -> None:
     assert judge_runs([synthetic.foreign_run(1)])[0] == Judgement()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from perfctl.orchestrator.ledger.causes.call_rules import (
     Candidates,
     extra_calls,
@@ -19,6 +17,7 @@ from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
 from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import by_place, call, measured, work
+from tests.make.tables import table
 
 PADDED = Cause("tile padding", 1.25)
 
@@ -61,8 +60,8 @@ def launched(forward: float, backward: float, layers: str = "abcd") -> Candidate
     )
 
 
-@pytest.mark.parametrize(
-    ("rows", "factor", "cause", "confidence"),
+@table(
+    "rows factor cause confidence",
     [
         (network(2, 2), 2, "each GEMM ran 2 times", "predicted and matched"),
         (network(4), 4, "a batch of 128 may have run", "plausible"),
@@ -88,17 +87,17 @@ TRIED = [
 ]
 
 
-@pytest.mark.parametrize(
+@table(
     "rows",
-    [
-        pytest.param(network(1, 4), id="four launches of a quarter of the work"),
-        pytest.param(network(0.25, world="2")[:4], id="two layers of another number of ranks"),
-        pytest.param(network(0.25)[:4], id="two layers without ranks"),
-        pytest.param(network(0.25, world="4")[:2], id="one layer"),
-        *(pytest.param(network(factor), id=f"{factor} times") for factor in (1, 1.008, 1.045, 0.7)),
-        pytest.param([*network(2)[::2], *network(1)[1::2]], id="rows that differ"),
-        pytest.param(candidates(TRIED), id="kernels that were tried once each"),
-    ],
+    {
+        "four launches of a quarter of the work": network(1, 4),
+        "two layers of another number of ranks": network(0.25, world="2")[:4],
+        "two layers without ranks": network(0.25)[:4],
+        "one layer": network(0.25, world="4")[:2],
+        **{f"{factor} times": network(factor) for factor in (1, 1.008, 1.045, 0.7)},
+        "rows that differ": [*network(2)[::2], *network(1)[1::2]],
+        "kernels that were tried once each": candidates(TRIED),
+    },
 )
 def test_rows_without_a_common_number_have_no_common_cause(rows: Candidates) -> None:
     assert whole_steps(rows) == {}
@@ -110,9 +109,7 @@ def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own()
     assert "double backward" in describe_cause(*sweep_causes({32: steps[1:]}))
 
 
-@pytest.mark.parametrize(
-    ("forward", "backward", "layers"), [(2, 1, "abcd"), (2, 3, "abcd"), (2, 2, "a"), (1, 1, "abcd")]
-)
+@table("forward backward layers", [(2, 1, "abcd"), (2, 3, "abcd"), (2, 2, "a"), (1, 1, "abcd")])
 def test_launches_that_another_row_contradicts_are_no_whole_step(
     forward: float, backward: float, layers: str
 ) -> None:
@@ -127,7 +124,7 @@ def test_a_layer_and_its_gradients_that_ran_more_often_have_a_factor_each() -> N
     assert extra_gradients(forward) is None
 
 
-@pytest.mark.parametrize(("kind", "multiple"), [("Linear", 6), ("LSTM", None)])
+@table("kind multiple", [("Linear", 6), ("LSTM", None)])
 def test_launches_of_a_recurrent_layer_may_be_steps_of_its_sequence(
     kind: str, multiple: int | None
 ) -> None:

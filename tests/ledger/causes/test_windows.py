@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
@@ -32,6 +30,7 @@ from tests.make.rows import (
     seen_with,
     work,
 )
+from tests.make.tables import table
 
 CONV = Algorithm("conv", "implicit gemm")
 BATCH_LIMIT = 1 << 20
@@ -46,8 +45,8 @@ def reason(window: Window | None) -> str:
     return describe_cause(cause)
 
 
-@pytest.mark.parametrize(
-    ("counts", "direction", "batches"),
+@table(
+    "counts direction batches",
     [
         ({"ffma": 5000}, "forward", {"ffma": 5}),
         ({"ffma": 5500}, "forward", {}),
@@ -156,35 +155,34 @@ def sliced(tiles: int) -> list[RowEvidence]:
     return [linear(GemmShape(batch, 1024, 12_544), kernel) for batch in (6, 10)]
 
 
-@pytest.mark.parametrize(
-    ("rows", "is_window"),
-    [
-        pytest.param(rows_of(5000, 5000, batches=(2, 3)), True, id="half as much work again"),
-        pytest.param(rows_of(5000, 5000, batches=(5, 7)), False, id="less than half as much again"),
-        pytest.param(rows_of(10_000, 10_009), True, id="less than a thousandth more"),
-        pytest.param(rows_of(10_000, 10_011), False, id="a thousandth more"),
-        pytest.param(rows_of(10_011, 10_000), False, id="a thousandth less"),
-        pytest.param(rows_of(0, 0), False, id="no count"),
-        pytest.param(rows_of(5000, batches=(16,)), False, id="one batch size"),
-        *(
-            pytest.param(half_and(macs), macs > 1000, id=f"{macs} of {macs + 1000} stay")
+@table(
+    "rows is_window",
+    {
+        "half as much work again": (rows_of(5000, 5000, batches=(2, 3)), True),
+        "less than half as much again": (rows_of(5000, 5000, batches=(5, 7)), False),
+        "less than a thousandth more": (rows_of(10_000, 10_009), True),
+        "a thousandth more": (rows_of(10_000, 10_011), False),
+        "a thousandth less": (rows_of(10_011, 10_000), False),
+        "no count": (rows_of(0, 0), False),
+        "one batch size": (rows_of(5000, batches=(16,)), False),
+        **{
+            f"{macs} of {macs + 1000} stay": (half_and(macs), macs > 1000)
             for macs in (999, 1000, 1001)
-        ),
-        pytest.param(staying(), True, id="a linear layer"),
-        pytest.param(staying(kind="LSTM"), False, id="a recurrent layer"),
+        },
+        "a linear layer": (staying(), True),
+        "a recurrent layer": (staying(kind="LSTM"), False),
         # 2:4 sparsity counts half of a tile that both batches fit
-        pytest.param(
+        "one row of tiles": (
             staying(Algorithm("gemm", "gemm", (128, 64, None)), 64 * 128 * 50, grid=(1, 1, 1)),
             False,
-            id="one row of tiles",
         ),
-        pytest.param(named_tiles(64, 128), False, id="one tile of 128 rows"),
-        pytest.param(unknown_tiles(1, 8, 32), False, id="one row of tiles of an unknown size"),
-        pytest.param(of_ranks(1, 1, 1), True, id="one rank"),
-        pytest.param(of_ranks(1, 2, 4), False, id="more ranks with as many samples each"),
-        pytest.param(sliced(1), False, id="each batch fits one tile"),
-        pytest.param(sliced(60), True, id="60 tiles in a row are no batch of 10"),
-    ],
+        "one tile of 128 rows": (named_tiles(64, 128), False),
+        "one row of tiles of an unknown size": (unknown_tiles(1, 8, 32), False),
+        "one rank": (of_ranks(1, 1, 1), True),
+        "more ranks with as many samples each": (of_ranks(1, 2, 4), False),
+        "each batch fits one tile": (sliced(1), False),
+        "60 tiles in a row are no batch of 10": (sliced(60), True),
+    },
 )
 def test_a_count_that_stays_is_a_window_if_the_batch_must_change_it(
     rows: list[RowEvidence], is_window: bool
@@ -192,17 +190,15 @@ def test_a_count_that_stays_is_a_window_if_the_batch_must_change_it(
     assert (find(rows) is not None) is is_window
 
 
-@pytest.mark.parametrize(
-    ("rows", "batch"),
-    [
-        pytest.param(staying(ffma=6000), 6, id="each product once"),
-        pytest.param(staying(ffma=6000, launches=2), None, id="6 samples once, or 3 twice"),
-        pytest.param([partly_counted(row) for row in staying()], None, id="partly counted"),
+@table(
+    "rows batch",
+    {
+        "each product once": (staying(ffma=6000), 6),
+        "6 samples once, or 3 twice": (staying(ffma=6000, launches=2), None),
+        "partly counted": ([partly_counted(row) for row in staying()], None),
         # additions of an epilogue propose no batch next to multiply-adds
-        pytest.param(
-            [measured(batch, work("k", ffma=5000, fadd=150)) for batch in (16, 64)], 5, id="FADD"
-        ),
-    ],
+        "FADD": ([measured(batch, work("k", ffma=5000, fadd=150)) for batch in (16, 64)], 5),
+    },
 )
 def test_a_window_names_a_batch_if_only_one_explains_the_counts(
     rows: list[RowEvidence], batch: int | None
@@ -211,8 +207,8 @@ def test_a_window_names_a_batch_if_only_one_explains_the_counts(
     assert window is not None and window.batch == batch
 
 
-@pytest.mark.parametrize(
-    ("counts", "phrase"),
+@table(
+    "counts phrase",
     [
         (
             {"ffma": 5000},
@@ -246,7 +242,7 @@ def test_kernels_of_no_layer_show_whose_outputs_they_are(
     assert (window.batch is None) is ("the same" in phrase)
 
 
-@pytest.mark.parametrize(("batch", "is_padded"), [(100, True), (64, True), (32, False)])
+@table("batch is_padded", [(100, True), (64, True), (32, False)])
 def test_a_batch_of_the_largest_or_beyond_may_be_one_that_the_program_pads_to(
     batch: int, is_padded: bool
 ) -> None:
@@ -265,8 +261,8 @@ def test_a_convolutions_kernel_serves_no_linear_layer() -> None:
 STAYING = work("k", ffma=5000)
 
 
-@pytest.mark.parametrize(
-    ("loose", "is_window"),
+@table(
+    "loose is_window",
     [
         *(
             ({16: (STAYING, work("m", ffma=1)), 64: (STAYING, work("m", ffma=most))}, most < 5000)
@@ -295,7 +291,7 @@ def test_a_row_of_the_wrong_window_says_whose_count_it_has() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "row",
     [
         case(16, work(ffma=5000)),
@@ -311,8 +307,8 @@ def test_a_row_of_its_own_batch_or_without_counts_is_in_no_wrong_window(row: Row
 FADD_ONLY = "FADD omits the multiply-adds, which are FFMA instructions."
 
 
-@pytest.mark.parametrize(
-    ("kernels", "sentence"),
+@table(
+    "kernels sentence",
     [
         (
             (work("other", fadd=9, ffma=9), work("large", fadd=640), work("none", fmul=999)),

@@ -9,6 +9,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import PARTS, RunUsage
 from perfctl.records.report import Copy, Kernel
 from perfctl.records.run import Run
 from tests.make.synthetic import cpu_run, foreign_run
+from tests.make.tables import table
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 KERNELS = (
@@ -43,14 +44,13 @@ def test_several_gpus_are_averaged() -> None:
     assert found.shares["compute"] == pytest.approx((0.5 + 1) / 2)
 
 
-@pytest.mark.parametrize(
+@table(
     "run",
-    [
-        foreign_run(1, profiler="ncu"),
-        foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)]),
-        cpu_run(1, 16),
-    ],
-    ids=["counters", "a kernel without a start", "a CPU"],
+    {
+        "counters": foreign_run(1, profiler="ncu"),
+        "a kernel without a start": foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)]),
+        "a CPU": cpu_run(1, 16),
+    },
 )
 def test_without_times_of_kernels_there_is_none(run: Run) -> None:
     assert RunUsage(run).breakdown is None

@@ -3,14 +3,13 @@ kernels have a mean, and what no counter measured."""
 
 from __future__ import annotations
 
-import pytest
-
 from perfctl.orchestrator.ledger.usage.counters import counter_means
 from perfctl.orchestrator.report.charts.study import sampled_counters, series_charts
 from perfctl.orchestrator.report.page.usage import counters_table
 from perfctl.records.report import CounterSample, Kernel, Step
 from perfctl.records.run import Run
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 MS = 1_000_000
 BYTES = "dram__bytes_read.sum"
@@ -37,8 +36,8 @@ def launch(name: str, begin: float, end: float, layer: str | None = None, gpu: i
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "unit", "scale", "shown"),
+@table(
+    "name unit scale shown",
     [
         (BYTES, "byte", 1000, "B/s"),
         ("sm__cycles_active.avg", None, 1000, "/s"),
@@ -60,24 +59,19 @@ def test_a_step_has_the_mean_of_the_samples_inside_and_amounts_of_1_ms_become_ra
     assert {mean.unit for mean in means} == {shown}
 
 
-@pytest.mark.parametrize(
-    ("kernels", "expected"),
-    [
-        pytest.param([launch("k", 2, 5)], {"k": (2 + 3 + 4) / 3}, id="three samples"),
-        pytest.param([launch("k", 2.1, 5)], {}, id="two whole samples"),
-        pytest.param(
+@table(
+    "kernels expected",
+    {
+        "three samples": ([launch("k", 2, 5)], {"k": (2 + 3 + 4) / 3}),
+        "two whole samples": ([launch("k", 2.1, 5)], {}),
+        "a layer of two kernels": (
             [launch("a", 2, 4, "fc"), launch("b", 4, 6, "fc")],
             {"fc forward": (2 + 3 + 4 + 5) / 4},
-            id="a layer of two kernels",
         ),
-        pytest.param(
-            [launch("k", 2, 4), launch("k", 6, 8)], {}, id="idle for two samples in between"
-        ),
-        pytest.param(
-            [launch("k", 1, 9), launch("other", 3.5, 4)], {}, id="another kernel beside it"
-        ),
-        pytest.param([launch("k", 2, 8, gpu=1)], {}, id="another GPU"),
-    ],
+        "idle for two samples in between": ([launch("k", 2, 4), launch("k", 6, 8)], {}),
+        "another kernel beside it": ([launch("k", 1, 9), launch("other", 3.5, 4)], {}),
+        "another GPU": ([launch("k", 2, 8, gpu=1)], {}),
+    },
 )
 def test_a_layer_or_kernel_has_a_mean_only_where_it_runs_alone_for_three_samples(
     kernels: list[Kernel], expected: dict[str, float]

@@ -26,6 +26,7 @@ from perfctl.records.report import Device, Gap, Sample, Step
 from perfctl.records.run import Run
 from perfctl.records.serving import PART_FROM_SHAPES, ServedStep
 from tests.make.synthetic import cpu_run, foreign_run, make_run, with_report
+from tests.make.tables import table
 
 MS = 1_000_000
 GPU = Device("a GPU", "gpu")
@@ -116,35 +117,29 @@ def without_samples(low_ms: int, high_ms: int) -> Run:
     return with_report(STEADY, samples=kept)
 
 
-@pytest.mark.parametrize(
-    ("run", "reason"),
-    [
-        pytest.param(
+@table(
+    "run reason",
+    {
+        "a counter that was reset": (
             watched(lambda at: 5000.0 - at, counter=True),
             "the run has fewer than two power samples",
-            id="a counter that was reset",
         ),
-        pytest.param(watched(lambda _: 0.0), "0 W", id="a sensor that reads nothing but zero"),
-        pytest.param(
+        "a sensor that reads nothing but zero": (watched(lambda _: 0.0), "0 W"),
+        "steps shorter than four of the sensor's windows": (
             watched(lambda _: 200.0, steps=3, each=100),
             "300 ms in total, less than 4 times 100 ms",
-            id="steps shorter than four of the sensor's windows",
         ),
-        pytest.param(
+        "readings further apart than a fourth of the steps": (
             watched(lambda _: 200.0, every=300),
             "the power samples are 300 ms apart",
-            id="readings further apart than a fourth of the steps",
         ),
-        pytest.param(without_samples(850, 9999), "do not cover", id="readings that end early"),
-        pytest.param(
-            without_samples(1200, 1800), "there is no power sample for 600 ms", id="a pause"
-        ),
-        pytest.param(
+        "readings that end early": (without_samples(850, 9999), "do not cover"),
+        "a pause": (without_samples(1200, 1800), "there is no power sample for 600 ms"),
+        "numbers of readings are no times": (
             foreign_run(1, samples=STEADY.report.samples, kernels=[], gaps=(NUMBERS,)),
             "without times",
-            id="numbers of readings are no times",
         ),
-    ],
+    },
 )
 def test_what_gives_no_energy_says_why(run: Run, reason: str) -> None:
     found = only(run)
@@ -172,17 +167,16 @@ def decoding(name: str = "s", **tokens: int) -> list[ServedStep]:
     return [ServedStep(number, name, "decode", **tokens) for number in range(20)]
 
 
-@pytest.mark.parametrize(
-    ("served", "per_token"),
-    [
-        pytest.param(decoding(prompt_tokens=0, decode_tokens=32), 200 / (20 * 32), id="32 each"),
-        pytest.param(decoding(), None, id="no step states them"),
-        pytest.param(
+@table(
+    "served per_token",
+    {
+        "32 each": (decoding(prompt_tokens=0, decode_tokens=32), 200 / (20 * 32)),
+        "no step states them": (decoding(), None),
+        "the trace shows a part of each step": (
             decoding(f"{PART_FROM_SHAPES}8 rows", prompt_tokens=0, decode_tokens=8),
             None,
-            id="the trace shows a part of each step",
         ),
-    ],
+    },
 )
 def test_tokens_of_a_servers_steps(served: list[ServedStep], per_token: float | None) -> None:
     found = only(watched(lambda _: 200.0, served_steps=served))

@@ -16,6 +16,7 @@ from perfctl.orchestrator.report.ledger.ranks import communications, layers_tabl
 from perfctl.records.report import Collective, Device, Kernel
 from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run
+from tests.make.tables import table
 
 A100 = Device("NVIDIA A100-SXM4-80GB", "gpu", compute_capability="8.0")
 NVLINK = 300e9
@@ -90,8 +91,8 @@ def said(found: JobCommunication) -> str:
     return " ".join(one.text for one in rank_findings(found))
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "ranks", "by_hand"),
+@table(
+    "name size ranks by_hand",
     [
         ("allreduce", 4_000_000, 8, 4_000_000 * 2 * 7 / 8),
         ("all_reduce", 4_000_000, 2, 4_000_000),
@@ -108,8 +109,8 @@ def test_bus_bandwidth_is_nccls_formula(name: str, size: int, ranks: int, by_han
     assert bus_bandwidth(name, size, ranks, 20_000) == (pytest.approx(by_hand / 20e-6), None)
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "ranks", "why"),
+@table(
+    "name size ranks why",
     [
         ("allreduce", None, 8, "does not state the size"),
         ("allreduce", 8, None, "number of ranks"),
@@ -168,8 +169,8 @@ def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of
     assert "Work is uneven in step 1: rank 1 computes" in said(found)
 
 
-@pytest.mark.parametrize(
-    ("before", "why"),
+@table(
+    "before why",
     [
         ([], "outside"),
         ([work(0, 1, "fc", "forward")], "backward"),
@@ -186,8 +187,8 @@ def test_a_collective_that_follows_no_backward_is_of_no_known_layer(
     assert why in (only.layer_reason or "")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "world", "why"),
+@table(
+    "gpus world why",
     [
         ((0, 0), 2, "do not show that all ranks ran on one node"),
         ((0, 1), 16, "some ranks of the job are missing"),
@@ -231,8 +232,8 @@ def test_a_straggler_is_named_with_what_it_costs_all_and_the_error_of_the_clocks
     assert "Rank 2 is a straggler: it starts 4 of its 4 collectives last, 12.0 ms" in said(found)
 
 
-@pytest.mark.parametrize(
-    ("delays", "noise"),
+@table(
+    "delays noise",
     [
         ([[0, 0, 0, 0.01]] * 5, ()),  # 0.05 ms of 48 ms
         ([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 0], [0, 0, 0, 4]], ()),  # they take turns

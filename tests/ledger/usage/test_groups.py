@@ -21,6 +21,7 @@ from perfctl.records.report import Collective, Kernel
 from perfctl.records.run import Run
 from tests.make.kineto import event, kernel
 from tests.make.synthetic import foreign_run
+from tests.make.tables import table
 
 MS = 1_000_000
 PAIRS = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
@@ -83,7 +84,7 @@ def data(rank: int) -> str:
     return "3" if rank % 2 == 0 else "4"
 
 
-@pytest.mark.parametrize("stated", [True, False])
+@table("stated", [True, False])
 def test_bandwidth_of_a_pair_is_over_the_shortest_time_in_that_pair(stated: bool) -> None:
     """All-reduces of 1 MB: in 2 ms between ranks 0 and 1 (rank 0 waits 3 ms more), in 1 ms between
     2 and 3."""
@@ -136,20 +137,19 @@ SAME = [[communication("x", at, 1)] for at in range(4)]
 FIRST, SECOND = {"x": (0, 1)}, {"x": (2, 3)}
 
 
-@pytest.mark.parametrize(
-    ("collectives", "groups", "matched"),
-    [
-        pytest.param(SAME, [FIRST, FIRST, SECOND, SECOND], [{0, 1}, {2, 3}], id="two pairs"),
-        pytest.param(SAME, (), [], id="four ranks have it, and it is of two"),
-        pytest.param(SAME[:3], [FIRST, FIRST, {"x": (2, None)}], [{0, 1}], id="not all here"),
-        pytest.param(SAME[:2], [{"x": (0, 0)}, {"x": (1, 1)}], [], id="a rank twice"),
-        pytest.param(
+@table(
+    "collectives groups matched",
+    {
+        "two pairs": (SAME, [FIRST, FIRST, SECOND, SECOND], [{0, 1}, {2, 3}]),
+        "four ranks have it, and it is of two": (SAME, (), []),
+        "not all here": (SAME[:3], [FIRST, FIRST, {"x": (2, None)}], [{0, 1}]),
+        "a rank twice": (SAME[:2], [{"x": (0, 0)}, {"x": (1, 1)}], []),
+        "other numbers of them": (
             [SAME[0], [*SAME[0], *SAME[2]], [], []],
             [FIRST, FIRST, SECOND, SECOND],
             [],
-            id="other numbers of them",
         ),
-    ],
+    },
 )
 def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_not_all_here_is_left_out(
     collectives: list[list[Collective]],
@@ -173,8 +173,8 @@ def test_tables_tell_groups_of_the_same_collective_apart() -> None:
     assert groups(collectives_table(found)) == ["0 1", "2 3", "0 1 2 3"]
 
 
-@pytest.mark.parametrize(
-    ("stated", "size", "found"),
+@table(
+    "stated size found",
     [
         ("[0, 1]", 2, {"7": [0, 1]}),
         ("[0, 1, ..., 3]", 4, None),

@@ -6,11 +6,10 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-import pytest
-
 from perfctl.orchestrator.ledger.usage.run_usage import Idle, RunUsage
 from perfctl.records.report import Copy, Kernel, OpCall, Range
 from tests.make.synthetic import foreign_run
+from tests.make.tables import table
 
 US = 1000
 
@@ -45,13 +44,13 @@ def causes(**around: Any) -> dict[str, int]:
     return {cause: length // US for cause, length in found.by_cause.items()}
 
 
-@pytest.mark.parametrize(("covered", "cause"), [(49, "host"), (50, "copy"), (51, "copy")])
+@table("covered cause", [(49, "host"), (50, "copy"), (51, "copy")])
 def test_what_covers_half_of_a_wait_is_its_cause(covered: int, cause: str) -> None:
     assert causes(copies=[copy(60, covered)]) == {cause: 100}
 
 
-@pytest.mark.parametrize(
-    ("copies", "cause"),
+@table(
+    "copies cause",
     [
         ([(-30, 85)], "host"),  # 45 us of it lie in the wait
         ([(-30, 90)], "copy"),
@@ -95,9 +94,8 @@ def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing(
     assert causes(copies=[copy(20, 80, device=0)]) == {"copy": 100}
 
 
-@pytest.mark.parametrize(
-    ("wait", "cause"),
-    [(9.999, "launches one by one"), (10, "launches one by one"), (10.001, "host")],
+@table(
+    "wait cause", [(9.999, "launches one by one"), (10, "launches one by one"), (10.001, "host")]
 )
 def test_a_wait_as_long_as_a_launch_takes_is_one(wait: float, cause: str) -> None:
     (found,) = waits_of([kernel(0), kernel(10 + wait, launch=1)])
@@ -129,8 +127,8 @@ def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only() -> Non
     assert last.around == "perfctl:step:0"
 
 
-@pytest.mark.parametrize(
-    ("start", "length", "around"),
+@table(
+    "start length around",
     [
         (60, 1, "inner"),
         (59, 1, "outer"),
@@ -160,8 +158,8 @@ def test_each_device_waits_for_itself() -> None:
     assert second.by_cause == {"launches one by one": 10 * US, "host": 20 * US}
 
 
-@pytest.mark.parametrize(
-    ("kernels", "profiler"),
+@table(
+    "kernels profiler",
     [
         ([kernel(0), kernel(20)], "ncu"),
         ([], "nsys"),
@@ -175,8 +173,8 @@ def test_waits_are_unknown_under_ncu_without_kernels_and_without_times(
     assert waits_of(kernels, profiler=profiler) == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "cause"),
+@table(
+    "name cause",
     [
         ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "loading data"),
         ("loader.__next__", "loading data"),
@@ -189,7 +187,7 @@ def test_waits_are_unknown_under_ncu_without_kernels_and_without_times(
         ("Torch-Compiled Region: 0/0", "host"),
     ],
 )
-@pytest.mark.parametrize("kind", ["ranges", "calls"])
+@table("kind", ["ranges", "calls"])
 def test_the_cause_of_a_wait_is_recognised_by_the_name_of_any_range_or_call(
     name: str, cause: str, kind: str
 ) -> None:

@@ -13,6 +13,7 @@ from perfctl.orchestrator.ledger.usage.inference import Latency, latencies, late
 from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 MS = 1_000_000
 
@@ -63,7 +64,7 @@ def test_an_answer_takes_copies_and_computation_and_no_loading() -> None:
     assert latency_of(steps=(*steps(100), rest)) == found, "a batch that was not full is in no time"
 
 
-@pytest.mark.parametrize(("batches", "known"), [(19, []), (20, [95]), (100, [95, 99])])
+@table("batches known", [(19, []), (20, [95]), (100, [95, 99])])
 def test_too_few_batches_leave_tails_unknown_with_the_reason(
     batches: int, known: list[int]
 ) -> None:
@@ -76,7 +77,7 @@ def without(phase: str, *numbers: int) -> tuple[Step, ...]:
     return tuple(row for row in steps(3) if row.phase != phase or row.number not in numbers)
 
 
-@pytest.mark.parametrize(
+@table(
     "changes",
     [
         {"profiler": "ncu"},

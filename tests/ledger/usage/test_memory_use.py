@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
 from perfctl.orchestrator.ledger.usage.readings import Fits, MemoryUse, fits, memory_use
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, MemoryFigure, Sample
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 
 def reading(
@@ -82,8 +81,8 @@ BEFORE, AFTER = (
 )
 
 
-@pytest.mark.parametrize(
-    ("figures", "samples", "total"),
+@table(
+    "figures samples total",
     [
         ((AFTER, BEFORE), [reading(1, 1, 1, 640)], 500),
         ((AFTER,), [reading(1, 1, 1, 640)], 501),
@@ -117,8 +116,8 @@ def uses(*peaks: tuple[int, int], total: int | None = 1000) -> list[MemoryUse]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("peaks", "found"),
+@table(
+    "peaks found",
     [
         (((1, 110), (2, 120), (4, 140)), Fits(90, 1000, 100.0, 10.0, (1, 2, 4))),
         (((4, 140), (1, 110), (2, 120)), Fits(90, 1000, 100.0, 10.0, (1, 2, 4))),

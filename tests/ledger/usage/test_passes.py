@@ -14,6 +14,7 @@ from perfctl.records.report import Kernel
 from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
 from tests.make.synthetic import foreign_run
+from tests.make.tables import table
 from tests.report.outline import printed, terminal_run
 
 TILE, BLOCKS, HEADS, SEQUENCES = 128, 5, 8, 3
@@ -108,16 +109,15 @@ def test_a_trace_that_says_the_pass_of_less_than_half_of_its_kernel_time_has_no_
     assert passes(training([*told, ran(NCCL, None, 20, 900, None)]))
 
 
-@pytest.mark.parametrize(
-    ("name", "grid"),
-    [
-        (FLASH2, (BLOCKS, SEQUENCES, HEADS)),
-        (OF_TORCH, (BLOCKS, SEQUENCES, HEADS)),
-        (FLASH3, (BLOCKS, HEADS, SEQUENCES)),
-        (BACKWARD3, (BLOCKS, HEADS, SEQUENCES)),
-        (BACKWARD2, (BLOCKS, SEQUENCES, HEADS)),
-    ],
-    ids=["flash-attention 2", "PyTorch's", "flash-attention 3", "3, backward", "2, backward"],
+@table(
+    "name grid",
+    {
+        "flash-attention 2": (FLASH2, (BLOCKS, SEQUENCES, HEADS)),
+        "PyTorch's": (OF_TORCH, (BLOCKS, SEQUENCES, HEADS)),
+        "flash-attention 3": (FLASH3, (BLOCKS, HEADS, SEQUENCES)),
+        "3, backward": (BACKWARD3, (BLOCKS, HEADS, SEQUENCES)),
+        "2, backward": (BACKWARD2, (BLOCKS, SEQUENCES, HEADS)),
+    },
 )
 def test_tokens_of_a_call_lie_between_its_last_block_with_one_query_and_a_full_one(
     name: str, grid: tuple[int, int, int]

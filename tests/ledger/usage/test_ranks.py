@@ -7,13 +7,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.ranks import Activity, jobs, match, with_exposed
 from perfctl.records.report import Collective, Copy, Kernel
 from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run
+from tests.make.tables import table
 
 
 def ran(start: int, duration: int, device: int = 0) -> Kernel:
@@ -102,16 +101,15 @@ def test_clocks_count_from_what_each_report_states() -> None:
     assert job.ranks[1].offset_ns == -700
 
 
-@pytest.mark.parametrize(
+@table(
     "other",
-    [
-        [talked(at, 5) for at in (0, 10, 20)],
-        [talked(0, 5, "broadcast"), talked(10, 5, "send")],
-        [talked(at, 5, group="1") for at in (0, 10)],
-        [talked(at, 5, size=1) for at in (0, 10)],
-        [],
-    ],
-    ids=["one more", "other names", "another group", "other sizes", "none"],
+    {
+        "one more": [talked(at, 5) for at in (0, 10, 20)],
+        "other names": [talked(0, 5, "broadcast"), talked(10, 5, "send")],
+        "another group": [talked(at, 5, group="1") for at in (0, 10)],
+        "other sizes": [talked(at, 5, size=1) for at in (0, 10)],
+        "none": [],
+    },
 )
 def test_collectives_that_may_not_be_the_same_are_not_matched(other: list[Collective]) -> None:
     assert match([[talked(0, 5), talked(10, 5)], other]) == []

@@ -11,6 +11,7 @@ from perfctl.orchestrator.ledger.usage.readings import readings
 from perfctl.orchestrator.ledger.usage.run_usage import Busy, RunUsage
 from perfctl.records.report import Kernel, Range, Sample
 from tests.make.synthetic import foreign_run, make_run
+from tests.make.tables import table
 
 
 def kernel(start: int | None, length: float | None, stream: int = 7, device: int = 0) -> Kernel:
@@ -60,8 +61,8 @@ def test_a_stream_without_a_number_comes_last_and_a_device_without_one_is_the_fi
     assert [(item.device, item.stream) for item in found] == [(0, None), (0, 2), (0, 3), (0, None)]
 
 
-@pytest.mark.parametrize(
-    ("step_length", "last_end", "window"),
+@table(
+    "step_length last_end window",
     [(100, 250, 150), (100, 160, 100), (None, 160, 60), (60, 160, 60)],
 )
 def test_the_window_ends_with_the_last_step_or_the_last_kernel_whichever_is_later(

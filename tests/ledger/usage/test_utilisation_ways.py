@@ -26,6 +26,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
 from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run, make_run, with_report
+from tests.make.tables import table
 
 GPU = Device("a GPU", "gpu", memory_bytes=1000)
 SECOND = 10**9
@@ -75,9 +76,7 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(
     assert all(end == start or end < start for (_, end), (start, _) in pairwise(waits))
 
 
-@pytest.mark.parametrize(
-    "name", ["lowertri_la", "ntua_a100_gemm_pipeline", "quasiben_cudf", "zx3xyy_cs336_result"]
-)
+@table("name", ["lowertri_la", "ntua_a100_gemm_pipeline", "quasiben_cudf", "zx3xyy_cs336_result"])
 def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
     name: str, reports: Path
 ) -> None:
@@ -167,8 +166,8 @@ def sampled_run(length: int, profiler: str = "none", **changes: Any) -> Run:
     )
 
 
-@pytest.mark.parametrize(
-    ("length", "profiler", "status", "reason"),
+@table(
+    "length profiler status reason",
     [
         (2 * SECOND, "ncu", "ok", "ncu replays every kernel"),
         (2 * SECOND, "none", "failed", "the run failed"),
@@ -248,8 +247,8 @@ def test_a_way_that_averages_gpus_says_of_how_many() -> None:
     assert one.reason == window
 
 
-@pytest.mark.parametrize(
-    ("profiler", "kernels", "dlprof"),
+@table(
+    "profiler kernels dlprof",
     [
         ("ncu", "ncu runs kernels one by one", "not a report of DLProf"),
         ("nsys", "no kernels with start times", "not a report of DLProf"),
@@ -265,8 +264,8 @@ def test_a_way_that_gives_nothing_says_why(profiler: str, kernels: str, dlprof: 
     assert not found.anything
 
 
-@pytest.mark.parametrize(
-    ("device", "workload", "value", "over"),
+@table(
+    "device workload value over",
     [
         (replace(GPU, index=1), "mnist_cnn", 0.6, ""),
         (GPU, "mnist_cnn", 0.2, ""),
@@ -284,8 +283,8 @@ def test_the_device_that_did_the_work_is_the_one_sampled(
     assert found.reason == f"mean over time of 2 samples, from the first to the last{over}"
 
 
-@pytest.mark.parametrize(
-    ("points", "window", "mean"),
+@table(
+    "points window mean",
     [
         ([(5, 0.25)], None, 0.25),
         ([(5, 0.25), (5, 0.5)], None, 0.5),  # of one moment the last counts
@@ -320,8 +319,8 @@ def test_a_gap_that_the_sampler_noted_is_the_reason() -> None:
     assert (found.host_reason, found.nvml.reason) == ("no /proc here", "not sampled")
 
 
-@pytest.mark.parametrize(
-    ("lines", "form", "value"),
+@table(
+    "lines form value",
     [
         ({"GPU Idle": 97.5}, "DLProf CSV", 0.025),
         ({"GPU Utilization": 12.5}, "DLProf CSV", 0.125),
