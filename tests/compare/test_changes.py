@@ -76,11 +76,6 @@ def test_one_slow_point_is_no_level() -> None:
     assert noisy_changes(values) == []
 
 
-def test_the_same_values_give_the_same_answer() -> None:
-    values = series(8, 30, jump=1.05, at=15)
-    assert noisy_changes(values) == noisy_changes(values)
-
-
 def test_a_value_that_is_no_time_is_not_judged() -> None:
     assert noisy_changes([0.0, *series(9, 29, jump=2.0, at=15)]) == []
 

@@ -136,6 +136,7 @@ def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words() ->
         ("nsys", "kernels, nsys", True, 2),
         ("torch", "kernels, torch (CUPTI)", True, 2),
         ("nvprof", "kernels, nvprof", True, 0),
+        ("rocprofv3", "kernels, rocprofv3", True, 2),
         ("ncu", "kernels under ncu at locked clocks: not a realistic time", False, 2),
     ],
 )

@@ -36,22 +36,6 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first() -> None
     assert list(names.values()) == [2], "of the complete report where no steps are known"
 
 
-def test_the_share_of_guessed_launches_is_told_where_there_are_any() -> None:
-    kernels = [
-        kernel(layer_source="guessed"),
-        kernel(layer_source="range"),
-        kernel(layer_source="guessed"),
-        kernel(),
-        kernel(direction="backward"),
-        kernel(layer=None, layer_source="guessed"),
-    ]
-    by_key = PreparedRun(make_run(kernels=kernels)).row_kernels
-    assert {key: kernels.guessed for key, kernels in by_key.items()} == {
-        ("fc", "forward"): 0.5,
-        ("fc", "backward"): 0.0,
-    }
-
-
 def test_what_a_guessed_launch_executed_is_an_estimate_for_its_layer() -> None:
     estimate = as_estimate(Figure(5, "counted"), GUESSED)
     assert estimate == Figure(5, "estimated", GUESSED)

@@ -71,17 +71,6 @@ def test_counted_over_paper_is_derived_from_kernel_name_grid_and_shape(tmp_path:
     assert "sgemm" in str(row.executed.reason) and "on an A100" in str(row.executed.reason)
 
 
-def test_model_utilisation_is_paper_over_time_and_the_published_peak(tmp_path: Path) -> None:
-    found = analysed(tmp_path, *product(10, 1, 5))
-    point = found.roofline.of(None, f"aten::addmm {M}x{K}x{N}", "forward")
-    assert point is not None and point.peak is not None and point.path == "fp32"
-    assert point.mfu == pytest.approx(PAPER / 5e-6 / point.peak) and point.mfu < 1
-    (whole,) = found.roofline.at("run")
-    assert whole.traffic.name == "all kernels of the capture" and whole.hfu == pytest.approx(
-        EXECUTED / 5e-6 / whole.peak
-    )
-
-
 def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path) -> None:
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 5, name="somebodys_own_gemm"))
     texts = [item.text for item in findings(found)]
@@ -94,12 +83,6 @@ def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path
     assert not any("Run perfctl ncu" in text or "at batch" in text for text in texts)
     (row,) = found.ledger.rows
     assert row.executed.lower_bound  # the second kernel has no rule
-
-
-def test_paper_is_shown_without_a_ratio_where_no_kernel_has_a_rule(tmp_path: Path) -> None:
-    found = analysed(tmp_path, *product(10, 1, 5, name="somebodys_own_gemm"))
-    (row,) = found.ledger.rows
-    assert row.estimated.value == PAPER and row.executed.value is None and row.ratio is None
 
 
 def test_an_nsys_report_of_emit_nvtx_has_ratios_too(tmp_path: Path) -> None:

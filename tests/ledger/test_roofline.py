@@ -15,7 +15,7 @@ from perfctl.orchestrator.ledger.roofline import RooflinePoint, Traffic, place, 
 from perfctl.records.report import Counter, Device
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.synthetic import foreign_run, fp_counters, gpu_pair, study_of, with_report
+from tests.make.synthetic import foreign_run, fp_counters, study_of, with_report
 from tests.make.tables import table
 from tests.make.traffic import PEAKS, counted, traffic
 
@@ -213,12 +213,6 @@ def test_the_last_measurement_of_the_same_device_goes_first_and_threads_are_name
     assert not other.known and other.reason == "peaks were measured on EPYC, not on Xeon"
 
 
-def test_a_gpu_of_the_table_has_its_published_peaks() -> None:
-    found = peaks_of(Device("Tesla T4", "gpu"))
-    assert (found.kind, found.bandwidth) == ("published", 320e9)
-    assert found.source == "published values of the T4, dense"
-
-
 def unknown_gpu(**facts: Any) -> Device:
     return Device("NVIDIA Something", "gpu", compute_capability="8.6", sm_count=10, **facts)
 
@@ -269,26 +263,6 @@ def with_bytes(run: Run, each: int) -> Run:
         Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels
     ]
     return with_report(run, counters=[*run.report.counters, *extra])
-
-
-def test_a_study_has_points_for_steps_layers_and_kernels() -> None:
-    nsys, ncu = gpu_pair(1, 64)
-    roofs = analyse(study_of(nsys, with_bytes(ncu, 10**6))).roofline
-    point = roofs.of(64, "conv2", "forward")
-    assert point is not None
-    # half of the multiply-adds, 2 FLOPs each
-    executed = synthetic.macs("conv2", 64)
-    assert point.intensity == executed / 10**6
-    took = next(
-        k.duration_ns for k in nsys.report.kernels if (k.layer, k.direction) == ("conv2", "forward")
-    )
-    assert point.achieved == pytest.approx(executed / took * 1e9)
-    assert point.mfu == pytest.approx(2 * (point.hfu or 0)), "paper is twice what was executed"
-    assert point.traffic.basis == "kernels, nsys"
-    kernels = [one.traffic for one in roofs.at("kernel")]
-    assert {one.name for one in kernels} == {kernel.name for kernel in ncu.report.kernels}
-    assert all(one.trusted for one in kernels), "times of the same launches under nsys"
-    assert [one.traffic.batch for one in roofs.at("run")] == [64]
 
 
 def test_a_foreign_ncu_report_has_its_kernels_under_the_roofs() -> None:

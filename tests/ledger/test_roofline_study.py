@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from perfctl.orchestrator.ledger.ledger import ledger
@@ -75,36 +74,6 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out() -
     assert paths == {"fp32": 2 * 20 / 2, **zeros}
     assert (dict(found["c"].paths), found["c"].total.state) == ({}, "not_collected")
     assert found["c"].dram.reason == "no DRAM bytes were measured; 'perfctl ncu' collects them"
-
-
-def test_counts_without_step_numbers_are_divided_by_the_steps() -> None:
-    kernels = [kernel(launch, "a", "conv1", None, 5) for launch in range(5)]
-    four = tuple(Step(number, "step", None, 5) for number in range(4))
-    run = ncu(kernels, {0: (10, 100), 3: (30, 20)}, steps=four)
-    whole = PreparedRun(run, "fp32").whole_work
-    assert whole is not None
-    assert (whole.total.value, whole.dram.value) == (2 * (10 + 30) / 4, 2 * (100 + 20) / 4)
-    assert whole.launches == 5 / 4
-    assert (whole.total.launches, whole.total.of_launches) == (2, 5), "a lower bound"
-
-
-def test_tensor_work_goes_by_its_type_and_integers_are_no_flops() -> None:
-    tensor = {"bf16_dst_fp32": 800, "int8": 600, "tf32_dst_fp32": 0, "fp16": 0}
-    run = make_run(
-        profiler="ncu",
-        device=Device("A100", "gpu", compute_capability="8.0", sm_count=108),
-        kernels=[kernel(0, "k", "conv1", 0, 5)],
-        counters=[
-            *fp_counters(0, 0, 0, 10),
-            *(
-                Counter(0, f"sm__ops_path_tensor_src_{types}.sum", count, "op")
-                for types, count in tensor.items()
-            ),
-        ],
-    )
-    (work,) = PreparedRun(run, "fp32").work_by_key.values()
-    assert work.paths["tensor bf16"].value == 800
-    assert "tensor int8" not in work.paths
 
 
 def timed(profiler: str = "nsys", **more: Any) -> Run:
@@ -232,13 +201,3 @@ def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
     assert (peaks or "no record names the device") in (of(run).peaks.source or "") + (
         of(run).peaks.reason or ""
     )
-
-
-def test_every_batch_size_has_its_points_with_one_clock_where_it_can() -> None:
-    nsys = replace(cpu_run(9, 16), profiler="nsys")
-    roofs = of(nsys, cpu_run(1, 16), cpu_run(2, 64))
-    assert [(point.traffic.batch, point.traffic.basis) for point in roofs.at("run")] == [
-        (batch, "CPU timer around each step, while torch was recording") for batch in (16, 64)
-    ]
-    conv2 = [roofs.of(batch, "conv2", "forward") for batch in (16, 64)]
-    assert [point.traffic.time_ns for point in conv2 if point] == [2000 * 16, 2000 * 64]

@@ -52,15 +52,6 @@ def medians(times: LayerTimes) -> dict[tuple[str, str], float]:
     return {key: row.median for key, row in times.rows.items()}
 
 
-def test_a_module_that_holds_others_counts_for_what_is_left_of_it_and_what_is_outside_of_steps_not() -> (
-    None
-):
-    rows = layer_times(cpu_run(1, 64)).rows
-    conv2 = rows["conv2", "forward"]
-    assert (conv2.median, conv2.high, conv2.count) == (64 * 2000, 64 * 2000, synthetic.STEPS)
-    assert rows["block", "forward"].median == 100
-
-
 def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left() -> None:
     run = cpu_run(1, 64)
     one_step = [item for item in run.report.ranges if item.step in (None, 1)]

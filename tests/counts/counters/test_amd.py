@@ -13,9 +13,7 @@ import pytest
 from perfctl.orchestrator.counts.counters.amd import is_amd
 from perfctl.orchestrator.counts.counters.work import amd_flops, flops_by_launch
 from perfctl.orchestrator.counts.counters.work import dram_bytes as bytes_of
-from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.records.report import Counter, Device
+from perfctl.records.report import Device
 from tests.make import synthetic
 from tests.make.tables import table
 
@@ -149,39 +147,6 @@ def test_bytes_are_requests_times_their_sizes_by_chip(
     figure = bytes_of(values if values is OLDER else READS | WRITES | values, chip)
     assert (figure.value, figure.state, figure.lower_bound) == (expected, state, is_lower_bound)
     assert bytes_of({}, chip).value is None
-
-
-def test_the_ledger_of_an_amd_run_sets_its_matrix_flops_against_paper() -> None:
-    """conv2 executes all of its multiply-adds on the matrix cores in bf16, and fc1 on the vector
-    units in fp32."""
-    kernels = synthetic.gpu_kernels(64, clock=1.0)
-    counters = []
-    for kernel in kernels:
-        work = (
-            synthetic.macs(kernel.layer, 64) * (2 if kernel.direction == "backward" else 1)
-            if kernel.layer
-            else 0
-        )
-        values = counts(F32=(0, 0, 0, work // 64)) if kernel.layer == "fc1" else counts()
-        values |= {MOPS.format("BF16"): 2 * work / 512} if kernel.layer == "conv2" else {}
-        counters += [Counter(kernel.launch, name, value, "inst") for name, value in values.items()]
-    run = synthetic.make_run(
-        1,
-        profiler="rocprofv3",
-        device=MI300X,
-        batch_size=64,
-        layer_calls=synthetic.layer_calls(64),
-        kernels=kernels,
-        counters=counters,
-    )
-    (study,) = studies([run])
-    rows = {(row.layer, row.direction): row for row in ledger(study).rows}
-    conv, fc = rows["conv2", "forward"], rows["fc1", "backward"]
-    assert conv.estimated.value == conv.executed.value == 2 * 64 * 64 * 24 * 24 * 288
-    assert (conv.executed.state, fc.executed.state) == ("counted", "estimated")
-    assert fc.executed.value == 2 * 2 * 64 * 9216 * 128
-    assert conv.basis == "kernels, rocprofv3"
-    assert conv.time is not None and conv.trusted
 
 
 def test_a_run_is_of_amd_by_its_tool_or_its_device() -> None:

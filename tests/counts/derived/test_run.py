@@ -18,9 +18,7 @@ from perfctl.orchestrator.report.ledger.causes import headlines
 from perfctl.orchestrator.report.tables import figure_cell
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from scripts.proof.verdicts.scenarios import Scenario, make_runs
-from tests.make.tables import table
 
 BATCH = 16
 PADDED = Scenario(forward={"conv2": "padding", "fc1": "padding"}, batches=(BATCH,))
@@ -133,48 +131,3 @@ def test_a_reduction_belongs_to_the_product_before_it_in_its_layer() -> None:
     # the second part, and the bias, are added to what is there
     assert found[1].ffma == values * (256 + 1 + 1)
     assert (found[2].fadd, found[2].fmul) == (40 * 256 * (4 + 1), 40 * 256)
-
-
-TF32 = (
-    "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k"
-    "_off_kernel__5x_cublas"
-)
-
-
-def on_hopper(run: Run) -> Run:
-    """The run with fc1's forward product done by ``TF32``: no FFMA, and 1,000 instructions of the
-    tensor pipe."""
-    changed = {
-        kernel.launch: kernel._replace(name=TF32, grid_x=132, grid_y=1, grid_z=1)
-        for kernel in run.report.kernels
-        if (kernel.layer, kernel.direction) == ("fc1", "forward")
-        and recognise(kernel.name).family == "gemm"
-    }
-    values = {"_op_ffma_": 0, "pipe_tensor.sum": 1000}
-    counters = [
-        one._replace(
-            value=next((value for part, value in values.items() if part in one.name), one.value)
-        )
-        if one.launch in changed
-        else one
-        for one in run.report.counters
-    ]
-    kernels = [changed.get(kernel.launch, kernel) for kernel in run.report.kernels]
-    return replace(run, report=replace(run.report, kernels=kernels, counters=counters))
-
-
-@table("profiler", ["nsys", "ncu"])
-def test_the_commonest_fp32_product_of_an_h100_gets_the_tf32_verdict(profiler: str) -> None:
-    """With derived counts from a trace alone, and with counters of an ncu that has none of
-    tensor operations."""
-    scenario = Scenario(forward={"conv2": "tf32"}, batches=(BATCH,), counters="old ncu")
-    (study,) = studies(
-        [on_hopper(run) for run in make_runs(scenario) if run.profiler in ("nsys", profiler)]
-    )
-    found = analyse(study)
-    assert "TF32" in {item.rule for item in found.judgement.at(BATCH, "fc1", "forward").causes}
-    counted = row_of(found, "fc1").executed
-    if profiler == "nsys":
-        assert (counted.state, counted.value) == ("derived", 2 * 128 * 128 * 9216)
-    else:
-        assert counted.state != "counted", "its tensor work was not counted"

@@ -21,11 +21,7 @@ ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
 @table(
     "name expected",
     [
-        ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(...)", "winograd"),
-        ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false>(int)", "conv"),
         ("void cudnn::cnn::conv2d_grouped_direct_kernel<float>", "depthwise"),
-        ("void splitKreduce_kernel<32, 16, int, float>(...)", "gemm"),
-        ("void cask_cudnn::computeBOffsetsKernel(cask_cudnn::ComputeBOffsetsParams)", "layout"),
         (f"void {ELEMENTWISE}<4, at::native::FillFunctor<float>>(int)", "elementwise"),
         (
             "void at::native::elementwise_kernel<128, 2, "
@@ -34,7 +30,6 @@ ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
         ),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(...)", "reduction"),
         ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "norm"),
-        (f"void {SPACE}max_pool_forward_nchw<float>", "pool"),
         ("void (anonymous namespace)::softmax_warp_forward<float>", "softmax"),
         ("void cunn_ClassNLLCriterion_updateOutput_kernel<float, float>(float*)", "softmax"),
         (f"void {SPACE}multi_tensor_apply_kernel<TensorListMetadata<4>>", "optimizer"),
@@ -48,8 +43,6 @@ ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
                 (f"{SPACE}FusedAdamMathFunctor<float, 4> >(x)", "optimizer"),
             )
         ),
-        (f"void {SPACE}CatArrayBatchedCopy<float>", "copy"),
-        ("RNN_blockPersist_fp_LSTM<float, float, float, 64>", "rnn"),
         (
             "void moe::dev::finalize::finalizeKernelVecLoad<KernelParams<cutlass::bfloat16_t>>(x)",
             "reduction",

@@ -330,18 +330,3 @@ def test_public_measurements_have_the_predicted_grids_and_families(shared: Path)
     for kind in script.VERIFIED:
         assert whole.matched[kind] >= script.GRIDS_WANTED * whole.predicted[kind] > 2000
         assert whole.multiplies[kind] > 0
-
-
-def test_a_wrong_rule_would_show_in_the_public_measurements(shared: Path) -> None:
-    """The share that matches is no accident of the formula: one image more, and it falls."""
-    script = load("proof/neusight.py")
-    rows = [
-        row for row in script.rows(script.files(shared)[0]) if isinstance(row.shape, ConvShape)
-    ][:500]
-    results = []
-    for row in rows:
-        larger = replace(row.shape, batch=2 * row.shape.batch)
-        prediction = predict_tiles(recognise(row.longest), row.grid, larger)
-        if prediction is not None:
-            results.append(bool(prediction.tilings))
-    assert sum(results) < 0.5 * len(results)

@@ -44,13 +44,6 @@ def test_every_launch_of_a_known_network_gets_its_true_layer(
     assert f"{made.guessed} of {len(truth)} launches" in gap.reason and "guessed" in gap.reason
 
 
-def test_inference_has_forward_only() -> None:
-    layers = blocks(8, 3)
-    truth = step(layers, train=False) * 3
-    made = guess(launches(truth), calls(layers, train=False))
-    assert found(made.kernels) == places(truth)
-
-
 def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps() -> None:
     layers = mnist(64)
     whole = step(layers)
@@ -124,7 +117,7 @@ def brute(fits: list[list[float]]) -> float:
     return max(best(0, first) for first in range(count))
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(
     st.integers(1, 3).flatmap(
         lambda n: st.lists(

@@ -16,7 +16,6 @@ from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
 from tests.make.known_network import Layer, calls
-from tests.make.tables import table
 
 BATCH, TOKENS, WIDTH, HEADS, INNER, BLOCKS, PATCH = 4, 197, 768, 12, 3072, 12, 16
 """ViT-Base/16 on 224 x 224: 14 x 14 patches and the class token."""
@@ -92,10 +91,3 @@ def test_no_launch_of_a_real_transformer_gets_a_wrong_layer(seen: tuple[Kernel, 
     assert [
         (a.short_name or a.name, a.layer, b.layer) for a, b in pairs if a.layer != b.layer
     ] == []
-
-
-@table("batch", [1, 64])
-def test_a_real_transformer_at_another_batch_size_is_not_guessed(
-    seen: tuple[Kernel, ...], batch: int
-) -> None:
-    assert guess(hidden(seen), vit(batch)).guessed == 0

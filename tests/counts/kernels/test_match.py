@@ -11,7 +11,6 @@ from perfctl.orchestrator.counts.kernels.pairing import (
     bare_name,
     inside,
     match,
-    narrowed_to,
     unmatched_lines,
 )
 from perfctl.records.report import Kernel
@@ -225,13 +224,13 @@ def test_a_layer_holds_itself_and_those_below_it(layer: str | None, is_inside: b
 
 def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time() -> None:
     kernels = [
-        launch(n, f"k{n % 7}", f"l{n % 5}", step=n // 100, start_ns=n) for n in range(40_000)
+        launch(n, f"k{n % 7}", f"l{n % 5}", step=n // 100, start_ns=n) for n in range(10_000)
     ]
     mixed = random.Random(1).sample(kernels, len(kernels))
     began = time.process_time()
     found = match(run("ncu", *kernels), run("nsys", *mixed))
     assert found.pairs == tuple((n, n) for n in range(len(kernels)))
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 3
 
 
 def test_launches_outside_of_common_steps_are_beyond_on_both_sides() -> None:
@@ -269,11 +268,3 @@ def test_twenty_lines_are_shown_the_most_launched_first(kernels: int, more: int)
         if more
         else "1 launch of k0 (fc1, forward) recorded by ncu but not by nsys"
     )
-
-
-def test_a_run_is_narrowed_to_the_layers_it_was_told() -> None:
-    assert narrowed_to(run("ncu")) == ()
-    assert narrowed_to(run("ncu", **{"ncu:layers": ""})) == ()
-    assert narrowed_to(run("ncu", **{"ncu:layers": "conv1, fc2"})) == ("conv1", "fc2")
-    assert inside("model.fc2", ("conv1", "fc2"))
-    assert not inside("fc", ("conv1", "fc2"))

@@ -40,14 +40,9 @@ def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> 
     "name shape",
     [
         (
-            "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x256x64_1x2x1_0_tnn",
-            "s64x128x16",
-        ),
-        (
             "cutlass3x_sm90_tensorop_h64x128x16gemm_f16_f16_f16_void_f16_128x128x64_1x1x1_0_nnn",
             "h64x128x16",
         ),
-        ("gemmuniversal<cute::mma_atom<cute::sm90_64x256x16_f32bf16bf16_ss<x>>>", "s64x256x16"),
         ("gemmuniversal<cute::mma_atom<cute::sm90_64x256x16_f16f16f16_ss<x>>>", "h64x256x16"),
         (
             (
@@ -56,9 +51,7 @@ def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> 
             ),
             "s64x128x8",
         ),
-        ("cutlass_tensorop_c1688gemm_128x64_16x3_nn_align1", "c1688"),
         ("cutlass_tensorop_gz884gemm_64x64_8x3_nn_align1", "gz884"),
-        ("fmha_cutlassf_f32_aligned_64x64_rf_sm80", "s1688"),
         ("fmha_cutlassf_f32_aligned_64x64_rf_sm75", None),
         ("fmha_cutlassf_f16_aligned_64x64_rf_sm70", "s884"),
         (
@@ -76,13 +69,6 @@ def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> 
                 "rowmajor, float, rowmajor, x>>>"
             ),
             "s884",
-        ),
-        (
-            (
-                "sm80_xmma_fprop_implicit_gemm_i8i8_i8i32_f32_nhwckrsc_nhwc_tilesize128x128x64"
-                "_stage3_tensor16x8x32"
-            ),
-            "i16832",
         ),
     ],
 )

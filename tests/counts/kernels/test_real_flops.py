@@ -67,16 +67,6 @@ def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(
     assert not any(item.tensor.value or item.fp16.value for item in found.values())
 
 
-def test_fp32_kernels_on_ampere_get_nothing_from_constant_moves(reports: Path) -> None:
-    _, found = flops(reports / "ncu/csv_long/leleucas_bert_nsight_with_prof_lines.csv")
-    assert len(found) == 26
-    assert not any(item.tensor.value or item.fp16.value for item in found.values())
-    assert (
-        sum(not item.total.lower_bound and item.total.value is not None for item in found.values())
-        >= 20
-    )
-
-
 def fp_reports(folder: Path) -> Iterator[Path]:
     for path in sorted((folder / "ncu").rglob("*")):
         if not path.is_file() or path.suffix in (".ncu-rep", ".nsight-cuprof-report"):
@@ -127,30 +117,3 @@ def test_report_files_do_so_too(file: str, reports: Path) -> None:
         named(item) and (item.total.value is None or item.total.rule or item.total.value == 0)
         for item in found.values()
     )
-
-
-def test_sparse_and_dense_tensor_work_of_a_new_report_is_read_from_its_parts(reports: Path) -> None:
-    """It holds no whole, only the parts; an activation in fp32 has no tensor work."""
-    _, found = flops(reports / "ncu/rep/cs599k_h100_silu_2025-04-21.ncu-rep")
-    for item in found.values():
-        assert (item.tensor.value, item.tensor.state, item.integer.value) == (0, "counted", 0)
-
-
-@table(
-    "file least",
-    [
-        ("kineto/kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz", 1.0),
-        ("kineto/hta_alexnet_critical_path_2023.json.gz", 1.0),
-        ("kineto/tracelens_h100_Falconsai_vit.json.gz", 1.0),
-        ("kineto/tracelens_b200_eager_trace.json.gz", 1.0),
-        ("nsys/sqlite/zx3xyy_cs336_result.sqlite", 1.0),
-        ("nsys/sqlite/memfusion_report1.sqlite", 0.9),
-        ("dlprof/odema_pytorch/no_relu_nsys_profile.sqlite", 1.0),
-    ],
-)
-def test_kernels_of_frameworks_are_recognised(file: str, least: float, reports: Path) -> None:
-    kernels = list(parsers.parse(reports / file).kernels)
-    known = sum(family(kernel.name) is not None for kernel in kernels)
-    assert known >= least * len(kernels) > 0, {
-        kernel.name for kernel in kernels if family(kernel.name) is None
-    }

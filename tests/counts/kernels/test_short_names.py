@@ -10,10 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.short_names import LONGEST, shorten
-from perfctl.records.errors import ReportError
-from tests.sample import sample
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 PUBLIC = list(
@@ -31,7 +28,6 @@ KNOWN = [
     ),
 ]
 TILE = re.compile(r"\d+x\d+")
-FUNCTOR = re.compile(r"\w*(?:Functor|_kernel_cuda|FunctorOnSelf_)\w*")
 
 
 UNCUT = 10**6
@@ -162,41 +158,6 @@ def test_names_that_differ_in_nothing_that_fits_are_numbered() -> None:
 )
 def test_a_name_of_any_form_is_shown(name: str) -> None:
     assert len(shorten([name, "other"])[name]) <= LONGEST
-
-
-@pytest.fixture(scope="module")
-def real(reports: Path) -> dict[Path, list[str]]:
-    """Kernel names of the recorded reports, those that parse fast."""
-    found = {}
-    for path in sample(sorted(reports.rglob("*")), 4):
-        if (
-            path.is_file()
-            and path.suffix in (".sqlite", ".csv", ".gz", ".hatchet")
-            and path.stat().st_size < 900_000
-        ):
-            try:
-                names = sorted({kernel.name for kernel in parsers.parse(path).kernels})
-            except ReportError:
-                continue
-            if names:
-                found[path] = names
-    return found
-
-
-def test_kernels_of_real_reports_never_share_a_short_name(real: dict[Path, list[str]]) -> None:
-    for names in real.values():
-        check(names)
-    check(sorted({name for names in real.values() for name in names}))
-
-
-def test_tiles_and_functors_of_real_kernels_stay(real: dict[Path, list[str]]) -> None:
-    for names in real.values():
-        for name, short in shorten(names).items():
-            plain = shorten([name], UNCUT)[name]
-            if tile := TILE.search(plain.partition("<")[0]):
-                assert tile[0] in short, name
-            if functor := FUNCTOR.search(plain):
-                assert functor[0] in short, name
 
 
 def test_long_names_take_no_quadratic_time_and_stay_different() -> None:

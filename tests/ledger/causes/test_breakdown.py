@@ -50,19 +50,6 @@ def split(*kernels: KernelGroup, **more: Any) -> Breakdown:
     return breakdown(case(32, *kernels, **{"forward": FC, **more}), None)
 
 
-def test_a_part_makes_those_before_it_grow() -> None:
-    parts = Breakdown(
-        100, 200, (), None, None, (), 0, transforms=50, repeated=250, summed=100, extra=60
-    )
-    assert {part: parts.grown(part) for part in ("transforms", "repeated", "summed", "extra")} == {
-        "transforms": 1 + 50 / 200,
-        "repeated": 1 + 250 / 250,
-        "summed": 1 + 100 / 500,
-        "extra": 1 + 60 / 600,
-    }
-    assert Breakdown(0, 0, (), None, None, (), 0, extra=60).grown("extra") == 1
-
-
 @table(
     "grid counted is_predicted",
     [
@@ -140,34 +127,6 @@ def test_a_sum_is_padded_to_the_step_of_the_name_or_of_the_count(
     assert parts.base == 2 * 128 * 64 * (padded or 100)
     phrase = f"padded to {padded}) = {128 * 64 * (padded or 0):,} multiplies"
     assert (phrase in " ".join(parts.rules)) is (padded is not None)
-
-
-def test_both_gradients_of_a_linear_layer_have_a_tile_each() -> None:
-    # 32 x 100 of depth 10: one tile of 64 x 128 or 128 x 64 twice; 10 x 100 of depth 32 likewise
-    kernels = [gemm(128 * 64 * 10), gemm(128 * 64 * 32)]
-    parts = split(*kernels, direction="backward", calls=BOTH)
-    assert parts.base == 2 * 128 * 64 * (10 + 32)
-    assert len(parts.rules) == 2
-    # one of two products is no gradient of the weight, and which one is unknown
-    assert not split(*kernels, direction="grad_weight", calls=BOTH[1:]).rules
-
-
-def test_work_next_to_the_products_belongs_to_what_it_does() -> None:
-    def other(name: str, role: str, family: str = "gemm", fadd: float = 40) -> KernelGroup:
-        return work(name, Algorithm(family, role=role), fadd=fadd)
-
-    parts = split(
-        gemm(32_000, grid=None, fadd=320),
-        other("sum", "reduction"),
-        other("nchw", "layout", "layout", 7),
-        other("offsets", "offsets", fadd=3),
-        forward=None,
-    )
-    assert (parts.base, parts.seen) == (PAPER, PAPER)
-    assert (parts.summed, [kernel.name for kernel in parts.summing]) == (40, ["sum"])
-    assert parts.extra == 320 + 7 + 3
-    assert [kernel.name for kernel in parts.extras] == ["nchw", "offsets", "gemm"]
-    assert (parts.transforms, parts.repeated, parts.transforming, parts.repeating) == (0, 0, (), ())
 
 
 @table(
@@ -272,16 +231,6 @@ def test_a_product_of_unknown_tile_may_fill_complete_tiles(area: float, fills: b
     assert not unknown_tiles(case(32, forward=FC))
 
 
-@table("batches is_common", [((8, 16, 32), True), ((16, 512), False)])
-def test_maps_in_one_tile_of_unknown_size_say_nothing_about_the_batch(
-    batches: tuple[int, ...], is_common: bool
-) -> None:
-    """4 rows per image: 8 and 32 images lie in 128 rows."""
-    kernel = work("conv", Algorithm("conv"), ffma=128 * 64 * 576)
-    rows = (convolution(ConvShape(batch, 64, 64, 2, 2, 3, 3), kernel) for batch in batches)
-    assert bool(frozenset.intersection(*map(unknown_tiles, rows))) is is_common
-
-
 FITTING, OTHER, UNKNOWN = gemm(5), gemm(5, grid=(3, 3, 1)), gemm(5, algorithm=Algorithm("gemm"))
 TRANSFORM = work("t", Algorithm("winograd", role="transform"))
 
@@ -324,16 +273,6 @@ def test_forward_that_ran_again_has_its_names_and_grids(kernels: Any, is_repeate
     assert [kernel.name for kernel in parts.repeating] == (["f"] if is_repeated else [])
     assert parts.repeated == (64_000 if is_repeated else 0)
     assert breakdown(forward, forward).repeating == (), "forward itself"
-
-
-@table("parts step", [(7, 32), (6, 16), (5, 32)])
-def test_fmul_says_over_how_many_blocks_a_sum_is_split(parts: int, step: int) -> None:
-    depth, area = parts * ceil(ceil(100 / parts) / step) * step, 128 * 64
-    result = split(gemm(area * depth, grid=None, fmul=area * parts))
-    assert result.base == 2 * area * depth
-    assert f"(sum of 100 in {parts} parts, padded to {depth:,}) =" in " ".join(result.rules)
-    odd = split(gemm(area * depth, grid=None, fmul=area * parts + 100))
-    assert " parts" not in " ".join(odd.rules)
 
 
 SGEMM = Algorithm("gemm", "gemm", tile=(128, 32, None))

@@ -207,11 +207,6 @@ def test_which_kernels_do_multiply_adds_and_how_many() -> None:
     assert not replace(kernel, algorithm=Algorithm("gemm", "x", role="transform")).main
 
 
-def test_sums_over_a_row_are_of_the_kernels_that_have_the_count() -> None:
-    row = case(64, work(ffma=5), work(ffma=7, fadd=2), work())
-    assert [row.total(name) for name in ("ffma", "fadd", "fmul")] == [12, 2, None]
-
-
 @table(
     "batch forward shape",
     [

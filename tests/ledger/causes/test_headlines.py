@@ -162,9 +162,3 @@ def test_rows_without_a_number_are_named_rule_by_rule_unless_the_sweep_has_the_r
     ]
     with_sweep = lines(judgement(rows, cause("FADD alone", None, "Sweep.")))
     assert [line[0] for line in with_sweep] == ["Sweep.", "Third."]
-
-
-def test_an_unknown_row_has_no_causes() -> None:
-    judged = judgement({"a": (cause("split-K", 2.0),)})
-    assert judged.at(64, "b", "forward") == RowJudgement()
-    assert judged.at(64, "a", "forward").causes[0].rule == "split-K"

@@ -3,18 +3,13 @@ and when they are not."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts, worst
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Copy, Kernel, OpCall
-from tests.make import kineto
 from tests.make.tables import table
 from tests.make.timelines import US, find_verdict, in_a_row, kernel, make_run, verdicts_of
 
@@ -175,24 +170,6 @@ def test_a_wait_without_an_idle_gpu_or_a_next_kernel_costs_nothing(
     calls: OpCall, kernels: list[Kernel], copies: tuple[Copy, ...]
 ) -> None:
     assert find_verdict("host sync", kernels, copies=copies, waiting_calls=(calls,)) is None
-
-
-def test_a_trace_with_stacks_names_the_line_that_synchronizes(tmp_path: Path) -> None:
-    events = [
-        kineto.event("python_function", "train.py(7): step", 0, 400),
-        kineto.launch(1, 1),
-        kineto.launch(190, 2),
-        kineto.event("cuda_runtime", WAIT, 20, 95, correlation=3),
-        kineto.kernel("gemm", 10, 100, correlation=1, device=0),
-        kineto.kernel("gemm", 300, 100, correlation=2, device=0),
-    ]
-    (tmp_path / "t.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    assert not ingest(tmp_path / "t.json", tmp_path / "s.db").failed
-    with database.reading(tmp_path / "s.db") as connection:
-        (run,) = read.load(connection, read.run_ids(connection))
-    verdict = verdicts_of(run)["host sync"]
-    assert verdict.share == pytest.approx((300 - 110) / 390)
-    assert verdict.sentence.endswith("The main place is train.py(7): step.")
 
 
 def reduce(start: int, length: int, ranks: int = 8) -> tuple[Kernel, Collective]:

@@ -120,25 +120,6 @@ def test_any_mix_of_reasons_is_found_and_no_other(seed: int) -> None:
     assert rows == expected
 
 
-@table(
-    "share cause", [(0.5, "one rank of 2, or a batch of 32"), (2, "a batch of 128 may have run")]
-)
-def test_one_factor_of_all_rows_is_one_sentence(share: float, cause: str) -> None:
-    """A clean sweep whose counters at batch 64 have only this share of their values."""
-    runs = sim.make_runs(Scenario(batches=(64, 512)))
-    runs[0].report.counters[:] = [  # type: ignore[index]
-        counter._replace(value=int((counter.value or 0) * share))
-        for counter in runs[0].report.counters
-    ]
-    judgement, entries = judge_runs(runs)
-    (headline,) = headlines(judgement, entries)
-    assert headline.rules == ("whole step",) and cause in headline.sentence
-    for row in judgement.rows.values():
-        causes = [(item.rule, item.factor, item.confidence) for item in row.causes]
-        assert causes == [("whole step", share, "plausible")]
-        assert row.unexplained == pytest.approx(0, abs=0.01)
-
-
 def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_time_last() -> None:
     forward = {
         "conv1": "padding",

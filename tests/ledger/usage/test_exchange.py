@@ -5,11 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from perfctl import parsers
 from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, bus_bandwidth
 from perfctl.orchestrator.ledger.usage.ranks import with_exposed
 from perfctl.orchestrator.report.ledger.ranks import communications, layers_table, rank_findings
@@ -126,17 +124,6 @@ def test_without_a_size_a_group_or_a_formula_bandwidth_is_not_known(
     value, reason = bus_bandwidth(name, size, ranks, 1000)
     assert value is None
     assert why in (reason or "")
-
-
-def test_the_all_gather_of_a_real_trace_has_the_bandwidth_worked_out_by_hand(reports: Path) -> None:
-    """Its arguments: 25,136 bf16 in, 201,088 out, 8 ranks. nccl-tests: 201,088 x 2 bytes / t
-    x 7/8."""
-    report = parsers.parse(reports / "kineto/tracelens_b200_eager_trace.json.gz")
-    (gather,) = (one for one in report.collectives if one.name == "_allgather_base")
-    assert (gather.bytes, gather.group_size) == (25_136 * 2, 8)
-    seconds = (gather.duration_ns or 0) / 1e9
-    speed, _ = bus_bandwidth(gather.name, gather.bytes, gather.group_size, gather.duration_ns or 0)
-    assert speed == pytest.approx(201_088 * 2 / seconds * 7 / 8)
 
 
 def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of_the_rank_that_waited_least() -> (

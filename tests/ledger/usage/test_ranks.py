@@ -132,11 +132,11 @@ def test_ranks_of_other_folders_and_ingests_are_other_jobs_and_one_rank_is_none(
 
 
 def test_many_collectives_cost_no_more_than_their_number() -> None:
-    """10,000 collectives among 40,000 kernels: each looks up what covers it, and does not go
+    """3,000 collectives among 12,000 kernels: each looks up what covers it, and does not go
     through all."""
-    calls = [talked(100 * number, 30) for number in range(10_000)]
-    kernels = [ran(100 * number + 20 * part, 15) for number in range(10_000) for part in range(4)]
+    calls = [talked(100 * number, 30) for number in range(3_000)]
+    kernels = [ran(100 * number + 20 * part, 15) for number in range(3_000) for part in range(4)]
     begin = time.process_time()
-    found = with_exposed(calls, [*kernels, *(ran(100 * number, 30) for number in range(10_000))])
-    assert time.process_time() - begin < 5
+    found = with_exposed(calls, [*kernels, *(ran(100 * number, 30) for number in range(3_000))])
+    assert time.process_time() - begin < 3
     assert {one.exposed_ns for one in found} == {30 - 15 - 10}

@@ -103,32 +103,6 @@ def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
     assert waits.largest[0].length_ns == found[0].longest_wait_ns
 
 
-def test_dlprof_s_database_gives_its_utilisation_in_full(reports: Path) -> None:
-    found = RunUsage(
-        run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite")
-    ).ways.dlprof
-    assert found.value == pytest.approx(0.010363 / 100, rel=1e-9)
-
-
-def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(reports: Path) -> None:
-    item = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu")).ways
-    for found in (item.dlprof, item.dlprof_tensor):
-        assert found.value is None
-        assert "below 0.05%" in found.reason
-
-
-def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(reports: Path) -> None:
-    path = reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv"
-    rows = (line.replace('"', "").split(",") for line in path.read_text().splitlines())
-    said = {row[0]: row[1] for row in rows if len(row) == 2}
-    found = RunUsage(run_of(path)).ways
-    for way, label in (
-        (found.dlprof, "GPU Utilization %"),
-        (found.dlprof_tensor, "Tensor Core Kernel Utilization %"),
-    ):
-        assert way.value == pytest.approx(float(said[label]) / 100)
-
-
 def test_readings_are_averaged_over_time_and_inside_of_the_steps() -> None:
     points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
     assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
@@ -197,26 +171,6 @@ def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples() -> Non
     ways = RunUsage(run).ways
     assert (ways.nvml.value, ways.kernels.value) == (None, 2 / 10)
     assert (busy_from([ways]) or ())[:2] == (256, False)
-
-
-def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(reports: Path) -> None:
-    run = run_of(reports / "nvidia_smi" / "openad_gpu_usage.csv")
-    points: dict[int, list[tuple[int, float]]] = {0: [], 1: []}
-    for sample in run.report.samples:
-        points[sample.device_index or 0].append((sample.at_ns, sample.gpu_utilisation or 0.0))
-    busy, idle = (mean_over_time(each) or 0.0 for each in points.values())
-    assert busy > 0.8 > 0.01 > idle
-    assert RunUsage(run).ways.nvml.value == pytest.approx((busy + idle) / 2)
-
-
-def test_a_header_that_is_repeated_before_every_reading_changes_nothing(reports: Path) -> None:
-    path = reports / "nvidia_smi" / "akshay_gpu_usage.csv"
-    rows = [line.split(", ") for line in path.read_text().splitlines() if line[:1].isdigit()]
-    samples = list(parsers.parse(path).samples)
-    assert [s.gpu_utilisation for s in samples] == [int(row[4].split()[0]) / 100 for row in rows]
-    assert [s.memory_used_bytes for s in samples] == [
-        int(row[6].split()[0]) * 2**20 for row in rows
-    ]
 
 
 def test_cores_that_a_run_on_a_cpu_kept_busy() -> None:
