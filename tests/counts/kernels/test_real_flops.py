@@ -107,8 +107,6 @@ def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missi
     [
         "armleth_mlp_report.ncu-rep",
         "cs599k_h100_silu_2025-04-21.ncu-rep",
-        "lashi_profile.ncu-rep",
-        "montecarlo_profile.ncu-rep",
     ],
 )
 def test_report_files_do_so_too(file: str, reports: Path) -> None:
