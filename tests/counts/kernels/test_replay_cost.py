@@ -19,18 +19,13 @@ STEP = [
 ]
 
 
-def test_launches_times_steps_times_passes_are_the_replays() -> None:
-    cost = replay_cost(STEP, layers=(), steps=10, counters=13)
-    assert (cost.launches, cost.passes, cost.replays) == (4, 8, 4 * 10 * 8)
-
-
-def test_a_layer_makes_it_less() -> None:
-    cost = replay_cost(STEP, layers=("conv2",), steps=10, counters=1)
-    assert (cost.launches, cost.all_launches, cost.replays) == (2, 4, 2 * 10 * 1)
-    assert (
-        "2 launches per step in conv2 (of 4) x 10 steps x 1 passes = 20 replays"
-        in cost_lines(cost, "batch 64", ["conv2"])[0]
-    )
+@table("layers steps counters launches passes", [((), 10, 13, 4, 8), (("conv2",), 10, 1, 2, 1)])
+def test_launches_of_the_layers_times_steps_times_passes_are_the_replays(
+    layers: tuple[str, ...], steps: int, counters: int, launches: int, passes: int
+) -> None:
+    cost = replay_cost(STEP, layers=layers, steps=steps, counters=counters)
+    assert (cost.launches, cost.all_launches, cost.passes) == (launches, 4, passes)
+    assert cost.replays == launches * steps * passes
 
 
 def test_the_time_is_that_of_the_kernels_and_of_ncu_for_each_replay() -> None:
