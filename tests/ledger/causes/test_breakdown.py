@@ -111,22 +111,14 @@ def test_a_batch_split_over_launches_is_one_call(parts: int) -> None:
     assert (result.base, result.called) == (2 * 2 * shape.macs, 0), "64 channels in a tile of 128"
 
 
-@table(
-    "step depth padded",
-    [
-        *((None, depth, depth) for depth in (104, 112, 128)),
-        (None, 113, 112),
-        *((None, depth, None) for depth in (100, 108)),
-        *((8, depth, 104) for depth in (100, 104, 112)),
-    ],
-)
-def test_a_sum_is_padded_to_the_step_of_the_name_or_of_the_count(
-    step: int | None, depth: int, padded: int | None
-) -> None:
-    parts = split(gemm(128 * 64 * depth, algorithm=replace(TILED, tile=(128, 64, step))))
-    assert parts.base == 2 * 128 * 64 * (padded or 100)
-    phrase = f"padded to {padded}) = {128 * 64 * (padded or 0):,} multiplies"
-    assert (phrase in " ".join(parts.rules)) is (padded is not None)
+def test_both_gradients_of_a_linear_layer_have_a_tile_each() -> None:
+    # 32 x 100 of depth 10: one tile of 64 x 128 or 128 x 64 twice; 10 x 100 of depth 32 likewise
+    kernels = [gemm(128 * 64 * 10), gemm(128 * 64 * 32)]
+    parts = split(*kernels, direction="backward", calls=BOTH)
+    assert parts.base == 2 * 128 * 64 * (10 + 32)
+    assert len(parts.rules) == 2
+    # one of two products is no gradient of the weight, and which one is unknown
+    assert not split(*kernels, direction="grad_weight", calls=BOTH[1:]).rules
 
 
 @table(

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import NamedTuple
 
-import pytest
-
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.records.paper import OpShape
@@ -360,18 +358,6 @@ def fill_half_a_sparse_tile() -> list[Run]:
     return [recorded.run(64, recorded.step(64, {("up", FORWARD): lambda _: [tile]}))]
 
 
-def dequantise() -> list[Run]:
-    """Int4 weights are converted on CUDA cores, by the kernel that multiplies on tensor cores."""
-    recorded = Recorded(BLOCK, "80", "fp16", False)
-
-    def forward(batch: int) -> list[Launch]:
-        product = macs(BLOCK[1], batch)
-        counts = {"tensor": 2 * product, "hfma": product // 40}
-        return [Launch("void marlin::Marlin<__half, 256, 1, 8, 8>()", (108, 1, 1), counts, "fp16")]
-
-    return [recorded.run(2, recorded.step(2, {("up", FORWARD): forward}))]
-
-
 def attend(share: float, width: int = 64, causal: bool = True) -> list[Run]:
     """Flash attention of 16 heads and 1,024 x 1,024 scores."""
     layer = Attention("attn", False, False, 16, 1024, width, causal)
@@ -582,13 +568,6 @@ def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes() -> None:
         "sweep, other batch",
         PLAUSIBLE,
     )
-
-
-def test_multiply_adds_on_cuda_cores_are_beside_a_complete_product_on_tensor_cores() -> None:
-    judgement = make_analysis(dequantise()).judgement
-    factors = {cause.rule: cause.factor for cause in judgement.at(2, "up", FORWARD).causes}
-    # 1/40 of the multiplies, in instructions of 4 FLOPs each
-    assert factors["layout and epilogue"] == pytest.approx(1 + 4 / 40 / 2)
 
 
 def test_products_of_another_process_are_not_the_missing_backward_pass() -> None:

@@ -108,13 +108,6 @@ GRADIENTS = [
         phrase="cuDNN may also have tried",
     ),
     scene(
-        "forward again while cuDNN tries none",
-        replace(AGAIN, environment=OFF),
-        FORWARD_CONV,
-        recomputation=(1.5, MATCHED),
-    ),
-    scene("forward again, or a trial", replace(AGAIN, environment=ON), FORWARD_CONV),
-    scene(
         "forward's kernel, or the input's gradient",
         backward(
             gemm("f"), gemm("g"), calls=BOTH[1:], kind="Linear", forward=GemmShape(32, 10, 100)
@@ -128,18 +121,6 @@ GRADIENTS = [
         measured(32, gemm("f", 2, launches=2), gemm("h"), direction="backward", calls=BOTH),
         FORWARD,
         recomputation=(1.5, PLAUSIBLE),
-    ),
-    scene(
-        "forward's kernel twice, or a trial",
-        measured(
-            32,
-            gemm("f", 2, launches=2),
-            gemm("h"),
-            direction="backward",
-            calls=BOTH,
-            environment=ON,
-        ),
-        FORWARD,
     ),
     scene(
         "forward's kernel at a ratio of 1",
@@ -449,12 +430,6 @@ ALGORITHMS = [
         backward(*TRIALS),
         several_algorithms=(2.5, PLAUSIBLE),
     ),
-    scene(
-        "the same while cuDNN tries kernels",
-        backward(*TRIALS, environment=ON),
-        several_algorithms=(2.5, MATCHED),
-    ),
-    scene("the same while cuDNN tries none", backward(*TRIALS, environment=OFF)),
     scene("Winograd next to a complete product", BESIDE),
     scene(
         "the same while cuDNN tries kernels, forward",

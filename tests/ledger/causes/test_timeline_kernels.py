@@ -5,13 +5,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perfctl import parsers
-from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.causes.timeline.kernels import (
     count_bytes,
     count_elements,
@@ -248,34 +245,3 @@ def test_tensor_cores_that_ran_or_that_the_gpu_lacks_are_not_unused(
 ) -> None:
     capability = "7.5" if gpu and "GTX" in gpu else None
     assert unused_on(gpu, *kernels, compute_capability=capability) is None
-
-
-REAL = {
-    "nsys/sqlite/zx3xyy_cs336_result.sqlite": True,
-    "kineto/hta_alexnet_critical_path_2023.json.gz": True,
-    "kineto/harryjmoss_forward_batch_size_16.json": False,
-    "kineto/tracelens_h100_Falconsai_vit.json.gz": False,
-    "kineto/tracelens_mi210_gpu_only.json.gz": False,
-    "kineto/llm/nanovllm_decode_gpu_10.json.gz": False,
-    "nsys/sqlite/ntua_a100_gemm_pipeline.sqlite": False,
-    "nsys/sqlite/memfusion_report1.sqlite": False,
-}
-"""Two programs in fp32 without TF32; then fp16, bf16 on NVIDIA and AMD, fp64 on tensor cores, and
-TensorRT in fp16."""
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_real_reports(reports: Path, name: str) -> None:
-    report = parsers.parse(reports / name)
-    run = replace(synthetic.foreign_run(1), report=report, device=None, profiler="torch")
-    verdict = unused(run)
-    assert (verdict is not None) is REAL[name]
-    if verdict is not None:
-        assert "TF32" in verdict.sentence and "sgemm" in verdict.kernels[0]
-        times = [(recognise(item.name), item.duration_ns or 0) for item in report.kernels]
-        plain = sum(
-            ns
-            for kind, ns in times
-            if kind.math == "fp32" and kind.tensor_core is False and ns >= 5000
-        )
-        assert verdict.share == pytest.approx(plain / sum(ns for _, ns in times), rel=0.05)
