@@ -16,9 +16,9 @@ from scripts.proof.verdicts.scenarios import draw_scenario, make_runs
 from tests.sample import sample
 
 ROOT = Path(__file__).resolve().parents[3]
-KERNELS, COUNTERS, TRUTH = "90c76f464557acdd", "322554c33115f8d2", "02e2348c7ea21d5f"
+KERNELS, COUNTERS, TRUTH = "a5f2f7f7a87c64a3", "577edf4677766f85", "077ff5226114f492"
 """Digests of the draws below."""
-SCENARIO_KERNELS, SCENARIO_COUNTERS = "a7276a3d70930c42", "2de7288cccc94d7e"
+SCENARIO_KERNELS, SCENARIO_COUNTERS = "e88ceacf968e5267", "fe982f2f5b66f42e"
 """Digests of the scenarios below."""
 
 
@@ -76,7 +76,7 @@ def digest_kernels(runs: Iterable[Run]) -> str:
 
 def test_the_draws_of_a_seed_stay() -> None:
     """Rates of two versions can be compared only where both have seen the same draws."""
-    draws = [draw(seed) for seed in (*range(20), *range(100_000, 100_020))]
+    draws = [draw(seed) for seed in (*range(8), *range(100_000, 100_008))]
     draws += [draw(1, name) for name in ORDER]
     runs = [run for case in draws for run in case.runs]
     assert digest_kernels(runs) == KERNELS
@@ -86,7 +86,7 @@ def test_the_draws_of_a_seed_stay() -> None:
 
 
 def test_the_scenarios_of_a_seed_stay() -> None:
-    scenarios = [draw_scenario(seed) for seed in range(20)]
+    scenarios = [draw_scenario(seed) for seed in range(10)]
     runs = [run for scenario in scenarios for run in make_runs(scenario)]
     assert digest_kernels(runs) == SCENARIO_KERNELS
     assert digest(counter for run in runs for counter in run.report.counters) == SCENARIO_COUNTERS

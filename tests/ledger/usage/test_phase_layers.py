@@ -185,12 +185,6 @@ def test_short_names_tell_parts_apart() -> None:
     assert list(short_parts(names).values()) == ["Attention.Linear", "MLP.Linear", "Act"]
 
 
-def test_a_phase_that_is_not_mixed_says_nothing_of_the_columns_of_mixed_steps() -> None:
-    (table,) = phase_tables([decoding()])
-    assert not {"of prompts", "of decodes"} & {column.label for column in table.columns}
-    assert "prompts" not in " ".join(table.notes)
-
-
 def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_out_and_why() -> (
     None
 ):

@@ -46,15 +46,6 @@ def test_a_kernel_without_a_start_ncu_and_an_empty_window_give_nothing() -> None
     assert Busy(make_run(), 0, None, 1, 0, 0, "of nothing", 0).share is None
 
 
-def test_devices_come_in_order_each_with_its_own_streams_and_one_stream_needs_no_row() -> None:
-    found = busy_of(kernel(10, 20, 9, 1), kernel(0, 10, 7, 1), kernel(0, 50), kernel(60, 40))
-    assert [
-        (item.device, item.stream, item.launches, item.running_ns, item.longest_wait_ns)
-        for item in found
-    ] == [(0, None, 2, 90, 10), (1, None, 2, 30, 70), (1, 7, 1, 10, 90), (1, 9, 1, 20, 70)]
-    assert found[0].window == "from the first kernel to the end of the last"
-
-
 def test_a_stream_without_a_number_comes_last_and_a_device_without_one_is_the_first() -> None:
     nameless = Kernel(0, "k", start_ns=0, duration_ns=5)
     found = busy_of(nameless, kernel(5, 5, 3), kernel(10, 5, 2))

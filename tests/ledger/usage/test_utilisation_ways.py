@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfctl import parsers
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.readings import (
     SENSOR_WINDOW_MAX_NS,
@@ -46,17 +44,6 @@ def ways_of(**changes: Any) -> Ways:
     return RunUsage(make_run(**changes)).ways
 
 
-def run_of(path: Path) -> Run:
-    """A file as the store would give it back."""
-    read = parsers.parse(path)
-    bulk = {
-        name: list(getattr(read, name))
-        for name in ("kernels", "counters", "copies", "ranges", "samples")
-    }
-    made: Run = foreign_run(1, profiler=read.tool, device=read.devices[0] if read.devices else None)
-    return replace(made, report=replace(read, **bulk))
-
-
 @given(
     st.lists(st.tuples(st.integers(-20, 80), st.integers(0, 40)), max_size=12),
     st.integers(0, 30),
@@ -74,33 +61,6 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(
         range(low, high)
     ) - marked
     assert all(end == start or end < start for (_, end), (start, _) in pairwise(waits))
-
-
-@table("name", ["lowertri_la", "ntua_a100_gemm_pipeline", "quasiben_cudf", "zx3xyy_cs336_result"])
-def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
-    name: str, reports: Path
-) -> None:
-    run = run_of(reports / "nsys" / "sqlite" / f"{name}.sqlite")
-    found = RunUsage(run).busy
-    for item in (one for one in found if one.stream is None):
-        low = min(k.start_ns or 0 for k in run.report.kernels)
-        edges = sorted(
-            edge
-            for k in run.report.kernels
-            if (k.device_index or 0) == item.device
-            for edge in (((k.start_ns or 0), 1), ((k.start_ns or 0) + int(k.duration_ns or 0), -1))
-        )
-        count, since, total = 0, low, 0
-        for at, sign in edges:
-            total += (at - since) if count else 0
-            count, since = count + sign, at
-        assert item.running_ns == total
-    (waits,) = RunUsage(run).idle
-    assert sum(waits.by_cause.values()) == found[0].window_ns - found[0].running_ns
-    assert [wait.length_ns for wait in waits.largest] == sorted(
-        (w.length_ns for w in waits.largest), reverse=True
-    )
-    assert waits.largest[0].length_ns == found[0].longest_wait_ns
 
 
 def test_readings_are_averaged_over_time_and_inside_of_the_steps() -> None:
