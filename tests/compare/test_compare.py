@@ -80,17 +80,6 @@ def test_of_100_comparisons_of_noise_no_more_than_one_in_20_says_anything() -> N
     assert not any(found.regressions or found.improvements for found in quiet)
 
 
-def test_one_run_each_of_few_steps_is_never_judged_and_says_why() -> None:
-    dice = random.Random(5)
-    found = compare(make_side("A", 1, dice), make_side("B", 1, dice, slower={"conv_b": 3.0}))
-    assert not found.regressions
-    assert found.judged == 0
-    row = the_row(found, "conv2 forward")
-    assert row.result == NOT_JUDGED
-    assert row.change == pytest.approx(2.0, abs=0.1)
-    assert "5 repeats" in row.reason
-
-
 @table("share", [1.0, 0.5])
 def test_counted_flops_are_exact_and_any_difference_is_news(share: float) -> None:
     run = gpu_pair(1, 64)[1]

@@ -14,7 +14,6 @@ from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.report.findings import findings
 from tests.make.kineto import Event, kernel, launch, operation
-from tests.make.nsys_sqlite import NsysBuilder
 
 M, K, N = 128, 512, 256
 PAPER = 2 * M * K * N
@@ -83,24 +82,6 @@ def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path
     assert not any("Run perfctl ncu" in text or "at batch" in text for text in texts)
     (row,) = found.ledger.rows
     assert row.executed.lower_bound  # the second kernel has no rule
-
-
-def test_an_nsys_report_of_emit_nvtx_has_ratios_too(tmp_path: Path) -> None:
-    made = NsysBuilder()
-    made.range(
-        f"aten::addmm, seq = 5, op_id = 9, sizes = [[{N}], [{M}, {K}], [{K}, {N}], [], []]", 10, 90
-    )
-    made.call(1, 20, 22)
-    made.kernel(1, 100, name="ampere_sgemm_128x64_tn", gridX=N // 128, gridY=M // 64, gridZ=1)
-    assert not ingest([made.write(tmp_path / "somebody.sqlite")], tmp_path / "store.db").failed
-    ((found,),) = Ledgers(LedgerOptions(store=tmp_path / "store.db")).each(list)
-    (row,) = found.ledger.rows
-    assert row.name == f"aten::addmm {M}x{K}x{N} forward" and row.ratio == pytest.approx(
-        EXECUTED / PAPER
-    )
-    (call,) = row.calls
-    # neither types nor parameters are in the ranges
-    assert call.read_bytes is None and call.parameters is None
 
 
 def test_the_gap_of_the_batch_size_does_not_deny_the_sequences_that_a_server_s_steps_state(
