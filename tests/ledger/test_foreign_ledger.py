@@ -4,16 +4,14 @@ verdicts, utilisation."""
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.commands.ledger import LedgerOptions, Ledgers
 from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.report.findings import findings
-from tests.make.kineto import Event, kernel, launch, operation
+from tests.make.kineto import kernel, launch, operation
 
 M, K, N = 128, 512, 256
 PAPER = 2 * M * K * N
@@ -28,9 +26,7 @@ A100 = {
 }
 
 
-def product(
-    ts: int, number: int, microseconds: float, name: str = "ampere_sgemm_128x64_tn"
-) -> list[Event]:
+def product(ts, number, microseconds, name="ampere_sgemm_128x64_tn"):
     """aten::addmm of M x K x N, and its kernel in tiles of 128 outputs by 64 rows."""
     made = operation("aten::addmm", ts, 9, number)
     made["args"] |= {
@@ -46,7 +42,7 @@ def product(
     ]
 
 
-def analysed(folder: Path, *events: Event) -> Analysis:
+def analysed(folder, *events):
     path = folder / "somebody.pt.trace.json"
     path.write_text(
         json.dumps({"schemaVersion": 1, "deviceProperties": [A100], "traceEvents": events})
@@ -56,7 +52,7 @@ def analysed(folder: Path, *events: Event) -> Analysis:
     return found
 
 
-def test_counted_over_paper_is_derived_from_kernel_name_grid_and_shape(tmp_path: Path) -> None:
+def test_counted_over_paper_is_derived_from_kernel_name_grid_and_shape(tmp_path):
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 7))
     (row,) = found.ledger.rows
     assert (row.name, row.batch) == (f"aten::addmm {M}x{K}x{N} forward", None)
@@ -70,7 +66,7 @@ def test_counted_over_paper_is_derived_from_kernel_name_grid_and_shape(tmp_path:
     assert "sgemm" in str(row.executed.reason) and "on an A100" in str(row.executed.reason)
 
 
-def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path) -> None:
+def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path):
     found = analysed(tmp_path, *product(10, 1, 5), *product(30, 2, 5, name="somebodys_own_gemm"))
     texts = [item.text for item in findings(found)]
     (said,) = [text for text in texts if text.startswith("perfctl derived the FLOPs")]
@@ -85,8 +81,8 @@ def test_findings_say_derived_and_how_far_the_rules_were_verified(tmp_path: Path
 
 
 def test_the_gap_of_the_batch_size_does_not_deny_the_sequences_that_a_server_s_steps_state(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     step = {
         "ph": "X",
         "cat": "user_annotation",

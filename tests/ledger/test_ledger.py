@@ -8,45 +8,44 @@ from itertools import chain
 
 import pytest
 
-from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow, ledger
+from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
 )
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, gpu_pair, make_run, study_of, with_kernels, with_report
 from tests.make.tables import table
 
 
-def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
+def row(entries, layer, direction, batch):
     (found,) = (
         r for r in entries.rows if (r.layer, r.direction, r.batch) == (layer, direction, batch)
     )
     return found
 
 
-def ledger_of(*runs: Run) -> Ledger:
+def ledger_of(*runs):
     return ledger(study_of(*runs))
 
 
 @pytest.fixture(scope="module")
-def gpu() -> Ledger:
+def gpu():
     """Each batch size timed and counted."""
     pairs = (gpu_pair(number, batch) for number, batch in enumerate(synthetic.BATCHES, 1))
     return ledger_of(*chain.from_iterable(pairs))
 
 
-def test_backward_is_both_gradients_and_the_first_layer_has_one(gpu: Ledger) -> None:
+def test_backward_is_both_gradients_and_the_first_layer_has_one(gpu):
     forward = 2 * 64 * 64 * 24 * 24 * 288
     assert row(gpu, "conv2", "backward", 64).estimated.value == 2 * forward
     assert row(gpu, "conv1", "backward", 64).estimated.value == 2 * 64 * 32 * 26 * 26 * 9
     assert not [r for r in gpu.rows if r.direction.startswith("grad")]
 
 
-def test_counts_are_ncus_per_step_and_times_are_of_nsys(gpu: Ledger) -> None:
+def test_counts_are_ncus_per_step_and_times_are_of_nsys(gpu):
     found, other = row(gpu, "conv2", "forward", 64), row(gpu, "fc1", "backward", 256)
     assert (found.executed.value, found.ratio, other.ratio) == (64 * 64 * 24 * 24 * 288, 0.5, 1)
     expected = int(2000 + synthetic.macs("conv2", 64) / 5000)
@@ -57,12 +56,12 @@ def test_counts_are_ncus_per_step_and_times_are_of_nsys(gpu: Ledger) -> None:
     assert found.achieved == pytest.approx(2 * synthetic.macs("conv2", 64) / expected * 1e9)
 
 
-def test_on_a_cpu_counts_are_not_available_and_have_no_value() -> None:
+def test_on_a_cpu_counts_are_not_available_and_have_no_value():
     found = {(r.executed.state, r.executed.value, r.ratio) for r in ledger_of(cpu_run(1, 64)).rows}
     assert found == {("not_available", None, None)}
 
 
-def test_a_hole_in_the_counters_makes_a_lower_bound() -> None:
+def test_a_hole_in_the_counters_makes_a_lower_bound():
     ncu = gpu_pair(1, 64)[1]
     # conv2 forward of step 0
     kept = [counter for counter in ncu.report.counters if counter.launch != 2]
@@ -70,12 +69,12 @@ def test_a_hole_in_the_counters_makes_a_lower_bound() -> None:
     assert found.lower_bound and (found.launches, found.of_launches) == (2, 3)
 
 
-def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate() -> None:
+def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate():
     found = row(ledger_of(gpu_pair(1, 64)[1]), "conv2", "forward", 64)
     assert found.time is not None and not found.trusted and found.achieved is None
 
 
-def test_shares_add_up_although_steps_differ() -> None:
+def test_shares_add_up_although_steps_differ():
     times = (("a", 0, 1), ("b", 0, 9), ("a", 1, 9), ("b", 1, 1), ("a", 2, 5), (None, 2, 9))
     kernels = [
         Kernel(n, "k", layer=layer, direction="forward", step=step, duration_ns=ns)
@@ -86,8 +85,8 @@ def test_shares_add_up_although_steps_differ() -> None:
     assert entries.unattributed[0].share == pytest.approx(9 / 34)
 
 
-def test_a_guessed_layer_makes_an_estimate_and_says_so() -> None:
-    def guess(kernel: Kernel) -> Kernel:
+def test_a_guessed_layer_makes_an_estimate_and_says_so():
+    def guess(kernel):
         return kernel._replace(layer_source="guessed" if kernel.layer == "fc2" else "range")
 
     found = ledger_of(*(with_kernels(run, guess) for run in gpu_pair(1, 64)))
@@ -100,22 +99,20 @@ def test_a_guessed_layer_makes_an_estimate_and_says_so() -> None:
 UNKNOWN_SHAPES = "no formula, because its shapes are unknown"
 
 
-def call(
-    layer: str, direction: str, position: int | None, flops: int | None = 10, kind: str = "Linear"
-) -> LayerCall:
+def call(layer, direction, position, flops=10, kind="Linear"):
     macs = None if flops is None else flops // 2
     return LayerCall(
         layer, kind, direction, macs, flops, None, None, None, None, None, position=position
     )
 
 
-def timed_call(layer: str, direction: str, *calls: LayerCall) -> Run:
+def timed_call(layer, direction, *calls):
     """A run with these calls on paper, and one kernel."""
     seen = Kernel(0, "k", layer=layer, direction=direction, step=0, duration_ns=5)
     return make_run(layer_calls=calls, profiler="nsys", kernels=[seen])
 
 
-def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last() -> None:
+def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last():
     calls = (
         call("b", "forward", 1),
         call("a", "forward", 0),
@@ -148,7 +145,7 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last() 
     assert (first.whole, first.basis, first.share, first.trusted) == (None, None, None, True)
 
 
-def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own() -> None:
+def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own():
     calls = (call("fc", "optimizer", 0, 3), call("b", "optimizer", 1, 4))
     rows = ledger_of(timed_call("fc", "optimizer", *calls)).rows
     assert [(found.layer, found.name, found.estimated.value) for found in rows] == [
@@ -190,22 +187,22 @@ WEIGHT_ROW: PaperRow = ("grad_weight", 10, None)
     ],
 )
 def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_makes_the_sum_a_lower_bound(
-    seen: str, calls: list[LayerCall], rows: list[PaperRow]
-) -> None:
+    seen, calls, rows
+):
     found = ledger_of(timed_call("fc", seen, *calls)).rows
     assert [(one.direction, one.estimated.value, one.estimated.reason) for one in found] == rows
 
 
-def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts() -> None:
+def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts():
     ncu = gpu_pair(1, 64)[1]
 
-    def made(number: int, status: str = "ok", **facts: str) -> Run:
+    def made(number, status="ok", **facts):
         return with_report(replace(ncu, id=number, status=status), environment=facts)
 
     whole, newer, broken, above = made(1), made(2), made(4, "partial"), made(5, "zzz")
     narrowed = made(3, **{"ncu:layers": "conv2"})
 
-    def counting(*runs: Run) -> Run | None:
+    def counting(*runs):
         found = PreparedBatch(8, tuple(map(PreparedRun, runs)), None).counting
         return found and found.run
 
@@ -222,7 +219,7 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
         assert (late.state, late.reason) == ("not_collected", reason)
 
 
-def without_steps(run: Run) -> Run:
+def without_steps(run):
     return with_kernels(run, lambda kernel: kernel._replace(step=None))
 
 
@@ -256,5 +253,5 @@ ADDS = [counter for counter in NCU.report.counters if "_fadd_" in counter.name]
         ),
     ],
 )
-def test_why_nothing_was_counted(run: Run, reason: str) -> None:
+def test_why_nothing_was_counted(run, reason):
     assert ledger_of(run).rows[0].executed.reason == reason

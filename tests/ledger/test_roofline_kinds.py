@@ -1,9 +1,5 @@
 """Bytes and input types of counted work, where no counter says it outright."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
 from perfctl.orchestrator.counts.counters.work import dram_bytes, tensor_kind
 from tests.make.tables import table
 
@@ -25,9 +21,7 @@ RATE, TIME = "dram__bytes.sum.per_second", "gpu__time_duration.sum"
         ({}, None),
     ],
 )
-def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(
-    values: Mapping[str, float], found: float | None
-) -> None:
+def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(values, found):
     assert dram_bytes(values).value == found
     assert (dram_bytes(values).state == "estimated") == (
         RATE in values and READ not in values and found is not None
@@ -46,7 +40,5 @@ def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(
         ("some_kernel", "8.0", None, "of unknown type"),
     ],
 )
-def test_tensor_work_of_an_unknown_name_is_of_the_runs_precision(
-    name: str, capability: str | None, precision: str | None, kind: str
-) -> None:
+def test_tensor_work_of_an_unknown_name_is_of_the_runs_precision(name, capability, precision, kind):
     assert tensor_kind(name, capability, precision) == kind

@@ -1,7 +1,5 @@
 """FLOPs from counters: what is added, what is left out, and what is never turned into a number."""
 
-from __future__ import annotations
-
 from perfctl.orchestrator.counts.counters.work import kernel_flops, values_by_launch
 from perfctl.records.report import Counter
 from tests.make.metrics import PIPE, ZEROS, ops
@@ -10,8 +8,8 @@ from tests.make.tables import table
 
 @table("name", [None, "my_kernel", "void axpy<__half>(T1 *, T1 *, int)", "triton_poi_fused_add_0"])
 def test_half_precision_on_the_tensor_pipe_is_not_called_zero_unless_the_kernel_has_no_halves(
-    name: str | None,
-) -> None:
+    name,
+):
     """ptxas puts single half-precision multiply-adds for sm_80 there, as it does constants."""
     values = ZEROS | ops(ffma=1000, hfma=3200) | {PIPE: 100}
     found = kernel_flops(values, "8.0", name=name)
@@ -20,7 +18,7 @@ def test_half_precision_on_the_tensor_pipe_is_not_called_zero_unless_the_kernel_
     assert (found.total.value, found.total.missing, found.tensor.value) == (2000, ("fp16",), 0)
 
 
-def test_a_metric_repeated_by_sections_is_read_once() -> None:
+def test_a_metric_repeated_by_sections_is_read_once():
     counters = [
         Counter(0, "a.sum", None, None, "x"),
         Counter(0, "a.sum", 4, None, "y"),
@@ -34,8 +32,8 @@ HALF = ZEROS | ops(ffma=524_288, fmul=16_384, hfma=20_480)
 
 @table("pipe", [{}, {PIPE: 640}, {PIPE: 900}])
 def test_on_an_unknown_chip_half_precision_that_may_be_constant_moves_is_refused(
-    pipe: dict[str, float],
-) -> None:
+    pipe,
+):
     found = kernel_flops(HALF | pipe, None)
     assert found.fp16.state == "refused" and "unknown" in (found.fp16.reason or "")
     assert found.tensor.value is None

@@ -1,14 +1,10 @@
 """Derived counts hold on hardware counters with known shapes, where ../shared has them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict
 from dataclasses import asdict
 from functools import cache
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -17,7 +13,7 @@ from tests.make.scripts import load
 
 
 @cache
-def silicon(file: str = "silicon") -> ModuleType:
+def silicon(file="silicon"):
     """The script, which reads its reports once for all tests."""
     script = load(f"proof/silicon/{file}.py")
     read = script.launches if hasattr(script, "launches") else script.rows
@@ -26,8 +22,8 @@ def silicon(file: str = "silicon") -> ModuleType:
 
 
 def test_nearly_all_launches_of_the_a100_are_within_two_percent_and_none_is_far_off(
-    shared: Path,
-) -> None:
+    shared,
+):
     found = silicon().rows(shared / "datasets" / "a100_operators")
     assert len(found) > 1_000
     assert sum(silicon().near(row.error) for row in found) >= 0.995 * len(found)
@@ -35,7 +31,7 @@ def test_nearly_all_launches_of_the_a100_are_within_two_percent_and_none_is_far_
     assert max(abs(row.error) for row in found if row.error is not None) < silicon().NEAR
 
 
-def test_stated_errors_are_those_of_the_counters(shared: Path) -> None:
+def test_stated_errors_are_those_of_the_counters(shared):
     families = defaultdict(list)
     for row in silicon().rows(shared / "datasets" / "a100_operators"):
         families[row.family].append(row)
@@ -53,7 +49,7 @@ def test_stated_errors_are_those_of_the_counters(shared: Path) -> None:
     assert stated == json.loads(json.dumps(measured))
 
 
-def test_launches_on_an_h100_come_out_exactly_by_their_layers_operations() -> None:
+def test_launches_on_an_h100_come_out_exactly_by_their_layers_operations():
     """Where a rule is not exact, its error is stated; what has no rule is no product of a layer."""
     rows = silicon("silicon_h100").launches()
     ruled = [row for row in rows if row.derived is not None]
@@ -75,7 +71,7 @@ def test_launches_on_an_h100_come_out_exactly_by_their_layers_operations() -> No
     assert all(re.search("unrolled_|implicit_convolve_sgemm<__|wgrad_indexed", one) for one in rest)
 
 
-def test_stated_errors_on_the_h100_are_those_of_its_counters() -> None:
+def test_stated_errors_on_the_h100_are_those_of_its_counters():
     measured = silicon("silicon_h100").facts(silicon("silicon_h100").launches())
     stated = {family: one for family, one in verified().items() if "H100" in one.chip}
     assert {"xmma sgemm", "products of FFT, xmma", "wgrad_alg0_engine"} <= set(stated)
@@ -83,7 +79,7 @@ def test_stated_errors_on_the_h100_are_those_of_its_counters() -> None:
         assert asdict(one) == measured[family]
 
 
-def test_reports_of_other_chips_agree_and_what_has_no_rule_says_why(shared: Path) -> None:
+def test_reports_of_other_chips_agree_and_what_has_no_rule_says_why(shared):
     """V100: a product on tensor cores; A100: an attention layer in fp32; RTX 5090: causal tiles."""
     pytest.importorskip("ncu_report")
     found, without = silicon("silicon_reports").rows(shared / "reports")

@@ -4,7 +4,6 @@ vLLM and llama.cpp print them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.names import recognise
@@ -33,9 +32,7 @@ OLD_CK = (
         ("B8F8S_BH", "fp8"),
     ],
 )
-def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multiply(
-    types: str, math: str
-) -> None:
+def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multiply(types, math):
     matrix, vector = (recognise(TENSILE.format(types, more)) for more in ("MI16x16x1_", "TT8_8_"))
     assert (matrix.family, matrix.tile, matrix.math, matrix.tensor_core) == (
         "gemm",
@@ -72,9 +69,7 @@ def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multipl
         (OLD_CK.format("bwd_weight", "_Float16"), ("conv", "grad_weight", "fp16", True, None)),
     ],
 )
-def test_convolutions_and_products_state_direction_type_and_tile(
-    name: str, said: tuple[object, ...]
-) -> None:
+def test_convolutions_and_products_state_direction_type_and_tile(name, said):
     found = recognise(name)
     assert (found.family, found.direction, found.math, found.tensor_core, found.tile) == said
 
@@ -92,12 +87,12 @@ def test_convolutions_and_products_state_direction_type_and_tile(
         ("void mul_mat_vec_q<(ggml_type)13, 1, false, false>(void const*)", "gemm", None),
     ],
 )
-def test_the_families_of_amd_s_other_kernels(name: str, family: str, library: str | None) -> None:
+def test_the_families_of_amd_s_other_kernels(name, family, library):
     found = recognise(name)
     assert (found.family, found.library) == (family, library)
 
 
-def test_the_sum_after_a_split_product_is_a_reduction_and_f2x3_is_winograd_of_3x3_filters() -> None:
+def test_the_sum_after_a_split_product_is_a_reduction_and_f2x3_is_winograd_of_3x3_filters():
     assert (recognise("Cijk_SB_MT64_PostGSU").role, recognise("Cijk_SB_MT64_PostGSU").math) == (
         "reduction",
         None,
@@ -113,9 +108,7 @@ def test_the_sum_after_a_split_product_is_a_reduction_and_f2x3_is_winograd_of_3x
         "llm/vllm_prefilldecode_piecewise/execution.json.gz",
     ],
 )
-def test_of_the_kernel_time_of_real_rocm_traces_98_percent_has_a_family(
-    trace: str, shared: Path
-) -> None:
+def test_of_the_kernel_time_of_real_rocm_traces_98_percent_has_a_family(trace, shared):
     times: dict[str | None, float] = defaultdict(float)
     report = parsers.parse(shared / "reports/kineto" / trace)
     for kernel in report.kernels:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,11 +55,11 @@ TRACES = (
         ("my_library::frobnicate", "other"),
     ],
 )
-def test_an_operation_is_of_its_kind(name: str, kind: str) -> None:
+def test_an_operation_is_of_its_kind(name, kind):
     assert categories.operation(name) == kind
 
 
-def plain(path: Path) -> tuple[dict[str, float], float]:
+def plain(path):
     """(kernel name -> ns, self time of operations in ns), read from the JSON without perfctl."""
     with gzip.open(path, "rt", encoding="utf-8") as opened:
         events = json.load(opened)["traceEvents"]
@@ -81,7 +80,7 @@ def plain(path: Path) -> tuple[dict[str, float], float]:
     return kernels, sum(innermost(sorted(spans)) for spans in threads.values()) * 1000
 
 
-def innermost(spans: list[tuple[float, float, bool]]) -> float:
+def innermost(spans):
     """Time in which the innermost open span is an operation; spans as (start, -end, is
     an operation)."""
     found, now = 0.0, float("-inf")
@@ -99,7 +98,7 @@ def innermost(spans: list[tuple[float, float, bool]]) -> float:
 
 
 @table("name", sample(TRACES, 2))
-def test_real_traces_leave_under_5_percent_over(reports: Path, name: str) -> None:
+def test_real_traces_leave_under_5_percent_over(reports, name):
     report = parsers.parse(reports / "kineto" / name)
     for fields in (
         {"kernels": report.kernels, "copies": report.copies},
@@ -113,7 +112,7 @@ def test_real_traces_leave_under_5_percent_over(reports: Path, name: str) -> Non
 
 
 @table("name", sample(TRACES, 2))
-def test_totals_of_real_traces_are_those_of_a_plain_reading(reports: Path, name: str) -> None:
+def test_totals_of_real_traces_are_those_of_a_plain_reading(reports, name):
     """Kernels by name to the ns of rounding; self times of all operations together are the time
     that any ran."""
     path = reports / "kineto" / name

@@ -4,22 +4,16 @@ hidden, guessed, compared.
 Pen and paper of the networks is worked out from their published dimensions.
 """
 
-from __future__ import annotations
-
-from pathlib import Path
-
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.layers import HEAVY, guess
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.records.paper import LayerCall
-from perfctl.records.report import Kernel
 from tests.make.known_network import Layer, calls
 
 BATCH, TOKENS, WIDTH, HEADS, INNER, BLOCKS, PATCH = 4, 197, 768, 12, 3072, 12, 16
 """ViT-Base/16 on 224 x 224: 14 x 14 patches and the class token."""
 
 
-def vit(batch: int) -> list[LayerCall]:
+def vit(batch):
     """Pen and paper of a forward pass, under the names of the trace: classes and their numbers in
     order of the calls."""
     rows = batch * TOKENS
@@ -54,14 +48,14 @@ def vit(batch: int) -> list[LayerCall]:
     ]
 
 
-def is_heavy(kernel: Kernel) -> bool:
+def is_heavy(kernel):
     algorithm = recognise(kernel.name)
     return algorithm.family in HEAVY and algorithm.role == "main"
 
 
 def test_every_product_of_a_real_transformer_gets_its_true_layer_and_no_launch_a_wrong_one(
-    reports: Path,
-) -> None:
+    reports,
+):
     trace = reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz"
     kernels = parsers.parse(trace).kernels
     hidden = [

@@ -1,8 +1,6 @@
 """What kernel names state, name by name: tile, number type, tensor instruction, chip. Names as the
 libraries print them."""
 
-from __future__ import annotations
-
 from perfctl.orchestrator.counts.kernels import names as details
 from tests.make.tables import table
 
@@ -29,7 +27,7 @@ XMMA = (
         ("my_kernel", None),
     ],
 )
-def test_the_tile_of_a_thread_block(name: str, tile: tuple[int, int, int | None] | None) -> None:
+def test_the_tile_of_a_thread_block(name, tile):
     assert details.tile(name) == tile
 
 
@@ -45,7 +43,7 @@ def test_the_tile_of_a_thread_block(name: str, tile: tuple[int, int, int | None]
         ("lavolta_x", None),
     ],
 )
-def test_the_chip_that_a_kernel_was_written_for(name: str, chip: str | None) -> None:
+def test_the_chip_that_a_kernel_was_written_for(name, chip):
     assert details.architecture(name) == chip
 
 
@@ -75,9 +73,7 @@ def test_the_chip_that_a_kernel_was_written_for(name: str, chip: str | None) -> 
         ("gemm", (None, None)),
     ],
 )
-def test_the_numbers_that_are_multiplied_and_where(
-    name: str, math: tuple[str | None, bool | None]
-) -> None:
+def test_the_numbers_that_are_multiplied_and_where(name, math):
     assert details.math_of(name, "gemm") == math
     for family in ("elementwise", "norm", None):
         assert details.math_of(name, family) == (None, None)
@@ -91,9 +87,7 @@ def test_the_numbers_that_are_multiplied_and_where(
         ("my_attention<half_t>", ("fp16", None)),
     ],
 )
-def test_attention_says_its_numbers_in_its_name(
-    name: str, math: tuple[str | None, bool | None]
-) -> None:
+def test_attention_says_its_numbers_in_its_name(name, math):
     assert details.math_of(name, "attention") == math
 
 
@@ -106,11 +100,11 @@ def test_attention_says_its_numbers_in_its_name(
         ("volta_sgemm_128x64", None),
     ],
 )
-def test_the_tensor_instruction(name: str, instruction: str | None) -> None:
+def test_the_tensor_instruction(name, instruction):
     assert details.instruction(name) == instruction
 
 
-def test_the_tiles_of_fused_winograd() -> None:
+def test_the_tiles_of_fused_winograd():
     assert details.winograd_block(
         "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
     ) == (1, 4, 8)

@@ -1,8 +1,6 @@
 """Launches of one step as ncu and as nsys record them, made up; every expected pair follows from
 how they were made."""
 
-from __future__ import annotations
-
 import random
 import time
 
@@ -14,7 +12,6 @@ from perfctl.orchestrator.counts.kernels.pairing import (
     unmatched_lines,
 )
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from tests.make.synthetic import make_run
 from tests.make.tables import table
 
@@ -25,14 +22,14 @@ FILL = (
 
 
 def launch(
-    number: int,
-    name: str = GEMM,
-    layer: str | None = "fc1",
-    direction: str | None = "forward",
-    step: int | None = 0,
-    grid: tuple[int, int, int] = (8, 2, 1),
-    **more: object,
-) -> Kernel:
+    number,
+    name=GEMM,
+    layer="fc1",
+    direction="forward",
+    step=0,
+    grid=(8, 2, 1),
+    **more,
+):
     return Kernel(
         number,
         name,
@@ -46,15 +43,15 @@ def launch(
         block_y=1,
         block_z=1,
         **more,
-    )  # type: ignore[arg-type]
+    )
 
 
-def run(profiler: str, *kernels: Kernel, **environment: str) -> Run:
+def run(profiler, *kernels, **environment):
     return make_run(profiler=profiler, kernels=list(kernels), environment=environment)
 
 
-def each(*numbers: int, **more: object) -> list[Kernel]:
-    return [launch(number, **more) for number in numbers]  # type: ignore[arg-type]
+def each(*numbers, **more):
+    return [launch(number, **more) for number in numbers]
 
 
 OTHER = GEMM.replace("128x64", "64x64")
@@ -152,18 +149,18 @@ COMMON = [launch(2, "common"), launch(3, "common", step=77)]
     },
 )
 def test_launches_are_paired_or_listed(
-    counted: list[Kernel],
-    timed: list[Kernel],
-    pairs: tuple[tuple[int, int], ...],
-    left: tuple[int, int],
-) -> None:
+    counted,
+    timed,
+    pairs,
+    left,
+):
     found = match(run("ncu", *counted), run("nsys", *timed))
     assert found.pairs == pairs
     assert tuple(map(len, (found.only_counted, found.only_timed))) == left
     assert len(unmatched_lines(found)) == sum(left)
 
 
-def test_what_is_left_over_is_said_with_side_layer_and_number() -> None:
+def test_what_is_left_over_is_said_with_side_layer_and_number():
     """A guessed layer is not said."""
     timed = run("nsys", *each(0, 1, 2, name=FILL, layer=None, direction=None), launch(3))
     assert unmatched_lines(match(run("ncu", launch(0)), timed)) == [
@@ -190,11 +187,11 @@ def test_what_is_left_over_is_said_with_side_layer_and_number() -> None:
         ("", ""),
     ],
 )
-def test_the_bare_name_is_what_every_tool_prints(name: str, bare: str) -> None:
+def test_the_bare_name_is_what_every_tool_prints(name, bare):
     assert bare_name(name) == bare
 
 
-def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer() -> None:
+def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer():
     counted = run("ncu", launch(0, layer="model.fc1"), **{"ncu:layers": "fc1"})
     timed = run(
         "nsys",
@@ -217,12 +214,12 @@ def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer() -
         (None, False),
     ],
 )
-def test_a_layer_holds_itself_and_those_below_it(layer: str | None, is_inside: bool) -> None:
+def test_a_layer_holds_itself_and_those_below_it(layer, is_inside):
     assert inside(layer, ("layer1",)) is is_inside
     assert inside(layer, ()) is True
 
 
-def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time() -> None:
+def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time():
     kernels = [
         launch(n, f"k{n % 7}", f"l{n % 5}", step=n // 100, start_ns=n) for n in range(10_000)
     ]
@@ -233,7 +230,7 @@ def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time(
     assert time.process_time() - began < 3
 
 
-def test_launches_outside_of_common_steps_are_beyond_on_both_sides() -> None:
+def test_launches_outside_of_common_steps_are_beyond_on_both_sides():
     counted = run("ncu", launch(0, step=5), launch(1, step=6), launch(2, step=None))
     timed = run("nsys", launch(10, step=0), launch(11, step=None), launch(12, step=None))
     found = match(counted, timed)
@@ -255,7 +252,7 @@ def test_launches_outside_of_common_steps_are_beyond_on_both_sides() -> None:
 
 
 @table("kernels more", [(19, 0), (20, 0), (21, 1), (30, 10)])
-def test_twenty_lines_are_shown_the_most_launched_first(kernels: int, more: int) -> None:
+def test_twenty_lines_are_shown_the_most_launched_first(kernels, more):
     launches = [launch(100 * n + at, f"k{n}") for n in range(kernels) for at in range(n + 1)]
     lines = unmatched_lines(match(run("ncu", *launches), run("nsys")))
     assert len(lines) == min(kernels, 20) + (more > 0)

@@ -6,8 +6,6 @@ asked. Names that a source cuts off, or that are longer than 1,500 characters, a
 closed. "-" says nothing about a field, an empty field says that the name does not tell.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
@@ -21,7 +19,7 @@ ROWS = list(csv.DictReader(FILE.read_text(encoding="utf-8").splitlines()))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["name"][:60] for row in ROWS])
-def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> None:
+def test_a_name_of_a_public_profile_is_classified_right(row):
     found = recognise(row["name"])
     told = {
         "family": found.family or "",
@@ -72,11 +70,11 @@ def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> 
         ),
     ],
 )
-def test_a_name_states_the_instruction_of_the_tensor_cores(name: str, shape: str | None) -> None:
+def test_a_name_states_the_instruction_of_the_tensor_cores(name, shape):
     assert instruction(name) == shape
 
 
-def test_reduce_scatter_is_a_collective_whose_part_is_no_reduction_of_a_product() -> None:
+def test_reduce_scatter_is_a_collective_whose_part_is_no_reduction_of_a_product():
     found = recognise(
         "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     )

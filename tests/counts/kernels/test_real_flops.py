@@ -1,21 +1,15 @@
 """FLOPs and kernel names of real reports: known truths, and never a silent hole."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
+from perfctl.orchestrator.counts.counters.work import makes_flops
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Report
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.tables import table
 
@@ -23,7 +17,7 @@ SIDE = 20480
 COUNTER = re.compile(r"\b(?:[FDH](?:ADD|MUL|FMA)2?|HFMA2|tensor)\b")
 
 
-def whole(path: Path) -> Report:
+def whole(path):
     """A report with its bulk fields as lists, as the store gives it back."""
     if path.suffix in (".ncu-rep", ".nsight-cuprof-report"):
         pytest.importorskip("ncu_report")
@@ -31,14 +25,14 @@ def whole(path: Path) -> Report:
     return replace(report, kernels=list(report.kernels), counters=list(report.counters))
 
 
-def flops(path: Path) -> tuple[Run, dict[int, KernelFlops]]:
+def flops(path):
     run = replace(
         synthetic.make_run(profiler="ncu", profiler_version=None, device=None), report=whole(path)
     )
     return run, PreparedRun(run).flops
 
 
-def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(reports: Path) -> None:
+def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(reports):
     run, found = flops(reports / "ncu/csv_long/wangzy_roofline_output.csv")
     products = [
         found[kernel.launch] for kernel in run.report.kernels if family(kernel.name) == "gemm"
@@ -54,9 +48,7 @@ def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(reports: 
 
 
 @table("file", ["gardenia_gemm_smsp_sass", "gardenia_share_tile_smsp_sass"])
-def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(
-    file: str, reports: Path
-) -> None:
+def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(file, reports):
     run, found = flops(reports / f"ncu/csv_long/{file}.csv")
     totals = [found[kernel.launch].total for kernel in run.report.kernels]
     product = max(totals, key=lambda total: total.value or 0)
@@ -67,7 +59,7 @@ def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(
     assert not any(item.tensor.value or item.fp16.value for item in found.values())
 
 
-def fp_reports(folder: Path) -> Iterator[Path]:
+def fp_reports(folder):
     for path in sorted((folder / "ncu").rglob("*")):
         if not path.is_file() or path.suffix in (".ncu-rep", ".nsight-cuprof-report"):
             continue
@@ -78,15 +70,15 @@ def fp_reports(folder: Path) -> Iterator[Path]:
             continue
 
 
-def named(figure: KernelFlops) -> bool:
+def named(figure):
     """Every part of the total that is missing has a reason that names a counter."""
     parts = {"fp32": figure.fp32, "fp64": figure.fp64, "fp16": figure.fp16, "tensor": figure.tensor}
     return all(COUNTER.search(item.reason or "") for item in parts.values() if item.value is None)
 
 
 def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missing(
-    reports: Path,
-) -> None:
+    reports,
+):
     seen = 0
     for path in fp_reports(reports):
         run, found = flops(path)
@@ -109,7 +101,7 @@ def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missi
         "cs599k_h100_silu_2025-04-21.ncu-rep",
     ],
 )
-def test_report_files_do_so_too(file: str, reports: Path) -> None:
+def test_report_files_do_so_too(file, reports):
     _, found = flops(reports / "ncu/rep" / file)
     assert found and all(
         named(item) and (item.total.value is None or item.total.rule or item.total.value == 0)

@@ -1,18 +1,14 @@
 """What a row's count is made of, for kernels made by hand: each part, and how near a prediction
 must be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
-from perfctl.orchestrator.ledger.causes.breakdown import Breakdown, breakdown
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
+from perfctl.orchestrator.ledger.causes.breakdown import breakdown
 from perfctl.orchestrator.ledger.causes.judge import confirm, unexplained_share
 from perfctl.orchestrator.ledger.causes.matching import fills_tiles, fits_grids, unknown_tiles
 from perfctl.orchestrator.ledger.causes.row_rules import (
@@ -42,11 +38,11 @@ TILE = 128 * 64 * 100
 """Multiply-adds of the one tile that 32 x 10 outputs lie in."""
 
 
-def gemm(ffma: float, *, grid: Any = (1, 1, 1), algorithm: Any = TILED, **more: Any) -> Any:
+def gemm(ffma, *, grid=(1, 1, 1), algorithm=TILED, **more):
     return work("gemm", algorithm, grid, ffma=ffma, **more)
 
 
-def split(*kernels: KernelGroup, **more: Any) -> Breakdown:
+def split(*kernels, **more):
     return breakdown(case(32, *kernels, **{"forward": FC, **more}), None)
 
 
@@ -60,8 +56,8 @@ def split(*kernels: KernelGroup, **more: Any) -> Breakdown:
     ],
 )
 def test_a_forward_product_is_the_predicted_one_within_a_fifth_and_2_percent_without_a_grid(
-    grid: Any, counted: float, is_predicted: bool
-) -> None:
+    grid, counted, is_predicted
+):
     parts = split(gemm(round(TILE * counted), grid=grid))
     assert parts.base == (2 * TILE if is_predicted else PAPER)
     assert bool(parts.rules) is is_predicted
@@ -84,15 +80,13 @@ def test_a_forward_product_is_the_predicted_one_within_a_fifth_and_2_percent_wit
         ),
     },
 )
-def test_nothing_is_predicted_without_what_a_prediction_needs(kernel: Any, shape: Any) -> None:
+def test_nothing_is_predicted_without_what_a_prediction_needs(kernel, shape):
     parts = split(kernel, forward=shape)
     assert (parts.base, parts.rules) == (PAPER, ())
 
 
 @table("launches calls", [(2, 1), (3, 1), (4, 2), (2, 2)])
-def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(
-    launches: int, calls: int
-) -> None:
+def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(launches, calls):
     kernel = gemm(launches * TILE, launches=launches)
     row = case(32, kernel, calls=(call(32, macs=1000 * calls),))
     parts = breakdown(replace(row, forward=FC, calls=calls), None)
@@ -101,7 +95,7 @@ def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(
 
 
 @table("parts", [2, 4])
-def test_a_batch_split_over_launches_is_one_call(parts: int) -> None:
+def test_a_batch_split_over_launches_is_one_call(parts):
     shape = ConvShape(8, 16, 64, 32, 32, 3, 3)
     rows = 8 // parts * 32 * 32 // 128
     macs = parts * rows * 128 * 128 * shape.depth
@@ -111,7 +105,7 @@ def test_a_batch_split_over_launches_is_one_call(parts: int) -> None:
     assert (result.base, result.called) == (2 * 2 * shape.macs, 0), "64 channels in a tile of 128"
 
 
-def test_both_gradients_of_a_linear_layer_have_a_tile_each() -> None:
+def test_both_gradients_of_a_linear_layer_have_a_tile_each():
     # 32 x 100 of depth 10: one tile of 64 x 128 or 128 x 64 twice; 10 x 100 of depth 32 likewise
     kernels = [gemm(128 * 64 * 10), gemm(128 * 64 * 32)]
     parts = split(*kernels, direction="backward", calls=BOTH)
@@ -129,9 +123,7 @@ def test_both_gradients_of_a_linear_layer_have_a_tile_each() -> None:
         ((9, 5), 169 / 2025, "13^2 multiplies in place of 9^2 x 5^2"),
     ],
 )
-def test_winograd_without_a_grid_that_fits_has_its_multiplies_by_theory(
-    sizes: tuple[int, int], share: float, rule: str
-) -> None:
+def test_winograd_without_a_grid_that_fits_has_its_multiplies_by_theory(sizes, share, rule):
     fused = Algorithm("winograd", "winograd", winograd=sizes)
     kernel = work("volta_scudnn_winograd_128x128_nt_v1", fused, ffma=14_000, fadd=900)
     name = "cudnn::winograd::generateWinogradTilesKernel"
@@ -143,7 +135,7 @@ def test_winograd_without_a_grid_that_fits_has_its_multiplies_by_theory(
     assert half.base == pytest.approx(2 * PAPER * (0.5 + 0.5 * share)), "one of two gradients"
 
 
-def test_winograd_without_a_grid_counts_the_tiles_at_the_edge() -> None:
+def test_winograd_without_a_grid_counts_the_tiles_at_the_edge():
     shape = ConvShape(2, 8, 8, 20, 20, 5, 5)
     kernel = work("winograd9x9_5x5", Algorithm("winograd", "winograd", winograd=(9, 5)), ffma=5)
     parts = breakdown(convolution(shape, kernel), None)
@@ -151,7 +143,7 @@ def test_winograd_without_a_grid_counts_the_tiles_at_the_edge() -> None:
     assert parts.base / parts.estimated > 169 / 2025 and "edge" in " ".join(parts.rules)
 
 
-def test_a_convolution_next_to_transforms_is_not_the_product_between_them() -> None:
+def test_a_convolution_next_to_transforms_is_not_the_product_between_them():
     shape = ConvShape(2, 8, 8, 20, 20, 3, 3)
     transform = "cudnn::winograd_nonfused::winogradForwardData4x4<float, float>"
     for name, family in (
@@ -175,9 +167,7 @@ def test_a_convolution_next_to_transforms_is_not_the_product_between_them() -> N
         ((1, 1), (16, 16), 16, 2),
     ],
 )
-def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(
-    out: tuple[int, int], filters: tuple[int, int], tile: int, tiles: int | None
-) -> None:
+def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(out, filters, tile, tiles):
     name = f"void fft2d_r2c_{tile}x{tile}<float>(float2*)"
     kernel = work(name, Algorithm("fft", "fft"), ffma=5)
     parts = breakdown(convolution(ConvShape(2, 8, 16, *out, *filters), kernel), None)
@@ -189,7 +179,7 @@ def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(
     assert parts.rules == (f"{tiles:,} tiles of {points}",)
 
 
-def test_fouriers_blocks_are_complete_at_another_batch_too() -> None:
+def test_fouriers_blocks_are_complete_at_another_batch_too():
     """24 channels in a block of 32, 40 tiles in 2 of them: at half the batch one block ran."""
     shape = ConvShape(10, 64, 24, 56, 56, 5, 5)
     transform = work("fft2d_r2c_32x32<float>", Algorithm("fft", "fft", role="transform"), fadd=1000)
@@ -215,7 +205,7 @@ def test_fouriers_blocks_are_complete_at_another_batch_too() -> None:
         (512 * 512, False),
     ],
 )
-def test_a_product_of_unknown_tile_may_fill_complete_tiles(area: float, fills: bool) -> None:
+def test_a_product_of_unknown_tile_may_fill_complete_tiles(area, fills):
     kernel = gemm(100 * area, algorithm=Algorithm("gemm"))
     assert bool(unknown_tiles(case(32, kernel, forward=FC))) is fills
     assert not unknown_tiles(case(32, kernel)), "of no known shape"
@@ -240,12 +230,12 @@ TRANSFORM = work("t", Algorithm("winograd", role="transform"))
         ((FITTING, TRANSFORM), True, False),
     ],
 )
-def test_whether_grids_agree_with_a_shape(kernels: Any, fits: bool, fills: bool) -> None:
+def test_whether_grids_agree_with_a_shape(kernels, fits, fills):
     row = case(32, *kernels, forward=FC)
     assert (fits_grids(row), fills_tiles(row)) == (fits, fills)
 
 
-def named(name: str, ffma: float = 32_000, grid: Any = (1, 1, 1)) -> KernelGroup:
+def named(name, ffma=32_000, grid=(1, 1, 1)):
     return work(name, GEMM, grid, ffma=ffma)
 
 
@@ -259,7 +249,7 @@ def named(name: str, ffma: float = 32_000, grid: Any = (1, 1, 1)) -> KernelGroup
         ((named("f"), named("g"), named("h", 7_700)), True),
     ],
 )
-def test_forward_that_ran_again_has_its_names_and_grids(kernels: Any, is_repeated: bool) -> None:
+def test_forward_that_ran_again_has_its_names_and_grids(kernels, is_repeated):
     forward = case(32, named("f"))
     parts = breakdown(case(32, *kernels, direction="backward", calls=BOTH), forward)
     assert [kernel.name for kernel in parts.repeating] == (["f"] if is_repeated else [])
@@ -270,7 +260,7 @@ def test_forward_that_ran_again_has_its_names_and_grids(kernels: Any, is_repeate
 SGEMM = Algorithm("gemm", "gemm", tile=(128, 32, None))
 
 
-def scaled(shape: GemmShape, ffma: float, fmul: float, name: str = "", **more: Any) -> Any:
+def scaled(shape, ffma, fmul, name="", **more):
     """A row whose kernel scales each value of its tiles once for each part of the sum."""
     name, grid = name or "ampere_sgemm_128x32_tn", more.pop("grid", None)
     return linear(shape, work(name, SGEMM, grid, ffma=ffma, fmul=fmul, **more))
@@ -334,16 +324,14 @@ SLICED = 64 * 512
         ),
     },
 )
-def test_fmul_says_tiles_parts_and_sums_onto_the_output(
-    row: Any, area: int, depth: int, onto: int, rule: str
-) -> None:
+def test_fmul_says_tiles_parts_and_sums_onto_the_output(row, area, depth, onto, rule):
     parts = breakdown(row, None)
     assert (parts.base, parts.onto) == (2 * area * depth, 2 * area * onto)
     assert parts.seen == parts.base
     assert rule in " ".join(parts.rules)
 
 
-def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values() -> None:
+def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values():
     shape, area = GemmShape(34, 64, 2), 64 * 128
     cause = layout_and_epilogue(seen_with(scaled(shape, area * 9, area)))
     assert cause is not None and "(scaling, sums onto its output)" in describe_cause(cause)
@@ -352,13 +340,13 @@ def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values() -> Non
 
 
 @table("grid fits", [((16, 1, 4), True), ((4, 4, 4), True), ((16, 2, 2), False), (None, True)])
-def test_a_recorded_grid_has_to_agree_with_fmul(grid: Any, fits: bool) -> None:
+def test_a_recorded_grid_has_to_agree_with_fmul(grid, fits):
     area = 128 * 512
     row = scaled(GemmShape(128, 512, 256), area * (256 + 3), 4 * area, grid=grid)
     assert (breakdown(row, None).onto == 2 * 3 * area) is fits
 
 
-def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it_at_most() -> None:
+def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it_at_most():
     # 215 x 32 = 6,880 rows: 0.3% more, and a scale of 1 / 256: 0.4%
     area = 6880 * 384
     given = seen_with(scaled(GemmShape(6860, 384, 128), area * 128, area))
@@ -374,9 +362,7 @@ def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it
 
 @table("values", ["tiles", "outputs"])
 @table("parts", [3, 4])
-def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(
-    parts: int, values: str
-) -> None:
+def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(parts, values):
     """Each part but the first is added to every value, and each is rounded up to steps of 32
     by itself."""
     shape = GemmShape(m=200, n=120, k=60)
@@ -385,7 +371,7 @@ def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(
     sums = (parts - 1) * (tiled if values == "tiles" else 200 * 120)
     tile = Algorithm("gemm", "gemm", (64, 64, 32))
 
-    def row(fadd: int) -> Any:
+    def row(fadd):
         name = "cutlass_simt_sgemm_64x64_32x5_nn"
         return seen_with(
             linear(shape, work(name, tile, (4, 2, parts), ffma=tiled * padded, fadd=fadd))
@@ -399,7 +385,7 @@ def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(
     assert split_k(row(sums // 7)) is None, "it adds something else"
 
 
-def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too() -> None:
+def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too():
     """48 filters of 20 channels x 3 x 3 over 10 images of 14 x 14 outputs, in tiles of 128 x 64 and
     6 parts of steps of 16."""
     shape = ConvShape(10, 20, 48, 14, 14, 3, 3)
@@ -409,7 +395,7 @@ def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too() -> None:
     wgrad = Algorithm("conv", "implicit gemm", tile, split_k=True, direction="grad_weight")
     calls = (call(10, "grad_weight", macs=shape.macs // 10, kind="Conv2d"),)
 
-    def row(grid: tuple[int, int, int]) -> Any:
+    def row(grid):
         name = "volta_scudnn_128x64_stridedB_splitK_interior_nn_v1"
         kernel = work(name, wgrad, grid, ffma=multiplies)
         return seen_with(
@@ -425,9 +411,7 @@ def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too() -> None:
     "m n tile is_padding",
     [(200, 300, (64, 128), True), (50, 100, (64, 64), True), (50, 100, (256, 64), False)],
 )
-def test_a_triton_kernels_tile_follows_from_its_grid_if_one_filling_fits(
-    m: int, n: int, tile: tuple[int, int], is_padding: bool
-) -> None:
+def test_a_triton_kernels_tile_follows_from_its_grid_if_one_filling_fits(m, n, tile, is_padding):
     """Inductor shrinks a tile to the next power of two of what it covers, so 256 rows are none
     for 50."""
     shape = GemmShape(m, n, 100)
@@ -435,7 +419,7 @@ def test_a_triton_kernels_tile_follows_from_its_grid_if_one_filling_fits(
     multiplies = blocks * tile[0] * tile[1] * ceil(100 / 32) * 32
     other = measured(m, work(ffma=1000 * m), layer="b", calls=(call(m, layer="b"),))
 
-    def padding(grid: int) -> Any:
+    def padding(grid):
         name = "triton_tem_fused_mm_3"
         kernel = work(name, recognise(name), (grid, 1, 1), ffma=multiplies)
         return tile_padding(seen_with(linear(shape, kernel), other))

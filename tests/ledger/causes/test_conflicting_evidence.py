@@ -3,16 +3,15 @@ contradicts. Each names what is told of one row, or of the sweep, and how certai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import NamedTuple
 
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from scripts.proof.verdicts.kernels import FAMILIES, Launch, plain, tiled
 from scripts.proof.verdicts.kernels import Kernel as TiledKernel
 from scripts.proof.verdicts.networks import (
@@ -20,7 +19,6 @@ from scripts.proof.verdicts.networks import (
     FORWARD,
     Attention,
     Conv,
-    Layer,
     Linear,
     Network,
     Scene,
@@ -71,10 +69,10 @@ class Recorded:
     """Of layers that the network lacks."""
 
     @property
-    def scene(self) -> Scene:
+    def scene(self):
         return Scene(0, self.network, (), self.chip, self.precision, self.train, "2025.1.1", False)
 
-    def run(self, batch: int, launches: Sequence[Launch], number: int = 1) -> Run:
+    def run(self, batch, launches, number=1):
         """Return the run of one batch size."""
         tf32 = "on" if self.precision == "tf32" else "off"
         environment = {"cudnn_benchmark": "off", "tf32_conv": tf32, "tf32_matmul": tf32}
@@ -89,7 +87,7 @@ class Recorded:
         ops = (*run.report.ops, *self.ops)
         return replace(run, report=replace(run.report, ops=ops)) if self.ops else run
 
-    def step(self, batch: int, own: Own | None = None) -> list[Launch]:
+    def step(self, batch, own=None):
         """Return the launches of a step, each product by its usual kernel."""
         own = own or {}
         launches = []
@@ -99,13 +97,13 @@ class Recorded:
             launches += self._launch(layer, BACKWARD, batch, own)
         return launches
 
-    def _launch(self, layer: Layer, direction: str, batch: int, own: Own) -> list[Launch]:
+    def _launch(self, layer, direction, batch, own):
         works = own.get((layer.name, direction))
         return place(
             works(batch) if works else self.usual(layer, direction, batch), layer, direction
         )
 
-    def usual(self, layer: Layer, direction: str, batch: int) -> list[Launch]:
+    def usual(self, layer, direction, batch):
         """Return the usual kernels of one direction."""
         products = layer.forward(batch) if direction == FORWARD else layer.gradients(batch)
         wanted = [item for item in products if not (layer.first and item.part == "dgrad")]
@@ -116,15 +114,15 @@ class Recorded:
         ]
 
 
-def place(launches: Iterable[Launch], layer: Layer, direction: str) -> list[Launch]:
+def place(launches, layer, direction):
     return [replace(launch, layer=layer.name, direction=direction) for launch in launches]
 
 
-def of_steps(*steps: Sequence[Launch]) -> list[Launch]:
+def of_steps(*steps):
     return [replace(launch, step=number) for number, step in enumerate(steps) for launch in step]
 
 
-def on_devices(run: Run, *places: tuple[int, int]) -> Run:
+def on_devices(run, *places):
     """Return the run with its launches once on each (device, process), with their counters."""
     kernels: list[Kernel] = []
     counters = []
@@ -140,7 +138,7 @@ def on_devices(run: Run, *places: tuple[int, int]) -> Run:
     return replace(run, report=replace(run.report, kernels=kernels, counters=counters))
 
 
-def macs(layer: Layer, batch: int) -> int:
+def macs(layer, batch):
     return layer.macs(batch)
 
 
@@ -156,17 +154,17 @@ class Told(NamedTuple):
 # Scenes
 
 
-def run_two_ranks() -> list[Run]:
+def run_two_ranks():
     recorded = Recorded(FOUR)
     return [on_devices(recorded.run(32, recorded.step(32)), (0, 100), (1, 101))]
 
 
-def run_two_halves() -> list[Run]:
+def run_two_halves():
     recorded = Recorded(FOUR)
     return [on_devices(recorded.run(32, recorded.step(16)), (0, 100), (1, 100))]
 
 
-def double_counters() -> list[Run]:
+def double_counters():
     recorded = Recorded(FOUR)
     launches = recorded.step(32)
     for launch in launches:
@@ -174,11 +172,11 @@ def double_counters() -> list[Run]:
     return [recorded.run(32, launches)]
 
 
-def run_batches(recorded: Recorded, declared: int, *ran: int) -> list[Run]:
+def run_batches(recorded, declared, *ran):
     return [recorded.run(declared, of_steps(*map(recorded.step, ran)))]
 
 
-def pad_strided_gradient() -> list[Run]:
+def pad_strided_gradient():
     """32 input channels in a tile of 128 columns: four times the gradient, as zeros inserted."""
     layer = Conv("s2", False, True, 32, 128, 4, 32, 2, 1)
     network = (Conv("c1", True, True, 3, 32, 3, 32, 1, 1), layer, FOUR[3])
@@ -188,7 +186,7 @@ def pad_strided_gradient() -> list[Run]:
         "_stage4_warpsize2x2x1_g1_tensor16x8x8_execute_kernel__5x_cudnn"
     )
 
-    def backward(batch: int) -> list[Launch]:
+    def backward(batch):
         rows = batch * 16 * 16
         grid = (ceil(rows / 128) * 4, 1, 1)
         padded = Launch(name, grid, {"tensor": 2 * 4 * rows * 128 * 128 * 4}, "tf32", 2048)
@@ -197,13 +195,13 @@ def pad_strided_gradient() -> list[Run]:
     return [recorded.run(32, recorded.step(32, {("s2", BACKWARD): backward}))]
 
 
-def drop_layer() -> list[Run]:
+def drop_layer():
     """b2 does not run at all; b1's kernel wastes half of its work."""
     names = ("in", "b1", "b2", "out")
     network = tuple(Linear(name, name == "in", True, 1024, 1024, 64) for name in names)
     recorded = Recorded(network)
 
-    def wasteful(batch: int) -> list[Launch]:
+    def wasteful(batch):
         return [
             Launch("my_linear_kernel(float*)", (64, 1, 1), {"ffma": 2 * macs(network[1], batch)})
         ]
@@ -212,7 +210,7 @@ def drop_layer() -> list[Run]:
     return [recorded.run(32, [launch for launch in step if launch.layer != "b2"])]
 
 
-def fuse_projections() -> list[Run]:
+def fuse_projections():
     """q, k and v are one product of three times the columns, forward and backward."""
     sides = (("in", 1024), ("q", 1024), ("k", 1024), ("v", 1024), ("out", 4096))
     network = tuple(Linear(name, name == "in", True, 1024, side, 64) for name, side in sides)
@@ -226,17 +224,17 @@ def fuse_projections() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def pad_beside_sparsity() -> list[Run]:
+def pad_beside_sparsity():
     """p executes twice its estimate, which is r's; r executes half of its own, which is p's."""
     sides = (("in", 1024), ("p", 1024), ("r", 2048))
     network = tuple(Linear(name, name == "in", True, 1024, side, 64) for name, side in sides)
     recorded = Recorded(network, "80", "fp16")
 
-    def padded(batch: int) -> list[Launch]:
+    def padded(batch):
         counts = {"tensor": 4 * macs(network[1], batch)}
         return [Launch("triton_custom_linear", (64, 1, 1), counts, "fp16")]
 
-    def sparse(batch: int) -> list[Launch]:
+    def sparse(batch):
         counts = {"tensor": macs(network[2], batch)}
         return [Launch(SPARSE, (ceil(batch * 64 / 128), 16, 1), counts, "fp16", 8192)]
 
@@ -244,15 +242,15 @@ def pad_beside_sparsity() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def compute_filter_gradient_twice() -> list[Run]:
+def compute_filter_gradient_twice():
     """The input's gradient by forward's own kernel, and the filter's by two others."""
     recorded, layer = Recorded(FOUR), FOUR[1]
 
-    def forward(batch: int) -> list[Launch]:
+    def forward(batch):
         family = replace(FAMILIES["volta fp32 conv"][2], path="fp32")
         return [tiled(TiledKernel(family, (128, 64)), layer.forward(batch)[0])]
 
-    def backward(batch: int) -> list[Launch]:
+    def backward(batch):
         names = (WGRAD, "void cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int>(int)")
         others = [Launch(name, (64, 1, 1), {"ffma": macs(layer, batch)}) for name in names]
         return [*forward(batch), *others]
@@ -261,12 +259,12 @@ def compute_filter_gradient_twice() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def misplace_gradient() -> list[Run]:
+def misplace_gradient():
     """The gradient of c2's input is attributed to c1, which needs none and has the same size."""
     network = (Conv("c1", True, True, 64, 64, 3, 32, 1, 1), *FOUR[1:])
     recorded = Recorded(network)
 
-    def launch(*names: str) -> Works:
+    def launch(*names):
         return lambda batch: [
             Launch(name, (64, 1, 1), {"ffma": macs(network[1], batch)}) for name in names
         ]
@@ -275,7 +273,7 @@ def misplace_gradient() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def lose_samples() -> list[Run]:
+def lose_samples():
     """125 of 128 samples ran, which is also the share of a depthwise layer's taps inside."""
     network = (
         Conv("c1", True, True, 3, 64, 3, 56, 1, 1),
@@ -286,11 +284,11 @@ def lose_samples() -> list[Run]:
     return run_batches(Recorded(network), 128, 125)
 
 
-def try_templates() -> list[Run]:
+def try_templates():
     """torch.compile tries four Triton kernels of 'up' three times each, then runs the last."""
     recorded = Recorded(BLOCK, "80", "fp16")
 
-    def forward(batch: int) -> list[Launch]:
+    def forward(batch):
         counts = {"tensor": 2 * macs(BLOCK[1], batch)}
         tried = [
             Launch(f"triton_tem_fused_addmm_{number}", (number + 9, 1, 1), counts, "fp16")
@@ -301,13 +299,13 @@ def try_templates() -> list[Run]:
     return [recorded.run(32, recorded.step(32, {("up", FORWARD): forward}))]
 
 
-def split_among_ranks() -> list[Run]:
+def split_among_ranks():
     """One rank of two, with three TF32 products for each of fp32."""
     recorded = Recorded(BLOCK, "80", "fp32", False)
     name = "void cutlass::Kernel2<cutlass_80_tensorop_s1688fastf32gemm_128x128_16x3_tn_align4>(x)"
 
-    def forward(layer: Layer) -> Works:
-        def launch(batch: int) -> list[Launch]:
+    def forward(layer):
+        def launch(batch):
             (product,) = layer.forward(batch // 2)
             grid = (ceil(product.m / 128) * 4, ceil(ceil(product.n / 128) / 4), 1)
             return [Launch(name, grid, {"tensor": 6 * product.macs}, "tf32", 2048)]
@@ -318,15 +316,15 @@ def split_among_ranks() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def accumulate_on_two_ranks() -> list[Run]:
+def accumulate_on_two_ranks():
     recorded = Recorded(FOUR, environment={"world_size": "2"})
     return [recorded.run(32, recorded.step(8) * 2)]
 
 
-def try_in_the_first_step(benchmark: str) -> list[Run]:
+def try_in_the_first_step(benchmark):
     recorded, layer = Recorded(FOUR, environment={"cudnn_benchmark": benchmark}), FOUR[1]
 
-    def forward(*numbers: int) -> Works:
+    def forward(*numbers):
         families = [replace(family, path="fp32") for family in FAMILIES["volta fp32 conv"]]
         return lambda batch: [
             tiled(TiledKernel(families[number], (128, 64)), layer.forward(batch)[0])
@@ -337,7 +335,7 @@ def try_in_the_first_step(benchmark: str) -> list[Run]:
     return [recorded.run(32, of_steps(*steps))]
 
 
-def split_and_accumulate() -> list[Run]:
+def split_and_accumulate():
     """The only layer runs two micro-batches, each in two launches whose tiles would also cover the
     complete product."""
     layer = Linear("proj", True, True, 512, 120, 128)
@@ -350,7 +348,7 @@ def split_and_accumulate() -> list[Run]:
     return [recorded.run(4, recorded.step(4, {("proj", FORWARD): lambda _: [part] * 4}))]
 
 
-def fill_half_a_sparse_tile() -> list[Run]:
+def fill_half_a_sparse_tile():
     """64 rows in a tile of 128, of whose multiplies 2:4 sparsity does half: ratio 1."""
     network = tuple(replace(layer, rows=1) for layer in BLOCK)
     recorded = Recorded(network, "80", "fp16", False)
@@ -358,41 +356,41 @@ def fill_half_a_sparse_tile() -> list[Run]:
     return [recorded.run(64, recorded.step(64, {("up", FORWARD): lambda _: [tile]}))]
 
 
-def attend(share: float, width: int = 64, causal: bool = True) -> list[Run]:
+def attend(share, width=64, causal=True):
     """Flash attention of 16 heads and 1,024 x 1,024 scores."""
     layer = Attention("attn", False, False, 16, 1024, width, causal)
     recorded = Recorded((*BLOCK, layer), "80", "fp16", False)
     padded, keys = (64, 128) if width <= 64 else (96, 64)
     name = FLASH.format(width=padded, keys=keys, causal=str(causal).lower())
 
-    def forward(batch: int) -> list[Launch]:
+    def forward(batch):
         counts = {"tensor": int(4 * batch * 16 * 1024 * 1024 * padded * share)}
         return [Launch(name, (8, batch, 16), counts, "fp16")]
 
     return [recorded.run(4, recorded.step(4, {("attn", FORWARD): forward}))]
 
 
-def attend_in_fp32(width: int) -> list[Run]:
+def attend_in_fp32(width):
     """Memory-efficient attention of 8 heads and 256 x 256 scores, in tiles of 64 x 64."""
     layer = Attention("attn", False, False, 8, 256, width, False)
     recorded = Recorded((*BLOCK, layer), "80", "fp32", False)
     name = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<x>)"
 
-    def forward(batch: int) -> list[Launch]:
+    def forward(batch):
         products = 2 * batch * 8 * 256 * 256 * 64
         return [Launch(name, (4, 8, batch), {"tensor": 3 * 2 * products}, "tf32")]
 
     return [recorded.run(4, recorded.step(4, {("attn", FORWARD): forward}))]
 
 
-def collect_without_ffma() -> list[Run]:
+def collect_without_ffma():
     recorded = Recorded(FOUR)
     run = recorded.run(32, recorded.step(32))
     counters = [counter for counter in run.report.counters if "ffma" not in counter.name]
     return [replace(run, report=replace(run.report, counters=counters))]
 
 
-def run_beside_another_process() -> list[Run]:
+def run_beside_another_process():
     """Evaluation; the products outside of layers are another process's."""
     recorded = Recorded(BLOCK, train=True)
     forward = [launch for launch in recorded.step(16) if launch.direction == FORWARD]
@@ -531,7 +529,7 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
         ),
     },
 )
-def test_a_fitting_number_is_no_proof(runs: list[Run], told: Mapping[str, set[Told]]) -> None:
+def test_a_fitting_number_is_no_proof(runs, told):
     analysis = make_analysis(runs)
     causes = {
         row.name: {
@@ -546,17 +544,17 @@ def test_a_fitting_number_is_no_proof(runs: list[Run], told: Mapping[str, set[To
     }
 
 
-def round_factors(told: Iterable[Told]) -> set[Told]:
+def round_factors(told):
     """Return the causes with two decimals: epilogues are within some factors."""
     return {item._replace(factor=item.factor and round(item.factor, 2)) for item in told}
 
 
-def make_analysis(runs: list[Run]) -> Analysis:
+def make_analysis(runs):
     (study,) = studies(runs)
     return analyse(study)
 
 
-def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes() -> None:
+def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes():
     recorded = Recorded(FOUR)
     runs = [
         recorded.run(batch, recorded.step(3 * batch // 2), number)
@@ -570,6 +568,6 @@ def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes() -> None:
     )
 
 
-def test_products_of_another_process_are_not_the_missing_backward_pass() -> None:
+def test_products_of_another_process_are_not_the_missing_backward_pass():
     (cause,) = make_analysis(run_beside_another_process()).judgement.sweep
     assert (cause.rule, cause.variant) == ("direction missing", "sweep, did not run")

@@ -1,27 +1,19 @@
 """What causes are found from: one ledger row, its kernels with their raw counts, and its shape."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
-    EvidenceTable,
-    KernelGroup,
-    Loose,
     facts_by_layer,
     kernels_by_key,
     row_evidence,
 )
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
-from perfctl.records.paper import LayerCall, OpShape
+from perfctl.records.paper import LayerCall
 from perfctl.records.report import Counter, Kernel, Step
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.rows import BOTH, backward, case, work
 from tests.make.shapes import op
@@ -38,27 +30,25 @@ CONV2 = op(
 FC1 = op("aten.addmm", ((128,), (64, 9216), (9216, 128)), ((64, 128),), layer="fc1")
 
 
-def shapes_of(*ops: OpShape) -> dict[str, Any]:
+def shapes_of(*ops):
     return {layer: facts.forward for layer, facts in facts_by_layer(ops).items() if facts.forward}
 
 
-def evidence_of(*runs: Run) -> tuple[EvidenceTable, Loose]:
+def evidence_of(*runs):
     (study,) = studies(runs)
     return row_evidence(study, ledger(study))
 
 
-def with_report(run: Run, **changes: Any) -> Run:
+def with_report(run, **changes):
     return replace(run, report=replace(run.report, **changes))
 
 
-def estimated(layer: str, direction: str, flops: int | None) -> LayerCall:
+def estimated(layer, direction, flops):
     macs = None if flops is None else flops // 2
     return LayerCall(layer, "Linear", direction, macs, flops, 0, 0, 0, 0, None)
 
 
-def test_rows_with_estimated_products_and_those_computed_again_have_evidence_and_no_others() -> (
-    None
-):
+def test_rows_with_estimated_products_and_those_computed_again_have_evidence_and_no_others():
     calls = (
         estimated("fc", "forward", 10),
         estimated("fc", "recompute", 0),
@@ -78,7 +68,7 @@ def test_rows_with_estimated_products_and_those_computed_again_have_evidence_and
     assert table[64, "odd", "recompute"].estimated == 0, "no formula"
 
 
-def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape() -> None:
+def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape():
     nsys, ncu = synthetic.gpu_pair(1, 64)
     table, loose = evidence_of(nsys, with_report(ncu, ops=(CONV2, FC1)))
     row = table[64, "conv2", "forward"]
@@ -100,12 +90,12 @@ def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape() -> None:
 
 
 @table("origin is_ours", [("ingested", False), ("measured", True)])
-def test_a_run_of_perfctl_ncu_is_ours(origin: str, is_ours: bool) -> None:
+def test_a_run_of_perfctl_ncu_is_ours(origin, is_ours):
     runs = [replace(run, origin=origin) for run in synthetic.gpu_pair(1, 64)]
     assert evidence_of(*runs)[0][64, "conv2", "forward"].ours is is_ours
 
 
-def groups_of(kernels: Any, counters: Any, **more: Any) -> list[KernelGroup]:
+def groups_of(kernels, counters, **more):
     run = synthetic.make_run(
         profiler="ncu",
         **{"device": synthetic.V100, **more},
@@ -116,8 +106,8 @@ def groups_of(kernels: Any, counters: Any, **more: Any) -> list[KernelGroup]:
     return groups
 
 
-def test_launches_of_one_name_and_grid_are_one_group_and_those_outside_of_steps_none() -> None:
-    def kernel(launch: int, step: int | None, **grid: int) -> Kernel:
+def test_launches_of_one_name_and_grid_are_one_group_and_those_outside_of_steps_none():
+    def kernel(launch, step, **grid):
         return Kernel(
             launch, "k", layer="fc", direction="forward", step=step, duration_ns=5, **grid
         )
@@ -180,10 +170,10 @@ AVERAGES = {
     ],
 )
 def test_counters_are_read_in_every_form_if_they_have_a_value(
-    values: Mapping[str, float | None],
-    sms: int | None,
-    counts: Mapping[str, float],
-) -> None:
+    values,
+    sms,
+    counts,
+):
     (group,) = groups_of(
         [Kernel(0, "k", layer="fc", direction="forward", step=0, duration_ns=5)],
         [Counter(0, name, value, "inst") for name, value in values.items()],
@@ -193,7 +183,7 @@ def test_counters_are_read_in_every_form_if_they_have_a_value(
     assert group.counts == counts
 
 
-def test_which_kernels_do_multiply_adds_and_how_many() -> None:
+def test_which_kernels_do_multiply_adds_and_how_many():
     kernel = work(ffma=5, dfma=3, hfma=2, fadd=90, tensor=1000)
     assert (kernel.main, kernel.products) == (True, 2 * 10 + 1000)
     constant = replace(kernel, flops=Figure(7, "estimated", "fp16", moves_constants=True))
@@ -215,9 +205,7 @@ def test_which_kernels_do_multiply_adds_and_how_many() -> None:
         (2, None, None),
     ],
 )
-def test_profiled_at_another_batch_estimate_and_shapes_are_of_that_batch(
-    batch: int, forward: Any, shape: Any
-) -> None:
+def test_profiled_at_another_batch_estimate_and_shapes_are_of_that_batch(batch, forward, shape):
     row = case(64, forward=forward).with_batch(batch)
     assert (row.estimated, row.seen_batch, row.forward) == (batch * 2000, batch, shape)
 
@@ -246,8 +234,8 @@ EXCHANGED = ConvShape(64, 8, 3, 5, 6, 3, 3, same_size=True)
     ],
 )
 def test_gradients_are_products_of_the_same_sizes_and_those_of_a_convolution_unverified(
-    direction: str, calls: Any, forward: Any, shapes: tuple[Any, ...], unverified: tuple[Any, ...]
-) -> None:
+    direction, calls, forward, shapes, unverified
+):
     row = backward(direction=direction, calls=calls, forward=forward)
     assert (row.shapes, row.unverified_shapes) == (shapes, unverified)
 
@@ -286,13 +274,11 @@ TRANSPOSED = ((2, 6, 5, 7), (6, 8, 3, 3), None), ((2, 8, 5, 7),)
         (op("aten.bmm", ((2, 3, 4), (2, 4, 5)), ((2, 3, 5),)), None),
     ],
 )
-def test_the_shape_of_a_layers_one_product(
-    shape: OpShape, product: ConvShape | GemmShape | None
-) -> None:
+def test_the_shape_of_a_layers_one_product(shape, product):
     assert shapes_of(shape) == ({shape.layer: product} if product else {})
 
 
-def test_a_layer_of_two_products_has_no_shape_of_its_own() -> None:
+def test_a_layer_of_two_products_has_no_shape_of_its_own():
     assert shapes_of(FC1, FC1, CONV2) == {"conv2": ConvShape(64, 32, 64, 24, 24, 3, 3)}
     relu = op("aten.relu", ((64, 128),), ((64, 128),), layer="fc1")
     assert shapes_of(FC1, relu) == {"fc1": GemmShape(64, 128, 9216)}
@@ -311,14 +297,14 @@ SKIPPED = {"ncu:left_out": "--launch-skip, --kernel-name"}
     ],
 )
 def test_why_launches_may_be_missing_is_known_from_options_and_status(
-    environment: Any, changes: Any, left_out: str | None
-) -> None:
+    environment, changes, left_out
+):
     _, ncu = synthetic.gpu_pair(1, 64)
     run = replace(with_report(ncu, environment=environment), **changes)
     assert evidence_of(run)[0][64, "conv2", "forward"].left_out == left_out
 
 
-def test_a_layer_that_ncu_was_not_to_count_in_is_not_profiled() -> None:
+def test_a_layer_that_ncu_was_not_to_count_in_is_not_profiled():
     nsys, ncu = synthetic.gpu_pair(1, 64)
     narrowed = with_report(ncu, environment={"ncu:layers": "conv2, fc1"})
     table, _ = evidence_of(nsys, narrowed)

@@ -1,14 +1,9 @@
 """Sentences of causes about a row's kernels, word for word, and where a rule proposes nothing."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.judge import ROW_RULES
 from perfctl.orchestrator.ledger.causes.row_rules import shared_kernel
 from perfctl.orchestrator.ledger.causes.rule import RuleInput
@@ -32,11 +27,11 @@ FC = GemmShape(32, 10, 100)
 MACS = PAPER // 2
 
 
-def beside(name: str, role: str, fadd: float, family: str = "gemm") -> KernelGroup:
+def beside(name, role, fadd, family="gemm"):
     return work(name, Algorithm(family, role=role), fadd=fadd)
 
 
-def tile(rows: int, columns: int) -> Algorithm:
+def tile(rows, columns):
     return Algorithm("gemm", "gemm", tile=(rows, columns, None))
 
 
@@ -177,9 +172,7 @@ LAYER_B = case(32, layer="b", position=1)
         ),
     ],
 )
-def test_a_cause_states_its_numbers_and_the_comparison(
-    row: RowEvidence, others: Any, rule: str, factor: float | None, sentence: str
-) -> None:
+def test_a_cause_states_its_numbers_and_the_comparison(row, others, rule, factor, sentence):
     cause = causes_of(row, *others)[rule]
     assert cause.factor == (None if factor is None else pytest.approx(factor))
     start = f"{row.row.name} at batch {row.row.batch}" if sentence[0] == " " else ""
@@ -215,7 +208,7 @@ def test_a_cause_states_its_numbers_and_the_comparison(
         },
     },
 )
-def test_nothing_is_proposed_without_a_count_or_a_number(row: RowEvidence) -> None:
+def test_nothing_is_proposed_without_a_count_or_a_number(row):
     given = seen_with(row)
     causes = [cause for rule in ROW_RULES if (cause := rule(given)) is not None]
     assert [cause.rule for cause in causes if cause.rule != "counter not collected"] == []
@@ -238,9 +231,7 @@ def test_nothing_is_proposed_without_a_count_or_a_number(row: RowEvidence) -> No
         (4.0, 0),
     ],
 )
-def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(
-    share: float, served: int
-) -> None:
+def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(share, served):
     rows = [
         measured(32, work("k", ffma=MACS * share), layer="a"),
         *(case(32, layer=layer, position=number) for number, layer in enumerate("bc", 1)),
@@ -264,9 +255,7 @@ def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(
         (1.5, (), 500, 1.5),
     ],
 )
-def test_a_neighbor_is_served_by_the_share_that_its_estimate_adds(
-    share: float, kernels: Any, macs: int, factor: float | None
-) -> None:
+def test_a_neighbor_is_served_by_the_share_that_its_estimate_adds(share, kernels, macs, factor):
     owner = measured(32, work("k", ffma=MACS * share), layer="a")
     neighbor = case(32, *kernels, layer="b", position=1, calls=(call(32, macs=macs, layer="b"),))
     cause = shared_kernel(seen_with(owner, neighbor))

@@ -1,14 +1,10 @@
 """Rules about a complete sweep, word for word: times that stay, algorithms that change, manual
 estimates that came with the reports."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 from perfctl.orchestrator.counts.hardware.peaks import peaks_of
 from perfctl.orchestrator.counts.kernels.names import Algorithm
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.study_rules import (
     algorithm_switches,
     hand_estimates,
@@ -16,7 +12,7 @@ from perfctl.orchestrator.ledger.causes.study_rules import (
 )
 from perfctl.orchestrator.ledger.causes.window_rules import Window, WindowFacts
 from perfctl.orchestrator.ledger.ledger import Ledger
-from perfctl.orchestrator.ledger.prepared import Study, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.timing import spread
 from perfctl.orchestrator.report.ledger.causes import FIXES, describe_cause, describe_fix
 from perfctl.records.report import Summary
@@ -31,7 +27,7 @@ ESTIMATED = Ledger(tuple(case(batch).row for batch in (16, 64)), ())
 HOST = "host_time:fc:forward"
 
 
-def study(values: dict[int, float | None], name: str = HOST, **more: Any) -> Study:
+def study(values, name=HOST, **more):
     """A run per batch size, each with a time."""
     runs = [
         synthetic.make_run(
@@ -64,8 +60,8 @@ STAY = (
     ],
 )
 def test_times_of_the_cpu_timer_that_stay_are_named_with_the_rates_they_would_mean(
-    entries: Ledger, window: Window | None, either: str, rates: str
-) -> None:
+    entries, window, either, rates
+):
     (cause,) = times_flat(study({16: 2_000_000, 64: 2_400_000}), entries, window)
     sentence = STAY.format("The times of fc forward do not change", either)
     assert describe_cause(cause) == sentence + rates
@@ -87,16 +83,14 @@ def test_times_of_the_cpu_timer_that_stay_are_named_with_the_rates_they_would_me
         ("time:fc:forward", {16: 100, 64: 100}, False),
     ],
 )
-def test_times_stay_within_a_fifth_while_the_work_grows_by_half(
-    name: str, values: dict[int, float | None], stays: bool
-) -> None:
+def test_times_stay_within_a_fifth_while_the_work_grows_by_half(name, values, stays):
     assert bool(times_flat(study(values, name), EMPTY, None)) is stays
 
 
 @table("share is_proven", [(0.9, False), (1.1, True)])
 def test_only_a_rate_over_the_devices_peak_proves_that_the_timer_measured_the_launch(
-    share: float, is_proven: bool
-) -> None:
+    share, is_proven
+):
     """64 samples of 2,000 FLOP: what a time means, as a share of the largest peak of a V100."""
     time = 64 * 2000 / (share * max(peaks_of(synthetic.V100).flops.values())) * 1e9
     timed = study({16: time, 64: time}, device=synthetic.V100)
@@ -105,7 +99,7 @@ def test_only_a_rate_over_the_devices_peak_proves_that_the_timer_measured_the_la
     assert ("The device's peak is" in describe_cause(cause)) is is_proven
 
 
-def timed(batch: int, nanoseconds: float | None, layer: str = "fc", **more: Any) -> Any:
+def timed(batch, nanoseconds, layer="fc", **more):
     time = None if nanoseconds is None else spread([nanoseconds])
     return replace(case(batch, layer=layer, **more).row, time=time)
 
@@ -132,9 +126,7 @@ def timed(batch: int, nanoseconds: float | None, layer: str = "fc", **more: Any)
         ((), None),
     ],
 )
-def test_kernel_times_stay_only_if_the_counts_stay_too(
-    rows: tuple[Any, ...], times: str | None
-) -> None:
+def test_kernel_times_stay_only_if_the_counts_stay_too(rows, times):
     untimed, entries = study({16: 1, 64: 1}, "else"), Ledger(rows, ())
     assert times_flat(untimed, entries, None) == []
     causes = times_flat(untimed, entries, WINDOW)
@@ -159,7 +151,7 @@ WINOGRAD = (
 )
 
 
-def conv(batch: int, kernels: tuple[KernelGroup, ...], flops: int | None = None) -> RowEvidence:
+def conv(batch, kernels, flops=None):
     counted = None if flops is None else batch * flops
     return case(batch, *kernels, layer="conv2", kind="Conv2d", counted=counted)
 
@@ -195,9 +187,7 @@ TO_WINOGRAD = "64: winograd F(2x2,3x3) instead of implicit gemm (up to batch 32)
         ),
     ],
 )
-def test_a_switch_says_where_from_what_to_what_and_what_it_does_to_a_sample(
-    rows: tuple[RowEvidence, ...], switches: list[str]
-) -> None:
+def test_a_switch_says_where_from_what_to_what_and_what_it_does_to_a_sample(rows, switches):
     causes = algorithm_switches(by_place(*rows))
     start = "conv2 forward changes its algorithm at batch "
     assert [describe_cause(cause) for cause in causes] == [start + text for text in switches]
@@ -246,9 +236,7 @@ CORRECT = "Correct: 64,000 MAC = 128,000 FLOP (forward)."
         ([("fc:multiply-adds", 64_000, "MAC")], None, ""),
     ],
 )
-def test_a_manual_estimate_is_explained_by_its_mistakes_once_per_layer(
-    values: list[tuple[str, float | None, str]], start: str | None, end: str
-) -> None:
+def test_a_manual_estimate_is_explained_by_its_mistakes_once_per_layer(values, start, end):
     summaries = [Summary(f"hand_estimate:{name}", value, unit) for name, value, unit in values]
     summaries.append(Summary("estimate:fc:b", 1000.0, "MAC"))
     run = synthetic.make_run(workload="my_net", ops=(FC,), summaries=tuple(summaries))

@@ -1,11 +1,8 @@
 """Casts, chains of elementwise kernels, recomputation and unused tensor cores: when they are named,
 with which number, and when they are not."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -14,10 +11,8 @@ from perfctl.orchestrator.ledger.causes.timeline.kernels import (
     count_elements,
     read_cast,
 )
-from perfctl.orchestrator.ledger.causes.timeline.records import RunVerdict
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Copy, Device, Kernel, OpCall
-from perfctl.records.run import Run
+from perfctl.records.report import Copy, Device, OpCall
 from tests.make import synthetic
 from tests.make.tables import table
 from tests.make.timelines import US, find_verdict, in_a_row, kernel, make_run, verdicts_of
@@ -34,7 +29,7 @@ NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<flo
 BLOCKS = {"grid_x": 1000, "grid_y": 1, "grid_z": 1, "block_x": 128}
 
 
-def cast(source: str, target: str, device_us: int, *shape: int) -> OpCall:
+def cast(source, target, device_us, *shape):
     types = json.dumps([target, source, "Scalar"])
     return OpCall("aten::copy_", 0, 50, device_us * US, json.dumps([shape, shape, []]), types)
 
@@ -53,9 +48,7 @@ SAME, INTEGERS = cast("float", "float", 50, 64), cast("long int", "float", 50, 6
         ([("gemm", 80), (TO_FLOAT, 20)], (), "only converts between floating-point types."),
     ],
 )
-def test_casts_are_found_by_their_types_or_by_the_names_of_kernels(
-    kernels: Any, calls: Any, kinds: str
-) -> None:
+def test_casts_are_found_by_their_types_or_by_the_names_of_kernels(kernels, calls, kinds):
     verdict = find_verdict("dtype casts", in_a_row(*kernels), waiting_calls=calls)
     assert verdict is not None and verdict.share == pytest.approx(20 / 100)
     assert verdict.sentence.endswith(kinds)
@@ -69,16 +62,16 @@ def test_casts_are_found_by_their_types_or_by_the_names_of_kernels(
         "a few casts": ([("gemm", 97), (TO_FLOAT, 3)], ()),
     },
 )
-def test_other_copies_and_a_few_casts_are_no_storm(kernels: Any, calls: Any) -> None:
+def test_other_copies_and_a_few_casts_are_no_storm(kernels, calls):
     assert find_verdict("dtype casts", in_a_row(*kernels), waiting_calls=calls) is None
 
 
-def test_a_copy_without_recorded_types_is_no_known_cast() -> None:
+def test_a_copy_without_recorded_types_is_no_known_cast():
     unknown = OpCall("aten::copy_", 0, 5, 5, "[[4]]", None)
     assert [read_cast(call) for call in (SAME, INTEGERS, unknown)] == [None] * 3
 
 
-def test_a_chain_of_elementwise_kernels_saves_a_write_and_a_read_per_pass() -> None:
+def test_a_chain_of_elementwise_kernels_saves_a_write_and_a_read_per_pass():
     kernels = in_a_row(("gemm", 60), (NORM, 20), (ADD, 10), (ADD, 10), **BLOCKS)
     verdict = find_verdict("memory-bound chain", kernels)
     assert verdict is not None and verdict.confidence == "plausible"
@@ -110,9 +103,7 @@ COPY = Copy("HtoD", 64, 20 * US, 1, device_index=0, stream=7)
         "the optimizer's": (in_a_row((ADD, 20), (ADD, 20), direction="optimizer"), (), False),
     },
 )
-def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(
-    kernels: list[Kernel], copies: tuple[Copy, ...], is_chain: bool
-) -> None:
+def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(kernels, copies, is_chain):
     verdict = find_verdict("memory-bound chain", kernels, copies=copies)
     assert (verdict is not None) is is_chain
 
@@ -126,7 +117,7 @@ def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(
         (NORM, None, None),
     ],
 )
-def test_elements_and_bytes_of_a_grid(name: str, number: int | None, size: int | None) -> None:
+def test_elements_and_bytes_of_a_grid(name, number, size):
     only = FIRST._replace(name=name)
     assert (count_elements(only), count_bytes(only)) == (number, size)
 
@@ -134,11 +125,11 @@ def test_elements_and_bytes_of_a_grid(name: str, number: int | None, size: int |
 B, I, O = 8, 64, 128  # noqa: E741 - samples, inputs and outputs of a linear layer
 
 
-def addmm(direction: str) -> OpShape:
+def addmm(direction):
     return OpShape("fc", "Linear", "aten.addmm", direction, ((O,), (B, I), (I, O)), ((B, O),))
 
 
-def mm(*inputs: tuple[int, int], direction: str = "backward") -> OpShape:
+def mm(*inputs, direction="backward"):
     return OpShape("fc", "Linear", "aten.mm", direction, inputs, ((inputs[0][0], inputs[1][1]),))
 
 
@@ -146,7 +137,7 @@ GRADIENTS = (mm((B, O), (O, I)), mm((O, B), (B, I)))
 OTHER = OpShape("g", "Linear", "aten.addmm", "backward", ((I,), (B, O), (O, I)), ((B, I),))
 
 
-def test_a_forward_operator_that_runs_again_in_backward_is_recomputation() -> None:
+def test_a_forward_operator_that_runs_again_in_backward_is_recomputation():
     run = synthetic.make_run(ops=(addmm("forward"), addmm("backward"), *GRADIENTS))
     verdict = verdicts_of(run)["recomputed forward"]
     assert verdict.share == pytest.approx(1 / 3), "one more GEMM next to forward and two gradients"
@@ -162,7 +153,7 @@ def test_a_forward_operator_that_runs_again_in_backward_is_recomputation() -> No
         "other shapes": (addmm("forward"), OTHER, *GRADIENTS),
     },
 )
-def test_gradients_and_operators_of_other_shapes_are_no_recomputation(ops: Any) -> None:
+def test_gradients_and_operators_of_other_shapes_are_no_recomputation(ops):
     assert not verdicts_of(synthetic.make_run(ops=ops))
 
 
@@ -172,11 +163,11 @@ A100, V100, P100 = "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "Tesla P100-
 GEMV = "void gemv2T_kernel_val<int, int, float, float, float, 128, 16, 4, 4, false>"
 
 
-def unused(run: Run) -> RunVerdict | None:
+def unused(run):
     return verdicts_of(run).get("unused tensor cores")
 
 
-def unused_on(gpu: str | None, *named: tuple[str, int], **more: Any) -> RunVerdict | None:
+def unused_on(gpu, *named, **more):
     device = None if gpu is None else Device(name=gpu, kind="gpu", index=0, **more)
     run = make_run(in_a_row(*named), devices=(device,) if device else ())
     return unused(replace(run, device=device))
@@ -212,8 +203,8 @@ def unused_on(gpu: str | None, *named: tuple[str, int], **more: Any) -> RunVerdi
     ],
 )
 def test_products_on_the_cuda_cores_leave_the_fastest_fitting_tensor_cores_unused(
-    gpu: str, named: Any, share: float, phrases: list[str], todo: str
-) -> None:
+    gpu, named, share, phrases, todo
+):
     verdict = unused_on(gpu, *named, compute_capability="8.0" if "PG509" in gpu else None)
     assert verdict is not None and verdict.share == pytest.approx(share)
     assert all(phrase in verdict.sentence for phrase in (*phrases, f"cores of the {gpu}"))
@@ -240,8 +231,6 @@ def test_products_on_the_cuda_cores_leave_the_fastest_fitting_tensor_cores_unuse
         ),
     },
 )
-def test_tensor_cores_that_ran_or_that_the_gpu_lacks_are_not_unused(
-    gpu: str | None, kernels: list[tuple[str, int]]
-) -> None:
+def test_tensor_cores_that_ran_or_that_the_gpu_lacks_are_not_unused(gpu, kernels):
     capability = "7.5" if gpu and "GTX" in gpu else None
     assert unused_on(gpu, *kernels, compute_capability=capability) is None

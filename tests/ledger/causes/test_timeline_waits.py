@@ -1,24 +1,20 @@
 """Launch-bound steps, waits of the host and communication: when they are named, with which number,
 and when they are not."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts, worst
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.records.report import Collective, Copy, Kernel, OpCall
+from perfctl.records.report import Collective, Copy, OpCall
 from tests.make.tables import table
 from tests.make.timelines import US, find_verdict, in_a_row, kernel, make_run, verdicts_of
 
 
-def row(count: int, length: int, gap: int, **more: Any) -> list[Kernel]:
+def row(count, length, gap, **more):
     return in_a_row(*[("gemm", length)] * count, gap=gap, **more)
 
 
-def test_a_step_of_short_kernels_far_apart_is_launch_bound_by_its_gaps() -> None:
+def test_a_step_of_short_kernels_far_apart_is_launch_bound_by_its_gaps():
     verdict = find_verdict("launch bound", row(50, length=10, gap=30))
     assert verdict is not None
     assert verdict.share == pytest.approx(49 * 30 / (50 * 10 + 49 * 30))
@@ -46,8 +42,8 @@ FILL = [Copy("DtoD", 8, (item.start_ns or 0) + 10 * US, 30 * US, None, 0, 7) for
     },
 )
 def test_gaps_of_launches_that_are_a_fifth_of_the_step_make_it_launch_bound(
-    kernels: list[Kernel], copies: tuple[Copy, ...], is_bound: bool
-) -> None:
+    kernels, copies, is_bound
+):
     assert (find_verdict("launch bound", kernels, copies=copies) is not None) is is_bound
 
 
@@ -66,11 +62,11 @@ INNER = "torch/cuda/__init__.py(1108): synchronize\ntrain.py(12): step"
 AT_12 = "The main place is train.py(12): step."
 
 
-def call(name: str, start: int, end: int, stack: str | None = None) -> OpCall:
+def call(name, start, end, stack=None):
     return OpCall(name, start * US, (end - start) * US, thread=1, stack=stack)
 
 
-def copy(kind: str = "DtoH", start: int = 105, length: int = 5, memory: str | None = None) -> Copy:
+def copy(kind="DtoH", start=105, length=5, memory=None):
     return Copy(kind, 4, start * US, length * US, None, 0, 7, memory)
 
 
@@ -145,8 +141,8 @@ FROM_HOST = (call("aten::copy_", 95, 125), call(STREAM, 104, 120))
     },
 )
 def test_a_wait_of_the_host_costs_the_time_from_what_it_waited_for_to_the_next_kernel(
-    calls: Any, copies: Any, done: int, phrases: list[str], todo: str
-) -> None:
+    calls, copies, done, phrases, todo
+):
     verdict = find_verdict("host sync", TWO, copies=tuple(copies), waiting_calls=tuple(calls))
     assert verdict is not None and verdict.share == pytest.approx((300 - done) / 400)
     assert all(phrase in verdict.sentence for phrase in phrases)
@@ -166,13 +162,11 @@ def test_a_wait_of_the_host_costs_the_time_from_what_it_waited_for_to_the_next_k
         "the last value of a capture": (READ, TWO[:1], (copy(),)),
     },
 )
-def test_a_wait_without_an_idle_gpu_or_a_next_kernel_costs_nothing(
-    calls: OpCall, kernels: list[Kernel], copies: tuple[Copy, ...]
-) -> None:
+def test_a_wait_without_an_idle_gpu_or_a_next_kernel_costs_nothing(calls, kernels, copies):
     assert find_verdict("host sync", kernels, copies=copies, waiting_calls=(calls,)) is None
 
 
-def reduce(start: int, length: int, ranks: int = 8) -> tuple[Kernel, Collective]:
+def reduce(start, length, ranks=8):
     """An all-reduce with its kernel on a stream of its own."""
     operation = Collective("all_reduce", "0", ranks, 4096, "Float", start * US, length * US, None)
     return kernel(start, length, "ncclDevKernel_AllReduce", stream=9), operation
@@ -187,9 +181,7 @@ def reduce(start: int, length: int, ranks: int = 8) -> tuple[Kernel, Collective]
         "collectives only": ([], reduce(0, 50), None),
     },
 )
-def test_communication_is_exposed_for_what_no_other_kernel_covers(
-    kernels: list[Kernel], communication: tuple[Kernel, Collective], share: float | None
-) -> None:
+def test_communication_is_exposed_for_what_no_other_kernel_covers(kernels, communication, share):
     launch, operation = communication
     rule = "exposed communication of one rank"
     verdict = find_verdict(rule, [*kernels, launch], collectives=(operation,))
@@ -199,7 +191,7 @@ def test_communication_is_exposed_for_what_no_other_kernel_covers(
         assert "100 µs of 150 µs" in verdict.sentence and "all_reduce" in verdict.sentence
 
 
-def test_runs_under_ncu_and_failed_ones_have_no_verdict_and_the_worst_run_is_named() -> None:
+def test_runs_under_ncu_and_failed_ones_have_no_verdict_and_the_worst_run_is_named():
     assert not verdicts_of(make_run(SHORT, profiler="ncu"))
     assert not verdicts_of(make_run(SHORT, status="failed"))
     slower = make_run(row(50, length=10, gap=90))

@@ -1,16 +1,10 @@
 """Causes of simulated sweeps: every reason that is there is found, with its number, and none that
 is not."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from typing import Any
-
 from perfctl.orchestrator.ledger.causes.judge import Judgement, judge
-from perfctl.orchestrator.ledger.ledger import Ledger, ledger
+from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix, headlines
-from perfctl.records.run import Run
 from scripts.proof.verdicts import scenarios as sim
 from tests.make import synthetic
 from tests.make.tables import table
@@ -19,13 +13,13 @@ from tests.sample import sample
 Scenario = sim.Scenario
 
 
-def judge_runs(runs: Sequence[Run]) -> tuple[Judgement, Ledger]:
+def judge_runs(runs):
     (study,) = studies(runs)
     entries = ledger(study)
     return judge(study, entries), entries
 
 
-def names_of(judgement: Judgement) -> tuple[dict[Any, set[str]], set[str]]:
+def names_of(judgement):
     """Return the causes of rows, and of the sweep."""
     rows = {key: {cause.rule for cause in row.causes} for key, row in judgement.rows.items()}
     return rows, {cause.rule for cause in judgement.sweep}
@@ -73,8 +67,8 @@ MIXES = {f"mix {seed}": sim.draw_scenario(seed) for seed in sample(range(120), 5
 
 @table("scenario", SCENARIOS | MIXES)
 def test_the_reasons_of_a_sweep_are_found_and_no_others_and_explain_its_ratios(
-    scenario: Scenario,
-) -> None:
+    scenario,
+):
     """In a row that recomputes, the window may be a cause of the sweep only."""
     judgement, entries = judge_runs(sim.make_runs(scenario))
     rows, sweep = names_of(judgement)
@@ -93,17 +87,17 @@ def test_the_reasons_of_a_sweep_are_found_and_no_others_and_explain_its_ratios(
     assert judgement.rows or judgement.sweep or not headlines(judgement, entries)
 
 
-def test_one_factor_of_all_rows_is_one_headline() -> None:
+def test_one_factor_of_all_rows_is_one_headline():
     """A clean sweep whose counters at batch 64 have twice their values."""
     runs = sim.make_runs(Scenario(batches=(64, 512)))
-    runs[0].report.counters[:] = [  # type: ignore[index]
+    runs[0].report.counters[:] = [
         counter._replace(value=2 * (counter.value or 0)) for counter in runs[0].report.counters
     ]
     (headline,) = headlines(*judge_runs(runs))
     assert headline.rules == ("whole step",)
 
 
-def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_time_last() -> None:
+def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_time_last():
     forward = {
         "conv1": "padding",
         "conv2": "winograd2",
@@ -125,5 +119,5 @@ def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_
     assert most["conv2"] > 0.01 > most["fc2"], "51 times the estimate, in 0.08% of the time"
 
 
-def test_a_report_without_estimated_layers_has_no_cause() -> None:
+def test_a_report_without_estimated_layers_has_no_cause():
     assert judge_runs([synthetic.foreign_run(1)])[0] == Judgement()

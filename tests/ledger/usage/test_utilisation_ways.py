@@ -1,10 +1,7 @@
 """Utilisation three ways, the union of intervals, and what a GPU waits for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -13,8 +10,6 @@ from hypothesis import strategies as st
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.readings import (
     SENSOR_WINDOW_MAX_NS,
-    UsageShare,
-    Ways,
     busy_from,
     mean_over_time,
     measured_window,
@@ -22,7 +17,6 @@ from perfctl.orchestrator.ledger.usage.readings import (
 )
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
-from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run, make_run, with_report
 from tests.make.tables import table
 
@@ -30,17 +24,17 @@ GPU = Device("a GPU", "gpu", memory_bytes=1000)
 SECOND = 10**9
 
 
-def kernel(start: int, length: float, stream: int = 7, device: int = 0, launch: int = 0) -> Kernel:
+def kernel(start, length, stream=7, device=0, launch=0):
     return Kernel(
         launch, f"k{launch}", start_ns=start, duration_ns=length, stream=stream, device_index=device
     )
 
 
-def reading(at: int, used: float | None, device: int = 0) -> Sample:
+def reading(at, used, device=0):
     return Sample(at, used, None, None, None, None, None, device)
 
 
-def ways_of(**changes: Any) -> Ways:
+def ways_of(**changes):
     return RunUsage(make_run(**changes)).ways
 
 
@@ -49,9 +43,7 @@ def ways_of(**changes: Any) -> Ways:
     st.integers(0, 30),
     st.integers(30, 90),
 )
-def test_the_union_of_intervals_is_what_marking_every_moment_gives(
-    found: list[tuple[int, int]], low: int, high: int
-) -> None:
+def test_the_union_of_intervals_is_what_marking_every_moment_gives(found, low, high):
     pairs = sorted((start, start + length) for start, length in found)
     marked = {moment for start, end in pairs for moment in range(max(start, low), min(end, high))}
     intervals = Intervals(pairs)
@@ -63,7 +55,7 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(
     assert all(end == start or end < start for (_, end), (start, _) in pairwise(waits))
 
 
-def test_readings_are_averaged_over_time_and_inside_of_the_steps() -> None:
+def test_readings_are_averaged_over_time_and_inside_of_the_steps():
     points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
     assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
     inside = (5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25
@@ -75,7 +67,7 @@ def test_readings_are_averaged_over_time_and_inside_of_the_steps() -> None:
     assert found.nvml.value == pytest.approx(inside)
 
 
-def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none() -> None:
+def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none():
     samples = [reading(at * SECOND, 0.5) for at in (0, 100)]
     between, late = (
         make_run(samples=samples, steps=(Step(0, "step", start * SECOND, 5 * SECOND),), device=GPU)
@@ -87,7 +79,7 @@ def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none
     assert nvml.reason == found.span == "none of 2 samples covers the measured steps"
 
 
-def sampled_run(length: int, profiler: str = "none", **changes: Any) -> Run:
+def sampled_run(length, profiler="none", **changes):
     """A run of two equal steps of ``length`` ns together, with a sample of 5.5% every 100 ms."""
     half = length // 2
     return make_run(
@@ -110,8 +102,8 @@ def sampled_run(length: int, profiler: str = "none", **changes: Any) -> Run:
     ],
 )
 def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_batch(
-    length: int, profiler: str, status: str, reason: str
-) -> None:
+    length, profiler, status, reason
+):
     run = sampled_run(length, profiler, status=status)
     ways, (reading,) = RunUsage(run).ways, readings(run)
     assert (ways.nvml.value, reading.utilisation) == (None, None)
@@ -119,13 +111,13 @@ def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_ba
     assert busy_from([ways]) is None
 
 
-def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization() -> None:
+def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization():
     ways = RunUsage(sampled_run(SENSOR_WINDOW_MAX_NS)).ways
     assert ways.nvml.value == pytest.approx(0.055)
     assert (busy_from([ways]) or ())[:2] == (256, False)
 
 
-def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples() -> None:
+def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples():
     kernels = [kernel(SECOND, 1_000_000), kernel(SECOND + 9_000_000, 1_000_000, launch=1)]
     run = sampled_run(SECOND // 100, "nsys", kernels=kernels, ranges=[])
     ways = RunUsage(run).ways
@@ -133,13 +125,13 @@ def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples() -> Non
     assert (busy_from([ways]) or ())[:2] == (256, False)
 
 
-def test_cores_that_a_run_on_a_cpu_kept_busy() -> None:
+def test_cores_that_a_run_on_a_cpu_kept_busy():
     samples = [reading(at, None)._replace(host_cpu=cores) for at, cores in ((10, 9.0), (20, 1.5))]
     found = ways_of(samples=samples, steps=(Step(0, "step", 12, 8),))
     assert (found.host_cores, found.nvml.value) == (1.5, None)
 
 
-def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters() -> None:
+def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters():
     name = "sm__warps_active.avg.pct_of_peak_sustained_active"
     counters = [Counter(0, name, 20.0, "%"), Counter(1, name, 80.0, "%")]
     found = ways_of(
@@ -150,8 +142,8 @@ def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_count
     assert "was not collected" in found.tensor_pipe.reason
 
 
-def test_a_way_that_averages_gpus_says_of_how_many() -> None:
-    def kernels(*kernels: Kernel) -> UsageShare:
+def test_a_way_that_averages_gpus_says_of_how_many():
+    def kernels(*kernels):
         run = foreign_run(1, ranges=[], kernels=list(kernels))
         return RunUsage(run).ways.kernels
 
@@ -170,7 +162,7 @@ def test_a_way_that_averages_gpus_says_of_how_many() -> None:
         ("a", "no kernels with start times", "not a report of DLProf"),
     ],
 )
-def test_a_way_that_gives_nothing_says_why(profiler: str, kernels: str, dlprof: str) -> None:
+def test_a_way_that_gives_nothing_says_why(profiler, kernels, dlprof):
     found = ways_of(profiler=profiler)
     assert (found.kernels.reason, found.dlprof.reason) == (kernels, dlprof)
     assert (found.nvml.reason, found.host_reason) == ("not sampled", "not sampled")
@@ -188,9 +180,7 @@ def test_a_way_that_gives_nothing_says_why(profiler: str, kernels: str, dlprof: 
         (GPU, None, (0.2 + 0.6) / 2, ", mean of 2 GPUs"),
     ],
 )
-def test_the_device_that_did_the_work_is_the_one_sampled(
-    device: Device | None, workload: str | None, value: float, over: str
-) -> None:
+def test_the_device_that_did_the_work_is_the_one_sampled(device, workload, value, over):
     samples = [reading(at, used, gpu) for at in (0, 10) for gpu, used in enumerate((0.2, 0.6))]
     found = ways_of(samples=samples, device=device, workload=workload).nvml
     assert found.value == pytest.approx(value)
@@ -205,14 +195,12 @@ def test_the_device_that_did_the_work_is_the_one_sampled(
         ([(5, 0.25)], (0, 10), None),  # since when it stands is not known
     ],
 )
-def test_one_reading_stands_for_itself(
-    points: list[tuple[int, float]], window: tuple[int, int] | None, mean: float | None
-) -> None:
+def test_one_reading_stands_for_itself(points, window, mean):
     assert mean_over_time(points, window) == mean
 
 
-def test_the_window_is_that_of_the_steps_with_times() -> None:
-    def window(*steps: Step) -> tuple[int, int] | None:
+def test_the_window_is_that_of_the_steps_with_times():
+    def window(*steps):
         return measured_window(make_run(steps=steps))
 
     assert window(Step(0, "step", None, 5), Step(1, "data", 0, 5)) is None
@@ -224,7 +212,7 @@ def test_the_window_is_that_of_the_steps_with_times() -> None:
     ) == (20, 50 + 10)
 
 
-def test_a_gap_that_the_sampler_noted_is_the_reason() -> None:
+def test_a_gap_that_the_sampler_noted_is_the_reason():
     gaps = (
         Gap("sample.host_cpu", "not_available", "no /proc here"),
         Gap("sample.power_w", "not_available", "no sensor"),
@@ -247,9 +235,7 @@ def test_a_gap_that_the_sampler_noted_is_the_reason() -> None:
         ({"GPU Utilization of something": 50.0, "GPU Utilization": None}, "DLProf CSV", None),
     ],
 )
-def test_dlprof_s_line_or_what_its_idle_line_leaves(
-    lines: dict[str, float | None], form: str, value: float | None
-) -> None:
+def test_dlprof_s_line_or_what_its_idle_line_leaves(lines, form, value):
     summaries = tuple(Summary(name, percent, "%") for name, percent in lines.items())
     run = make_run(profiler="dlprof", summaries=summaries)
     found = RunUsage(with_report(run, form=form)).ways.dlprof
@@ -257,7 +243,7 @@ def test_dlprof_s_line_or_what_its_idle_line_leaves(
     assert found.value is None or "DLProf: " in found.reason or found.reason == "1 - GPU Idle"
 
 
-def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there() -> None:
+def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there():
     later = "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"
     counters = [
         Counter(launch, later, value, "%")
