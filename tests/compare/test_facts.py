@@ -94,12 +94,6 @@ def test_what_is_only_said_does_not_block(fact, what):
     assert any(row.result != NOT_JUDGED for row in pair.rows)
 
 
-def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block():
-    bare = make_run(environment={})
-    run = make_run(environment={"cudnn": "9.10"})
-    assert differing([run], [bare]) == [("cudnn", "9.10", "not recorded", False)]
-
-
 def test_the_documentation_has_every_fact_and_every_verdict_as_they_are():
     text = (Path(__file__).resolve().parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
     for fact in FACTS:

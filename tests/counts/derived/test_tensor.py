@@ -7,7 +7,6 @@ from math import ceil
 from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.derived.run import as_flops, as_values, layer_work
-from perfctl.orchestrator.counts.derived.tensor_cores import parts
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.records.paper import OpShape
 from tests.make.tables import table
@@ -191,10 +190,6 @@ def test_a_product_fills_tiles_and_steps_or_has_no_rule(name, sizes, grid, macs)
 def test_tiles_fill_the_cluster_of_the_name_else_of_the_launch(name, m, n, cluster, tiles):
     expected = tiles and 2 * tiles * 128 * 128 * 256
     assert product(name, (m, n, 256), PERSISTENT, cluster) == expected
-
-
-def test_the_parts_of_a_sum_are_what_the_grid_has_beyond_the_tiles():
-    assert [parts(grid, 2, 8) for grid in ((8, 2, 3), (2, 8, 1), (16, 1, 2))] == [3, 1, 2]
 
 
 def test_integer_products_are_operations_and_no_flops():

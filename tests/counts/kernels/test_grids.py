@@ -292,12 +292,6 @@ def test_a_long_sum_prints_the_logarithms_of_its_tile():
         assert recognise(spelled).tile == (64, 8, None)
 
 
-def test_a_convolution_s_sizes():
-    shape = ConvShape(2, 6, 10, 5, 7, 3, 4, groups=2)
-    assert (shape.pixels, shape.depth, shape.macs) == (2 * 5 * 7, 3 * 3 * 4, 70 * 10 * 36)
-    assert GemmShape(2, 3, 5, 7).macs == 210
-
-
 @table(
     "grid fits",
     [((128, 3, 2), True), ((128, 2, 3), False), ((127, 3, 2), False), ((64, 3, 2), False)],

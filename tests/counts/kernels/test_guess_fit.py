@@ -11,9 +11,6 @@ GEMM = frozenset({"gemm"})
 CONV = frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
 
 
-Grid = tuple[int | None, int | None, int | None]
-
-
 def layer_item(
     direction,
     families,
@@ -145,16 +142,6 @@ def test_without_a_tile_or_outputs_the_shape_says_nothing():
     tiled = Algorithm("conv", tile=(128, 64, 8))
     assert score(Algorithm("conv"), layer_item("forward", CONV, 9999), grid=(7, 7, 7)) == 1.0
     assert score(tiled, layer_item("forward", CONV), grid=(7, 7, 7)) == 1.0
-
-
-def test_launches_of_one_name_differ_by_their_grids():
-    kernels = [
-        Kernel(n, "k", grid_x=x, grid_y=y, grid_z=z)
-        for n, (x, y, z) in enumerate(((8, 1, 1), (1, 1, 1), (8, 8, 8), (8, 1, 1)))
-    ]
-    item = LayerItem("l", "forward", GEMM, 450 * 70, (450, 70))
-    rows = fits(kernels, [item, item], {"k": Algorithm("gemm", tile=(128, 64, None))})
-    assert rows == [[3.0, 3.0], [-3.0, -3.0], [-3.0, -3.0], [3.0, 3.0]]
 
 
 @table(

@@ -94,17 +94,6 @@ def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(launches, c
     assert parts.grown("called") == launches / calls
 
 
-@table("parts", [2, 4])
-def test_a_batch_split_over_launches_is_one_call(parts):
-    shape = ConvShape(8, 16, 64, 32, 32, 3, 3)
-    rows = 8 // parts * 32 * 32 // 128
-    macs = parts * rows * 128 * 128 * shape.depth
-    tile = Algorithm("conv", "implicit gemm", tile=(128, 128, None))
-    kernel = work("c", tile, (rows, 1, 1), launches=parts, ffma=macs)
-    result = breakdown(convolution(shape, kernel), None)
-    assert (result.base, result.called) == (2 * 2 * shape.macs, 0), "64 channels in a tile of 128"
-
-
 def test_both_gradients_of_a_linear_layer_have_a_tile_each():
     # 32 x 100 of depth 10: one tile of 64 x 128 or 128 x 64 twice; 10 x 100 of depth 32 likewise
     kernels = [gemm(128 * 64 * 10), gemm(128 * 64 * 32)]
