@@ -20,19 +20,23 @@ FORWARD = 2 * MNIST_BATCH * 24 * 24 * 64 * 32 * 9
 """FLOPs of mnist_cnn's second convolution: 24 x 24 outputs, 32 channels to 64, 3 x 3 taps."""
 
 
-def recorded(folder, recording):
-    shutil.copytree(H100 / recording, folder / "runs" / recording)
-    ingest(folder / "runs", folder / "h100.db")
-    with database.reading(folder / "h100.db") as connection:
-        return study_of(*read.load(connection, read.run_ids(connection)))
+BATCHES = {16: "Winograd", 32: "Winograd", 64: "FFT", 128: "FFT", 256: "FFT"}
+"""Batch size -> how cuDNN computes one of the two gradients of conv2 in fp32."""
 
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):
     """Name of a recording -> its study."""
+    folder = tmp_path_factory.mktemp("h100")
+    names = [*(f"ncu-{name}" for name in (*PRECISIONS, "blocks")), *(f"ncu/b{b}" for b in BATCHES)]
+    for name in names:
+        shutil.copytree(H100 / name, folder / "runs" / name)
+    ingest(folder / "runs", folder / "h100.db")
+    with database.reading(folder / "h100.db") as connection:
+        runs = read.load(connection, read.run_ids(connection))
     return {
-        name: recorded(tmp_path_factory.mktemp(name), f"ncu-{name}")
-        for name in (*PRECISIONS, "blocks")
+        name.removeprefix("ncu-"): study_of(*(run for run in runs if f"/{name}/" in run.artifact))
+        for name in names
     }
 
 
@@ -108,11 +112,11 @@ def test_scores_that_a_fused_attention_computes_again_are_on_paper_with_its_kern
     assert "recompute" not in {row.direction for row in found.ledger.rows}
 
 
-@table("batch rule", [(16, "Winograd"), (32, "Winograd"), (64, "FFT"), (128, "FFT"), (256, "FFT")])
-def test_gradients_of_transforms_and_engines_side_by_side_are_explained(tmp_path, batch, rule):
+@table("batch rule", BATCHES.items())
+def test_gradients_of_transforms_and_engines_side_by_side_are_explained(prepared, batch, rule):
     """In fp32 cuDNN takes an engine, Winograd and FFT for the two gradients, another pair at almost
     every batch size."""
-    found, row = row_of(recorded(tmp_path, f"ncu/b{batch}"), "conv2", "backward")
+    found, row = row_of(prepared[f"ncu/b{batch}"], "conv2", "backward")
     judged = found.judgement.at(batch, "conv2", "backward")
     assert row.ratio is not None and row.ratio < 0.8
     assert rule in {cause.rule for cause in judged.causes}
