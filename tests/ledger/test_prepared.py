@@ -91,16 +91,6 @@ def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch():
     assert again is changed, "nothing is left to join"
 
 
-def test_nsys_is_believed_before_torch_and_ncu_last():
-    nsys, ncu = gpu_pair(1, 64)
-    torch = replace(nsys, profiler="torch", id=50)
-    assert timed(ncu, torch, nsys) is nsys
-    assert timed(ncu, torch) is torch
-    only = PreparedBatch(8, (PreparedRun(ncu),), None).timing
-    assert only is not None and only.layer_times is not None
-    assert not only.layer_times.trusted and "not a realistic time" in only.layer_times.basis
-
-
 def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest():
     nsys, _ = gpu_pair(1, 64)
     newer, broken = replace(nsys, id=5), replace(nsys, id=9, status="partial")
