@@ -95,6 +95,7 @@ def test_one_factor_of_all_rows_is_one_headline():
     ]
     (headline,) = headlines(*judge_runs(runs))
     assert headline.rules == ("whole step",)
+    assert "a batch of 128 may have run" in headline.sentence
 
 
 def test_headlines_put_the_sweep_first_and_gaps_of_less_than_a_hundredth_of_the_time_last():
