@@ -7,9 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -120,12 +118,6 @@ def shared() -> Path:
 def reports(shared: Path) -> Path:
     """The real profiler reports inside ``shared``."""
     return shared / "reports"
-
-
-@pytest.fixture(scope="session")
-def synthetic() -> ModuleType:
-    """The builders of runs in tests/make/synthetic.py."""
-    return import_module("tests.make.synthetic")
 
 
 @pytest.fixture(scope="session")

@@ -1,14 +1,10 @@
 """Both sides aligned by layer, direction and algorithm, and what stands behind the change of each
 place. Synthetic."""
 
-from __future__ import annotations
-
 import random
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import pytest
 
@@ -23,17 +19,15 @@ from perfctl.orchestrator.compare.causes import (
     ONLY_B,
     OTHER_KERNELS,
     SAME,
-    Executed,
-    Why,
     _kind,
     execute,
     explain,
 )
-from perfctl.orchestrator.compare.compare import Side, compare
+from perfctl.orchestrator.compare.compare import compare
 from perfctl.orchestrator.compare.compared import Number
 from perfctl.orchestrator.counts.kernels.names import arithmetic, of_layer
-from perfctl.records.run import Run
 from tests.make.synthetic import with_report
+from tests.make.tables import table
 from tests.make.two_sides import ENVIRONMENT, make_side, map_kernels, map_runs
 
 WINOGRAD = "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
@@ -51,13 +45,13 @@ SGEMM = "volta_sgemm_128x64_tn"
 
 
 def net(
-    label: str,
-    names: Mapping[str, str] = MappingProxyType({}),
+    label,
+    names=MappingProxyType({}),
     *,
-    took: float = 80_000.0,
-    seed: int = 1,
-    **changes: Any,
-) -> Side:
+    took=80_000.0,
+    seed=1,
+    **changes,
+):
     """3 repeats of conv1, conv2 and fc, whose kernels are given by their names."""
     kernels = {"conv1": IMPLICIT, "conv2": IMPLICIT, "fc": SGEMM, **names}
     times = {
@@ -69,7 +63,7 @@ def net(
     )
 
 
-def ran(**launches: int) -> Executed | None:
+def ran(**launches):
     return execute(
         [
             (name, Number(1.0, None, 1.0, 1.0, 1, 1, 1, launches=count))
@@ -78,17 +72,17 @@ def ran(**launches: int) -> Executed | None:
     )
 
 
-def why(a: Side, b: Side) -> Why:
+def why(a, b):
     (pair,) = compare(a, b).pairs
     return explain(pair)
 
 
-def kinds(found: Why) -> dict[str, str]:
+def kinds(found):
     return {part.name: part.kind for part in found.parts}
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "kind", "instead"),
+@table(
+    "before after kind instead",
     [
         (WINOGRAD, IMPLICIT, ALGORITHM, (("winograd F(2x2,3x3)",), ("implicit gemm",))),
         (FP32, TF32, ARITHMETIC, (("fp32",), ("tf32 tensor cores",))),
@@ -96,9 +90,7 @@ def kinds(found: Why) -> dict[str, str]:
         (IMPLICIT, IMPLICIT, SAME, ((), ())),
     ],
 )
-def test_the_kernels_of_a_layer_say_what_is_behind_its_change(
-    before: str, after: str, kind: str, instead: tuple[tuple[str, ...], tuple[str, ...]]
-) -> None:
+def test_the_kernels_of_a_layer_say_what_is_behind_its_change(before, after, kind, instead):
     found = why(net("A", {"conv2": before}), net("B", {"conv2": after}, took=100_000.0, seed=2))
     assert kinds(found) == {"conv1 forward": SAME, "conv2 forward": kind, "fc forward": SAME}
     assert found.by_layer and found.timed and found.per_step
@@ -109,11 +101,11 @@ def test_the_kernels_of_a_layer_say_what_is_behind_its_change(
     assert found.launches == (3, 3)
 
 
-def test_grids_launches_and_layers_of_one_side_are_told_apart() -> None:
+def test_grids_launches_and_layers_of_one_side_are_told_apart():
     a = net("A")
     assert set(kinds(why(a, net("B", grid=8))).values()) == {GRIDS}
 
-    def with_fc_twice(run: Run) -> Run:
+    def with_fc_twice(run):
         kernels = run.report.kernels
         return with_report(run, kernels=[*kernels, *(one for one in kernels if one.layer == "fc")])
 
@@ -128,8 +120,8 @@ def test_grids_launches_and_layers_of_one_side_are_told_apart() -> None:
     assert sum(part.change or 0 for part in found.parts) == pytest.approx(0, abs=1)
 
 
-def test_without_layers_all_ways_to_convolve_are_one_family() -> None:
-    def bare(side: Side) -> Side:
+def test_without_layers_all_ways_to_convolve_are_one_family():
+    def bare(side):
         return map_kernels(side, lambda one: one._replace(layer=None, direction=None), side.label)
 
     found = why(bare(net("A", {"conv1": WINOGRAD, "conv2": WINOGRAD})), bare(net("B")))
@@ -140,7 +132,7 @@ def test_without_layers_all_ways_to_convolve_are_one_family() -> None:
     }
 
 
-def test_two_kernels_whose_names_are_cut_alike_stay_two_rows() -> None:
+def test_two_kernels_whose_names_are_cut_alike_stay_two_rows():
     long = "void kernel_" + "x" * 200 + "<float, {}>(float*)"
     (pair,) = compare(
         net("A", {"conv2": long.format(3)}), net("B", {"conv2": long.format(5)})
@@ -149,8 +141,8 @@ def test_two_kernels_whose_names_are_cut_alike_stay_two_rows() -> None:
     assert len({row.key.kernel for row in rows}) == len({row.name for row in rows}) == 2
 
 
-@pytest.mark.parametrize(
-    ("fact", "value", "names", "level"),
+@table(
+    "fact value names level",
     [
         ("cudnn", "9.99", {"conv2": WINOGRAD}, "likely"),
         ("cudnn", "9.99", {}, "unlikely"),
@@ -161,9 +153,7 @@ def test_two_kernels_whose_names_are_cut_alike_stay_two_rows() -> None:
         ("torch", "2.99", {"fc": "void at::native::my_new_gemm_kernel<float>()"}, "likely"),
     ],
 )
-def test_a_difference_is_likely_where_its_kernels_changed(
-    fact: str, value: str, names: dict[str, str], level: str
-) -> None:
+def test_a_difference_is_likely_where_its_kernels_changed(fact, value, names, level):
     (pair,) = compare(
         net("A"), net("B", names, environment=ENVIRONMENT | {fact: value}), anyway=True
     ).pairs
@@ -172,7 +162,7 @@ def test_a_difference_is_likely_where_its_kernels_changed(
     assert found.why
 
 
-def test_the_likeliest_differences_come_first() -> None:
+def test_the_likeliest_differences_come_first():
     other = ENVIRONMENT | {"python": "3.99", "cudnn": "9.99", "cuda": "13.9"}
     (pair,) = compare(net("A"), net("B", {"conv2": WINOGRAD}, environment=other)).pairs
     found = explain(pair).suspects
@@ -182,10 +172,8 @@ def test_the_likeliest_differences_come_first() -> None:
     )
 
 
-def test_a_layer_s_algorithms_are_those_of_its_arithmetic_and_a_product_between_transforms_is_none_of_its_own() -> (
-    None
-):
-    def algorithms(*names: str) -> tuple[str, ...] | None:
+def test_a_layer_s_algorithms_are_those_of_its_arithmetic_and_a_product_between_transforms_is_none_of_its_own():
+    def algorithms(*names):
         executed = ran(**dict.fromkeys(names, 1))
         return executed and executed.algorithms
 
@@ -196,13 +184,13 @@ def test_a_layer_s_algorithms_are_those_of_its_arithmetic_and_a_product_between_
     assert algorithms() is None
 
 
-def test_the_documentation_has_every_kind_of_change() -> None:
+def test_the_documentation_has_every_kind_of_change():
     page = Path(__file__).parents[2] / "docs" / "how-to" / "compare.md"
     text = " ".join(page.read_text(encoding="utf-8").split())
     assert [kind for kind in KINDS if kind not in text] == ["no kernels recorded"]
 
 
-def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause() -> None:
+def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause():
     """Winograd ran in B, so another cuDNN is likely, and one that A did not record only possible:
     it may be the same."""
     without = {fact: value for fact, value in ENVIRONMENT.items() if fact != "cudnn"}
@@ -215,7 +203,7 @@ def test_a_fact_that_one_side_did_not_record_is_never_a_likely_cause() -> None:
     )
 
 
-def test_no_difference_is_ranked_where_nothing_was_compared() -> None:
+def test_no_difference_is_ranked_where_nothing_was_compared():
     (pair,) = compare(
         net("A"), net("B", environment=ENVIRONMENT | {"cudnn": "9.99", "python": "3.99"})
     ).pairs
@@ -225,13 +213,13 @@ def test_no_difference_is_ranked_where_nothing_was_compared() -> None:
     }
 
 
-def test_a_layer_that_only_copied_did_not_change_its_algorithm() -> None:
+def test_a_layer_that_only_copied_did_not_change_its_algorithm():
     flash = ran(**{"flash_fwd_kernel<Flash_fwd_kernel_traits<128>>": 1})
     copy = ran(direct_copy_kernel_cuda=1)
     assert _kind(flash, copy) == ONLY_A and _kind(copy, flash) == ONLY_B
 
 
-def test_launches_that_one_side_lacks_are_fewer_launches_and_not_other_kernels() -> None:
+def test_launches_that_one_side_lacks_are_fewer_launches_and_not_other_kernels():
     whole, cut = ran(tile_a=6, tile_b=4), ran(tile_a=6)
     assert _kind(whole, cut) == _kind(cut, whole) == LAUNCHES
     assert _kind(whole, ran(tile_a=10)) == OTHER_KERNELS, "tile_a took the place of tile_b"

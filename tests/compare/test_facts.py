@@ -1,25 +1,21 @@
 """What makes two sides not comparable, or is only said. All runs here are synthetic."""
 
-from __future__ import annotations
-
 import random
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.compare.compare import Side, compare
 from perfctl.orchestrator.compare.compared import MEANING, NOT_JUDGED
 from perfctl.orchestrator.compare.sides import FACTS, compare_facts
-from perfctl.records.report import Device, Kernel, Sample, ServedStep
+from perfctl.records.report import Kernel, Sample, ServedStep
 from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run, make_run, with_report
+from tests.make.tables import table
 from tests.make.two_sides import H200, make_side
 
 
-def changed(run: Run, what: dict[str, Any]) -> Run:
+def changed(run, what):
     """The run with other facts: fields of Run, of its Report, or some of its environment."""
     fields = dict(what)
     if "environment" in fields:
@@ -28,20 +24,20 @@ def changed(run: Run, what: dict[str, Any]) -> Run:
     return with_report(replace(run, **fields), **of_report)
 
 
-def environment(**facts: str) -> dict[str, dict[str, str]]:
+def environment(**facts):
     return {"environment": facts}
 
 
-def served(sequences: int) -> tuple[ServedStep, ...]:
+def served(sequences):
     return (ServedStep(0, "step", "decode", 0, 0, 0, 0, sequences, sequences, 0, 0),)
 
 
-def sampled(clock: float) -> list[Sample]:
+def sampled(clock):
     return [Sample(at, 0.9, None, None, None, None, int(clock * 1e6), 0) for at in range(5)]
 
 
-@pytest.mark.parametrize(
-    ("fact", "what"),
+@table(
+    "fact what",
     [
         ("device", {"device": replace(H200, name="NVIDIA A100")}),
         ("largest clock", {"device": replace(H200, clock_hz=1_200_000_000)}),
@@ -56,9 +52,7 @@ def sampled(clock: float) -> list[Sample]:
         ("world_size", environment(world_size="2")),
     ],
 )
-def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the_same(
-    fact: str, what: dict[str, Any]
-) -> None:
+def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the_same(fact, what):
     dice = random.Random(11)
     a, b = (
         make_side("A", 3, dice, samples=sampled(1900)),
@@ -78,8 +72,8 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
     assert forced.pairs[0].blocked == pair.blocked
 
 
-@pytest.mark.parametrize(
-    ("fact", "what"),
+@table(
+    "fact what",
     [
         ("torch", environment(torch="2.9.0")),
         ("cuda", environment(cuda="13.0")),
@@ -93,7 +87,7 @@ def test_what_makes_two_sides_not_comparable_is_named_and_force_compares_all_the
         ("threads of the host", environment(threads="8")),
     ],
 )
-def test_what_is_only_said_does_not_block(fact: str, what: dict[str, Any]) -> None:
+def test_what_is_only_said_does_not_block(fact, what):
     dice = random.Random(12)
     b = Side("B", tuple(changed(run, what) for run in make_side("B", 3, dice).runs))
     (pair,) = compare(make_side("A", 3, dice), b).pairs
@@ -101,13 +95,7 @@ def test_what_is_only_said_does_not_block(fact: str, what: dict[str, Any]) -> No
     assert any(row.result != NOT_JUDGED for row in pair.rows)
 
 
-def test_a_fact_that_one_side_did_not_record_is_said_and_does_not_block() -> None:
-    bare = make_run(environment={})
-    run = make_run(environment={"cudnn": "9.10"})
-    assert differing([run], [bare]) == [("cudnn", "9.10", "not recorded", False)]
-
-
-def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> None:
+def test_the_documentation_has_every_fact_and_every_verdict_as_they_are():
     page = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "compare.md"
     text = page.read_text(encoding="utf-8")
     listed = dict(re.findall(r"^- \*\*(.+?)\*\*: ((?:.+\n)+?)(?=- |\n)", text, re.MULTILINE))
@@ -120,22 +108,22 @@ def test_the_documentation_has_every_fact_and_every_verdict_as_they_are() -> Non
     assert set(MEANING) <= {result for cell in results for result in cell.split(", ")}
 
 
-def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable() -> None:
+def test_servers_with_other_numbers_of_sequences_in_a_step_are_not_comparable():
     a, b = (make_run(served_steps=served(number)) for number in (3, 1))
     assert differing([a], [b]) == [("sequences", "3", "1", True)]
 
 
-def facts(a: Run, b: Run) -> dict[str, tuple[str, str]]:
+def facts(a, b):
     """What both sides say."""
     return {name: (mine, theirs) for name, mine, theirs in compare_facts([a], [b])[1]}
 
 
-def differing(a: list[Run], b: list[Run]) -> list[tuple[str, str, str, bool]]:
+def differing(a, b):
     return [(one.fact, one.a, one.b, one.blocks) for one in compare_facts(a, b)[0]]
 
 
-@pytest.mark.parametrize(
-    ("samples", "said"),
+@table(
+    "samples said",
     [
         ([(0.9, 1000), (0.9, 1300), (0.1, 1200)], "1200 MHz"),
         ([(0.9, 1000), (0.9, 1300)], "1150 MHz"),
@@ -147,9 +135,7 @@ def differing(a: list[Run], b: list[Run]) -> list[tuple[str, str, str, bool]]:
         ([], None),
     ],
 )
-def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
-    samples: list[tuple[float | None, int | None]], said: str | None
-) -> None:
+def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(samples, said):
     read = [
         Sample(at, used, None, None, None, None, None if clock is None else clock * 10**6)
         for at, (used, clock) in enumerate(samples)
@@ -158,10 +144,8 @@ def test_the_clock_of_a_run_is_the_median_while_the_device_was_in_use(
     assert facts(run, run).get("SM clock while it ran") == (None if said is None else (said, said))
 
 
-@pytest.mark.parametrize(
-    ("other", "same"), [(1050, True), (1051, False), (953, True), (952, False)]
-)
-def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other: int, same: bool) -> None:
+@table("other same", [(1050, True), (1051, False), (953, True), (952, False)])
+def test_clocks_within_a_twentieth_of_the_lower_are_the_same(other, same):
     a, b = (make_run(samples=sampled(clock)) for clock in (1000, other))
     found = [] if same else [("SM clock while it ran", "1000 MHz", f"{other} MHz", True)]
     assert differing([a], [b]) == found
@@ -173,8 +157,8 @@ BARE = replace(H200, clock_hz=None, driver_version=None)
 SECOND = replace(H200, clock_hz=1_000_400_000, driver_version="9")
 
 
-@pytest.mark.parametrize(
-    ("device", "devices", "clock", "driver"),
+@table(
+    "device devices clock driver",
     [
         (H200, (SECOND,), "1980 MHz", "570.10"),
         (BARE, (BARE, SECOND), "1000 MHz", "9"),
@@ -183,15 +167,15 @@ SECOND = replace(H200, clock_hz=1_000_400_000, driver_version="9")
     ],
 )
 def test_clock_and_driver_are_those_of_the_run_s_device_else_of_the_first_in_its_report(
-    device: Device | None, devices: tuple[Device, ...], clock: str | None, driver: str | None
-) -> None:
+    device, devices, clock, driver
+):
     run = make_run(device=device, devices=devices)
     stated = facts(run, run)
     for fact, expected in (("largest clock", clock), ("driver", driver)):
         assert stated.get(fact, (None,))[0] == expected
 
 
-def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults_are_said() -> None:
+def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults_are_said():
     run = make_run(precision=None, batch_size=None)
     stated = {
         "workload": "mnist_cnn",
@@ -209,7 +193,7 @@ def test_what_is_not_recorded_is_left_out_where_neither_side_has_it_and_defaults
     assert differing([run], [alone]) == [], "one process is what is meant where nothing is said"
 
 
-def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu() -> None:
+def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu():
     cpu = [make_run(environment={"threads": count}) for count in ("2", "4")]
     gpu = [replace(run, device=H200) for run in cpu]
     assert differing(cpu[:1], cpu[1:]) == [("threads", "2", "4", True)]
@@ -223,23 +207,21 @@ def test_threads_are_the_machine_of_a_cpu_and_said_of_the_host_of_a_gpu() -> Non
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "one", "other"),
+@table(
+    "name one other",
     [
         ("cpu_model", "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"),
         ("cpu_capability", "AVX512", "AVX2"),
     ],
 )
-def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(
-    name: str, one: str, other: str
-) -> None:
+def test_processors_of_one_name_are_other_machines_only_where_they_are_timed(name, one, other):
     cpu = [make_run(environment={name: said}) for said in (one, other)]
     gpu = [replace(run, device=H200) for run in cpu]
     assert differing(cpu[:1], cpu[1:]) == [(name, one, other, True)]
     assert differing(gpu[:1], gpu[1:]) == []
 
 
-def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike() -> None:
+def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike():
     one, two = (
         make_run(host=host, environment={"torch": torch})
         for host, torch in (("x", "2"), ("y", "2"))
@@ -250,22 +232,20 @@ def test_repeats_may_differ_in_what_is_only_said_if_both_sides_do_alike() -> Non
     assert differing([one, other], [other, one]) == [("torch", "2, 3", "2, 3", True)]
 
 
-@pytest.mark.parametrize(
-    ("names", "others", "expected"),
-    [
-        pytest.param("ab" * 20, "ab" * 10, ["B ends earlier"], id="B is the beginning of A"),
-        pytest.param("ab" * 8, "ab" * 20, ["A ends earlier"], id="A is the beginning of B"),
-        pytest.param("ab" * 20, "ab" * 20, [], id="both record the same launches"),
-        pytest.param("ab" * 20, "bc" * 10, [], id="B runs other kernels"),
-        pytest.param("a", "ab", [], id="too few launches"),
-    ],
+@table(
+    "names others expected",
+    {
+        "B is the beginning of A": ("ab" * 20, "ab" * 10, ["B ends earlier"]),
+        "A is the beginning of B": ("ab" * 8, "ab" * 20, ["A ends earlier"]),
+        "both record the same launches": ("ab" * 20, "ab" * 20, []),
+        "B runs other kernels": ("ab" * 20, "bc" * 10, []),
+        "too few launches": ("a", "ab", []),
+    },
 )
-def test_a_report_that_ends_earlier_is_not_comparable(
-    names: str, others: str, expected: list[str]
-) -> None:
+def test_a_report_that_ends_earlier_is_not_comparable(names, others, expected):
     """No step is marked, so sums over the reports are of unequal work."""
 
-    def side(label: str, names: str) -> Side:
+    def side(label, names):
         kernels = [
             Kernel(at, name, start_ns=1000 * at, duration_ns=900) for at, name in enumerate(names)
         ]

@@ -1,19 +1,15 @@
 """Which runs make a line, which of them make a point, and in what order."""
 
-from __future__ import annotations
-
-from collections.abc import Collection
 from dataclasses import replace
 
-import pytest
-
-from perfctl.orchestrator.compare.history import History, Line, Seen, What, build_lines
+from perfctl.orchestrator.compare.history import History, Seen, What, build_lines
 from perfctl.orchestrator.report.history import view
+from tests.make.tables import table
 
 FLOPS, STEP = What("flops"), What("step")
 
 
-def seen(run: int, **changed: object) -> Seen:
+def seen(run, **changed):
     base = Seen(
         run,
         0,
@@ -27,25 +23,25 @@ def seen(run: int, **changed: object) -> Seen:
         {"workload": "mnist_cnn", "device": "A100"},
         {STEP: 1e6, FLOPS: 100.0},
     )
-    return replace(base, **changed)  # type: ignore[arg-type]
+    return replace(base, **changed)
 
 
-def runs_of(line: Line) -> list[list[int]]:
+def runs_of(line):
     return [[one.run for one in point] for point in line.points]
 
 
-def test_points_are_in_the_order_of_time_whatever_the_order_of_the_store() -> None:
+def test_points_are_in_the_order_of_time_whatever_the_order_of_the_store():
     (line,) = build_lines([seen(3), seen(1), seen(2)])
     assert runs_of(line) == [[1], [2], [3]]
 
 
-def test_moments_of_two_time_zones_are_compared_as_moments() -> None:
+def test_moments_of_two_time_zones_are_compared_as_moments():
     early, late = "2026-11-01T09:30:00+09:00", "2026-11-01T02:00:00+00:00"  # 00:30 and 02:00 in UTC
     (line,) = build_lines([seen(1, started_at=late), seen(2, started_at=early)])
     assert runs_of(line) == [[2], [1]]
 
 
-def test_repeats_of_a_sweep_are_one_point_also_over_a_full_hour_and_midnight() -> None:
+def test_repeats_of_a_sweep_are_one_point_also_over_a_full_hour_and_midnight():
     moments = (
         "2026-11-01T23:58:00+00:00",
         "2026-11-02T00:03:00+00:00",
@@ -57,7 +53,7 @@ def test_repeats_of_a_sweep_are_one_point_also_over_a_full_hour_and_midnight() -
     assert runs_of(line) == [[1, 2], [3]]
 
 
-def test_the_value_of_a_point_is_the_median_of_its_repeats() -> None:
+def test_the_value_of_a_point_is_the_median_of_its_repeats():
     repeats = [
         seen(at, sweep=1, started_at="2026-11-01T08:00:00+00:00", values={STEP: ns})
         for at, ns in enumerate((5.0, 9.0, 6.0), 1)
@@ -66,8 +62,8 @@ def test_the_value_of_a_point_is_the_median_of_its_repeats() -> None:
     assert line.series[0].values == (6.0,)
 
 
-def test_by_commit_all_runs_of_a_clean_commit_are_one_point_in_the_order_of_commits() -> None:
-    def of(run: int, commit: str, moment: str) -> Seen:
+def test_by_commit_all_runs_of_a_clean_commit_are_one_point_in_the_order_of_commits():
+    def of(run, commit, moment):
         return seen(run, commit=commit, commit_time=moment)
 
     old, new = ("aaa", "2026-01-01T00:00:00+00:00"), ("bbb", "2026-02-01T00:00:00+00:00")
@@ -78,7 +74,7 @@ def test_by_commit_all_runs_of_a_clean_commit_are_one_point_in_the_order_of_comm
     assert runs_of(line) == [[1], [2]]
 
 
-def test_another_device_or_batch_size_makes_a_line_of_its_own() -> None:
+def test_another_device_or_batch_size_makes_a_line_of_its_own():
     other = {"workload": "mnist_cnn", "device": "H100"}
     found = build_lines([seen(1), seen(2, facts=other), seen(3, batch=32), seen(4)])
     assert [runs_of(line) for line in found] == [[[1], [4]], [[2]], [[3]]]
@@ -86,7 +82,7 @@ def test_another_device_or_batch_size_makes_a_line_of_its_own() -> None:
     assert found[2].separation_reason is None
 
 
-def test_a_counted_change_is_told_with_its_first_point() -> None:
+def test_a_counted_change_is_told_with_its_first_point():
     found = build_lines(
         [seen(at, values={FLOPS: 100.0 if at < 3 else 150.0}) for at in range(1, 5)]
     )
@@ -95,7 +91,7 @@ def test_a_counted_change_is_told_with_its_first_point() -> None:
     assert (change.after, change.change, change.p) == (2, 0.5, None)
 
 
-def test_a_quantity_that_some_points_lack_keeps_its_places() -> None:
+def test_a_quantity_that_some_points_lack_keeps_its_places():
     (line,) = build_lines(
         [seen(1), seen(2, values={STEP: 1e6}), seen(3, values={STEP: 1e6, FLOPS: 200.0})]
     )
@@ -107,13 +103,8 @@ def test_a_quantity_that_some_points_lack_keeps_its_places() -> None:
 BUSY = "the CPU was busy"
 
 
-@pytest.mark.parametrize(
-    ("busy_points", "judged", "points"),
-    [((), True, 12), ((3, 4), True, 10), (range(1, 13), False, 12)],
-)
-def test_times_of_a_busy_cpu_are_no_part_of_a_series_and_judge_nothing(
-    busy_points: Collection[int], judged: bool, points: int
-) -> None:
+@table("busy_points judged points", [((), True, 12), ((3, 4), True, 10), (range(1, 13), False, 12)])
+def test_times_of_a_busy_cpu_are_no_part_of_a_series_and_judge_nothing(busy_points, judged, points):
     runs = [
         seen(at, values={STEP: 1e6 if at < 7 else 9e6, FLOPS: 100.0 if at < 7 else 200.0})
         for at in range(1, 13)
@@ -130,7 +121,7 @@ def test_times_of_a_busy_cpu_are_no_part_of_a_series_and_judge_nothing(
     assert title.endswith(" are not judged") is bool(busy_points)
 
 
-def test_the_table_sorts_values_and_changes_by_their_size_and_not_as_text() -> None:
+def test_the_table_sorts_values_and_changes_by_their_size_and_not_as_text():
     lines = build_lines(
         [seen(at, values={FLOPS: 100.0 if at < 3 else 1.5e6, STEP: 2e6}) for at in range(1, 5)]
     )

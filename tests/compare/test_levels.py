@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -25,12 +24,13 @@ from perfctl.orchestrator.compare.sides import Difference
 from perfctl.records.report import Kernel, MemoryFigure, Step
 from perfctl.records.run import Run
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 LONG = 10**9
 """Nanoseconds of a step: rounding to whole ones then changes nothing that is looked at."""
 
 
-def side(label: str, *logs: float, first: int = 1, **changes: Any) -> Side:
+def side(label, *logs, first=1, **changes):
     """A run for each logarithm of its one step's time."""
     return Side(
         label,
@@ -41,7 +41,7 @@ def side(label: str, *logs: float, first: int = 1, **changes: Any) -> Side:
     )
 
 
-def profiled(label: str, *profilers: str, first: int = 1) -> Side:
+def profiled(label, *profilers, first=1):
     """A run under each of these profilers."""
     runs = (
         side(label, 0.0, first=number, profiler=name).runs[0]
@@ -50,22 +50,20 @@ def profiled(label: str, *profilers: str, first: int = 1) -> Side:
     return Side(label, tuple(runs))
 
 
-def apart(p: float) -> float:
+def apart(p):
     """By how much a run's logarithm must lie off 0, 0.1 and 0.2 to have this chance: t of 2 degrees
     of freedom."""
     return (1 - p) * math.sqrt(2 / (1 - (1 - p) ** 2)) * math.sqrt(0.04 / 3)
 
 
-def steps_of(found: Comparison) -> list[Row]:
+def steps_of(found):
     return [
         row for pair in found.pairs for row in pair.rows if row.key == Key("step", "time", "step")
     ]
 
 
-@pytest.mark.parametrize(
-    ("p", "verdict"), [(0.017, NOT_SHOWN), (0.0163, SLOWER), (0.04, NOT_SHOWN), (0.001, SLOWER)]
-)
-def test_a_level_has_a_third_of_one_chance_in_twenty(p: float, verdict: str) -> None:
+@table("p verdict", [(0.017, NOT_SHOWN), (0.0163, SLOWER), (0.04, NOT_SHOWN), (0.001, SLOWER)])
+def test_a_level_has_a_third_of_one_chance_in_twenty(p, verdict):
     found = compare(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(p)))
     (row,) = steps_of(found)
     assert (row.p, row.adjusted) == (pytest.approx(p, rel=1e-4), row.p)
@@ -73,8 +71,8 @@ def test_a_level_has_a_third_of_one_chance_in_twenty(p: float, verdict: str) -> 
     assert found.judged == 1
 
 
-def test_rows_of_a_level_are_judged_together_over_all_pairs() -> None:
-    def both(label: str, *logs: tuple[float, ...]) -> Side:
+def test_rows_of_a_level_are_judged_together_over_all_pairs():
+    def both(label, *logs):
         parts = (
             side(label, *each, batch_size=batch) for batch, each in zip((16, 32), logs, strict=True)
         )
@@ -89,7 +87,7 @@ def test_rows_of_a_level_are_judged_together_over_all_pairs() -> None:
     assert {row.result for row in steps_of(compare(a, b, gate=3.0))} == {"within the gate"}
 
 
-def test_samples_per_second_say_what_their_step_says_the_other_way_round() -> None:
+def test_samples_per_second_say_what_their_step_says_the_other_way_round():
     (pair,) = compare(side("A", 0.0, 0.1, 0.2), side("B", 0.1 + apart(0.001))).pairs
     step, speed = pair.rows
     assert step.interval is not None and speed.interval is not None
@@ -105,9 +103,9 @@ def test_samples_per_second_say_what_their_step_says_the_other_way_round() -> No
     assert (speed.result, speed.reason, speed.interval) == (NOT_JUDGED, step.reason, None)
 
 
-def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides() -> None:
-    def both(label: str, base: int) -> Side:
-        def run(number: int, profiler: str, step: int, kernel: int, **more: Any) -> Run:
+def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides():
+    def both(label, base):
+        def run(number, profiler, step, kernel, **more):
             return make_run(
                 number,
                 profiler=profiler,
@@ -134,7 +132,7 @@ def test_each_quantity_comes_from_the_first_profiler_that_has_it_on_both_sides()
     assert pair.notes == ()
 
 
-def test_a_profiler_of_one_side_alone_is_named_and_not_compared() -> None:
+def test_a_profiler_of_one_side_alone_is_named_and_not_compared():
     (pair,) = compare(
         profiled("A", "torch", "none", "dlprof"), profiled("B", "torch", "ncu", first=4)
     ).pairs
@@ -145,9 +143,7 @@ def test_a_profiler_of_one_side_alone_is_named_and_not_compared() -> None:
     assert [run.profiler for run in (*pair.runs_a, *pair.runs_b)] == ["torch", "torch"]
 
 
-def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_by_force_only() -> (
-    None
-):
+def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_by_force_only():
     a = profiled("A", "ncu", "torch")
     b = side("B", 0.5, first=5, profiler="nsys")
     (pair,) = compare(a, b).pairs
@@ -168,29 +164,27 @@ def test_without_a_common_profiler_the_best_of_each_side_is_named_and_compared_b
     )
 
 
-def row(
-    level: str, quantity: str, verdict: str, a: float | None, b: float | None, name: str = ""
-) -> Row:
-    def number(value: float | None) -> Number | None:
+def row(level, quantity, verdict, a, b, name=""):
+    def number(value):
         return None if value is None else Number(value, None, value, value, 1, 1, 1)
 
     return Row(Key(level, quantity, name), number(a), number(b), result=verdict, name=name)
 
 
 def pair_of(
-    *rows: Row,
-    differences: tuple[Difference, ...] = (),
-    batch: tuple[int | None, int | None] = (64, 64),
-) -> Pair:
+    *rows,
+    differences=(),
+    batch=(64, 64),
+):
     return Pair("net", *batch, (), (), differences, (), rows, ())
 
 
-def comparison(*pairs: Pair, forced: bool = False) -> Comparison:
+def comparison(*pairs, forced=False):
     nothing: tuple[Run, ...] = ()
     return Comparison(Side("A", nothing), Side("B", nothing), 0.05, forced, pairs, (), (), ())
 
 
-def test_what_counts_is_sorted_by_level_and_then_by_weight() -> None:
+def test_what_counts_is_sorted_by_level_and_then_by_weight():
     first = pair_of(
         row("kernel", "time", SLOWER, 1, 900, "k"),
         row("layer", "time", SLOWER, 10, 13, "small"),
@@ -215,7 +209,7 @@ def test_what_counts_is_sorted_by_level_and_then_by_weight() -> None:
     assert found.judged == 4, "times alone, and neither what is new nor what is gone"
 
 
-def test_a_pair_is_blocked_by_what_blocks_and_not_by_what_is_said() -> None:
+def test_a_pair_is_blocked_by_what_blocks_and_not_by_what_is_said():
     said = Difference("host", "x", "y", False, "said only")
     stops = replace(said, fact="torch", a="2.8", b="2.9", blocks=True)
     blocked, free = pair_of(differences=(said, stops)), pair_of(differences=(said,))
@@ -225,10 +219,6 @@ def test_a_pair_is_blocked_by_what_blocks_and_not_by_what_is_said() -> None:
     assert comparison(blocked, free, forced=True).not_comparable == ()
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "said"), [(64, 64, "64"), (64, 32, "64 / 32"), (None, 32, "32"), (None, None, "")]
-)
-def test_a_batch_size_is_said_once_where_both_have_it(
-    a: int | None, b: int | None, said: str
-) -> None:
+@table("a b said", [(64, 64, "64"), (64, 32, "64 / 32"), (None, 32, "32"), (None, None, "")])
+def test_a_batch_size_is_said_once_where_both_have_it(a, b, said):
     assert pair_of(batch=(a, b)).batch == said

@@ -1,29 +1,25 @@
 """Which runs stand against which: equal studies first, then those that differ least; the rest
 is named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.compare.sides import align, newest_repeats, shared_profilers
-from perfctl.records.run import Run, make_parameter
+from perfctl.records.run import make_parameter
 from tests.make.synthetic import foreign_run, make_run
+from tests.make.tables import table
 
 
-def runs(*changes: dict[str, Any]) -> list[Run]:
+def runs(*changes):
     return [
         make_run(number, **{"batch_size": 16, **change}) for number, change in enumerate(changes, 1)
     ]
 
 
-def paired(a: list[Run], b: list[Run]) -> list[tuple[list[int], list[int]]]:
+def paired(a, b):
     return [([run.id for run in one.a], [run.id for run in one.b]) for one in align(a, b).opposed]
 
 
-def test_equal_studies_are_paired_before_any_other_and_stand_in_the_order_of_a() -> None:
+def test_equal_studies_are_paired_before_any_other_and_stand_in_the_order_of_a():
     a = runs({"precision": "bf16"}, {"precision": "fp32"}, {"precision": "fp16"})
     b = runs({"precision": "tf32"}, {"precision": "fp16"}, {"precision": "fp32"})
     assert paired(a, b) == [([1], [1]), ([2], [3]), ([3], [2])]
@@ -32,8 +28,8 @@ def test_equal_studies_are_paired_before_any_other_and_stand_in_the_order_of_a()
     ]
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "chosen"),
+@table(
+    "first second chosen",
     [
         # 2 facts differ, 1 differs
         ({"precision": "bf16", "mode": "infer"}, {"precision": "bf16"}, 2),
@@ -48,16 +44,14 @@ def test_equal_studies_are_paired_before_any_other_and_stand_in_the_order_of_a()
         ({"precision": "bf16", "batch_size": 32}, {"mode": "infer", "precision": "bf16"}, 1),
     ],
 )
-def test_of_two_that_differ_the_one_that_differs_least_is_taken(
-    first: dict[str, Any], second: dict[str, Any], chosen: int
-) -> None:
+def test_of_two_that_differ_the_one_that_differs_least_is_taken(first, second, chosen):
     found = align(runs({}), runs(first, second))
     assert [one.b[0].id for one in found.opposed] == [chosen]
     assert found.only_a == ()
     assert len(found.only_b) == 1
 
 
-def test_another_workload_is_no_pair_and_both_are_named() -> None:
+def test_another_workload_is_no_pair_and_both_are_named():
     found = align(runs({}), runs({"workload": "resnet18", "mode": "infer"}))
     assert found.opposed == ()
     assert (found.only_a, found.only_b) == (
@@ -66,13 +60,13 @@ def test_another_workload_is_no_pair_and_both_are_named() -> None:
     )
 
 
-def test_one_batch_size_each_is_a_pair_whatever_they_are() -> None:
+def test_one_batch_size_each_is_a_pair_whatever_they_are():
     found = align(runs({}), runs({"batch_size": 32}))
     assert [(one.a[0].batch_size, one.b[0].batch_size) for one in found.opposed] == [(16, 32)]
     assert (found.only_a, found.only_b, found.failed) == ((), (), ())
 
 
-def test_of_several_batch_sizes_the_common_ones_are_pairs_and_the_others_are_named() -> None:
+def test_of_several_batch_sizes_the_common_ones_are_pairs_and_the_others_are_named():
     a = runs({"batch_size": 64}, {"batch_size": 16}, {"batch_size": 32})
     b = runs({"batch_size": 128}, {"batch_size": 64}, {"batch_size": 16})
     assert paired(a, b) == [([2], [3]), ([1], [2])]
@@ -87,7 +81,7 @@ def test_of_several_batch_sizes_the_common_ones_are_pairs_and_the_others_are_nam
     assert len(align(a[1:], b[:1]).only_a) == 2
 
 
-def test_what_b_tried_and_did_not_make_is_said_with_the_last_reason() -> None:
+def test_what_b_tried_and_did_not_make_is_said_with_the_last_reason():
     a = runs({}, {"batch_size": 32}, {"batch_size": 64})
     b = runs(
         {},
@@ -103,7 +97,7 @@ def test_what_b_tried_and_did_not_make_is_said_with_the_last_reason() -> None:
     assert (found.only_a, found.only_b) == ((), ())
 
 
-def test_reports_made_elsewhere_are_pairs_where_one_tool_made_both() -> None:
+def test_reports_made_elsewhere_are_pairs_where_one_tool_made_both():
     a, b = foreign_run(1), foreign_run(2)
     assert paired([a], [b]) == [([1], [2])]
     found = align([a], [foreign_run(2, profiler="torch")])
@@ -114,7 +108,7 @@ def test_reports_made_elsewhere_are_pairs_where_one_tool_made_both() -> None:
     )
 
 
-def test_repeats_are_the_whole_runs_of_the_newest_sweep_that_has_any() -> None:
+def test_repeats_are_the_whole_runs_of_the_newest_sweep_that_has_any():
     made = runs(
         {"sweep_id": 1},
         {"sweep_id": 2},
@@ -131,7 +125,7 @@ def test_repeats_are_the_whole_runs_of_the_newest_sweep_that_has_any() -> None:
     assert paired(made, made) == [([5, 2, 3], [5, 2, 3])]
 
 
-def test_common_profilers_stand_in_the_order_in_which_times_are_taken_from_them() -> None:
+def test_common_profilers_stand_in_the_order_in_which_times_are_taken_from_them():
     order = ("nsys", "torch", "dcgm", "dlprof", "none", "nvprof", "ncu")
     every = runs(*({"profiler": name} for name in sorted(order)))
     assert shared_profilers(every, every[::-1]) == order
@@ -139,8 +133,8 @@ def test_common_profilers_stand_in_the_order_in_which_times_are_taken_from_them(
     assert shared_profilers(every[:2], every[2:]) == ()
 
 
-def test_sweeps_over_other_parameters_are_paired_by_their_values() -> None:
-    def sized(*values: str) -> list[Run]:
+def test_sweeps_over_other_parameters_are_paired_by_their_values():
+    def sized(*values):
         return [
             replace(run, variant=value, parameters=(make_parameter("N", value),))
             for run, value in zip(runs(*[{"batch_size": None}] * len(values)), values, strict=True)

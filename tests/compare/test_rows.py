@@ -1,10 +1,7 @@
 """One quantity of A against B: every figure of a row, and each verdict exactly at its boundary.
 Worked out by hand."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -21,11 +18,11 @@ from perfctl.orchestrator.compare.compared import (
     SLOWER,
     SMALLER,
     WITHIN,
-    Row,
     compare_quantities,
     judge_row,
 )
 from perfctl.orchestrator.compare.quantities import Key, Observed
+from tests.make.tables import table
 
 CONV = Key("layer", "time", "", "conv2", "forward")
 STEP = Key("step", "time", "step")
@@ -33,13 +30,11 @@ FLOPS = Key("step", "flops", "executed FLOPs")
 PEAK = Key("step", "memory", "peak allocated")
 
 
-def seen(
-    *values: float, basis: str = "the clock", note: str | None = None, trusted: bool = True
-) -> Observed:
+def seen(*values, basis="the clock", note=None, trusted=True):
     return Observed(values, basis, trusted, note=note, is_bound="lower bound" in (note or ""))
 
 
-def row_of(key: Key, a: list[Observed | None], b: list[Observed | None]) -> Row:
+def row_of(key, a, b):
     """The row of one quantity; None is a run that does not have it."""
     (row,) = compare_quantities(
         [{key: one} if one else {} for one in a], [{key: one} if one else {} for one in b]
@@ -53,8 +48,8 @@ ROUGH, BOUND = "estimated: x", "a lower bound: y"
 ABOUT_8, AT_LEAST_8, AT_LEAST_9 = seen(8, note=ROUGH), seen(8, note=BOUND), seen(9, note=BOUND)
 
 
-@pytest.mark.parametrize(
-    ("key", "said"),
+@table(
+    "key said",
     [
         (STEP, "step"),
         (PEAK, "peak allocated"),
@@ -67,11 +62,11 @@ ABOUT_8, AT_LEAST_8, AT_LEAST_9 = seen(8, note=ROUGH), seen(8, note=BOUND), seen
         (Key("kernel", "time", "", "conv2", "forward", "sgemm"), "conv2 forward: sgemm"),
     ],
 )
-def test_a_row_is_called_by_its_place(key: Key, said: str) -> None:
+def test_a_row_is_called_by_its_place(key, said):
     assert key.name == said
 
 
-def test_rows_stand_in_the_order_in_which_they_are_first_seen_a_before_b() -> None:
+def test_rows_stand_in_the_order_in_which_they_are_first_seen_a_before_b():
     first, second, third = (Key("layer", "time", "", layer, "forward") for layer in ("c", "a", "b"))
     found = compare_quantities(
         [{second: seen(1)}, {first: seen(1)}], [{third: seen(1), second: seen(1)}]
@@ -79,7 +74,7 @@ def test_rows_stand_in_the_order_in_which_they_are_first_seen_a_before_b() -> No
     assert [row.key.layer for row in found] == ["a", "c", "b"]
 
 
-def test_a_number_is_the_median_over_runs_of_each_runs_median_over_steps() -> None:
+def test_a_number_is_the_median_over_runs_of_each_runs_median_over_steps():
     runs = [
         Observed((1.0, 4.0, 100.0), "x", grids=("8x1x1", "4x1x1"), launches=2.0),
         Observed((10.0, 20.0), "x", grids=("4x1x1", "2x1x1"), launches=5.0),
@@ -97,7 +92,7 @@ def test_a_number_is_the_median_over_runs_of_each_runs_median_over_steps() -> No
     assert a.interval == pytest.approx((math.exp(middle - reach), math.exp(middle + reach)))
 
 
-def test_the_change_is_b_over_a_less_one_and_unknown_from_0() -> None:
+def test_the_change_is_b_over_a_less_one_and_unknown_from_0():
     row = row_of(CONV, [seen(4.0)], [seen(5.0)])
     assert (row.change, row.basis) == (0.25, "the clock")
     assert row.before is not None and row.after is not None
@@ -111,8 +106,8 @@ def test_the_change_is_b_over_a_less_one_and_unknown_from_0() -> None:
 HAS, LACKS = seen(3.0), None
 
 
-@pytest.mark.parametrize(
-    ("key", "a", "b", "verdict", "why"),
+@table(
+    "key a b verdict why",
     [
         (STEP, [HAS], [LACKS], NOT_JUDGED, "B did not record it"),
         (STEP, [LACKS], [HAS], NOT_JUDGED, "A did not record it"),
@@ -124,15 +119,13 @@ HAS, LACKS = seen(3.0), None
         (CONV, [HAS], [LACKS] * 2, GONE, "in the run of A, in none of 2 runs of B"),
     ],
 )
-def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(
-    key: Key, a: list[Observed | None], b: list[Observed | None], verdict: str, why: str
-) -> None:
+def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(key, a, b, verdict, why):
     row = row_of(key, a, b)
     assert (row.result, row.reason, row.weight, row.change) == (verdict, why, 3.0, None)
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "verdict", "why"),
+@table(
+    "a b verdict why",
     [
         ([seen(8)], [seen(8)], EQUAL, "the same count in every run"),
         (
@@ -190,9 +183,7 @@ def test_what_one_side_has_alone_is_new_or_gone_and_a_step_is_not_recorded(
         ),
     ],
 )
-def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(
-    a: list[Observed | None], b: list[Observed | None], verdict: str, why: str
-) -> None:
+def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(a, b, verdict, why):
     row = row_of(FLOPS, a, b)
     assert (row.result, row.reason, row.p) == (verdict, why, None)
 
@@ -200,8 +191,8 @@ def test_counts_are_equal_or_differ_or_nothing_is_said_of_them(
 UNKNOWN = "the spread between runs is unknown; run 2 or more repeats"
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "verdict", "p", "why"),
+@table(
+    "a b verdict p why",
     [
         ([5.0], [5.0], EQUAL, None, "the same in every run"),
         ([5.0, 5.0], [5.0], EQUAL, None, "the same in every run"),
@@ -218,24 +209,22 @@ UNKNOWN = "the spread between runs is unknown; run 2 or more repeats"
         ([0.0, 0.0], [6.0, 6.0], NOT_JUDGED, None, "so the change is undefined"),
     ],
 )
-def test_memory_that_repeats_itself_is_exact_from_two_runs_on(
-    a: list[float], b: list[float], verdict: str, p: float | None, why: str
-) -> None:
+def test_memory_that_repeats_itself_is_exact_from_two_runs_on(a, b, verdict, p, why):
     row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
     assert (row.result, row.p, row.adjusted) == (verdict, p, p)
     assert row.reason.endswith(why)
 
 
-@pytest.mark.parametrize(("a", "b"), [((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))])
-def test_memory_with_a_spread_is_judged_like_a_time(a: Sequence[float], b: Sequence[float]) -> None:
+@table("a b", [((5.0, 5.1), (5.0, 5.0)), ((5.0, 5.0), (5.0, 5.1))])
+def test_memory_with_a_spread_is_judged_like_a_time(a, b):
     row = row_of(PEAK, [seen(value) for value in a], [seen(value) for value in b])
     assert (row.reason, row.adjusted) == ("2 and 2 runs", None)
     assert row.p is not None
     assert row.interval is not None and row.interval[0] < 0 < row.interval[1]
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "why"),
+@table(
+    "a b why",
     [
         ([seen(1.0)], [seen(2.0, basis="another")], "different clocks: the clock / another"),
         ([seen(1.0, trusted=False)], [seen(2.0)], "the clock; use times from nsys or torch"),
@@ -257,14 +246,12 @@ def test_memory_with_a_spread_is_judged_like_a_time(a: Sequence[float], b: Seque
         ),
     ],
 )
-def test_a_time_that_cannot_be_judged_says_why(
-    a: list[Observed | None], b: list[Observed | None], why: str
-) -> None:
+def test_a_time_that_cannot_be_judged_says_why(a, b, why):
     row = row_of(CONV, a, b)
     assert (row.result, row.reason, row.p, row.interval) == (NOT_JUDGED, why, None, None)
 
 
-def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change() -> None:
+def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change():
     """Three runs with logarithms 0, 0.1 and 0.2 against one of 0.5: t = 0.4 / sqrt(0.01 / 3 +
     0.01) = 2 sqrt 3."""
     row = row_of(CONV, [seen(1.0), seen(math.exp(0.1)), seen(math.exp(0.2))], [seen(math.exp(0.5))])
@@ -280,8 +267,8 @@ def test_a_time_with_a_spread_has_its_chance_and_the_interval_of_its_change() ->
 PLAIN = row_of(CONV, [seen(1.0)], [seen(2.0)])
 
 
-@pytest.mark.parametrize(
-    ("change", "around", "adjusted", "verdict"),
+@table(
+    "change around adjusted verdict",
     [
         (0.3, (0.2, 0.4), 0.0, SLOWER),
         (-0.3, (-0.4, -0.2), 0.0, FASTER),
@@ -300,8 +287,8 @@ PLAIN = row_of(CONV, [seen(1.0)], [seen(2.0)])
     ],
 )
 def test_a_change_counts_when_it_is_no_chance_and_larger_than_the_gate(
-    change: float, around: tuple[float, float] | None, adjusted: float, verdict: str
-) -> None:
+    change, around, adjusted, verdict
+):
     row = replace(PLAIN, change=change, interval=around)
     found = judge_row(row, adjusted, gate=0.25, alpha=0.05)
     assert (found.result, found.adjusted) == (verdict, adjusted)

@@ -1,21 +1,15 @@
 """Speed-ups from made-up times whose answer is known, and what is refused."""
 
-from __future__ import annotations
-
 import math
-from collections.abc import Sequence
 from dataclasses import astuple, replace
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.compare.speedup import (
-    Against,
     Arm,
     Gain,
     GainLine,
     LineKey,
-    Unsettled,
     compare_quantity,
     if_only,
     reached,
@@ -24,11 +18,12 @@ from perfctl.orchestrator.compare.speedup import (
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Kernel, Step, Summary
 from tests.make import synthetic
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 WOBBLE = (1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.08, 0.92, 1.0, 1.03, 0.97)
 
 
-def steps(base: int, *phases: tuple[str, int]) -> tuple[Step, ...]:
+def steps(base, *phases):
     rows = []
     for number, factor in enumerate(WOBBLE):
         rows.append(Step(number, "step", 0, round(base * factor)))
@@ -36,7 +31,7 @@ def steps(base: int, *phases: tuple[str, int]) -> tuple[Step, ...]:
     return tuple(rows)
 
 
-def course(*rows: tuple[int, float, float]) -> tuple[Step, ...]:
+def course(*rows):
     """(ns, test loss, accuracy) of each epoch."""
     found = []
     for number, (spent, loss, accuracy) in enumerate(rows):
@@ -50,7 +45,7 @@ def course(*rows: tuple[int, float, float]) -> tuple[Step, ...]:
 ENVIRONMENT = {"seed": "0", "option:data": "synthetic"}
 
 
-def arms(first: dict[str, Any], second: dict[str, Any]) -> tuple[Arm, Arm]:
+def arms(first, second):
     base, other = (
         make_run(number, **{"environment": ENVIRONMENT, **changes})
         for number, changes in enumerate((first, second), 1)
@@ -58,14 +53,14 @@ def arms(first: dict[str, Any], second: dict[str, Any]) -> tuple[Arm, Arm]:
     return Arm("cpu", (base,)), Arm("other", (other,))
 
 
-def compared(first: dict[str, Any], second: dict[str, Any], **options: Any) -> Against:
+def compared(first, second, **options):
     return speedup(arms(first, second), **options).comparisons[0]
 
 
 BEFORE, AFTER = {"steps": steps(9000)}, {"steps": steps(3000)}
 
 
-def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval() -> None:
+def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval():
     found = compared(
         {"steps": steps(9000, ("forward", 6000))}, {"steps": steps(3000, ("forward", 1000))}
     )
@@ -77,16 +72,14 @@ def test_a_speedup_is_the_ratio_of_geometric_means_with_its_interval() -> None:
         assert gain.low < expected < gain.high
 
 
-def gain(
-    level: str, a: Sequence[Sequence[float]], b: Sequence[Sequence[float]]
-) -> Gain | Unsettled | str | None:
+def gain(level, a, b):
     """What the line of one quantity says: its gain, that it is not settled, or the reason."""
     line = compare_quantity(LineKey(level, level), a, b)
     return line.gain or line.uncertain or line.reason
 
 
-@pytest.mark.parametrize(
-    ("name", "change"),
+@table(
+    "name change",
     [
         ("batch", {"batch_size": 32}),
         ("precision", {"precision": "bf16"}),
@@ -102,7 +95,7 @@ def gain(
         ),
     ],
 )
-def test_other_work_is_refused_unless_asked_for(name: str, change: dict[str, Any]) -> None:
+def test_other_work_is_refused_unless_asked_for(name, change):
     against = compared(BEFORE, AFTER | change)
     assert against.lines == ()
     (reason,) = against.reasons
@@ -113,11 +106,11 @@ def test_other_work_is_refused_unless_asked_for(name: str, change: dict[str, Any
     assert [one.fact for one in allowed.differences] == [name], "what was allowed is still said"
 
 
-def test_another_device_is_what_it_is_about_and_does_not_refuse() -> None:
+def test_another_device_is_what_it_is_about_and_does_not_refuse():
     assert compared(BEFORE, {**AFTER, "device": synthetic.V100}).reasons == ()
 
 
-def test_an_arm_that_failed_is_named_and_the_others_go_on() -> None:
+def test_an_arm_that_failed_is_named_and_the_others_go_on():
     first, second = arms(BEFORE, AFTER)
     broken = Arm("cuda", (make_run(3, status="failed", reason="no GPU"),))
     found = speedup([first, broken, second])
@@ -127,7 +120,7 @@ def test_an_arm_that_failed_is_named_and_the_others_go_on() -> None:
         speedup([first, broken])
 
 
-def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses() -> None:
+def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses():
     silent = {"environment": {"option:data": "synthetic"}}
     found = compared(BEFORE | silent, AFTER | silent)
     assert found.reasons == ()
@@ -137,15 +130,13 @@ def test_what_neither_recorded_is_said_and_what_one_alone_recorded_refuses() -> 
     assert half.reasons == ("seed differs: cpu has not recorded, other has 0",)
 
 
-def layer_line(
-    name: str, base: float | None, faster: Gain | None, level: str = "layer"
-) -> GainLine:
+def layer_line(name, base, faster, level="layer"):
     return GainLine(
         LineKey(level, name), base, base, gain=faster, reason="" if faster else "why not"
     )
 
 
-def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
+def test_one_layer_alone_saves_no_more_than_its_part_of_the_step():
     twice, ten = Gain(2.0, 1.0, 4.0, "five runs"), Gain(10.0, 5.0, 20.0, "five runs")
     found = if_only(
         [
@@ -175,8 +166,8 @@ def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
     assert if_only([layer_line("step", 0.0, None, "step"), layer_line("half", 50.0, twice)]) == ()
 
 
-@pytest.mark.parametrize(
-    ("level", "a", "b", "why"),
+@table(
+    "level a b why",
     [
         ("layer", [], [[1.0]], "on one side only"),
         ("layer", [[1.0]], [], "on one side only"),
@@ -196,16 +187,14 @@ def test_one_layer_alone_saves_no_more_than_its_part_of_the_step() -> None:
         ("epoch", [[5.0, 5.0]], [[3.0, 3.0]], "every repeat gave the same value"),
     ],
 )
-def test_what_has_no_spread_has_no_gain_but_the_reason(
-    level: str, a: list[list[float]], b: list[list[float]], why: str
-) -> None:
+def test_what_has_no_spread_has_no_gain_but_the_reason(level, a, b, why):
     found = gain(level, a, b)
     assert isinstance(found, str)
     assert found.startswith(why)
 
 
-def test_epochs_count_one_by_one_in_one_run_each_and_by_run_in_several() -> None:
-    def gain_of(a: list[list[float]], b: list[list[float]]) -> Gain:
+def test_epochs_count_one_by_one_in_one_run_each_and_by_run_in_several():
+    def gain_of(a, b):
         found = gain("epoch", a, b)
         assert isinstance(found, Gain)
         return found
@@ -223,7 +212,7 @@ def test_epochs_count_one_by_one_in_one_run_each_and_by_run_in_several() -> None
     assert against_several.basis.startswith("1 and 2 runs; A is one run")
 
 
-def test_each_part_of_the_step_has_a_line_with_both_medians() -> None:
+def test_each_part_of_the_step_has_a_line_with_both_medians():
     epochs = course((100, 1, 0), (300, 1, 0), (900, 1, 0))
     found = compared(
         {"steps": steps(9000, ("forward", 6000), ("test", 5)) + epochs},
@@ -237,8 +226,8 @@ def test_each_part_of_the_step_has_a_line_with_both_medians() -> None:
     ]
 
 
-def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out() -> None:
-    def run(clock: int) -> dict[str, Any]:
+def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_left_out():
+    def run(clock):
         each = (
             ("fc", "forward", 100),
             ("fc", "grad_input", 300),
@@ -269,7 +258,7 @@ def test_both_gradients_of_a_layer_are_one_backward_and_what_has_no_layer_is_lef
     assert [line.gain.value for line in found if line.gain] == pytest.approx([4, 4, 4], rel=0.02)
 
 
-def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts() -> None:
+def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts():
     first = course((100, 0.5, 0.9), (100, 0.4, 0.8), (100, 0.4, 0.7))
     second = course((10, 0.9, 0.1), (10, 0.4, 0.9), (10, 0.2, 0.95))
     study = speedup(arms({"steps": first}, {"steps": second}))
@@ -283,8 +272,8 @@ def test_a_target_is_the_worst_best_and_the_first_epoch_that_reaches_it_counts()
     assert partly.times_to_quality == (), "one arm has no course at all"
 
 
-def test_dice_is_reached_from_below() -> None:
-    def of(*values: float) -> dict[str, Any]:
+def test_dice_is_reached_from_below():
+    def of(*values):
         rows = tuple(Step(number, "epoch", 0, 10) for number in range(len(values)))
         named = tuple(
             Summary(f"dice:epoch:{number}", value, "ratio") for number, value in enumerate(values)
@@ -295,7 +284,7 @@ def test_dice_is_reached_from_below() -> None:
     assert [astuple(one) for one in found] == [("Dice", 0.55, {"cpu": 20, "other": 20})]
 
 
-def test_arms_without_a_whole_run_say_why_and_two_are_needed() -> None:
+def test_arms_without_a_whole_run_say_why_and_two_are_needed():
     first, second = arms(BEFORE, AFTER)
     with pytest.raises(ValueError, match=r"^one arm alone$"):
         speedup([first])
@@ -308,8 +297,8 @@ def test_arms_without_a_whole_run_say_why_and_two_are_needed() -> None:
     assert [one.runs for one in study.arms] == [1, 1], "a failed run is in no figure"
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "refused"),
+@table(
+    "first second refused",
     [
         (None, "compile=True", 0),
         ("a=1 b=2", "a=1 compile=True b=2", 0),
@@ -317,14 +306,14 @@ def test_arms_without_a_whole_run_say_why_and_two_are_needed() -> None:
         ("a=1", "b=1", 1),
     ],
 )
-def test_being_compiled_is_no_other_variant(first: str | None, second: str, refused: int) -> None:
+def test_being_compiled_is_no_other_variant(first, second, refused):
     one, other = (
         steps | {"variant": variant} for steps, variant in ((BEFORE, first), (AFTER, second))
     )
     assert len(compared(one, other).reasons) == len(compared(other, one).reasons) == refused
 
 
-def test_what_ncu_stretches_is_in_no_line() -> None:
+def test_what_ncu_stretches_is_in_no_line():
     kernels = [
         Kernel(0, "k", layer="fc", direction="forward", step=number, duration_ns=9)
         for number in range(12)
@@ -333,7 +322,7 @@ def test_what_ncu_stretches_is_in_no_line() -> None:
     assert compared(run, run).lines == ()
 
 
-def test_a_cpu_that_other_programs_kept_busy_shows_no_speedup_but_both_times() -> None:
+def test_a_cpu_that_other_programs_kept_busy_shows_no_speedup_but_both_times():
     shares = (Summary(CPU_WAIT, 0.7, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
     (line,) = compared(BEFORE, {**AFTER, "summaries": shares}).lines
     assert (line.before, line.after, line.gain) == (9000, 3000, None)

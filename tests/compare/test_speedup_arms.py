@@ -1,17 +1,12 @@
 """One arm of a speed-up study: each figure from a made-up run whose answer is worked out
 by hand."""
 
-from __future__ import annotations
-
 from dataclasses import astuple, replace
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.counts.hardware.peaks import Peaks
 from perfctl.orchestrator.ledger.arm_figures import (
-    ArmFacts,
-    Top,
     epochs,
     facts_of,
     launch_bound,
@@ -24,33 +19,32 @@ from perfctl.orchestrator.ledger.arm_figures import (
 from perfctl.records.report import Copy, Gap, Kernel, MemoryFigure, Operation, Step, Summary
 from tests.make import synthetic
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 MS = 1_000_000
 
 
-def timed(*lengths: int) -> tuple[Step, ...]:
+def timed(*lengths):
     return tuple(Step(number, "step", None, length) for number, length in enumerate(lengths))
 
 
-def kernel(
-    start: int | None, length: int | None, name: str = "k", device: int | None = 0
-) -> Kernel:
+def kernel(start, length, name="k", device=0):
     return Kernel(0, name, start_ns=start, duration_ns=length, device_index=device)
 
 
-def operation(name: str, calls: int, own: int | None, total: int | None = None) -> Operation:
+def operation(name, calls, own, total=None):
     return Operation(name, "cpu_op", calls, total, own, None, None, None)
 
 
-def facts(label: str = "cpu", **changes: Any) -> ArmFacts:
+def facts(label="cpu", **changes):
     return facts_of(label, (make_run(**changes),))
 
 
-def top_of(*operations: Operation, **changes: Any) -> tuple[Top, ...]:
+def top_of(*operations, **changes):
     return top(make_run(operations=list(operations), **changes))
 
 
-def test_the_newest_run_speaks_for_its_arm() -> None:
+def test_the_newest_run_speaks_for_its_arm():
     older = make_run(1, steps=timed(1, 1, 1))
     epochs = (Step(number, "epoch", None, ns) for number, ns in enumerate((90, 80)))
     newer = make_run(
@@ -70,7 +64,7 @@ def test_the_newest_run_speaks_for_its_arm() -> None:
     assert {found.idle, found.overlap, found.launch_bound, found.overhead} == {None}
 
 
-def test_what_was_not_recorded_is_unknown_and_never_0() -> None:
+def test_what_was_not_recorded_is_unknown_and_never_0():
     found = facts(environment={"option:warmup": "some"})
     assert {found.total_ns, found.step_ns, found.step_range, found.warmup} == {None}
     assert {found.steps_per_second, found.samples_per_second, found.categories} == {None}
@@ -79,7 +73,7 @@ def test_what_was_not_recorded_is_unknown_and_never_0() -> None:
     assert (sized.steps_per_second, sized.samples_per_second) == (1000, None)
 
 
-def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once() -> None:
+def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once():
     ranges, kernels = ("layer ranges", "no hooks"), ("kernel", "no CUPTI")
     gaps = [Gap(what, "not_collected", why) for what, why in (ranges, kernels, ranges)]
     gaps.append(Gap("top1", "not_available", "no classes"))
@@ -87,7 +81,7 @@ def test_gaps_about_kernels_are_those_of_a_gpu_and_each_is_said_once() -> None:
     assert facts(gaps=gaps, device=synthetic.V100).missing_values == (ranges, kernels)
 
 
-def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out() -> None:
+def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out():
     rows = (
         Step(2, "epoch", None, 30, 0.3, 0.7),
         Step(0, "epoch", None, 10, 0.9, 0.1),
@@ -101,7 +95,7 @@ def test_epochs_are_told_in_order_and_those_without_a_time_are_left_out() -> Non
     ]
 
 
-def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost_alike() -> None:
+def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost_alike():
     cheap = [operation(f"aten::mul_{n:02}", 1, 5, 5) for n in range(12)][::-1]
     found = top_of(*cheap, operation("aten::add", 2, 40, 50), operation("aten::sum", 1, None, 9))
     assert [one.name for one in found] == ["aten::add", *(f"aten::mul_{n:02}" for n in range(9))]
@@ -110,7 +104,7 @@ def test_the_ten_most_expensive_are_named_the_earlier_name_first_where_they_cost
     assert top_of(operation("aten::sum", 1, 0, 9)) == ()
 
 
-def test_the_most_expensive_add_up_over_layers() -> None:
+def test_the_most_expensive_add_up_over_layers():
     first, second = top_of(
         operation("aten::mm", 2, 40, 50)._replace(layer="fc1"),
         operation("aten::mm", 1, 20, 30)._replace(layer="fc2"),
@@ -120,7 +114,7 @@ def test_the_most_expensive_add_up_over_layers() -> None:
     assert (second.name, second.category) == ("aten::add", "elementwise")
 
 
-def test_kernels_are_ranked_by_their_time_and_call_nothing() -> None:
+def test_kernels_are_ranked_by_their_time_and_call_nothing():
     gemm = "volta_sgemm_128x64_tn"
     kernels = [
         kernel(0, 30, gemm),
@@ -138,10 +132,10 @@ def test_kernels_are_ranked_by_their_time_and_call_nothing() -> None:
 GEMM = "volta_sgemm_128x64_tn"
 
 
-@pytest.mark.parametrize(
-    ("fields", "expected"),
-    [
-        pytest.param(
+@table(
+    "fields expected",
+    {
+        "operations": (
             {
                 "operations": [
                     operation("aten::addmm", 1, 30),
@@ -150,9 +144,8 @@ GEMM = "volta_sgemm_128x64_tn"
                 ]
             },
             {"GEMM": 30 / 40, "elementwise": 10 / 40},
-            id="operations",
         ),
-        pytest.param(
+        "the optimizer's are its own": (
             {
                 "operations": [
                     operation("aten::add", 1, 30)._replace(direction="optimizer"),
@@ -160,9 +153,8 @@ GEMM = "volta_sgemm_128x64_tn"
                 ]
             },
             {"optimizer": 30 / 40, "elementwise": 10 / 40},
-            id="the optimizer's are its own",
         ),
-        pytest.param(
+        "kernels and copies": (
             {
                 "kernels": [
                     kernel(0, 50, GEMM),
@@ -176,20 +168,17 @@ GEMM = "volta_sgemm_128x64_tn"
                 ],
             },
             {"GEMM": 50 / 100, "optimizer": 10 / 100, "copy": 30 / 100, "memory": 10 / 100},
-            id="kernels and copies",
         ),
-        pytest.param({"kernels": [kernel(0, 0)]}, None, id="kernels of no time"),
-        pytest.param({"operations": [operation("aten::add", 1, 0)]}, None, id="operations of none"),
-    ],
+        "kernels of no time": ({"kernels": [kernel(0, 0)]}, None),
+        "operations of none": ({"operations": [operation("aten::add", 1, 0)]}, None),
+    },
 )
-def test_kinds_of_work_are_shares_of_all_time(
-    fields: dict[str, Any], expected: dict[str, float] | None
-) -> None:
+def test_kinds_of_work_are_shares_of_all_time(fields, expected):
     assert shares(make_run(**fields)) == expected
 
 
-@pytest.mark.parametrize(("mode", "passes"), [("train", 3), ("infer", 1)])
-def test_the_rate_is_flops_on_paper_over_time(mode: str, passes: int) -> None:
+@table("mode passes", [("train", 3), ("infer", 1)])
+def test_the_rate_is_flops_on_paper_over_time(mode, passes):
     macs = sum(passes * synthetic.macs(layer, 64) for layer in synthetic.LAYERS)
     # the first layer has no gradient of its input
     macs -= synthetic.macs("conv1", 64) if mode == "train" else 0
@@ -203,8 +192,8 @@ def test_the_rate_is_flops_on_paper_over_time(mode: str, passes: int) -> None:
     assert rate(run, None).per_second is None
 
 
-@pytest.mark.parametrize(
-    ("kind", "precision", "peak", "reason"),
+@table(
+    "kind precision peak reason",
     [
         ("gpu", "bf16", 5.0, None),
         ("gpu", "tf32", 6.0, None),
@@ -216,9 +205,7 @@ def test_the_rate_is_flops_on_paper_over_time(mode: str, passes: int) -> None:
         ("cpu", "fp16", None, "the fp16 peak of this one is unknown"),
     ],
 )
-def test_a_precision_is_held_against_the_peak_of_its_own_path(
-    kind: str, precision: str, peak: float | None, reason: str | None
-) -> None:
+def test_a_precision_is_held_against_the_peak_of_its_own_path(kind, precision, peak, reason):
     flops = {"tensor bf16": 5.0, "tensor tf32": 6.0, "tensor fp16": 7.0, "bf16": 3.0, "fp64": 2.0}
     device = replace(synthetic.CPU, name="this one", kind=kind)
     run = make_run(layer_calls=synthetic.layer_calls(1), device=device, precision=precision)
@@ -226,7 +213,7 @@ def test_a_precision_is_held_against_the_peak_of_its_own_path(
     assert (found.peak, found.reason) == (peak, reason)
 
 
-def test_without_shapes_there_is_no_rate_but_the_reason() -> None:
+def test_without_shapes_there_is_no_rate_but_the_reason():
     assert astuple(rate(make_run(), 5.0)) == (
         None,
         None,
@@ -235,8 +222,8 @@ def test_without_shapes_there_is_no_rate_but_the_reason() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("spans", "share"),
+@table(
+    "spans share",
     [
         ([(0, 10), (20, 10)], 0.0),  # it waited as long as it ran: not longer
         ([(0, 10), (20, 9)], 1.0),
@@ -247,13 +234,11 @@ def test_without_shapes_there_is_no_rate_but_the_reason() -> None:
         ([(0, 10)], None),
     ],
 )
-def test_launch_bound_is_the_share_of_kernels_that_waited_longer_than_they_ran(
-    spans: list[tuple[int, int]], share: float | None
-) -> None:
+def test_launch_bound_is_the_share_of_kernels_that_waited_longer_than_they_ran(spans, share):
     assert launch_bound(make_run(kernels=[kernel(*span) for span in spans])) == share
 
 
-def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out() -> None:
+def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out():
     kernels = [
         kernel(0, 10),
         kernel(50, 10, device=1),
@@ -267,8 +252,8 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out() 
     assert mean == pytest.approx(1 - (15 / 100 + 20 / 100) / 2)
 
 
-@pytest.mark.parametrize(
-    ("copies", "share"),
+@table(
+    "copies share",
     [
         ([Copy("HtoD", 1, 5, 10)], 0.5),
         ([Copy("HtoD", 1, -5, 10)], 0.5),
@@ -289,9 +274,7 @@ def test_every_device_waits_for_itself_and_kernels_without_times_are_left_out() 
         ([Copy("memset", 1, 0, 10)], None),
     ],
 )
-def test_a_copy_is_hidden_where_a_kernel_of_its_device_runs(
-    copies: list[Copy], share: float | None
-) -> None:
+def test_a_copy_is_hidden_where_a_kernel_of_its_device_runs(copies, share):
     kernels = [
         kernel(20, 5),
         kernel(22, 8),
@@ -303,14 +286,14 @@ def test_a_copy_is_hidden_where_a_kernel_of_its_device_runs(
     assert overlap(make_run(kernels=kernels, copies=copies)) == share
 
 
-def test_without_a_kernel_s_time_nobody_knows_what_was_hidden() -> None:
+def test_without_a_kernel_s_time_nobody_knows_what_was_hidden():
     copies = [Copy("HtoD", 1, 0, 10)]
     for unknown in (kernel(None, 5), kernel(5, None)):
         assert overlap(make_run(kernels=[kernel(0, 10), unknown], copies=copies)) is None
 
 
-@pytest.mark.parametrize(
-    ("changes", "expected"),
+@table(
+    "changes expected",
     [
         ({}, 1 - 600 / 1000),
         ({"steps": timed(500)}, 0.0),  # operations of other threads may take longer
@@ -320,9 +303,7 @@ def test_without_a_kernel_s_time_nobody_knows_what_was_hidden() -> None:
         ({"device": synthetic.V100}, None),
     ],
 )
-def test_overhead_is_the_part_of_the_steps_that_no_operation_took(
-    changes: dict[str, Any], expected: float | None
-) -> None:
+def test_overhead_is_the_part_of_the_steps_that_no_operation_took(changes, expected):
     fields = {
         "operations": [
             operation("aten::mm", 1, 500),

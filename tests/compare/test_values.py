@@ -1,9 +1,5 @@
 """What one run says that can be compared: each figure from made-up records, worked out by hand."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.compare.compared import compare_quantities
@@ -15,32 +11,30 @@ from perfctl.orchestrator.compare.quantities import (
     observe_times,
 )
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.records.report import Counter, Kernel, MemoryFigure, Sample, Step
-from perfctl.records.run import Run
+from perfctl.records.report import Kernel, MemoryFigure, Sample, Step
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, gpu_pair, make_run, with_report
+from tests.make.tables import table
 
 HOST = "CPU timer around each step, while torch was recording"
 
 
-def kernel(
-    name: str, took: float | None, step: int | None, layer: str | None = None, **more: object
-) -> Kernel:
+def kernel(name, took, step, layer=None, **more):
     direction = "forward" if layer else None
     return Kernel(0, name, layer=layer, direction=direction, step=step, duration_ns=took)._replace(
         **more
     )
 
 
-def times_of(**changes: Any) -> dict[Key, Observed]:
+def times_of(**changes):
     return observe_times(PreparedRun(make_run(**changes)))
 
 
-def of_kernels(found: dict[Key, Observed]) -> dict[tuple[str, str, str], Observed]:
+def of_kernels(found):
     return {key[3:]: seen for key, seen in found.items() if key.level == "kernel"}
 
 
-def test_a_step_has_its_time_its_samples_per_second_and_its_phases() -> None:
+def test_a_step_has_its_time_its_samples_per_second_and_its_phases():
     steps = (
         Step(1, "copy", None, 5),
         Step(0, "copy", None, 3),
@@ -65,24 +59,20 @@ def test_a_step_has_its_time_its_samples_per_second_and_its_phases() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("batch", "shortest", "speed"), [(8, 1, True), (None, 1, False), (8, 0, False)]
-)
-def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(
-    batch: int | None, shortest: int, speed: bool
-) -> None:
+@table("batch shortest speed", [(8, 1, True), (None, 1, False), (8, 0, False)])
+def test_samples_per_second_need_a_batch_size_and_steps_that_take_time(batch, shortest, speed):
     steps = (Step(0, "step", None, 200), Step(1, "step", None, shortest))
     found = times_of(steps=steps, batch_size=batch)
     assert (Key("step", "throughput", "samples per second") in found) == speed
     assert found[Key("step", "time", "step")].values == (200, shortest)
 
 
-def test_without_times_of_steps_there_are_none_of_phases() -> None:
+def test_without_times_of_steps_there_are_none_of_phases():
     assert times_of(steps=(Step(0, "forward", None, 50),)) == {}
     assert times_of(profiler="ncu", steps=(Step(0, "step", None, 50),)) == {}, "ncu stretches steps"
 
 
-def test_memory_is_in_bytes_one_value_each() -> None:
+def test_memory_is_in_bytes_one_value_each():
     sample = Sample(0, None, 900, None, None, None, None)
     run = make_run(memory=(MemoryFigure("peak", "allocated", 512),), samples=[sample])
     basis = "memory as the run recorded it"
@@ -92,7 +82,7 @@ def test_memory_is_in_bytes_one_value_each() -> None:
     }
 
 
-def test_kernels_of_numbered_steps_add_up_within_each_step() -> None:
+def test_kernels_of_numbered_steps_add_up_within_each_step():
     kernels = [
         kernel("gemm", 10, 0, "fc", grid_x=4, grid_y=2, grid_z=1),
         kernel("gemm", 20, 0, "fc", grid_x=8),
@@ -112,7 +102,7 @@ def test_kernels_of_numbered_steps_add_up_within_each_step() -> None:
     assert found[Key("layer", "time", "", "not attributed")] == Observed((0, 5), nsys)
 
 
-def test_without_numbers_the_kernels_are_spread_over_the_steps_measured() -> None:
+def test_without_numbers_the_kernels_are_spread_over_the_steps_measured():
     kernels = [kernel("gemm", took, None, "fc", grid_x=1) for took in (10, 30)] * 2
     steps = tuple(Step(number, "step", None, 100) for number in range(4))
     found = times_of(profiler="nsys", kernels=kernels, steps=steps)
@@ -125,24 +115,25 @@ def test_without_numbers_the_kernels_are_spread_over_the_steps_measured() -> Non
     }
 
 
-def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words() -> None:
+def test_grids_that_are_launched_as_often_stand_in_the_order_of_their_words():
     kernels = [kernel("gemm", 1, 0, grid_x=size) for size in (7, 30, 5, 5, 30)]
     (seen,) = of_kernels(times_of(profiler="nsys", kernels=kernels)).values()
     assert seen.grids == ("30x1x1", "5x1x1", "7x1x1")
 
 
-@pytest.mark.parametrize(
-    ("profiler", "basis", "trusted", "layers"),
+@table(
+    "profiler basis trusted layers",
     [
         ("nsys", "kernels, nsys", True, 2),
         ("torch", "kernels, torch (CUPTI)", True, 2),
         ("nvprof", "kernels, nvprof", True, 0),
+        ("rocprofv3", "kernels, rocprofv3", True, 2),
         ("ncu", "kernels under ncu at locked clocks: not a realistic time", False, 2),
     ],
 )
 def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
-    profiler: str, basis: str, trusted: bool, layers: int
-) -> None:
+    profiler, basis, trusted, layers
+):
     found = times_of(profiler=profiler, kernels=[kernel("gemm", 10, 0, "fc")])
     (seen,) = of_kernels(found).values()
     assert (seen.basis, seen.trusted) == (basis, trusted)
@@ -150,14 +141,14 @@ def test_the_clock_of_kernels_is_named_and_that_of_ncu_is_not_trusted(
     assert of_layers == [trusted] * layers
 
 
-def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up() -> None:
+def test_layers_of_a_cpu_are_those_of_its_ranges_and_no_kernels_are_made_up():
     found = observe_times(PreparedRun(cpu_run(1, 64)))
     assert Key("step", "time", "kernels of a step") not in found
     assert of_kernels(found) == {}
     assert found[Key("layer", "time", "", "conv2", "backward")].values == (64 * 4000,) * 3
 
 
-def test_counted_flops_are_those_of_one_step_by_layer_and_in_all() -> None:
+def test_counted_flops_are_those_of_one_step_by_layer_and_in_all():
     found = observe_flops(PreparedRun(COUNTING))
     # conv2 forward executes half of what is on paper; conv1 computes one gradient, all others two.
     paper = {layer: 2 * synthetic.macs(layer, 64) for layer in synthetic.LAYERS}
@@ -178,11 +169,11 @@ def test_counted_flops_are_those_of_one_step_by_layer_and_in_all() -> None:
 COUNTING = gpu_pair(1, 64)[1]
 
 
-def flops_with(*counters: Counter) -> dict[Key, Observed]:
+def flops_with(*counters):
     return observe_flops(PreparedRun(with_report(COUNTING, counters=counters)))
 
 
-def test_what_is_no_exact_count_says_so() -> None:
+def test_what_is_no_exact_count_says_so():
     key, counters = Key("layer", "flops", "", "fc1", "forward"), COUNTING.report.counters
     flops = 2 * synthetic.macs("fc1", 64)
     lower = flops_with(*(one for one in counters if "pipe_tensor" not in one.name))[key]
@@ -195,8 +186,8 @@ def test_what_is_no_exact_count_says_so() -> None:
     assert rough.note == "estimated: 512 x tensor instructions (HMMA.884, fp32 accumulation)"
 
 
-def test_without_a_single_count_there_is_no_total() -> None:
-    def counts(run: Run) -> bool:
+def test_without_a_single_count_there_is_no_total():
+    def counts(run):
         return any(key.quantity == "flops" for key in observe(PreparedRun(run)))
 
     assert flops_with(*(one._replace(value=None) for one in COUNTING.report.counters)) == {}
@@ -204,7 +195,7 @@ def test_without_a_single_count_there_is_no_total() -> None:
     assert not counts(gpu_pair(1, 64)[0])
 
 
-def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> None:
+def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs():
     """Two runs of 200 and 400 ns: the median step is 300 ns, so 8 samples a step are 8 / 300 ns,
     and not the mean of both rates."""
     key = Key("step", "throughput", "samples per second")
@@ -213,7 +204,7 @@ def test_samples_per_second_are_those_of_the_median_step_also_of_two_runs() -> N
     assert row.before is not None and row.before.median == pytest.approx(8e9 / 300)
 
 
-def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole() -> None:
+def test_a_step_whose_kernels_all_have_a_layer_is_counted_whole():
     """What is of no layer is nothing there, and not a part that is missing."""
     run = gpu_pair(1, 16)[1]
     mine = [one for one in run.report.kernels if one.layer is not None]

@@ -1,13 +1,10 @@
 """A sum of figures: what it holds, what is missing from it, and how exact it is."""
 
-from __future__ import annotations
-
-import pytest
-
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
+from tests.make.tables import table
 
 
-def test_a_sum_tells_how_many_launches_are_in_it_and_is_a_lower_bound_where_some_are_not() -> None:
+def test_a_sum_tells_how_many_launches_are_in_it_and_is_a_lower_bound_where_some_are_not():
     found = total_of(
         [
             Figure(5, "counted"),
@@ -20,14 +17,14 @@ def test_a_sum_tells_how_many_launches_are_in_it_and_is_a_lower_bound_where_some
     assert total_of([Figure(5, "counted", missing=("tensor",)), Figure(7, "counted")]).lower_bound
 
 
-def test_what_is_absent_is_no_lower_bound() -> None:
+def test_what_is_absent_is_no_lower_bound():
     found = missing("refused", "it would be wrong")
     assert found == Figure(None, "refused", "it would be wrong", 0, 1) and not found.lower_bound
     assert not Figure(None, "not_available", missing=("fp64",)).lower_bound
     assert not Figure(0, "counted").lower_bound
 
 
-def test_without_a_value_the_first_reason_is_that_of_the_sum() -> None:
+def test_without_a_value_the_first_reason_is_that_of_the_sum():
     found = total_of(
         [
             missing("refused", "first", of_launches=2),
@@ -39,7 +36,7 @@ def test_without_a_value_the_first_reason_is_that_of_the_sum() -> None:
     assert total_of([]) == Figure(None, "not_collected", "no launch was profiled", 0, 0)
 
 
-def test_one_estimate_makes_the_sum_an_estimate_and_gives_its_reasons_once() -> None:
+def test_one_estimate_makes_the_sum_an_estimate_and_gives_its_reasons_once():
     parts = [
         Figure(1, "estimated", "by tile"),
         Figure(2, "counted", "seen"),
@@ -52,7 +49,7 @@ def test_one_estimate_makes_the_sum_an_estimate_and_gives_its_reasons_once() -> 
     assert total_of([parts[1], parts[1]]).reason == "seen"
 
 
-def test_missing_parts_and_rules_are_named_once_each_in_order() -> None:
+def test_missing_parts_and_rules_are_named_once_each_in_order():
     found = total_of(
         [
             Figure(1, "counted", missing=("tensor", "fp64"), rule="FADD + FMUL; HADD"),
@@ -65,8 +62,8 @@ def test_missing_parts_and_rules_are_named_once_each_in_order() -> None:
     assert total_of([Figure(3, "counted")]).rule is None
 
 
-@pytest.mark.parametrize(
-    ("total", "by", "value"),
+@table(
+    "total by value",
     [
         (12, 3, 4),
         (13, 2, 6.5),
@@ -75,9 +72,7 @@ def test_missing_parts_and_rules_are_named_once_each_in_order() -> None:
         (7.5, 3, 2.5),
     ],
 )
-def test_whole_numbers_stay_whole_beyond_what_a_float_holds(
-    total: float, by: int, value: float
-) -> None:
+def test_whole_numbers_stay_whole_beyond_what_a_float_holds(total, by, value):
     found = total_of([Figure(total, "counted")], divide_by=by)
     assert found.value == value
     assert type(found.value) is type(value)

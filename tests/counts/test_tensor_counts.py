@@ -1,10 +1,6 @@
 """Operations of the tensor cores: by type, without doubles, and from instructions only where their
 shape is known."""
 
-from __future__ import annotations
-
-import pytest
-
 from perfctl.orchestrator.counts.counters.work import kernel_flops
 from tests.make.metrics import PIPE, ZEROS, ops
 from tests.make.tables import table
@@ -21,14 +17,14 @@ WGMMA = (
 )
 
 
-def paths(**operations: float) -> dict[str, float | None]:
+def paths(**operations):
     return {f"{PATH}src_{kind}.sum": number for kind, number in operations.items()}
 
 
 NONE = paths(fp16_dst_fp32=0, bf16_dst_fp32=0, tf32_dst_fp32=0)
 
 
-def test_types_are_told_apart_and_summed() -> None:
+def test_types_are_told_apart_and_summed():
     values = NONE | paths(tf32_dst_fp32=800, fp16_dst_fp32=20, fp16_dst_fp16=3)
     flops = kernel_flops(values, "8.0")
     types = {kind: figure.value for kind, figure in flops.tensor_types}
@@ -72,8 +68,8 @@ def test_types_are_told_apart_and_summed() -> None:
     },
 )
 def test_operations_are_added_once_and_what_was_not_counted_leaves_a_lower_bound(
-    values: dict[str, float], expected: int, missing: tuple[str, ...]
-) -> None:
+    values, expected, missing
+):
     tensor = kernel_flops(values, "9.0").tensor
     assert (tensor.value, tensor.state, tensor.missing) == (expected, "counted", missing)
     assert tensor.lower_bound == bool(missing)
@@ -136,9 +132,7 @@ def test_operations_are_added_once_and_what_was_not_counted_leaves_a_lower_bound
         ),
     },
 )
-def test_what_gives_no_flops_of_tensor_cores_has_no_value(
-    values: dict[str, float], capability: str | None, name: str | None, state: str, reason: str
-) -> None:
+def test_what_gives_no_flops_of_tensor_cores_has_no_value(values, capability, name, state, reason):
     tensor = kernel_flops(ZEROS | values, capability, name=name).tensor
     assert (tensor.value, tensor.state) == (None, state)
     assert reason in (tensor.reason or "")
@@ -173,9 +167,7 @@ def test_what_gives_no_flops_of_tensor_cores_has_no_value(
         },
     },
 )
-def test_integers_constant_moves_and_an_idle_pipe_are_0_flops(
-    values: dict[str, float], capability: str, name: str | None, integers: int | None
-) -> None:
+def test_integers_constant_moves_and_an_idle_pipe_are_0_flops(values, capability, name, integers):
     flops = kernel_flops(ZEROS | values, capability, name=name)
     assert (flops.tensor.value, flops.fp16.value, flops.total.value) == (0, 0, 0)
     assert integers is None or flops.integer.value == integers
@@ -206,9 +198,7 @@ def test_integers_constant_moves_and_an_idle_pipe_are_0_flops(
         "three products": ("fmha_cutlassF_f32_aligned_64x64_rf_sm80", "9.0", 2 * 16 * 8 * 8),
     },
 )
-def test_a_name_that_states_the_shape_turns_instructions_into_an_estimate(
-    name: str, capability: str, each: int
-) -> None:
+def test_a_name_that_states_the_shape_turns_instructions_into_an_estimate(name, capability, each):
     flops = kernel_flops(ZEROS | {PIPE: 1000}, capability, name=name)
     assert (flops.tensor.value, flops.tensor.state) == (each * 1000, "estimated")
     assert f"{each} x tensor instructions" in (flops.tensor.rule or "")
@@ -230,17 +220,15 @@ def test_a_name_that_states_the_shape_turns_instructions_into_an_estimate(
         ),
     },
 )
-def test_the_instructions_of_the_tensor_cores_are_those_that_multiply(
-    values: dict[str, float], capability: str, rule: str
-) -> None:
+def test_the_instructions_of_the_tensor_cores_are_those_that_multiply(values, capability, rule):
     tensor = kernel_flops(ZEROS | values, capability, name=AMPERE).tensor
     assert tensor.value == 4096 * 1000 and rule in (tensor.rule or "")
 
 
-@pytest.mark.parametrize("tensor", [{}, {PIPE: None}])
+@table("tensor", [{}, {PIPE: None}])
 def test_without_tensor_counters_a_tensor_kernel_has_no_counted_total(
-    tensor: dict[str, None],
-) -> None:
+    tensor,
+):
     values = ZEROS | ops(fadd=100, fmul=100, ffma=100) | tensor
     total = kernel_flops(values, "8.0", name=AMPERE).total
     assert (total.value, total.state, total.missing) == (400, "estimated", ("tensor",))
@@ -248,8 +236,8 @@ def test_without_tensor_counters_a_tensor_kernel_has_no_counted_total(
     assert kernel_flops(values, "8.0", name=FP32).total.state == "counted"
 
 
-@pytest.mark.parametrize(("hfma", "bounded"), [(32 * 10, False), (32 * 100, True)])
-def test_half_precision_beside_tensor_work_bounds_what_is_left(hfma: int, bounded: bool) -> None:
+@table("hfma bounded", [(32 * 10, False), (32 * 100, True)])
+def test_half_precision_beside_tensor_work_bounds_what_is_left(hfma, bounded):
     """Up to a 32nd of HFMA2 may be on the tensor pipe: what is surely HMMA is a lower bound, with
     the upper one beside it."""
     tensor = kernel_flops(ZEROS | {PIPE: 1000} | ops(hfma=hfma), "8.6", name=AMPERE).tensor
@@ -257,10 +245,10 @@ def test_half_precision_beside_tensor_work_bounds_what_is_left(hfma: int, bounde
     assert f"up to {4096 * (hfma // 32):,} FLOPs more" in (tensor.reason or "")
 
 
-@pytest.mark.parametrize("counted", [2 * 4096**3, 0, 640])
+@table("counted", [2 * 4096**3, 0, 640])
 def test_operations_of_tensor_memory_count_once_whether_the_total_has_them_or_not(
-    counted: int,
-) -> None:
+    counted,
+):
     """On a B300, 4096^3 in FP8 counts 2 x multiply-adds in op_utcqmma (a measurement published with
     DCGM's issue 252)."""
     product = 2 * 4096**3

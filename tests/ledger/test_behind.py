@@ -1,8 +1,6 @@
 """What stands behind a row of the ledger: kernels by name, guessed layers, gradients that
 belong together."""
 
-from __future__ import annotations
-
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.ledger.ledger import GUESSED, algorithm
 from perfctl.orchestrator.ledger.prepared import PreparedRun, as_estimate
@@ -12,13 +10,11 @@ from tests.make.synthetic import make_run
 GEMM = "volta_sgemm_128x64_tn"
 
 
-def kernel(
-    name: str = "k", direction: str | None = "forward", layer: str | None = "fc", **more: object
-) -> Kernel:
-    return Kernel(0, name, layer=layer, direction=direction, step=0)._replace(**more)  # type: ignore[arg-type]
+def kernel(name="k", direction="forward", layer="fc", **more):
+    return Kernel(0, name, layer=layer, direction=direction, step=0)._replace(**more)
 
 
-def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first() -> None:
+def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first():
     kernels = [
         kernel("rare"),
         kernel(GEMM, short_name="sgemm"),
@@ -36,23 +32,7 @@ def test_kernels_of_a_row_are_counted_per_step_the_most_launched_first() -> None
     assert list(names.values()) == [2], "of the complete report where no steps are known"
 
 
-def test_the_share_of_guessed_launches_is_told_where_there_are_any() -> None:
-    kernels = [
-        kernel(layer_source="guessed"),
-        kernel(layer_source="range"),
-        kernel(layer_source="guessed"),
-        kernel(),
-        kernel(direction="backward"),
-        kernel(layer=None, layer_source="guessed"),
-    ]
-    by_key = PreparedRun(make_run(kernels=kernels)).row_kernels
-    assert {key: kernels.guessed for key, kernels in by_key.items()} == {
-        ("fc", "forward"): 0.5,
-        ("fc", "backward"): 0.0,
-    }
-
-
-def test_what_a_guessed_launch_executed_is_an_estimate_for_its_layer() -> None:
+def test_what_a_guessed_launch_executed_is_an_estimate_for_its_layer():
     estimate = as_estimate(Figure(5, "counted"), GUESSED)
     assert estimate == Figure(5, "estimated", GUESSED)
     estimate = as_estimate(Figure(5, "counted", "by tile"), GUESSED)
@@ -60,7 +40,7 @@ def test_what_a_guessed_launch_executed_is_an_estimate_for_its_layer() -> None:
     assert as_estimate(missing("refused", "no"), GUESSED) == missing("refused", "no")
 
 
-def test_an_algorithm_is_said_in_words() -> None:
+def test_an_algorithm_is_said_in_words():
     assert algorithm(GEMM) == "gemm, 128x64 tile"
     assert (
         algorithm("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_tn")

@@ -1,18 +1,15 @@
 """Which runs are one study, and what it is called."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 from perfctl.orchestrator.ledger.prepared import device_label, heading, studies
 from perfctl.records.report import Device, Kernel
-from perfctl.records.run import Run, make_parameter
+from perfctl.records.run import make_parameter
 from tests.make import synthetic
 from tests.make.synthetic import foreign_run, make_run, study_of
 
 
-def test_whatever_makes_other_work_makes_another_study() -> None:
+def test_whatever_makes_other_work_makes_another_study():
     plain = make_run()
     others = [
         replace(plain, **change)
@@ -37,7 +34,7 @@ def test_whatever_makes_other_work_makes_another_study() -> None:
     assert not any(study.foreign for study in found)
 
 
-def test_a_report_without_a_workload_or_a_batch_size_stands_alone() -> None:
+def test_a_report_without_a_workload_or_a_batch_size_stands_alone():
     nameless, sizeless = (
         make_run(1, workload=None),
         make_run(2, batch_size=None),
@@ -50,8 +47,8 @@ def test_a_report_without_a_workload_or_a_batch_size_stands_alone() -> None:
     ]
 
 
-def test_a_sweep_without_batch_sizes_is_read_side_by_side_by_its_parameters() -> None:
-    def run_at(number: int, *values: str, sweep: int = 1, batch: int | None = None) -> Run:
+def test_a_sweep_without_batch_sizes_is_read_side_by_side_by_its_parameters():
+    def run_at(number, *values, sweep=1, batch=None):
         pairs = zip(("N", "how"), values, strict=False)
         return replace(
             make_run(number, batch_size=batch),
@@ -75,7 +72,7 @@ def test_a_sweep_without_batch_sizes_is_read_side_by_side_by_its_parameters() ->
     assert [batch.batch for batch in found[0].prepared_batches] == ["N=256", "N=1024"]
 
 
-def test_a_run_that_failed_early_joins_no_study_that_it_contradicts() -> None:
+def test_a_run_that_failed_early_joins_no_study_that_it_contradicts():
     whole = make_run(1)
     early = {"status": "failed", "device": None, "precision": None, "batch_size": 256}
     changes = {
@@ -96,8 +93,8 @@ def test_a_run_that_failed_early_joins_no_study_that_it_contradicts() -> None:
     assert len(studies([make_run(2, **early), foreign_run(3)])) == 2
 
 
-def test_a_study_is_called_after_its_work_and_a_foreign_one_after_its_file() -> None:
-    def named(**changes: Any) -> str:
+def test_a_study_is_called_after_its_work_and_a_foreign_one_after_its_file():
+    def named(**changes):
         return heading(studies([make_run(4, **changes)])[0])
 
     assert named() == "mnist_cnn, training, fp32"
@@ -109,10 +106,10 @@ def test_a_study_is_called_after_its_work_and_a_foreign_one_after_its_file() -> 
     assert named(workload=None, artifact=None) == "torch run 4"
 
 
-def test_the_device_is_the_run_s_own_or_the_report_s_and_kernels_are_a_gpu_s() -> None:
+def test_the_device_is_the_run_s_own_or_the_report_s_and_kernels_are_a_gpu_s():
     gpu, nameless = Device("a GPU", "gpu"), Device(None, "cpu")
 
-    def told(**changes: Any) -> tuple[str | None, str | None]:
+    def told(**changes):
         run = make_run(**{"device": None, **changes})
         return device_label(run), run.device_kind
 

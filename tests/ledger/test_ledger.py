@@ -8,78 +8,60 @@ from itertools import chain
 
 import pytest
 
-from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow, ledger
+from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import (
     PreparedBatch,
     PreparedRun,
 )
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, gpu_pair, make_run, study_of, with_kernels, with_report
+from tests.make.tables import table
 
 
-def row(entries: Ledger, layer: str, direction: str, batch: int) -> LedgerRow:
+def row(entries, layer, direction, batch):
     (found,) = (
         r for r in entries.rows if (r.layer, r.direction, r.batch) == (layer, direction, batch)
     )
     return found
 
 
-def ledger_of(*runs: Run) -> Ledger:
+def ledger_of(*runs):
     return ledger(study_of(*runs))
 
 
 @pytest.fixture(scope="module")
-def gpu() -> Ledger:
+def gpu():
     """Each batch size timed and counted."""
     pairs = (gpu_pair(number, batch) for number, batch in enumerate(synthetic.BATCHES, 1))
     return ledger_of(*chain.from_iterable(pairs))
 
 
-def split_backward(run: Run, *layers: str) -> Run:
-    """The run whose kernels of these layers' backward are of the weights' gradient."""
-
-    def split(kernel: Kernel) -> Kernel:
-        backward = kernel.layer in layers and kernel.direction == "backward"
-        return kernel._replace(direction="grad_weight") if backward else kernel
-
-    return with_kernels(run, split)
-
-
-@pytest.mark.parametrize("batch", [16, 32, 64, 128, 256])
-def test_conv2_forward_on_paper_follows_from_its_dimensions(gpu: Ledger, batch: int) -> None:
-    assert row(gpu, "conv2", "forward", batch).estimated.value == 2 * batch * 64 * 24 * 24 * 288
-
-
-def test_backward_is_both_gradients_and_the_first_layer_has_one(gpu: Ledger) -> None:
+def test_backward_is_both_gradients_and_the_first_layer_has_one(gpu):
     forward = 2 * 64 * 64 * 24 * 24 * 288
     assert row(gpu, "conv2", "backward", 64).estimated.value == 2 * forward
     assert row(gpu, "conv1", "backward", 64).estimated.value == 2 * 64 * 32 * 26 * 26 * 9
     assert not [r for r in gpu.rows if r.direction.startswith("grad")]
 
 
-def test_counts_are_per_step_and_set_against_paper(gpu: Ledger) -> None:
-    found = row(gpu, "conv2", "forward", 64)
-    assert (found.executed.value, found.ratio) == (64 * 64 * 24 * 24 * 288, 0.5)
-    assert row(gpu, "fc1", "backward", 256).ratio == 1
+def test_counts_are_ncus_per_step_and_times_are_of_nsys(gpu):
+    found, other = row(gpu, "conv2", "forward", 64), row(gpu, "fc1", "backward", 256)
+    assert (found.executed.value, found.ratio, other.ratio) == (64 * 64 * 24 * 24 * 288, 0.5, 1)
+    expected = int(2000 + synthetic.macs("conv2", 64) / 5000)
+    assert found.time is not None and (found.time.median, found.basis) == (
+        expected,
+        "kernels, nsys",
+    )
+    assert found.achieved == pytest.approx(2 * synthetic.macs("conv2", 64) / expected * 1e9)
 
 
-def test_time_is_from_nsys_although_counts_are_from_ncu(gpu: Ledger) -> None:
-    found = row(gpu, "fc1", "forward", 64)
-    expected = int(2000 + synthetic.macs("fc1", 64) / 5000)
-    assert found.basis == "kernels, nsys"
-    assert found.time is not None and found.time.median == expected
-    assert found.achieved == pytest.approx(2 * 64 * 9216 * 128 / expected * 1e9)
-
-
-def test_on_a_cpu_counts_are_not_available_and_have_no_value() -> None:
+def test_on_a_cpu_counts_are_not_available_and_have_no_value():
     found = {(r.executed.state, r.executed.value, r.ratio) for r in ledger_of(cpu_run(1, 64)).rows}
     assert found == {("not_available", None, None)}
 
 
-def test_a_hole_in_the_counters_makes_a_lower_bound() -> None:
+def test_a_hole_in_the_counters_makes_a_lower_bound():
     ncu = gpu_pair(1, 64)[1]
     # conv2 forward of step 0
     kept = [counter for counter in ncu.report.counters if counter.launch != 2]
@@ -87,12 +69,12 @@ def test_a_hole_in_the_counters_makes_a_lower_bound() -> None:
     assert found.lower_bound and (found.launches, found.of_launches) == (2, 3)
 
 
-def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate() -> None:
+def test_an_ncu_time_is_shown_as_one_not_to_trust_and_gives_no_rate():
     found = row(ledger_of(gpu_pair(1, 64)[1]), "conv2", "forward", 64)
     assert found.time is not None and not found.trusted and found.achieved is None
 
 
-def test_shares_add_up_although_steps_differ() -> None:
+def test_shares_add_up_although_steps_differ():
     times = (("a", 0, 1), ("b", 0, 9), ("a", 1, 9), ("b", 1, 1), ("a", 2, 5), (None, 2, 9))
     kernels = [
         Kernel(n, "k", layer=layer, direction="forward", step=step, duration_ns=ns)
@@ -103,21 +85,8 @@ def test_shares_add_up_although_steps_differ() -> None:
     assert entries.unattributed[0].share == pytest.approx(9 / 34)
 
 
-def test_gradients_seen_by_one_run_fold_into_the_backward_that_another_saw() -> None:
-    nsys, ncu = gpu_pair(1, 64)
-    found = ledger_of(nsys, split_backward(ncu, "conv2"))
-    assert row(found, "conv2", "backward", 64).ratio == 1
-    assert not [r for r in found.rows if r.layer == "conv2" and r.direction.startswith("grad")]
-
-
-def test_a_first_layer_with_its_weight_gradient_alone_meets_the_paper_of_that_direction() -> None:
-    runs = (split_backward(run, "conv1") for run in gpu_pair(1, 64))
-    found = row(ledger_of(*runs), "conv1", "grad_weight", 64)
-    assert (found.estimated.value, found.ratio) == (2 * 64 * 32 * 26 * 26 * 9, 1)
-
-
-def test_a_guessed_layer_makes_an_estimate_and_says_so() -> None:
-    def guess(kernel: Kernel) -> Kernel:
+def test_a_guessed_layer_makes_an_estimate_and_says_so():
+    def guess(kernel):
         return kernel._replace(layer_source="guessed" if kernel.layer == "fc2" else "range")
 
     found = ledger_of(*(with_kernels(run, guess) for run in gpu_pair(1, 64)))
@@ -130,22 +99,20 @@ def test_a_guessed_layer_makes_an_estimate_and_says_so() -> None:
 UNKNOWN_SHAPES = "no formula, because its shapes are unknown"
 
 
-def call(
-    layer: str, direction: str, position: int | None, flops: int | None = 10, kind: str = "Linear"
-) -> LayerCall:
+def call(layer, direction, position, flops=10, kind="Linear"):
     macs = None if flops is None else flops // 2
     return LayerCall(
         layer, kind, direction, macs, flops, None, None, None, None, None, position=position
     )
 
 
-def timed_call(layer: str, direction: str, *calls: LayerCall) -> Run:
+def timed_call(layer, direction, *calls):
     """A run with these calls on paper, and one kernel."""
     seen = Kernel(0, "k", layer=layer, direction=direction, step=0, duration_ns=5)
     return make_run(layer_calls=calls, profiler="nsys", kernels=[seen])
 
 
-def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last() -> None:
+def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last():
     calls = (
         call("b", "forward", 1),
         call("a", "forward", 0),
@@ -178,7 +145,7 @@ def test_rows_follow_the_network_then_the_direction_and_the_optimizer_is_last() 
     assert (first.whole, first.basis, first.share, first.trusted) == (None, None, None, True)
 
 
-def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own() -> None:
+def test_an_optimizer_that_was_seen_layer_by_layer_has_rows_of_its_own():
     calls = (call("fc", "optimizer", 0, 3), call("b", "optimizer", 1, 4))
     rows = ledger_of(timed_call("fc", "optimizer", *calls)).rows
     assert [(found.layer, found.name, found.estimated.value) for found in rows] == [
@@ -201,8 +168,8 @@ FORWARD: PaperRow = ("forward", None, UNKNOWN_SHAPES)
 WEIGHT_ROW: PaperRow = ("grad_weight", 10, None)
 
 
-@pytest.mark.parametrize(
-    ("seen", "calls", "rows"),
+@table(
+    "seen calls rows",
     [
         ("grad_weight", [WEIGHT, BIAS], [WEIGHT_ROW]),
         ("forward", [WEIGHT, BIAS], [FORWARD, WEIGHT_ROW, ("grad_bias", 2, None)]),
@@ -220,22 +187,22 @@ WEIGHT_ROW: PaperRow = ("grad_weight", 10, None)
     ],
 )
 def test_a_bias_s_gradient_is_in_the_weight_s_row_and_a_part_without_a_formula_makes_the_sum_a_lower_bound(
-    seen: str, calls: list[LayerCall], rows: list[PaperRow]
-) -> None:
+    seen, calls, rows
+):
     found = ledger_of(timed_call("fc", seen, *calls)).rows
     assert [(one.direction, one.estimated.value, one.estimated.reason) for one in found] == rows
 
 
-def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts() -> None:
+def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_counts():
     ncu = gpu_pair(1, 64)[1]
 
-    def made(number: int, status: str = "ok", **facts: str) -> Run:
+    def made(number, status="ok", **facts):
         return with_report(replace(ncu, id=number, status=status), environment=facts)
 
     whole, newer, broken, above = made(1), made(2), made(4, "partial"), made(5, "zzz")
     narrowed = made(3, **{"ncu:layers": "conv2"})
 
-    def counting(*runs: Run) -> Run | None:
+    def counting(*runs):
         found = PreparedBatch(8, tuple(map(PreparedRun, runs)), None).counting
         return found and found.run
 
@@ -252,7 +219,7 @@ def test_of_counting_runs_a_whole_one_then_one_of_all_layers_then_the_newest_cou
         assert (late.state, late.reason) == ("not_collected", reason)
 
 
-def without_steps(run: Run) -> Run:
+def without_steps(run):
     return with_kernels(run, lambda kernel: kernel._replace(step=None))
 
 
@@ -261,8 +228,8 @@ BARE = with_report(NCU, kernels=[], counters=[])
 ADDS = [counter for counter in NCU.report.counters if "_fadd_" in counter.name]
 
 
-@pytest.mark.parametrize(
-    ("run", "reason"),
+@table(
+    "run reason",
     [
         (
             replace(BARE, status="failed", reason="no right."),
@@ -286,21 +253,5 @@ ADDS = [counter for counter in NCU.report.counters if "_fadd_" in counter.name]
         ),
     ],
 )
-def test_why_nothing_was_counted(run: Run, reason: str) -> None:
+def test_why_nothing_was_counted(run, reason):
     assert ledger_of(run).rows[0].executed.reason == reason
-
-
-def test_kernels_outside_of_the_steps_are_not_counted_into_them() -> None:
-    first = next(
-        kernel
-        for kernel in NCU.report.kernels
-        if (kernel.layer, kernel.direction) == ("conv2", "forward")
-    )
-    run = with_kernels(
-        NCU, lambda kernel: kernel._replace(step=None) if kernel is first else kernel
-    )
-    # Two of three launches, over three steps: each executed half of the paper's 2 FLOPs a
-    # multiply-add.
-    assert row(ledger_of(run), "conv2", "forward", 64).executed.value == pytest.approx(
-        2 / 3 * synthetic.macs("conv2", 64)
-    )

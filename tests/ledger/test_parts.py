@@ -1,21 +1,16 @@
 """Verdicts about the parts of one study: other GPUs, and more work in less time."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.ledger.analysis import analyse_all
 from perfctl.orchestrator.ledger.causes.study_rules import less_time_for_more, other_gpu
-from perfctl.orchestrator.ledger.prepared import Study, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, Step, Summary
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 MIB = 1 << 20
 BIG = Device(None, "gpu", memory_bytes=40_960 * MIB)
@@ -23,11 +18,11 @@ V100 = Device("Tesla V100", "gpu", memory_bytes=16_384 * MIB)
 STEP = (Step(0, "step", None, 1000),)
 
 
-def parts_of(*changes: dict[str, Any]) -> tuple[Study, ...]:
+def parts_of(*changes):
     return studies([make_run(number, **each) for number, each in enumerate(changes, 1)])
 
 
-def test_two_gpus_in_one_study_are_told_with_the_runs_on_each() -> None:
+def test_two_gpus_in_one_study_are_told_with_the_runs_on_each():
     ncu = [
         {"device": V100, "steps": STEP, "profiler": "ncu", "batch_size": batch}
         for batch in (16, 64)
@@ -41,7 +36,7 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each() -> None:
     assert (said.rule, said.factor, said.confidence) == ("other GPU", None, "observed")
 
 
-@pytest.mark.parametrize(
+@table(
     "other",
     [
         {"device": V100, "steps": STEP},
@@ -51,19 +46,16 @@ def test_two_gpus_in_one_study_are_told_with_the_runs_on_each() -> None:
         {"device": Device(None, "gpu"), "steps": STEP},
         {"device": None, "steps": STEP},
         {"device": BIG},  # nothing of it is timed
+        {"steps": STEP},  # a CPU beside a GPU is a comparison
     ],
 )
 def test_equal_and_unknown_gpus_and_runs_without_times_are_no_verdict(
-    other: dict[str, Any],
-) -> None:
+    other,
+):
     assert other_gpu(parts_of({"device": V100, "steps": STEP}, other)) == []
 
 
-def test_a_cpu_beside_a_gpu_is_a_comparison_not_a_mistake() -> None:
-    assert other_gpu(parts_of({"device": V100, "steps": STEP}, {"steps": STEP})) == []
-
-
-def test_gpus_of_one_name_with_other_memory_are_told_within_one_study() -> None:
+def test_gpus_of_one_name_with_other_memory_are_told_within_one_study():
     wide = replace(V100, memory_bytes=32_768 * MIB)
     (study,) = parts_of(
         {"device": V100, "steps": STEP},
@@ -73,7 +65,7 @@ def test_gpus_of_one_name_with_other_memory_are_told_within_one_study() -> None:
     assert [item.rule for item in found.judgement.sweep] == ["other GPU"]
 
 
-def test_the_first_part_of_a_sweep_has_the_verdict_and_other_sweeps_are_apart() -> None:
+def test_the_first_part_of_a_sweep_has_the_verdict_and_other_sweeps_are_apart():
     runs = {"steps": STEP, "layer_calls": synthetic.layer_calls(64)}
     together = parts_of({"device": V100, **runs}, {"device": BIG, **runs})
     assert [[item.rule for item in one.judgement.sweep] for one in analyse_all(together)] == [
@@ -90,12 +82,12 @@ def test_the_first_part_of_a_sweep_has_the_verdict_and_other_sweeps_are_apart() 
 
 
 def timed(
-    number: int,
-    nanoseconds: float,
-    macs: int,
-    variant: str | None,
-    **changes: Any,
-) -> Run:
+    number,
+    nanoseconds,
+    macs,
+    variant,
+    **changes,
+):
     call = LayerCall("conv2", "Conv2d", "forward", macs, 2 * macs, 10, 4, 4, 1, None)
     run = make_run(
         number, variant=variant, layer_calls=(call,), profiler="none", **{"device": None, **changes}
@@ -104,7 +96,7 @@ def timed(
     return replace(run, report=report)
 
 
-def test_more_work_in_less_time_on_the_hosts_clock_is_told() -> None:
+def test_more_work_in_less_time_on_the_hosts_clock_is_told():
     runs = [
         timed(1, 174_600, 600_000, None, device=BIG),
         timed(2, 130_400, 3_000_000, "k=5"),
@@ -123,8 +115,8 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("nanoseconds", "macs", "variant", "precision"),
+@table(
+    "nanoseconds macs variant precision",
     [
         (200_000, 3_000_000, "k=5", "fp32"),  # more work takes longer
         (130_400, 800_000, "k=5", "fp32"),  # hardly more work
@@ -132,9 +124,7 @@ def test_more_work_in_less_time_on_the_hosts_clock_is_told() -> None:
         (130_400, 3_000_000, "k=5", "fp16"),  # another type may be faster
     ],
 )
-def test_times_that_may_be_right_are_no_verdict(
-    nanoseconds: float, macs: int, variant: str | None, precision: str
-) -> None:
+def test_times_that_may_be_right_are_no_verdict(nanoseconds, macs, variant, precision):
     first = timed(1, 174_600, 600_000, None)
     other = timed(2, nanoseconds, macs, variant, precision=precision)
     assert less_time_for_more(studies([first, other])) == []

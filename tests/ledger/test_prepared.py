@@ -4,9 +4,7 @@ question asked once."""
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -20,7 +18,6 @@ from perfctl.orchestrator.ledger.prepared import (
 )
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.records.report import Kernel, Range
-from perfctl.records.run import Run
 from tests.make.synthetic import cpu_run, gpu_pair, make_run, study_of, with_report
 
 QUESTIONS = {
@@ -29,21 +26,21 @@ QUESTIONS = {
 }
 
 
-def kernel(direction: str, layer: str = "fc") -> Kernel:
+def kernel(direction, layer="fc"):
     return Kernel(0, "k", layer=layer, direction=direction, step=0)
 
 
-def joined(*runs: Run) -> list[Run]:
+def joined(*runs):
     return [item.run for item in with_whole_backward([PreparedRun(run) for run in runs])]
 
 
-def timed(*runs: Run, first: str | None = None) -> Run | None:
+def timed(*runs, first=None):
     found = PreparedBatch(8, tuple(map(PreparedRun, runs)), first).timing
     return found.run if found else None
 
 
-def test_gradients_join_where_any_run_saw_that_layer_s_backward() -> None:
-    def ranges(*places: tuple[str, str]) -> list[Range]:
+def test_gradients_join_where_any_run_saw_that_layer_s_backward():
+    def ranges(*places):
         return [
             Range(n, "r", None, 0, 1, 1, 0, None, layer=layer, direction=direction)
             for n, (layer, direction) in enumerate(places)
@@ -75,7 +72,7 @@ def test_gradients_join_where_any_run_saw_that_layer_s_backward() -> None:
     assert joined(apart, by_range) == [apart, by_range], "nobody saw a backward"
 
 
-def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch() -> None:
+def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch():
     ncu = gpu_pair(1, 64)[1]
     split = [
         k._replace(direction="grad_weight") if k.direction == "backward" else k
@@ -94,17 +91,7 @@ def test_a_run_with_joined_gradients_keeps_what_they_do_not_touch() -> None:
     assert again is changed, "nothing is left to join"
 
 
-def test_nsys_is_believed_before_torch_and_ncu_last() -> None:
-    nsys, ncu = gpu_pair(1, 64)
-    torch = replace(nsys, profiler="torch", id=50)
-    assert timed(ncu, torch, nsys) is nsys
-    assert timed(ncu, torch) is torch
-    only = PreparedBatch(8, (PreparedRun(ncu),), None).timing
-    assert only is not None and only.layer_times is not None
-    assert not only.layer_times.trusted and "not a realistic time" in only.layer_times.basis
-
-
-def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest() -> None:
+def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest():
     nsys, _ = gpu_pair(1, 64)
     newer, broken = replace(nsys, id=5), replace(nsys, id=9, status="partial")
     assert timed(nsys, broken, newer) is newer
@@ -125,19 +112,19 @@ def test_of_runs_alike_a_whole_one_comes_first_and_then_the_newest() -> None:
     assert timed(make_run()) is None
 
 
-def test_a_batch_size_that_the_study_lacks_is_an_error() -> None:
+def test_a_batch_size_that_the_study_lacks_is_an_error():
     study = study_of(cpu_run(1, 64))
     assert study.at(64).batch == 64
     with pytest.raises(KeyError):
         study.at(65)
 
 
-def test_a_whole_page_asks_every_question_of_a_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_whole_page_asks_every_question_of_a_run_once(monkeypatch):
     asked: Tally[tuple[str, int]] = Tally()
 
-    def counted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    def counted(name, function):
 
-        def ask(what: Any, *others: Any) -> Any:
+        def ask(what, *others):
             if what:  # runs without counters share one empty tuple
                 asked[name, id(what)] += 1
             return function(what, *others)

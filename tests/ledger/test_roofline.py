@@ -11,22 +11,22 @@ import pytest
 from perfctl.orchestrator.counts.figure import missing
 from perfctl.orchestrator.counts.hardware.peaks import Peaks, peaks_of, read_measured
 from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.roofline import RooflinePoint, Traffic, locate_point, roof
+from perfctl.orchestrator.ledger.roofline import locate_point, roof
 from perfctl.records.report import Counter, Device
-from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.make.synthetic import foreign_run, fp_counters, gpu_pair, study_of, with_report
+from tests.make.synthetic import foreign_run, fp_counters, study_of, with_report
+from tests.make.tables import table
 from tests.make.traffic import PEAKS, counted, traffic
 
 NONE = missing("not_collected", "-")
 NO_PEAKS = Peaks("X", "", "none", reason="not known")
 
 
-def placed(*figures: Any, **changes: Any) -> RooflinePoint:
+def placed(*figures, **changes):
     return locate_point(traffic(*figures, **changes), PEAKS)
 
 
-def test_every_figure_of_a_point_is_worked_out_from_flops_bytes_and_time() -> None:
+def test_every_figure_of_a_point_is_worked_out_from_flops_bytes_and_time():
     point = placed()
     assert (point.flops, point.source, point.path, point.peak) == (2e9, "counted", "fp32", 10e12)
     assert (point.achieved, point.bytes_per_second) == (2e9 / 1e-3, 5e8 / 1e-3)
@@ -35,7 +35,7 @@ def test_every_figure_of_a_point_is_worked_out_from_flops_bytes_and_time() -> No
     assert (point.bound, point.refused, point.mfu_reason, point.over) == ("memory", *[None] * 3)
 
 
-def test_without_bytes_time_or_peak_there_is_no_share_that_needs_them() -> None:
+def test_without_bytes_time_or_peak_there_is_no_share_that_needs_them():
     point = placed(dram=NONE)
     assert (point.intensity, point.reached) == (None, pytest.approx(0.2)), "of the peak"
     assert placed(time_ns=None).reached is None
@@ -46,13 +46,13 @@ def test_without_bytes_time_or_peak_there_is_no_share_that_needs_them() -> None:
     )
 
 
-def test_paper_alone_gives_a_rate_that_is_marked_as_such_and_no_executed_share() -> None:
+def test_paper_alone_gives_a_rate_that_is_marked_as_such_and_no_executed_share():
     point = placed(executed=NONE, paths={}, dram=NONE)
     assert (point.source, point.flops, point.hfu) == ("paper", 4e9, None)
     assert (point.mfu, point.reached) == (0.4, 0.4)
 
 
-def few(time_ns: float, flops: float = 1e3, moved: float = 1e3, **changes: Any) -> Traffic:
+def few(time_ns, flops=1e3, moved=1e3, **changes):
     """So short that its launches may bound it."""
     return traffic(flops, moved, estimated=flops, time_ns=time_ns, **changes)
 
@@ -60,43 +60,43 @@ def few(time_ns: float, flops: float = 1e3, moved: float = 1e3, **changes: Any) 
 FOUR = {"launches": 4, "counted_launches": 4}
 
 
-@pytest.mark.parametrize(
-    ("work", "bound"),
-    [
-        pytest.param(traffic(dram=2e9 / 10), "compute", id="at the ridge both roofs are as high"),
-        pytest.param(traffic(dram=2e9 / 9.99), "memory", id="just below the ridge"),
-        pytest.param(few(19_999, **FOUR), "launch", id="launches of less than 5 us each"),
-        pytest.param(few(20_000, **FOUR), "memory", id="launches of 5 us each"),
+@table(
+    "work bound",
+    {
+        "at the ridge both roofs are as high": (traffic(dram=2e9 / 10), "compute"),
+        "just below the ridge": (traffic(dram=2e9 / 9.99), "memory"),
+        "launches of less than 5 us each": (few(19_999, **FOUR), "launch"),
+        "launches of 5 us each": (few(20_000, **FOUR), "memory"),
         # 1000 ns at 10 TFLOP/s are 10 MFLOP, at 1 TB/s 1 MB
-        pytest.param(few(1e3, 1e4, 299e3), "launch", id="29.9% of the bandwidth"),
-        pytest.param(few(1e3, 1e4, 301e3), "memory", id="30.1% of the bandwidth"),
-        pytest.param(few(1e3, 2.9e6), "launch", id="29% of the peak"),
-        pytest.param(few(1e3, 3.1e6), "compute", id="31% of the peak"),
-        pytest.param(traffic(level="run", busy=0.49), "launch", id="a step busy for 49%"),
-        pytest.param(traffic(level="run", busy=0.5), "memory", id="a step busy for half"),
-        pytest.param(traffic(level="run", busy=1.0), "memory", id="a step always busy"),
-        pytest.param(traffic(busy=0.49), "memory", id="a layer is no step"),
-        pytest.param(few(1e3, level="run", **FOUR), "memory", id="a step has no short launches"),
-        pytest.param(traffic(0, estimated=None), "memory", id="bytes without FLOPs"),
-        pytest.param(traffic(0, NONE, estimated=None), None, id="neither bytes nor FLOPs"),
-        pytest.param(traffic(dram=NONE), None, id="FLOPs without bytes"),
-    ],
+        "29.9% of the bandwidth": (few(1e3, 1e4, 299e3), "launch"),
+        "30.1% of the bandwidth": (few(1e3, 1e4, 301e3), "memory"),
+        "29% of the peak": (few(1e3, 2.9e6), "launch"),
+        "31% of the peak": (few(1e3, 3.1e6), "compute"),
+        "a step busy for 49%": (traffic(level="run", busy=0.49), "launch"),
+        "a step busy for half": (traffic(level="run", busy=0.5), "memory"),
+        "a step always busy": (traffic(level="run", busy=1.0), "memory"),
+        "a layer is no step": (traffic(busy=0.49), "memory"),
+        "a step has no short launches": (few(1e3, level="run", **FOUR), "memory"),
+        "bytes without FLOPs": (traffic(0, estimated=None), "memory"),
+        "neither bytes nor FLOPs": (traffic(0, NONE, estimated=None), None),
+        "FLOPs without bytes": (traffic(dram=NONE), None),
+    },
 )
-def test_what_bounds_a_work(work: Traffic, bound: str | None) -> None:
+def test_what_bounds_a_work(work, bound):
     assert locate_point(work, PEAKS).bound == bound
 
 
-def test_short_launches_are_launch_bound_where_no_peak_is_known() -> None:
+def test_short_launches_are_launch_bound_where_no_peak_is_known():
     assert locate_point(few(1e3), NO_PEAKS).bound == "launch"
     assert locate_point(traffic(), NO_PEAKS).bound is None
 
 
-def test_work_that_counts_no_flops_has_no_roof() -> None:
+def test_work_that_counts_no_flops_has_no_roof():
     point = placed(0, estimated=None)
     assert (point.path, point.achieved, point.intensity) == (None, None, None)
 
 
-def test_exactly_the_peak_and_exactly_the_bandwidth_are_believed() -> None:
+def test_exactly_the_peak_and_exactly_the_bandwidth_are_believed():
     full = placed(dram=2e8, time_ns=2e5, estimated=2e9)
     assert (full.refused, full.reached, full.hfu, full.mfu) == (None, 1.0, 1.0, 1.0)
     stream = placed(dram=1e9)
@@ -104,7 +104,7 @@ def test_exactly_the_peak_and_exactly_the_bandwidth_are_believed() -> None:
     assert placed(dram=1.01e9).over == "bandwidth"
 
 
-def test_more_bytes_than_the_memory_can_move_refuse_the_intensity_and_not_the_rate() -> None:
+def test_more_bytes_than_the_memory_can_move_refuse_the_intensity_and_not_the_rate():
     point = placed(dram=2.5e9)
     assert (point.refused or "").startswith(
         "250% of the memory bandwidth of the X: ncu empties the caches"
@@ -113,7 +113,7 @@ def test_more_bytes_than_the_memory_can_move_refuse_the_intensity_and_not_the_ra
     assert point.hfu == pytest.approx(0.2)
 
 
-def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not_and_nothing_else_is() -> None:
+def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not_and_nothing_else_is():
     assert placed(estimated=1e10).mfu == 1.0
     point = placed(estimated=1.1e10)
     assert point.mfu is None and (point.mfu_reason or "").startswith(
@@ -122,16 +122,14 @@ def test_paper_just_over_the_peak_is_refused_and_just_at_it_is_not_and_nothing_e
     assert (point.refused, point.hfu, point.bound) == (None, pytest.approx(0.2), "memory")
 
 
-@pytest.mark.parametrize(
-    ("flops", "cause"), [(8.99e9, "the kernels executed fewer than"), (9e9, "the wrong device")]
-)
-def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(flops: float, cause: str) -> None:
+@table("flops cause", [(8.99e9, "the kernels executed fewer than"), (9e9, "the wrong device")])
+def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(flops, cause):
     point = placed(estimated=1e10, executed=counted(flops), time_ns=9e5)
     assert cause in (point.mfu_reason or "")
 
 
-@pytest.mark.parametrize(
-    ("precision", "path"),
+@table(
+    "precision path",
     [
         ("fp32", "fp32"),
         ("fp64", "fp64"),
@@ -142,25 +140,21 @@ def test_fewer_flops_than_paper_are_nine_tenths_of_it_at_most(flops: float, caus
         (None, None),
     ],
 )
-def test_the_roof_is_what_the_precision_asks_for_where_nothing_was_counted(
-    precision: str | None, path: str | None
-) -> None:
+def test_the_roof_is_what_the_precision_asks_for_where_nothing_was_counted(precision, path):
     assert roof(traffic(paths={}, executed=NONE, precision=precision)) == path
     assert roof(traffic(paths={}, executed=NONE, precision=precision, estimated=None)) is None
 
 
-def test_the_roof_is_what_was_counted_most() -> None:
+def test_the_roof_is_what_was_counted_most():
     paths = {"fp32": counted(1), "tensor tf32": counted(2), "fp16": NONE}
     assert roof(traffic(paths=paths)) == "tensor tf32"
     assert roof(traffic(0)) is None
 
 
-@pytest.mark.parametrize(
-    ("launches", "mismatch"), [(100, False), (101, False), (99, False), (102, True), (98, True)]
-)
+@table("launches mismatch", [(100, False), (101, False), (99, False), (102, True), (98, True)])
 def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_not_of_one_work(
-    launches: int, mismatch: bool
-) -> None:
+    launches, mismatch
+):
     said = f"{launches} launches have a time and 100 have counters, so the work differs"
     for over in ({"time_ns": 1e5}, {"dram": counted(3e9)}):
         point = placed(launches=launches, counted_launches=100, **over)
@@ -170,8 +164,8 @@ def test_times_and_counts_of_launches_that_differ_by_more_than_a_hundredth_are_n
 FORMULA = {"executed": NONE, "paths": {}}
 
 
-@pytest.mark.parametrize(
-    ("changes", "kind", "cause"),
+@table(
+    "changes kind cause",
     [
         ({}, "published", "200% of the fp32 peak of the X: the wrong device, a clock above"),
         ({}, "derived", "the recorded clock differs"),
@@ -188,18 +182,14 @@ FORMULA = {"executed": NONE, "paths": {}}
         ),
     ],
 )
-def test_the_most_telling_cause_of_too_high_a_rate_is_named(
-    changes: dict[str, Any], kind: str, cause: str
-) -> None:
+def test_the_most_telling_cause_of_too_high_a_rate_is_named(changes, kind, cause):
     peaks = Peaks("X", "made up", kind, PEAKS.flops, 1e12)
     point = locate_point(traffic(**({"time_ns": 1e5} | changes)), peaks)
     assert point.over == "peak" and cause in (point.refused or "")
     assert (point.reached, point.mfu, point.hfu, point.bound) == (None,) * 4
 
 
-def test_the_last_measurement_of_the_same_device_goes_first_and_threads_are_named_where_known() -> (
-    None
-):
+def test_the_last_measurement_of_the_same_device_goes_first_and_threads_are_named_where_known():
     record: dict[str, Any] = {
         "device": "EPYC",
         "at": "2026-11-20T10:00:00Z",
@@ -216,17 +206,11 @@ def test_the_last_measurement_of_the_same_device_goes_first_and_threads_are_name
     assert not other.known and other.reason == "peaks were measured on EPYC, not on Xeon"
 
 
-def test_a_gpu_of_the_table_has_its_published_peaks() -> None:
-    found = peaks_of(Device("Tesla T4", "gpu"))
-    assert (found.kind, found.bandwidth) == ("published", 320e9)
-    assert found.source == "published values of the T4, dense"
-
-
-def unknown_gpu(**facts: Any) -> Device:
+def unknown_gpu(**facts):
     return Device("NVIDIA Something", "gpu", compute_capability="8.6", sm_count=10, **facts)
 
 
-def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak() -> None:
+def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak():
     found = peaks_of(unknown_gpu(clock_hz=1_410_600_000))
     assert (
         found.source
@@ -240,8 +224,8 @@ def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak() -> 
     assert (found.bandwidth, found.ridge("fp32")) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("device", "reason"),
+@table(
+    "device reason",
     [
         (None, "no record names the device"),
         (
@@ -258,46 +242,24 @@ def test_an_unknown_gpu_gets_what_its_own_record_proves_and_no_tensor_peak() -> 
         ),
     ],
 )
-def test_where_nothing_proves_a_peak_there_is_none_but_the_reason(
-    device: Device | None, reason: str
-) -> None:
+def test_where_nothing_proves_a_peak_there_is_none_but_the_reason(device, reason):
     found = peaks_of(device)
     assert not found.known
     assert (found.reason or "").startswith(reason)
 
 
-def test_the_peaks_of_a_cpu_can_be_measured() -> None:
+def test_the_peaks_of_a_cpu_can_be_measured():
     assert "--peaks measured" in (peaks_of(Device("Xeon", "cpu")).reason or "")
 
 
-def with_bytes(run: Run, each: int) -> Run:
+def with_bytes(run, each):
     extra = [
         Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels
     ]
     return with_report(run, counters=[*run.report.counters, *extra])
 
 
-def test_a_study_has_points_for_steps_layers_and_kernels() -> None:
-    nsys, ncu = gpu_pair(1, 64)
-    roofs = analyse(study_of(nsys, with_bytes(ncu, 10**6))).roofline
-    point = roofs.of(64, "conv2", "forward")
-    assert point is not None
-    # half of the multiply-adds, 2 FLOPs each
-    executed = synthetic.macs("conv2", 64)
-    assert point.intensity == executed / 10**6
-    took = next(
-        k.duration_ns for k in nsys.report.kernels if (k.layer, k.direction) == ("conv2", "forward")
-    )
-    assert point.achieved == pytest.approx(executed / took * 1e9)
-    assert point.mfu == pytest.approx(2 * (point.hfu or 0)), "paper is twice what was executed"
-    assert point.traffic.basis == "kernels, nsys"
-    kernels = [one.traffic for one in roofs.at("kernel")]
-    assert {one.name for one in kernels} == {kernel.name for kernel in ncu.report.kernels}
-    assert all(one.trusted for one in kernels), "times of the same launches under nsys"
-    assert [one.traffic.batch for one in roofs.at("run")] == [64]
-
-
-def test_a_foreign_ncu_report_has_its_kernels_under_the_roofs() -> None:
+def test_a_foreign_ncu_report_has_its_kernels_under_the_roofs():
     counters = [*fp_counters(0, 0, 0, 500), *fp_counters(1, 0, 0, 500)]
     run = foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
     points = {p.traffic.name: p for p in analyse(study_of(with_bytes(run, 100))).roofline.points}

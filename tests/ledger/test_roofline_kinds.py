@@ -1,19 +1,14 @@
 """Bytes and input types of counted work, where no counter says it outright."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
-
-import pytest
-
 from perfctl.orchestrator.counts.counters.work import dram_bytes, tensor_kind
+from tests.make.tables import table
 
 READ, WRITTEN, WHOLE = "dram__bytes_read.sum", "dram__bytes_write.sum", "dram__bytes.sum"
 RATE, TIME = "dram__bytes.sum.per_second", "gpu__time_duration.sum"
 
 
-@pytest.mark.parametrize(
-    ("values", "found"),
+@table(
+    "values found",
     [
         ({WHOLE: 0.0}, 0.0),
         ({WHOLE: 9.0, READ: 3.0}, 9.0),
@@ -26,17 +21,15 @@ RATE, TIME = "dram__bytes.sum.per_second", "gpu__time_duration.sum"
         ({}, None),
     ],
 )
-def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(
-    values: Mapping[str, float], found: float | None
-) -> None:
+def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(values, found):
     assert dram_bytes(values).value == found
     assert (dram_bytes(values).state == "estimated") == (
         RATE in values and READ not in values and found is not None
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "capability", "precision", "kind"),
+@table(
+    "name capability precision kind",
     [
         ("volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_tn", "8.0", "fp32", "fp16"),  # its name says so
         ("some_kernel", "7.0", "fp32", "fp16"),  # Volta's have no other
@@ -47,7 +40,5 @@ def test_bytes_are_the_whole_or_both_halves_or_rate_times_time(
         ("some_kernel", "8.0", None, "of unknown type"),
     ],
 )
-def test_tensor_work_of_an_unknown_name_is_of_the_runs_precision(
-    name: str, capability: str | None, precision: str | None, kind: str
-) -> None:
+def test_tensor_work_of_an_unknown_name_is_of_the_runs_precision(name, capability, precision, kind):
     assert tensor_kind(name, capability, precision) == kind

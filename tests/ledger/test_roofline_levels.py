@@ -1,19 +1,16 @@
 """Memory levels under the roofs: bytes by counter, peaks of that very counter, a share for each
 level, refusals with a cause."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.counts.counters.work import bytes_per_cycle, cache_bytes
 from perfctl.orchestrator.counts.hardware.peaks import CachePeak, peaks_of, with_caches
 from perfctl.orchestrator.ledger.analysis import analyse
-from perfctl.orchestrator.ledger.roofline import LevelPoint, Roofline, locate_point
+from perfctl.orchestrator.ledger.roofline import locate_point
 from perfctl.records.report import Counter, Device
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, foreign_run, gpu_pair, study_of, with_report
+from tests.make.tables import table
 from tests.make.traffic import PEAKS, counted, traffic
 
 A100 = {
@@ -30,7 +27,7 @@ A100 = {
 SXM4 40 GB."""
 
 
-def test_each_level_has_its_intensity_and_share_of_the_lower_of_slope_and_roof() -> None:
+def test_each_level_has_its_intensity_and_share_of_the_lower_of_slope_and_roof():
     levels = levels_of()
     assert list(levels) == ["L2", "DRAM"]
     l2, dram = levels.values()
@@ -43,7 +40,7 @@ def test_each_level_has_its_intensity_and_share_of_the_lower_of_slope_and_roof()
     )
 
 
-def test_a_work_is_set_against_the_roof_of_its_own_precision() -> None:
+def test_a_work_is_set_against_the_roof_of_its_own_precision():
     paths = {"fp32": counted(1e3), "tensor tf32": counted(4e10)}
     tensor = levels_of(paths=paths, executed=counted(4e10))["DRAM"]
     assert (tensor.intensity, tensor.attainable) == (80, 80e12), (
@@ -55,7 +52,7 @@ def test_a_work_is_set_against_the_roof_of_its_own_precision() -> None:
     )
 
 
-def test_a_level_over_its_bandwidth_is_refused_with_a_cause_and_the_others_stay() -> None:
+def test_a_level_over_its_bandwidth_is_refused_with_a_cause_and_the_others_stay():
     l2, dram = levels_of(caches={"L2": counted(6e9)}).values()
     assert "150% of the L2 bandwidth" in (l2.refused or "")
     assert "reads by the SMs" in (l2.refused or "")
@@ -66,7 +63,7 @@ def test_a_level_over_its_bandwidth_is_refused_with_a_cause_and_the_others_stay(
     assert {one.refused for one in fast.levels} == {fast.refused}
 
 
-def test_bytes_and_peaks_of_a_real_report_are_those_of_its_roofline_section() -> None:
+def test_bytes_and_peaks_of_a_real_report_are_those_of_its_roofline_section():
     found = cache_bytes(A100)
     assert found["L1"].value == 2_162_688 * 128 and found["L1"].state == "counted"
     assert (
@@ -83,7 +80,7 @@ def test_bytes_and_peaks_of_a_real_report_are_those_of_its_roofline_section() ->
     )
 
 
-def test_a_counter_that_missed_the_kind_of_access_yields_to_one_that_counted_it() -> None:
+def test_a_counter_that_missed_the_kind_of_access_yields_to_one_that_counted_it():
     """flash attention on an RTX 5090: all its loads are asynchronous copies, 4,984,832 sectors."""
     values = {"l1tex__lsu_writeback_active_mem_lgds.sum": 0.0, "l1tex__t_sectors.sum": 4_984_832.0}
     assert cache_bytes(values)["L1"].value == 4_984_832 * 32
@@ -91,18 +88,18 @@ def test_a_counter_that_missed_the_kind_of_access_yields_to_one_that_counted_it(
     assert cache_bytes(none)["L1"].value == 0, "both counted nothing"
 
 
-@pytest.mark.parametrize(
-    ("clocks", "profiler", "expected_mhz"),
-    [
-        pytest.param((765e6, 765e6, 765e6), "ncu", 765, id="ncu locked the clock"),
-        pytest.param((765e6, 765e6, None), "ncu", 1530, id="a launch does not state it"),
-        pytest.param((765e6, 765e6, 765e6), "nsys", 1530, id="another profiler timed the launches"),
-        pytest.param((1900e6, 1900e6, 1900e6), "ncu", 1530, id="above the boost clock"),
-    ],
+@table(
+    "clocks profiler expected_mhz",
+    {
+        "ncu locked the clock": ((765e6, 765e6, 765e6), "ncu", 765),
+        "a launch does not state it": ((765e6, 765e6, None), "ncu", 1530),
+        "another profiler timed the launches": ((765e6, 765e6, 765e6), "nsys", 1530),
+        "above the boost clock": ((1900e6, 1900e6, 1900e6), "ncu", 1530),
+    },
 )
 def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
-    clocks: tuple[float | None, ...], profiler: str, expected_mhz: int
-) -> None:
+    clocks, profiler, expected_mhz
+):
     """A V100 has 80 SMs x 64 FMA; its published peak is at 1,530 MHz."""
     name = "sm__cycles_elapsed.avg.per_second"
     counters = [Counter(launch, name, clock, "Hz", None) for launch, clock in enumerate(clocks)]
@@ -114,7 +111,7 @@ def test_peaks_are_those_of_the_clock_at_which_ncu_timed_all_launches(
     assert ("recorded" in peaks.source) == (expected_mhz != 1530)
 
 
-def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product() -> None:
+def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product():
     device = Device("NVIDIA A100-SXM4-40GB", "gpu")
     peaks = with_caches(peaks_of(device), device, {})
     assert (
@@ -135,13 +132,13 @@ def test_roofs_of_caches_are_bytes_in_a_cycle_times_the_clock_of_the_product() -
 L2 = {"L2": counted(2e9, rule="lts__t_bytes")}
 
 
-def levels_of(*figures: Any, **changes: Any) -> dict[str, LevelPoint]:
+def levels_of(*figures, **changes):
     """2 GFLOP in 1 ms: 0.5 GB through DRAM, 2 GB through L2."""
     point = locate_point(traffic(*figures, **({"caches": L2} | changes)), PEAKS)
     return {one.level: one for one in point.levels}
 
 
-def with_counters(*metrics: str) -> Roofline:
+def with_counters(*metrics):
     runs = []
     for run in gpu_pair(1, 64):
         extra = [
@@ -154,7 +151,7 @@ def with_counters(*metrics: str) -> Roofline:
     return analyse(study_of(*runs)).roofline
 
 
-def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_them() -> None:
+def test_one_sentence_says_which_levels_are_missing_and_which_option_collects_them():
     dram = ("dram__bytes_read.sum", "dram__bytes_write.sum")
     assert with_counters(*dram).lacking == (
         "L1 and L2 bytes were not collected; use --set roofline of ncu or perfctl ncu."

@@ -2,42 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.ledger.roofline import Roofline, Traffic, roofline
+from perfctl.orchestrator.ledger.roofline import roofline
 from perfctl.records.report import Counter, Device, Kernel, Step
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, fp_counters, make_run, study_of
+from tests.make.tables import table
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
 
 
-def of(*runs: Run) -> Roofline:
+def of(*runs):
     study = study_of(*runs)
     return roofline(study, ledger(study))
 
 
 def kernel(
-    launch: int,
-    name: str,
-    layer: str | None,
-    step: int | None,
-    nanoseconds: int | None,
-    **more: Any,
-) -> Kernel:
+    launch,
+    name,
+    layer,
+    step,
+    nanoseconds,
+    **more,
+):
     direction = "forward" if layer else None
     return Kernel(
         launch, name, layer=layer, direction=direction, step=step, duration_ns=nanoseconds, **more
     )
 
 
-def ncu(kernels: list[Kernel], counted: dict[int, tuple[int, int]], **changes: Any) -> Run:
+def ncu(kernels, counted, **changes):
     """``counted``: launch -> (FFMA, bytes read; as many again are written)."""
     counters = []
     for launch, (ffma, moved) in counted.items():
@@ -54,7 +51,7 @@ def ncu(kernels: list[Kernel], counted: dict[int, tuple[int, int]], **changes: A
     )
 
 
-def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out() -> None:
+def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out():
     kernels = [
         kernel(0, "a", "conv1", 0, 5),
         kernel(1, "b", "conv1", 0, 5),
@@ -78,37 +75,7 @@ def test_counts_are_sums_per_step_and_launches_outside_of_steps_are_left_out() -
     assert found["c"].dram.reason == "no DRAM bytes were measured; 'perfctl ncu' collects them"
 
 
-def test_counts_without_step_numbers_are_divided_by_the_steps() -> None:
-    kernels = [kernel(launch, "a", "conv1", None, 5) for launch in range(5)]
-    four = tuple(Step(number, "step", None, 5) for number in range(4))
-    run = ncu(kernels, {0: (10, 100), 3: (30, 20)}, steps=four)
-    whole = PreparedRun(run, "fp32").whole_work
-    assert whole is not None
-    assert (whole.total.value, whole.dram.value) == (2 * (10 + 30) / 4, 2 * (100 + 20) / 4)
-    assert whole.launches == 5 / 4
-    assert (whole.total.launches, whole.total.of_launches) == (2, 5), "a lower bound"
-
-
-def test_tensor_work_goes_by_its_type_and_integers_are_no_flops() -> None:
-    tensor = {"bf16_dst_fp32": 800, "int8": 600, "tf32_dst_fp32": 0, "fp16": 0}
-    run = make_run(
-        profiler="ncu",
-        device=Device("A100", "gpu", compute_capability="8.0", sm_count=108),
-        kernels=[kernel(0, "k", "conv1", 0, 5)],
-        counters=[
-            *fp_counters(0, 0, 0, 10),
-            *(
-                Counter(0, f"sm__ops_path_tensor_src_{types}.sum", count, "op")
-                for types, count in tensor.items()
-            ),
-        ],
-    )
-    (work,) = PreparedRun(run, "fp32").work_by_key.values()
-    assert work.paths["tensor bf16"].value == 800
-    assert "tensor int8" not in work.paths
-
-
-def timed(profiler: str = "nsys", **more: Any) -> Run:
+def timed(profiler="nsys", **more):
     """Two steps of 1,000 and 1,200 ns, in which kernels take 400 and 500."""
     kernels = [
         kernel(7, "a", "conv1", 0, 300, grid_x=1),
@@ -126,13 +93,13 @@ def timed(profiler: str = "nsys", **more: Any) -> Run:
     return make_run(1, **(fields | more))
 
 
-def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share() -> None:
+def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share():
     counted = ncu(
         [kernel(0, "a", "conv1", 0, 999), kernel(1, "c", None, 0, 999)],
         {0: (10, 100), 1: (5, 20)},
     )
 
-    def whole_of(*runs: Run) -> Traffic:
+    def whole_of(*runs):
         (whole,) = of(*runs).at("run")
         return whole.traffic
 
@@ -156,7 +123,7 @@ def test_a_whole_step_has_the_hosts_time_the_sum_of_paper_and_its_kernels_share(
     assert uncounted.executed.state == uncounted.dram.state == "not_collected"
 
 
-def test_on_a_cpu_there_is_nothing_to_count() -> None:
+def test_on_a_cpu_there_is_nothing_to_count():
     (whole,) = of(cpu_run(1, 64)).at("run")
     assert (whole.traffic.executed.state, whole.traffic.dram.reason) == (
         "not_available",
@@ -165,7 +132,7 @@ def test_on_a_cpu_there_is_nothing_to_count() -> None:
     assert (whole.traffic.time_ns, whole.traffic.busy) == (64 * 10_100 + 1000, None)
 
 
-def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes() -> None:
+def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes():
     counted = ncu(
         [kernel(0, "a", "conv1", 0, 9), kernel(1, "a", "conv1", 0, 9), kernel(2, "c", None, 0, 9)],
         {0: (10, 100), 1: (20, 50)},
@@ -184,7 +151,7 @@ def test_a_row_has_its_time_its_launches_on_either_side_and_its_bytes() -> None:
     assert roofs.of(32, "conv1", "forward") is None
 
 
-def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_ncu() -> None:
+def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_ncu():
     counted = ncu(
         [
             kernel(0, "a", "conv1", 0, 9000, grid_x=1),
@@ -195,7 +162,7 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
         {0: (10, 100), 1: (20, 50), 2: (1, 1), 3: (1, 1)},
     )
 
-    def kernels_of(*runs: Run) -> dict[str, Traffic]:
+    def kernels_of(*runs):
         return {point.traffic.name: point.traffic for point in of(*runs).at("kernel")}
 
     found = kernels_of(timed(), counted)
@@ -215,8 +182,8 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     assert kernels_of(timed()) == {}, "nothing was counted"
 
 
-@pytest.mark.parametrize(
-    ("own", "reported", "peaks"),
+@table(
+    "own reported peaks",
     [
         ("Tesla V100-SXM2-16GB", "Tesla T4", "V100 SXM2"),
         (None, "Tesla T4", "T4"),
@@ -224,8 +191,8 @@ def test_a_kernel_has_the_time_of_the_same_launches_elsewhere_else_that_under_nc
     ],
 )
 def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
-    own: str | None, reported: str | None, peaks: str | None
-) -> None:
+    own, reported, peaks
+):
     run = timed(
         device=Device(own, "gpu") if own else None,
         devices=(Device(reported, "gpu"),) if reported else (),
@@ -233,13 +200,3 @@ def test_the_roofs_are_those_of_the_runs_own_device_before_those_of_its_report(
     assert (peaks or "no record names the device") in (of(run).peaks.source or "") + (
         of(run).peaks.reason or ""
     )
-
-
-def test_every_batch_size_has_its_points_with_one_clock_where_it_can() -> None:
-    nsys = replace(cpu_run(9, 16), profiler="nsys")
-    roofs = of(nsys, cpu_run(1, 16), cpu_run(2, 64))
-    assert [(point.traffic.batch, point.traffic.basis) for point in roofs.at("run")] == [
-        (batch, "CPU timer around each step, while torch was recording") for batch in (16, 64)
-    ]
-    conv2 = [roofs.of(batch, "conv2", "forward") for batch in (16, 64)]
-    assert [point.traffic.time_ns for point in conv2 if point] == [2000 * 16, 2000 * 64]

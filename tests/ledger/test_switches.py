@@ -1,15 +1,12 @@
 """Along a sweep: which kernels serve a layer, where that changes, and what it does to FLOPs and
 bytes per sample."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.sweep import LayerKernels, algorithm_changes, describe
+from perfctl.orchestrator.ledger.sweep import algorithm_changes, describe
 from perfctl.records.report import SAMPLES_PER_STEP, Counter, Kernel, Summary
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import fp_counters, gpu_pair, make_run, study_of, with_report
 
@@ -22,7 +19,7 @@ TILES = (
 )
 
 
-def run(batch: int, names: tuple[str, ...], macs: int, moved: int | None) -> Run:
+def run(batch, names, macs, moved):
     """One step of conv2 forward, as ncu saw it; the first kernel multiplies, each moves ``moved``
     bytes a sample."""
     kernels, counters = [], []
@@ -54,14 +51,14 @@ def run(batch: int, names: tuple[str, ...], macs: int, moved: int | None) -> Run
     )
 
 
-def conv2(runs: list[Run]) -> LayerKernels:
+def conv2(runs):
     study = study_of(*runs)
     (found,) = algorithm_changes(study, ledger(study))
     assert (found.layer, found.direction, found.name) == ("conv2", "forward", "conv2 forward")
     return found
 
 
-def test_a_switch_names_the_first_batch_with_the_new_algorithm() -> None:
+def test_a_switch_names_the_first_batch_with_the_new_algorithm():
     paper = 24 * 24 * 64 * 288
     runs = [
         run(16, (IMPLICIT,), paper, 1000),
@@ -86,7 +83,7 @@ def test_a_switch_names_the_first_batch_with_the_new_algorithm() -> None:
     assert switch.after.kernels == (WINOGRAD, TILES)
 
 
-def test_another_tile_is_a_switch_of_kernels_and_not_of_the_algorithm() -> None:
+def test_another_tile_is_a_switch_of_kernels_and_not_of_the_algorithm():
     found = conv2([run(16, (IMPLICIT,), 100, 1), run(32, (WIDE,), 110, 1)])
     (switch,) = found.switches
     assert not switch.algorithm_changed and switch.flops_factor == pytest.approx(1.1)
@@ -94,7 +91,7 @@ def test_another_tile_is_a_switch_of_kernels_and_not_of_the_algorithm() -> None:
     assert describe(switch.after.algorithm) == "implicit gemm 128x128, fp32"
 
 
-def test_bytes_that_nobody_counted_are_not_zero() -> None:
+def test_bytes_that_nobody_counted_are_not_zero():
     found = conv2(
         [run(16, (IMPLICIT,), 100, None), run(32, (WINOGRAD,), 50, None)],
     )
@@ -103,7 +100,7 @@ def test_bytes_that_nobody_counted_are_not_zero() -> None:
     assert switch.before.bytes_per_sample.state == "not_collected"
 
 
-def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown() -> None:
+def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown():
     runs = [
         with_report(before, summaries=(Summary(SAMPLES_PER_STEP, None, "1"),))
         for batch in (16, 32)
@@ -116,7 +113,7 @@ def test_a_sample_is_not_taken_for_the_batch_size_if_the_samples_are_unknown() -
     }
 
 
-def test_kernels_without_counters_are_shown_and_not_counted() -> None:
+def test_kernels_without_counters_are_shown_and_not_counted():
     timed = [gpu_pair(number, batch)[0] for number, batch in enumerate((16, 32), 1)]
     study = study_of(*timed)
     rows = algorithm_changes(study, ledger(study))
@@ -124,7 +121,7 @@ def test_kernels_without_counters_are_shown_and_not_counted() -> None:
     assert all(item.flops_per_sample.state == "not_collected" for row in rows for item in row.sets)
 
 
-def test_a_name_that_says_nothing_is_called_so() -> None:
+def test_a_name_that_says_nothing_is_called_so():
     assert describe(recognise("my_own_kernel")) == "not recognised"
     assert (
         describe(

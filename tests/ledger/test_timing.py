@@ -1,30 +1,22 @@
 """Time per layer: self time, medians over measured steps, and clocks that are named."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.ledger import timing
 from perfctl.orchestrator.ledger.prepared import PreparedRun
-from perfctl.orchestrator.ledger.timing import LayerTimes
 from perfctl.records.report import Kernel, Range, Step
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import cpu_run, make_run, with_report
+from tests.make.tables import table
 
 
-def layer_times(run: Run) -> LayerTimes:
+def layer_times(run):
     found = PreparedRun(run).layer_times
     assert found is not None
     return found
 
 
-def kernels_of(
-    *rows: tuple[str | None, str | None, int | None, int | None], profiler: str = "nsys"
-) -> Run:
+def kernels_of(*rows, profiler="nsys"):
     """Kernels (layer, direction, step, ns) of a GPU."""
     kernels = [
         Kernel(number, "k", layer=layer, direction=direction, step=step, duration_ns=ns)
@@ -33,36 +25,27 @@ def kernels_of(
     return make_run(profiler=profiler, device=synthetic.V100, kernels=kernels)
 
 
-def step_range(number: int, start: int, length: int | None) -> Range:
+def step_range(number, start, length):
     return Range(number, f"perfctl:step:{number}", None, start, length, 1, 0, None, step=number)
 
 
 def layer_range(
-    number: int,
-    layer: str,
-    start: int,
-    length: int | None,
-    direction: str = "forward",
-    parent: int | None = None,
-) -> Range:
+    number,
+    layer,
+    start,
+    length,
+    direction="forward",
+    parent=None,
+):
     name = f"{layer}:{direction}"
     return Range(number, name, None, start, length, 1, 0, parent, layer=layer, direction=direction)
 
 
-def medians(times: LayerTimes) -> dict[tuple[str, str], float]:
+def medians(times):
     return {key: row.median for key, row in times.rows.items()}
 
 
-def test_a_module_that_holds_others_counts_for_what_is_left_of_it_and_what_is_outside_of_steps_not() -> (
-    None
-):
-    rows = layer_times(cpu_run(1, 64)).rows
-    conv2 = rows["conv2", "forward"]
-    assert (conv2.median, conv2.high, conv2.count) == (64 * 2000, 64 * 2000, synthetic.STEPS)
-    assert rows["block", "forward"].median == 100
-
-
-def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left() -> None:
+def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left():
     run = cpu_run(1, 64)
     one_step = [item for item in run.report.ranges if item.step in (None, 1)]
     times = layer_times(with_report(run, ranges=one_step))
@@ -71,12 +54,12 @@ def test_the_step_is_split_without_rest_into_layers_optimizer_and_what_is_left()
     assert times.rows[timing.OPTIMIZER].median == 64 * 300
 
 
-def test_host_ranges_on_a_gpu_are_launches_and_no_time() -> None:
+def test_host_ranges_on_a_gpu_are_launches_and_no_time():
     run = replace(cpu_run(1, 64), device=synthetic.V100)
     assert PreparedRun(run).layer_times is None
 
 
-def test_kernel_times_are_summed_by_step_and_the_median_is_taken() -> None:
+def test_kernel_times_are_summed_by_step_and_the_median_is_taken():
     times = layer_times(
         kernels_of(
             *(
@@ -90,7 +73,7 @@ def test_kernel_times_are_summed_by_step_and_the_median_is_taken() -> None:
     assert (spread.median, spread.low, spread.high, spread.count) == (20, 10 + 5, 100, 3)
 
 
-def test_kernels_without_step_numbers_are_divided_by_the_steps_measured() -> None:
+def test_kernels_without_step_numbers_are_divided_by_the_steps_measured():
     run = kernels_of(*[("fc", "forward", None, 30)] * 4)
     steps = tuple(Step(number, "step", None, 1000) for number in range(4))
     row = layer_times(with_report(run, steps=steps)).rows["fc", "forward"]
@@ -100,7 +83,7 @@ def test_kernels_without_step_numbers_are_divided_by_the_steps_measured() -> Non
     assert PreparedRun(run).layer_times is None
 
 
-def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both() -> None:
+def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both():
     times = layer_times(
         kernels_of(
             ("fc", "backward", 0, 50),
@@ -118,7 +101,7 @@ def test_gradients_of_a_layer_are_one_row_where_some_work_computes_both() -> Non
     }
 
 
-def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward() -> None:
+def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward():
     ranges = [
         step_range(0, 100, 50),
         layer_range(1, "fc", 110, 20, "backward", 0),
@@ -128,31 +111,28 @@ def test_adding_a_gradient_on_the_cpu_is_part_of_its_layers_backward() -> None:
     assert medians(times) == {("fc", "backward"): 20 + 5}
 
 
-def test_a_step_of_which_no_kernel_has_a_time_has_none() -> None:
+def test_a_step_of_which_no_kernel_has_a_time_has_none():
     run = kernels_of((None, None, 0, None), (None, None, None, 5))
     assert PreparedRun(run).layer_times is None
 
 
-def test_work_in_the_optimizers_phase_is_the_optimizers() -> None:
+def test_work_in_the_optimizers_phase_is_the_optimizers():
     phase = Range(7, "perfctl:phase:optimizer", None, 0, 10, 1, 0, None, phase="optimizer")
     kernel = Kernel(0, "k", step=0, duration_ns=3, range_number=7)
     run = make_run(profiler="nsys", device=synthetic.V100, ranges=[phase], kernels=[kernel])
     assert PreparedRun(run).keys == [timing.OPTIMIZER]
 
 
-@pytest.mark.parametrize(
-    ("first", "order"),
-    [(None, [0, 1, 2, 2, 9]), ("torch", [0, -1, 2, 2, 9]), ("zzz", [0, 1, 2, 2, 9])],
+@table(
+    "first order", [(None, [0, 1, 2, 2, 9]), ("torch", [0, -1, 2, 2, 9]), ("zzz", [0, 1, 2, 2, 9])]
 )
-def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_sweep(
-    first: str | None, order: list[int]
-) -> None:
+def test_clocks_are_preferred_in_a_fixed_order_and_ncu_is_never_the_one_of_a_sweep(first, order):
     names = ("nsys", "torch", "none", "dlprof", "ncu")
     assert [timing.preference(name, first) for name in names] == order
     assert timing.preference("ncu", "ncu") == 9
 
 
-def test_how_many_steps_were_measured_is_read_where_it_is_said_first() -> None:
+def test_how_many_steps_were_measured_is_read_where_it_is_said_first():
     kernels = [Kernel(n, "k", step=step, duration_ns=5) for n, step in enumerate((3, 3, 4, None))]
     ranges = [
         step_range(0, 0, 5),
@@ -167,7 +147,7 @@ def test_how_many_steps_were_measured_is_read_where_it_is_said_first() -> None:
         Step(9, "data", None, 5),
     )
 
-    def count(profiler: str = "nsys", **changes: Any) -> int | None:
+    def count(profiler="nsys", **changes):
         return timing.kernel_steps(make_run(profiler=profiler, **changes))
 
     assert count(steps=steps, ranges=ranges) == 3
@@ -178,7 +158,7 @@ def test_how_many_steps_were_measured_is_read_where_it_is_said_first() -> None:
         assert count(profiler, steps=steps, kernels=kernels[3:]) == unnumbered
 
 
-def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range() -> None:
+def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range():
     steps = (
         Step(0, "step", None, 30),
         Step(1, "step", None, None),
@@ -187,7 +167,7 @@ def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range() -> None:
     )
     ranges = [step_range(0, 0, 8), step_range(1, 9, None)]
 
-    def step_time(**changes: Any) -> tuple[timing.Spread, str] | None:
+    def step_time(**changes):
         return timing.step_time(make_run(**changes))
 
     for profiler, how in (("none", "with no profiler"), ("nsys", "while nsys was recording")):
@@ -200,14 +180,12 @@ def test_the_time_of_a_step_is_the_host_s_or_that_of_its_range() -> None:
     assert step_time(ranges=ranges[1:]) is None
 
 
-@pytest.mark.parametrize(
-    ("start", "values"),
+@table(
+    "start values",
     [(100, (0, 3)), (149, (0, 3)), (200, (0, 3)), (249, (0, 3))]
     + [(outside, None) for outside in (99, 150, 199, 250)],
 )
-def test_a_step_holds_its_first_moment_and_not_its_last(
-    start: int, values: tuple[int, int] | None
-) -> None:
+def test_a_step_holds_its_first_moment_and_not_its_last(start, values):
     ranges = [step_range(1, 200, 50), step_range(0, 100, 50), layer_range(5, "fc", start, 3)]
     found = layer_times(make_run(ranges=ranges))
     assert [tuple(sorted(row.values)) for row in found.rows.values()] == (
@@ -218,9 +196,7 @@ def test_a_step_holds_its_first_moment_and_not_its_last(
     assert found.unattributed.low == (50 - 3 if values else 50)
 
 
-def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_without_an_end_has_none() -> (
-    None
-):
+def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_without_an_end_has_none():
     ranges = [
         step_range(0, 0, 100),
         layer_range(1, "fc", 5, 50, parent=0),
@@ -238,7 +214,7 @@ def test_ranges_within_a_layer_that_are_no_layers_are_its_own_time_and_one_witho
     assert (found.total.median, found.unattributed.median) == (100, 100 - 50)
 
 
-def test_kernels_that_no_layer_explains_are_what_is_left() -> None:
+def test_kernels_that_no_layer_explains_are_what_is_left():
     found = layer_times(
         kernels_of(
             ("fc", "forward", 0, 10),

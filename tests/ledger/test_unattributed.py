@@ -1,9 +1,5 @@
 """What the time is that no layer explains: each cause from a run made for it."""
 
-from __future__ import annotations
-
-import pytest
-
 from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.ledger import (
     BETWEEN,
@@ -18,14 +14,12 @@ from perfctl.orchestrator.ledger.ledger import (
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.report.findings import findings
 from perfctl.records.report import Gap, Kernel, Range
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import make_run, study_of
+from tests.make.tables import table
 
 
-def kernel(
-    launch: int, duration: int, inside: int | None = None, name: str = "k", **more: object
-) -> Kernel:
+def kernel(launch, duration, inside=None, name="k", **more):
     return Kernel(
         launch,
         name,
@@ -36,15 +30,13 @@ def kernel(
     )
 
 
-def span(
-    number: int, name: str, parent: int | None = None, duration: int | None = 100, **more: object
-) -> Range:
+def span(number, name, parent=None, duration=100, **more):
     return Range(
         number, name, None, number, duration, 1, 0 if parent is None else 1, parent, step=0, **more
     )
 
 
-def gpu(kernels: list[Kernel], ranges: list[Range], **changes: object) -> Run:
+def gpu(kernels, ranges, **changes):
     return make_run(
         1,
         profiler="nsys",
@@ -56,7 +48,7 @@ def gpu(kernels: list[Kernel], ranges: list[Range], **changes: object) -> Run:
     )
 
 
-def explain(run: Run) -> list[tuple[str, float, int | None]]:
+def explain(run):
     return [
         (cause.text, cause.share, cause.launches)
         for cause in explain_unattributed(PreparedRun(run))
@@ -74,11 +66,11 @@ GRADIENT = span(4, "conv1:backward", layer="conv1", direction="backward", phase=
 IN_CONV = {"layer": "conv1", "direction": "forward", "layer_source": "range"}
 
 
-def shares(run: Run) -> dict[str, float]:
+def shares(run):
     return {text: share for text, share, _ in explain(run)}
 
 
-def test_compiled_code_is_told_by_its_range_or_its_kernels() -> None:
+def test_compiled_code_is_told_by_its_range_or_its_kernels():
     compiled = span(5, "Torch-Compiled Region: 0/0", 1, phase="forward")
     kernels = [
         kernel(0, 50, 3, **IN_CONV),
@@ -89,7 +81,7 @@ def test_compiled_code_is_told_by_its_range_or_its_kernels() -> None:
     assert found == {COMPILED_CODE: 1}
 
 
-def test_graphs_without_kernels_are_not_in_the_time() -> None:
+def test_graphs_without_kernels_are_not_in_the_time():
     reason = "CUDA graphs were recorded as a whole: record with --cuda-graph-trace=node"
     gap = Gap("kernel", "not_collected", reason)
     run = gpu([SEEN], [STEP, FORWARD, CONV], gaps=(gap,))
@@ -98,8 +90,8 @@ def test_graphs_without_kernels_are_not_in_the_time() -> None:
     assert "--cuda-graph-trace=node" in graph
 
 
-@pytest.mark.parametrize(("loose", "said"), [(4, False), (20, True)])
-def test_the_page_speaks_of_it_above_a_twentieth(loose: int, said: bool) -> None:
+@table("loose said", [(4, False), (20, True)])
+def test_the_page_speaks_of_it_above_a_twentieth(loose, said):
     kernels = [kernel(0, 96, 3, **IN_CONV), kernel(1, loose, 1)]
     study = study_of(gpu(kernels, [STEP, FORWARD, BACKWARD, CONV, GRADIENT]))
     texts = [
@@ -114,20 +106,20 @@ def test_the_page_speaks_of_it_above_a_twentieth(loose: int, said: bool) -> None
         assert f": mostly the loss and functional calls ({share}, 1 launch)." in text
 
 
-def test_a_run_of_which_no_kernel_has_a_layer_still_has_its_row_of_unattributed_time() -> None:
+def test_a_run_of_which_no_kernel_has_a_layer_still_has_its_row_of_unattributed_time():
     study = study_of(gpu([kernel(0, 10), kernel(1, 30)], [STEP]))
     (item,) = ledger(study).unattributed
     assert (item.share, item.time.median) == (1, 40)
 
 
-def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state() -> None:
+def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state():
     found = ledger(study_of(gpu([kernel(0, 0), kernel(1, 0, 3, **IN_CONV)], [STEP, CONV])))
     assert found.unattributed == ()
     assert {row.share for row in found.rows} == {None}
 
 
-@pytest.mark.parametrize(
-    ("phase", "cause"),
+@table(
+    "phase cause",
     [
         ("data", DATA),
         ("copy", "copies to the device"),
@@ -138,7 +130,7 @@ def test_a_run_whose_kernels_took_no_time_at_all_has_no_share_to_state() -> None
         ("logging", "the phase logging"),
     ],
 )
-def test_each_phase_is_named_on_either_clock(phase: str, cause: str) -> None:
+def test_each_phase_is_named_on_either_clock(phase, cause):
     around = span(1, f"perfctl:phase:{phase}", 0, 60, phase=phase)
     ranges = [STEP, around, CONV._replace(parent=0), GRADIENT, span(7, "aten::relu", 1)]
     assert explain(gpu([kernel(0, 50, 3, **IN_CONV), kernel(1, 30, 7)], ranges)) == [(cause, 1, 1)]
@@ -150,7 +142,7 @@ def test_each_phase_is_named_on_either_clock(phase: str, cause: str) -> None:
     ]
 
 
-def test_the_largest_cause_is_first_and_each_has_its_launches() -> None:
+def test_the_largest_cause_is_first_and_each_has_its_launches():
     kernels = [
         kernel(0, 50, 3, **IN_CONV),
         kernel(1, 10, 0),
@@ -181,42 +173,40 @@ SEEN, LOOSE = kernel(0, 50, 3, **IN_CONV), kernel(1, 30)
 OF_WEIGHT = kernel(2, 5, layer="conv1", direction="grad_weight", layer_source="range")
 
 
-@pytest.mark.parametrize(
-    ("kernels", "ranges", "cause"),
-    [
-        pytest.param([SEEN, LOOSE], [], NO_CALL, id="an evaluation"),
-        pytest.param([SEEN, LOOSE], [OPTIMIZER], NO_BACKWARD, id="an optimizer's phase"),
-        pytest.param([SEEN, LOOSE], [BACKWARD], NO_BACKWARD, id="a backward phase"),
-        pytest.param([SEEN, LOOSE], [OPTIMIZER, AGAIN], NO_BACKWARD, id="and recomputation"),
-        pytest.param([SEEN, LOOSE], [OPTIMIZER, OPT], NO_BACKWARD, id="and optimizer ranges"),
-        pytest.param([SEEN, LOOSE], [OPTIMIZER, GRADIENT], NO_CALL, id="a backward range"),
-        pytest.param([SEEN, LOOSE, OF_WEIGHT], [OPTIMIZER], NO_CALL, id="a gradient's kernel"),
-        pytest.param(
+@table(
+    "kernels ranges cause",
+    {
+        "an evaluation": ([SEEN, LOOSE], [], NO_CALL),
+        "an optimizer's phase": ([SEEN, LOOSE], [OPTIMIZER], NO_BACKWARD),
+        "a backward phase": ([SEEN, LOOSE], [BACKWARD], NO_BACKWARD),
+        "and recomputation": ([SEEN, LOOSE], [OPTIMIZER, AGAIN], NO_BACKWARD),
+        "and optimizer ranges": ([SEEN, LOOSE], [OPTIMIZER, OPT], NO_BACKWARD),
+        "a backward range": ([SEEN, LOOSE], [OPTIMIZER, GRADIENT], NO_CALL),
+        "a gradient's kernel": ([SEEN, LOOSE, OF_WEIGHT], [OPTIMIZER], NO_CALL),
+        "in another phase": (
             [SEEN, kernel(1, 30, 8)],
             [OPTIMIZER, COPYING],
             "copies to the device",
-            id="in another phase",
         ),
-        pytest.param(
+        "in a range outside of steps": (
             [SEEN, kernel(1, 30, 9)],
             [GRADIENT, span(9, "warm-up")._replace(step=None)],
             NO_CALL,
-            id="in a range outside of steps",
         ),
-    ],
+    },
 )
 def test_backward_is_missed_only_where_something_was_trained_and_in_no_other_phase(
-    kernels: list[Kernel], ranges: list[Range], cause: str
-) -> None:
+    kernels, ranges, cause
+):
     assert shares(gpu(kernels, [STEP, FORWARD, CONV, *ranges])) == {cause: 1}
 
 
-def test_without_a_layer_s_range_that_is_the_cause() -> None:
+def test_without_a_layer_s_range_that_is_the_cause():
     ranges = [STEP, span(1, "opt", 0, direction="optimizer")]
     assert shares(gpu([kernel(1, 30, 1)], ranges)) == {NO_RANGES: 1}
 
 
-def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_time() -> None:
+def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_time():
     layer = span(2, "Net:forward", 1, 500, layer="Net", direction="forward")
     ranges = [
         span(0, "perfctl:step:0", None, 1000),
@@ -230,7 +220,7 @@ def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_ti
         span(7, "perfctl:phase:optimizer", 0, 50, phase="optimizer"),
     ]
 
-    def found(*ranges: Range) -> dict[str, float]:
+    def found(*ranges):
         return shares(make_run(ranges=list(ranges)))
 
     left = {
@@ -245,7 +235,7 @@ def test_on_a_cpu_what_lies_outside_of_steps_in_layers_or_has_no_end_takes_no_ti
     assert found(step, layer._replace(parent=0)) == {}
 
 
-def test_launches_outside_of_steps_are_said_only_beside_others_that_are_inside() -> None:
+def test_launches_outside_of_steps_are_said_only_beside_others_that_are_inside():
     inside, outside = kernel(0, 5), kernel(1, 5, step=None)
     assert beyond_time(gpu([inside, inside], [])) == ()
     assert beyond_time(gpu([outside, outside], [])) == ()

@@ -6,24 +6,22 @@ from __future__ import annotations
 import csv
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from perfctl.orchestrator.counts.counters.amd import is_amd
 from perfctl.orchestrator.counts.counters.work import amd_flops, flops_by_launch
 from perfctl.orchestrator.counts.counters.work import dram_bytes as bytes_of
-from perfctl.orchestrator.ledger.ledger import ledger
-from perfctl.orchestrator.ledger.prepared import studies
-from perfctl.records.report import Counter, Device
+from perfctl.records.report import Device
+from tests.make import synthetic
+from tests.make.tables import table
 
 VALU = "SQ_INSTS_VALU_{}_{}"
 MOPS = "SQ_INSTS_VALU_MFMA_MOPS_{}"
 MI300X = Device("AMD Instinct MI300X", "gpu", 0, "gfx942", 304)
 
 
-def counts(**valu: tuple[int, int, int, int]) -> dict[str, float | None]:
+def counts(**valu):
     """All vector counters: F32=(ADD, MUL, TRANS, FMA), those not given 0; and all matrix
     counters, 0."""
     found: dict[str, float | None] = {}
@@ -38,8 +36,8 @@ def counts(**valu: tuple[int, int, int, int]) -> dict[str, float | None]:
     return found | {MOPS.format(kind): 0 for kind in ("F16", "BF16", "F32", "F64", "I8")}
 
 
-@pytest.mark.parametrize(("kind", "path"), [("F16", "fp16"), ("F32", "fp32"), ("F64", "fp64")])
-def test_a_wave_instruction_is_64_lanes_and_a_multiply_add_two_flops(kind: str, path: str) -> None:
+@table("kind path", [("F16", "fp16"), ("F32", "fp32"), ("F64", "fp64")])
+def test_a_wave_instruction_is_64_lanes_and_a_multiply_add_two_flops(kind, path):
     found = amd_flops(counts(**{kind: (1000, 200, 30, 4)}), "gfx942")
     figure = getattr(found, path)
     assert figure.value == 64 * (1000 + 200 + 30 + 2 * 4) == found.total.value
@@ -48,14 +46,12 @@ def test_a_wave_instruction_is_64_lanes_and_a_multiply_add_two_flops(kind: str, 
     assert found.tensor.value == 0
 
 
-def test_no_instruction_at_all_is_a_counted_zero() -> None:
+def test_no_instruction_at_all_is_a_counted_zero():
     found = amd_flops(counts(), "gfx90a")
     assert (found.total.value, found.total.state) == (0, "counted")
 
 
-def test_one_count_of_the_matrix_cores_is_512_operations_by_type_and_integers_are_no_flops() -> (
-    None
-):
+def test_one_count_of_the_matrix_cores_is_512_operations_by_type_and_integers_are_no_flops():
     values = counts() | {
         MOPS.format("F16"): 7,
         MOPS.format("BF16"): 5,
@@ -80,7 +76,7 @@ def test_one_count_of_the_matrix_cores_is_512_operations_by_type_and_integers_ar
     assert found.total.value == found.tensor.value
 
 
-def test_without_multiply_adds_a_vector_type_has_no_count_and_the_total_is_a_lower_bound() -> None:
+def test_without_multiply_adds_a_vector_type_has_no_count_and_the_total_is_a_lower_bound():
     values = counts(F32=(9, 9, 9, 9)) | {MOPS.format("BF16"): 4}
     del values[VALU.format("FMA", "F32")]
     found = amd_flops(values, "gfx942")
@@ -89,22 +85,18 @@ def test_without_multiply_adds_a_vector_type_has_no_count_and_the_total_is_a_low
     assert (found.total.value, found.total.missing) == (512 * 4, ("fp32",))
 
 
-def test_matrix_counters_of_some_types_alone_are_a_lower_bound_and_zeros_of_them_say_nothing() -> (
-    None
-):
+def test_matrix_counters_of_some_types_alone_are_a_lower_bound_and_zeros_of_them_say_nothing():
     some = amd_flops({MOPS.format("BF16"): 4, MOPS.format("F16"): 0}, None).tensor
     assert (some.value, some.missing) == (512 * 4, ("matrix fp32", "matrix fp64"))
     assert amd_flops({MOPS.format("F16"): 0}, None).tensor.value is None
 
 
-@pytest.mark.parametrize(
-    ("chip", "state"), [("gfx1151", "refused"), ("gfx1201", "refused"), ("gfx942", "estimated")]
-)
-def test_waves_of_rdna_have_no_known_number_of_lanes(chip: str, state: str) -> None:
+@table("chip state", [("gfx1151", "refused"), ("gfx1201", "refused"), ("gfx942", "estimated")])
+def test_waves_of_rdna_have_no_known_number_of_lanes(chip, state):
     assert amd_flops(counts(F32=(1, 1, 1, 1)), chip).fp32.state == state
 
 
-def test_a_chip_whose_counters_tell_no_types_apart_says_so() -> None:
+def test_a_chip_whose_counters_tell_no_types_apart_says_so():
     found = amd_flops({"SQ_INSTS_VALU": 5}, "gfx908")
     assert (found.fp32.state, found.total.value) == ("not_available", None)
     assert amd_flops({"SQ_INSTS_VALU": 5}, "gfx906").tensor.value == 0, (
@@ -120,81 +112,39 @@ OLDER = {name.replace("EA0", "EA"): value for name, value in (READS | WRITES).it
 SIZES = {"FETCH_SIZE": 2048, "WRITE_SIZE": 1024}
 
 
-@pytest.mark.parametrize(
-    ("chip", "values", "expected", "state", "is_lower_bound"),
-    [
-        pytest.param(
-            "gfx90a", OLDER, 90 * 64 + 10 * 32 + WRITTEN, "counted", False, id="no reads of 128"
-        ),
-        pytest.param("gfx942", {"TCC_BUBBLE_sum": 30}, BYTES, "counted", False, id="TCC_BUBBLE"),
-        pytest.param(
-            None, {"TCC_BUBBLE[0]": 12, "TCC_BUBBLE[1]": 18}, BYTES, "counted", False, id="no sum"
-        ),
-        pytest.param("gfx942", {}, None, "not_collected", False, id="an absent counter is not 0"),
-        pytest.param(
-            "gfx950", {"TCC_BUBBLE_sum": 0}, None, "not_collected", False, id="it is no TCC_BUBBLE"
-        ),
-        pytest.param(
+@table(
+    "chip values expected state is_lower_bound",
+    {
+        "no reads of 128": ("gfx90a", OLDER, 90 * 64 + 10 * 32 + WRITTEN, "counted", False),
+        "TCC_BUBBLE": ("gfx942", {"TCC_BUBBLE_sum": 30}, BYTES, "counted", False),
+        "no sum": (None, {"TCC_BUBBLE[0]": 12, "TCC_BUBBLE[1]": 18}, BYTES, "counted", False),
+        "an absent counter is not 0": ("gfx942", {}, None, "not_collected", False),
+        "it is no TCC_BUBBLE": ("gfx950", {"TCC_BUBBLE_sum": 0}, None, "not_collected", False),
+        "reads of 128 before FETCH_SIZE": (
             "gfx950",
             {"TCC_BUBBLE_sum": 0, "TCC_EA0_RDREQ_128B_sum": 30} | SIZES,
             BYTES,
             "counted",
             False,
-            id="reads of 128 before FETCH_SIZE",
         ),
-        pytest.param("gfx950", SIZES, 2048 + 1024, "counted", True, id="FETCH_SIZE of gfx950"),
-        pytest.param("gfx942", SIZES, 2048 + 1024, "counted", False, id="FETCH_SIZE"),
-        pytest.param("gfx942", {"FETCH_SIZE": 2}, None, "not_collected", False, id="no writes"),
-    ],
+        "FETCH_SIZE of gfx950": ("gfx950", SIZES, 2048 + 1024, "counted", True),
+        "FETCH_SIZE": ("gfx942", SIZES, 2048 + 1024, "counted", False),
+        "no writes": ("gfx942", {"FETCH_SIZE": 2}, None, "not_collected", False),
+    },
 )
 def test_bytes_are_requests_times_their_sizes_by_chip(
-    chip: str | None,
-    values: dict[str, float],
-    expected: int | None,
-    state: str,
-    is_lower_bound: bool,
-) -> None:
+    chip,
+    values,
+    expected,
+    state,
+    is_lower_bound,
+):
     figure = bytes_of(values if values is OLDER else READS | WRITES | values, chip)
     assert (figure.value, figure.state, figure.lower_bound) == (expected, state, is_lower_bound)
     assert bytes_of({}, chip).value is None
 
 
-def test_the_ledger_of_an_amd_run_sets_its_matrix_flops_against_paper(
-    synthetic: ModuleType,
-) -> None:
-    """conv2 executes all of its multiply-adds on the matrix cores in bf16, and fc1 on the vector
-    units in fp32."""
-    kernels = synthetic.gpu_kernels(64, clock=1.0)
-    counters = []
-    for kernel in kernels:
-        work = (
-            synthetic.macs(kernel.layer, 64) * (2 if kernel.direction == "backward" else 1)
-            if kernel.layer
-            else 0
-        )
-        values = counts(F32=(0, 0, 0, work // 64)) if kernel.layer == "fc1" else counts()
-        values |= {MOPS.format("BF16"): 2 * work / 512} if kernel.layer == "conv2" else {}
-        counters += [Counter(kernel.launch, name, value, "inst") for name, value in values.items()]
-    run = synthetic.make_run(
-        1,
-        profiler="rocprofv3",
-        device=MI300X,
-        batch_size=64,
-        layer_calls=synthetic.layer_calls(64),
-        kernels=kernels,
-        counters=counters,
-    )
-    (study,) = studies([run])
-    rows = {(row.layer, row.direction): row for row in ledger(study).rows}
-    conv, fc = rows["conv2", "forward"], rows["fc1", "backward"]
-    assert conv.estimated.value == conv.executed.value == 2 * 64 * 64 * 24 * 24 * 288
-    assert (conv.executed.state, fc.executed.state) == ("counted", "estimated")
-    assert fc.executed.value == 2 * 2 * 64 * 9216 * 128
-    assert conv.basis == "kernels, rocprofv3"
-    assert conv.time is not None and conv.trusted
-
-
-def test_a_run_is_of_amd_by_its_tool_or_its_device(synthetic: ModuleType) -> None:
+def test_a_run_is_of_amd_by_its_tool_or_its_device():
     run = synthetic.make_run(1)
     assert not is_amd(run)
     assert is_amd(replace(run, profiler="rocprofv3"))
@@ -203,7 +153,7 @@ def test_a_run_is_of_amd_by_its_tool_or_its_device(synthetic: ModuleType) -> Non
     assert not is_amd(replace(run, device=Device("AMD EPYC 7V13", "cpu")))
 
 
-def launches_of(path: Path) -> tuple[list[str], list[dict[str, float | None]]]:
+def launches_of(path):
     """Names and counters of each launch; counters of channels ("TCC_EA_RDREQ[0]") are added up, as
     rocprofv3 does."""
     names, values = list[str](), list[dict[str, float | None]]()
@@ -220,7 +170,7 @@ def launches_of(path: Path) -> tuple[list[str], list[dict[str, float | None]]]:
     return names, values
 
 
-def test_real_matrix_counters_are_the_multiply_adds_of_the_products(shared: Path) -> None:
+def test_real_matrix_counters_are_the_multiply_adds_of_the_products(shared):
     """150 calls of 128 products of 128 x 512 x 128 in bf16, by the command line of the same
     repository's other recording."""
     names, values = launches_of(shared / "reports/rocm/omniperf/hgliu_mi300x_pmc_perf.csv")
@@ -238,10 +188,8 @@ def test_real_matrix_counters_are_the_multiply_adds_of_the_products(shared: Path
     } == {0}
 
 
-@pytest.mark.parametrize("chip", ["MI200", "MI300X_A1"])
-def test_a_real_copy_of_a_million_doubles_moves_16_mib_and_multiplies_nothing(
-    chip: str, shared: Path
-) -> None:
+@table("chip", ["MI200", "MI300X_A1"])
+def test_a_real_copy_of_a_million_doubles_moves_16_mib_and_multiplies_nothing(chip, shared):
     _, (first, *others) = launches_of(
         shared / f"reports/rocm/omniperf/rocprofiler_compute_kernel/{chip}/pmc_perf.csv"
     )
@@ -252,7 +200,7 @@ def test_a_real_copy_of_a_million_doubles_moves_16_mib_and_multiplies_nothing(
         assert amd_flops(values, "gfx90a").total.value == 0
 
 
-def test_flops_of_a_run_follow_its_tool_and_chip(synthetic: ModuleType) -> None:
+def test_flops_of_a_run_follow_its_tool_and_chip():
     run = synthetic.make_run(1, profiler="rocprofv3", device=MI300X)
     values = counts(F64=(1, 0, 0, 0))
     assert flops_by_launch(run, {0: values})[0].fp64.value == 64

@@ -1,25 +1,20 @@
 """Sums of weighted instructions, path by path: weights, what is lacking, and HFMA2 that only
 moves constants."""
 
-from __future__ import annotations
-
-import pytest
-
 from perfctl.orchestrator.counts.counters import sums
 from perfctl.orchestrator.counts.figure import Figure, missing
 from tests.make.metrics import PIPE, ops
+from tests.make.tables import table
 
 HALF = "HADD + HMUL + 2 HFMA"
 
 
-@pytest.mark.parametrize(
-    ("capability", "major"), [("8.6", 8), ("10.0", 10), ("7", 7), (None, 0), ("", 0), ("sm_80", 0)]
-)
-def test_the_major_number_of_a_compute_capability(capability: str | None, major: int) -> None:
+@table("capability major", [("8.6", 8), ("10.0", 10), ("7", 7), (None, 0), ("", 0), ("sm_80", 0)])
+def test_the_major_number_of_a_compute_capability(capability, major):
     assert sums.major(capability) == major
 
 
-def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts() -> None:
+def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts():
     assert sums.metric({"sm__a.sum": 5, "smsp__a.sum": 6}, "a.sum") == 5
     assert sums.metric({"sm__a.sum": 0, "smsp__a.sum": 6}, "a.sum") == 0
     assert sums.metric({"sm__a.sum": None, "smsp__a.sum": 6}, "a.sum") == 6
@@ -29,8 +24,8 @@ def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts() -> None:
     assert not sums.has_metric({"smsp__a.sum.per_second": 5}, "a.sum")
 
 
-@pytest.mark.parametrize(
-    ("values", "state", "reason"),
+@table(
+    "values state reason",
     [
         ({}, "not_collected", "fp64 counters were not collected (DADD, DMUL, DFMA)"),
         (
@@ -51,21 +46,19 @@ def test_a_sum_of_the_sm_is_taken_before_one_of_its_parts() -> None:
         ),
     ],
 )
-def test_a_path_needs_all_of_its_instructions(
-    values: dict[str, float | None], state: str, reason: str
-) -> None:
+def test_a_path_needs_all_of_its_instructions(values, state, reason):
     assert sums.weighted(ops(**values), "fp64") == missing(state, reason)
 
 
-def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule() -> None:
+def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule():
     double = sums.weighted(ops(dadd=100, dmul=20, dfma=3), "fp64")
     single = sums.fp32(ops(fadd=100, fmul=20, ffma=3), "9.0")
     assert (double.value, double.rule, double.state) == (126, "DADD + DMUL + 2 DFMA", "counted")
     assert (single.value, single.rule, single.missing) == (126, "FADD + FMUL + 2 FFMA", ())
 
 
-@pytest.mark.parametrize(
-    ("capability", "packed", "value", "state", "missing"),
+@table(
+    "capability packed value state missing",
     [
         ("9.0", {}, 7, "counted", ()),
         ("9.0", {"fadd2": 1, "fmul2": 1, "ffma2": 1}, 7, "counted", ()),
@@ -77,12 +70,12 @@ def test_each_path_weighs_a_multiply_add_twice_and_names_its_rule() -> None:
     ],
 )
 def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
-    capability: str | None,
-    packed: dict[str, float],
-    value: float,
-    state: str,
-    missing: tuple[str, ...],
-) -> None:
+    capability,
+    packed,
+    value,
+    state,
+    missing,
+):
     found = sums.fp32(ops(fadd=1, fmul=2, ffma=2, **packed), capability)
     assert (found.value, found.state, found.missing) == (value, state, missing)
     if len(packed) == 3 and capability != "9.0":
@@ -90,8 +83,8 @@ def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
     assert sums.fp32(ops(fadd=1, fmul=2, **packed), capability).value is None
 
 
-@pytest.mark.parametrize(
-    ("names", "version", "doubled"),
+@table(
+    "names version doubled",
     [
         ((), None, False),
         ((), "2022.3.0", False),
@@ -105,9 +98,7 @@ def test_from_blackwell_on_packed_instructions_belong_to_single_precision(
         (("x.op_hfma_pred_on_x2", "x.op_hfma_pred_on_x4"), None, True),
     ],
 )
-def test_half_precision_is_weighed_as_that_version_of_ncu_does(
-    names: tuple[str, ...], version: str | None, doubled: bool
-) -> None:
+def test_half_precision_is_weighed_as_that_version_of_ncu_does(names, version, doubled):
     values = ops(hadd=100, hmul=20, hfma=3) | dict.fromkeys(names, 1.0)
     found = sums.fp16(values, "7.0", False, version)
     assert (found.value, found.state) == (126 * (2 if doubled else 1), "estimated")
@@ -119,8 +110,8 @@ def test_half_precision_is_weighed_as_that_version_of_ncu_does(
     )
 
 
-@pytest.mark.parametrize(
-    ("capability", "hfma", "pipe", "value"),
+@table(
+    "capability hfma pipe value",
     [
         ("7.5", 320, 10, 640),
         ("8.0", 320, 9, 640),  # 32 x 9 = 288: fewer tensor instructions than moves would make
@@ -135,9 +126,7 @@ def test_half_precision_is_weighed_as_that_version_of_ncu_does(
         ("10.0", 0, 0, 0),
     ],
 )
-def test_multiply_adds_that_may_be_moves_of_constants_are_refused(
-    capability: str | None, hfma: int, pipe: int | None, value: int | None
-) -> None:
+def test_multiply_adds_that_may_be_moves_of_constants_are_refused(capability, hfma, pipe, value):
     values = ops(hadd=0, hmul=0, hfma=hfma) | ({} if pipe is None else {PIPE: pipe})
     found = sums.fp16(values, capability, False, None)
     assert found.value == value
@@ -150,11 +139,11 @@ def test_multiply_adds_that_may_be_moves_of_constants_are_refused(
         assert found == Figure(0, "counted")
 
 
-def test_additions_alone_are_work_on_any_chip() -> None:
+def test_additions_alone_are_work_on_any_chip():
     assert sums.fp16(ops(hadd=4, hmul=2, hfma=0), "10.0", False, None).value == 6
 
 
-def test_beside_moves_of_constants_only_additions_and_products_are_left() -> None:
+def test_beside_moves_of_constants_only_additions_and_products_are_left():
     left_out = "HFMA2 moved constants and is not included"
     none = sums.fp16(ops(hadd=0, hmul=0, hfma=99), "8.0", True, None, halves=False)
     assert (none.value, none.state, none.reason, none.rule) == (
@@ -177,8 +166,8 @@ def test_beside_moves_of_constants_only_additions_and_products_are_left() -> Non
     )
 
 
-@pytest.mark.parametrize(
-    ("capability", "hfma", "pipe", "moves", "phantom"),
+@table(
+    "capability hfma pipe moves phantom",
     [
         ("8.0", 3200, 100, None, True),
         ("9.0", 3200, 100, None, True),
@@ -199,8 +188,8 @@ def test_beside_moves_of_constants_only_additions_and_products_are_left() -> Non
     ],
 )
 def test_tensor_instructions_that_are_all_moves_of_constants(
-    capability: str | None, hfma: int | None, pipe: int | None, moves: int | None, phantom: bool
-) -> None:
+    capability, hfma, pipe, moves, phantom
+):
     values = ops(hfma=hfma) | {PIPE: pipe}
     if moves is not None:
         values["smsp__inst_executed_pipe_tensor_op_hmma_type_hfma2.sum"] = moves

@@ -1,15 +1,12 @@
 """Counts from other forms of a counter: rates, averages, doubled rates. They are estimates, and
 whole or nothing."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from perfctl.orchestrator.counts.counters.work import kernel_flops, values_by_launch
 from perfctl.orchestrator.counts.figure import Figure, missing
 from tests.make.metrics import PIPE, ZEROS, ops
+from tests.make.tables import table
 
 RATES = {
     "smsp__cycles_elapsed.avg": 28419.6,
@@ -18,14 +15,14 @@ RATES = {
 }
 
 
-def test_rates_times_average_elapsed_cycles_give_the_counts_back_as_an_estimate() -> None:
+def test_rates_times_average_elapsed_cycles_give_the_counts_back_as_an_estimate():
     found = kernel_flops(RATES | {PIPE: 0}, "7.5")
     assert (found.fp32.value, found.fp32.state) == (1000 * 1000, "estimated")
     assert "rate x elapsed cycles" in (found.fp32.reason or "")
     assert (found.fp64.value, found.total.value, found.total.lower_bound) == (0, 1000 * 1000, False)
 
 
-def test_elapsed_cycles_may_follow_from_frequency_and_duration() -> None:
+def test_elapsed_cycles_may_follow_from_frequency_and_duration():
     values = dict(RATES)
     cycles = values.pop("smsp__cycles_elapsed.avg")
     values |= {
@@ -35,8 +32,8 @@ def test_elapsed_cycles_may_follow_from_frequency_and_duration() -> None:
     assert kernel_flops(values, "7.5").fp32.value == 1000 * 1000
 
 
-@pytest.mark.parametrize("rate", [35.19, 0])
-def test_rounded_rates_and_rates_of_nothing_but_zero_give_no_count(rate: float) -> None:
+@table("rate", [35.19, 0])
+def test_rounded_rates_and_rates_of_nothing_but_zero_give_no_count(rate):
     values = RATES | {"smsp__sass_thread_inst_executed_op_fadd_pred_on.sum.per_cycle_elapsed": rate}
     flops = kernel_flops(values, "7.5")
     assert flops.fp32 == missing(
@@ -46,20 +43,18 @@ def test_rounded_rates_and_rates_of_nothing_but_zero_give_no_count(rate: float) 
     assert (flops.total.value, flops.total.reason) == (None, flops.fp32.reason)
 
 
-def test_a_sum_that_was_collected_comes_before_its_rate() -> None:
+def test_a_sum_that_was_collected_comes_before_its_rate():
     values = RATES | ZEROS | ops(fadd=1_000_001)
     assert kernel_flops(values, "7.5").fp32 == Figure(1_000_001, "counted")
 
 
-@pytest.mark.parametrize(
-    ("file", "additions"),
+@table(
+    "file additions",
     [
         ("armleth_mlp_report", 1000 * 1000),
-        ("lashi_profile", 32768 * 512),
-        ("cs599k_h100_silu_2025-04-21", 8192 * 8192 * 21),
     ],
 )
-def test_real_rates_give_the_size_of_the_problem(shared: Path, file: str, additions: int) -> None:
+def test_real_rates_give_the_size_of_the_problem(shared, file, additions):
     """One addition an element; the activation does one addition and ten multiply-adds
     an element."""
     pytest.importorskip("ncu_report")
@@ -71,7 +66,7 @@ def test_real_rates_give_the_size_of_the_problem(shared: Path, file: str, additi
     assert (first.value, first.state) == (additions, "estimated")
 
 
-def test_a_doubled_rate_of_a_roofline_section_is_halved_again() -> None:
+def test_a_doubled_rate_of_a_roofline_section_is_halved_again():
     values = dict(RATES)
     rate = values.pop("smsp__sass_thread_inst_executed_op_ffma_pred_on.sum.per_cycle_elapsed")
     assert rate == 0

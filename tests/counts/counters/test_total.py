@@ -1,29 +1,23 @@
 """What FLOPs of a launch rest on: the chip and the version of ncu, sums or averages, and which
 paths are in the total."""
 
-from __future__ import annotations
-
-from types import ModuleType
-
-import pytest
-
 from perfctl.orchestrator.counts.counters.work import compute_capability, kernel_flops, makes_flops
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.report import Counter, Device, Kernel
+from tests.make import synthetic
 from tests.make.metrics import PIPE, ZEROS, ops
+from tests.make.tables import table
 
 
-@pytest.mark.parametrize(
-    ("known", "chip"),
+@table(
+    "known chip",
     [
         *((True, chip) for chip in ("sm80", "sm90", "hopper", "ada", "blackwell")),
         *((False, chip) for chip in ("sm75", "sm70", "turing", "volta")),
     ],
 )
-def test_a_kernel_made_for_compute_capability_8_tells_the_chip(
-    chip: str, known: bool, synthetic: ModuleType
-) -> None:
+def test_a_kernel_made_for_compute_capability_8_tells_the_chip(chip, known):
     """32 x 100 tensor instructions beside 3200 HFMA2 only moved constants, if the chip is one that
     does so."""
     values = ZEROS | ops(hfma=3200, ffma=7) | {PIPE: 100}
@@ -34,9 +28,7 @@ def test_a_kernel_made_for_compute_capability_8_tells_the_chip(
     assert (tensor.value, tensor.state) == ((0, "counted") if known else (None, "refused"))
 
 
-def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_says_so(
-    synthetic: ModuleType,
-) -> None:
+def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_says_so():
     bare, said = Device("x", "gpu"), Device("y", "gpu", compute_capability="7.0", sm_count=10)
     other = Device("z", "gpu", compute_capability="6.1", sm_count=20)
     averages = [
@@ -55,7 +47,7 @@ def test_capability_and_number_of_sms_are_the_device_s_own_else_the_first_that_s
         assert found.value == (None if sms is None else 3 * 4 * sms), "four partitions an SM"
 
 
-def test_half_precision_is_weighed_as_the_version_of_ncu_does(synthetic: ModuleType) -> None:
+def test_half_precision_is_weighed_as_the_version_of_ncu_does():
     counters = [
         Counter(0, name, value, None)
         for name, value in (ops(hadd=1, hmul=2, hfma=3) | {PIPE: 0}).items()
@@ -79,8 +71,8 @@ def test_half_precision_is_weighed_as_the_version_of_ncu_does(synthetic: ModuleT
     ]
 
 
-@pytest.mark.parametrize(
-    ("makes", "name"),
+@table(
+    "makes name",
     [
         (True, "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"),
         (True, "derived__smsp__sass_thread_inst_executed_op_ffma_pred_on_x2"),
@@ -98,11 +90,11 @@ def test_half_precision_is_weighed_as_the_version_of_ncu_does(synthetic: ModuleT
         (False, "SQ_WAVES"),
     ],
 )
-def test_which_metrics_make_flops(makes: bool, name: str) -> None:
+def test_which_metrics_make_flops(makes, name):
     assert makes_flops(name) is makes
 
 
-def test_the_total_adds_every_path_and_says_what_is_not_in_it() -> None:
+def test_the_total_adds_every_path_and_says_what_is_not_in_it():
     every = kernel_flops(ZEROS | ops(ffma=10, dadd=3, hmul=5) | {PIPE: 2}, "7.0")
     half, cores = (
         "HADD + HMUL + 2 HFMA; up to twice if instructions are packed",
@@ -129,7 +121,7 @@ def test_the_total_adds_every_path_and_says_what_is_not_in_it() -> None:
     )
 
 
-def test_nothing_but_0_with_a_part_missing_is_no_total_and_says_which_part() -> None:
+def test_nothing_but_0_with_a_part_missing_is_no_total_and_says_which_part():
     packed = kernel_flops(ZEROS | {PIPE: 0}, "10.0")
     assert (packed.fp32.value, packed.fp32.missing) == (0, ("packed fp32",))
     assert packed.total == missing(
@@ -143,7 +135,7 @@ def test_nothing_but_0_with_a_part_missing_is_no_total_and_says_which_part() -> 
     assert nothing == Figure(0, "counted"), "nothing is missing: it is 0"
 
 
-def test_only_what_rests_on_averages_becomes_an_estimate_and_each_rule_is_said_once() -> None:
+def test_only_what_rests_on_averages_becomes_an_estimate_and_each_rule_is_said_once():
     averages = {
         name.replace(".sum", ".avg"): value for name, value in (ZEROS | ops(ffma=5, hadd=1)).items()
     }
@@ -173,7 +165,7 @@ def test_only_what_rests_on_averages_becomes_an_estimate_and_each_rule_is_said_o
     )
 
 
-def test_rates_that_give_no_counts_are_named_path_by_path() -> None:
+def test_rates_that_give_no_counts_are_named_path_by_path():
     rates = {
         name.replace(".sum", ".sum.per_cycle_elapsed"): 0.5
         for name in ops(fadd=0, fmul=0, ffma=0, dadd=0, dmul=0)
@@ -186,11 +178,9 @@ def test_rates_that_give_no_counts_are_named_path_by_path() -> None:
     )
 
 
-@pytest.mark.parametrize("unit", ["sm", "smsp"])
-@pytest.mark.parametrize(
-    ("form", "per"), [("sum.per_cycle_elapsed", "cycles_elapsed.avg"), ("sum.per_second", None)]
-)
-def test_rates_of_either_unit_give_the_counts_back(form: str, per: str | None, unit: str) -> None:
+@table("unit", ["sm", "smsp"])
+@table("form per", [("sum.per_cycle_elapsed", "cycles_elapsed.avg"), ("sum.per_second", None)])
+def test_rates_of_either_unit_give_the_counts_back(form, per, unit):
     """2^30 multiply-adds in 2^20 cycles of that unit, or nanoseconds."""
     rates = {
         name.replace("smsp__", f"{unit}__").replace("sum", form): value

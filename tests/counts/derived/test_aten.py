@@ -1,11 +1,7 @@
 """Derived counts of PyTorch's own kernels: elementwise by functor, rows by shape, optimizers
 by parameters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +14,7 @@ from perfctl.orchestrator.counts.derived.pointwise import (
     per_element,
     pointwise,
 )
-from perfctl.orchestrator.counts.derived.records import Derived, Launch, Rows
+from perfctl.orchestrator.counts.derived.records import Launch, Rows
 from perfctl.orchestrator.counts.derived.rules import verified
 from perfctl.orchestrator.counts.derived.run import layer_work
 from perfctl.orchestrator.counts.kernels.names import recognise
@@ -62,17 +58,17 @@ MERGES = 128 * 5 + 32 * 3
 IMAGES = 32 * 14 * 14
 
 
-def counts(found: Derived | None) -> tuple[float | None, ...] | None:
+def counts(found):
     """FFMA, FMUL and FADD."""
     return found and (found.ffma, found.fmul, found.fadd)
 
 
-def derived(name: str, elements: int) -> Derived | None:
+def derived(name, elements):
     launch = Launch(name, (elements // 1024, 1, 1))
     return pointwise(launch, recognise(name), {elements}, "8.0")
 
 
-def test_every_profilers_spelling_of_a_kernel_gives_the_functor_with_its_lambdas() -> None:
+def test_every_profilers_spelling_of_a_kernel_gives_the_functor_with_its_lambdas():
     assert {functor_of(name) for name in (SILU, SILU_OF_NCU)} == {"silu_kernel{#1}{float#1}"}
     exact, by_tanh = (
         functor_of(GELU.replace("{lambda()#1}", number, 1))
@@ -82,21 +78,21 @@ def test_every_profilers_spelling_of_a_kernel_gives_the_functor_with_its_lambdas
     assert by_tanh == "gelucudakernelimpl{#2}{float#1}"
 
 
-def test_silu_is_an_exponential_a_multiply_add_and_a_quotient_for_each_element() -> None:
+def test_silu_is_an_exponential_a_multiply_add_and_a_quotient_for_each_element():
     exponential, quotient = 4, 5  # its last multiply goes into 1 + e
     elements = 128 * 2048
     each = exponential + 1 + quotient
     assert counts(derived(SILU, elements)) == (each * elements, 0, elements)
 
 
-def test_a_functor_that_is_unknown_or_whose_count_depends_on_the_values_has_no_rule() -> None:
+def test_a_functor_that_is_unknown_or_whose_count_depends_on_the_values_has_no_rule():
     assert derived(SILU.replace("silu_kernel", "my_kernel"), 4096) is None
     assert per_element("elu_kernel{#1}{float#1}", "8.0") is None, (
         "only negative values are exponentiated"
     )
 
 
-def test_a_count_that_is_the_middle_of_two_says_so() -> None:
+def test_a_count_that_is_the_middle_of_two_says_so():
     found = per_element("tanh_kernel_cuda{#2}{float#1}", "8.0")
     assert found is not None and 0 < found.spread <= 0.08
 
@@ -155,38 +151,34 @@ def test_a_count_that_is_the_middle_of_two_says_so() -> None:
         ),
     },
 )
-def test_a_kernel_over_rows_counts_by_their_shape_or_has_no_rule(
-    launch: Launch, rows: Rows, expected: tuple[int, ...] | None
-) -> None:
+def test_a_kernel_over_rows_counts_by_their_shape_or_has_no_rule(launch, rows, expected):
     assert counts(by_rows(launch, [rows])) == expected
 
 
-def test_statistics_of_batch_norm_divide_for_each_element() -> None:
+def test_statistics_of_batch_norm_divide_for_each_element():
     found = by_rows(Launch(STATISTICS, (64, 1, 1), (256, 2, 1)), [Rows("batch_norm", 64, IMAGES)])
     assert found is not None and found.ffma == 64 * (6 * IMAGES + 4 * 5 * (512 + 32))
 
 
-@pytest.mark.parametrize(
-    ("epilogue", "ffma", "fmul"),
+@table(
+    "epilogue ffma fmul",
     [
         ("SoftMaxForwardEpilogue", (5 + 4 + 5) * 50_257, 50_257),
         ("LogSoftMaxForwardEpilogue", 5 * 50_257 + 11 * 1024, 1024),
     ],
 )
-def test_a_softmax_over_a_block_makes_each_exponential_twice(
-    epilogue: str, ffma: int, fmul: int
-) -> None:
+def test_a_softmax_over_a_block_makes_each_exponential_twice(epilogue, ffma, fmul):
     launch = Launch(BLOCK_SOFTMAX.format(epilogue), (16, 1, 1), (1024, 1, 1))
     found = by_rows(launch, [Rows("softmax", 16, 50_257)])
     assert found is not None and (found.ffma, found.fmul) == (16 * ffma, 16 * fmul)
 
 
-def pool(*sides: int, **attributes: Any) -> frozenset[Rows]:
+def pool(*sides, **attributes):
     shapes = [((2, 3, side, side),) for side in sides]
     return layer_work([op("aten.avg_pool2d", *shapes, **attributes)]).rows
 
 
-def test_rows_come_from_the_operations_of_a_layer() -> None:
+def test_rows_come_from_the_operations_of_a_layer():
     work = layer_work(
         [
             op("aten.sum", ((4, 8),), ((1, 8),)),
@@ -203,14 +195,14 @@ def test_rows_come_from_the_operations_of_a_layer() -> None:
     }
 
 
-def test_an_average_adds_each_window_and_divides_once() -> None:
+def test_an_average_adds_each_window_and_divides_once():
     name = f"{SPACE}avg_pool2d_out_cuda_frame<float, float>(int, float const*, long)"
     found = by_rows(Launch(name, (1, 1, 1)), pool(8, 4, kernel_size=[2, 2], stride=[]))
     outputs, window = 2 * 3 * 4 * 4, 4
     assert counts(found) == (5 * outputs, 0, window * outputs)
 
 
-def test_windows_cut_off_at_the_edge_have_no_rule() -> None:
+def test_windows_cut_off_at_the_edge_have_no_rule():
     assert pool(8, 5, kernel_size=2, padding=1) == pool(7, 4, kernel_size=2) == frozenset()
 
 
@@ -220,7 +212,7 @@ FOREACH = (
 )
 
 
-def test_an_optimizers_launch_holds_the_parameters_that_its_chunks_say() -> None:
+def test_an_optimizers_launch_holds_the_parameters_that_its_chunks_say():
     tensors = (288, 32, 18_432, 64, 1_179_648, 128, 1_280, 10)  # the MNIST network
     chunks = 7 + 1_179_648 // 65_536
     found = over_parameters(Launch(FOREACH, (chunks, 1, 1)), tensors, "8.0")
@@ -229,12 +221,12 @@ def test_an_optimizers_launch_holds_the_parameters_that_its_chunks_say() -> None
     assert over_parameters(Launch(FOREACH, (chunks - 1, 1, 1)), tensors, "8.0") is None
 
 
-def test_a_tensor_that_does_not_fit_goes_on_in_the_next_launch() -> None:
+def test_a_tensor_that_does_not_fit_goes_on_in_the_next_launch():
     launches = list(packed((330 * 65_536, 5), 64, 320))
     assert launches == [(320, 320 * 65_536), (11, 10 * 65_536 + 5)]
 
 
-def test_parameters_are_read_off_the_operations_that_use_them() -> None:
+def test_parameters_are_read_off_the_operations_that_use_them():
     shapes = ((2, 3, 8, 8), (4, 3, 3, 3), (4,))
     conv = replace(op("aten.convolution", shapes, ((2, 4, 6, 6),)), parameters=112)
     assert parameters_of([conv]) == (108, 4)
@@ -242,7 +234,7 @@ def test_parameters_are_read_off_the_operations_that_use_them() -> None:
     assert parameters_of([conv, other]) is None
 
 
-def test_pytorchs_kernels_of_an_a100_come_out_as_counted(shared: Path) -> None:
+def test_pytorchs_kernels_of_an_a100_come_out_as_counted(shared):
     script = load("proof/silicon/silicon_aten.py")
     found = [one for one in script.launches(script.REPORT) if "distribution" not in one.name]
     assert len(found) == 13 and all(one.derived is not None for one in found)

@@ -1,15 +1,10 @@
 """Fused attention in whole tiles, forward and backward: values worked out from the dimensions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-
-import pytest
 
 from perfctl.orchestrator.counts.derived.records import AttentionShape, Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.derived.tensor_cores import tiles_of
-from perfctl.orchestrator.counts.kernels.grids import Grid
 from tests.make.tables import table
 
 SHAPE = AttentionShape(batch=2, heads=4, queries=1000, keys=1000, width=64, value_width=64)
@@ -31,20 +26,20 @@ HOPPER = (
 )
 
 
-def flags(dropout: bool = False, causal: bool = False) -> str:
+def flags(dropout=False, causal=False):
     return (
         f", {str(dropout).lower()}, {str(causal).lower()}, false, false, true, true, "
         "false>(pytorch_flash::Flash_fwd_params)"
     )
 
 
-def macs(name: str, shape: AttentionShape = SHAPE, grid: Grid | None = None) -> float | None:
+def macs(name, shape=SHAPE, grid=None):
     """Multiply-adds of the tensor cores for each of the eight heads of both images."""
     derived = derive(Launch(name, grid), Work(shape))
     return derived and derived.tensor and derived.tensor / (2 * 8)
 
 
-def brute(shape: AttentionShape, m: int, n: int) -> int:
+def brute(shape, m, n):
     """Tiles with at least one pair that the mask leaves, counted pair by pair at the
     tiles' corners."""
     shift = shape.keys - shape.queries
@@ -55,13 +50,9 @@ def brute(shape: AttentionShape, m: int, n: int) -> int:
     )
 
 
-@pytest.mark.parametrize(
-    ("queries", "keys"), [(1000, 1000), (1024, 1024), (500, 1000), (1000, 500)]
-)
-@pytest.mark.parametrize(("m", "n"), [(128, 64), (64, 128), (64, 64), (192, 128)])
-def test_a_causal_mask_leaves_the_tiles_that_touch_it(
-    queries: int, keys: int, m: int, n: int
-) -> None:
+@table("queries keys", [(1000, 1000), (1024, 1024), (500, 1000), (1000, 500)])
+@table("m n", [(128, 64), (64, 128), (64, 64), (192, 128)])
+def test_a_causal_mask_leaves_the_tiles_that_touch_it(queries, keys, m, n):
     shape = replace(SHAPE, queries=queries, keys=keys)
     assert tiles_of(shape, m, n, True) == brute(shape, m, n)
 
@@ -193,15 +184,11 @@ WHOLE = (8 * 16) * 128 * 64
         ),
     },
 )
-def test_fused_attention_computes_whole_tiles_or_has_no_rule(
-    name: str, shape: AttentionShape, grid: Grid | None, expected: int | None
-) -> None:
+def test_fused_attention_computes_whole_tiles_or_has_no_rule(name, shape, grid, expected):
     assert macs(name, shape, grid) == expected
 
 
-def test_memory_efficient_attention_in_fp32_is_three_tf32_products_from_ampere_on_and_ffma_before() -> (
-    None
-):
+def test_memory_efficient_attention_in_fp32_is_three_tf32_products_from_ampere_on_and_ffma_before():
     shape = replace(SHAPE, queries=128, keys=128)
     expected = 8 * 2 * 64 * (128 * 64 + 64 * 128)
     late, early = (

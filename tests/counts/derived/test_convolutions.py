@@ -1,40 +1,35 @@
 """Convolutions and their gradients in fp32, from name, grid and shape: values worked out from the
 dimensions. Launches of ResNet-50's training on a V100 are those of a public trace."""
 
-from __future__ import annotations
-
 from math import ceil
-from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.counts.derived.records import Derived, Launch, Work
+from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive, error_of
 from perfctl.orchestrator.counts.derived.run import works_of
-from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from tests.make.shapes import op
 from tests.make.tables import table
 
 
-def forward(*sizes: int) -> tuple[Work, ...]:
+def forward(*sizes):
     return (Work(ConvShape(*sizes)),)
 
 
-def backward(
-    source: tuple[int, ...], weight: tuple[int, ...], sides: tuple[int, ...], **attributes: Any
-) -> tuple[Work, ...]:
+def backward(source, weight, sides, **attributes):
     shapes = ((source[0], weight[0], *sides), source, weight)
     return works_of(op("aten.convolution_backward", shapes, (), direction="backward", **attributes))
 
 
 def gradients(
-    source: tuple[int, ...],
-    weight: tuple[int, ...],
+    source,
+    weight,
     *,
-    stride: int = 1,
-    padding: int = 0,
-    first: bool = False,
-) -> tuple[Work, ...]:
+    stride=1,
+    padding=0,
+    first=False,
+):
     """Of a convolution without dilation, one group for each weight that lacks channels."""
     sides = tuple(
         (size + 2 * padding - taps) // stride + 1
@@ -55,27 +50,25 @@ def gradients(
 BATCH = 32
 
 
-def traced(
-    channels: int, side: int, outputs: int, *, window: int = 1, stride: int = 1
-) -> tuple[Work, ...]:
+def traced(channels, side, outputs, *, window=1, stride=1):
     """Both gradients of a convolution of ResNet-50, as a trace that states no stride gives them."""
     source, weight = (BATCH, channels, side, side), (outputs, channels, window, window)
     return backward(source, weight, (side // stride, side // stride))
 
 
-def derived(name: str, works: tuple[Work, ...], grid: Grid | None = None) -> Derived | None:
+def derived(name, works, grid=None):
     found = [one for work in works if (one := derive(Launch(name, grid), work)) is not None]
     assert len(found) < 2, "the grid fits one gradient"
     return found[0] if found else None
 
 
-def macs(works: tuple[Work, ...]) -> int:
+def macs(works):
     (shape,) = {work.forward for work in works}
     assert shape is not None
     return shape.macs
 
 
-def positions(images: int, side: int) -> int:
+def positions(images, side):
     """Of all images, each of which fills tiles of 32."""
     return images * ceil(side**2 / 32) * 32
 
@@ -312,9 +305,7 @@ FFT = "ampere_gcgemm_32x32_nt"
         ),
     },
 )
-def test_a_kernel_of_a_convolution_counts_by_its_grid_or_has_no_rule(
-    name: str, works: tuple[Work, ...], grid: Grid | None, expected: Any
-) -> None:
+def test_a_kernel_of_a_convolution_counts_by_its_grid_or_has_no_rule(name, works, grid, expected):
     """``expected``: FFMA, or FFMA and FMUL."""
     found = derived(name, works, grid)
     if found is None:
@@ -325,7 +316,7 @@ def test_a_kernel_of_a_convolution_counts_by_its_grid_or_has_no_rule(
         assert found.fadd in (None, 0, found.fmul)
 
 
-def test_depthwise_kernels_of_aten_leave_out_taps_on_the_padding() -> None:
+def test_depthwise_kernels_of_aten_leave_out_taps_on_the_padding():
     # along each side 10 outputs x 3 taps, of which one of the first and one of the last output are
     # on the padding
     inside = 8 * 16 * (10 * 3 - 2) ** 2
@@ -336,19 +327,19 @@ def test_depthwise_kernels_of_aten_leave_out_taps_on_the_padding() -> None:
     assert weight is not None and (weight.ffma, weight.fp32) == (inside, None)
 
 
-def test_a_first_layer_has_no_gradient_of_its_input() -> None:
+def test_a_first_layer_has_no_gradient_of_its_input():
     assert [work.direction for work in BACK] == ["grad_input", "grad_weight"]
     first = gradients((64, 1, 28, 28), (32, 1, 3, 3), first=True)
     assert [work.direction for work in first] == ["grad_weight"]
 
 
-def test_rules_of_gradients_say_that_no_counter_verified_them() -> None:
+def test_rules_of_gradients_say_that_no_counter_verified_them():
     found = derived(SCUDNN.format("64_relu_interior"), BACK, (INPUTS // 128, 1, 1))
     assert found is not None
     assert error_of([found.family]) == "scudnn, gradient: not verified on silicon"
 
 
-def test_groups_are_products_and_transposed_convolutions_have_no_works() -> None:
+def test_groups_are_products_and_transposed_convolutions_have_no_works():
     grouped = backward((32, 128, 28, 28), (512, 64, 1, 1), (28, 28), groups=2)
     assert [work.shape for work in grouped if isinstance(work.shape, GemmShape)] == [
         GemmShape(256, 64, 32 * 28 * 28, 2)
@@ -356,6 +347,6 @@ def test_groups_are_products_and_transposed_convolutions_have_no_works() -> None
     assert backward((2, 8, 4, 4), (8, 16, 1, 1), (4, 4), transposed=True) == ()
 
 
-def test_one_dimension_counts_as_height_1() -> None:
+def test_one_dimension_counts_as_height_1():
     flat = backward((2, 8, 40), (16, 8, 3), (40,))
     assert {work.forward for work in flat} == {ConvShape(2, 8, 16, 1, 40, 1, 3, same_size=True)}

@@ -7,11 +7,11 @@ from perfctl.records.report import CODE, DerivedCount
 THREADS = 10 * 128
 
 
-def row(launch: int, instruction: str, value: float, rule: str = "8 per thread") -> DerivedCount:
+def row(launch, instruction, value, rule="8 per thread"):
     return DerivedCount(launch, instruction, value, f"{CODE}: {rule}")
 
 
-def test_fp32_instructions_become_flops_and_what_the_code_has_none_of_is_zero() -> None:
+def test_fp32_instructions_become_flops_and_what_the_code_has_none_of_is_zero():
     found = from_code([row(3, "FADD", THREADS * 8), row(3, "FFMA", THREADS * 2)])[3]
     assert (found.fadd, found.fmul, found.ffma, found.tensor) == (THREADS * 8, 0, THREADS * 2, None)
     flops = as_flops(found)
@@ -19,11 +19,11 @@ def test_fp32_instructions_become_flops_and_what_the_code_has_none_of_is_zero() 
     assert flops.total.value == flops.fp32.value and not flops.total.lower_bound
 
 
-def test_tensor_instructions_count_by_their_flops() -> None:
+def test_tensor_instructions_count_by_their_flops():
     found = from_code([row(0, "HMMA.16816", 32), row(0, TENSOR_FLOP, 32 * 4096)])[0]
     assert (found.tensor, as_flops(found).tensor.value) == (32 * 4096, 32 * 4096)
 
 
-def test_a_lower_bound_or_arithmetic_in_other_types_gives_no_count() -> None:
+def test_a_lower_bound_or_arithmetic_in_other_types_gives_no_count():
     open_loop = row(0, "FFMA", 64, "1 per thread, at least: a loop's turns are not known")
     assert from_code([open_loop, row(1, "FFMA", 64), row(1, "HFMA2", 64)]) == {}

@@ -9,7 +9,7 @@ BATCH, CONV1, CONV2 = 64, (1, 32, 26), (32, 64, 24)
 """Input channels, output channels, output side."""
 
 
-def conv(batch: int, channels: int, filters: int, side: int) -> Work:
+def conv(batch, channels, filters, side):
     return Work(ConvShape(batch, channels, filters, side, side, 3, 3))
 
 
@@ -21,7 +21,7 @@ WORKS = (
 )
 
 
-def test_fadd_alone_tells_the_layer_the_batch_and_the_multiply_adds() -> None:
+def test_fadd_alone_tells_the_layer_the_batch_and_the_multiply_adds():
     outputs, depth = 1000 * 64 * 24 * 24, 32 * 3 * 3
     found = complete(SCUDNN, {"fadd": outputs}, WORKS, BATCH)
     assert found is not None
@@ -29,27 +29,27 @@ def test_fadd_alone_tells_the_layer_the_batch_and_the_multiply_adds() -> None:
     assert f"{outputs * depth:,} FFMA" in found.rule
 
 
-def test_nothing_is_completed_where_the_multiply_adds_were_counted() -> None:
+def test_nothing_is_completed_where_the_multiply_adds_were_counted():
     outputs = 1000 * 64 * 24 * 24
     assert complete(SCUDNN, {"fadd": outputs, "ffma": outputs * 288}, WORKS, BATCH) is None
 
 
-def test_an_addition_more_than_the_rule_gives_fits_no_work() -> None:
+def test_an_addition_more_than_the_rule_gives_fits_no_work():
     assert complete(SCUDNN, {"fadd": 1000 * 64 * 24 * 24 + 1}, WORKS, BATCH) is None
 
 
-def test_a_batch_that_fills_its_last_tile_in_part_has_more_additions_than_outputs() -> None:
+def test_a_batch_that_fills_its_last_tile_in_part_has_more_additions_than_outputs():
     """One image has 4.5 tiles of 128 outputs: the kernel adds in 5 of them, so that one addition
     per output is not its count."""
     assert complete(SCUDNN, {"fadd": 64 * 24 * 24}, WORKS, BATCH) is None
 
 
-def test_two_works_that_fit_alike_but_multiply_differently_give_nothing() -> None:
+def test_two_works_that_fit_alike_but_multiply_differently_give_nothing():
     deeper = conv(BATCH, 64, 64, 24)
     assert complete(SCUDNN, {"fadd": 1000 * 64 * 24 * 24}, (*WORKS, deeper), BATCH) is None
 
 
-def test_a_kernel_without_a_rule_stays_without_a_count() -> None:
+def test_a_kernel_without_a_rule_stays_without_a_count():
     assert (
         complete(Launch("elementwise_kernel"), {"fadd": 1000 * 64 * 24 * 24}, WORKS, BATCH) is None
     )

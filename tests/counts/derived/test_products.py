@@ -1,8 +1,6 @@
 """What library kernels of products execute follows from name, grid and shape: values worked out
 from the dimensions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
 
@@ -16,9 +14,7 @@ from tests.make.tables import table
 Counts = tuple[float | None, float | None, float | None]
 
 
-def counts(
-    launch: Launch, m: int, n: int, k: int, *, onto: bool = False, batch: int = 1
-) -> Counts | None:
+def counts(launch, m, n, k, *, onto=False, batch=1):
     """FFMA, FMUL and FADD."""
     derived = derive(launch, Work(GemmShape(m, n, k, batch), onto=onto))
     return derived and (derived.ffma, derived.fmul, derived.fadd)
@@ -167,21 +163,21 @@ DOT = "void dot_kernel<float, 128, 0, X>(Y)"
         ),
     },
 )
-def test_a_product_counts_by_name_grid_and_shape_or_has_no_rule(
-    launch: Launch, sizes: tuple[int, int, int], onto: bool, expected: Counts | None
-) -> None:
+def test_a_product_counts_by_name_grid_and_shape_or_has_no_rule(launch, sizes, onto, expected):
     assert counts(launch, *sizes, onto=onto) == expected
 
 
-@pytest.mark.parametrize(
-    ("launch", "sizes"),
-    [
-        (Launch(XMMA, (2, 4, 3), reduced=True), (100, 200, 96)),
-        (Launch(DOT), (1, 60, 512)),
-    ],
-    ids=["parts of xmma that wait for splitKreduce", "a dot product without its blocks"],
+@table(
+    "launch sizes",
+    {
+        "parts of xmma that wait for splitKreduce": (
+            Launch(XMMA, (2, 4, 3), reduced=True),
+            (100, 200, 96),
+        ),
+        "a dot product without its blocks": (Launch(DOT), (1, 60, 512)),
+    },
 )
-def test_what_is_known_in_part_has_no_sum(launch: Launch, sizes: tuple[int, int, int]) -> None:
+def test_what_is_known_in_part_has_no_sum(launch, sizes):
     derived = derive(launch, Work(GemmShape(*sizes)))
     assert derived is not None and derived.ffma and derived.fp32 is None
 
@@ -195,11 +191,9 @@ TRAITS = {
 }
 
 
-@pytest.mark.parametrize("bias", [False, True])
+@table("bias", [False, True])
 @pytest.mark.parametrize("traits", TRAITS)
-def test_the_parts_of_a_sum_are_added_up_with_the_bias_in_every_spelling(
-    traits: str, bias: bool
-) -> None:
+def test_the_parts_of_a_sum_are_added_up_with_the_bias_in_every_spelling(traits, bias):
     """16 rows of 128 outputs in 32 parts, counted on an H100."""
     text = TRAITS[traits].format(str(bias).lower() if "words" in traits else int(bias))
     product = "void cutlass::Kernel2<cutlass_80_simt_sgemm_64x64_8x5_tn_align1>(T1::Params)"
@@ -207,11 +201,13 @@ def test_the_parts_of_a_sum_are_added_up_with_the_bias_in_every_spelling(
     assert counts(launch, 16, 128, 9216) == (0, 16 * 128, 16 * 128 * (32 + bias))
 
 
-@pytest.mark.parametrize(
-    ("before", "rows"),
-    [(None, 40), (replace(SLICED, grid=(8, 2, 4)), 80)],
-    ids=["the parts are not known", "of another product"],
+@table(
+    "before rows",
+    {
+        "the parts are not known": (None, 40),
+        "of another product": (replace(SLICED, grid=(8, 2, 4)), 80),
+    },
 )
-def test_a_reduction_without_its_product_has_no_rule(before: Launch | None, rows: int) -> None:
+def test_a_reduction_without_its_product_has_no_rule(before, rows):
     name = REDUCTION.format(TRAITS["words"].format("false"))
     assert counts(Launch(name, (64, 1, 1), before=before), rows, 256, 256) is None

@@ -1,8 +1,6 @@
 """A run without counters gets derived counts, marked as such; where counters exist both stand side
 by side."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -11,32 +9,30 @@ from perfctl.orchestrator.counts.derived.pointwise import pointwise
 from perfctl.orchestrator.counts.derived.records import Launch
 from perfctl.orchestrator.counts.derived.run import derived_counts
 from perfctl.orchestrator.counts.kernels.names import recognise
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from perfctl.orchestrator.ledger.ledger import LedgerRow
+from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.report.ledger.causes import headlines
 from perfctl.orchestrator.report.tables import figure_cell
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from scripts.proof.verdicts.scenarios import Scenario, make_runs
 
 BATCH = 16
 PADDED = Scenario(forward={"conv2": "padding", "fc1": "padding"}, batches=(BATCH,))
 
 
-def analysed(*profilers: str, scenario: Scenario = PADDED) -> Analysis:
+def analysed(*profilers, scenario=PADDED):
     (study,) = studies([run for run in make_runs(scenario) if run.profiler in profilers])
     return analyse(study)
 
 
-def row_of(found: Analysis, layer: str, direction: str = "forward") -> LedgerRow:
+def row_of(found, layer, direction="forward"):
     return next(
         row for row in found.ledger.rows if (row.layer, row.direction) == (layer, direction)
     )
 
 
-def test_an_nsys_run_alone_has_derived_counts_and_ratios() -> None:
+def test_an_nsys_run_alone_has_derived_counts_and_ratios():
     row = row_of(analysed("nsys"), "conv2")
     outputs = BATCH * 24 * 24  # 72 tiles of 128; 64 channels fill a tile of 128 by half
     assert row.executed.state == "derived"
@@ -44,7 +40,7 @@ def test_an_nsys_run_alone_has_derived_counts_and_ratios() -> None:
     assert row.ratio == pytest.approx(2 + 2 * 128 / (2 * 64 * 288))
 
 
-def test_derived_counts_give_verdicts() -> None:
+def test_derived_counts_give_verdicts():
     found = analysed("nsys")
     assert "tile padding" in {
         item.rule for item in found.judgement.at(BATCH, "conv2", "forward").causes
@@ -60,7 +56,7 @@ def test_derived_counts_give_verdicts() -> None:
     )
 
 
-def test_a_kernel_without_a_rule_is_no_zero() -> None:
+def test_a_kernel_without_a_rule_is_no_zero():
     row = row_of(analysed("nsys"), "conv2", "backward")
     assert (row.executed.value, row.executed.state) == (None, "not_available")
     assert row.executed.reason == "no rule for this kernel"
@@ -69,7 +65,7 @@ def test_a_kernel_without_a_rule_is_no_zero() -> None:
     assert not judged.causes, "no counter is asked for where none was read"
 
 
-def test_counters_stay_counted_and_derived_counts_stand_beside_them() -> None:
+def test_counters_stay_counted_and_derived_counts_stand_beside_them():
     row = row_of(analysed("nsys", "ncu"), "conv2")
     assert row.executed.state == "counted"
     assert row.derived is not None and row.derived.state == "derived"
@@ -77,13 +73,13 @@ def test_counters_stay_counted_and_derived_counts_stand_beside_them() -> None:
     assert row.derived.value == pytest.approx(row.executed.value, rel=0.01)
 
 
-def test_a_derived_cell_looks_different_and_states_rule_and_error() -> None:
+def test_a_derived_cell_looks_different_and_states_rule_and_error():
     cell = figure_cell(row_of(analysed("nsys"), "conv2").executed, "FLOP")
     assert cell.text.startswith("ƒ ") and cell.style == "der"
     assert "x 128 x 128 x 288" in (cell.title or "") and "launches on an A100" in (cell.title or "")
 
 
-def test_without_shapes_nothing_is_derived() -> None:
+def test_without_shapes_nothing_is_derived():
     runs = [run for run in make_runs(PADDED) if run.profiler == "nsys"]
     bare = [replace(run, report=replace(run.report, ops=())) for run in runs]
     (study,) = studies(bare)
@@ -96,17 +92,17 @@ ADD = (
 )
 
 
-def test_an_elementwise_kernel_whose_grid_fits_two_sizes_has_no_rule() -> None:
+def test_an_elementwise_kernel_whose_grid_fits_two_sizes_has_no_rule():
     assert pointwise(Launch(ADD, (20, 1, 1)), recognise(ADD), {10240, 10239}) is None
 
 
-def test_what_moves_values_executes_no_floating_point_instruction() -> None:
+def test_what_moves_values_executes_no_floating_point_instruction():
     name = "void cudnn::cnn::im2col4d_kernel<float, long>(X)"
     found = pointwise(Launch(name), recognise(name), ())
     assert found is not None and found.fp32 == 0
 
 
-def test_a_reduction_belongs_to_the_product_before_it_in_its_layer() -> None:
+def test_a_reduction_belongs_to_the_product_before_it_in_its_layer():
     product = "ampere_sgemm_32x32_sliced1x4_tn"
     reduction = (
         "void splitKreduce_kernel<32, 16, int, float, float, float, float, true, true, "
@@ -132,48 +128,3 @@ def test_a_reduction_belongs_to_the_product_before_it_in_its_layer() -> None:
     # the second part, and the bias, are added to what is there
     assert found[1].ffma == values * (256 + 1 + 1)
     assert (found[2].fadd, found[2].fmul) == (40 * 256 * (4 + 1), 40 * 256)
-
-
-TF32 = (
-    "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1_execute_segment_k"
-    "_off_kernel__5x_cublas"
-)
-
-
-def on_hopper(run: Run) -> Run:
-    """The run with fc1's forward product done by ``TF32``: no FFMA, and 1,000 instructions of the
-    tensor pipe."""
-    changed = {
-        kernel.launch: kernel._replace(name=TF32, grid_x=132, grid_y=1, grid_z=1)
-        for kernel in run.report.kernels
-        if (kernel.layer, kernel.direction) == ("fc1", "forward")
-        and recognise(kernel.name).family == "gemm"
-    }
-    values = {"_op_ffma_": 0, "pipe_tensor.sum": 1000}
-    counters = [
-        one._replace(
-            value=next((value for part, value in values.items() if part in one.name), one.value)
-        )
-        if one.launch in changed
-        else one
-        for one in run.report.counters
-    ]
-    kernels = [changed.get(kernel.launch, kernel) for kernel in run.report.kernels]
-    return replace(run, report=replace(run.report, kernels=kernels, counters=counters))
-
-
-@pytest.mark.parametrize("profiler", ["nsys", "ncu"])
-def test_the_commonest_fp32_product_of_an_h100_gets_the_tf32_verdict(profiler: str) -> None:
-    """With derived counts from a trace alone, and with counters of an ncu that has none of
-    tensor operations."""
-    scenario = Scenario(forward={"conv2": "tf32"}, batches=(BATCH,), counters="old ncu")
-    (study,) = studies(
-        [on_hopper(run) for run in make_runs(scenario) if run.profiler in ("nsys", profiler)]
-    )
-    found = analyse(study)
-    assert "TF32" in {item.rule for item in found.judgement.at(BATCH, "fc1", "forward").causes}
-    counted = row_of(found, "fc1").executed
-    if profiler == "nsys":
-        assert (counted.state, counted.value) == ("derived", 2 * 128 * 128 * 9216)
-    else:
-        assert counted.state != "counted", "its tensor work was not counted"

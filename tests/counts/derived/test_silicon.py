@@ -1,38 +1,37 @@
 """Derived counts hold on hardware counters with known shapes, where ../shared has them."""
 
-from __future__ import annotations
-
-import csv
 import json
 import re
 from collections import defaultdict
-from dataclasses import asdict, replace
-from pathlib import Path
-from types import ModuleType
+from dataclasses import asdict
+from functools import cache
 
 import pytest
 
-from perfctl.orchestrator.counts.derived.records import Launch, Work
-from perfctl.orchestrator.counts.derived.rules import derive, verified
-from perfctl.orchestrator.counts.kernels.grids import GemmShape
+from perfctl.orchestrator.counts.derived.rules import verified
 from tests.make.scripts import load
 
 
-def silicon(file: str = "silicon") -> ModuleType:
-    return load(f"proof/silicon/{file}.py")
+@cache
+def silicon(file="silicon"):
+    """The script, which reads its reports once for all tests."""
+    script = load(f"proof/silicon/{file}.py")
+    read = script.launches if hasattr(script, "launches") else script.rows
+    setattr(script, read.__name__, cache(lambda *folder: tuple(read(*folder))))
+    return script
 
 
 def test_nearly_all_launches_of_the_a100_are_within_two_percent_and_none_is_far_off(
-    shared: Path,
-) -> None:
-    found = list(silicon().rows(shared / "datasets" / "a100_operators"))
+    shared,
+):
+    found = silicon().rows(shared / "datasets" / "a100_operators")
     assert len(found) > 1_000
     assert sum(silicon().near(row.error) for row in found) >= 0.995 * len(found)
     assert sum(silicon().near(row.whole_error) for row in found) >= 0.99 * len(found)
     assert max(abs(row.error) for row in found if row.error is not None) < silicon().NEAR
 
 
-def test_stated_errors_are_those_of_the_counters(shared: Path) -> None:
+def test_stated_errors_are_those_of_the_counters(shared):
     families = defaultdict(list)
     for row in silicon().rows(shared / "datasets" / "a100_operators"):
         families[row.family].append(row)
@@ -50,9 +49,9 @@ def test_stated_errors_are_those_of_the_counters(shared: Path) -> None:
     assert stated == json.loads(json.dumps(measured))
 
 
-def test_launches_on_an_h100_come_out_exactly_by_their_layers_operations() -> None:
+def test_launches_on_an_h100_come_out_exactly_by_their_layers_operations():
     """Where a rule is not exact, its error is stated; what has no rule is no product of a layer."""
-    rows = list(silicon("silicon_h100").launches())
+    rows = silicon("silicon_h100").launches()
     ruled = [row for row in rows if row.derived is not None]
     assert len(ruled) == 320
     inexact = {row.family for row in ruled if not row.is_exact}
@@ -72,15 +71,15 @@ def test_launches_on_an_h100_come_out_exactly_by_their_layers_operations() -> No
     assert all(re.search("unrolled_|implicit_convolve_sgemm<__|wgrad_indexed", one) for one in rest)
 
 
-def test_stated_errors_on_the_h100_are_those_of_its_counters() -> None:
-    measured = silicon("silicon_h100").facts(list(silicon("silicon_h100").launches()))
+def test_stated_errors_on_the_h100_are_those_of_its_counters():
+    measured = silicon("silicon_h100").facts(silicon("silicon_h100").launches())
     stated = {family: one for family, one in verified().items() if "H100" in one.chip}
     assert {"xmma sgemm", "products of FFT, xmma", "wgrad_alg0_engine"} <= set(stated)
     for family, one in stated.items():
         assert asdict(one) == measured[family]
 
 
-def test_reports_of_other_chips_agree_and_what_has_no_rule_says_why(shared: Path) -> None:
+def test_reports_of_other_chips_agree_and_what_has_no_rule_says_why(shared):
     """V100: a product on tensor cores; A100: an attention layer in fp32; RTX 5090: causal tiles."""
     pytest.importorskip("ncu_report")
     found, without = silicon("silicon_reports").rows(shared / "reports")
@@ -91,48 +90,3 @@ def test_reports_of_other_chips_agree_and_what_has_no_rule_says_why(shared: Path
     assert {2 * 20480**3, 16 * causal * 64 * 64 * 128 * 2, 16 * 128 * 128 * 32} <= exact
     assert all(len(row.note) > 10 for row in found if row.derived is None)
     assert "b200_flashinfer_gqa_bf16_b1_ctx32k_p64.ncu.csv" in without
-
-
-def test_the_right_shape_decides(shared: Path) -> None:
-    """With twice the outputs no launch comes out right: the match is no accident."""
-    for row in silicon().rows(shared / "datasets" / "a100_operators"):
-        if row.family != "gemmSN":
-            continue
-        other = derive(Launch(row.name), Work(replace(row.shape, n=row.shape.n * 2), onto=True))
-        assert other is not None and not silicon().near(other.ffma / row.ffma - 1)
-
-
-def test_a_product_that_reads_its_output_adds_a_bias() -> None:
-    shape = GemmShape(100, 64, 32)
-    operands, output = 4 * 32 * (100 + 64), 4 * 100 * 64
-    for read, adds in ((operands, False), (operands + output, True), (0, True)):
-        line = {"dram_bytes": str(read) if read else ""}
-        assert silicon().adds_bias(line, shape) == adds, "without the bytes, PyTorch's default"
-
-
-BERT = ("reports", "ncu", "csv_long", "leleucas_bert_nsight_with_prof_lines.csv")
-
-
-def test_a_counted_product_in_four_parts_and_its_reduction_come_out_exactly(shared: Path) -> None:
-    """A Linear layer of a small BERT on an A100: 40 rows of 256, with 256 inputs; its reduction
-    adds a bias the second time."""
-    shape, wanted = GemmShape(40, 256, 256), {}
-    lines = shared.joinpath(*BERT).read_text(encoding="utf-8").splitlines()
-    start = next(number for number, line in enumerate(lines) if line.startswith('"ID"'))
-    names = {}
-    for line in csv.DictReader(lines[start:]):
-        if found := re.search(
-            r"thread_inst_executed_op_(ffma|fmul|fadd)_pred_on", line["Metric Name"]
-        ):
-            wanted[int(line["ID"]), found[1]] = float(line["Metric Value"].replace(",", ""))
-            names[int(line["ID"])] = line["Kernel Name"]
-    reductions = [launch for launch, name in names.items() if "splitKreduce" in name]
-    assert len(reductions) == 4
-    for launch in reductions:
-        product = Launch(names[launch - 1], (8, 2, 4), reduced=True)
-        for number, one in ((launch - 1, product), (launch, Launch(names[launch], before=product))):
-            found = derive(one, Work(shape, onto=True))
-            assert found is not None
-            assert all(
-                getattr(found, kind) == wanted[number, kind] for kind in ("ffma", "fmul", "fadd")
-            )

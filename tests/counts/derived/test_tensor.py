@@ -1,18 +1,13 @@
 """Products and convolutions on tensor cores, in whole tiles: values worked out from
 the dimensions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
 
-import pytest
-
 from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
-from perfctl.orchestrator.counts.derived.run import as_flops, layer_work
-from perfctl.orchestrator.counts.derived.tensor_cores import parts
-from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, Grid
+from perfctl.orchestrator.counts.derived.run import as_flops, as_values, layer_work
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.records.paper import OpShape
 from tests.make.tables import table
 
@@ -38,15 +33,13 @@ PERSISTENT = (132, 1, 1)
 """As many blocks as an H100 has multiprocessors, whatever the number of tiles."""
 
 
-def product(
-    name: str, sizes: tuple[int, ...], grid: Grid | None, cluster: tuple[int, int] | None = None
-) -> float | None:
+def product(name, sizes, grid, cluster=None):
     """FLOPs of the tensor cores; ``sizes`` are m, n, k and the batch."""
     derived = derive(Launch(name, grid, cluster=cluster), Work(GemmShape(*sizes)))
     return derived and derived.tensor
 
 
-def whole(length: int, step: int) -> int:
+def whole(length, step):
     return ceil(length / step) * step
 
 
@@ -177,9 +170,7 @@ def whole(length: int, step: int) -> int:
         ),
     },
 )
-def test_a_product_fills_tiles_and_steps_or_has_no_rule(
-    name: str, sizes: tuple[int, ...], grid: Grid | None, macs: int | None
-) -> None:
+def test_a_product_fills_tiles_and_steps_or_has_no_rule(name, sizes, grid, macs):
     assert product(name, sizes, grid) == (macs and 2 * macs)
 
 
@@ -196,22 +187,18 @@ def test_a_product_fills_tiles_and_steps_or_has_no_rule(
         "the name has another": (CUTLASS3.format("2x1x1"), 640, 640, (4, 1), 6 * 5),
     },
 )
-def test_tiles_fill_the_cluster_of_the_name_else_of_the_launch(
-    name: str, m: int, n: int, cluster: tuple[int, int] | None, tiles: int | None
-) -> None:
+def test_tiles_fill_the_cluster_of_the_name_else_of_the_launch(name, m, n, cluster, tiles):
     expected = tiles and 2 * tiles * 128 * 128 * 256
     assert product(name, (m, n, 256), PERSISTENT, cluster) == expected
 
 
-def test_the_parts_of_a_sum_are_what_the_grid_has_beyond_the_tiles() -> None:
-    assert [parts(grid, 2, 8) for grid in ((8, 2, 3), (2, 8, 1), (16, 1, 2))] == [3, 1, 2]
-
-
-def test_integer_products_are_operations_and_no_flops() -> None:
+def test_integer_products_are_operations_and_no_flops():
     derived = derive(Launch(INT8, (2, 2, 1)), Work(GemmShape(256, 256, 128)))
     assert derived is not None
     flops = as_flops(derived)
     assert (flops.tensor.value, flops.integer.value) == (0, 2 * 256 * 256 * 128)
+    counter = "sm__ops_path_tensor_src_int8.sum"
+    assert as_values(derived) == {counter: 2 * 256 * 256 * 128}, "as if it had been collected"
 
 
 CONV = ConvShape(8, 64, 128, 14, 14, 3, 3, same_size=True)
@@ -233,16 +220,16 @@ SM90_CONV = (
 DGRAD, FPROP, WGRAD = (XMMA.format(kind) for kind in ("dgrad", "fprop", "wgrad"))
 
 
-def forward(shape: ConvShape) -> Work:
+def forward(shape):
     return Work(shape)
 
 
-def of_input(shape: ConvShape, **sizes: int) -> Work:
+def of_input(shape, **sizes):
     turned = replace(shape.input_gradient, **sizes)
     return Work(turned, direction="grad_input", forward=shape)
 
 
-def of_weight(shape: ConvShape) -> Work:
+def of_weight(shape):
     return Work(shape, direction="grad_weight", forward=shape)
 
 
@@ -327,17 +314,13 @@ def of_weight(shape: ConvShape) -> Work:
         "cuDNN does not say": (FPROP, forward(FEW), None, None, None),
     },
 )
-def test_a_convolution_is_a_product_in_whole_tiles_or_has_no_rule(
-    name: str, work: Work, grid: Grid | None, cluster: tuple[int, int] | None, macs: int | None
-) -> None:
+def test_a_convolution_is_a_product_in_whole_tiles_or_has_no_rule(name, work, grid, cluster, macs):
     derived = derive(Launch(name, grid, cluster=cluster), work)
     assert (derived and derived.tensor) == (macs and 2 * macs)
 
 
-@pytest.mark.parametrize(("stride", "same"), [([1, 1], True), ([2, 2], False)])
-def test_a_traced_gradient_gives_its_kernels_the_shape_of_forward(
-    stride: list[int], same: bool
-) -> None:
+@table("stride same", [([1, 1], True), ([2, 2], False)])
+def test_a_traced_gradient_gives_its_kernels_the_shape_of_forward(stride, same):
     shapes = ((8, 128, 14, 14), (8, 64, 14, 14), (128, 64, 3, 3))
     op = OpShape(
         "conv",

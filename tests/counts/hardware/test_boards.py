@@ -1,20 +1,19 @@
 """Which board a name means."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import BOARDS, choose, meant, nearest
+from tests.make.tables import table
 
 
 @pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.name)
-def test_the_name_of_a_board_means_this_board_alone(board: object) -> None:
-    assert meant(board.name) == (board,)  # type: ignore[attr-defined]
-    assert meant(board.name.lower().replace(" gb", "gb")) == (board,)  # type: ignore[attr-defined]
+def test_the_name_of_a_board_means_this_board_alone(board):
+    assert meant(board.name) == (board,)
+    assert meant(board.name.lower().replace(" gb", "gb")) == (board,)
 
 
-@pytest.mark.parametrize(
-    ("said", "names"),
+@table(
+    "said names",
     [
         ("A100", {"A100 PCIe 40 GB", "A100 SXM4 40 GB", "A100 SXM4 80 GB", "A100 PCIe 80 GB"}),
         ("a100-80gb", {"A100 SXM4 80 GB", "A100 PCIe 80 GB"}),
@@ -60,11 +59,11 @@ def test_the_name_of_a_board_means_this_board_alone(board: object) -> None:
         ("MI50", {"MI50 16 GB", "MI50 32 GB"}),
     ],
 )
-def test_short_names_and_the_drivers_names_find_their_boards(said: str, names: set[str]) -> None:
+def test_short_names_and_the_drivers_names_find_their_boards(said, names):
     assert {board.name for board in meant(said)} == names
 
 
-@pytest.mark.parametrize(
+@table(
     "said",
     [
         "A11",
@@ -78,18 +77,18 @@ def test_short_names_and_the_drivers_names_find_their_boards(said: str, names: s
         "16GB",
     ],
 )
-def test_names_of_other_products_mean_none(said: str) -> None:
+def test_names_of_other_products_mean_none(said):
     assert meant(said) == ()
 
 
-def test_of_several_the_server_form_with_the_least_memory_is_chosen() -> None:
+def test_of_several_the_server_form_with_the_least_memory_is_chosen():
     assert choose(meant("A100")).name == "A100 SXM4 40 GB"
     assert choose(meant("V100")).name == "V100 SXM2 16 GB"
     assert choose(meant("H100")).name == "H100 SXM5"
     assert choose(meant("V100 PCIe")).name == "V100 PCIe 16 GB"
 
 
-def test_the_nearest_names_are_offered_for_a_misspelt_one() -> None:
+def test_the_nearest_names_are_offered_for_a_misspelt_one():
     assert "A10" in nearest("A10H")
     assert "RTX 3080 Ti" in nearest("RTX 3085 Ti")
     assert nearest("T5") == ("T4",)

@@ -1,13 +1,10 @@
 """Rates of chips, links and clocks of boards, entered a second time from the data sheets: a slip of
 one digit in either is seen. test_devices compares the other figures with the page of devices."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import (
     GPUS,
-    Gpu,
     architecture,
     find,
     flops_per_second,
@@ -116,7 +113,7 @@ TENSOR_MHZ = {
 
 
 @pytest.mark.parametrize("gpu", GPUS, ids=lambda gpu: gpu.name)
-def test_a_link_is_nvlink_or_its_lanes_of_pcie(gpu: Gpu) -> None:
+def test_a_link_is_nvlink_or_its_lanes_of_pcie(gpu):
     """8, 16, 32 GT/s for each lane, 128 of 130 bits: GB/s one way."""
     if gpu.name in NVLINK:
         assert (gpu.link, gpu.link_gbs) == ("NVLink", NVLINK[gpu.name])
@@ -127,12 +124,12 @@ def test_a_link_is_nvlink_or_its_lanes_of_pcie(gpu: Gpu) -> None:
     assert gpu.link_gbs == pytest.approx(lanes * 2**generation * 128 / 130 / 8, rel=0.001)
 
 
-def test_tensor_cores_have_a_clock_of_their_own_on_hopper_and_blackwell() -> None:
+def test_tensor_cores_have_a_clock_of_their_own_on_hopper_and_blackwell():
     assert {gpu.name: gpu.tensor_mhz for gpu in GPUS if gpu.tensor_mhz is not None} == TENSOR_MHZ
 
 
 @pytest.mark.parametrize("capability", CORES)
-def test_an_sm_does_two_flops_a_unit_and_cycle(capability: str) -> None:
+def test_an_sm_does_two_flops_a_unit_and_cycle(capability):
     chip = architecture(capability)
     assert chip is not None
     single = 2 * CORES[capability]
@@ -148,7 +145,7 @@ def test_an_sm_does_two_flops_a_unit_and_cycle(capability: str) -> None:
 
 
 @pytest.mark.parametrize("name", CONSUMER)
-def test_a_board_with_tensor_cores_of_another_rate_takes_its_own(name: str) -> None:
+def test_a_board_with_tensor_cores_of_another_rate_takes_its_own(name):
     gpu = next(gpu for gpu in GPUS if gpu.name == name)
     peaks = flops_per_second(gpu)
     cycles = gpu.sms * gpu.boost_mhz * 1e6
@@ -157,9 +154,7 @@ def test_a_board_with_tensor_cores_of_another_rate_takes_its_own(name: str) -> N
     }
 
 
-def test_tensor_peaks_are_at_their_own_published_clock_but_fp64_and_a_locked_clock_are_not() -> (
-    None
-):
+def test_tensor_peaks_are_at_their_own_published_clock_but_fp64_and_a_locked_clock_are_not():
     gpu = find("NVIDIA H100 80GB HBM3")
     assert gpu is not None
     published = flops_per_second(gpu)

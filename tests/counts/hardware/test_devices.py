@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import re
 from math import inf
-from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.counts.hardware.machines import (
     AMD,
     ARCHITECTURES,
-    BOARDS,
     GPUS,
-    Gpu,
-    architecture,
     candidates,
     find,
     flops_per_second,
-    meant,
 )
 from perfctl.orchestrator.counts.hardware.peaks import peaks_of
 from perfctl.orchestrator.estimate.memory import CAPABILITIES
 from perfctl.records.report import Device
+from tests.make.tables import table
 
 T = 1e12
 PUBLISHED: dict[str, dict[str, float]] = {
@@ -208,7 +203,7 @@ PUBLISHED: dict[str, dict[str, float]] = {
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_units_times_clock_comes_out_at_the_published_figures(name: str) -> None:
+def test_units_times_clock_comes_out_at_the_published_figures(name):
     gpu = find(name)
     assert gpu is not None
     worked = flops_per_second(gpu)
@@ -216,34 +211,7 @@ def test_units_times_clock_comes_out_at_the_published_figures(name: str) -> None
         assert worked[path] == pytest.approx(published * T, rel=0.02), path
 
 
-def test_the_table_agrees_with_the_public_device_files_of_neusight(shared: Path) -> None:
-    folder = shared / "datasets" / "neusight" / "device_configs"
-    compared = 0
-    for file in sorted(folder.glob("*.json")):
-        said = json.loads(file.read_text())
-        gpu = find(said["Device"])
-        if gpu is None or "TP" in file.name:
-            continue
-        # the file has the whole AD104 (60 SMs); L4 is sold with 58, 7424 cores
-        if gpu.name == "L4":
-            continue
-        worked = flops_per_second(gpu)
-        if gpu in AMD:  # the files count SIMDs in a CU, and state the matrix cores as well
-            stated = {"fp32": said["SingleFLOPsVEC"], "tensor fp32": said["SingleFLOPsMM"]}
-            assert (gpu.sms, gpu.memory_gb) == (said["Num_Sm"], [said["Dev_Mem"]]), file.name
-        else:
-            stated = {"fp32": said["SingleFLOPs"]}
-            chip = architecture(gpu.capability)
-            assert chip is not None
-            assert gpu.sms * chip.fp32 / 2 == said["Num_Sm"] * said["Core_Per_SM"], file.name
-        for path, giga in stated.items():
-            assert worked[path] == pytest.approx(giga * 1e9, rel=0.02), file.name
-        assert gpu.bandwidth_gbs == pytest.approx(said["Mem_Bw"], rel=0.03), file.name
-        compared += 1
-    assert compared >= 11
-
-
-@pytest.mark.parametrize(
+@table(
     "name",
     [
         "NVIDIA A100-SXM4-40GB MIG 3g.20gb",
@@ -259,22 +227,12 @@ def test_the_table_agrees_with_the_public_device_files_of_neusight(shared: Path)
         "GPU 0",
     ],
 )
-def test_a_slice_a_laptop_part_or_an_unknown_name_is_not_guessed(name: str | None) -> None:
+def test_a_slice_a_laptop_part_or_an_unknown_name_is_not_guessed(name):
     assert find(name) is None
     assert candidates(name) == ()
 
 
-def test_names_differ_by_form_factor_where_the_figures_do() -> None:
-    names = {
-        "NVIDIA A100-SXM4-80GB": 2039,
-        "NVIDIA A100 80GB PCIe": 1935,
-        "A100-PCIE-40GB": 1555,
-        "NVIDIA H100 PCIe": 2039,
-    }
-    assert {name: gpu.bandwidth_gbs for name in names if (gpu := find(name))} == names
-
-
-def test_every_product_is_of_a_known_architecture_and_named_once() -> None:
+def test_every_product_is_of_a_known_architecture_and_named_once():
     every = (*GPUS, *AMD)
     assert {gpu.capability for gpu in every} <= {chip.capability for chip in ARCHITECTURES}
     assert len({gpu.name for gpu in every}) == len(every)
@@ -296,7 +254,7 @@ def test_every_product_is_of_a_known_architecture_and_named_once() -> None:
     }
 
 
-def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be() -> None:
+def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be():
     assert [gpu.name for gpu in candidates("Tesla V100")] == ["V100 SXM2", "V100 PCIe"]
     assert [gpu.name for gpu in candidates("NVIDIA A100-SXM4")] == [
         "A100 SXM4 40 GB",
@@ -308,7 +266,7 @@ def test_a_name_without_form_factor_gets_no_roof_but_the_products_it_may_be() ->
     assert '"Tesla V100" may be V100 SXM2 or V100 PCIe, whose peaks differ' in found.reason
 
 
-def test_a_laptop_gpu_and_a_slice_have_no_peaks_and_each_says_why() -> None:
+def test_a_laptop_gpu_and_a_slice_have_no_peaks_and_each_says_why():
     laptop, slice_ = (
         peaks_of(Device(name, "gpu", 0, "8.9", 58, clock_hz=2_000_000_000))
         for name in ("NVIDIA GeForce RTX 4080 Laptop GPU", "NVIDIA A100-SXM4-40GB MIG 3g.20gb")
@@ -320,13 +278,13 @@ def test_a_laptop_gpu_and_a_slice_have_no_peaks_and_each_says_why() -> None:
 
 
 @pytest.mark.parametrize("name", CAPABILITIES)
-def test_the_names_that_memory_knows_have_the_capability_of_the_boards_they_name(name: str) -> None:
+def test_the_names_that_memory_knows_have_the_capability_of_the_boards_they_name(name):
     major, minor = CAPABILITIES[name]
     named = [gpu for gpu in GPUS if re.match(rf"{name}(?!\d)", gpu.name.lower().replace(" ", ""))]
     assert {gpu.capability for gpu in named} == {f"{major}.{minor}"}
 
 
-def test_an_amd_gpu_that_names_no_product_gets_the_peaks_of_its_compute_units() -> None:
+def test_an_amd_gpu_that_names_no_product_gets_the_peaks_of_its_compute_units():
     """What Omniperf calls an MI200: 104 CUs at 1700 MHz, 128 FLOPs a CU and cycle in fp32 and
     in fp64."""
     found = peaks_of(Device("AMD Instinct MI200", "gpu", 0, "gfx90a", 104, clock_hz=1_700_000_000))
@@ -337,13 +295,8 @@ def test_an_amd_gpu_that_names_no_product_gets_the_peaks_of_its_compute_units() 
     assert "gfx90a" in found.source
 
 
-def test_predictions_offer_amd_boards_too() -> None:
-    assert set(AMD) <= {board.gpu for board in BOARDS}
-    assert [board.name for board in meant("MI300X")] == ["MI300X"]
-
-
 @pytest.mark.parametrize("gpu", (*GPUS, *AMD), ids=lambda gpu: gpu.name)
-def test_tf32_is_there_from_ampere_on_alone_and_never_slower_than_fp32(gpu: Gpu) -> None:
+def test_tf32_is_there_from_ampere_on_alone_and_never_slower_than_fp32(gpu):
     peaks = flops_per_second(gpu)
     has = gpu.capability == "gfx942" or (
         not gpu.capability.startswith("gfx") and float(gpu.capability) >= 8.0
@@ -351,22 +304,3 @@ def test_tf32_is_there_from_ampere_on_alone_and_never_slower_than_fp32(gpu: Gpu)
     assert ("tensor tf32" in peaks) == has
     assert peaks.get("tensor tf32", peaks["fp32"]) >= peaks["fp32"]
     assert peaks.get("tensor fp16", inf) >= peaks.get("tensor tf32", 0.0)
-
-
-def test_every_board_has_its_row_in_the_page_of_devices() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "devices.md").read_text(encoding="utf-8")
-    for gpu in GPUS:
-        power = "-" if gpu.power_w is None else str(gpu.power_w)
-        cache = "-" if gpu.l2_mb is None else f"{gpu.l2_mb:g}"
-        memory = ", ".join(map(str, gpu.memory_gb))
-        start = (
-            f"| {gpu.name} | {gpu.capability} | {gpu.sms} | {gpu.boost_mhz} | "
-            f"{gpu.bandwidth_gbs:g} | {memory} |"
-        )
-        assert f"{start} {cache} | {power} | {gpu.source} |" in page, gpu.name
-    for gpu in AMD:
-        memory = ", ".join(map(str, gpu.memory_gb))
-        assert (
-            f"| {gpu.name.replace(' (', ', ').rstrip(')')} | {gpu.sms} | {gpu.boost_mhz} | "
-            f"{memory} | {gpu.bandwidth_gbs:g} |" in page
-        )

@@ -1,7 +1,5 @@
 """Machines from names, from peaks by hand, and from measured peaks."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.counts.hardware import machines
@@ -16,7 +14,7 @@ from perfctl.orchestrator.counts.hardware.machines import (
 from tests.make.tables import table
 
 
-def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
+def test_a_name_that_means_one_board_gives_its_peaks_and_no_note():
     device = find_device("Tesla T4")
     machine = device.machine
     assert (machine.name, machine.kind, machine.sms) == ("T4", "gpu", 40)
@@ -26,22 +24,20 @@ def test_a_name_that_means_one_board_gives_its_peaks_and_no_note() -> None:
     assert (device.note, device.power_w, machine.clock_hz) == (None, 70, 1_590_000_000)
 
 
-@pytest.mark.parametrize(
-    ("name", "expected_bytes"),
-    [
-        pytest.param("H100 SXM5", 81_559 * 2**20, id="sold as 80 GB"),
-        pytest.param("A100-SXM4-80GB", 81_920 * 2**20, id="one of two sizes"),
-        pytest.param("V100 SXM2 32 GB", 32_768 * 2**20, id="one of two sizes of one product"),
-        pytest.param("GTX 1080", 8e9, id="no table shows it: 10^9 bytes per GB"),
-    ],
+@table(
+    "name expected_bytes",
+    {
+        "sold as 80 GB": ("H100 SXM5", 81_559 * 2**20),
+        "one of two sizes": ("A100-SXM4-80GB", 81_920 * 2**20),
+        "one of two sizes of one product": ("V100 SXM2 32 GB", 32_768 * 2**20),
+        "no table shows it: 10^9 bytes per GB": ("GTX 1080", 8e9),
+    },
 )
-def test_memory_is_the_total_of_nvidia_smi_where_it_is_known(
-    name: str, expected_bytes: float
-) -> None:
+def test_memory_is_the_total_of_nvidia_smi_where_it_is_known(name, expected_bytes):
     assert find_device(name).machine.memory_bytes == expected_bytes
 
 
-def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand() -> None:
+def test_an_unknown_name_offers_the_nearest_and_peaks_by_hand():
     with pytest.raises(DeviceError, match="'A10H' is not in the table") as caught:
         find_device("A10H")
     assert "A10," in caught.value.remedy
@@ -75,13 +71,13 @@ NO_NUMBER = "{} must be a number above 0, got {!r}"
         "another kind": (f"kind=tpu,{LINE.format(1, 1)}", "kind is gpu or cpu, got 'tpu'"),
     },
 )
-def test_what_is_wrong_in_a_description_is_named(text: str, message: str) -> None:
+def test_what_is_wrong_in_a_description_is_named(text, message):
     with pytest.raises(DeviceError) as caught:
         by_hand(text)
     assert message in str(caught.value)
 
 
-def test_measured_peaks_make_a_machine_of_a_cpu() -> None:
+def test_measured_peaks_make_a_machine_of_a_cpu():
     record = {
         "device": "AMD EPYC",
         "kind": "cpu",
@@ -97,7 +93,7 @@ def test_measured_peaks_make_a_machine_of_a_cpu() -> None:
     assert "2026-11-20" in device.source
 
 
-def test_every_key_of_a_description_has_its_unit() -> None:
+def test_every_key_of_a_description_has_its_unit():
     machine = by_hand(
         "name=X1,fp32_tflops=2,fp64_tflops=1,fp16_tflops=4,tensor_fp16_tflops=8,"
         "tensor_bf16_tflops=7,tensor_tf32_tflops=3,bandwidth_gbs=0.5,memory_gb=24,sms=12,"
@@ -127,16 +123,14 @@ def test_every_key_of_a_description_has_its_unit() -> None:
         "bf16 alone": (",tensor_bf16_tflops=8", {"tensor bf16": 8e12}),
     },
 )
-def test_no_tensor_peak_is_made_up_but_bf16_from_fp16(
-    keys: str, tensor_peaks: dict[str, float]
-) -> None:
+def test_no_tensor_peak_is_made_up_but_bf16_from_fp16(keys, tensor_peaks):
     device = by_hand(f"{LINE.format(2, 1)}{keys}")
     assert device.machine.flops_per_second == {"fp32": 2e12} | tensor_peaks
     assert (device.machine.sms, device.machine.clock_hz, device.power_w) == (None, None, None)
 
 
-@pytest.mark.parametrize("name", ["i9-10940X", "Core i9-10940X", "intel core I9 10940x"])
-def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(name: str) -> None:
+@table("name", ["i9-10940X", "Core i9-10940X", "intel core I9 10940x"])
+def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(name):
     machine = find_device(name).machine
     assert (machine.name, machine.kind, machine.sms) == ("Core i9-10940X", "cpu", 14)
     # Two AVX-512 units of 16 fp32 lanes in each of 14 cores at 3.3 GHz; four channels of 2,933
@@ -149,7 +143,7 @@ def test_the_cpu_that_was_measured_is_known_by_its_name_and_any_by_its_peaks(nam
     )
 
 
-def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
+def test_an_unknown_key_is_answered_with_all_known_ones_each_once():
     with pytest.raises(DeviceError) as caught:
         by_hand("tflops=20")
     assert caught.value.remedy == (
@@ -159,7 +153,7 @@ def test_an_unknown_key_is_answered_with_all_known_ones_each_once() -> None:
     )
 
 
-def test_a_gpu_is_called_after_its_board_where_the_name_means_one() -> None:
+def test_a_gpu_is_called_after_its_board_where_the_name_means_one():
     assert [
         machine_name("NVIDIA A100-SXM4-40GB", "gpu"),
         machine_name("A100", "gpu"),
@@ -177,7 +171,7 @@ def test_a_gpu_is_called_after_its_board_where_the_name_means_one() -> None:
     ]
 
 
-def test_measured_peaks_of_a_machine_without_threads_have_no_cores() -> None:
+def test_measured_peaks_of_a_machine_without_threads_have_no_cores():
     record = {
         "device": "Tesla T4",
         "kind": "gpu",
@@ -195,7 +189,7 @@ def test_measured_peaks_of_a_machine_without_threads_have_no_cores() -> None:
     assert (machine.flops_per_second, machine.bytes_per_second) == ({"fp32": 8.0}, 3.0)
 
 
-def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken() -> None:
+def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken():
     device = find_device("A100")
     assert device.note is not None and device.board is not None
     assert "using A100 SXM4 40 GB (the SXM variant if there is one" in device.note
@@ -215,7 +209,5 @@ def test_the_others_of_a_name_are_all_boards_that_it_may_mean_but_the_one_taken(
         "no number": ("AMD EPYC", None),
     },
 )
-def test_threads_of_a_machine_are_those_of_the_whole_name_alone(
-    name: str, threads: int | None
-) -> None:
+def test_threads_of_a_machine_are_those_of_the_whole_name_alone(name, threads):
     assert threads_of("AMD EPYC", name) == threads

@@ -1,23 +1,21 @@
 """Whether two runs can have seen the same GPU, and how fast the fastest GPU of a name is."""
 
-from __future__ import annotations
-
-from types import ModuleType
-
 import pytest
 
 from perfctl.orchestrator.counts.hardware.peaks import SeenGpu, contradict, fastest, seen_gpu
 from perfctl.records.report import Device, MemoryFigure, Sample
+from tests.make import synthetic
+from tests.make.tables import table
 
 MIB = 1 << 20
 
 
-def gpu(name: str | None = None, mib: int | None = None, capability: str | None = None) -> SeenGpu:
+def gpu(name=None, mib=None, capability=None):
     return SeenGpu(name, mib and mib * MIB, capability)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
+@table(
+    "one other",
     [
         (gpu("Tesla V100", 16_384), gpu(None, 40_960)),
         (gpu("Tesla V100", 16_384), gpu("Tesla V100", 32_768)),
@@ -29,12 +27,12 @@ def gpu(name: str | None = None, mib: int | None = None, capability: str | None 
         (gpu("NVIDIA A100-SXM4-40GB"), gpu("NVIDIA A100-SXM4-40GB MIG 1g.5gb")),
     ],
 )
-def test_records_that_rule_out_one_gpu_contradict(one: SeenGpu, other: SeenGpu) -> None:
+def test_records_that_rule_out_one_gpu_contradict(one, other):
     assert contradict(one, other) and contradict(other, one)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
+@table(
+    "one other",
     [
         (gpu("Tesla V100", 16_384), gpu("Tesla V100", 16_384)),
         (gpu(None, 40_536), gpu(None, 40_960)),  # with ECC's and the driver's share taken off
@@ -46,13 +44,11 @@ def test_records_that_rule_out_one_gpu_contradict(one: SeenGpu, other: SeenGpu) 
         (gpu("NVIDIA Unheard 1"), gpu("Unheard 1 16GB")),
     ],
 )
-def test_equal_unknown_and_reserved_memory_contradict_nothing(one: SeenGpu, other: SeenGpu) -> None:
+def test_equal_unknown_and_reserved_memory_contradict_nothing(one, other):
     assert not contradict(one, other) and not contradict(other, one)
 
 
-def test_memory_comes_from_the_device_else_from_figures_else_from_samples(
-    synthetic: ModuleType,
-) -> None:
+def test_memory_comes_from_the_device_else_from_figures_else_from_samples():
     nameless = Device(None, "gpu")
     figure = (
         MemoryFigure("after", "device_total", 40_960 * MIB),
@@ -68,7 +64,7 @@ def test_memory_comes_from_the_device_else_from_figures_else_from_samples(
     assert seen_gpu(make(device=synthetic.CPU, memory=figure)) is None
 
 
-def test_no_gpu_of_the_name_and_memory_is_faster() -> None:
+def test_no_gpu_of_the_name_and_memory_is_faster():
     """FP32: 80 SMs x 64 multiply-adds x 2 FLOP at a boost clock of 1,530 MHz is the V100 SXM2;
     1,597 MHz the V100S with 32 GB."""
     found = fastest(gpu("Tesla V100", 16_384), "fp32")
@@ -77,7 +73,7 @@ def test_no_gpu_of_the_name_and_memory_is_faster() -> None:
     assert (product.name, rate) == ("V100 SXM2", 80 * 64 * 2 * 1_530e6)
 
 
-def test_fp32_may_be_tf32_where_the_chip_has_it() -> None:
+def test_fp32_may_be_tf32_where_the_chip_has_it():
     tf32, fp16 = (
         fastest(gpu("NVIDIA A100-SXM4-40GB"), precision) for precision in ("fp32", "fp16")
     )
@@ -85,14 +81,14 @@ def test_fp32_may_be_tf32_where_the_chip_has_it() -> None:
     assert tf32[1] == pytest.approx(fp16[1] / 2) and tf32[1] == pytest.approx(156e12, rel=0.01)
 
 
-def test_fp32_of_an_amd_gpu_may_run_on_its_matrix_cores() -> None:
+def test_fp32_of_an_amd_gpu_may_run_on_its_matrix_cores():
     """MI210: 104 CUs x 256 FLOP a cycle at 1,700 MHz, twice what its vectors do."""
     found = fastest(gpu("AMD Instinct MI210"), "fp32")
     assert found is not None and found[1] == 104 * 256 * 1_700e6
 
 
-@pytest.mark.parametrize(
-    ("seen", "precision"),
+@table(
+    "seen precision",
     [
         (None, "fp32"),
         (gpu(None, 40_960), "fp32"),
@@ -100,7 +96,5 @@ def test_fp32_of_an_amd_gpu_may_run_on_its_matrix_cores() -> None:
         (gpu("NVIDIA Unheard 1"), "fp32"),
     ],
 )
-def test_without_a_product_or_a_precision_no_peak_is_named(
-    seen: SeenGpu | None, precision: str | None
-) -> None:
+def test_without_a_product_or_a_precision_no_peak_is_named(seen, precision):
     assert fastest(seen, precision) is None

@@ -1,7 +1,5 @@
 """Algorithms, by names as cuDNN, cuBLAS, CUTLASS, Triton, ATen and flash attention print them."""
 
-from __future__ import annotations
-
 import json
 from itertools import groupby
 from pathlib import Path
@@ -10,6 +8,7 @@ import pytest
 
 from perfctl.orchestrator.counts.kernels import names
 from perfctl.orchestrator.counts.kernels.names import Algorithm, family, of_layer, recognise
+from tests.make.tables import table
 
 NAMES = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "names.json"
 
@@ -17,14 +16,10 @@ SPACE = "at::native::(anonymous namespace)::"
 ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
+@table(
+    "name expected",
     [
-        ("void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(...)", "winograd"),
-        ("void implicit_convolve_sgemm<float, float, 1024, 5, 5, 3, 3, 3, 1, false>(int)", "conv"),
         ("void cudnn::cnn::conv2d_grouped_direct_kernel<float>", "depthwise"),
-        ("void splitKreduce_kernel<32, 16, int, float>(...)", "gemm"),
-        ("void cask_cudnn::computeBOffsetsKernel(cask_cudnn::ComputeBOffsetsParams)", "layout"),
         (f"void {ELEMENTWISE}<4, at::native::FillFunctor<float>>(int)", "elementwise"),
         (
             "void at::native::elementwise_kernel<128, 2, "
@@ -33,7 +28,6 @@ ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
         ),
         ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(...)", "reduction"),
         ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float>", "norm"),
-        (f"void {SPACE}max_pool_forward_nchw<float>", "pool"),
         ("void (anonymous namespace)::softmax_warp_forward<float>", "softmax"),
         ("void cunn_ClassNLLCriterion_updateOutput_kernel<float, float>(float*)", "softmax"),
         (f"void {SPACE}multi_tensor_apply_kernel<TensorListMetadata<4>>", "optimizer"),
@@ -47,8 +41,6 @@ ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
                 (f"{SPACE}FusedAdamMathFunctor<float, 4> >(x)", "optimizer"),
             )
         ),
-        (f"void {SPACE}CatArrayBatchedCopy<float>", "copy"),
-        ("RNN_blockPersist_fp_LSTM<float, float, float, 64>", "rnn"),
         (
             "void moe::dev::finalize::finalizeKernelVecLoad<KernelParams<cutlass::bfloat16_t>>(x)",
             "reduction",
@@ -57,12 +49,12 @@ ELEMENTWISE = "at::native::vectorized_elementwise_kernel"
         ("", None),
     ],
 )
-def test_a_kernel_name_tells_its_family(name: str, expected: str | None) -> None:
+def test_a_kernel_name_tells_its_family(name, expected):
     assert family(name) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
+@table(
+    "name expected",
     [
         ("triton_poi_fused_convolution_relu_3", "elementwise"),
         ("triton_red_fused_native_layer_norm_2", "norm"),
@@ -73,9 +65,7 @@ def test_a_kernel_name_tells_its_family(name: str, expected: str | None) -> None
         ("triton_mm", "gemm"),
     ],
 )
-def test_a_triton_kernel_is_what_its_shape_is_and_not_what_was_fused_into_it(
-    name: str, expected: str
-) -> None:
+def test_a_triton_kernel_is_what_its_shape_is_and_not_what_was_fused_into_it(name, expected):
     assert family(name) == expected and recognise(name).library == "triton"
 
 
@@ -83,7 +73,7 @@ CASES = json.loads(NAMES.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case["name"][:60] for case in CASES])
-def test_a_name_tells_method_tile_type_direction_and_chip(case: dict[str, object]) -> None:
+def test_a_name_tells_method_tile_type_direction_and_chip(case):
     found = recognise(str(case.pop("name")))
     stated = {
         key: tuple(value) if isinstance(value, list) else value for key, value in case.items()
@@ -91,7 +81,7 @@ def test_a_name_tells_method_tile_type_direction_and_chip(case: dict[str, object
     assert {key: getattr(found, key) for key in stated} == stated
 
 
-def test_a_product_between_winograd_transforms_is_winograd() -> None:
+def test_a_product_between_winograd_transforms_is_winograd():
     names = [
         "void cudnn::winograd_nonfused::winogradForwardData4x4<float, float>(x)",
         "void cudnn::winograd_nonfused::winogradForwardFilter4x4<float, float>(x)",
@@ -102,7 +92,7 @@ def test_a_product_between_winograd_transforms_is_winograd() -> None:
     assert of_layer(names[2:3]).method == "gemm"
 
 
-def test_a_layer_is_called_after_its_arithmetic_and_not_after_its_helpers() -> None:
+def test_a_layer_is_called_after_its_arithmetic_and_not_after_its_helpers():
     names = [
         "void cask_cudnn::computeOffsetsKernel<false, false>(x)",
         "volta_scudnn_128x64_relu_small_nn_v1",
@@ -112,7 +102,7 @@ def test_a_layer_is_called_after_its_arithmetic_and_not_after_its_helpers() -> N
     assert of_layer([]) == Algorithm(None)
 
 
-def test_a_kernel_beside_the_arithmetic_has_no_number_type() -> None:
+def test_a_kernel_beside_the_arithmetic_has_no_number_type():
     found = recognise(
         "void flash::flash_fwd_splitkv_combine_kernel<Flash_fwd_kernel_traits<128, 64>>(x)"
     )
@@ -124,15 +114,13 @@ def test_a_kernel_beside_the_arithmetic_has_no_number_type() -> None:
     )
 
 
-@pytest.mark.parametrize("table", ["names.csv", "operations.csv"])
-def test_the_patterns_of_a_word_stand_together(table: str) -> None:
+@table("table", ["names.csv", "operations.csv"])
+def test_the_patterns_of_a_word_stand_together(table):
     lines = Path(names.__file__).with_name(table).read_text().splitlines()[1:]
     words = [word for word, _ in groupby(line.split(",")[:2] for line in lines)]
     assert len(words) == len({tuple(word) for word in words})
 
 
-@pytest.mark.parametrize(
-    "text", ["x" * 100_000, "gemm_" * 20_000, "winograd_128x128_" * 6000, "_1x1" * 20_000]
-)
-def test_a_name_of_any_length_is_read_in_time(text: str) -> None:
+@table("text", ["x" * 100_000, "gemm_" * 20_000, "winograd_128x128_" * 6000, "_1x1" * 20_000])
+def test_a_name_of_any_length_is_read_in_time(text):
     recognise(text)

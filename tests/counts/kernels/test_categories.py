@@ -6,31 +6,29 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
-import torch
-from torch import nn
 
 from perfctl import parsers
 from perfctl.orchestrator.counts.kernels import categories
 from perfctl.orchestrator.ledger.arm_figures import top
+from tests.make import synthetic
+from tests.make.tables import table
 from tests.sample import sample
 
 TRACES = (
     "hta_alexnet_critical_path_2023.json.gz",
-    "hta_cpu_only_rank-34.pt.trace.json.gz",
     "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz",
+    "hta_cpu_only_rank-34.pt.trace.json.gz",
     "tracelens_b200_eager_trace.json.gz",
     "tracelens_h100_Falconsai_vit.json.gz",
     "tracelens_mi210_gpu_only.json.gz",
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "kind"),
+@table(
+    "name kind",
     [
         ("aten::convolution", "convolution"),
         ("aten::mkldnn_convolution", "convolution"),
@@ -57,11 +55,11 @@ TRACES = (
         ("my_library::frobnicate", "other"),
     ],
 )
-def test_an_operation_is_of_its_kind(name: str, kind: str) -> None:
+def test_an_operation_is_of_its_kind(name, kind):
     assert categories.operation(name) == kind
 
 
-def plain(path: Path) -> tuple[dict[str, float], float]:
+def plain(path):
     """(kernel name -> ns, self time of operations in ns), read from the JSON without perfctl."""
     with gzip.open(path, "rt", encoding="utf-8") as opened:
         events = json.load(opened)["traceEvents"]
@@ -82,7 +80,7 @@ def plain(path: Path) -> tuple[dict[str, float], float]:
     return kernels, sum(innermost(sorted(spans)) for spans in threads.values()) * 1000
 
 
-def innermost(spans: list[tuple[float, float, bool]]) -> float:
+def innermost(spans):
     """Time in which the innermost open span is an operation; spans as (start, -end, is
     an operation)."""
     found, now = 0.0, float("-inf")
@@ -99,10 +97,8 @@ def innermost(spans: list[tuple[float, float, bool]]) -> float:
     return found
 
 
-@pytest.mark.parametrize("name", sample(TRACES, 2))
-def test_real_traces_leave_under_5_percent_over(
-    reports: Path, synthetic: ModuleType, name: str
-) -> None:
+@table("name", sample(TRACES, 2))
+def test_real_traces_leave_under_5_percent_over(reports, name):
     report = parsers.parse(reports / "kineto" / name)
     for fields in (
         {"kernels": report.kernels, "copies": report.copies},
@@ -115,10 +111,8 @@ def test_real_traces_leave_under_5_percent_over(
             assert found["other"] < 0.05 * sum(found.values()), found
 
 
-@pytest.mark.parametrize("name", sample(TRACES, 2))
-def test_totals_of_real_traces_are_those_of_a_plain_reading(
-    reports: Path, synthetic: ModuleType, name: str
-) -> None:
+@table("name", sample(TRACES, 2))
+def test_totals_of_real_traces_are_those_of_a_plain_reading(reports, name):
     """Kernels by name to the ns of rounding; self times of all operations together are the time
     that any ran."""
     path = reports / "kineto" / name
@@ -138,32 +132,3 @@ def test_totals_of_real_traces_are_those_of_a_plain_reading(
         assert [one.self_ns for one in found] == pytest.approx(
             [spent for _, spent in ranked], rel=1e-6
         )
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_the_top_ten_of_a_trace_made_here_are_torchs_own(
-    tmp_path: Path, synthetic: ModuleType
-) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 14 * 14, 5)
-    )
-    optimizer = torch.optim.Adam(model.parameters())
-    images, labels = torch.randn(16, 3, 16, 16), torch.arange(16) % 5
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler:
-        for _ in range(3):
-            nn.functional.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-    profiler.export_chrome_trace(str(tmp_path / "a.pt.trace.json"))
-    operations = list(parsers.parse(tmp_path / "a.pt.trace.json").operations)
-    found = top(synthetic.make_run(operations=operations))
-    ranges = ("Optimizer.", "ProfilerStep", "[memory]")
-    own = [entry for entry in profiler.key_averages() if not entry.key.startswith(ranges)]
-    expected = sorted(own, key=lambda entry: -entry.self_cpu_time_total)[:10]
-    assert [mine.self_ns for mine in found] == [
-        pytest.approx(entry.self_cpu_time_total * 1000, abs=2.0 * entry.count + 1000)
-        for entry in expected
-    ]
-    left = categories.times(synthetic.make_run(operations=operations))
-    assert left is not None
-    assert left["other"] < 0.05 * sum(left.values())

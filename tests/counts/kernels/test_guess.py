@@ -1,8 +1,6 @@
 """Guessed layers against a truth that is known: synthetic launches whose grids are worked out
 from dimensions."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,24 +15,21 @@ from perfctl.orchestrator.counts.kernels.layers import (
     viterbi,
 )
 from perfctl.records.report import Kernel
-from tests.make.known_network import RELU, Layer, Truth, blocks, calls, launches, mnist, step
+from tests.make.known_network import RELU, blocks, calls, launches, mnist, step
+from tests.make.tables import table
 
 
-def found(kernels: tuple[Kernel, ...]) -> list[tuple[str | None, str | None]]:
+def found(kernels):
     return [(kernel.layer, kernel.direction) for kernel in kernels]
 
 
-def places(truth: Truth) -> list[tuple[str | None, str | None]]:
+def places(truth):
     return [place for _, place in truth]
 
 
-@pytest.mark.parametrize("weights_first", [False, True])
-@pytest.mark.parametrize(
-    "layers", [mnist(16), mnist(256), blocks(32, 6)], ids=["mnist16", "mnist256", "alike"]
-)
-def test_every_launch_of_a_known_network_gets_its_true_layer(
-    layers: list[Layer], weights_first: bool
-) -> None:
+@table("weights_first", [False, True])
+@table("layers", {"mnist16": mnist(16), "mnist256": mnist(256), "alike": blocks(32, 6)})
+def test_every_launch_of_a_known_network_gets_its_true_layer(layers, weights_first):
     truth = step(layers, weights_first=weights_first) * 4
     made = guess(launches(truth), calls(layers))
     assert found(made.kernels) == places(truth)
@@ -45,14 +40,7 @@ def test_every_launch_of_a_known_network_gets_its_true_layer(
     assert f"{made.guessed} of {len(truth)} launches" in gap.reason and "guessed" in gap.reason
 
 
-def test_inference_has_forward_only() -> None:
-    layers = blocks(8, 3)
-    truth = step(layers, train=False) * 3
-    made = guess(launches(truth), calls(layers, train=False))
-    assert found(made.kernels) == places(truth)
-
-
-def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps() -> None:
+def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps():
     layers = mnist(64)
     whole = step(layers)
     truth = [*whole[5:], *whole * 2, *whole[:4]]
@@ -67,7 +55,7 @@ def test_a_report_that_begins_and_ends_within_a_step_counts_its_whole_steps() ->
     )
 
 
-def test_launches_are_taken_in_order_of_time() -> None:
+def test_launches_are_taken_in_order_of_time():
     truth = step(mnist(32)) * 3
     kernels = launches(truth)
     shuffled = kernels[::2] + kernels[1::2]
@@ -76,7 +64,7 @@ def test_launches_are_taken_in_order_of_time() -> None:
     assert [by_launch[n] for n in range(len(truth))] == places(truth)
 
 
-def test_the_kernels_of_another_network_are_not_guessed() -> None:
+def test_the_kernels_of_another_network_are_not_guessed():
     kernels = launches(step(blocks(32, 9)) * 3)
     made = guess(kernels, calls(mnist(64)))
     assert (made.kernels, made.guessed) == (tuple(kernels), 0)
@@ -84,12 +72,12 @@ def test_the_kernels_of_another_network_are_not_guessed() -> None:
     assert made.gaps[0].state == "not_available"
 
 
-def test_kernels_of_another_batch_size_are_not_guessed() -> None:
+def test_kernels_of_another_batch_size_are_not_guessed():
     made = guess(launches(step(blocks(64, 4)) * 3), calls(blocks(2, 4)))
     assert made.guessed == 0
 
 
-def test_guesses_are_never_mixed_with_layers_that_were_seen() -> None:
+def test_guesses_are_never_mixed_with_layers_that_were_seen():
     kernels = launches(step(mnist(64)) * 3)
     kernels[7] = kernels[7]._replace(layer="conv2", direction="forward", layer_source="range")
     made = guess(kernels, calls(mnist(64)))
@@ -97,17 +85,17 @@ def test_guesses_are_never_mixed_with_layers_that_were_seen() -> None:
     assert "does not mix" in made.gaps[0].reason
 
 
-@pytest.mark.parametrize("kernels", [[], [Kernel(0, RELU)]])
-def test_without_a_kernel_that_multiplies_nothing_is_guessed(kernels: list[Kernel]) -> None:
+@table("kernels", [[], [Kernel(0, RELU)]])
+def test_without_a_kernel_that_multiplies_nothing_is_guessed(kernels):
     made = guess(kernels, calls(mnist(64)))
     assert made.guessed == 0 and "no kernel" in made.gaps[0].reason
 
 
-def brute(fits: list[list[float]]) -> float:
+def brute(fits):
     """Best score by trying every step of every path."""
     count = len(fits[0])
 
-    def best(number: int, last: int) -> float:
+    def best(number, last):
         if number == len(fits):
             return 0.0
         options = [best(number + 1, last) - LEAVE]
@@ -125,7 +113,7 @@ def brute(fits: list[list[float]]) -> float:
     return max(best(0, first) for first in range(count))
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(
     st.integers(1, 3).flatmap(
         lambda n: st.lists(
@@ -135,13 +123,13 @@ def brute(fits: list[list[float]]) -> float:
         )
     )
 )
-def test_the_path_is_the_best_there_is(fits: list[list[float]]) -> None:
+def test_the_path_is_the_best_there_is(fits):
     score, path = viterbi(fits)
     assert score == pytest.approx(brute(fits))
     assert len(path) == len(fits)
 
 
-def test_what_is_not_guessed_names_its_reason_and_numbers() -> None:
+def test_what_is_not_guessed_names_its_reason_and_numbers():
     conv = calls(mnist(64))
     relu_only = [one._replace(macs=0) for one in conv]
     lacking = guess(launches(step(mnist(64))), relu_only)
@@ -156,7 +144,7 @@ def test_what_is_not_guessed_names_its_reason_and_numbers() -> None:
     assert (many.guessed, many.steps, many.gaps[0].state) == (0, 0, "not_available")
 
 
-def test_transforms_go_with_the_product_that_they_serve() -> None:
+def test_transforms_go_with_the_product_that_they_serve():
     """Of a Winograd convolution in parts: what comes in goes with the next product, what goes out
     with the last."""
     layers = blocks(32, 3)

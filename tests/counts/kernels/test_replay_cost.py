@@ -1,7 +1,5 @@
 """The cost of ncu from one step, made up: every figure follows from the number of launches."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.counts.kernels.replays import (
@@ -11,6 +9,7 @@ from perfctl.orchestrator.counts.kernels.replays import (
     replay_cost,
 )
 from perfctl.records.report import Kernel
+from tests.make.tables import table
 
 STEP = [
     Kernel(number, "k", layer=layer, duration_ns=1_000_000)
@@ -18,21 +17,16 @@ STEP = [
 ]
 
 
-def test_launches_times_steps_times_passes_are_the_replays() -> None:
-    cost = replay_cost(STEP, layers=(), steps=10, counters=13)
-    assert (cost.launches, cost.passes, cost.replays) == (4, 8, 4 * 10 * 8)
+@table("layers steps counters launches passes", [((), 10, 13, 4, 8), (("conv2",), 10, 1, 2, 1)])
+def test_launches_of_the_layers_times_steps_times_passes_are_the_replays(
+    layers, steps, counters, launches, passes
+):
+    cost = replay_cost(STEP, layers=layers, steps=steps, counters=counters)
+    assert (cost.launches, cost.all_launches, cost.passes) == (launches, 4, passes)
+    assert cost.replays == launches * steps * passes
 
 
-def test_a_layer_makes_it_less() -> None:
-    cost = replay_cost(STEP, layers=("conv2",), steps=10, counters=1)
-    assert (cost.launches, cost.all_launches, cost.replays) == (2, 4, 2 * 10 * 1)
-    assert (
-        "2 launches per step in conv2 (of 4) x 10 steps x 1 passes = 20 replays"
-        in cost_lines(cost, "batch 64", ["conv2"])[0]
-    )
-
-
-def test_the_time_is_that_of_the_kernels_and_of_ncu_for_each_replay() -> None:
+def test_the_time_is_that_of_the_kernels_and_of_ncu_for_each_replay():
     cost = replay_cost(STEP, layers=(), steps=2, counters=1)
     kernels_s = 4 * 0.001
     assert cost.seconds == pytest.approx(
@@ -40,15 +34,13 @@ def test_the_time_is_that_of_the_kernels_and_of_ncu_for_each_replay() -> None:
     )
 
 
-@pytest.mark.parametrize(("counters", "times"), [(1, 1), (5, 3), (13, 8), (0, 1)])
-def test_passes_grow_with_the_counters_as_in_the_log_they_are_taken_from(
-    counters: int, times: int
-) -> None:
+@table("counters times", [(1, 1), (5, 3), (13, 8), (0, 1)])
+def test_passes_grow_with_the_counters_as_in_the_log_they_are_taken_from(counters, times):
     assert passes(counters) == times
 
 
-@pytest.mark.parametrize(
-    ("seconds", "said"),
+@table(
+    "seconds said",
     [
         ((0.2, 0.9), "about 1 s to 1 s longer"),
         ((1.6, 89.4), "about 2 s to 89 s longer"),
@@ -57,13 +49,11 @@ def test_passes_grow_with_the_counters_as_in_the_log_they_are_taken_from(
         ((5400.0, 9000.0), "about 1.5 h to 2.5 h longer"),
     ],
 )
-def test_a_duration_is_said_in_the_unit_that_fits_it(
-    seconds: tuple[float, float], said: str
-) -> None:
+def test_a_duration_is_said_in_the_unit_that_fits_it(seconds, said):
     assert said in cost_lines(ReplayCost(4, 4, 1, 1, seconds), "batch 8", ())[0]
 
 
-def test_a_run_of_thousands_of_launches_is_said_in_full() -> None:
+def test_a_run_of_thousands_of_launches_is_said_in_full():
     cost = ReplayCost(launches=1200, all_launches=3400, steps=3, passes=2, seconds=(14.4, 144.0))
     assert cost_lines(cost, "batch 32", ["conv1", "fc1"]) == [
         (
@@ -82,13 +72,13 @@ def test_a_run_of_thousands_of_launches_is_said_in_full() -> None:
     )
 
 
-def test_a_launch_without_a_time_costs_what_ncu_adds_to_it_alone() -> None:
+def test_a_launch_without_a_time_costs_what_ncu_adds_to_it_alone():
     cost = replay_cost([Kernel(0, "k"), Kernel(1, "k")], layers=(), steps=5, counters=2)
     assert cost.passes == 2
     assert cost.seconds == pytest.approx((5 * 2 * 2 * 0.002, 5 * 2 * 2 * 0.02))
 
 
-def test_what_repeats_is_said_with_the_replays_that_remain() -> None:
+def test_what_repeats_is_said_with_the_replays_that_remain():
     cost = ReplayCost(
         launches=1000, all_launches=1000, steps=1, passes=8, seconds=(2.0, 20.0), repeated=750
     )

@@ -1,7 +1,5 @@
 """Short kernel names: never the same for two kernels, and with what tells them apart."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -10,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl import parsers
 from perfctl.orchestrator.counts.kernels.short_names import LONGEST, shorten
-from perfctl.records.errors import ReportError
-from tests.sample import sample
 
 DATA = Path(__file__).resolve().parents[2] / "data"
 PUBLIC = list(
@@ -31,13 +26,12 @@ KNOWN = [
     ),
 ]
 TILE = re.compile(r"\d+x\d+")
-FUNCTOR = re.compile(r"\w*(?:Functor|_kernel_cuda|FunctorOnSelf_)\w*")
 
 
 UNCUT = 10**6
 
 
-def check(names: list[str]) -> None:
+def check(names):
     """What holds for the names of any page."""
     shown = shorten(names)
     assert set(shown) == set(names)
@@ -52,7 +46,7 @@ def check(names: list[str]) -> None:
             assert kernels[short] == whole[name], (short, name)
 
 
-def test_two_kernels_of_public_profiles_never_have_the_same_short_name() -> None:
+def test_two_kernels_of_public_profiles_never_have_the_same_short_name():
     check(KNOWN)
 
 
@@ -61,11 +55,11 @@ def test_two_kernels_of_public_profiles_never_have_the_same_short_name() -> None
     [row for row in PUBLIC if TILE.fullmatch(row["tile"]) and row["tile"] in row["name"]],
     ids=lambda row: row["name"][:60],
 )
-def test_the_tile_of_a_kernel_stays(row: dict[str, str]) -> None:
+def test_the_tile_of_a_kernel_stays(row):
     assert row["tile"] in shorten(KNOWN)[row["name"]]
 
 
-def test_functor_and_type_of_an_elementwise_kernel_stay() -> None:
+def test_functor_and_type_of_an_elementwise_kernel_stay():
     start = "void at::native::vectorized_elementwise_kernel<4, at::native::"
     end = ", at::detail::Array<char*, 3> >(int, T2, T3)"
     names = [
@@ -88,7 +82,7 @@ def test_functor_and_type_of_an_elementwise_kernel_stay() -> None:
     check(names)
 
 
-def test_a_lambda_is_named_after_the_function_that_it_stands_in() -> None:
+def test_a_lambda_is_named_after_the_function_that_it_stands_in():
     name = (
         "void at::native::vectorized_elementwise_kernel<4, "
         "at::native::exp_kernel_cuda(at::TensorIteratorBase&)::{lambda()#2}::operator()() "
@@ -98,7 +92,7 @@ def test_a_lambda_is_named_after_the_function_that_it_stands_in() -> None:
     assert shorten([name]) == {name: "vectorized_elementwise_kernel<4, exp_kernel_cuda{float}>"}
 
 
-def test_the_spellings_of_two_tools_have_one_short_name() -> None:
+def test_the_spellings_of_two_tools_have_one_short_name():
     nsys = (
         "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, "
         "at::detail::Array<char *, (int)1>>(int, T2, T3)"
@@ -111,14 +105,14 @@ def test_the_spellings_of_two_tools_have_one_short_name() -> None:
     assert len(set(shorten([nsys, kineto]).values())) == 1
 
 
-def test_what_differs_in_the_middle_of_a_long_name_is_seen() -> None:
+def test_what_differs_in_the_middle_of_a_long_name_is_seen():
     both = [f"kernel_{'word_' * 20}{tile}_{'more_' * 20}end" for tile in ("128x64x8", "64x32x8")]
     shown = shorten(both)
     assert "128x64x8" in shown[both[0]]
     assert "64x32x8" in shown[both[1]]
 
 
-def test_the_numbers_alone_tell_variants_apart() -> None:
+def test_the_numbers_alone_tell_variants_apart():
     names = [f"void reduce<{'float, ' * 30}{threads}, 4>(float*)" for threads in (128, 256, 512)]
     shown = shorten(names)
     assert [
@@ -126,14 +120,14 @@ def test_the_numbers_alone_tell_variants_apart() -> None:
     ] == [True] * 3
 
 
-def test_overloads_keep_their_parameters() -> None:
+def test_overloads_keep_their_parameters():
     assert shorten(["add(int*)", "add(float*)"]) == {
         "add(int*)": "add(int*)",
         "add(float*)": "add(float*)",
     }
 
 
-def test_names_that_differ_in_nothing_that_fits_are_numbered() -> None:
+def test_names_that_differ_in_nothing_that_fits_are_numbered():
     names = [f"{'a' * 80}{'b' * 80}{end}" for end in "xyz"]
     assert len(set(shorten(names).values())) == 3
     check(names)
@@ -160,46 +154,11 @@ def test_names_that_differ_in_nothing_that_fits_are_numbered() -> None:
     ],
     ids=lambda name: name[:9],
 )
-def test_a_name_of_any_form_is_shown(name: str) -> None:
+def test_a_name_of_any_form_is_shown(name):
     assert len(shorten([name, "other"])[name]) <= LONGEST
 
 
-@pytest.fixture(scope="module")
-def real(reports: Path) -> dict[Path, list[str]]:
-    """Kernel names of the recorded reports, those that parse fast."""
-    found = {}
-    for path in sample(sorted(reports.rglob("*")), 4):
-        if (
-            path.is_file()
-            and path.suffix in (".sqlite", ".csv", ".gz", ".hatchet")
-            and path.stat().st_size < 900_000
-        ):
-            try:
-                names = sorted({kernel.name for kernel in parsers.parse(path).kernels})
-            except ReportError:
-                continue
-            if names:
-                found[path] = names
-    return found
-
-
-def test_kernels_of_real_reports_never_share_a_short_name(real: dict[Path, list[str]]) -> None:
-    for names in real.values():
-        check(names)
-    check(sorted({name for names in real.values() for name in names}))
-
-
-def test_tiles_and_functors_of_real_kernels_stay(real: dict[Path, list[str]]) -> None:
-    for names in real.values():
-        for name, short in shorten(names).items():
-            plain = shorten([name], UNCUT)[name]
-            if tile := TILE.search(plain.partition("<")[0]):
-                assert tile[0] in short, name
-            if functor := FUNCTOR.search(plain):
-                assert functor[0] in short, name
-
-
-def test_long_names_take_no_quadratic_time_and_stay_different() -> None:
+def test_long_names_take_no_quadratic_time_and_stay_different():
     names = [f"_GLOBAL__N__{'a' * 60_000}{number}::kernel" for number in range(3)]
     began = time.process_time()
     assert len(set(shorten(names).values())) == len(names)

@@ -1,18 +1,14 @@
 """What a row's count is made of, for kernels made by hand: each part, and how near a prediction
 must be."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
-from perfctl.orchestrator.ledger.causes.breakdown import Breakdown, breakdown
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
+from perfctl.orchestrator.ledger.causes.breakdown import breakdown
 from perfctl.orchestrator.ledger.causes.judge import confirm, unexplained_share
 from perfctl.orchestrator.ledger.causes.matching import fills_tiles, fits_grids, unknown_tiles
 from perfctl.orchestrator.ledger.causes.row_rules import (
@@ -34,6 +30,7 @@ from tests.make.rows import (
     seen_with,
     work,
 )
+from tests.make.tables import table
 
 TILED = Algorithm("gemm", "gemm", tile=(128, 64, None))
 FC = GemmShape(m=32, n=10, k=100)
@@ -41,29 +38,16 @@ TILE = 128 * 64 * 100
 """Multiply-adds of the one tile that 32 x 10 outputs lie in."""
 
 
-def gemm(ffma: float, *, grid: Any = (1, 1, 1), algorithm: Any = TILED, **more: Any) -> Any:
+def gemm(ffma, *, grid=(1, 1, 1), algorithm=TILED, **more):
     return work("gemm", algorithm, grid, ffma=ffma, **more)
 
 
-def split(*kernels: KernelGroup, **more: Any) -> Breakdown:
+def split(*kernels, **more):
     return breakdown(case(32, *kernels, **{"forward": FC, **more}), None)
 
 
-def test_a_part_makes_those_before_it_grow() -> None:
-    parts = Breakdown(
-        100, 200, (), None, None, (), 0, transforms=50, repeated=250, summed=100, extra=60
-    )
-    assert {part: parts.grown(part) for part in ("transforms", "repeated", "summed", "extra")} == {
-        "transforms": 1 + 50 / 200,
-        "repeated": 1 + 250 / 250,
-        "summed": 1 + 100 / 500,
-        "extra": 1 + 60 / 600,
-    }
-    assert Breakdown(0, 0, (), None, None, (), 0, extra=60).grown("extra") == 1
-
-
-@pytest.mark.parametrize(
-    ("grid", "counted", "is_predicted"),
+@table(
+    "grid counted is_predicted",
     [
         *(((1, 1, 1), counted, True) for counted in (1, 1.19, 0.84)),
         *(((1, 1, 1), counted, False) for counted in (1.21, 0.82)),
@@ -72,8 +56,8 @@ def test_a_part_makes_those_before_it_grow() -> None:
     ],
 )
 def test_a_forward_product_is_the_predicted_one_within_a_fifth_and_2_percent_without_a_grid(
-    grid: Any, counted: float, is_predicted: bool
-) -> None:
+    grid, counted, is_predicted
+):
     parts = split(gemm(round(TILE * counted), grid=grid))
     assert parts.base == (2 * TILE if is_predicted else PAPER)
     assert bool(parts.rules) is is_predicted
@@ -81,31 +65,28 @@ def test_a_forward_product_is_the_predicted_one_within_a_fifth_and_2_percent_wit
     assert (parts.method, parts.family) == ("gemm", "gemm")
 
 
-@pytest.mark.parametrize(
-    ("kernel", "shape"),
-    [
-        pytest.param(gemm(TILE, grid=(2, 1, 1)), FC, id="another grid"),
-        pytest.param(gemm(TILE, launches=2), FC, id="two launches"),
-        pytest.param(gemm(0), FC, id="no count"),
-        pytest.param(gemm(TILE, algorithm=Algorithm("gemm")), FC, id="no tile"),
-        pytest.param(gemm(TILE), None, id="no shape"),
+@table(
+    "kernel shape",
+    {
+        "another grid": (gemm(TILE, grid=(2, 1, 1)), FC),
+        "two launches": (gemm(TILE, launches=2), FC),
+        "no count": (gemm(0), FC),
+        "no tile": (gemm(TILE, algorithm=Algorithm("gemm")), FC),
+        "no shape": (gemm(TILE), None),
         # FMUL: 2,048 rows of 128 are within 2% of 2,080, which 2,050 rows need
-        pytest.param(
+        "FMUL of other tiles": (
             work("sgemm", TILED, ffma=2080 * 256 * 128, fmul=2080 * 256),
             GemmShape(2000, 256, 128),
-            id="FMUL of other tiles",
         ),
-    ],
+    },
 )
-def test_nothing_is_predicted_without_what_a_prediction_needs(kernel: Any, shape: Any) -> None:
+def test_nothing_is_predicted_without_what_a_prediction_needs(kernel, shape):
     parts = split(kernel, forward=shape)
     assert (parts.base, parts.rules) == (PAPER, ())
 
 
-@pytest.mark.parametrize(("launches", "calls"), [(2, 1), (3, 1), (4, 2), (2, 2)])
-def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(
-    launches: int, calls: int
-) -> None:
+@table("launches calls", [(2, 1), (3, 1), (4, 2), (2, 2)])
+def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(launches, calls):
     kernel = gemm(launches * TILE, launches=launches)
     row = case(32, kernel, calls=(call(32, macs=1000 * calls),))
     parts = breakdown(replace(row, forward=FC, calls=calls), None)
@@ -113,36 +94,7 @@ def test_launches_beyond_the_calls_of_a_step_are_a_part_of_their_own(
     assert parts.grown("called") == launches / calls
 
 
-@pytest.mark.parametrize("parts", [2, 4])
-def test_a_batch_split_over_launches_is_one_call(parts: int) -> None:
-    shape = ConvShape(8, 16, 64, 32, 32, 3, 3)
-    rows = 8 // parts * 32 * 32 // 128
-    macs = parts * rows * 128 * 128 * shape.depth
-    tile = Algorithm("conv", "implicit gemm", tile=(128, 128, None))
-    kernel = work("c", tile, (rows, 1, 1), launches=parts, ffma=macs)
-    result = breakdown(convolution(shape, kernel), None)
-    assert (result.base, result.called) == (2 * 2 * shape.macs, 0), "64 channels in a tile of 128"
-
-
-@pytest.mark.parametrize(
-    ("step", "depth", "padded"),
-    [
-        *((None, depth, depth) for depth in (104, 112, 128)),
-        (None, 113, 112),
-        *((None, depth, None) for depth in (100, 108)),
-        *((8, depth, 104) for depth in (100, 104, 112)),
-    ],
-)
-def test_a_sum_is_padded_to_the_step_of_the_name_or_of_the_count(
-    step: int | None, depth: int, padded: int | None
-) -> None:
-    parts = split(gemm(128 * 64 * depth, algorithm=replace(TILED, tile=(128, 64, step))))
-    assert parts.base == 2 * 128 * 64 * (padded or 100)
-    phrase = f"padded to {padded}) = {128 * 64 * (padded or 0):,} multiplies"
-    assert (phrase in " ".join(parts.rules)) is (padded is not None)
-
-
-def test_both_gradients_of_a_linear_layer_have_a_tile_each() -> None:
+def test_both_gradients_of_a_linear_layer_have_a_tile_each():
     # 32 x 100 of depth 10: one tile of 64 x 128 or 128 x 64 twice; 10 x 100 of depth 32 likewise
     kernels = [gemm(128 * 64 * 10), gemm(128 * 64 * 32)]
     parts = split(*kernels, direction="backward", calls=BOTH)
@@ -152,35 +104,15 @@ def test_both_gradients_of_a_linear_layer_have_a_tile_each() -> None:
     assert not split(*kernels, direction="grad_weight", calls=BOTH[1:]).rules
 
 
-def test_work_next_to_the_products_belongs_to_what_it_does() -> None:
-    def other(name: str, role: str, family: str = "gemm", fadd: float = 40) -> KernelGroup:
-        return work(name, Algorithm(family, role=role), fadd=fadd)
-
-    parts = split(
-        gemm(32_000, grid=None, fadd=320),
-        other("sum", "reduction"),
-        other("nchw", "layout", "layout", 7),
-        other("offsets", "offsets", fadd=3),
-        forward=None,
-    )
-    assert (parts.base, parts.seen) == (PAPER, PAPER)
-    assert (parts.summed, [kernel.name for kernel in parts.summing]) == (40, ["sum"])
-    assert parts.extra == 320 + 7 + 3
-    assert [kernel.name for kernel in parts.extras] == ["nchw", "offsets", "gemm"]
-    assert (parts.transforms, parts.repeated, parts.transforming, parts.repeating) == (0, 0, (), ())
-
-
-@pytest.mark.parametrize(
-    ("sizes", "share", "rule"),
+@table(
+    "sizes share rule",
     [
         ((2, 3), 16 / 36, "4^2 multiplies in place of 2^2 x 3^2"),
         ((4, 3), 36 / 144, "6^2 multiplies in place of 4^2 x 3^2"),
         ((9, 5), 169 / 2025, "13^2 multiplies in place of 9^2 x 5^2"),
     ],
 )
-def test_winograd_without_a_grid_that_fits_has_its_multiplies_by_theory(
-    sizes: tuple[int, int], share: float, rule: str
-) -> None:
+def test_winograd_without_a_grid_that_fits_has_its_multiplies_by_theory(sizes, share, rule):
     fused = Algorithm("winograd", "winograd", winograd=sizes)
     kernel = work("volta_scudnn_winograd_128x128_nt_v1", fused, ffma=14_000, fadd=900)
     name = "cudnn::winograd::generateWinogradTilesKernel"
@@ -192,7 +124,7 @@ def test_winograd_without_a_grid_that_fits_has_its_multiplies_by_theory(
     assert half.base == pytest.approx(2 * PAPER * (0.5 + 0.5 * share)), "one of two gradients"
 
 
-def test_winograd_without_a_grid_counts_the_tiles_at_the_edge() -> None:
+def test_winograd_without_a_grid_counts_the_tiles_at_the_edge():
     shape = ConvShape(2, 8, 8, 20, 20, 5, 5)
     kernel = work("winograd9x9_5x5", Algorithm("winograd", "winograd", winograd=(9, 5)), ffma=5)
     parts = breakdown(convolution(shape, kernel), None)
@@ -200,7 +132,7 @@ def test_winograd_without_a_grid_counts_the_tiles_at_the_edge() -> None:
     assert parts.base / parts.estimated > 169 / 2025 and "edge" in " ".join(parts.rules)
 
 
-def test_a_convolution_next_to_transforms_is_not_the_product_between_them() -> None:
+def test_a_convolution_next_to_transforms_is_not_the_product_between_them():
     shape = ConvShape(2, 8, 8, 20, 20, 3, 3)
     transform = "cudnn::winograd_nonfused::winogradForwardData4x4<float, float>"
     for name, family in (
@@ -212,8 +144,8 @@ def test_a_convolution_next_to_transforms_is_not_the_product_between_them() -> N
         assert breakdown(row, None).family == family
 
 
-@pytest.mark.parametrize(
-    ("out", "filters", "tile", "tiles"),
+@table(
+    "out filters tile tiles",
     [
         ((10, 10), (5, 5), 16, 2),
         ((24, 13), (5, 5), 16, 2 * 2 * 2),
@@ -224,9 +156,7 @@ def test_a_convolution_next_to_transforms_is_not_the_product_between_them() -> N
         ((1, 1), (16, 16), 16, 2),
     ],
 )
-def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(
-    out: tuple[int, int], filters: tuple[int, int], tile: int, tiles: int | None
-) -> None:
+def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(out, filters, tile, tiles):
     name = f"void fft2d_r2c_{tile}x{tile}<float>(float2*)"
     kernel = work(name, Algorithm("fft", "fft"), ffma=5)
     parts = breakdown(convolution(ConvShape(2, 8, 16, *out, *filters), kernel), None)
@@ -238,7 +168,7 @@ def test_a_product_of_fourier_transforms_covers_the_outputs_in_tiles(
     assert parts.rules == (f"{tiles:,} tiles of {points}",)
 
 
-def test_fouriers_blocks_are_complete_at_another_batch_too() -> None:
+def test_fouriers_blocks_are_complete_at_another_batch_too():
     """24 channels in a block of 32, 40 tiles in 2 of them: at half the batch one block ran."""
     shape = ConvShape(10, 64, 24, 56, 56, 5, 5)
     transform = work("fft2d_r2c_32x32<float>", Algorithm("fft", "fft", role="transform"), fadd=1000)
@@ -249,8 +179,8 @@ def test_fouriers_blocks_are_complete_at_another_batch_too() -> None:
     assert parts.base == 2 * 2 * block
 
 
-@pytest.mark.parametrize(
-    ("area", "fills"),
+@table(
+    "area fills",
     [
         (64 * 64, True),
         (64 * 64 * 1.019, True),
@@ -264,7 +194,7 @@ def test_fouriers_blocks_are_complete_at_another_batch_too() -> None:
         (512 * 512, False),
     ],
 )
-def test_a_product_of_unknown_tile_may_fill_complete_tiles(area: float, fills: bool) -> None:
+def test_a_product_of_unknown_tile_may_fill_complete_tiles(area, fills):
     kernel = gemm(100 * area, algorithm=Algorithm("gemm"))
     assert bool(unknown_tiles(case(32, kernel, forward=FC))) is fills
     assert not unknown_tiles(case(32, kernel)), "of no known shape"
@@ -272,22 +202,12 @@ def test_a_product_of_unknown_tile_may_fill_complete_tiles(area: float, fills: b
     assert not unknown_tiles(case(32, forward=FC))
 
 
-@pytest.mark.parametrize(("batches", "is_common"), [((8, 16, 32), True), ((16, 512), False)])
-def test_maps_in_one_tile_of_unknown_size_say_nothing_about_the_batch(
-    batches: tuple[int, ...], is_common: bool
-) -> None:
-    """4 rows per image: 8 and 32 images lie in 128 rows."""
-    kernel = work("conv", Algorithm("conv"), ffma=128 * 64 * 576)
-    rows = (convolution(ConvShape(batch, 64, 64, 2, 2, 3, 3), kernel) for batch in batches)
-    assert bool(frozenset.intersection(*map(unknown_tiles, rows))) is is_common
-
-
 FITTING, OTHER, UNKNOWN = gemm(5), gemm(5, grid=(3, 3, 1)), gemm(5, algorithm=Algorithm("gemm"))
 TRANSFORM = work("t", Algorithm("winograd", role="transform"))
 
 
-@pytest.mark.parametrize(
-    ("kernels", "fits", "fills"),
+@table(
+    "kernels fits fills",
     [
         ((FITTING,), True, True),
         ((OTHER,), False, False),
@@ -299,17 +219,17 @@ TRANSFORM = work("t", Algorithm("winograd", role="transform"))
         ((FITTING, TRANSFORM), True, False),
     ],
 )
-def test_whether_grids_agree_with_a_shape(kernels: Any, fits: bool, fills: bool) -> None:
+def test_whether_grids_agree_with_a_shape(kernels, fits, fills):
     row = case(32, *kernels, forward=FC)
     assert (fits_grids(row), fills_tiles(row)) == (fits, fills)
 
 
-def named(name: str, ffma: float = 32_000, grid: Any = (1, 1, 1)) -> KernelGroup:
+def named(name, ffma=32_000, grid=(1, 1, 1)):
     return work(name, GEMM, grid, ffma=ffma)
 
 
-@pytest.mark.parametrize(
-    ("kernels", "is_repeated"),
+@table(
+    "kernels is_repeated",
     [
         ((named("f"), named("g"), named("h")), True),
         ((named("f", grid=(2, 1, 1)), named("g"), named("h")), False),
@@ -318,7 +238,7 @@ def named(name: str, ffma: float = 32_000, grid: Any = (1, 1, 1)) -> KernelGroup
         ((named("f"), named("g"), named("h", 7_700)), True),
     ],
 )
-def test_forward_that_ran_again_has_its_names_and_grids(kernels: Any, is_repeated: bool) -> None:
+def test_forward_that_ran_again_has_its_names_and_grids(kernels, is_repeated):
     forward = case(32, named("f"))
     parts = breakdown(case(32, *kernels, direction="backward", calls=BOTH), forward)
     assert [kernel.name for kernel in parts.repeating] == (["f"] if is_repeated else [])
@@ -326,20 +246,10 @@ def test_forward_that_ran_again_has_its_names_and_grids(kernels: Any, is_repeate
     assert breakdown(forward, forward).repeating == (), "forward itself"
 
 
-@pytest.mark.parametrize(("parts", "step"), [(7, 32), (6, 16), (5, 32)])
-def test_fmul_says_over_how_many_blocks_a_sum_is_split(parts: int, step: int) -> None:
-    depth, area = parts * ceil(ceil(100 / parts) / step) * step, 128 * 64
-    result = split(gemm(area * depth, grid=None, fmul=area * parts))
-    assert result.base == 2 * area * depth
-    assert f"(sum of 100 in {parts} parts, padded to {depth:,}) =" in " ".join(result.rules)
-    odd = split(gemm(area * depth, grid=None, fmul=area * parts + 100))
-    assert " parts" not in " ".join(odd.rules)
-
-
 SGEMM = Algorithm("gemm", "gemm", tile=(128, 32, None))
 
 
-def scaled(shape: GemmShape, ffma: float, fmul: float, name: str = "", **more: Any) -> Any:
+def scaled(shape, ffma, fmul, name="", **more):
     """A row whose kernel scales each value of its tiles once for each part of the sum."""
     name, grid = name or "ampere_sgemm_128x32_tn", more.pop("grid", None)
     return linear(shape, work(name, SGEMM, grid, ffma=ffma, fmul=fmul, **more))
@@ -350,49 +260,45 @@ SIDES = 608 * 1024
 SLICED = 64 * 512
 
 
-@pytest.mark.parametrize(
-    ("row", "area", "depth", "onto", "rule"),
-    [
+@table(
+    "row area depth onto rule",
+    {
         # 7 parts: six of 72, padded from 72 and the last of 68, padded to 72
-        *(
-            pytest.param(
+        **{
+            f"7 parts, {onto} of them onto the output": (
                 scaled(GemmShape(128, 96, 500), AREA * (7 * 72 + onto), 7 * AREA),
                 AREA,
                 7 * 72,
                 onto,
                 "(sum of 500 in 7 parts",
-                id=f"7 parts, {onto} of them onto the output",
             )
             for onto in (0, 6, 7)
-        ),
+        },
         # 410 padded to 416, four times, and 408
-        pytest.param(
+        "a shorter last part": (
             scaled(GemmShape(128, 96, 2048), AREA * (4 * 416 + 408), 5 * AREA),
             AREA,
             4 * 416 + 408,
             0,
             f"(sum of 2,048 in 5 parts, padded to {4 * 416 + 408:,}) =",
-            id="a shorter last part",
         ),
-        pytest.param(
+        "beta": (
             scaled(GemmShape(34, 64, 2), 64 * 128 * (8 + 1), 64 * 128),
             64 * 128,
             8,
             1,
             "padded to 8",
-            id="beta",
         ),
         # 32 rows per tile: 7 parts of 147, the last of 142
-        pytest.param(
+        "the tile across": (
             scaled(GemmShape(600, 1024, 1024), SIDES * (6 * 152 + 144 + 7), 7 * SIDES),
             SIDES,
             6 * 152 + 144,
             7,
             "ceil(600 / 32) x ceil(1,024 / 128) tiles x 32 x 128",
-            id="the tile across",
         ),
         # 27 parts of 304, in steps of 4 x 8
-        pytest.param(
+        "four slices of each block": (
             scaled(
                 GemmShape(64, 512, 8208),
                 SLICED * 27 * 320,
@@ -404,20 +310,17 @@ SLICED = 64 * 512
             27 * 320,
             0,
             f"(sum of 8,208 in 27 parts, padded to {27 * 320:,}) =",
-            id="four slices of each block",
         ),
-    ],
+    },
 )
-def test_fmul_says_tiles_parts_and_sums_onto_the_output(
-    row: Any, area: int, depth: int, onto: int, rule: str
-) -> None:
+def test_fmul_says_tiles_parts_and_sums_onto_the_output(row, area, depth, onto, rule):
     parts = breakdown(row, None)
     assert (parts.base, parts.onto) == (2 * area * depth, 2 * area * onto)
     assert parts.seen == parts.base
     assert rule in " ".join(parts.rules)
 
 
-def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values() -> None:
+def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values():
     shape, area = GemmShape(34, 64, 2), 64 * 128
     cause = layout_and_epilogue(seen_with(scaled(shape, area * 9, area)))
     assert cause is not None and "(scaling, sums onto its output)" in describe_cause(cause)
@@ -425,16 +328,14 @@ def test_sums_onto_the_output_are_epilogue_and_a_whole_number_of_values() -> Non
     assert (other.rules, other.onto) == ((), 0)
 
 
-@pytest.mark.parametrize(
-    ("grid", "fits"), [((16, 1, 4), True), ((4, 4, 4), True), ((16, 2, 2), False), (None, True)]
-)
-def test_a_recorded_grid_has_to_agree_with_fmul(grid: Any, fits: bool) -> None:
+@table("grid fits", [((16, 1, 4), True), ((4, 4, 4), True), ((16, 2, 2), False), (None, True)])
+def test_a_recorded_grid_has_to_agree_with_fmul(grid, fits):
     area = 128 * 512
     row = scaled(GemmShape(128, 512, 256), area * (256 + 3), 4 * area, grid=grid)
     assert (breakdown(row, None).onto == 2 * 3 * area) is fits
 
 
-def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it_at_most() -> None:
+def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it_at_most():
     # 215 x 32 = 6,880 rows: 0.3% more, and a scale of 1 / 256: 0.4%
     area = 6880 * 384
     given = seen_with(scaled(GemmShape(6860, 384, 128), area * 128, area))
@@ -448,11 +349,9 @@ def test_two_parts_of_a_small_gap_are_causes_though_each_is_half_a_percent_of_it
     assert not exact.is_worth_naming(1.004), "no gap"
 
 
-@pytest.mark.parametrize("values", ["tiles", "outputs"])
-@pytest.mark.parametrize("parts", [3, 4])
-def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(
-    parts: int, values: str
-) -> None:
+@table("values", ["tiles", "outputs"])
+@table("parts", [3, 4])
+def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(parts, values):
     """Each part but the first is added to every value, and each is rounded up to steps of 32
     by itself."""
     shape = GemmShape(m=200, n=120, k=60)
@@ -461,7 +360,7 @@ def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(
     sums = (parts - 1) * (tiled if values == "tiles" else 200 * 120)
     tile = Algorithm("gemm", "gemm", (64, 64, 32))
 
-    def row(fadd: int) -> Any:
+    def row(fadd):
         name = "cutlass_simt_sgemm_64x64_32x5_nn"
         return seen_with(
             linear(shape, work(name, tile, (4, 2, parts), ffma=tiled * padded, fadd=fadd))
@@ -475,7 +374,7 @@ def test_a_kernel_that_adds_up_the_parts_of_its_split_sum_itself_is_split_k(
     assert split_k(row(sums // 7)) is None, "it adds something else"
 
 
-def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too() -> None:
+def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too():
     """48 filters of 20 channels x 3 x 3 over 10 images of 14 x 14 outputs, in tiles of 128 x 64 and
     6 parts of steps of 16."""
     shape = ConvShape(10, 20, 48, 14, 14, 3, 3)
@@ -485,7 +384,7 @@ def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too() -> None:
     wgrad = Algorithm("conv", "implicit gemm", tile, split_k=True, direction="grad_weight")
     calls = (call(10, "grad_weight", macs=shape.macs // 10, kind="Conv2d"),)
 
-    def row(grid: tuple[int, int, int]) -> Any:
+    def row(grid):
         name = "volta_scudnn_128x64_stridedB_splitK_interior_nn_v1"
         kernel = work(name, wgrad, grid, ffma=multiplies)
         return seen_with(
@@ -497,13 +396,11 @@ def test_a_filters_gradient_split_over_the_outputs_fills_tiles_too() -> None:
     assert unknown is not None and (unknown.factor, unknown.confidence) == (None, "plausible")
 
 
-@pytest.mark.parametrize(
-    ("m", "n", "tile", "is_padding"),
+@table(
+    "m n tile is_padding",
     [(200, 300, (64, 128), True), (50, 100, (64, 64), True), (50, 100, (256, 64), False)],
 )
-def test_a_triton_kernels_tile_follows_from_its_grid_if_one_filling_fits(
-    m: int, n: int, tile: tuple[int, int], is_padding: bool
-) -> None:
+def test_a_triton_kernels_tile_follows_from_its_grid_if_one_filling_fits(m, n, tile, is_padding):
     """Inductor shrinks a tile to the next power of two of what it covers, so 256 rows are none
     for 50."""
     shape = GemmShape(m, n, 100)
@@ -511,7 +408,7 @@ def test_a_triton_kernels_tile_follows_from_its_grid_if_one_filling_fits(
     multiplies = blocks * tile[0] * tile[1] * ceil(100 / 32) * 32
     other = measured(m, work(ffma=1000 * m), layer="b", calls=(call(m, layer="b"),))
 
-    def padding(grid: int) -> Any:
+    def padding(grid):
         name = "triton_tem_fused_mm_3"
         kernel = work(name, recognise(name), (grid, 1, 1), ffma=multiplies)
         return tile_padding(seen_with(linear(shape, kernel), other))

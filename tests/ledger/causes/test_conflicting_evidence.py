@@ -3,18 +3,15 @@ contradicts. Each names what is told of one row, or of the sweep, and how certai
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import NamedTuple
 
-import pytest
-
-from perfctl.orchestrator.ledger.analysis import Analysis, analyse
+from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from scripts.proof.verdicts.kernels import FAMILIES, Launch, plain, tiled
 from scripts.proof.verdicts.kernels import Kernel as TiledKernel
 from scripts.proof.verdicts.networks import (
@@ -22,12 +19,12 @@ from scripts.proof.verdicts.networks import (
     FORWARD,
     Attention,
     Conv,
-    Layer,
     Linear,
     Network,
     Scene,
 )
 from scripts.proof.verdicts.records import make_run
+from tests.make.tables import table
 
 OBSERVED, MATCHED, LIKELY, PLAUSIBLE = "observed", "predicted and matched", "likely", "plausible"
 Works = Callable[[int], list[Launch]]
@@ -72,10 +69,10 @@ class Recorded:
     """Of layers that the network lacks."""
 
     @property
-    def scene(self) -> Scene:
+    def scene(self):
         return Scene(0, self.network, (), self.chip, self.precision, self.train, "2025.1.1", False)
 
-    def run(self, batch: int, launches: Sequence[Launch], number: int = 1) -> Run:
+    def run(self, batch, launches, number=1):
         """Return the run of one batch size."""
         tf32 = "on" if self.precision == "tf32" else "off"
         environment = {"cudnn_benchmark": "off", "tf32_conv": tf32, "tf32_matmul": tf32}
@@ -90,7 +87,7 @@ class Recorded:
         ops = (*run.report.ops, *self.ops)
         return replace(run, report=replace(run.report, ops=ops)) if self.ops else run
 
-    def step(self, batch: int, own: Own | None = None) -> list[Launch]:
+    def step(self, batch, own=None):
         """Return the launches of a step, each product by its usual kernel."""
         own = own or {}
         launches = []
@@ -100,13 +97,13 @@ class Recorded:
             launches += self._launch(layer, BACKWARD, batch, own)
         return launches
 
-    def _launch(self, layer: Layer, direction: str, batch: int, own: Own) -> list[Launch]:
+    def _launch(self, layer, direction, batch, own):
         works = own.get((layer.name, direction))
         return place(
             works(batch) if works else self.usual(layer, direction, batch), layer, direction
         )
 
-    def usual(self, layer: Layer, direction: str, batch: int) -> list[Launch]:
+    def usual(self, layer, direction, batch):
         """Return the usual kernels of one direction."""
         products = layer.forward(batch) if direction == FORWARD else layer.gradients(batch)
         wanted = [item for item in products if not (layer.first and item.part == "dgrad")]
@@ -117,15 +114,15 @@ class Recorded:
         ]
 
 
-def place(launches: Iterable[Launch], layer: Layer, direction: str) -> list[Launch]:
+def place(launches, layer, direction):
     return [replace(launch, layer=layer.name, direction=direction) for launch in launches]
 
 
-def of_steps(*steps: Sequence[Launch]) -> list[Launch]:
+def of_steps(*steps):
     return [replace(launch, step=number) for number, step in enumerate(steps) for launch in step]
 
 
-def on_devices(run: Run, *places: tuple[int, int]) -> Run:
+def on_devices(run, *places):
     """Return the run with its launches once on each (device, process), with their counters."""
     kernels: list[Kernel] = []
     counters = []
@@ -141,7 +138,7 @@ def on_devices(run: Run, *places: tuple[int, int]) -> Run:
     return replace(run, report=replace(run.report, kernels=kernels, counters=counters))
 
 
-def macs(layer: Layer, batch: int) -> int:
+def macs(layer, batch):
     return layer.macs(batch)
 
 
@@ -157,17 +154,17 @@ class Told(NamedTuple):
 # Scenes
 
 
-def run_two_ranks() -> list[Run]:
+def run_two_ranks():
     recorded = Recorded(FOUR)
     return [on_devices(recorded.run(32, recorded.step(32)), (0, 100), (1, 101))]
 
 
-def run_two_halves() -> list[Run]:
+def run_two_halves():
     recorded = Recorded(FOUR)
     return [on_devices(recorded.run(32, recorded.step(16)), (0, 100), (1, 100))]
 
 
-def double_counters() -> list[Run]:
+def double_counters():
     recorded = Recorded(FOUR)
     launches = recorded.step(32)
     for launch in launches:
@@ -175,11 +172,11 @@ def double_counters() -> list[Run]:
     return [recorded.run(32, launches)]
 
 
-def run_batches(recorded: Recorded, declared: int, *ran: int) -> list[Run]:
+def run_batches(recorded, declared, *ran):
     return [recorded.run(declared, of_steps(*map(recorded.step, ran)))]
 
 
-def pad_strided_gradient() -> list[Run]:
+def pad_strided_gradient():
     """32 input channels in a tile of 128 columns: four times the gradient, as zeros inserted."""
     layer = Conv("s2", False, True, 32, 128, 4, 32, 2, 1)
     network = (Conv("c1", True, True, 3, 32, 3, 32, 1, 1), layer, FOUR[3])
@@ -189,7 +186,7 @@ def pad_strided_gradient() -> list[Run]:
         "_stage4_warpsize2x2x1_g1_tensor16x8x8_execute_kernel__5x_cudnn"
     )
 
-    def backward(batch: int) -> list[Launch]:
+    def backward(batch):
         rows = batch * 16 * 16
         grid = (ceil(rows / 128) * 4, 1, 1)
         padded = Launch(name, grid, {"tensor": 2 * 4 * rows * 128 * 128 * 4}, "tf32", 2048)
@@ -198,13 +195,13 @@ def pad_strided_gradient() -> list[Run]:
     return [recorded.run(32, recorded.step(32, {("s2", BACKWARD): backward}))]
 
 
-def drop_layer() -> list[Run]:
+def drop_layer():
     """b2 does not run at all; b1's kernel wastes half of its work."""
     names = ("in", "b1", "b2", "out")
     network = tuple(Linear(name, name == "in", True, 1024, 1024, 64) for name in names)
     recorded = Recorded(network)
 
-    def wasteful(batch: int) -> list[Launch]:
+    def wasteful(batch):
         return [
             Launch("my_linear_kernel(float*)", (64, 1, 1), {"ffma": 2 * macs(network[1], batch)})
         ]
@@ -213,7 +210,7 @@ def drop_layer() -> list[Run]:
     return [recorded.run(32, [launch for launch in step if launch.layer != "b2"])]
 
 
-def fuse_projections() -> list[Run]:
+def fuse_projections():
     """q, k and v are one product of three times the columns, forward and backward."""
     sides = (("in", 1024), ("q", 1024), ("k", 1024), ("v", 1024), ("out", 4096))
     network = tuple(Linear(name, name == "in", True, 1024, side, 64) for name, side in sides)
@@ -227,17 +224,17 @@ def fuse_projections() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def pad_beside_sparsity() -> list[Run]:
+def pad_beside_sparsity():
     """p executes twice its estimate, which is r's; r executes half of its own, which is p's."""
     sides = (("in", 1024), ("p", 1024), ("r", 2048))
     network = tuple(Linear(name, name == "in", True, 1024, side, 64) for name, side in sides)
     recorded = Recorded(network, "80", "fp16")
 
-    def padded(batch: int) -> list[Launch]:
+    def padded(batch):
         counts = {"tensor": 4 * macs(network[1], batch)}
         return [Launch("triton_custom_linear", (64, 1, 1), counts, "fp16")]
 
-    def sparse(batch: int) -> list[Launch]:
+    def sparse(batch):
         counts = {"tensor": macs(network[2], batch)}
         return [Launch(SPARSE, (ceil(batch * 64 / 128), 16, 1), counts, "fp16", 8192)]
 
@@ -245,15 +242,15 @@ def pad_beside_sparsity() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def compute_filter_gradient_twice() -> list[Run]:
+def compute_filter_gradient_twice():
     """The input's gradient by forward's own kernel, and the filter's by two others."""
     recorded, layer = Recorded(FOUR), FOUR[1]
 
-    def forward(batch: int) -> list[Launch]:
+    def forward(batch):
         family = replace(FAMILIES["volta fp32 conv"][2], path="fp32")
         return [tiled(TiledKernel(family, (128, 64)), layer.forward(batch)[0])]
 
-    def backward(batch: int) -> list[Launch]:
+    def backward(batch):
         names = (WGRAD, "void cudnn::cnn::wgrad2d_grouped_direct_kernel<false, true, int>(int)")
         others = [Launch(name, (64, 1, 1), {"ffma": macs(layer, batch)}) for name in names]
         return [*forward(batch), *others]
@@ -262,12 +259,12 @@ def compute_filter_gradient_twice() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def misplace_gradient() -> list[Run]:
+def misplace_gradient():
     """The gradient of c2's input is attributed to c1, which needs none and has the same size."""
     network = (Conv("c1", True, True, 64, 64, 3, 32, 1, 1), *FOUR[1:])
     recorded = Recorded(network)
 
-    def launch(*names: str) -> Works:
+    def launch(*names):
         return lambda batch: [
             Launch(name, (64, 1, 1), {"ffma": macs(network[1], batch)}) for name in names
         ]
@@ -276,7 +273,7 @@ def misplace_gradient() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def lose_samples() -> list[Run]:
+def lose_samples():
     """125 of 128 samples ran, which is also the share of a depthwise layer's taps inside."""
     network = (
         Conv("c1", True, True, 3, 64, 3, 56, 1, 1),
@@ -287,11 +284,11 @@ def lose_samples() -> list[Run]:
     return run_batches(Recorded(network), 128, 125)
 
 
-def try_templates() -> list[Run]:
+def try_templates():
     """torch.compile tries four Triton kernels of 'up' three times each, then runs the last."""
     recorded = Recorded(BLOCK, "80", "fp16")
 
-    def forward(batch: int) -> list[Launch]:
+    def forward(batch):
         counts = {"tensor": 2 * macs(BLOCK[1], batch)}
         tried = [
             Launch(f"triton_tem_fused_addmm_{number}", (number + 9, 1, 1), counts, "fp16")
@@ -302,13 +299,13 @@ def try_templates() -> list[Run]:
     return [recorded.run(32, recorded.step(32, {("up", FORWARD): forward}))]
 
 
-def split_among_ranks() -> list[Run]:
+def split_among_ranks():
     """One rank of two, with three TF32 products for each of fp32."""
     recorded = Recorded(BLOCK, "80", "fp32", False)
     name = "void cutlass::Kernel2<cutlass_80_tensorop_s1688fastf32gemm_128x128_16x3_tn_align4>(x)"
 
-    def forward(layer: Layer) -> Works:
-        def launch(batch: int) -> list[Launch]:
+    def forward(layer):
+        def launch(batch):
             (product,) = layer.forward(batch // 2)
             grid = (ceil(product.m / 128) * 4, ceil(ceil(product.n / 128) / 4), 1)
             return [Launch(name, grid, {"tensor": 6 * product.macs}, "tf32", 2048)]
@@ -319,15 +316,15 @@ def split_among_ranks() -> list[Run]:
     return [recorded.run(32, recorded.step(32, own))]
 
 
-def accumulate_on_two_ranks() -> list[Run]:
+def accumulate_on_two_ranks():
     recorded = Recorded(FOUR, environment={"world_size": "2"})
     return [recorded.run(32, recorded.step(8) * 2)]
 
 
-def try_in_the_first_step(benchmark: str) -> list[Run]:
+def try_in_the_first_step(benchmark):
     recorded, layer = Recorded(FOUR, environment={"cudnn_benchmark": benchmark}), FOUR[1]
 
-    def forward(*numbers: int) -> Works:
+    def forward(*numbers):
         families = [replace(family, path="fp32") for family in FAMILIES["volta fp32 conv"]]
         return lambda batch: [
             tiled(TiledKernel(families[number], (128, 64)), layer.forward(batch)[0])
@@ -338,7 +335,7 @@ def try_in_the_first_step(benchmark: str) -> list[Run]:
     return [recorded.run(32, of_steps(*steps))]
 
 
-def split_and_accumulate() -> list[Run]:
+def split_and_accumulate():
     """The only layer runs two micro-batches, each in two launches whose tiles would also cover the
     complete product."""
     layer = Linear("proj", True, True, 512, 120, 128)
@@ -351,7 +348,7 @@ def split_and_accumulate() -> list[Run]:
     return [recorded.run(4, recorded.step(4, {("proj", FORWARD): lambda _: [part] * 4}))]
 
 
-def fill_half_a_sparse_tile() -> list[Run]:
+def fill_half_a_sparse_tile():
     """64 rows in a tile of 128, of whose multiplies 2:4 sparsity does half: ratio 1."""
     network = tuple(replace(layer, rows=1) for layer in BLOCK)
     recorded = Recorded(network, "80", "fp16", False)
@@ -359,53 +356,41 @@ def fill_half_a_sparse_tile() -> list[Run]:
     return [recorded.run(64, recorded.step(64, {("up", FORWARD): lambda _: [tile]}))]
 
 
-def dequantise() -> list[Run]:
-    """Int4 weights are converted on CUDA cores, by the kernel that multiplies on tensor cores."""
-    recorded = Recorded(BLOCK, "80", "fp16", False)
-
-    def forward(batch: int) -> list[Launch]:
-        product = macs(BLOCK[1], batch)
-        counts = {"tensor": 2 * product, "hfma": product // 40}
-        return [Launch("void marlin::Marlin<__half, 256, 1, 8, 8>()", (108, 1, 1), counts, "fp16")]
-
-    return [recorded.run(2, recorded.step(2, {("up", FORWARD): forward}))]
-
-
-def attend(share: float, width: int = 64, causal: bool = True) -> list[Run]:
+def attend(share, width=64, causal=True):
     """Flash attention of 16 heads and 1,024 x 1,024 scores."""
     layer = Attention("attn", False, False, 16, 1024, width, causal)
     recorded = Recorded((*BLOCK, layer), "80", "fp16", False)
     padded, keys = (64, 128) if width <= 64 else (96, 64)
     name = FLASH.format(width=padded, keys=keys, causal=str(causal).lower())
 
-    def forward(batch: int) -> list[Launch]:
+    def forward(batch):
         counts = {"tensor": int(4 * batch * 16 * 1024 * 1024 * padded * share)}
         return [Launch(name, (8, batch, 16), counts, "fp16")]
 
     return [recorded.run(4, recorded.step(4, {("attn", FORWARD): forward}))]
 
 
-def attend_in_fp32(width: int) -> list[Run]:
+def attend_in_fp32(width):
     """Memory-efficient attention of 8 heads and 256 x 256 scores, in tiles of 64 x 64."""
     layer = Attention("attn", False, False, 8, 256, width, False)
     recorded = Recorded((*BLOCK, layer), "80", "fp32", False)
     name = "fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::AttentionKernel<x>)"
 
-    def forward(batch: int) -> list[Launch]:
+    def forward(batch):
         products = 2 * batch * 8 * 256 * 256 * 64
         return [Launch(name, (4, 8, batch), {"tensor": 3 * 2 * products}, "tf32")]
 
     return [recorded.run(4, recorded.step(4, {("attn", FORWARD): forward}))]
 
 
-def collect_without_ffma() -> list[Run]:
+def collect_without_ffma():
     recorded = Recorded(FOUR)
     run = recorded.run(32, recorded.step(32))
     counters = [counter for counter in run.report.counters if "ffma" not in counter.name]
     return [replace(run, report=replace(run.report, counters=counters))]
 
 
-def run_beside_another_process() -> list[Run]:
+def run_beside_another_process():
     """Evaluation; the products outside of layers are another process's."""
     recorded = Recorded(BLOCK, train=True)
     forward = [launch for launch in recorded.step(16) if launch.direction == FORWARD]
@@ -418,82 +403,70 @@ def run_beside_another_process() -> list[Run]:
 HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
 
 
-@pytest.mark.parametrize(
-    ("runs", "told"),
-    [
-        pytest.param(
+@table(
+    "runs told",
+    {
+        "two processes on two devices, each with the complete batch": (
             run_two_ranks(),
             {"c2 forward": {Told("whole step", 2, MATCHED, "copies")}},
-            id="two processes on two devices, each with the complete batch",
         ),
-        pytest.param(run_two_halves(), {"c2 forward": set()}, id="two devices with half each"),
-        pytest.param(
+        "two devices with half each": (run_two_halves(), {"c2 forward": set()}),
+        "twice the counts in the grids of the recorded batch": (
             double_counters(),
             {"c2 forward": {Told("whole step", 2, PLAUSIBLE, "own grids")}},
-            id="twice the counts in the grids of the recorded batch",
         ),
-        pytest.param(run_batches(Recorded(FOUR), 64, 64, 16, 16), HALF, id="one step of three"),
-        pytest.param(
+        "one step of three": (run_batches(Recorded(FOUR), 64, 64, 16, 16), HALF),
+        "two steps of other sizes": (
             run_batches(Recorded(FOUR), 32, 32, 96),
             {"c2 backward": {Told("whole step", 2, MATCHED, "uneven steps")}},
-            id="two steps of other sizes",
         ),
-        pytest.param(
+        "another batch, no multiple of the recorded one": (
             run_batches(Recorded(FOUR), 64, 96),
             {"c2 backward": {Told("whole step", 1.5, PLAUSIBLE, "other batch")}},
-            id="another batch, no multiple of the recorded one",
         ),
-        pytest.param(
+        "the last batch of a data set is no skipped border": (
             lose_samples(),
             {"dw forward": {Told("whole step", 125 / 128, PLAUSIBLE, "other batch")}},
-            id="the last batch of a data set is no skipped border",
         ),
-        pytest.param(
+        "a padded tile is no zeros inserted": (
             pad_strided_gradient(),
             {"s2 backward": {Told("tile padding", 2.5, PLAUSIBLE)}},
-            id="a padded tile is no zeros inserted",
         ),
-        pytest.param(
+        "a layer that did not run shares no kernel": (
             drop_layer(),
             {
                 "b1 forward": set(),
                 "b2 forward": {Told("direction missing", None, OBSERVED)},
             },
-            id="a layer that did not run shares no kernel",
         ),
-        pytest.param(
+        "one product for three layers, forward and backward": (
             fuse_projections(),
             {
                 "q forward": {Told("shared kernel", 3, MATCHED)},
                 "q backward": {Told("shared kernel", 3, MATCHED)},
                 "v grad_weight": {Told("shared kernel", None, MATCHED, "within another kernel")},
             },
-            id="one product for three layers, forward and backward",
         ),
-        pytest.param(
+        "a grid of its own shape is not swapped": (
             pad_beside_sparsity(),
             {"p forward": set(), "r forward": {Told("2:4 sparsity", 0.5, MATCHED)}},
-            id="a grid of its own shape is not swapped",
         ),
-        pytest.param(
+        "two gradients of the weight leave forward's kernel to the input's": (
             compute_filter_gradient_twice(),
             {"c2 backward": set()},
-            id="two gradients of the weight leave forward's kernel to the input's",
         ),
-        pytest.param(
+        "a gradient at another layer is neither needless nor missing": (
             misplace_gradient(),
             {
                 "c1 backward": {Told("swapped layers", 2, PLAUSIBLE)},
                 "c2 backward": {Told("swapped layers", 0.5, PLAUSIBLE)},
             },
-            id="a gradient at another layer is neither needless nor missing",
         ),
-        pytest.param(
+        "torch.compile tries kernels of a Linear": (
             try_templates(),
             {"up forward": {Told("several algorithms", 13, PLAUSIBLE)}},
-            id="torch.compile tries kernels of a Linear",
         ),
-        pytest.param(
+        "a factor that only three rows share": (
             split_among_ranks(),
             {
                 "up forward": {
@@ -501,14 +474,12 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
                     Told("whole step", 0.5, PLAUSIBLE, "smaller batch"),
                 }
             },
-            id="a factor that only three rows share",
         ),
-        pytest.param(
+        "four launches of one layer may be two halves twice": (
             split_and_accumulate(),
             {"proj forward": {Told("extra calls", None, OBSERVED, "or parts")}},
-            id="four launches of one layer may be two halves twice",
         ),
-        pytest.param(
+        "two micro-batches on one of two recorded ranks": (
             accumulate_on_two_ranks(),
             {
                 "c2 backward": {
@@ -516,41 +487,34 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
                     Told("whole step", 0.25, PLAUSIBLE, "one rank"),
                 }
             },
-            id="two micro-batches on one of two recorded ranks",
         ),
-        pytest.param(
+        "trials in the first of two steps": (
             try_in_the_first_step("on"),
             {"c2 forward": {Told("several algorithms", 2, MATCHED)}},
-            id="trials in the first of two steps",
         ),
-        pytest.param(
+        "the same if nothing was recorded of cuDNN": (
             try_in_the_first_step("unknown"),
             {"c2 forward": {Told("several algorithms", 2, PLAUSIBLE)}},
-            id="the same if nothing was recorded of cuDNN",
         ),
-        pytest.param(
+        "a flash kernel skips the tiles above the diagonal": (
             attend(36 / 64),
             {"attn forward": {Told("causal mask", 36 / 64, MATCHED, "by tiles")}},
-            id="a flash kernel skips the tiles above the diagonal",
         ),
-        pytest.param(
+        "sparsity and a half-filled tile cancel out": (
             fill_half_a_sparse_tile(),
             {"up forward": {Told("tile padding", 2, MATCHED), Told("2:4 sparsity", 0.5, MATCHED)}},
-            id="sparsity and a half-filled tile cancel out",
         ),
-        pytest.param(attend(21 / 64), {"attn forward": set()}, id="a window hides more"),
-        pytest.param(attend(1), {"attn forward": set()}, id="a mask that skips nothing"),
-        pytest.param(
+        "a window hides more": (attend(21 / 64), {"attn forward": set()}),
+        "a mask that skips nothing": (attend(1), {"attn forward": set()}),
+        "a head size of 80 in 96": (
             attend(1, 80, causal=False),
             {"attn forward": {Told("tile padding", 96 / 80, MATCHED)}},
-            id="a head size of 80 in 96",
         ),
-        pytest.param(
+        "fp32 attention without padding": (
             attend_in_fp32(64),
             {"attn forward": {Told("3xTF32", 3, MATCHED)}},
-            id="fp32 attention without padding",
         ),
-        pytest.param(
+        "fp32 attention with a head size of 40": (
             attend_in_fp32(40),
             {
                 "attn forward": {
@@ -558,16 +522,14 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
                     Told("tile padding", 64 / 40, MATCHED),
                 }
             },
-            id="fp32 attention with a head size of 40",
         ),
-        pytest.param(
+        "FADD and FMUL without FFMA": (
             collect_without_ffma(),
             {"c2 forward": {Told("counter not collected", None, OBSERVED, "in part")}},
-            id="FADD and FMUL without FFMA",
         ),
-    ],
+    },
 )
-def test_a_fitting_number_is_no_proof(runs: list[Run], told: Mapping[str, set[Told]]) -> None:
+def test_a_fitting_number_is_no_proof(runs, told):
     analysis = make_analysis(runs)
     causes = {
         row.name: {
@@ -582,17 +544,17 @@ def test_a_fitting_number_is_no_proof(runs: list[Run], told: Mapping[str, set[To
     }
 
 
-def round_factors(told: Iterable[Told]) -> set[Told]:
+def round_factors(told):
     """Return the causes with two decimals: epilogues are within some factors."""
     return {item._replace(factor=item.factor and round(item.factor, 2)) for item in told}
 
 
-def make_analysis(runs: list[Run]) -> Analysis:
+def make_analysis(runs):
     (study,) = studies(runs)
     return analyse(study)
 
 
-def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes() -> None:
+def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes():
     recorded = Recorded(FOUR)
     runs = [
         recorded.run(batch, recorded.step(3 * batch // 2), number)
@@ -606,13 +568,6 @@ def test_a_factor_of_all_rows_is_told_once_for_all_batch_sizes() -> None:
     )
 
 
-def test_multiply_adds_on_cuda_cores_are_beside_a_complete_product_on_tensor_cores() -> None:
-    judgement = make_analysis(dequantise()).judgement
-    factors = {cause.rule: cause.factor for cause in judgement.at(2, "up", FORWARD).causes}
-    # 1/40 of the multiplies, in instructions of 4 FLOPs each
-    assert factors["layout and epilogue"] == pytest.approx(1 + 4 / 40 / 2)
-
-
-def test_products_of_another_process_are_not_the_missing_backward_pass() -> None:
+def test_products_of_another_process_are_not_the_missing_backward_pass():
     (cause,) = make_analysis(run_beside_another_process()).judgement.sweep
     assert (cause.rule, cause.variant) == ("direction missing", "sweep, did not run")

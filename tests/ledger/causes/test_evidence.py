@@ -1,32 +1,23 @@
 """What causes are found from: one ledger row, its kernels with their raw counts, and its shape."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
-from types import ModuleType
-from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
 from perfctl.orchestrator.ledger.causes.evidence import (
-    EvidenceTable,
-    KernelGroup,
-    Loose,
     facts_by_layer,
     kernels_by_key,
     row_evidence,
 )
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.prepared import PreparedRun, studies
-from perfctl.records.paper import LayerCall, OpShape
+from perfctl.records.paper import LayerCall
 from perfctl.records.report import Counter, Kernel, Step
-from perfctl.records.run import Run
+from tests.make import synthetic
 from tests.make.rows import BOTH, backward, case, work
 from tests.make.shapes import op
+from tests.make.tables import table
 
 CONV = "aten.convolution"
 CONV2 = op(
@@ -39,27 +30,25 @@ CONV2 = op(
 FC1 = op("aten.addmm", ((128,), (64, 9216), (9216, 128)), ((64, 128),), layer="fc1")
 
 
-def shapes_of(*ops: OpShape) -> dict[str, Any]:
+def shapes_of(*ops):
     return {layer: facts.forward for layer, facts in facts_by_layer(ops).items() if facts.forward}
 
 
-def evidence_of(*runs: Run) -> tuple[EvidenceTable, Loose]:
+def evidence_of(*runs):
     (study,) = studies(runs)
     return row_evidence(study, ledger(study))
 
 
-def with_report(run: Run, **changes: Any) -> Run:
+def with_report(run, **changes):
     return replace(run, report=replace(run.report, **changes))
 
 
-def estimated(layer: str, direction: str, flops: int | None) -> LayerCall:
+def estimated(layer, direction, flops):
     macs = None if flops is None else flops // 2
     return LayerCall(layer, "Linear", direction, macs, flops, 0, 0, 0, 0, None)
 
 
-def test_rows_with_estimated_products_and_those_computed_again_have_evidence_and_no_others(
-    synthetic: ModuleType,
-) -> None:
+def test_rows_with_estimated_products_and_those_computed_again_have_evidence_and_no_others():
     calls = (
         estimated("fc", "forward", 10),
         estimated("fc", "recompute", 0),
@@ -79,7 +68,7 @@ def test_rows_with_estimated_products_and_those_computed_again_have_evidence_and
     assert table[64, "odd", "recompute"].estimated == 0, "no formula"
 
 
-def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape(synthetic: ModuleType) -> None:
+def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape():
     nsys, ncu = synthetic.gpu_pair(1, 64)
     table, loose = evidence_of(nsys, with_report(ncu, ops=(CONV2, FC1)))
     row = table[64, "conv2", "forward"]
@@ -100,13 +89,13 @@ def test_evidence_has_the_kernels_with_counts_per_step_and_the_shape(synthetic: 
     assert (copy.name, copy.launches, copy.grid) == ("void copy_kernel<float>(float*)", 1, None)
 
 
-@pytest.mark.parametrize(("origin", "is_ours"), [("ingested", False), ("measured", True)])
-def test_a_run_of_perfctl_ncu_is_ours(origin: str, is_ours: bool, synthetic: ModuleType) -> None:
+@table("origin is_ours", [("ingested", False), ("measured", True)])
+def test_a_run_of_perfctl_ncu_is_ours(origin, is_ours):
     runs = [replace(run, origin=origin) for run in synthetic.gpu_pair(1, 64)]
     assert evidence_of(*runs)[0][64, "conv2", "forward"].ours is is_ours
 
 
-def groups_of(synthetic: ModuleType, kernels: Any, counters: Any, **more: Any) -> list[KernelGroup]:
+def groups_of(kernels, counters, **more):
     run = synthetic.make_run(
         profiler="ncu",
         **{"device": synthetic.V100, **more},
@@ -117,10 +106,8 @@ def groups_of(synthetic: ModuleType, kernels: Any, counters: Any, **more: Any) -
     return groups
 
 
-def test_launches_of_one_name_and_grid_are_one_group_and_those_outside_of_steps_none(
-    synthetic: ModuleType,
-) -> None:
-    def kernel(launch: int, step: int | None, **grid: int) -> Kernel:
+def test_launches_of_one_name_and_grid_are_one_group_and_those_outside_of_steps_none():
+    def kernel(launch, step, **grid):
         return Kernel(
             launch, "k", layer="fc", direction="forward", step=step, duration_ns=5, **grid
         )
@@ -139,7 +126,7 @@ def test_launches_of_one_name_and_grid_are_one_group_and_those_outside_of_steps_
         for launch in range(7)
         for counter in synthetic.fp_counters(launch, 10, 1, 100 * 2**launch)
     ]
-    groups = groups_of(synthetic, kernels, counters)
+    groups = groups_of(kernels, counters)
     assert [
         (group.grid, group.launches, group.counts["fadd"], group.counts["ffma"]) for group in groups
     ] == [
@@ -150,9 +137,9 @@ def test_launches_of_one_name_and_grid_are_one_group_and_those_outside_of_steps_
     ]
     assert [group.flops.value for group in groups] == [716.5, 405.5 + 400, 1605.5, 6405.5]
     bare = [kernel._replace(step=None) for kernel in kernels]
-    assert groups_of(synthetic, bare, counters)[0].launches == 4, "of the complete report"
+    assert groups_of(bare, counters)[0].launches == 4, "of the complete report"
     steps = tuple(Step(number, "step", None, 5) for number in range(8))
-    spread = groups_of(synthetic, bare, counters, steps=steps)[0]
+    spread = groups_of(bare, counters, steps=steps)[0]
     assert (spread.launches, spread.counts["fadd"]) == (4 / 8, 40 / 8)
 
 
@@ -174,8 +161,8 @@ AVERAGES = {
 }
 
 
-@pytest.mark.parametrize(
-    ("values", "sms", "counts"),
+@table(
+    "values sms counts",
     [
         (FORMS, 80, {"ffma": 8, "pipe": 6, "ops_path": 4096}),
         # 80 SMs of 4 partitions; None: of another device of the run
@@ -183,13 +170,11 @@ AVERAGES = {
     ],
 )
 def test_counters_are_read_in_every_form_if_they_have_a_value(
-    values: Mapping[str, float | None],
-    sms: int | None,
-    counts: Mapping[str, float],
-    synthetic: ModuleType,
-) -> None:
+    values,
+    sms,
+    counts,
+):
     (group,) = groups_of(
-        synthetic,
         [Kernel(0, "k", layer="fc", direction="forward", step=0, duration_ns=5)],
         [Counter(0, name, value, "inst") for name, value in values.items()],
         device=replace(synthetic.V100, sm_count=sms),
@@ -198,7 +183,7 @@ def test_counters_are_read_in_every_form_if_they_have_a_value(
     assert group.counts == counts
 
 
-def test_which_kernels_do_multiply_adds_and_how_many() -> None:
+def test_which_kernels_do_multiply_adds_and_how_many():
     kernel = work(ffma=5, dfma=3, hfma=2, fadd=90, tensor=1000)
     assert (kernel.main, kernel.products) == (True, 2 * 10 + 1000)
     constant = replace(kernel, flops=Figure(7, "estimated", "fp16", moves_constants=True))
@@ -212,22 +197,15 @@ def test_which_kernels_do_multiply_adds_and_how_many() -> None:
     assert not replace(kernel, algorithm=Algorithm("gemm", "x", role="transform")).main
 
 
-def test_sums_over_a_row_are_of_the_kernels_that_have_the_count() -> None:
-    row = case(64, work(ffma=5), work(ffma=7, fadd=2), work())
-    assert [row.total(name) for name in ("ffma", "fadd", "fmul")] == [12, 2, None]
-
-
-@pytest.mark.parametrize(
-    ("batch", "forward", "shape"),
+@table(
+    "batch forward shape",
     [
         (16, GemmShape(m=64 * 7, n=10, k=100), GemmShape(16 * 7, 10, 100)),
         (128, ConvShape(64, 3, 8, 5, 5, 3, 3), ConvShape(128, 3, 8, 5, 5, 3, 3)),
         (2, None, None),
     ],
 )
-def test_profiled_at_another_batch_estimate_and_shapes_are_of_that_batch(
-    batch: int, forward: Any, shape: Any
-) -> None:
+def test_profiled_at_another_batch_estimate_and_shapes_are_of_that_batch(batch, forward, shape):
     row = case(64, forward=forward).with_batch(batch)
     assert (row.estimated, row.seen_batch, row.forward) == (batch * 2000, batch, shape)
 
@@ -238,8 +216,8 @@ SAME = ConvShape(64, 3, 8, 5, 6, 3, 3, same_size=True)
 EXCHANGED = ConvShape(64, 8, 3, 5, 6, 3, 3, same_size=True)
 
 
-@pytest.mark.parametrize(
-    ("direction", "calls", "forward", "shapes", "unverified"),
+@table(
+    "direction calls forward shapes unverified",
     [
         ("forward", BOTH, LINEAR, (LINEAR,), ()),
         ("backward", BOTH, LINEAR, (GIVEN, WEIGHTS), ()),
@@ -256,8 +234,8 @@ EXCHANGED = ConvShape(64, 8, 3, 5, 6, 3, 3, same_size=True)
     ],
 )
 def test_gradients_are_products_of_the_same_sizes_and_those_of_a_convolution_unverified(
-    direction: str, calls: Any, forward: Any, shapes: tuple[Any, ...], unverified: tuple[Any, ...]
-) -> None:
+    direction, calls, forward, shapes, unverified
+):
     row = backward(direction=direction, calls=calls, forward=forward)
     assert (row.shapes, row.unverified_shapes) == (shapes, unverified)
 
@@ -273,8 +251,8 @@ PLAIN = ((2, 6, 5, 7), (8, 6, 3, 3), None), ((2, 8, 5, 7),)
 TRANSPOSED = ((2, 6, 5, 7), (6, 8, 3, 3), None), ((2, 8, 5, 7),)
 
 
-@pytest.mark.parametrize(
-    ("shape", "product"),
+@table(
+    "shape product",
     [
         (CONV2, ConvShape(64, 32, 64, 24, 24, 3, 3)),
         (GROUPED, ConvShape(2, 6, 8, 5, 7, 3, 1, 2, same_size=True)),
@@ -296,13 +274,11 @@ TRANSPOSED = ((2, 6, 5, 7), (6, 8, 3, 3), None), ((2, 8, 5, 7),)
         (op("aten.bmm", ((2, 3, 4), (2, 4, 5)), ((2, 3, 5),)), None),
     ],
 )
-def test_the_shape_of_a_layers_one_product(
-    shape: OpShape, product: ConvShape | GemmShape | None
-) -> None:
+def test_the_shape_of_a_layers_one_product(shape, product):
     assert shapes_of(shape) == ({shape.layer: product} if product else {})
 
 
-def test_a_layer_of_two_products_has_no_shape_of_its_own() -> None:
+def test_a_layer_of_two_products_has_no_shape_of_its_own():
     assert shapes_of(FC1, FC1, CONV2) == {"conv2": ConvShape(64, 32, 64, 24, 24, 3, 3)}
     relu = op("aten.relu", ((64, 128),), ((64, 128),), layer="fc1")
     assert shapes_of(FC1, relu) == {"fc1": GemmShape(64, 128, 9216)}
@@ -311,8 +287,8 @@ def test_a_layer_of_two_products_has_no_shape_of_its_own() -> None:
 SKIPPED = {"ncu:left_out": "--launch-skip, --kernel-name"}
 
 
-@pytest.mark.parametrize(
-    ("environment", "changes", "left_out"),
+@table(
+    "environment changes left_out",
     [
         ({}, {}, None),
         (SKIPPED, {}, "ncu excluded launches (--launch-skip, --kernel-name)"),
@@ -321,14 +297,14 @@ SKIPPED = {"ncu:left_out": "--launch-skip, --kernel-name"}
     ],
 )
 def test_why_launches_may_be_missing_is_known_from_options_and_status(
-    environment: Any, changes: Any, left_out: str | None, synthetic: ModuleType
-) -> None:
+    environment, changes, left_out
+):
     _, ncu = synthetic.gpu_pair(1, 64)
     run = replace(with_report(ncu, environment=environment), **changes)
     assert evidence_of(run)[0][64, "conv2", "forward"].left_out == left_out
 
 
-def test_a_layer_that_ncu_was_not_to_count_in_is_not_profiled(synthetic: ModuleType) -> None:
+def test_a_layer_that_ncu_was_not_to_count_in_is_not_profiled():
     nsys, ncu = synthetic.gpu_pair(1, 64)
     narrowed = with_report(ncu, environment={"ncu:layers": "conv2, fc1"})
     table, _ = evidence_of(nsys, narrowed)

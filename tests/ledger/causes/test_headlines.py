@@ -1,43 +1,40 @@
 """The first sentences of a report, from ledger rows and causes made by hand: what they say, in
 which order, word for word."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.ledger.causes.judge import Judgement, RowJudgement
 from perfctl.orchestrator.ledger.causes.rule import Cause
-from perfctl.orchestrator.ledger.ledger import Ledger, LedgerRow
+from perfctl.orchestrator.ledger.ledger import Ledger
 from perfctl.orchestrator.report.ledger import causes as report
 from perfctl.orchestrator.report.ledger.causes import headlines
 from tests.make.rows import case
+from tests.make.tables import table
 
 
 @pytest.fixture(autouse=True)
-def sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+def sentences(monkeypatch):
     """Each made-up cause brings its sentence."""
     monkeypatch.setattr(report, "describe_cause", lambda cause: cause.row)
 
 
-def row(layer: str, ratio: float | None, batch: int = 64, **figure: Any) -> LedgerRow:
+def row(layer, ratio, batch=64, **figure):
     entry = case(batch, layer=layer, counted=None if ratio is None else 1000 * ratio).row
     return replace(entry, ratio=ratio, executed=replace(entry.executed, **figure))
 
 
-def cause(rule: str, factor: float | None = None, sentence: str = "A sentence.") -> Cause:
+def cause(rule, factor=None, sentence="A sentence."):
     return Cause(rule, factor, confidence="observed", row=sentence)
 
 
-def judgement(rows: Mapping[str, tuple[Cause, ...]], *sweep: Cause) -> Judgement:
+def judgement(rows, *sweep):
     judged = {(64, layer, "forward"): RowJudgement(causes) for layer, causes in rows.items()}
     return Judgement(judged, sweep)
 
 
-def lines(judged: Judgement, *rows: LedgerRow) -> list[tuple[Any, ...]]:
+def lines(judged, *rows):
     return [tuple(line) for line in headlines(judged, Ledger(rows, ()))]
 
 
@@ -45,8 +42,8 @@ LOWER = {"missing": ("tensor",)}
 ABOUT = {"state": "estimated"}
 
 
-@pytest.mark.parametrize(
-    ("ratio", "figure", "number"),
+@table(
+    "ratio figure number",
     [
         (2.0, {}, "2.00 times"),
         (0.5, {}, "0.500 times"),
@@ -64,15 +61,15 @@ ABOUT = {"state": "estimated"}
     ],
 )
 def test_a_gap_of_more_than_a_tenth_is_named_and_a_lower_bound_only_above_the_estimate(
-    ratio: float | None, figure: dict[str, Any], number: str | None
-) -> None:
+    ratio, figure, number
+):
     sentence = f"fc forward executed {number} the estimated FLOPs at batch 64. No rule explains it."
     texts = [line[0] for line in lines(Judgement(), row("fc", ratio, **figure))]
     assert texts == ([sentence] if number else [])
 
 
-@pytest.mark.parametrize(
-    ("causes", "unexplained", "text"),
+@table(
+    "causes unexplained text",
     [
         ([("tile padding", 2.0)], 0.0, "Cause: tile padding (predicted factor 2.00)."),
         (
@@ -90,9 +87,7 @@ def test_a_gap_of_more_than_a_tenth_is_named_and_a_lower_bound_only_above_the_es
         ),
     ],
 )
-def test_a_gap_has_the_factors_that_explain_it_and_the_unexplained_share(
-    causes: list[tuple[str, float | None]], unexplained: float | None, text: str
-) -> None:
+def test_a_gap_has_the_factors_that_explain_it_and_the_unexplained_share(causes, unexplained, text):
     key = (64, "fc", "forward")
     of_row = RowJudgement(tuple(cause(*pair) for pair in causes), unexplained)
     line, *_ = lines(Judgement({key: of_row}), row("fc", 2.0))
@@ -100,7 +95,7 @@ def test_a_gap_has_the_factors_that_explain_it_and_the_unexplained_share(
     assert line == (start + text, key, tuple(rule for rule, _ in causes))
 
 
-def test_a_row_is_named_once_at_its_largest_gap_with_the_other_batches() -> None:
+def test_a_row_is_named_once_at_its_largest_gap_with_the_other_batches():
     rows = (row("fc", 0.5, 16), row("fc", 3.0, 32), row("fc", 1.05, 64), row("fc", 1.2, 128))
     (line,) = lines(Judgement(), *rows)
     assert line[:2] == (
@@ -110,12 +105,12 @@ def test_a_row_is_named_once_at_its_largest_gap_with_the_other_batches() -> None
     )
 
 
-def test_the_three_largest_gaps_in_either_direction_are_named() -> None:
+def test_the_three_largest_gaps_in_either_direction_are_named():
     rows = (row("a", 1.2), row("b", 0.2), row("c", 4.0), row("d", 1.3))
     assert [line[1][1] for line in lines(Judgement(), *rows)] == ["b", "c", "d"]
 
 
-def test_what_holds_for_the_sweep_comes_first_and_is_not_repeated_of_a_row() -> None:
+def test_what_holds_for_the_sweep_comes_first_and_is_not_repeated_of_a_row():
     window = cause("wrong window", 2.0)
     rows = {"a": (window,), "b": (window, cause("tile padding", 1.5))}
     sweep = (
@@ -134,20 +129,20 @@ def test_what_holds_for_the_sweep_comes_first_and_is_not_repeated_of_a_row() -> 
     ]
 
 
-@pytest.mark.parametrize(
-    ("switches", "more"),
+@table(
+    "switches more",
     [
         (1, ""),
         (2, " 1 more row changes its algorithm."),
         (3, " 2 more rows change their algorithm."),
     ],
 )
-def test_the_first_switch_stands_for_all(switches: int, more: str) -> None:
+def test_the_first_switch_stands_for_all(switches, more):
     sweep = [cause("algorithm switch", None, f"Switch {number}.") for number in range(switches)]
     assert [line[0] for line in lines(judgement({}, *sweep))] == [f"Switch 0.{more}"]
 
 
-def test_rows_without_a_number_are_named_rule_by_rule_unless_the_sweep_has_the_rule() -> None:
+def test_rows_without_a_number_are_named_rule_by_rule_unless_the_sweep_has_the_rule():
     rows = {
         "a": (cause("FADD alone", None, "First."),),
         "b": (cause("FADD alone", None, "Second."),),
@@ -161,9 +156,3 @@ def test_rows_without_a_number_are_named_rule_by_rule_unless_the_sweep_has_the_r
     ]
     with_sweep = lines(judgement(rows, cause("FADD alone", None, "Sweep.")))
     assert [line[0] for line in with_sweep] == ["Sweep.", "Third."]
-
-
-def test_an_unknown_row_has_no_causes() -> None:
-    judged = judgement({"a": (cause("split-K", 2.0),)})
-    assert judged.at(64, "b", "forward") == RowJudgement()
-    assert judged.at(64, "a", "forward").causes[0].rule == "split-K"

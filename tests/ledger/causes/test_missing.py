@@ -1,17 +1,10 @@
 """Rules about figures that are missing, with rows made by hand: what they say, word for word, and
 where they propose nothing."""
 
-from __future__ import annotations
-
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.counts.figure import Figure, missing
 from perfctl.orchestrator.counts.kernels.names import Algorithm
-from perfctl.orchestrator.ledger.causes.evidence import EvidenceTable, KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.missing_rules import (
     direction_missing,
     directions_missing,
@@ -21,6 +14,7 @@ from perfctl.orchestrator.ledger.causes.missing_rules import (
 )
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import HALF, by_place, call, case, measured, seen_with, work
+from tests.make.tables import table
 
 FP32, FP64, FP16 = (
     f"smsp__sass_thread_inst_executed_op_{{{kind}add,{kind}mul,{kind}{fma}}}_pred_on.sum"
@@ -33,16 +27,16 @@ NEWER = f"A newer ncu may support them on this chip{ASKS}"
 AGAIN = f"Profile again without excluding launches (--launch-count){ASKS}"
 
 
-def counted(figure: Figure, *kernels: KernelGroup) -> RowEvidence:
+def counted(figure, *kernels):
     row = case(32, *kernels)
     return replace(row, row=replace(row.row, executed=figure))
 
 
-def without(*counts: str) -> Mapping[str, float]:
+def without(*counts):
     return {count: value for count, value in COUNTS.items() if count not in counts}
 
 
-def test_additions_alone_are_named_with_the_multiply_adds_that_they_omit() -> None:
+def test_additions_alone_are_named_with_the_multiply_adds_that_they_omit():
     cause = fadd_alone(seen_with(case(32, work("k", fadd=1280), work("l", fadd=40))))
     assert cause is not None and cause.kernels == ("k", "l")
     assert describe_cause(cause) == (
@@ -52,7 +46,7 @@ def test_additions_alone_are_named_with_the_multiply_adds_that_they_omit() -> No
     assert describe_fix(cause) == f"Collect {FP32}: FLOPs = FADD + FMUL + 2 FFMA{ASKS}"
 
 
-@pytest.mark.parametrize(
+@table(
     "kernels",
     [
         (work(fadd=5), work(ffma=5)),
@@ -62,12 +56,12 @@ def test_additions_alone_are_named_with_the_multiply_adds_that_they_omit() -> No
         (),
     ],
 )
-def test_additions_next_to_products_are_not_alone(kernels: Any) -> None:
+def test_additions_next_to_products_are_not_alone(kernels):
     assert fadd_alone(seen_with(case(32, *kernels))) is None
 
 
-@pytest.mark.parametrize(
-    ("lacks", "parts", "metrics"),
+@table(
+    "lacks parts metrics",
     [
         (("ffma",), "fp32", FP32),
         (("dfma",), "fp64", FP64),
@@ -76,9 +70,7 @@ def test_additions_next_to_products_are_not_alone(kernels: Any) -> None:
         (("dfma", "pipe"), "fp64 and tensor", f"{FP64}, {TENSOR}"),
     ],
 )
-def test_what_was_not_collected_is_named_with_the_counters_to_ask_for(
-    lacks: tuple[str, ...], parts: str, metrics: str
-) -> None:
+def test_what_was_not_collected_is_named_with_the_counters_to_ask_for(lacks, parts, metrics):
     lacking = work("k", **without(*lacks))
     figure = Figure(1_500_000.0, "counted", None, 3, 4, missing=("fp64",))
     some = not_collected(seen_with(counted(figure, work("whole", **COUNTS), lacking)))
@@ -97,11 +89,11 @@ def test_what_was_not_collected_is_named_with_the_counters_to_ask_for(
     assert describe_fix(none) == f"Collect {metrics}{ASKS}"
 
 
-def refused(reason: str, **more: Any) -> KernelGroup:
+def refused(reason, **more):
     return replace(work("indices", **COUNTS), flops=missing("refused", reason, **more))
 
 
-def with_figure(figure: Figure) -> RowEvidence:
+def with_figure(figure):
     return counted(figure, replace(work(**COUNTS), flops=figure))
 
 
@@ -111,8 +103,8 @@ INTEGER = replace(work("k", HALF, **without("pipe"), pipe=9), tensor=missing("no
 TENSOR_LACKS = Figure(10, "counted", None, 2, 2, ("tensor",))
 
 
-@pytest.mark.parametrize(
-    ("row", "reason", "fix"),
+@table(
+    "row reason fix",
     [
         (
             counted(SOME, *TWO_FORMS),
@@ -151,40 +143,34 @@ TENSOR_LACKS = Figure(10, "counted", None, 2, 2, ("tensor",))
         ),
     ],
 )
-def test_launches_without_a_value_have_ncus_own_reason(
-    row: RowEvidence, reason: str, fix: str
-) -> None:
+def test_launches_without_a_value_have_ncus_own_reason(row, reason, fix):
     cause = not_collected(seen_with(row))
     assert cause is not None
     assert describe_cause(cause) == f"fc forward at batch 32: {reason}"
     assert describe_fix(cause) == fix
 
 
-@pytest.mark.parametrize(
+@table(
     "row",
-    [
-        pytest.param(
-            counted(Figure(10, "counted"), *TWO_FORMS), id="either form of tensor counters"
+    {
+        "either form of tensor counters": counted(Figure(10, "counted"), *TWO_FORMS),
+        "HFMA2 that may move constants": counted(
+            SOME, work(**COUNTS), refused("HFMA2", moves_constants=True)
         ),
-        pytest.param(
-            counted(SOME, work(**COUNTS), refused("HFMA2", moves_constants=True)),
-            id="HFMA2 that may move constants",
+        "HFMA2 that moves constants": with_figure(
+            Figure(10, "counted", "HFMA2", 2, 2, ("tensor",), moves_constants=True)
         ),
-        pytest.param(
-            with_figure(Figure(10, "counted", "HFMA2", 2, 2, ("tensor",), moves_constants=True)),
-            id="HFMA2 that moves constants",
-        ),
-        pytest.param(with_figure(Figure(10, "counted", None, 2, 2)), id="a complete count"),
-        pytest.param(counted(missing("not_collected", "x")), id="no kernels"),
-        pytest.param(counted(missing("not_collected", "x"), work(fadd=5)), id="additions alone"),
-        pytest.param(counted(TENSOR_LACKS, INTEGER), id="products on tensor cores"),
-    ],
+        "a complete count": with_figure(Figure(10, "counted", None, 2, 2)),
+        "no kernels": counted(missing("not_collected", "x")),
+        "additions alone": counted(missing("not_collected", "x"), work(fadd=5)),
+        "products on tensor cores": counted(TENSOR_LACKS, INTEGER),
+    },
 )
-def test_counters_are_not_missing_if_another_rule_names_the_reason(row: RowEvidence) -> None:
+def test_counters_are_not_missing_if_another_rule_names_the_reason(row):
     assert not_collected(seen_with(row)) is None
 
 
-def test_a_count_of_exactly_0_is_a_cause_without_a_factor() -> None:
+def test_a_count_of_exactly_0_is_a_cause_without_a_factor():
     cause = nothing_counted(seen_with(measured(32, work("copy", Algorithm("copy"), ffma=0))))
     assert cause is not None and cause.factor is None
     assert "executed no FLOPs, but the estimate is 64 kFLOP" in describe_cause(cause)
@@ -198,8 +184,8 @@ PARTIAL = {"left_out": "the ncu run is partial"}
 RERUN = "Profile the complete run again: the ncu run is partial."
 
 
-@pytest.mark.parametrize(
-    ("direction", "more", "fix"),
+@table(
+    "direction more fix",
     [
         ("forward", {}, "Look for its kernels among those outside of layers."),
         ("backward", {}, AUTOGRAD),
@@ -208,9 +194,7 @@ RERUN = "Profile the complete run again: the ncu run is partial."
         ("forward", PARTIAL, RERUN),
     ],
 )
-def test_a_row_without_kernels_names_the_estimate_and_where_to_look(
-    direction: str, more: dict[str, Any], fix: str
-) -> None:
+def test_a_row_without_kernels_names_the_estimate_and_where_to_look(direction, more, fix):
     row = case(32, direction=direction, **more)
     cause = direction_missing(seen_with(row, loose=(work("loose", ffma=32_000),)))
     assert cause is not None and (cause.factor, cause.kernels) == (None, ())
@@ -219,23 +203,23 @@ def test_a_row_without_kernels_names_the_estimate_and_where_to_look(
     assert describe_fix(cause) == fix
 
 
-@pytest.mark.parametrize(
+@table(
     "rows",
-    [
-        pytest.param((case(32, work(ffma=5)),), id="kernels"),
-        pytest.param((case(32, profiled=False),), id="a layer that ncu was not to count"),
-        pytest.param((case(32, calls=()),), id="no estimate"),
-        pytest.param(
-            (case(32, layer="b", position=1), case(32, work(ffma=64_000), layer="a")),
-            id="its neighbor's kernel does the work",
+    {
+        "kernels": (case(32, work(ffma=5)),),
+        "a layer that ncu was not to count": (case(32, profiled=False),),
+        "no estimate": (case(32, calls=()),),
+        "its neighbor's kernel does the work": (
+            case(32, layer="b", position=1),
+            case(32, work(ffma=64_000), layer="a"),
         ),
-    ],
+    },
 )
-def test_what_has_a_kernel_or_needs_none_is_not_missing(rows: tuple[RowEvidence, ...]) -> None:
+def test_what_has_a_kernel_or_needs_none_is_not_missing(rows):
     assert direction_missing(seen_with(*rows)) is None
 
 
-def network(*missing: tuple[str, str], **more: Any) -> EvidenceTable:
+def network(*missing, **more):
     """Layers a, b, c, d of 1, 2, 3, 4 thousand multiply-adds per sample and direction at batch 16
     and 64; those ``missing`` have no kernels."""
     return by_place(
@@ -256,7 +240,7 @@ def network(*missing: tuple[str, str], **more: Any) -> EvidenceTable:
     )
 
 
-def every(direction: str, layers: str = "abcd") -> tuple[tuple[str, str], ...]:
+def every(direction, layers="abcd"):
     return tuple((layer, direction) for layer in layers)
 
 
@@ -265,8 +249,8 @@ LEFT_OUT = "ncu excluded launches (--launch-count)"
 LOOSE = (work("loose", ffma=6.4e6),)
 
 
-@pytest.mark.parametrize(
-    ("table", "loose", "fix", "sentence"),
+@table(
+    "table loose fix sentence",
     [
         (
             network(*every("backward")),
@@ -349,16 +333,14 @@ LOOSE = (work("loose", ffma=6.4e6),)
         ),
     ],
 )
-def test_rows_of_one_direction_without_kernels_are_one_cause(
-    table: EvidenceTable, loose: tuple[KernelGroup, ...], fix: str, sentence: str
-) -> None:
+def test_rows_of_one_direction_without_kernels_are_one_cause(table, loose, fix, sentence):
     (cause,) = directions_missing(table, {64: loose, 16: (work("x", ffma=5),)})
     assert describe_cause(cause).startswith(sentence)
     assert cause.kernels == tuple(kernel.name for kernel in loose)
     assert describe_fix(cause).startswith(fix)
 
 
-def test_each_direction_that_is_missing_has_its_cause() -> None:
+def test_each_direction_that_is_missing_has_its_cause():
     causes = directions_missing(network(("b", "forward"), *every("backward", "bc")), {})
     starts = [describe_cause(cause).split(" has ")[0] for cause in causes]
     assert starts == ["Forward of b", "Backward of b, c"]

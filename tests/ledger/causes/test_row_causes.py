@@ -1,10 +1,7 @@
 """Rows with kernels made by hand: which causes all rules together find, with their factors."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
-from typing import Any
 
 import pytest
 
@@ -12,7 +9,6 @@ from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
 from perfctl.orchestrator.ledger.causes.breakdown import winograd_multiplies
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import (
     BOTH,
@@ -34,6 +30,7 @@ from tests.make.rows import (
     product,
     work,
 )
+from tests.make.tables import table
 
 SEEN, MATCHED, PLAUSIBLE = "observed", "predicted and matched", "plausible"
 ON, OFF = {"cudnn_benchmark": "on"}, {"cudnn_benchmark": "off"}
@@ -42,13 +39,13 @@ TILE = Algorithm("gemm", "gemm", (128, 64, None))
 
 
 def scene(
-    claim: str,
-    row: RowEvidence,
-    *others: RowEvidence,
-    loose: Any = (),
-    phrase: str = "",
-    **causes: Any,
-) -> Any:
+    claim,
+    row,
+    *others,
+    loose=(),
+    phrase="",
+    **causes,
+):
     """``causes``: rule (with _ for a space) -> factor and confidence."""
     expected = {rule.replace("_", " "): cause for rule, cause in causes.items()}
     return pytest.param(row, others, loose, expected, phrase, id=claim)
@@ -107,13 +104,6 @@ GRADIENTS = [
         phrase="cuDNN may also have tried",
     ),
     scene(
-        "forward again while cuDNN tries none",
-        replace(AGAIN, environment=OFF),
-        FORWARD_CONV,
-        recomputation=(1.5, MATCHED),
-    ),
-    scene("forward again, or a trial", replace(AGAIN, environment=ON), FORWARD_CONV),
-    scene(
         "forward's kernel, or the input's gradient",
         backward(
             gemm("f"), gemm("g"), calls=BOTH[1:], kind="Linear", forward=GemmShape(32, 10, 100)
@@ -129,18 +119,6 @@ GRADIENTS = [
         recomputation=(1.5, PLAUSIBLE),
     ),
     scene(
-        "forward's kernel twice, or a trial",
-        measured(
-            32,
-            gemm("f", 2, launches=2),
-            gemm("h"),
-            direction="backward",
-            calls=BOTH,
-            environment=ON,
-        ),
-        FORWARD,
-    ),
-    scene(
         "forward's kernel at a ratio of 1",
         measured(32, gemm("f"), gemm("g", 0.25), gemm("h", 0.75), direction="backward", calls=BOTH),
         FORWARD,
@@ -148,7 +126,7 @@ GRADIENTS = [
 ]
 
 
-def sgemm(ffma: float, **more: Any) -> KernelGroup:
+def sgemm(ffma, **more):
     return work("void gemm_any<float>(float*)", more.pop("algorithm", GEMM), ffma=ffma, **more)
 
 
@@ -338,7 +316,7 @@ TILES = [
 ]
 
 
-def layer(name: str, macs: int, counted: int) -> RowEvidence:
+def layer(name, macs, counted):
     kernel = work("k", ffma=32 * counted)
     return measured(32, kernel, layer=name, calls=(call(32, macs=macs, layer=name),))
 
@@ -348,7 +326,7 @@ OWNER = measured(32, work("k", ffma=PAPER))
 SWAPPED = (layer("a", 1000, 3000), layer("b", 3000, 1000))
 
 
-def first_layer(*kernels: KernelGroup) -> RowEvidence:
+def first_layer(*kernels):
     return backward(*kernels, layer="c1", calls=(call(32, "grad_weight", layer="c1"),))
 
 
@@ -410,9 +388,7 @@ CHANNELS = ConvShape(16, 64, 128, 8, 8, 3, 3)
 FOURIER = ConvShape(10, 64, 24, 56, 56, 5, 5)
 
 
-def nonfused(
-    shape: ConvShape, tiles: int, tile: tuple[int, int], channels: int | None = None
-) -> list[KernelGroup]:
+def nonfused(shape, tiles, tile, channels=None):
     """F(4x4,3x3) of a shape, with so many tiles: its transform and its 36 products, the tile's
     first side along the tiles."""
     grid = (ceil(tiles / tile[0]), ceil(shape.out_channels / tile[1]), 36)
@@ -425,7 +401,7 @@ def nonfused(
     ]
 
 
-def fourier(columns: int, rows: int) -> list[KernelGroup]:
+def fourier(columns, rows):
     """Complex products in blocks of 32 x 32, at each of 32 x 17 points."""
     transform = Algorithm("fft", "fft", role="transform")
     macs = columns * rows * 32 * 32 * 544 * 4 * 64
@@ -436,7 +412,7 @@ def fourier(columns: int, rows: int) -> list[KernelGroup]:
     ]
 
 
-def winograd_factor(shape: ConvShape, tiles: int) -> float:
+def winograd_factor(shape, tiles):
     """36 products of all tiles, and 1,000 additions of their transform."""
     return (36 * tiles * shape.out_channels * shape.in_channels + 500) / shape.macs
 
@@ -448,12 +424,6 @@ ALGORITHMS = [
         backward(*TRIALS),
         several_algorithms=(2.5, PLAUSIBLE),
     ),
-    scene(
-        "the same while cuDNN tries kernels",
-        backward(*TRIALS, environment=ON),
-        several_algorithms=(2.5, MATCHED),
-    ),
-    scene("the same while cuDNN tries none", backward(*TRIALS, environment=OFF)),
     scene("Winograd next to a complete product", BESIDE),
     scene(
         "the same while cuDNN tries kernels, forward",
@@ -487,12 +457,8 @@ ALGORITHMS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("row", "others", "loose", "causes", "phrase"), [*GRADIENTS, *TILES, *NEIGHBORS, *ALGORITHMS]
-)
-def test_a_row_has_these_causes_and_no_others(
-    row: RowEvidence, others: Any, loose: Any, causes: dict[str, Any], phrase: str
-) -> None:
+@table("row others loose causes phrase", [*GRADIENTS, *TILES, *NEIGHBORS, *ALGORITHMS])
+def test_a_row_has_these_causes_and_no_others(row, others, loose, causes, phrase):
     actual = causes_of(row, *others, loose=loose)
     assert {rule: cause.confidence for rule, cause in actual.items()} == {
         rule: confidence for rule, (_, confidence) in causes.items()
@@ -506,7 +472,7 @@ def test_a_row_has_these_causes_and_no_others(
         assert (doubt in text) is (doubt in phrase)
 
 
-@pytest.mark.parametrize("tiles", [2048, 256])
-def test_winograds_tiles_are_those_of_the_estimated_batch_whichever_batch_ran(tiles: int) -> None:
+@table("tiles", [2048, 256])
+def test_winograds_tiles_are_those_of_the_estimated_batch_whichever_batch_ran(tiles):
     cause = causes_of(convolution(WIDE, *nonfused(WIDE, tiles, (128, 32))))["Winograd"]
     assert cause.factor == pytest.approx(winograd_factor(WIDE, 2048), rel=0.01)

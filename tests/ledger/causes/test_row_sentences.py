@@ -1,14 +1,9 @@
 """Sentences of causes about a row's kernels, word for word, and where a rule proposes nothing."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.judge import ROW_RULES
 from perfctl.orchestrator.ledger.causes.row_rules import shared_kernel
 from perfctl.orchestrator.ledger.causes.rule import RuleInput
@@ -26,16 +21,17 @@ from tests.make.rows import (
     seen_with,
     work,
 )
+from tests.make.tables import table
 
 FC = GemmShape(32, 10, 100)
 MACS = PAPER // 2
 
 
-def beside(name: str, role: str, fadd: float, family: str = "gemm") -> KernelGroup:
+def beside(name, role, fadd, family="gemm"):
     return work(name, Algorithm(family, role=role), fadd=fadd)
 
 
-def tile(rows: int, columns: int) -> Algorithm:
+def tile(rows, columns):
     return Algorithm("gemm", "gemm", tile=(rows, columns, None))
 
 
@@ -66,8 +62,8 @@ AGAIN = [work(name, GEMM, (1, 1, 1), ffma=MACS) for name in "fgh"]
 LAYER_B = case(32, layer="b", position=1)
 
 
-@pytest.mark.parametrize(
-    ("row", "others", "rule", "factor", "sentence"),
+@table(
+    "row others rule factor sentence",
     [
         (
             measured(32, PADDED, forward=FC),
@@ -176,35 +172,30 @@ LAYER_B = case(32, layer="b", position=1)
         ),
     ],
 )
-def test_a_cause_states_its_numbers_and_the_comparison(
-    row: RowEvidence, others: Any, rule: str, factor: float | None, sentence: str
-) -> None:
+def test_a_cause_states_its_numbers_and_the_comparison(row, others, rule, factor, sentence):
     cause = causes_of(row, *others)[rule]
     assert cause.factor == (None if factor is None else pytest.approx(factor))
     start = f"{row.row.name} at batch {row.row.batch}" if sentence[0] == " " else ""
     assert describe_cause(cause) == start + sentence
 
 
-@pytest.mark.parametrize(
+@table(
     "row",
-    [
-        pytest.param(measured(32, PADDED), id="padding of no known shape"),
-        pytest.param(measured(32, SMALL, forward=FC), id="a filled tile"),
-        pytest.param(
-            measured(32, work("k", ffma=MACS), beside("sum", "reduction", 310)),
-            id="half a percent of sums",
+    {
+        "padding of no known shape": measured(32, PADDED),
+        "a filled tile": measured(32, SMALL, forward=FC),
+        "half a percent of sums": measured(
+            32, work("k", ffma=MACS), beside("sum", "reduction", 310)
         ),
-        pytest.param(
-            measured(32, work("k", ffma=MACS), beside("n", "layout", 310)),
-            id="half a percent of layouts",
+        "half a percent of layouts": measured(32, work("k", ffma=MACS), beside("n", "layout", 310)),
+        "Winograd of no known tile": measured(
+            32, work("some_winograd", Algorithm("winograd"), ffma=14_000), kind="Conv2d"
         ),
-        pytest.param(
-            measured(32, work("some_winograd", Algorithm("winograd"), ffma=14_000), kind="Conv2d"),
-            id="Winograd of no known tile",
-        ),
-        pytest.param(measured(2, FFT, kind="Conv2d"), id="Fourier of no known shape"),
-        *(
-            pytest.param(case(32, *kernels, **more), id=f"{kernels[0].name[:9]} not counted")
+        "Fourier of no known shape": measured(2, FFT, kind="Conv2d"),
+        **{
+            f"{' and '.join(kernel.name[:9] for kernel in kernels)} not counted": case(
+                32, *kernels, **more
+            )
             for kernels, more in (
                 ((PADDED,), {"forward": FC}),
                 ((work("k", ffma=MACS), beside("sum", "reduction", 640)), {}),
@@ -214,17 +205,17 @@ def test_a_cause_states_its_numbers_and_the_comparison(
                 ((work(ffma=MACS),), {"direction": "recompute"}),
                 (AGAIN, {"direction": "backward", "calls": BOTH}),
             )
-        ),
-    ],
+        },
+    },
 )
-def test_nothing_is_proposed_without_a_count_or_a_number(row: RowEvidence) -> None:
+def test_nothing_is_proposed_without_a_count_or_a_number(row):
     given = seen_with(row)
     causes = [cause for rule in ROW_RULES if (cause := rule(given)) is not None]
     assert [cause.rule for cause in causes if cause.rule != "counter not collected"] == []
 
 
-@pytest.mark.parametrize(
-    ("share", "served"),
+@table(
+    "share served",
     [
         (1.0, 0),
         (1.019, 0),
@@ -240,9 +231,7 @@ def test_nothing_is_proposed_without_a_count_or_a_number(row: RowEvidence) -> No
         (4.0, 0),
     ],
 )
-def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(
-    share: float, served: int
-) -> None:
+def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(share, served):
     rows = [
         measured(32, work("k", ffma=MACS * share), layer="a"),
         *(case(32, layer=layer, position=number) for number, layer in enumerate("bc", 1)),
@@ -256,8 +245,8 @@ def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(
     assert [cause is not None for cause in causes] == [number < len(factors) for number in range(5)]
 
 
-@pytest.mark.parametrize(
-    ("share", "kernels", "macs", "factor"),
+@table(
+    "share kernels macs factor",
     [
         (2.0, (work("own", ffma=MACS),), 1000, None),  # a neighbor with its own kernel
         (1.0, (), 20, None),  # a small neighbor, and a count that may be the owner's only
@@ -266,9 +255,7 @@ def test_a_kernel_serves_as_many_neighbors_as_its_count_has_room_for(
         (1.5, (), 500, 1.5),
     ],
 )
-def test_a_neighbor_is_served_by_the_share_that_its_estimate_adds(
-    share: float, kernels: Any, macs: int, factor: float | None
-) -> None:
+def test_a_neighbor_is_served_by_the_share_that_its_estimate_adds(share, kernels, macs, factor):
     owner = measured(32, work("k", ffma=MACS * share), layer="a")
     neighbor = case(32, *kernels, layer="b", position=1, calls=(call(32, macs=macs, layer="b"),))
     cause = shared_kernel(seen_with(owner, neighbor))

@@ -1,11 +1,7 @@
 """What a cause implies against what was recorded, which causes the count refutes, and how causes
 write numbers."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -27,14 +23,15 @@ from perfctl.orchestrator.ledger.causes.rule import (
     times,
 )
 from tests.make.rows import BOTH, case, seen_with
+from tests.make.tables import table
 
 MATCHED, PLAUSIBLE = "predicted and matched", "plausible"
 UNEVEN = {"launched": Launched(steps=(64_000.0, 32_000.0))}
 ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
 
 
-@pytest.mark.parametrize(
-    ("implies", "recorded", "confidence"),
+@table(
+    "implies recorded confidence",
     [
         (Implies(), {}, MATCHED),
         (COUNTED, {}, "observed"),
@@ -65,27 +62,25 @@ ON, OFF = ({"environment": {"cudnn_benchmark": flag}} for flag in ("on", "off"))
     ],
 )
 def test_one_contradiction_drops_a_cause_and_one_gap_makes_it_plausible(
-    implies: Implies, recorded: dict[str, Any], confidence: str | None
-) -> None:
+    implies, recorded, confidence
+):
     row = case(32, kind="Conv2d")
     assert find_confidence(seen_with(replace(row, **recorded)), implies) == confidence
 
 
-@pytest.mark.parametrize(
-    ("forward", "factor", "confidence"),
+@table(
+    "forward factor confidence",
     [(1.0, 1.0, MATCHED), (1.0, 4.0, MATCHED), (0.5, 0.5, None), (0.5, 2.0, MATCHED)],
 )
-def test_a_factor_of_gradients_is_not_one_that_forward_has_too(
-    forward: float, factor: float, confidence: str | None
-) -> None:
+def test_a_factor_of_gradients_is_not_one_that_forward_has_too(forward, factor, confidence):
     given = seen_with(
         case(32, direction="backward", calls=BOTH), case(32, counted=64_000 * forward)
     )
     assert find_confidence(given, Implies(gradients_only=factor)) == confidence
 
 
-@pytest.mark.parametrize(
-    ("ratio", "factors", "remaining"),
+@table(
+    "ratio factors remaining",
     [
         (1.0, (1.5,), ()),
         (1.0, (2.0, 0.5), (2.0, 0.5)),
@@ -105,14 +100,14 @@ def test_a_factor_of_gradients_is_not_one_that_forward_has_too(
     ],
 )
 def test_a_factor_that_does_not_bring_the_product_nearer_to_the_ratio_is_dropped(
-    ratio: float | None, factors: tuple[float | None, ...], remaining: tuple[float | None, ...]
-) -> None:
+    ratio, factors, remaining
+):
     causes = drop_refuted_causes(ratio, [Cause("x", factor) for factor in factors])
     assert tuple(cause.factor for cause in causes) == remaining
 
 
-@pytest.mark.parametrize(
-    ("ratio", "factor", "share"),
+@table(
+    "ratio factor share",
     [
         (2.0, 2.0, 1.0),
         (4.0, 2.0, 0.5),
@@ -129,14 +124,12 @@ def test_a_factor_that_does_not_bring_the_product_nearer_to_the_ratio_is_dropped
         (0.5, 0.25, 0),
     ],
 )
-def test_the_explained_share_is_in_logarithms_between_0_and_1(
-    ratio: float | None, factor: float | None, share: float | None
-) -> None:
+def test_the_explained_share_is_in_logarithms_between_0_and_1(ratio, factor, share):
     assert explained_share(ratio, factor) == (None if share is None else pytest.approx(share))
 
 
-@pytest.mark.parametrize(
-    ("ratio", "factors", "share"),
+@table(
+    "ratio factors share",
     [
         (4.0, (2.0, 2.0), 0.0),
         (4.0, (2.0,), 0.5),
@@ -149,22 +142,20 @@ def test_the_explained_share_is_in_logarithms_between_0_and_1(
         (0.0, (), 1.0),
     ],
 )
-def test_what_all_factors_together_leave_of_a_gap(
-    ratio: float | None, factors: tuple[float | None, ...], share: float | None
-) -> None:
+def test_what_all_factors_together_leave_of_a_gap(ratio, factors, share):
     left = unexplained_share(ratio, [Cause("x", factor) for factor in factors])
     assert left == (None if share is None else pytest.approx(share))
 
 
-def test_a_lower_bound_below_the_estimate_is_no_gap() -> None:
+def test_a_lower_bound_below_the_estimate_is_no_gap():
     lower = case(32, counted=32_000)
     figure = replace(lower.row.executed, missing=("tensor",))
     assert ratio_of(lower) == 0.5
     assert ratio_of(replace(lower, row=replace(lower.row, executed=figure))) is None
 
 
-@pytest.mark.parametrize(
-    ("write", "texts"),
+@table(
+    "write texts",
     [
         (times, {0.44444: "0.444", 1.0156: "1.016", 1.9994: "1.999", 2: "2.00", 3.5556: "3.56"}),
         (
@@ -196,7 +187,5 @@ def test_a_lower_bound_below_the_estimate_is_no_gap() -> None:
         ),
     ],
 )
-def test_how_causes_write_numbers_and_which_factors_deviate(
-    write: Callable[[float], Any], texts: dict[float, Any]
-) -> None:
+def test_how_causes_write_numbers_and_which_factors_deviate(write, texts):
     assert {number: write(number) for number in texts} == texts

@@ -1,17 +1,14 @@
 """Causes whose factor follows from a layer's shape or a kernel's name, computed from dimensions."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import ceil
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.counts.figure import Figure
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm, recognise
-from perfctl.orchestrator.ledger.causes.evidence import RowEvidence, facts_by_layer
+from perfctl.orchestrator.ledger.causes.evidence import facts_by_layer
 from perfctl.orchestrator.ledger.causes.judge import unexplained_share
 from perfctl.orchestrator.ledger.causes.rule import amount, ratio_of
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
@@ -31,10 +28,11 @@ from tests.make.rows import (
     work,
 )
 from tests.make.shapes import op
+from tests.make.tables import table
 
 
-@pytest.mark.parametrize("stride", [2, 3])
-def test_zeros_inserted_for_a_stride_are_multiplied(stride: int) -> None:
+@table("stride", [2, 3])
+def test_zeros_inserted_for_a_stride_are_multiplied(stride):
     side = 12 // stride
     shapes = ((2, 8, 12, 12), (16, 8, 3, 3), None), ((2, 16, side, side),)
     shape = op("aten.convolution", *shapes, layer="l", stride=[stride, stride])
@@ -43,7 +41,7 @@ def test_zeros_inserted_for_a_stride_are_multiplied(stride: int) -> None:
     own = full // stride**2
     calls = tuple(call(1, direction, macs=own // 2) for direction in ("grad_input", "grad_weight"))
 
-    def factors(flops: float, forward: float = 1.0) -> dict[str, float | None]:
+    def factors(flops, forward=1.0):
         kernels = work("d", DGRAD, ffma=flops // 2), work("w", WGRAD, ffma=own // 2)
         before = measured(32, product(FPROP, share=forward), kind="Conv2d")
         causes = causes_of(backward(*kernels, calls=calls, upsampled=full), before)
@@ -55,8 +53,8 @@ def test_zeros_inserted_for_a_stride_are_multiplied(stride: int) -> None:
     assert facts_by_layer([replace(shape, attributes={"stride": [1, 1]})])["l"].upsampled is None
 
 
-@pytest.mark.parametrize(("size", "taps"), [(8, 3), (14, 5)])
-def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size: int, taps: int) -> None:
+@table("size taps", [(8, 3), (14, 5)])
+def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size, taps):
     pad = taps // 2
     shape = op(
         "aten.convolution",
@@ -75,7 +73,7 @@ def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size: int, taps: int) 
     macs = 2 * 6 * size**2 * taps**2
     calls = (call(2, macs=macs // 2, kind="Conv2d"),)
 
-    def causes(ffma: float) -> dict[str, Any]:
+    def causes(ffma):
         kernel = work("conv_depthwise2d_forward_kernel", Algorithm("depthwise"), ffma=ffma)
         row = measured(2, kernel, kind="Conv2d", calls=calls, inside=facts.inside)
         return {rule: cause.factor for rule, cause in causes_of(row).items()}
@@ -84,8 +82,8 @@ def test_a_depthwise_kernel_skips_the_taps_on_the_padding(size: int, taps: int) 
     assert causes(macs) == {}
 
 
-@pytest.mark.parametrize("blocks", [1, 4, 8])
-def test_a_causal_mask_skips_tiles_above_the_diagonal(blocks: int) -> None:
+@table("blocks", [1, 4, 8])
+def test_a_causal_mask_skips_tiles_above_the_diagonal(blocks):
     share = (blocks + 1) / (2 * blocks)
     flash = replace(HALF, family="attention", tile=(64, 64, None))
     row = measured(32, work("flash_fwd", flash, tensor=PAPER * share, ffma=0))
@@ -98,8 +96,8 @@ def test_a_causal_mask_skips_tiles_above_the_diagonal(blocks: int) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "rule", "factor"),
+@table(
+    "name rule factor",
     [
         ("cutlass_80_tensorop_s1688gemm_3xtf32_128x64", "3xTF32", 3),
         ("cutlass::gemm::kernel::Gemm<Mma<cutlass::arch::OpMultiplyAddFastF32>>", "3xTF32", 3),
@@ -113,9 +111,7 @@ def test_a_causal_mask_skips_tiles_above_the_diagonal(blocks: int) -> None:
         *(("cutlass::Kernel2", None, ratio) for ratio in (0.5, 0.562, 1.5, 2.0, 3.56)),
     ],
 )
-def test_only_a_name_says_how_many_products_tensor_cores_do(
-    name: str, rule: str | None, factor: float
-) -> None:
+def test_only_a_name_says_how_many_products_tensor_cores_do(name, rule, factor):
     row = measured(32, work(name, HALF, (3, 3, 1), tensor=factor * PAPER, ffma=0))
     causes = causes_of(replace(row, forward=GemmShape(32, 10, 100)))
     expected = {"tensor cores": 1.0} | ({rule: factor} if rule else {})
@@ -126,13 +122,12 @@ def test_only_a_name_says_how_many_products_tensor_cores_do(
     assert [*exact] == ["tensor cores"], "the count contradicts the name"
 
 
-@pytest.mark.parametrize(
-    ("fourier", "grids"),
-    [("both", True), ("both", False), ("grad_input", True), ("grad_weight", True)],
+@table(
+    "fourier grids", [("both", True), ("both", False), ("grad_input", True), ("grad_weight", True)]
 )
 def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exchanged(
-    fourier: str, grids: bool
-) -> None:
+    fourier, grids
+):
     """5x5 filters over 40 images of 20 x 20, without padding: tiles of 16 x 16 points give 12 x 12
     outputs each."""
     n, c, k, side, taps, t = 40, 24, 48, 20, 5, 16
@@ -166,8 +161,8 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
     assert ("in complete blocks" in describe_cause(cause)) is grids
 
 
-@pytest.mark.parametrize(
-    ("name", "kind", "padded", "is_persistent"),
+@table(
+    "name kind padded is_persistent",
     [
         ("void RNN_blockPersist_fp_LSTM<float, float, float, 128>(int)", "LSTM", 8, True),
         ("void RNN_persist_fp<__half, __half, float, 3>(int)", "LSTM", 8, True),
@@ -176,9 +171,7 @@ def test_gradients_by_fourier_transforms_have_forwards_tiles_with_the_roles_exch
         ("void LSTM_elementWise_fp<float>(int)", "LSTM", 8, False),
     ],
 )
-def test_a_persistent_recurrent_kernel_is_named_without_a_factor(
-    name: str, kind: str, padded: int, is_persistent: bool
-) -> None:
+def test_a_persistent_recurrent_kernel_is_named_without_a_factor(name, kind, padded, is_persistent):
     """All 25 steps of 5 samples in one launch, worked on as 8: how many it rounds up to is in no
     name, so nothing is predicted."""
     width, hidden, steps = 32, 128, 25
@@ -198,11 +191,11 @@ def test_a_persistent_recurrent_kernel_is_named_without_a_factor(
         assert unexplained_share(ratio_of(row), causes.values()) == 1
 
 
-@pytest.mark.parametrize("again", [2, 3])
+@table("again", [2, 3])
 def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_are_not(
-    again: int,
-) -> None:
-    def make_layer(name: str, times: int) -> list[RowEvidence]:
+    again,
+):
+    def make_layer(name, times):
         calls = tuple(
             call(32, direction, layer=name) for direction in ("grad_input", "grad_weight")
         )
@@ -220,10 +213,10 @@ def test_one_layer_whose_gradients_ran_again_is_double_backward_and_the_others_a
     assert not causes_of(b2, f1, b1, f2, f3, b3)
 
 
-@pytest.mark.parametrize(("largest", "factor"), [(1, 1.5), (2, None)])
+@table("largest factor", [(1, 1.5), (2, None)])
 def test_which_of_attentions_products_ran_again_is_not_known_if_the_others_are_too_large(
-    largest: int, factor: float | None
-) -> None:
+    largest, factor
+):
     """Two products forward and four in backward: the two that came again may be gradients, and the
     larger ones forward."""
     forward = measured(32, gemm("f"), gemm("g"))
@@ -234,17 +227,15 @@ def test_which_of_attentions_products_ran_again_is_not_known_if_the_others_are_t
     assert causes_of(row, forward)["recomputation"].factor == factor
 
 
-@pytest.mark.parametrize(
-    ("name", "described"),
+@table(
+    "name described",
     [
         ("void at::native::fused_dropout_kernel_vec<float>", "dropout"),
         ("void at::native::batch_norm_transform_input_kernel<float>", "batch norm"),
         ("void at::native::fake_quantize_tensor_cachemask<float>", "fake quantisation"),
     ],
 )
-def test_work_next_to_the_products_is_described_by_its_kernels_name(
-    name: str, described: str
-) -> None:
+def test_work_next_to_the_products_is_described_by_its_kernels_name(name, described):
     other = work(name, Algorithm("elementwise"), fadd=PAPER // 10)
     cause = causes_of(measured(32, work("k", ffma=PAPER // 2), other))["layout and epilogue"]
     assert f"({described})" in describe_cause(cause) and cause.factor == pytest.approx(1.1)

@@ -1,28 +1,24 @@
 """Causes of simulated networks whose hardware effects are known: the causes told are true, and
 the true ones are told."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
-from perfctl.records.run import Run
 from scripts.proof.verdicts import run as simulator
 from scripts.proof.verdicts.draw import ORDER, draw
 from scripts.proof.verdicts.scenarios import draw_scenario, make_runs
 from tests.sample import sample
 
 ROOT = Path(__file__).resolve().parents[3]
-KERNELS, COUNTERS, TRUTH = "90c76f464557acdd", "322554c33115f8d2", "02e2348c7ea21d5f"
+KERNELS, COUNTERS, TRUTH = "a5f2f7f7a87c64a3", "577edf4677766f85", "077ff5226114f492"
 """Digests of the draws below."""
-SCENARIO_KERNELS, SCENARIO_COUNTERS = "a7276a3d70930c42", "2de7288cccc94d7e"
+SCENARIO_KERNELS, SCENARIO_COUNTERS = "e88ceacf968e5267", "fe982f2f5b66f42e"
 """Digests of the scenarios below."""
 
 
-def test_an_effect_that_acts_alone_is_told_or_left_open_and_no_other_is() -> None:
+def test_an_effect_that_acts_alone_is_told_or_left_open_and_no_other_is():
     """Two networks for each effect; ``make verdicts`` draws thousands."""
     scores = {
         (name, seed): simulator.score(seed, name)
@@ -37,13 +33,13 @@ def test_an_effect_that_acts_alone_is_told_or_left_open_and_no_other_is() -> Non
     assert [case for case, score in scores.items() if not score.right] == []
 
 
-def test_of_mixed_effects_no_false_one_is_told_and_nine_tenths_of_the_draws_are_right() -> None:
+def test_of_mixed_effects_no_false_one_is_told_and_nine_tenths_of_the_draws_are_right():
     scores = [simulator.score(seed) for seed in sample(range(100), 4)]
     assert [score.false for score in scores if score.false] == []
     assert sum(score.right for score in scores) >= 0.9 * len(scores)
 
 
-def test_drawing_a_case_imports_nothing_that_finds_causes() -> None:
+def test_drawing_a_case_imports_nothing_that_finds_causes():
     """A simulator that asked the predictor of counts or a rule would prove itself."""
     show = "import sys; import scripts.proof.verdicts.draw; print(*sys.modules)"
     modules = subprocess.run(
@@ -55,11 +51,11 @@ def test_drawing_a_case_imports_nothing_that_finds_causes() -> None:
     assert rooms & {"estimate"} and not rooms - {"estimate", "statistics"}
 
 
-def digest(records: Iterable[object]) -> str:
+def digest(records):
     return hashlib.sha256("\n".join(map(repr, records)).encode()).hexdigest()[:16]
 
 
-def digest_kernels(runs: Iterable[Run]) -> str:
+def digest_kernels(runs):
     return digest(
         (
             kernel.name,
@@ -74,9 +70,9 @@ def digest_kernels(runs: Iterable[Run]) -> str:
     )
 
 
-def test_the_draws_of_a_seed_stay() -> None:
+def test_the_draws_of_a_seed_stay():
     """Rates of two versions can be compared only where both have seen the same draws."""
-    draws = [draw(seed) for seed in (*range(20), *range(100_000, 100_020))]
+    draws = [draw(seed) for seed in (*range(8), *range(100_000, 100_008))]
     draws += [draw(1, name) for name in ORDER]
     runs = [run for case in draws for run in case.runs]
     assert digest_kernels(runs) == KERNELS
@@ -85,8 +81,8 @@ def test_the_draws_of_a_seed_stay() -> None:
     assert digest((row.executed, row.shown, *row.factors.values()) for row in rows) == TRUTH
 
 
-def test_the_scenarios_of_a_seed_stay() -> None:
-    scenarios = [draw_scenario(seed) for seed in range(20)]
+def test_the_scenarios_of_a_seed_stay():
+    scenarios = [draw_scenario(seed) for seed in range(10)]
     runs = [run for scenario in scenarios for run in make_runs(scenario)]
     assert digest_kernels(runs) == SCENARIO_KERNELS
     assert digest(counter for run in runs for counter in run.report.counters) == SCENARIO_COUNTERS

@@ -1,17 +1,10 @@
 """Rules about a complete sweep, word for word: times that stay, algorithms that change, manual
 estimates that came with the reports."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from types import ModuleType
-from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.counts.hardware.peaks import peaks_of
 from perfctl.orchestrator.counts.kernels.names import Algorithm
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.study_rules import (
     algorithm_switches,
     hand_estimates,
@@ -19,12 +12,14 @@ from perfctl.orchestrator.ledger.causes.study_rules import (
 )
 from perfctl.orchestrator.ledger.causes.window_rules import Window, WindowFacts
 from perfctl.orchestrator.ledger.ledger import Ledger
-from perfctl.orchestrator.ledger.prepared import Study, studies
+from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.timing import spread
 from perfctl.orchestrator.report.ledger.causes import FIXES, describe_cause, describe_fix
 from perfctl.records.report import Summary
+from tests.make import synthetic
 from tests.make.rows import by_place, case, work
 from tests.make.shapes import op
+from tests.make.tables import table
 
 WINDOW = Window(frozenset(), 1000, WindowFacts(), ())
 EMPTY = Ledger((), ())
@@ -32,9 +27,7 @@ ESTIMATED = Ledger(tuple(case(batch).row for batch in (16, 64)), ())
 HOST = "host_time:fc:forward"
 
 
-def study(
-    synthetic: ModuleType, values: dict[int, float | None], name: str = HOST, **more: Any
-) -> Study:
+def study(values, name=HOST, **more):
     """A run per batch size, each with a time."""
     runs = [
         synthetic.make_run(
@@ -52,8 +45,8 @@ STAY = (
 )
 
 
-@pytest.mark.parametrize(
-    ("entries", "window", "either", "rates"),
+@table(
+    "entries window either rates",
     [
         # 32,000 FLOP in 2 ms, 128,000 in 2.4 ms
         (
@@ -67,17 +60,17 @@ STAY = (
     ],
 )
 def test_times_of_the_cpu_timer_that_stay_are_named_with_the_rates_they_would_mean(
-    entries: Ledger, window: Window | None, either: str, rates: str, synthetic: ModuleType
-) -> None:
-    (cause,) = times_flat(study(synthetic, {16: 2_000_000, 64: 2_400_000}), entries, window)
+    entries, window, either, rates
+):
+    (cause,) = times_flat(study({16: 2_000_000, 64: 2_400_000}), entries, window)
     sentence = STAY.format("The times of fc forward do not change", either)
     assert describe_cause(cause) == sentence + rates
     assert describe_fix(cause) == FIXES["time does not follow"]
     assert (cause.factor, cause.kernels) == (None, ())
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "stays"),
+@table(
+    "name values stays",
     [
         (HOST, {16: 100, 64: 120}, True),
         (HOST, {16: 120, 64: 100}, True),
@@ -90,31 +83,29 @@ def test_times_of_the_cpu_timer_that_stay_are_named_with_the_rates_they_would_me
         ("time:fc:forward", {16: 100, 64: 100}, False),
     ],
 )
-def test_times_stay_within_a_fifth_while_the_work_grows_by_half(
-    name: str, values: dict[int, float | None], stays: bool, synthetic: ModuleType
-) -> None:
-    assert bool(times_flat(study(synthetic, values, name), EMPTY, None)) is stays
+def test_times_stay_within_a_fifth_while_the_work_grows_by_half(name, values, stays):
+    assert bool(times_flat(study(values, name), EMPTY, None)) is stays
 
 
-@pytest.mark.parametrize(("share", "is_proven"), [(0.9, False), (1.1, True)])
+@table("share is_proven", [(0.9, False), (1.1, True)])
 def test_only_a_rate_over_the_devices_peak_proves_that_the_timer_measured_the_launch(
-    share: float, is_proven: bool, synthetic: ModuleType
-) -> None:
+    share, is_proven
+):
     """64 samples of 2,000 FLOP: what a time means, as a share of the largest peak of a V100."""
     time = 64 * 2000 / (share * max(peaks_of(synthetic.V100).flops.values())) * 1e9
-    timed = study(synthetic, {16: time, 64: time}, device=synthetic.V100)
+    timed = study({16: time, 64: time}, device=synthetic.V100)
     (cause,) = times_flat(timed, ESTIMATED, None)
     assert cause.confidence == ("observed" if is_proven else "plausible")
     assert ("The device's peak is" in describe_cause(cause)) is is_proven
 
 
-def timed(batch: int, nanoseconds: float | None, layer: str = "fc", **more: Any) -> Any:
+def timed(batch, nanoseconds, layer="fc", **more):
     time = None if nanoseconds is None else spread([nanoseconds])
     return replace(case(batch, layer=layer, **more).row, time=time)
 
 
-@pytest.mark.parametrize(
-    ("rows", "times"),
+@table(
+    "rows times",
     [
         (
             (
@@ -135,10 +126,8 @@ def timed(batch: int, nanoseconds: float | None, layer: str = "fc", **more: Any)
         ((), None),
     ],
 )
-def test_kernel_times_stay_only_if_the_counts_stay_too(
-    rows: tuple[Any, ...], times: str | None, synthetic: ModuleType
-) -> None:
-    untimed, entries = study(synthetic, {16: 1, 64: 1}, "else"), Ledger(rows, ())
+def test_kernel_times_stay_only_if_the_counts_stay_too(rows, times):
+    untimed, entries = study({16: 1, 64: 1}, "else"), Ledger(rows, ())
     assert times_flat(untimed, entries, None) == []
     causes = times_flat(untimed, entries, WINDOW)
     start = "The times do not change with the batch size either: the layers' kernels take "
@@ -162,7 +151,7 @@ WINOGRAD = (
 )
 
 
-def conv(batch: int, kernels: tuple[KernelGroup, ...], flops: int | None = None) -> RowEvidence:
+def conv(batch, kernels, flops=None):
     counted = None if flops is None else batch * flops
     return case(batch, *kernels, layer="conv2", kind="Conv2d", counted=counted)
 
@@ -170,8 +159,8 @@ def conv(batch: int, kernels: tuple[KernelGroup, ...], flops: int | None = None)
 TO_WINOGRAD = "64: winograd F(2x2,3x3) instead of implicit gemm (up to batch 32)"
 
 
-@pytest.mark.parametrize(
-    ("rows", "switches"),
+@table(
+    "rows switches",
     [
         (
             (conv(64, WINOGRAD, 900), conv(16, PLAIN, 2000), conv(32, PLAIN, 2000)),
@@ -198,9 +187,7 @@ TO_WINOGRAD = "64: winograd F(2x2,3x3) instead of implicit gemm (up to batch 32)
         ),
     ],
 )
-def test_a_switch_says_where_from_what_to_what_and_what_it_does_to_a_sample(
-    rows: tuple[RowEvidence, ...], switches: list[str]
-) -> None:
+def test_a_switch_says_where_from_what_to_what_and_what_it_does_to_a_sample(rows, switches):
     causes = algorithm_switches(by_place(*rows))
     start = "conv2 forward changes its algorithm at batch "
     assert [describe_cause(cause) for cause in causes] == [start + text for text in switches]
@@ -214,8 +201,8 @@ FC = op("aten.addmm", ((10,), (64, 100), (100, 10)), ((64, 10),), layer="fc")
 CORRECT = "Correct: 64,000 MAC = 128,000 FLOP (forward)."
 
 
-@pytest.mark.parametrize(
-    ("values", "start", "end"),
+@table(
+    "values start end",
     [
         (
             [("fc:multiply-adds", 1000, "MAC")],
@@ -249,9 +236,7 @@ CORRECT = "Correct: 64,000 MAC = 128,000 FLOP (forward)."
         ([("fc:multiply-adds", 64_000, "MAC")], None, ""),
     ],
 )
-def test_a_manual_estimate_is_explained_by_its_mistakes_once_per_layer(
-    values: list[tuple[str, float | None, str]], start: str | None, end: str, synthetic: ModuleType
-) -> None:
+def test_a_manual_estimate_is_explained_by_its_mistakes_once_per_layer(values, start, end):
     summaries = [Summary(f"hand_estimate:{name}", value, unit) for name, value, unit in values]
     summaries.append(Summary("estimate:fc:b", 1000.0, "MAC"))
     run = synthetic.make_run(workload="my_net", ops=(FC,), summaries=tuple(summaries))

@@ -1,31 +1,24 @@
 """Rules about tensor cores with counts made by hand: work they did, and work that they only seem to
 have done."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.counts.figure import Figure, missing
-from perfctl.orchestrator.counts.kernels.names import Algorithm
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup
-from perfctl.orchestrator.ledger.causes.rule import Cause
 from perfctl.orchestrator.ledger.causes.tensor_rules import constant_moves, tensor_cores
 from perfctl.orchestrator.report.ledger.causes import describe_cause, describe_fix
 from tests.make.rows import HALF, PAPER, measured, seen_with, work
+from tests.make.tables import table
 
 UNKNOWN = replace(HALF, math=None)
 TF32 = replace(HALF, math="tf32")
 
 
-def judged(*kernels: KernelGroup, **more: Any) -> Cause | None:
+def judged(*kernels, **more):
     return tensor_cores(seen_with(measured(32, *kernels, **more)))
 
 
-@pytest.mark.parametrize(
-    ("tensor", "ffma", "share", "as_ffma"),
+@table(
+    "tensor ffma share as_ffma",
     [
         (57_600, 0, "0.900", ""),
         (57_600, 3200, "0.900", ", and 10.0% as FFMA"),
@@ -34,9 +27,7 @@ def judged(*kernels: KernelGroup, **more: Any) -> Cause | None:
         (6400, 0, "0.100", ""),
     ],
 )
-def test_tensor_cores_are_named_with_their_share_and_that_of_ffma(
-    tensor: float, ffma: float, share: str, as_ffma: str
-) -> None:
+def test_tensor_cores_are_named_with_their_share_and_that_of_ffma(tensor, ffma, share, as_ffma):
     cause = judged(work("k", HALF, tensor=tensor, ffma=ffma))
     assert cause is not None
     assert describe_cause(cause) == (
@@ -47,22 +38,22 @@ def test_tensor_cores_are_named_with_their_share_and_that_of_ffma(
     assert ("Nothing is missing" in describe_fix(cause)) is (tensor + 2 * ffma == PAPER)
 
 
-@pytest.mark.parametrize(
+@table(
     "kernel",
-    [
-        pytest.param(work("k", HALF, tensor=6400, ffma=3201), id="a tenth, next to FFMA"),
-        pytest.param(work("k", HALF, tensor=0, ffma=32_000), id="FFMA only"),
-        pytest.param(work("k", HALF, tensor=57_600), id="no count of multiply-adds"),
-        pytest.param(work("k", HALF, tensor=0, ffma=0), id="no work"),
-        pytest.param(work("k", replace(HALF, role="reduction"), tensor=9, ffma=0), id="no product"),
-    ],
+    {
+        "a tenth, next to FFMA": work("k", HALF, tensor=6400, ffma=3201),
+        "FFMA only": work("k", HALF, tensor=0, ffma=32_000),
+        "no count of multiply-adds": work("k", HALF, tensor=57_600),
+        "no work": work("k", HALF, tensor=0, ffma=0),
+        "no product": work("k", replace(HALF, role="reduction"), tensor=9, ffma=0),
+    },
 )
-def test_tensor_cores_without_products_are_no_cause(kernel: KernelGroup) -> None:
+def test_tensor_cores_without_products_are_no_cause(kernel):
     assert judged(kernel) is None
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "precision", "kind", "environment", "rule"),
+@table(
+    "algorithm precision kind environment rule",
     [
         (TF32, "bf16", "Linear", {}, "TF32"),
         (UNKNOWN, "fp32", "Linear", {"tf32_matmul": "on", "tf32_conv": "off"}, "TF32"),
@@ -73,9 +64,7 @@ def test_tensor_cores_without_products_are_no_cause(kernel: KernelGroup) -> None
         (HALF, "fp32", "Linear", {"tf32_matmul": "on"}, "tensor cores"),
     ],
 )
-def test_it_is_tf32_by_name_or_if_the_run_allowed_it(
-    algorithm: Algorithm, precision: str, kind: str, environment: dict[str, str], rule: str
-) -> None:
+def test_it_is_tf32_by_name_or_if_the_run_allowed_it(algorithm, precision, kind, environment, rule):
     kernel = work("k", algorithm, tensor=PAPER, ffma=0)
     cause = judged(kernel, kind=kind, precision=precision, environment=environment)
     assert cause is not None and cause.rule == rule
@@ -86,18 +75,18 @@ def test_it_is_tf32_by_name_or_if_the_run_allowed_it(
     assert ("(TF32 is on in this run)" in describe_cause(cause)) is is_allowed
 
 
-@pytest.mark.parametrize(
-    ("name", "is_advised"),
+@table(
+    "name is_advised",
     [("sm80_xmma_gemm_tf32f32", True), ("cutlass_3xtf32_gemm", False), ("fmha_fastf32", False)],
 )
-def test_fp32_is_no_advice_for_three_tf32_products(name: str, is_advised: bool) -> None:
+def test_fp32_is_no_advice_for_three_tf32_products(name, is_advised):
     cause = judged(work(name, TF32, tensor=PAPER, ffma=0))
     assert cause is not None and cause.rule == "TF32"
     assert ("--precision fp32" in describe_fix(cause)) is is_advised
 
 
-@pytest.mark.parametrize(
-    ("executed", "derived", "confidence"),
+@table(
+    "executed derived confidence",
     [
         (PAPER, True, "predicted and matched"),
         (3_600, True, "plausible"),
@@ -105,19 +94,19 @@ def test_fp32_is_no_advice_for_three_tf32_products(name: str, is_advised: bool) 
     ],
 )
 def test_a_derived_count_far_from_the_estimate_does_not_match_what_tf32_predicts(
-    executed: float, derived: bool, confidence: str
-) -> None:
+    executed, derived, confidence
+):
     cause = judged(work("s1688gemm", TF32, tensor=executed, ffma=0), derived=derived)
     assert cause is not None and cause.confidence == confidence
 
 
-def uncounted(tensor_core: bool | None, **counts: float) -> KernelGroup:
+def uncounted(tensor_core, **counts):
     kernel = work("k", replace(HALF, tensor_core=tensor_core), ffma=320, **counts)
     return replace(kernel, tensor=missing("not_available", "shape"))
 
 
-@pytest.mark.parametrize(
-    ("kernel", "evidence"),
+@table(
+    "kernel evidence",
     [
         (uncounted(None, pipe=1234), "ran 1,234 tensor instructions"),
         (uncounted(True), "runs tensor-core kernels (according to their names)"),
@@ -125,9 +114,7 @@ def uncounted(tensor_core: bool | None, **counts: float) -> KernelGroup:
         (uncounted(True, pipe=0), None),
     ],
 )
-def test_work_without_a_count_is_known_by_instructions_or_by_name(
-    kernel: KernelGroup, evidence: str | None
-) -> None:
+def test_work_without_a_count_is_known_by_instructions_or_by_name(kernel, evidence):
     old, new = judged(kernel), judged(kernel, ncu="2025.3.0")
     if evidence is None:
         assert old is None
@@ -146,12 +133,12 @@ MOVED = Figure(0, "counted", "HFMA2 is left out", moves_constants=True)
 DOUBT = missing("refused", "not added", moves_constants=True)
 
 
-def moving(name: str, figure: Figure = MOVED, **counts: float) -> KernelGroup:
+def moving(name, figure=MOVED, **counts):
     return replace(work(name, **counts), flops=figure)
 
 
-@pytest.mark.parametrize(
-    ("kernels", "confidence", "sentence"),
+@table(
+    "kernels confidence sentence",
     [
         # 2 x 3,200 + 512 x 100 = 57,600 of 64,000
         (
@@ -180,9 +167,7 @@ def moving(name: str, figure: Figure = MOVED, **counts: float) -> KernelGroup:
         ),
     ],
 )
-def test_moves_of_constants_are_added_up_to_what_they_seem_to_be(
-    kernels: Any, confidence: str, sentence: str
-) -> None:
+def test_moves_of_constants_are_added_up_to_what_they_seem_to_be(kernels, confidence, sentence):
     cause = constant_moves(seen_with(measured(32, *kernels)))
     assert cause is not None
     assert describe_cause(cause) == f"fc forward at batch 32 {sentence}"
@@ -190,5 +175,5 @@ def test_moves_of_constants_are_added_up_to_what_they_seem_to_be(
     assert cause.kernels == tuple(kernel.name for kernel in kernels if kernel.name in "kl")
 
 
-def test_halves_that_were_counted_move_no_constants() -> None:
+def test_halves_that_were_counted_move_no_constants():
     assert constant_moves(seen_with(measured(32, work("m", hfma=999)))) is None

@@ -1,27 +1,20 @@
 """Casts, chains of elementwise kernels, recomputation and unused tensor cores: when they are named,
 with which number, and when they are not."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from perfctl import parsers
-from perfctl.orchestrator.counts.kernels.names import recognise
 from perfctl.orchestrator.ledger.causes.timeline.kernels import (
     count_bytes,
     count_elements,
     read_cast,
 )
-from perfctl.orchestrator.ledger.causes.timeline.records import RunVerdict
 from perfctl.records.paper import OpShape
-from perfctl.records.report import Copy, Device, Kernel, OpCall
-from perfctl.records.run import Run
+from perfctl.records.report import Copy, Device, OpCall
 from tests.make import synthetic
+from tests.make.tables import table
 from tests.make.timelines import US, find_verdict, in_a_row, kernel, make_run, verdicts_of
 
 ADD = (
@@ -36,7 +29,7 @@ NORM = "void at::native::(anonymous namespace)::vectorized_layer_norm_kernel<flo
 BLOCKS = {"grid_x": 1000, "grid_y": 1, "grid_z": 1, "block_x": 128}
 
 
-def cast(source: str, target: str, device_us: int, *shape: int) -> OpCall:
+def cast(source, target, device_us, *shape):
     types = json.dumps([target, source, "Scalar"])
     return OpCall("aten::copy_", 0, 50, device_us * US, json.dumps([shape, shape, []]), types)
 
@@ -44,8 +37,8 @@ def cast(source: str, target: str, device_us: int, *shape: int) -> OpCall:
 SAME, INTEGERS = cast("float", "float", 50, 64), cast("long int", "float", 50, 64)
 
 
-@pytest.mark.parametrize(
-    ("kernels", "calls", "kinds"),
+@table(
+    "kernels calls kinds",
     [
         (
             [("gemm", 60), ("copy", 20), ("copy", 20)],
@@ -55,32 +48,30 @@ SAME, INTEGERS = cast("float", "float", 50, 64), cast("long int", "float", 50, 6
         ([("gemm", 80), (TO_FLOAT, 20)], (), "only converts between floating-point types."),
     ],
 )
-def test_casts_are_found_by_their_types_or_by_the_names_of_kernels(
-    kernels: Any, calls: Any, kinds: str
-) -> None:
+def test_casts_are_found_by_their_types_or_by_the_names_of_kernels(kernels, calls, kinds):
     verdict = find_verdict("dtype casts", in_a_row(*kernels), waiting_calls=calls)
     assert verdict is not None and verdict.share == pytest.approx(20 / 100)
     assert verdict.sentence.endswith(kinds)
     assert verdict.kernels == (() if calls else (TO_FLOAT,))
 
 
-@pytest.mark.parametrize(
-    ("kernels", "calls"),
-    [
-        pytest.param([("gemm", 50), ("copy", 50)], (SAME, INTEGERS), id="within a type, integers"),
-        pytest.param([("gemm", 97), (TO_FLOAT, 3)], (), id="a few casts"),
-    ],
+@table(
+    "kernels calls",
+    {
+        "within a type, integers": ([("gemm", 50), ("copy", 50)], (SAME, INTEGERS)),
+        "a few casts": ([("gemm", 97), (TO_FLOAT, 3)], ()),
+    },
 )
-def test_other_copies_and_a_few_casts_are_no_storm(kernels: Any, calls: Any) -> None:
+def test_other_copies_and_a_few_casts_are_no_storm(kernels, calls):
     assert find_verdict("dtype casts", in_a_row(*kernels), waiting_calls=calls) is None
 
 
-def test_a_copy_without_recorded_types_is_no_known_cast() -> None:
+def test_a_copy_without_recorded_types_is_no_known_cast():
     unknown = OpCall("aten::copy_", 0, 5, 5, "[[4]]", None)
     assert [read_cast(call) for call in (SAME, INTEGERS, unknown)] == [None] * 3
 
 
-def test_a_chain_of_elementwise_kernels_saves_a_write_and_a_read_per_pass() -> None:
+def test_a_chain_of_elementwise_kernels_saves_a_write_and_a_read_per_pass():
     kernels = in_a_row(("gemm", 60), (NORM, 20), (ADD, 10), (ADD, 10), **BLOCKS)
     verdict = find_verdict("memory-bound chain", kernels)
     assert verdict is not None and verdict.confidence == "plausible"
@@ -95,35 +86,30 @@ FIRST = kernel(0, 20, ADD, **BLOCKS)
 COPY = Copy("HtoD", 64, 20 * US, 1, device_index=0, stream=7)
 
 
-@pytest.mark.parametrize(
-    ("kernels", "copies", "is_chain"),
-    [
-        pytest.param(in_a_row((ADD, 20), ("gemm", 40), (ADD, 20)), (), False, id="a GEMM between"),
-        pytest.param(in_a_row(*[(ADD, 4)] * 3, ("gemm", 30)), (), False, id="short kernels"),
-        pytest.param(in_a_row((ADD, 40), (NORM, 10)), (), False, id="times four apart"),
-        pytest.param(
+@table(
+    "kernels copies is_chain",
+    {
+        "a GEMM between": (in_a_row((ADD, 20), ("gemm", 40), (ADD, 20)), (), False),
+        "short kernels": (in_a_row(*[(ADD, 4)] * 3, ("gemm", 30)), (), False),
+        "times four apart": (in_a_row((ADD, 40), (NORM, 10)), (), False),
+        "half as many elements": (
             [FIRST, kernel(20, 20, ADD, **{**BLOCKS, "grid_x": 500})],
             (),
             False,
-            id="half as many elements",
         ),
-        pytest.param([FIRST, kernel(20 + 150, 20, ADD)], (), False, id="150 us between them"),
-        pytest.param([FIRST, kernel(25, 20, ADD)], (), True, id="5 us between them"),
-        pytest.param([FIRST, kernel(25, 20, ADD)], (COPY,), False, id="a copy between them"),
-        pytest.param(
-            in_a_row((ADD, 20), (ADD, 20), direction="optimizer"), (), False, id="the optimizer's"
-        ),
-    ],
+        "150 us between them": ([FIRST, kernel(20 + 150, 20, ADD)], (), False),
+        "5 us between them": ([FIRST, kernel(25, 20, ADD)], (), True),
+        "a copy between them": ([FIRST, kernel(25, 20, ADD)], (COPY,), False),
+        "the optimizer's": (in_a_row((ADD, 20), (ADD, 20), direction="optimizer"), (), False),
+    },
 )
-def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(
-    kernels: list[Kernel], copies: tuple[Copy, ...], is_chain: bool
-) -> None:
+def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(kernels, copies, is_chain):
     verdict = find_verdict("memory-bound chain", kernels, copies=copies)
     assert (verdict is not None) is is_chain
 
 
-@pytest.mark.parametrize(
-    ("name", "number", "size"),
+@table(
+    "name number size",
     [
         (ADD, 1000 * 128 * 4, 999 * 512 * 4),
         (ADD.replace("float", "c10::BFloat16"), 1000 * 128 * 4, 999 * 512 * 2),
@@ -131,7 +117,7 @@ def test_kernels_that_may_read_what_the_former_wrote_are_a_chain(
         (NORM, None, None),
     ],
 )
-def test_elements_and_bytes_of_a_grid(name: str, number: int | None, size: int | None) -> None:
+def test_elements_and_bytes_of_a_grid(name, number, size):
     only = FIRST._replace(name=name)
     assert (count_elements(only), count_bytes(only)) == (number, size)
 
@@ -139,11 +125,11 @@ def test_elements_and_bytes_of_a_grid(name: str, number: int | None, size: int |
 B, I, O = 8, 64, 128  # noqa: E741 - samples, inputs and outputs of a linear layer
 
 
-def addmm(direction: str) -> OpShape:
+def addmm(direction):
     return OpShape("fc", "Linear", "aten.addmm", direction, ((O,), (B, I), (I, O)), ((B, O),))
 
 
-def mm(*inputs: tuple[int, int], direction: str = "backward") -> OpShape:
+def mm(*inputs, direction="backward"):
     return OpShape("fc", "Linear", "aten.mm", direction, inputs, ((inputs[0][0], inputs[1][1]),))
 
 
@@ -151,7 +137,7 @@ GRADIENTS = (mm((B, O), (O, I)), mm((O, B), (B, I)))
 OTHER = OpShape("g", "Linear", "aten.addmm", "backward", ((I,), (B, O), (O, I)), ((B, I),))
 
 
-def test_a_forward_operator_that_runs_again_in_backward_is_recomputation() -> None:
+def test_a_forward_operator_that_runs_again_in_backward_is_recomputation():
     run = synthetic.make_run(ops=(addmm("forward"), addmm("backward"), *GRADIENTS))
     verdict = verdicts_of(run)["recomputed forward"]
     assert verdict.share == pytest.approx(1 / 3), "one more GEMM next to forward and two gradients"
@@ -159,17 +145,15 @@ def test_a_forward_operator_that_runs_again_in_backward_is_recomputation() -> No
     assert f"{flops / 1e3:.3g} kFLOP" in verdict.sentence and "checkpoint" in verdict.todo
 
 
-@pytest.mark.parametrize(
+@table(
     "ops",
-    [
-        pytest.param((addmm("forward"), *GRADIENTS), id="gradients"),
-        pytest.param(
-            (mm((B, I), (I, O), direction="forward"), mm((B, I), (I, O))), id="may be a gradient"
-        ),
-        pytest.param((addmm("forward"), OTHER, *GRADIENTS), id="other shapes"),
-    ],
+    {
+        "gradients": (addmm("forward"), *GRADIENTS),
+        "may be a gradient": (mm((B, I), (I, O), direction="forward"), mm((B, I), (I, O))),
+        "other shapes": (addmm("forward"), OTHER, *GRADIENTS),
+    },
 )
-def test_gradients_and_operators_of_other_shapes_are_no_recomputation(ops: Any) -> None:
+def test_gradients_and_operators_of_other_shapes_are_no_recomputation(ops):
     assert not verdicts_of(synthetic.make_run(ops=ops))
 
 
@@ -179,18 +163,18 @@ A100, V100, P100 = "NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "Tesla P100-
 GEMV = "void gemv2T_kernel_val<int, int, float, float, float, 128, 16, 4, 4, false>"
 
 
-def unused(run: Run) -> RunVerdict | None:
+def unused(run):
     return verdicts_of(run).get("unused tensor cores")
 
 
-def unused_on(gpu: str | None, *named: tuple[str, int], **more: Any) -> RunVerdict | None:
+def unused_on(gpu, *named, **more):
     device = None if gpu is None else Device(name=gpu, kind="gpu", index=0, **more)
     run = make_run(in_a_row(*named), devices=(device,) if device else ())
     return unused(replace(run, device=device))
 
 
-@pytest.mark.parametrize(
-    ("gpu", "named", "share", "phrases", "todo"),
+@table(
+    "gpu named share phrases todo",
     [
         # peaks of the data sheet: TF32 156 TFLOP/s, fp32 19.5
         (
@@ -219,8 +203,8 @@ def unused_on(gpu: str | None, *named: tuple[str, int], **more: Any) -> RunVerdi
     ],
 )
 def test_products_on_the_cuda_cores_leave_the_fastest_fitting_tensor_cores_unused(
-    gpu: str, named: Any, share: float, phrases: list[str], todo: str
-) -> None:
+    gpu, named, share, phrases, todo
+):
     verdict = unused_on(gpu, *named, compute_capability="8.0" if "PG509" in gpu else None)
     assert verdict is not None and verdict.share == pytest.approx(share)
     assert all(phrase in verdict.sentence for phrase in (*phrases, f"cores of the {gpu}"))
@@ -228,61 +212,25 @@ def test_products_on_the_cuda_cores_leave_the_fastest_fitting_tensor_cores_unuse
     assert ("TF32" in verdict.sentence + verdict.todo) is ("A100" in gpu)
 
 
-@pytest.mark.parametrize(
-    ("gpu", "kernels"),
-    [
-        pytest.param(A100, [(TF32, 100)], id="TF32 is on tensor cores"),
-        pytest.param(V100, [(FP16, 100)], id="fp16 is on tensor cores"),
-        pytest.param(P100, [("maxwell_sgemm_128x64_nn", 100)], id="Pascal has none"),
-        pytest.param(
-            "NVIDIA GeForce GTX 1660", [("turing_sgemm_128x64_nn", 100)], id="nor has this Turing"
-        ),
-        pytest.param("Some GPU", [(SIMT, 100)], id="an unknown GPU"),
-        pytest.param(None, [(SIMT, 100)], id="no GPU"),
-        pytest.param(A100, [(SIMT, 9), (TF32, 91)], id="a small share"),
-        pytest.param(A100, [(SIMT, 4)] * 50, id="launches, not work"),
-        pytest.param(A100, [(GEMV, 100)], id="bound by memory"),
-        pytest.param(A100, [("ampere_dgemm_64x64_nn", 100)], id="fp64 was chosen"),
-        pytest.param(
+@table(
+    "gpu kernels",
+    {
+        "TF32 is on tensor cores": (A100, [(TF32, 100)]),
+        "fp16 is on tensor cores": (V100, [(FP16, 100)]),
+        "Pascal has none": (P100, [("maxwell_sgemm_128x64_nn", 100)]),
+        "nor has this Turing": ("NVIDIA GeForce GTX 1660", [("turing_sgemm_128x64_nn", 100)]),
+        "an unknown GPU": ("Some GPU", [(SIMT, 100)]),
+        "no GPU": (None, [(SIMT, 100)]),
+        "a small share": (A100, [(SIMT, 9), (TF32, 91)]),
+        "launches, not work": (A100, [(SIMT, 4)] * 50),
+        "bound by memory": (A100, [(GEMV, 100)]),
+        "fp64 was chosen": (A100, [("ampere_dgemm_64x64_nn", 100)]),
+        "matrix cores multiply fp32": (
             "AMD Instinct MI250X",
             [("Cijk_Ailk_Bljk_SB_MT64x64x16_MI32x32x2x1", 100)],
-            id="matrix cores multiply fp32",
         ),
-    ],
+    },
 )
-def test_tensor_cores_that_ran_or_that_the_gpu_lacks_are_not_unused(
-    gpu: str | None, kernels: list[tuple[str, int]]
-) -> None:
+def test_tensor_cores_that_ran_or_that_the_gpu_lacks_are_not_unused(gpu, kernels):
     capability = "7.5" if gpu and "GTX" in gpu else None
     assert unused_on(gpu, *kernels, compute_capability=capability) is None
-
-
-REAL = {
-    "nsys/sqlite/zx3xyy_cs336_result.sqlite": True,
-    "kineto/hta_alexnet_critical_path_2023.json.gz": True,
-    "kineto/harryjmoss_forward_batch_size_16.json": False,
-    "kineto/tracelens_h100_Falconsai_vit.json.gz": False,
-    "kineto/tracelens_mi210_gpu_only.json.gz": False,
-    "kineto/llm/nanovllm_decode_gpu_10.json.gz": False,
-    "nsys/sqlite/ntua_a100_gemm_pipeline.sqlite": False,
-    "nsys/sqlite/memfusion_report1.sqlite": False,
-}
-"""Two programs in fp32 without TF32; then fp16, bf16 on NVIDIA and AMD, fp64 on tensor cores, and
-TensorRT in fp16."""
-
-
-@pytest.mark.parametrize("name", REAL)
-def test_real_reports(reports: Path, name: str) -> None:
-    report = parsers.parse(reports / name)
-    run = replace(synthetic.foreign_run(1), report=report, device=None, profiler="torch")
-    verdict = unused(run)
-    assert (verdict is not None) is REAL[name]
-    if verdict is not None:
-        assert "TF32" in verdict.sentence and "sgemm" in verdict.kernels[0]
-        times = [(recognise(item.name), item.duration_ns or 0) for item in report.kernels]
-        plain = sum(
-            ns
-            for kind, ns in times
-            if kind.math == "fp32" and kind.tensor_core is False and ns >= 5000
-        )
-        assert verdict.share == pytest.approx(plain / sum(ns for _, ns in times), rel=0.05)

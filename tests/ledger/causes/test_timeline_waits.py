@@ -1,28 +1,20 @@
 """Launch-bound steps, waits of the host and communication: when they are named, with which number,
 and when they are not."""
 
-from __future__ import annotations
-
-import json
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.causes.timeline.judge import run_verdicts, worst
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
-from perfctl.orchestrator.store import database, read
-from perfctl.records.report import Collective, Copy, Kernel, OpCall
-from tests.make import kineto
+from perfctl.records.report import Collective, Copy, OpCall
+from tests.make.tables import table
 from tests.make.timelines import US, find_verdict, in_a_row, kernel, make_run, verdicts_of
 
 
-def row(count: int, length: int, gap: int, **more: Any) -> list[Kernel]:
+def row(count, length, gap, **more):
     return in_a_row(*[("gemm", length)] * count, gap=gap, **more)
 
 
-def test_a_step_of_short_kernels_far_apart_is_launch_bound_by_its_gaps() -> None:
+def test_a_step_of_short_kernels_far_apart_is_launch_bound_by_its_gaps():
     verdict = find_verdict("launch bound", row(50, length=10, gap=30))
     assert verdict is not None
     assert verdict.share == pytest.approx(49 * 30 / (50 * 10 + 49 * 30))
@@ -34,24 +26,24 @@ SHORT = row(50, length=10, gap=30)
 FILL = [Copy("DtoD", 8, (item.start_ns or 0) + 10 * US, 30 * US, None, 0, 7) for item in SHORT]
 
 
-@pytest.mark.parametrize(
-    ("kernels", "copies", "is_bound"),
-    [
-        pytest.param(row(50, length=3, gap=1), (), False, id="kernels from a queue"),
-        pytest.param(row(50, length=47, gap=6), (), False, id="a busy step"),
+@table(
+    "kernels copies is_bound",
+    {
+        "kernels from a queue": (row(50, length=3, gap=1), (), False),
+        "a busy step": (row(50, length=47, gap=6), (), False),
         # 49 gaps of 10 us after 50 kernels: 18.6% of the time, and 20.1%
-        pytest.param(row(50, length=43, gap=10), (), False, id="less than a fifth"),
-        pytest.param(row(50, length=39, gap=10), (), True, id="a fifth"),
-        pytest.param([item._replace(correlation=1) for item in SHORT], (), False, id="one launch"),
-        pytest.param(row(50, length=10, gap=30, graph_id=4), (), False, id="a graph"),
-        pytest.param(row(50, length=10, gap=900), (), False, id="long waits"),
-        pytest.param(row(5, length=10, gap=30), (), False, id="few kernels"),
-        pytest.param(SHORT, tuple(FILL), False, id="copies fill gaps"),
-    ],
+        "less than a fifth": (row(50, length=43, gap=10), (), False),
+        "a fifth": (row(50, length=39, gap=10), (), True),
+        "one launch": ([item._replace(correlation=1) for item in SHORT], (), False),
+        "a graph": (row(50, length=10, gap=30, graph_id=4), (), False),
+        "long waits": (row(50, length=10, gap=900), (), False),
+        "few kernels": (row(5, length=10, gap=30), (), False),
+        "copies fill gaps": (SHORT, tuple(FILL), False),
+    },
 )
 def test_gaps_of_launches_that_are_a_fifth_of_the_step_make_it_launch_bound(
-    kernels: list[Kernel], copies: tuple[Copy, ...], is_bound: bool
-) -> None:
+    kernels, copies, is_bound
+):
     assert (find_verdict("launch bound", kernels, copies=copies) is not None) is is_bound
 
 
@@ -70,11 +62,11 @@ INNER = "torch/cuda/__init__.py(1108): synchronize\ntrain.py(12): step"
 AT_12 = "The main place is train.py(12): step."
 
 
-def call(name: str, start: int, end: int, stack: str | None = None) -> OpCall:
+def call(name, start, end, stack=None):
     return OpCall(name, start * US, (end - start) * US, thread=1, stack=stack)
 
 
-def copy(kind: str = "DtoH", start: int = 105, length: int = 5, memory: str | None = None) -> Copy:
+def copy(kind="DtoH", start=105, length=5, memory=None):
     return Copy(kind, 4, start * US, length * US, None, 0, 7, memory)
 
 
@@ -82,149 +74,114 @@ READ = call(ITEM, 95, 125)
 FROM_HOST = (call("aten::copy_", 95, 125), call(STREAM, 104, 120))
 
 
-@pytest.mark.parametrize(
-    ("calls", "copies", "done", "phrases", "todo"),
-    [
-        *(
-            pytest.param(
+@table(
+    "calls copies done phrases todo",
+    {
+        **{
+            name: (
                 [call(name, 20, 110, INNER)],
                 (),
                 100,
                 [f"{name}, 1 time, 90.0 µs", "200 µs in total, 50.0% of 400 µs", AT_12],
                 "synchronize() and similar calls from the step",
-                id=name,
             )
             for name in (WAIT, STREAM, "cudaEventSynchronize", "hipDeviceSynchronize")
-        ),
-        pytest.param(
+        },
+        "a stream that ended with a copy to the host": (
             [call(STREAM, 20, 112)],
             [copy()],
             110,
             [f"{STREAM} after a copy to the host, 1 time"],
             "read it a step later",
-            id="a stream that ended with a copy to the host",
         ),
-        pytest.param(
+        "a stream that ended with a copy from the host": (
             [call(STREAM, 20, 112)],
             [copy("HtoD")],
             110,
             [f"{STREAM} after a copy from the host, 1 time"],
             "pin_memory=True",
-            id="a stream that ended with a copy from the host",
         ),
-        pytest.param(
-            [call(WAIT, 20, 112)], [copy()], 110, [f"{WAIT}, 1 time"], "", id="it waits for all"
-        ),
-        pytest.param(
+        "it waits for all": ([call(WAIT, 20, 112)], [copy()], 110, [f"{WAIT}, 1 time"], ""),
+        "two waits before one kernel lose its gap once": (
             [call(WAIT, 20, 110), call(WAIT, 140, 170)],
             [copy("HtoD", 150, 10)],
             160,
             [f"{WAIT}, 2 times"],
             "",
-            id="two waits before one kernel lose its gap once",
         ),
-        pytest.param(
+        "item()": (
             [call(ITEM, 95, 125, BUILT_IN)],
             [copy(start=110)],
             115,
             [f"item() ({ITEM}), 1 time, 30.0 µs", AT_12],
             "",
-            id="item()",
         ),
-        pytest.param(
-            [READ], [copy()], 110, ["no Python stacks"], "", id="item() in a trace without stacks"
-        ),
-        pytest.param(
+        "item() in a trace without stacks": ([READ], [copy()], 110, ["no Python stacks"], ""),
+        "the wait inside item() is counted once": (
             [READ, call(STREAM, 106, 120)],
             [copy()],
             110,
             [f"item() ({ITEM}), 1 time, 30.0 µs"],
             "",
-            id="the wait inside item() is counted once",
         ),
-        *(
-            pytest.param(
+        **{
+            f"a copy from {memory} memory": (
                 FROM_HOST,
                 [copy("HtoD", memory=memory)],
                 110,
                 [f"{source} (aten::copy_), 1 time"],
                 todo,
-                id=f"a copy from {memory} memory",
             )
             for memory, source, todo in (
                 ("pageable", "a copy from pageable memory", "from pinned memory"),
                 ("pinned", "a blocking copy from pinned memory", "already pinned"),
                 (None, "a blocking copy from the host", "from pinned memory"),
             )
-        ),
-    ],
+        },
+    },
 )
 def test_a_wait_of_the_host_costs_the_time_from_what_it_waited_for_to_the_next_kernel(
-    calls: Any, copies: Any, done: int, phrases: list[str], todo: str
-) -> None:
+    calls, copies, done, phrases, todo
+):
     verdict = find_verdict("host sync", TWO, copies=tuple(copies), waiting_calls=tuple(calls))
     assert verdict is not None and verdict.share == pytest.approx((300 - done) / 400)
     assert all(phrase in verdict.sentence for phrase in phrases)
     assert todo in verdict.todo
 
 
-@pytest.mark.parametrize(
-    ("calls", "kernels", "copies"),
-    [
-        pytest.param(call(WAIT, 120, 130), TWO, (), id="the GPU was done"),
-        pytest.param(call(WAIT, 320, 410), TWO, (), id="the end of the capture"),
-        pytest.param(call(STREAM, 20, 110), BESIDE, (), id="another kernel runs"),
-        pytest.param(
-            call(WAIT, 20, 110), [TWO[0], kernel(5000, 100)], (), id="a pause of the host"
-        ),
-        pytest.param(READ, TWO, (), id="a value on the host"),
-        pytest.param(READ, TWO, (copy(start=200),), id="a copy after the call"),
-        pytest.param(READ, BESIDE, (copy(),), id="a value while another kernel runs"),
-        pytest.param(READ, TWO[:1], (copy(),), id="the last value of a capture"),
-    ],
+@table(
+    "calls kernels copies",
+    {
+        "the GPU was done": (call(WAIT, 120, 130), TWO, ()),
+        "the end of the capture": (call(WAIT, 320, 410), TWO, ()),
+        "another kernel runs": (call(STREAM, 20, 110), BESIDE, ()),
+        "a pause of the host": (call(WAIT, 20, 110), [TWO[0], kernel(5000, 100)], ()),
+        "a value on the host": (READ, TWO, ()),
+        "a copy after the call": (READ, TWO, (copy(start=200),)),
+        "a value while another kernel runs": (READ, BESIDE, (copy(),)),
+        "the last value of a capture": (READ, TWO[:1], (copy(),)),
+    },
 )
-def test_a_wait_without_an_idle_gpu_or_a_next_kernel_costs_nothing(
-    calls: OpCall, kernels: list[Kernel], copies: tuple[Copy, ...]
-) -> None:
+def test_a_wait_without_an_idle_gpu_or_a_next_kernel_costs_nothing(calls, kernels, copies):
     assert find_verdict("host sync", kernels, copies=copies, waiting_calls=(calls,)) is None
 
 
-def test_a_trace_with_stacks_names_the_line_that_synchronizes(tmp_path: Path) -> None:
-    events = [
-        kineto.event("python_function", "train.py(7): step", 0, 400),
-        kineto.launch(1, 1),
-        kineto.launch(190, 2),
-        kineto.event("cuda_runtime", WAIT, 20, 95, correlation=3),
-        kineto.kernel("gemm", 10, 100, correlation=1, device=0),
-        kineto.kernel("gemm", 300, 100, correlation=2, device=0),
-    ]
-    (tmp_path / "t.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    assert not ingest(tmp_path / "t.json", tmp_path / "s.db").failed
-    with database.reading(tmp_path / "s.db") as connection:
-        (run,) = read.load(connection, read.run_ids(connection))
-    verdict = verdicts_of(run)["host sync"]
-    assert verdict.share == pytest.approx((300 - 110) / 390)
-    assert verdict.sentence.endswith("The main place is train.py(7): step.")
-
-
-def reduce(start: int, length: int, ranks: int = 8) -> tuple[Kernel, Collective]:
+def reduce(start, length, ranks=8):
     """An all-reduce with its kernel on a stream of its own."""
     operation = Collective("all_reduce", "0", ranks, 4096, "Float", start * US, length * US, None)
     return kernel(start, length, "ncclDevKernel_AllReduce", stream=9), operation
 
 
-@pytest.mark.parametrize(
-    ("kernels", "communication", "share"),
-    [
-        pytest.param(TWO, reduce(50, 150), (150 - 50) / 400, id="partly covered"),
-        pytest.param(TWO, reduce(10, 80), None, id="covered"),
-        pytest.param(TWO, reduce(110, 150, ranks=1), None, id="one rank"),
-        pytest.param([], reduce(0, 50), None, id="collectives only"),
-    ],
+@table(
+    "kernels communication share",
+    {
+        "partly covered": (TWO, reduce(50, 150), (150 - 50) / 400),
+        "covered": (TWO, reduce(10, 80), None),
+        "one rank": (TWO, reduce(110, 150, ranks=1), None),
+        "collectives only": ([], reduce(0, 50), None),
+    },
 )
-def test_communication_is_exposed_for_what_no_other_kernel_covers(
-    kernels: list[Kernel], communication: tuple[Kernel, Collective], share: float | None
-) -> None:
+def test_communication_is_exposed_for_what_no_other_kernel_covers(kernels, communication, share):
     launch, operation = communication
     rule = "exposed communication of one rank"
     verdict = find_verdict(rule, [*kernels, launch], collectives=(operation,))
@@ -234,7 +191,7 @@ def test_communication_is_exposed_for_what_no_other_kernel_covers(
         assert "100 µs of 150 µs" in verdict.sentence and "all_reduce" in verdict.sentence
 
 
-def test_runs_under_ncu_and_failed_ones_have_no_verdict_and_the_worst_run_is_named() -> None:
+def test_runs_under_ncu_and_failed_ones_have_no_verdict_and_the_worst_run_is_named():
     assert not verdicts_of(make_run(SHORT, profiler="ncu"))
     assert not verdicts_of(make_run(SHORT, status="failed"))
     slower = make_run(row(50, length=10, gap=90))

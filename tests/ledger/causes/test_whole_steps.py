@@ -1,31 +1,23 @@
 """A factor that all rows of a batch size have in common, and how often layers ran."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
 
-import pytest
-
 from perfctl.orchestrator.ledger.causes.call_rules import (
-    Candidates,
     extra_calls,
     extra_gradients,
     launch_multiple,
     sweep_causes,
     whole_steps,
 )
-from perfctl.orchestrator.ledger.causes.evidence import RowEvidence
 from perfctl.orchestrator.ledger.causes.rule import Cause, RuleInput
 from perfctl.orchestrator.report.ledger.causes import describe_cause
 from tests.make.rows import by_place, call, measured, work
+from tests.make.tables import table
 
 PADDED = Cause("tile padding", 1.25)
 
 
-def ran(
-    layer: str, direction: str, share: float, launches: float = 1, size: int = 1
-) -> RowEvidence:
+def ran(layer, direction, share, launches=1, size=1):
     """A layer that executed a share of its estimate in so many launches."""
     name = f"void gemm_{direction}<float>(float*)"
     kernel = work(name, ffma=32_000 * size * share, launches=launches)
@@ -33,12 +25,12 @@ def ran(
     return measured(32, kernel, layer=layer, direction=direction, calls=calls, position=size)
 
 
-def candidates(rows: Sequence[RowEvidence], padded: Sequence[RowEvidence] = ()) -> Candidates:
+def candidates(rows, padded=()):
     table = by_place(*rows)
     return [(RuleInput(row, table), [PADDED] if row in padded else []) for row in rows]
 
 
-def network(factor: float, launches: float = 1, world: str | None = None) -> Candidates:
+def network(factor, launches=1, world=None):
     """Four layers, forward and backward, that all executed ``factor`` times the estimate; the
     last one has a padded tile of its own, 1.25."""
     rows = []
@@ -53,7 +45,7 @@ def network(factor: float, launches: float = 1, world: str | None = None) -> Can
     return candidates(rows, [rows[-2]])
 
 
-def launched(forward: float, backward: float, layers: str = "abcd") -> Candidates:
+def launched(forward, backward, layers="abcd"):
     """Layers whose products were launched so often, forward and backward."""
     directions = (("forward", forward), ("backward", backward))
     return candidates(
@@ -61,8 +53,8 @@ def launched(forward: float, backward: float, layers: str = "abcd") -> Candidate
     )
 
 
-@pytest.mark.parametrize(
-    ("rows", "factor", "cause", "confidence"),
+@table(
+    "rows factor cause confidence",
     [
         (network(2, 2), 2, "each GEMM ran 2 times", "predicted and matched"),
         (network(4), 4, "a batch of 128 may have run", "plausible"),
@@ -73,9 +65,7 @@ def launched(forward: float, backward: float, layers: str = "abcd") -> Candidate
         (network(0.25, world="4")[:4], 0.25, "this may be one rank of 4", "plausible"),
     ],
 )
-def test_a_factor_that_all_rows_have_in_common_has_one_cause(
-    rows: Candidates, factor: float, cause: str, confidence: str
-) -> None:
+def test_a_factor_that_all_rows_have_in_common_has_one_cause(rows, factor, cause, confidence):
     (step,) = whole_steps(rows)[32]
     assert (step.factor, step.confidence) == (factor, confidence)
     assert cause in describe_cause(*sweep_causes({32: [step]}))
@@ -88,49 +78,43 @@ TRIED = [
 ]
 
 
-@pytest.mark.parametrize(
+@table(
     "rows",
-    [
-        pytest.param(network(1, 4), id="four launches of a quarter of the work"),
-        pytest.param(network(0.25, world="2")[:4], id="two layers of another number of ranks"),
-        pytest.param(network(0.25)[:4], id="two layers without ranks"),
-        pytest.param(network(0.25, world="4")[:2], id="one layer"),
-        *(pytest.param(network(factor), id=f"{factor} times") for factor in (1, 1.008, 1.045, 0.7)),
-        pytest.param([*network(2)[::2], *network(1)[1::2]], id="rows that differ"),
-        pytest.param(candidates(TRIED), id="kernels that were tried once each"),
-    ],
+    {
+        "four launches of a quarter of the work": network(1, 4),
+        "two layers of another number of ranks": network(0.25, world="2")[:4],
+        "two layers without ranks": network(0.25)[:4],
+        "one layer": network(0.25, world="4")[:2],
+        **{f"{factor} times": network(factor) for factor in (1, 1.008, 1.045, 0.7)},
+        "rows that differ": [*network(2)[::2], *network(1)[1::2]],
+        "kernels that were tried once each": candidates(TRIED),
+    },
 )
-def test_rows_without_a_common_number_have_no_common_cause(rows: Candidates) -> None:
+def test_rows_without_a_common_number_have_no_common_cause(rows):
     assert whole_steps(rows) == {}
 
 
-def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own() -> None:
+def test_gradients_launched_more_often_than_forward_have_a_factor_of_their_own():
     steps = whole_steps(launched(5, 10))[32]
     assert [(step.factor, step.facts.of_gradients) for step in steps] == [(5, False), (2, True)]
     assert "double backward" in describe_cause(*sweep_causes({32: steps[1:]}))
 
 
-@pytest.mark.parametrize(
-    ("forward", "backward", "layers"), [(2, 1, "abcd"), (2, 3, "abcd"), (2, 2, "a"), (1, 1, "abcd")]
-)
-def test_launches_that_another_row_contradicts_are_no_whole_step(
-    forward: float, backward: float, layers: str
-) -> None:
+@table("forward backward layers", [(2, 1, "abcd"), (2, 3, "abcd"), (2, 2, "a"), (1, 1, "abcd")])
+def test_launches_that_another_row_contradicts_are_no_whole_step(forward, backward, layers):
     steps = whole_steps(launched(forward, backward, layers)).get(32, ())
     assert not any(step.facts.by_launches for step in steps)
 
 
-def test_a_layer_and_its_gradients_that_ran_more_often_have_a_factor_each() -> None:
+def test_a_layer_and_its_gradients_that_ran_more_often_have_a_factor_each():
     forward, backward = (case for case, _ in launched(2, 6, "a"))
     causes = [extra_calls(forward), extra_calls(backward), extra_gradients(backward)]
     assert [cause and cause.factor for cause in causes] == [2, 2, 3]
     assert extra_gradients(forward) is None
 
 
-@pytest.mark.parametrize(("kind", "multiple"), [("Linear", 6), ("LSTM", None)])
-def test_launches_of_a_recurrent_layer_may_be_steps_of_its_sequence(
-    kind: str, multiple: int | None
-) -> None:
+@table("kind multiple", [("Linear", 6), ("LSTM", None)])
+def test_launches_of_a_recurrent_layer_may_be_steps_of_its_sequence(kind, multiple):
     row = ran("a", "forward", 6, 6)
     row = replace(row, row=replace(row.row, kind=kind))
     assert launch_multiple(row, row.product_kernels) == multiple

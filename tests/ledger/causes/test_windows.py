@@ -1,19 +1,11 @@
 """Counts that do not follow the batch size, row by row: when they are those of another batch, and
 of which."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import pytest
 
 from perfctl.orchestrator.counts.kernels.grids import GemmShape
 from perfctl.orchestrator.counts.kernels.names import Algorithm
-from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence
 from perfctl.orchestrator.ledger.causes.window_rules import (
-    Window,
     find_window,
     match_batches,
     unattributed_fadds,
@@ -32,22 +24,23 @@ from tests.make.rows import (
     seen_with,
     work,
 )
+from tests.make.tables import table
 
 CONV = Algorithm("conv", "implicit gemm")
 BATCH_LIMIT = 1 << 20
 
 
-def find(rows: Sequence[RowEvidence], *loose: KernelGroup) -> Window | None:
+def find(rows, *loose):
     return find_window(by_place(*rows), {16: loose, 64: loose} if loose else {})
 
 
-def reason(window: Window | None) -> str:
+def reason(window):
     (cause,) = window_cause(window)
     return describe_cause(cause)
 
 
-@pytest.mark.parametrize(
-    ("counts", "direction", "batches"),
+@table(
+    "counts direction batches",
     [
         ({"ffma": 5000}, "forward", {"ffma": 5}),
         ({"ffma": 5500}, "forward", {}),
@@ -60,9 +53,7 @@ def reason(window: Window | None) -> str:
         ({"ffma": 1000 * (BATCH_LIMIT + 1)}, "forward", {}),
     ],
 )
-def test_one_count_per_multiply_add_or_output_gives_the_batch(
-    counts: dict[str, float], direction: str, batches: dict[str, int]
-) -> None:
+def test_one_count_per_multiply_add_or_output_gives_the_batch(counts, direction, batches):
     kernel, row = work(**counts), case(32, direction=direction)
     matches = match_batches(row, (kernel,))
     assert {match.count: match.batch for match in matches} == batches
@@ -72,7 +63,7 @@ def test_one_count_per_multiply_add_or_output_gives_the_batch(
     assert match_batches(row, others) == []
 
 
-def test_counts_that_stay_while_the_work_grows_are_another_batchs() -> None:
+def test_counts_that_stay_while_the_work_grows_are_another_batchs():
     rows = [case(batch, work("k", ffma=5000)) for batch in (64, 16, 32)]
     window = find(rows)
     assert window is not None
@@ -88,13 +79,13 @@ def test_counts_that_stay_while_the_work_grows_are_another_batchs() -> None:
     assert window_cause(None) == []
 
 
-def rows_of(*counts: float, batches: Sequence[int] = (16, 64), **more: Any) -> list[RowEvidence]:
+def rows_of(*counts, batches=(16, 64), **more):
     return [
         case(batch, work(ffma=count), **more) for batch, count in zip(batches, counts, strict=True)
     ]
 
 
-def half_and(macs: int) -> list[RowEvidence]:
+def half_and(macs):
     """A layer whose count stays, next to one of 1,000 multiply-adds per sample that grows and one
     that was not counted."""
     return [
@@ -110,7 +101,7 @@ def half_and(macs: int) -> list[RowEvidence]:
     ]
 
 
-def staying(algorithm: Algorithm = GEMM, ffma: float = 5000, **more: Any) -> list[RowEvidence]:
+def staying(algorithm=GEMM, ffma=5000, **more):
     """The count of 5 samples at batch 16 and 64."""
     kernel = work(
         "k", algorithm, more.pop("grid", None), ffma=ffma, launches=more.pop("launches", 1)
@@ -120,7 +111,7 @@ def staying(algorithm: Algorithm = GEMM, ffma: float = 5000, **more: Any) -> lis
     ]
 
 
-def unknown_tiles(*batches: int) -> list[RowEvidence]:
+def unknown_tiles(*batches):
     """A kernel whose tile no name states, in complete tiles of 64 x 64."""
     return [
         linear(
@@ -131,12 +122,12 @@ def unknown_tiles(*batches: int) -> list[RowEvidence]:
     ]
 
 
-def named_tiles(*batches: int) -> list[RowEvidence]:
+def named_tiles(*batches):
     kernel = work("k", Algorithm("gemm", "gemm", (128, 64, None)), (1, 1, 1), ffma=128 * 64 * 100)
     return [linear(GemmShape(batch, 64, 100), kernel) for batch in batches]
 
 
-def of_ranks(*worlds: int) -> list[RowEvidence]:
+def of_ranks(*worlds):
     return [
         measured(
             batch,
@@ -147,7 +138,7 @@ def of_ranks(*worlds: int) -> list[RowEvidence]:
     ]
 
 
-def sliced(tiles: int) -> list[RowEvidence]:
+def sliced(tiles):
     """20 parts of 628, padded to 640: 12,800 of 12,544."""
     algorithm = Algorithm("gemm", "gemm", tile=(32, 32, None))
     area = tiles * 32 * 1024
@@ -156,63 +147,56 @@ def sliced(tiles: int) -> list[RowEvidence]:
     return [linear(GemmShape(batch, 1024, 12_544), kernel) for batch in (6, 10)]
 
 
-@pytest.mark.parametrize(
-    ("rows", "is_window"),
-    [
-        pytest.param(rows_of(5000, 5000, batches=(2, 3)), True, id="half as much work again"),
-        pytest.param(rows_of(5000, 5000, batches=(5, 7)), False, id="less than half as much again"),
-        pytest.param(rows_of(10_000, 10_009), True, id="less than a thousandth more"),
-        pytest.param(rows_of(10_000, 10_011), False, id="a thousandth more"),
-        pytest.param(rows_of(10_011, 10_000), False, id="a thousandth less"),
-        pytest.param(rows_of(0, 0), False, id="no count"),
-        pytest.param(rows_of(5000, batches=(16,)), False, id="one batch size"),
-        *(
-            pytest.param(half_and(macs), macs > 1000, id=f"{macs} of {macs + 1000} stay")
+@table(
+    "rows is_window",
+    {
+        "half as much work again": (rows_of(5000, 5000, batches=(2, 3)), True),
+        "less than half as much again": (rows_of(5000, 5000, batches=(5, 7)), False),
+        "less than a thousandth more": (rows_of(10_000, 10_009), True),
+        "a thousandth more": (rows_of(10_000, 10_011), False),
+        "a thousandth less": (rows_of(10_011, 10_000), False),
+        "no count": (rows_of(0, 0), False),
+        "one batch size": (rows_of(5000, batches=(16,)), False),
+        **{
+            f"{macs} of {macs + 1000} stay": (half_and(macs), macs > 1000)
             for macs in (999, 1000, 1001)
-        ),
-        pytest.param(staying(), True, id="a linear layer"),
-        pytest.param(staying(kind="LSTM"), False, id="a recurrent layer"),
+        },
+        "a linear layer": (staying(), True),
+        "a recurrent layer": (staying(kind="LSTM"), False),
         # 2:4 sparsity counts half of a tile that both batches fit
-        pytest.param(
+        "one row of tiles": (
             staying(Algorithm("gemm", "gemm", (128, 64, None)), 64 * 128 * 50, grid=(1, 1, 1)),
             False,
-            id="one row of tiles",
         ),
-        pytest.param(named_tiles(64, 128), False, id="one tile of 128 rows"),
-        pytest.param(unknown_tiles(1, 8, 32), False, id="one row of tiles of an unknown size"),
-        pytest.param(of_ranks(1, 1, 1), True, id="one rank"),
-        pytest.param(of_ranks(1, 2, 4), False, id="more ranks with as many samples each"),
-        pytest.param(sliced(1), False, id="each batch fits one tile"),
-        pytest.param(sliced(60), True, id="60 tiles in a row are no batch of 10"),
-    ],
+        "one tile of 128 rows": (named_tiles(64, 128), False),
+        "one row of tiles of an unknown size": (unknown_tiles(1, 8, 32), False),
+        "one rank": (of_ranks(1, 1, 1), True),
+        "more ranks with as many samples each": (of_ranks(1, 2, 4), False),
+        "each batch fits one tile": (sliced(1), False),
+        "60 tiles in a row are no batch of 10": (sliced(60), True),
+    },
 )
-def test_a_count_that_stays_is_a_window_if_the_batch_must_change_it(
-    rows: list[RowEvidence], is_window: bool
-) -> None:
+def test_a_count_that_stays_is_a_window_if_the_batch_must_change_it(rows, is_window):
     assert (find(rows) is not None) is is_window
 
 
-@pytest.mark.parametrize(
-    ("rows", "batch"),
-    [
-        pytest.param(staying(ffma=6000), 6, id="each product once"),
-        pytest.param(staying(ffma=6000, launches=2), None, id="6 samples once, or 3 twice"),
-        pytest.param([partly_counted(row) for row in staying()], None, id="partly counted"),
+@table(
+    "rows batch",
+    {
+        "each product once": (staying(ffma=6000), 6),
+        "6 samples once, or 3 twice": (staying(ffma=6000, launches=2), None),
+        "partly counted": ([partly_counted(row) for row in staying()], None),
         # additions of an epilogue propose no batch next to multiply-adds
-        pytest.param(
-            [measured(batch, work("k", ffma=5000, fadd=150)) for batch in (16, 64)], 5, id="FADD"
-        ),
-    ],
+        "FADD": ([measured(batch, work("k", ffma=5000, fadd=150)) for batch in (16, 64)], 5),
+    },
 )
-def test_a_window_names_a_batch_if_only_one_explains_the_counts(
-    rows: list[RowEvidence], batch: int | None
-) -> None:
+def test_a_window_names_a_batch_if_only_one_explains_the_counts(rows, batch):
     window = find(rows)
     assert window is not None and window.batch == batch
 
 
-@pytest.mark.parametrize(
-    ("counts", "phrase"),
+@table(
+    "counts phrase",
     [
         (
             {"ffma": 5000},
@@ -235,9 +219,7 @@ def test_a_window_names_a_batch_if_only_one_explains_the_counts(
         ({"ffma": 5500}, "the same at batch 16 to 64"),
     ],
 )
-def test_kernels_of_no_layer_show_whose_outputs_they_are(
-    counts: dict[str, float], phrase: str
-) -> None:
+def test_kernels_of_no_layer_show_whose_outputs_they_are(counts, phrase):
     rows = case(16), case(64), case(64, direction="grad_weight", layer="other")
     window = find(rows, work("k", **counts))
     assert window is not None
@@ -246,15 +228,13 @@ def test_kernels_of_no_layer_show_whose_outputs_they_are(
     assert (window.batch is None) is ("the same" in phrase)
 
 
-@pytest.mark.parametrize(("batch", "is_padded"), [(100, True), (64, True), (32, False)])
-def test_a_batch_of_the_largest_or_beyond_may_be_one_that_the_program_pads_to(
-    batch: int, is_padded: bool
-) -> None:
+@table("batch is_padded", [(100, True), (64, True), (32, False)])
+def test_a_batch_of_the_largest_or_beyond_may_be_one_that_the_program_pads_to(batch, is_padded):
     phrase = f"or the program pads every batch to {batch:,}"
     assert (phrase in reason(find(rows_of(1000 * batch, 1000 * batch)))) is is_padded
 
 
-def test_a_convolutions_kernel_serves_no_linear_layer() -> None:
+def test_a_convolutions_kernel_serves_no_linear_layer():
     kernel = work("k", CONV, ffma=5000)
     window = find((case(16), case(64)), kernel)
     assert window is not None and window.batch is None
@@ -265,8 +245,8 @@ def test_a_convolutions_kernel_serves_no_linear_layer() -> None:
 STAYING = work("k", ffma=5000)
 
 
-@pytest.mark.parametrize(
-    ("loose", "is_window"),
+@table(
+    "loose is_window",
     [
         *(
             ({16: (STAYING, work("m", ffma=1)), 64: (STAYING, work("m", ffma=most))}, most < 5000)
@@ -280,13 +260,11 @@ STAYING = work("k", ffma=5000)
         ({16: (STAYING, STAYING), 64: (work("k", ffma=10_000),)}, True),  # several grids
     ],
 )
-def test_of_kernels_of_no_layer_products_that_stay_must_outweigh_those_that_grow(
-    loose: Any, is_window: bool
-) -> None:
+def test_of_kernels_of_no_layer_products_that_stay_must_outweigh_those_that_grow(loose, is_window):
     assert (find_window(by_place(case(16), case(64)), loose) is not None) is is_window
 
 
-def test_a_row_of_the_wrong_window_says_whose_count_it_has() -> None:
+def test_a_row_of_the_wrong_window_says_whose_count_it_has():
     cause = wrong_window(seen_with(case(16, work(ffma=5000), counted=10_000).with_batch(40)))
     assert cause is not None and cause.factor == 2.5
     assert describe_cause(cause) == (
@@ -295,7 +273,7 @@ def test_a_row_of_the_wrong_window_says_whose_count_it_has() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@table(
     "row",
     [
         case(16, work(ffma=5000)),
@@ -304,15 +282,15 @@ def test_a_row_of_the_wrong_window_says_whose_count_it_has() -> None:
         case(16, work(other=5)).with_batch(40),
     ],
 )
-def test_a_row_of_its_own_batch_or_without_counts_is_in_no_wrong_window(row: RowEvidence) -> None:
+def test_a_row_of_its_own_batch_or_without_counts_is_in_no_wrong_window(row):
     assert wrong_window(seen_with(row)) is None
 
 
 FADD_ONLY = "FADD omits the multiply-adds, which are FFMA instructions."
 
 
-@pytest.mark.parametrize(
-    ("kernels", "sentence"),
+@table(
+    "kernels sentence",
     [
         (
             (work("other", fadd=9, ffma=9), work("large", fadd=640), work("none", fmul=999)),
@@ -325,8 +303,8 @@ FADD_ONLY = "FADD omits the multiply-adds, which are FFMA instructions."
     ],
 )
 def test_additions_alone_outside_of_layers_name_the_multiply_adds_that_are_missing(
-    kernels: Any, sentence: str | None
-) -> None:
+    kernels, sentence
+):
     table = by_place(case(16), case(64), case(64, direction="grad_weight"))
     small = () if sentence is None else (work("small", fadd=160),)
     causes = unattributed_fadds(table, {16: small, 64: kernels})

@@ -1,14 +1,12 @@
 """What a GPU did with the time: parts that add up, communication and copies only where nothing
 hides them."""
 
-from __future__ import annotations
-
 import pytest
 
 from perfctl.orchestrator.ledger.usage.run_usage import PARTS, RunUsage
 from perfctl.records.report import Copy, Kernel
-from perfctl.records.run import Run
 from tests.make.synthetic import cpu_run, foreign_run
+from tests.make.tables import table
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 KERNELS = (
@@ -20,7 +18,7 @@ COPIES = (Copy("HtoD", 64, 550, 150, None, 0, 7),)
 """From 550 to 700: 50 of it while the collective runs."""
 
 
-def test_parts_add_up_and_what_is_hidden_costs_no_time() -> None:
+def test_parts_add_up_and_what_is_hidden_costs_no_time():
     usage = RunUsage(foreign_run(1, kernels=list(KERNELS), copies=COPIES, ranges=[]))
     found = usage.breakdown
     assert found is not None and found.gpus == 1
@@ -36,21 +34,20 @@ def test_parts_add_up_and_what_is_hidden_costs_no_time() -> None:
     assert with_a_kernel == pytest.approx(usage.ways.kernels.value)
 
 
-def test_several_gpus_are_averaged() -> None:
+def test_several_gpus_are_averaged():
     second = [Kernel(3, "gemm", start_ns=0, duration_ns=1000, device_index=1)]
     found = RunUsage(foreign_run(1, kernels=[*KERNELS, *second], copies=(), ranges=[])).breakdown
     assert found is not None and found.gpus == 2
     assert found.shares["compute"] == pytest.approx((0.5 + 1) / 2)
 
 
-@pytest.mark.parametrize(
+@table(
     "run",
-    [
-        foreign_run(1, profiler="ncu"),
-        foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)]),
-        cpu_run(1, 16),
-    ],
-    ids=["counters", "a kernel without a start", "a CPU"],
+    {
+        "counters": foreign_run(1, profiler="ncu"),
+        "a kernel without a start": foreign_run(1, kernels=[Kernel(0, "gemm", duration_ns=9)]),
+        "a CPU": cpu_run(1, 16),
+    },
 )
-def test_without_times_of_kernels_there_is_none(run: Run) -> None:
+def test_without_times_of_kernels_there_is_none(run):
     assert RunUsage(run).breakdown is None

@@ -1,28 +1,25 @@
 """From which batch size on a GPU is busy."""
 
-from __future__ import annotations
-
-import pytest
-
-from perfctl.orchestrator.ledger.usage.readings import BUSY, Ways, busy_from
+from perfctl.orchestrator.ledger.usage.readings import BUSY, busy_from
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Device, Kernel, Sample
 from tests.make.synthetic import foreign_run, make_run
+from tests.make.tables import table
 
 
-def kernel(start: int, length: float, launch: int = 0) -> Kernel:
+def kernel(start, length, launch=0):
     return Kernel(
         launch, f"k{launch}", start_ns=start, duration_ns=length, stream=7, device_index=0
     )
 
 
-def ways(batch: int | None, *spans: tuple[int, float]) -> Ways:
+def ways(batch, *spans):
     """Of a run whose kernels have these starts and lengths."""
     kernels = [kernel(start, length, launch=place) for place, (start, length) in enumerate(spans)]
     return RunUsage(foreign_run(batch or 1, batch_size=batch, ranges=[], kernels=kernels)).ways
 
 
-def busy(batch: int, share: float) -> Ways:
+def busy(batch, share):
     return ways(batch, (0, share * 1000 - 1), (999, 1))
 
 
@@ -30,36 +27,29 @@ SAMPLES = [Sample(at, 0.95, None, None, None, None, None, 0) for at in (0, 10)]
 SAMPLED = RunUsage(make_run(batch_size=16, samples=SAMPLES, device=Device("a GPU", "gpu"))).ways
 
 
-@pytest.mark.parametrize(
-    ("runs", "threshold", "expected"),
-    [
-        pytest.param(
+@table(
+    "runs threshold expected",
+    {
+        "no larger one falls below": (
             [busy(1, 0.2), busy(5, 0.95), busy(10, 0.5), busy(15, 0.9), busy(20, 0.97)],
             BUSY,
             (15, True),
-            id="no larger one falls below",
         ),
-        pytest.param([busy(1, 0.2), busy(5, 0.3)], BUSY, (5, False), id="never"),
-        pytest.param([busy(4, 0.9), busy(8, 0.9)], BUSY, (4, True), id="exactly nine tenths"),
-        pytest.param([busy(4, 0.899), busy(8, 0.9)], BUSY, (8, True), id="just below"),
-        pytest.param(
-            [busy(8, 0.01), busy(8, 0.9)], BUSY, (8, False), id="of repeats the first: idle"
-        ),
-        pytest.param(
-            [busy(8, 0.9), busy(8, 0.01)], BUSY, (8, True), id="of repeats the first: busy"
-        ),
-        pytest.param([busy(4, 0.9)], 0.95, (4, False), id="another threshold"),
-        pytest.param([SAMPLED], BUSY, (16, True), id="NVML where no kernel is known"),
-        pytest.param([SAMPLED, busy(4, 0.01)], BUSY, (4, False), id="kernels where any is known"),
-    ],
+        "never": ([busy(1, 0.2), busy(5, 0.3)], BUSY, (5, False)),
+        "exactly nine tenths": ([busy(4, 0.9), busy(8, 0.9)], BUSY, (4, True)),
+        "just below": ([busy(4, 0.899), busy(8, 0.9)], BUSY, (8, True)),
+        "of repeats the first: idle": ([busy(8, 0.01), busy(8, 0.9)], BUSY, (8, False)),
+        "of repeats the first: busy": ([busy(8, 0.9), busy(8, 0.01)], BUSY, (8, True)),
+        "another threshold": ([busy(4, 0.9)], 0.95, (4, False)),
+        "NVML where no kernel is known": ([SAMPLED], BUSY, (16, True)),
+        "kernels where any is known": ([SAMPLED, busy(4, 0.01)], BUSY, (4, False)),
+    },
 )
-def test_the_batch_size_from_which_the_gpu_is_busy(
-    runs: list[Ways], threshold: float, expected: tuple[int, bool]
-) -> None:
+def test_the_batch_size_from_which_the_gpu_is_busy(runs, threshold, expected):
     found = busy_from(runs, threshold)
     assert found is not None and found[:2] == expected
 
 
-def test_without_a_batch_size_or_kernels_it_is_not_known() -> None:
+def test_without_a_batch_size_or_kernels_it_is_not_known():
     assert busy_from([ways(None, (0, 10))]) is None
     assert busy_from([RunUsage(make_run()).ways]) is None

@@ -1,29 +1,25 @@
 """Means of hardware counters that were sampled over time: what lies inside a step, which layers and
 kernels have a mean, and what no counter measured."""
 
-from __future__ import annotations
-
-import pytest
-
 from perfctl.orchestrator.ledger.usage.counters import counter_means
 from perfctl.orchestrator.report.charts.study import sampled_counters, series_charts
 from perfctl.orchestrator.report.page.usage import counters_table
 from perfctl.records.report import CounterSample, Kernel, Step
-from perfctl.records.run import Run
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 MS = 1_000_000
 BYTES = "dram__bytes_read.sum"
 PIPE = "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed"
 
 
-def sampled(name: str, unit: str | None, count: int, *kernels: Kernel, **changes: object) -> Run:
+def sampled(name, unit, count, *kernels, **changes):
     """Return a run with samples of 1 ms of GPU 0, whose values are their numbers."""
     samples = [CounterSample(0, name, at * MS, float(at), unit) for at in range(count)]
     return make_run(counter_samples=samples, kernels=kernels, **changes)
 
 
-def launch(name: str, begin: float, end: float, layer: str | None = None, gpu: int = 0) -> Kernel:
+def launch(name, begin, end, layer=None, gpu=0):
     start, length = round(begin * MS), round((end - begin) * MS)
     direction = layer and "forward"
     return Kernel(
@@ -37,8 +33,8 @@ def launch(name: str, begin: float, end: float, layer: str | None = None, gpu: i
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "unit", "scale", "shown"),
+@table(
+    "name unit scale shown",
     [
         (BYTES, "byte", 1000, "B/s"),
         ("sm__cycles_active.avg", None, 1000, "/s"),
@@ -48,8 +44,8 @@ def launch(name: str, begin: float, end: float, layer: str | None = None, gpu: i
     ],
 )
 def test_a_step_has_the_mean_of_the_samples_inside_and_amounts_of_1_ms_become_rates(
-    name: str, unit: str | None, scale: int, shown: str
-) -> None:
+    name, unit, scale, shown
+):
     steps = (Step(7, "step", 3 * MS // 2, 7 * MS // 2), Step(8, "step", 5 * MS + 1, MS))
     means = list(counter_means(sampled(name, unit, 6, steps=steps)))
     assert [(mean.part, mean.samples, mean.value) for mean in means] == [
@@ -60,33 +56,26 @@ def test_a_step_has_the_mean_of_the_samples_inside_and_amounts_of_1_ms_become_ra
     assert {mean.unit for mean in means} == {shown}
 
 
-@pytest.mark.parametrize(
-    ("kernels", "expected"),
-    [
-        pytest.param([launch("k", 2, 5)], {"k": (2 + 3 + 4) / 3}, id="three samples"),
-        pytest.param([launch("k", 2.1, 5)], {}, id="two whole samples"),
-        pytest.param(
+@table(
+    "kernels expected",
+    {
+        "three samples": ([launch("k", 2, 5)], {"k": (2 + 3 + 4) / 3}),
+        "two whole samples": ([launch("k", 2.1, 5)], {}),
+        "a layer of two kernels": (
             [launch("a", 2, 4, "fc"), launch("b", 4, 6, "fc")],
             {"fc forward": (2 + 3 + 4 + 5) / 4},
-            id="a layer of two kernels",
         ),
-        pytest.param(
-            [launch("k", 2, 4), launch("k", 6, 8)], {}, id="idle for two samples in between"
-        ),
-        pytest.param(
-            [launch("k", 1, 9), launch("other", 3.5, 4)], {}, id="another kernel beside it"
-        ),
-        pytest.param([launch("k", 2, 8, gpu=1)], {}, id="another GPU"),
-    ],
+        "idle for two samples in between": ([launch("k", 2, 4), launch("k", 6, 8)], {}),
+        "another kernel beside it": ([launch("k", 1, 9), launch("other", 3.5, 4)], {}),
+        "another GPU": ([launch("k", 2, 8, gpu=1)], {}),
+    },
 )
-def test_a_layer_or_kernel_has_a_mean_only_where_it_runs_alone_for_three_samples(
-    kernels: list[Kernel], expected: dict[str, float]
-) -> None:
+def test_a_layer_or_kernel_has_a_mean_only_where_it_runs_alone_for_three_samples(kernels, expected):
     means = list(counter_means(sampled(PIPE, "%", 10, *kernels)))
     assert {mean.part: mean.value for mean in means[1:]} == expected
 
 
-def test_the_page_has_a_chart_a_counter_and_names_the_activity_that_none_measured() -> None:
+def test_the_page_has_a_chart_a_counter_and_names_the_activity_that_none_measured():
     run = sampled(BYTES, "byte", 10)
     table = counters_table([run])
     assert table is not None
@@ -96,7 +85,7 @@ def test_the_page_has_a_chart_a_counter_and_names_the_activity_that_none_measure
     assert counters_table([make_run()]) is None
 
 
-def test_charts_of_activity_come_before_those_of_other_counters() -> None:
+def test_charts_of_activity_come_before_those_of_other_counters():
     names = ["lts__t_sectors.sum", PIPE, "l1tex__t_bytes.sum", "smsp__cycles_active.avg", BYTES]
     run = make_run(counter_samples=[CounterSample(0, name, 0, 1.0, None) for name in names])
     assert list(sampled_counters([run])) == [*names[1::2], BYTES, *names[:3:2]]

@@ -1,11 +1,6 @@
 """Energy from readings of power: integrals worked out by hand, the steps' share of them, and why
 there is none."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.compare.compared import compare_quantities
@@ -14,7 +9,6 @@ from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.usage.energy import (
     COUNTER,
     POWER,
-    Energy,
     energy,
     integral,
     why_none,
@@ -23,23 +17,23 @@ from perfctl.orchestrator.outputs import schema_of, to_json
 from perfctl.orchestrator.report.ledger.rows import energy_rows
 from perfctl.orchestrator.report.page.usage import energy_table
 from perfctl.records.report import Device, Gap, Sample, Step
-from perfctl.records.run import Run
 from perfctl.records.serving import PART_FROM_SHAPES, ServedStep
 from tests.make.synthetic import cpu_run, foreign_run, make_run, with_report
+from tests.make.tables import table
 
 MS = 1_000_000
 GPU = Device("a GPU", "gpu")
 
 
 def watched(
-    watts: Callable[[int], float] | None,
+    watts,
     *,
-    steps: int = 20,
-    each: int = 50,
-    every: int = 50,
-    counter: bool = False,
-    **more: Any,
-) -> Run:
+    steps=20,
+    each=50,
+    every=50,
+    counter=False,
+    **more,
+):
     """Steps of ``each`` ms from 1 s on; power is read every ``every`` ms from 0 to the end
     and beyond."""
     end = 1000 + steps * each
@@ -63,12 +57,12 @@ def watched(
     return make_run(device=GPU, samples=samples, steps=marked, **more)
 
 
-def only(run: Run) -> Energy:
+def only(run):
     (found,) = energy(run)
     return found
 
 
-def test_constant_power_over_the_steps() -> None:
+def test_constant_power_over_the_steps():
     found = only(watched(lambda _: 200.0))
     assert found.joules == pytest.approx(200 * 1.0), "20 steps of 50 ms"
     assert (found.source, found.error, found.period_ns) == (POWER, 0, 50 * MS)
@@ -81,7 +75,7 @@ def test_constant_power_over_the_steps() -> None:
     )
 
 
-def test_a_ramp_is_integrated_by_trapezoids_between_readings_that_miss_the_steps_ends() -> None:
+def test_a_ramp_is_integrated_by_trapezoids_between_readings_that_miss_the_steps_ends():
     found = only(watched(lambda at: 100 + 0.1 * at, every=70))  # 200 W at 1 s, 300 W at 2 s
     assert found.joules == pytest.approx((200 + 300) / 2 * 1.0)
     # W, between the readings up to a period beyond the ends: 980 and 2030 ms
@@ -89,7 +83,7 @@ def test_a_ramp_is_integrated_by_trapezoids_between_readings_that_miss_the_steps
     assert found.error == pytest.approx(2 * (0.070 + 0.1) * spread / 250)
 
 
-def test_an_integral_of_uneven_readings() -> None:
+def test_an_integral_of_uneven_readings():
     points = [(0, 100.0), (1_000 * MS, 300.0), (3_000 * MS, 100.0)]
     assert integral(points, (0, 3_000 * MS)) == pytest.approx(200 * 1 + 200 * 2)
     assert integral(points, (500 * MS, 2_000 * MS)) == pytest.approx(
@@ -97,7 +91,7 @@ def test_an_integral_of_uneven_readings() -> None:
     )
 
 
-def test_the_drivers_counter_goes_before_power() -> None:
+def test_the_drivers_counter_goes_before_power():
     found = only(watched(lambda at: 5000 + 0.25 * at, counter=True))  # 250 W
     assert found.source == COUNTER and found.joules == pytest.approx(250 * 1.0)
     assert found.error == pytest.approx(2 * 0.05 / 1.0), "a period at each end"
@@ -111,100 +105,93 @@ NUMBERS = Gap(
 )
 
 
-def without_samples(low_ms: int, high_ms: int) -> Run:
+def without_samples(low_ms, high_ms):
     kept = [one for one in STEADY.report.samples if not low_ms * MS < one.at_ns < high_ms * MS]
     return with_report(STEADY, samples=kept)
 
 
-@pytest.mark.parametrize(
-    ("run", "reason"),
-    [
-        pytest.param(
+@table(
+    "run reason",
+    {
+        "a counter that was reset": (
             watched(lambda at: 5000.0 - at, counter=True),
             "the run has fewer than two power samples",
-            id="a counter that was reset",
         ),
-        pytest.param(watched(lambda _: 0.0), "0 W", id="a sensor that reads nothing but zero"),
-        pytest.param(
+        "a sensor that reads nothing but zero": (watched(lambda _: 0.0), "0 W"),
+        "steps shorter than four of the sensor's windows": (
             watched(lambda _: 200.0, steps=3, each=100),
             "300 ms in total, less than 4 times 100 ms",
-            id="steps shorter than four of the sensor's windows",
         ),
-        pytest.param(
+        "readings further apart than a fourth of the steps": (
             watched(lambda _: 200.0, every=300),
             "the power samples are 300 ms apart",
-            id="readings further apart than a fourth of the steps",
         ),
-        pytest.param(without_samples(850, 9999), "do not cover", id="readings that end early"),
-        pytest.param(
-            without_samples(1200, 1800), "there is no power sample for 600 ms", id="a pause"
-        ),
-        pytest.param(
+        "readings that end early": (without_samples(850, 9999), "do not cover"),
+        "a pause": (without_samples(1200, 1800), "there is no power sample for 600 ms"),
+        "numbers of readings are no times": (
             foreign_run(1, samples=STEADY.report.samples, kernels=[], gaps=(NUMBERS,)),
             "without times",
-            id="numbers of readings are no times",
         ),
-    ],
+    },
 )
-def test_what_gives_no_energy_says_why(run: Run, reason: str) -> None:
+def test_what_gives_no_energy_says_why(run, reason):
     found = only(run)
     assert (found.joules, found.per_step) == (None, None)
     assert reason in (found.reason or "")
 
 
-def test_steps_as_long_as_four_readings_are_enough() -> None:
+def test_steps_as_long_as_four_readings_are_enough():
     assert only(watched(lambda _: 200.0, steps=4, each=100)).joules == pytest.approx(200 * 0.4)
 
 
-def test_a_log_without_steps_has_energy_and_none_for_a_step() -> None:
+def test_a_log_without_steps_has_energy_and_none_for_a_step():
     found = only(foreign_run(1, samples=STEADY.report.samples, kernels=[]))
     assert found.joules == pytest.approx(200 * 2.45), "from the first sample to the last, at 2.45 s"
     assert (found.per_step, found.step_reason) == (None, "the run has no step marks")
 
 
-def test_times_in_whole_seconds_make_the_span_unsure_by_one() -> None:
+def test_times_in_whole_seconds_make_the_span_unsure_by_one():
     samples = watched(lambda _: 100.0, steps=400, every=1000).report.samples
     found = only(foreign_run(1, samples=samples, kernels=[]))
     assert found.error == pytest.approx(1 / 21), "readings from 0 to 21 s"
 
 
-def decoding(name: str = "s", **tokens: int) -> list[ServedStep]:
+def decoding(name="s", **tokens):
     return [ServedStep(number, name, "decode", **tokens) for number in range(20)]
 
 
-@pytest.mark.parametrize(
-    ("served", "per_token"),
-    [
-        pytest.param(decoding(prompt_tokens=0, decode_tokens=32), 200 / (20 * 32), id="32 each"),
-        pytest.param(decoding(), None, id="no step states them"),
-        pytest.param(
+@table(
+    "served per_token",
+    {
+        "32 each": (decoding(prompt_tokens=0, decode_tokens=32), 200 / (20 * 32)),
+        "no step states them": (decoding(), None),
+        "the trace shows a part of each step": (
             decoding(f"{PART_FROM_SHAPES}8 rows", prompt_tokens=0, decode_tokens=8),
             None,
-            id="the trace shows a part of each step",
         ),
-    ],
+    },
 )
-def test_tokens_of_a_servers_steps(served: list[ServedStep], per_token: float | None) -> None:
+def test_tokens_of_a_servers_steps(served, per_token):
     found = only(watched(lambda _: 200.0, served_steps=served))
     assert found.per_token == (per_token and pytest.approx(per_token))
     assert bool(found.token_reason) is (per_token is None)
 
 
-def test_without_readings_of_power_there_is_none_and_a_reason() -> None:
+def test_without_readings_of_power_there_is_none_and_a_reason():
     assert energy(watched(None)) == () and energy(cpu_run(1, 16)) == ()
     assert why_none(make_run()) == "the run used a CPU, so there is no GPU power"
     gap = Gap("sample.power_w", "not_available", "Not Supported")
     assert why_none(make_run(gaps=(gap,))) == "Not Supported"
 
 
-def test_of_several_gpus_only_the_runs_own_counts() -> None:
+def test_of_several_gpus_only_the_runs_own_counts():
     samples = STEADY.report.samples
     other = [sample._replace(device_index=1, power_w=50.0) for sample in samples]
     both = with_report(STEADY, samples=[*samples, *other])
     assert [(item.device, item.joules) for item in energy(both)] == [(0, pytest.approx(200))]
 
 
-def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_them() -> None:
+def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_them():
     sides = (
         [observe(PreparedRun(watched(lambda _, watts=watts: watts)))] for watts in (200.0, 150.0)
     )
@@ -217,7 +204,7 @@ def test_a_comparison_has_joules_and_their_product_with_time_and_does_not_judge_
     assert joules.result == "not judged" and "sampling error" in joules.reason
 
 
-def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes_them() -> None:
+def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes_them():
     made = energy_table([PreparedRun(watched(lambda at: 200.0 + at % 100)).usage])
     assert made is not None
     cells = dict(zip((column.label for column in made.columns), made.rows[0], strict=True))
@@ -227,7 +214,7 @@ def test_the_table_says_where_the_joules_come_from_and_how_unsure_sampling_makes
     assert {"per step", "per sample", "energy-delay"} <= cells.keys()
 
 
-def test_json_says_joules_by_layer_and_why_there_are_none() -> None:
+def test_json_says_joules_by_layer_and_why_there_are_none():
     (row,) = to_json(energy_rows(PreparedRun(watched(lambda _: 200.0))))
     assert (
         row["joules_per_step"] == pytest.approx(10)

@@ -3,19 +3,17 @@ with what to do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from perfctl import parsers
-from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, bus_bandwidth
+from perfctl.orchestrator.ledger.usage.exchange import bus_bandwidth
 from perfctl.orchestrator.ledger.usage.ranks import with_exposed
 from perfctl.orchestrator.report.ledger.ranks import communications, layers_table, rank_findings
 from perfctl.records.report import Collective, Device, Kernel
 from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run
+from tests.make.tables import table
 
 A100 = Device("NVIDIA A100-SXM4-80GB", "gpu", compute_capability="8.0")
 NVLINK = 300e9
@@ -24,12 +22,12 @@ MS = 1_000_000
 
 
 def work(
-    start: float,
-    lasts: float,
-    layer: str | None = None,
-    direction: str | None = None,
-    step: int = 1,
-) -> Kernel:
+    start,
+    lasts,
+    layer=None,
+    direction=None,
+    step=1,
+):
     """Times in ms; likewise below."""
     return Kernel(
         0,
@@ -42,20 +40,18 @@ def work(
     )
 
 
-def communication(
-    start: float, lasts: float, name: str = "allreduce", size: int | None = 1000, ranks: int = 2
-) -> Collective:
+def communication(start, lasts, name="allreduce", size=1000, ranks=2):
     return Collective(name, "0", ranks, size, "Float", round(start * MS), round(lasts * MS))
 
 
 def on_rank(
-    rank: int,
-    own: Sequence[Kernel],
-    sent: Iterable[Collective],
+    rank,
+    own,
+    sent,
     *,
-    gpu: int | None = None,
-    world: int = 2,
-) -> Run:
+    gpu=None,
+    world=2,
+):
     sent = list(sent)
     gpu = rank if gpu is None else gpu
     every = [
@@ -81,17 +77,17 @@ def on_rank(
     return replace(made, artifact=f"job/rank{rank}.json")
 
 
-def job(*runs: Run) -> JobCommunication:
+def job(*runs):
     (found,) = communications(runs)
     return found
 
 
-def said(found: JobCommunication) -> str:
+def said(found):
     return " ".join(one.text for one in rank_findings(found))
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "ranks", "by_hand"),
+@table(
+    "name size ranks by_hand",
     [
         ("allreduce", 4_000_000, 8, 4_000_000 * 2 * 7 / 8),
         ("all_reduce", 4_000_000, 2, 4_000_000),
@@ -102,14 +98,14 @@ def said(found: JobCommunication) -> str:
         ("reduce", 8_000, 4, 8_000),
     ],
 )
-def test_bus_bandwidth_is_nccls_formula(name: str, size: int, ranks: int, by_hand: float) -> None:
+def test_bus_bandwidth_is_nccls_formula(name, size, ranks, by_hand):
     """Sizes are one rank's input, so that an all-gather's S is as many times that as there
     are ranks."""
     assert bus_bandwidth(name, size, ranks, 20_000) == (pytest.approx(by_hand / 20e-6), None)
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "ranks", "why"),
+@table(
+    "name size ranks why",
     [
         ("allreduce", None, 8, "does not state the size"),
         ("allreduce", 8, None, "number of ranks"),
@@ -119,28 +115,13 @@ def test_bus_bandwidth_is_nccls_formula(name: str, size: int, ranks: int, by_han
         ("barrier", 0, 8, "sent nothing"),
     ],
 )
-def test_without_a_size_a_group_or_a_formula_bandwidth_is_not_known(
-    name: str, size: int | None, ranks: int | None, why: str
-) -> None:
+def test_without_a_size_a_group_or_a_formula_bandwidth_is_not_known(name, size, ranks, why):
     value, reason = bus_bandwidth(name, size, ranks, 1000)
     assert value is None
     assert why in (reason or "")
 
 
-def test_the_all_gather_of_a_real_trace_has_the_bandwidth_worked_out_by_hand(reports: Path) -> None:
-    """Its arguments: 25,136 bf16 in, 201,088 out, 8 ranks. nccl-tests: 201,088 x 2 bytes / t
-    x 7/8."""
-    report = parsers.parse(reports / "kineto/tracelens_b200_eager_trace.json.gz")
-    (gather,) = (one for one in report.collectives if one.name == "_allgather_base")
-    assert (gather.bytes, gather.group_size) == (25_136 * 2, 8)
-    seconds = (gather.duration_ns or 0) / 1e9
-    speed, _ = bus_bandwidth(gather.name, gather.bytes, gather.group_size, gather.duration_ns or 0)
-    assert speed == pytest.approx(201_088 * 2 / seconds * 7 / 8)
-
-
-def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of_the_rank_that_waited_least() -> (
-    None
-):
+def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of_the_rank_that_waited_least():
     """Rank 1 starts 3 ms late, so the transfer takes 2 ms of rank 0's 5; compute of 1 ms hides a
     part on both."""
     size = 300_000_000
@@ -168,17 +149,15 @@ def test_a_gradients_reduction_is_of_the_layer_before_it_and_its_time_is_that_of
     assert "Work is uneven in step 1: rank 1 computes" in said(found)
 
 
-@pytest.mark.parametrize(
-    ("before", "why"),
+@table(
+    "before why",
     [
         ([], "outside"),
         ([work(0, 1, "fc", "forward")], "backward"),
         ([work(0, 1, None, "optimizer")], "backward"),
     ],
 )
-def test_a_collective_that_follows_no_backward_is_of_no_known_layer(
-    before: list[Kernel], why: str
-) -> None:
+def test_a_collective_that_follows_no_backward_is_of_no_known_layer(before, why):
     early = [work(-2, 1, "fc", "backward"), *before] if before else []
     found = job(*(on_rank(rank, early, [communication(3, 1)]) for rank in (0, 1)))
     (only,) = found.collectives
@@ -186,16 +165,14 @@ def test_a_collective_that_follows_no_backward_is_of_no_known_layer(
     assert why in (only.layer_reason or "")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "world", "why"),
+@table(
+    "gpus world why",
     [
         ((0, 0), 2, "do not show that all ranks ran on one node"),
         ((0, 1), 16, "some ranks of the job are missing"),
     ],
 )
-def test_the_link_between_ranks_that_may_be_on_several_nodes_is_not_known(
-    gpus: tuple[int, int], world: int, why: str
-) -> None:
+def test_the_link_between_ranks_that_may_be_on_several_nodes_is_not_known(gpus, world, why):
     found = job(
         *(on_rank(rank, [], [communication(3, 1)], gpu=gpus[rank], world=world) for rank in (0, 1))
     )
@@ -203,7 +180,7 @@ def test_the_link_between_ranks_that_may_be_on_several_nodes_is_not_known(
     assert why in (found.link_reason or "")
 
 
-def late(delays: Sequence[Sequence[float]], noise: Sequence[float] = ()) -> JobCommunication:
+def late(delays, noise=()):
     """A collective each 10 ms that ends 8 ms after it began: delays[n][rank] are its starts,
     noise[n] moves all of rank 1."""
     noise = noise or [0] * len(delays)
@@ -219,7 +196,7 @@ def late(delays: Sequence[Sequence[float]], noise: Sequence[float] = ()) -> JobC
     return job(*runs)
 
 
-def test_a_straggler_is_named_with_what_it_costs_all_and_the_error_of_the_clocks() -> None:
+def test_a_straggler_is_named_with_what_it_costs_all_and_the_error_of_the_clocks():
     """Of four ranks rank 2 starts 3 ms after the next one, four times; the others start at 0, 0.5
     and 1 ms."""
     found = late([[0, 0.5, 4, 1]] * 4)
@@ -231,8 +208,8 @@ def test_a_straggler_is_named_with_what_it_costs_all_and_the_error_of_the_clocks
     assert "Rank 2 is a straggler: it starts 4 of its 4 collectives last, 12.0 ms" in said(found)
 
 
-@pytest.mark.parametrize(
-    ("delays", "noise"),
+@table(
+    "delays noise",
     [
         ([[0, 0, 0, 0.01]] * 5, ()),  # 0.05 ms of 48 ms
         ([[4, 0, 0, 0], [0, 4, 0, 0], [0, 0, 4, 0], [0, 0, 0, 4]], ()),  # they take turns
@@ -241,15 +218,15 @@ def test_a_straggler_is_named_with_what_it_costs_all_and_the_error_of_the_clocks
     ],
 )
 def test_nobody_is_called_a_straggler_where_it_costs_little_or_clocks_or_turns_explain_it(
-    delays: list[list[float]], noise: tuple[float, ...]
-) -> None:
+    delays, noise
+):
     found = late(delays, noise)
     assert len(found.collectives) == len(delays)
     assert sum(one.straggler_ns for one in found.stragglers) > 0
     assert "straggler" not in said(found)
 
 
-def test_waiting_of_stages_for_each_other_is_a_bubble_and_an_all_to_all_is_none() -> None:
+def test_waiting_of_stages_for_each_other_is_a_bubble_and_an_all_to_all_is_none():
     """Rank 1 receives from 0 on, for 6 ms, while it computes nothing; of its 10 ms that is 60%."""
     found = job(
         on_rank(0, [work(0, 5)], [communication(5, 1, "send")]),
@@ -263,7 +240,7 @@ def test_waiting_of_stages_for_each_other_is_a_bubble_and_an_all_to_all_is_none(
     assert job(*(on_rank(rank, [work(6, 4)], sent) for rank in (0, 1))).bubbles == ()
 
 
-def test_a_job_that_is_even_and_hides_its_communication_has_no_findings() -> None:
+def test_a_job_that_is_even_and_hides_its_communication_has_no_findings():
     pair = [
         on_rank(rank, [work(0, 10, "fc", "backward")], [communication(at, 1) for at in (2, 4, 6)])
         for rank in (0, 1)
@@ -271,7 +248,7 @@ def test_a_job_that_is_even_and_hides_its_communication_has_no_findings() -> Non
     assert rank_findings(job(*pair)) == ()
 
 
-def test_what_costs_the_job_most_comes_first() -> None:
+def test_what_costs_the_job_most_comes_first():
     first, second = (
         on_rank(rank, [work(0, start)], [communication(start, 12 - start)])
         for rank, start in ((0, 2), (1, 4))

@@ -4,23 +4,21 @@ judged by itself."""
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.orchestrator.ledger.usage.exchange import JobCommunication, job_communication
+from perfctl.orchestrator.ledger.usage.exchange import job_communication
 from perfctl.orchestrator.ledger.usage.ranks import jobs, match, with_exposed
 from perfctl.orchestrator.report.ledger.ranks import collectives_table, layers_table, rank_findings
-from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.store import database, read
 from perfctl.records.report import Collective, Kernel
 from perfctl.records.run import Run
 from tests.make.kineto import event, kernel
 from tests.make.synthetic import foreign_run
+from tests.make.tables import table
 
 MS = 1_000_000
 PAIRS = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
@@ -28,16 +26,14 @@ PAIRS = {"1": (0, 1), "2": (2, 3), "3": (0, 2), "4": (1, 3)}
 (3, 4)."""
 
 
-def communication(
-    group: str, start: float, lasts: float, size: int = 1_000_000, name: str = "allreduce"
-) -> Collective:
+def communication(group, start, lasts, size=1_000_000, name="allreduce"):
     """Times in ms; likewise below."""
     return Collective(
         name, group, 4 if group == "0" else 2, size, "Float", round(start * MS), round(lasts * MS)
     )
 
 
-def on_rank(rank: int, sent: Sequence[Collective], stated: bool = True, ahead: float = 0) -> Run:
+def on_rank(rank, sent, stated=True, ahead=0):
     """``ahead``: of the others' clocks."""
     sent = [one._replace(start_ns=(one.start_ns or 0) + round(ahead * MS)) for one in sent]
     kernels = [
@@ -63,28 +59,26 @@ def on_rank(rank: int, sent: Sequence[Collective], stated: bool = True, ahead: f
     return replace(made, artifact=f"job/rank{rank}.json")
 
 
-def job_of(ranks: Sequence[Run]) -> JobCommunication:
+def job_of(ranks):
     (found,) = jobs(ranks)
     return job_communication(found)
 
 
-def job(
-    *sent: Sequence[Collective], ahead: Sequence[float] = (0, 0, 0, 0), stated: bool = True
-) -> JobCommunication:
+def job(*sent, ahead=(0, 0, 0, 0), stated=True):
     """Of ranks that each sent these."""
     return job_of([on_rank(rank, each, stated, ahead[rank]) for rank, each in enumerate(sent)])
 
 
-def tensor(rank: int) -> str:
+def tensor(rank):
     return "1" if rank < 2 else "2"
 
 
-def data(rank: int) -> str:
+def data(rank):
     return "3" if rank % 2 == 0 else "4"
 
 
-@pytest.mark.parametrize("stated", [True, False])
-def test_bandwidth_of_a_pair_is_over_the_shortest_time_in_that_pair(stated: bool) -> None:
+@table("stated", [True, False])
+def test_bandwidth_of_a_pair_is_over_the_shortest_time_in_that_pair(stated):
     """All-reduces of 1 MB: in 2 ms between ranks 0 and 1 (rank 0 waits 3 ms more), in 1 ms between
     2 and 3."""
     times = (("1", 0, 5), ("1", 3, 2), ("2", 0, 1), ("2", 0, 1))
@@ -98,7 +92,7 @@ def test_bandwidth_of_a_pair_is_over_the_shortest_time_in_that_pair(stated: bool
     assert (even.last, even.straggler_ns) == (None, 0)
 
 
-def test_a_late_rank_costs_its_own_group_and_is_counted_among_its_groups_collectives() -> None:
+def test_a_late_rank_costs_its_own_group_and_is_counted_among_its_groups_collectives():
     """Three all-reduces in each pair, 10 ms apart; rank 3 starts each 4 ms late."""
     found = job(
         *(
@@ -117,7 +111,7 @@ def test_a_late_rank_costs_its_own_group_and_is_counted_among_its_groups_collect
     )
 
 
-def test_clocks_are_aligned_by_way_of_the_groups_that_join_the_ranks() -> None:
+def test_clocks_are_aligned_by_way_of_the_groups_that_join_the_ranks():
     """No collective is of all four: rank 3 meets rank 0 by way of rank 1 or 2. Clocks are 7, 20 and
     100 ms ahead."""
     ahead = (0, 7, 20, 100)
@@ -136,35 +130,34 @@ SAME = [[communication("x", at, 1)] for at in range(4)]
 FIRST, SECOND = {"x": (0, 1)}, {"x": (2, 3)}
 
 
-@pytest.mark.parametrize(
-    ("collectives", "groups", "matched"),
-    [
-        pytest.param(SAME, [FIRST, FIRST, SECOND, SECOND], [{0, 1}, {2, 3}], id="two pairs"),
-        pytest.param(SAME, (), [], id="four ranks have it, and it is of two"),
-        pytest.param(SAME[:3], [FIRST, FIRST, {"x": (2, None)}], [{0, 1}], id="not all here"),
-        pytest.param(SAME[:2], [{"x": (0, 0)}, {"x": (1, 1)}], [], id="a rank twice"),
-        pytest.param(
+@table(
+    "collectives groups matched",
+    {
+        "two pairs": (SAME, [FIRST, FIRST, SECOND, SECOND], [{0, 1}, {2, 3}]),
+        "four ranks have it, and it is of two": (SAME, (), []),
+        "not all here": (SAME[:3], [FIRST, FIRST, {"x": (2, None)}], [{0, 1}]),
+        "a rank twice": (SAME[:2], [{"x": (0, 0)}, {"x": (1, 1)}], []),
+        "other numbers of them": (
             [SAME[0], [*SAME[0], *SAME[2]], [], []],
             [FIRST, FIRST, SECOND, SECOND],
             [],
-            id="other numbers of them",
         ),
-    ],
+    },
 )
 def test_groups_of_one_name_on_different_ranks_are_kept_apart_and_one_that_is_not_all_here_is_left_out(
-    collectives: list[list[Collective]],
-    groups: Sequence[dict[str, Any]],
-    matched: list[set[int]],
-) -> None:
+    collectives,
+    groups,
+    matched,
+):
     assert [set(one) for one in match(collectives, groups)] == matched
 
 
-def test_tables_tell_groups_of_the_same_collective_apart() -> None:
+def test_tables_tell_groups_of_the_same_collective_apart():
     found = job(
         *([communication(tensor(rank), 0, 2), communication("0", 5, 2)] for rank in range(4))
     )
 
-    def groups(table: Table | None) -> list[str]:
+    def groups(table):
         assert table is not None
         at = [column.label for column in table.columns].index("group")
         return [row[at].text for row in table.rows]
@@ -173,8 +166,8 @@ def test_tables_tell_groups_of_the_same_collective_apart() -> None:
     assert groups(collectives_table(found)) == ["0 1", "2 3", "0 1 2 3"]
 
 
-@pytest.mark.parametrize(
-    ("stated", "size", "found"),
+@table(
+    "stated size found",
     [
         ("[0, 1]", 2, {"7": [0, 1]}),
         ("[0, 1, ..., 3]", 4, None),
@@ -183,8 +176,8 @@ def test_tables_tell_groups_of_the_same_collective_apart() -> None:
     ],
 )
 def test_the_ranks_of_a_group_come_from_the_collective_or_from_the_configuration(
-    tmp_path: Path, stated: str | None, size: int, found: dict[str, list[int]] | None
-) -> None:
+    tmp_path, stated, size, found
+):
     """Not where PyTorch cut the list, nor of the group that is the job of four."""
     args: dict[str, Any] = {
         "Collective_name": "allreduce",

@@ -6,16 +6,15 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Any
 
-import pytest
-
-from perfctl.orchestrator.ledger.usage.run_usage import Idle, RunUsage
+from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Copy, Kernel, OpCall, Range
 from tests.make.synthetic import foreign_run
+from tests.make.tables import table
 
 US = 1000
 
 
-def kernel(start: float, length: float = 10, launch: int = 0, device: int | None = 0) -> Kernel:
+def kernel(start, length=10, launch=0, device=0):
     return Kernel(
         launch,
         f"k{launch}",
@@ -25,33 +24,33 @@ def kernel(start: float, length: float = 10, launch: int = 0, device: int | None
     )
 
 
-def named(name: str, start: float, length: float | None, phase: str | None = None) -> Range:
+def named(name, start, length, phase=None):
     duration = None if length is None else round(length * US)
     return Range(0, name, None, round(start * US), duration, 1, 0, None, phase=phase)
 
 
-def copy(start: float, length: float, device: int | None = None) -> Copy:
+def copy(start, length, device=None):
     return Copy("HtoD", 8, round(start * US), round(length * US), device_index=device)
 
 
-def waits_of(kernels: list[Kernel], **around: Any) -> tuple[Idle, ...]:
+def waits_of(kernels, **around):
     return RunUsage(foreign_run(1, kernels=kernels, **({"ranges": []} | around))).idle
 
 
-def causes(**around: Any) -> dict[str, int]:
+def causes(**around):
     """Of one wait of 100 us, from 10 to 110, in us."""
     (found,) = waits_of([kernel(0), kernel(110)], **around)
     assert found.window_ns == 120 * US
     return {cause: length // US for cause, length in found.by_cause.items()}
 
 
-@pytest.mark.parametrize(("covered", "cause"), [(49, "host"), (50, "copy"), (51, "copy")])
-def test_what_covers_half_of_a_wait_is_its_cause(covered: int, cause: str) -> None:
+@table("covered cause", [(49, "host"), (50, "copy"), (51, "copy")])
+def test_what_covers_half_of_a_wait_is_its_cause(covered, cause):
     assert causes(copies=[copy(60, covered)]) == {cause: 100}
 
 
-@pytest.mark.parametrize(
-    ("copies", "cause"),
+@table(
+    "copies cause",
     [
         ([(-30, 85)], "host"),  # 45 us of it lie in the wait
         ([(-30, 90)], "copy"),
@@ -66,13 +65,11 @@ def test_what_covers_half_of_a_wait_is_its_cause(covered: int, cause: str) -> No
         ([(-90, 50), (-30, 30), (111, 90)], "host"),
     ],
 )
-def test_only_what_lies_in_the_wait_counts_and_only_once(
-    copies: list[tuple[int, int]], cause: str
-) -> None:
+def test_only_what_lies_in_the_wait_counts_and_only_once(copies, cause):
     assert causes(copies=[copy(*one) for one in copies]) == {cause: 100}
 
 
-def test_a_copy_explains_before_loading_and_loading_before_synchronising() -> None:
+def test_a_copy_explains_before_loading_and_loading_before_synchronising():
     data, wait = named("perfctl:data", 20, 60, "data"), named("cudaStreamSynchronize", 20, 80)
     assert causes(copies=[copy(20, 50)], ranges=[data, wait]) == {"copy": 100}
     assert causes(ranges=[data, wait]) == {"loading data": 100}
@@ -80,7 +77,7 @@ def test_a_copy_explains_before_loading_and_loading_before_synchronising() -> No
         assert causes(ranges=[waiting]) == {"synchronising": 100}
 
 
-def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing() -> None:
+def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing():
     ranges = [
         named("cudaDeviceSynchronize", 20, None),
         named("perfctl:data", 20, None, "data"),
@@ -95,16 +92,15 @@ def test_what_is_not_known_to_have_lasted_or_is_something_else_explains_nothing(
     assert causes(copies=[copy(20, 80, device=0)]) == {"copy": 100}
 
 
-@pytest.mark.parametrize(
-    ("wait", "cause"),
-    [(9.999, "launches one by one"), (10, "launches one by one"), (10.001, "host")],
+@table(
+    "wait cause", [(9.999, "launches one by one"), (10, "launches one by one"), (10.001, "host")]
 )
-def test_a_wait_as_long_as_a_launch_takes_is_one(wait: float, cause: str) -> None:
+def test_a_wait_as_long_as_a_launch_takes_is_one(wait, cause):
     (found,) = waits_of([kernel(0), kernel(10 + wait, launch=1)])
     assert found.by_cause == {cause: round(wait * US)}
 
 
-def test_the_ten_longest_are_named_longest_first_and_all_are_counted() -> None:
+def test_the_ten_longest_are_named_longest_first_and_all_are_counted():
     waits = range(20, 32)
     starts = [0, *accumulate(10 + wait for wait in waits)]
     (found,) = waits_of([kernel(at, launch=n) for n, at in enumerate(starts)][::-1])
@@ -117,7 +113,7 @@ def test_the_ten_longest_are_named_longest_first_and_all_are_counted() -> None:
     assert {wait.around for wait in found.largest} == {None}
 
 
-def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only() -> None:
+def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only():
     step = Range(0, "perfctl:step:0", None, 0, 200 * US, 1, 0, None, step=0)
     (found,) = waits_of([kernel(50), kernel(-40, launch=9)], ranges=[step])
     last, first = found.largest
@@ -129,8 +125,8 @@ def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only() -> Non
     assert last.around == "perfctl:step:0"
 
 
-@pytest.mark.parametrize(
-    ("start", "length", "around"),
+@table(
+    "start length around",
     [
         (60, 1, "inner"),
         (59, 1, "outer"),
@@ -140,9 +136,7 @@ def test_waits_at_the_edges_of_the_steps_have_a_kernel_on_one_side_only() -> Non
         (0, 300, "outer"),
     ],
 )
-def test_around_a_wait_is_the_innermost_range_over_its_middle(
-    start: int, length: int, around: str
-) -> None:
+def test_around_a_wait_is_the_innermost_range_over_its_middle(start, length, around):
     ranges = [
         named("outer", 0, 200),
         named("inner", start, length),
@@ -152,7 +146,7 @@ def test_around_a_wait_is_the_innermost_range_over_its_middle(
     assert found.largest[0].around == around
 
 
-def test_each_device_waits_for_itself() -> None:
+def test_each_device_waits_for_itself():
     kernels = [kernel(0, 100, 0), kernel(0, 30, 1, 1), kernel(70, 30, 2, 1), kernel(40, 10, 3, 1)]
     first, second = waits_of(kernels)
     assert (first.device, first.count, first.by_cause) == (0, 0, {})
@@ -160,8 +154,8 @@ def test_each_device_waits_for_itself() -> None:
     assert second.by_cause == {"launches one by one": 10 * US, "host": 20 * US}
 
 
-@pytest.mark.parametrize(
-    ("kernels", "profiler"),
+@table(
+    "kernels profiler",
     [
         ([kernel(0), kernel(20)], "ncu"),
         ([], "nsys"),
@@ -169,14 +163,12 @@ def test_each_device_waits_for_itself() -> None:
         ([kernel(0), Kernel(1, "k", start_ns=5)], "nsys"),
     ],
 )
-def test_waits_are_unknown_under_ncu_without_kernels_and_without_times(
-    kernels: list[Kernel], profiler: str
-) -> None:
+def test_waits_are_unknown_under_ncu_without_kernels_and_without_times(kernels, profiler):
     assert waits_of(kernels, profiler=profiler) == ()
 
 
-@pytest.mark.parametrize(
-    ("name", "cause"),
+@table(
+    "name cause",
     [
         ("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", "loading data"),
         ("loader.__next__", "loading data"),
@@ -189,10 +181,8 @@ def test_waits_are_unknown_under_ncu_without_kernels_and_without_times(
         ("Torch-Compiled Region: 0/0", "host"),
     ],
 )
-@pytest.mark.parametrize("kind", ["ranges", "calls"])
-def test_the_cause_of_a_wait_is_recognised_by_the_name_of_any_range_or_call(
-    name: str, cause: str, kind: str
-) -> None:
+@table("kind", ["ranges", "calls"])
+def test_the_cause_of_a_wait_is_recognised_by_the_name_of_any_range_or_call(name, cause, kind):
     around: dict[str, Any] = (
         {"ranges": [named(name, 20, 80)]}
         if kind == "ranges"

@@ -1,10 +1,6 @@
 """Inference at low batch, joined over runs: whose figures they are, and from which batch size the
 GPU is busy."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from perfctl.orchestrator.ledger.usage.inference import (
@@ -16,7 +12,6 @@ from perfctl.orchestrator.ledger.usage.inference import (
 from perfctl.orchestrator.ledger.usage.three_reports import iteration_rows, name_rows, summary_row
 from perfctl.orchestrator.statistics import wilson
 from perfctl.records.report import Device, Kernel, Operation, Sample, Step, Summary
-from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.make.synthetic import make_run
 
@@ -25,7 +20,7 @@ GPU = Device("Tesla V100-SXM2-16GB", "gpu")
 TENSOR, PLAIN = "volta_fp16_s884gemm_fp16_128x64_ldg8_f2f_nn", "volta_sgemm_128x64_tn"
 
 
-def kernels(busy: int, name: str = PLAIN) -> list[Kernel]:
+def kernels(busy, name=PLAIN):
     """Ten launches 100 ns apart, each for ``busy`` ns, the last one to the end of its turn."""
     made = [
         Kernel(number, name, step=number // 5, start_ns=100 * number, duration_ns=busy)
@@ -34,7 +29,7 @@ def kernels(busy: int, name: str = PLAIN) -> list[Kernel]:
     return [*made, Kernel(9, name, step=1, start_ns=900, duration_ns=100)]
 
 
-def run(batch: int | None, profiler: str = "nsys", model: str = "resnet18", **changes: Any) -> Run:
+def run(batch, profiler="nsys", model="resnet18", **changes):
     fields = {
         "mode": "infer",
         "workload": "torchvision_infer",
@@ -46,7 +41,7 @@ def run(batch: int | None, profiler: str = "nsys", model: str = "resnet18", **ch
     return make_run(batch or 1, **(fields | changes))
 
 
-def test_the_gpu_is_busy_from_the_batch_size_on_that_no_larger_one_falls_below() -> None:
+def test_the_gpu_is_busy_from_the_batch_size_on_that_no_larger_one_falls_below():
     # ns of each 100 ns; the last launch fills its own
     shares = {1: 20, 5: 95, 10: 60, 15: 95, 20: 99}
     (found,) = busy_from(
@@ -58,7 +53,7 @@ def test_the_gpu_is_busy_from_the_batch_size_on_that_no_larger_one_falls_below()
     assert (never.batch, never.way, len(never.measured)) == (None, "kernels", 2)
 
 
-def test_sampling_is_said_to_be_sampling_and_never_mixed_with_kernels() -> None:
+def test_sampling_is_said_to_be_sampling_and_never_mixed_with_kernels():
     samples = [
         Sample(second * 10**9, 0.95, 5 * 10**8, 16 * 10**9, None, None, None) for second in range(3)
     ]
@@ -73,7 +68,7 @@ def test_sampling_is_said_to_be_sampling_and_never_mixed_with_kernels() -> None:
     assert points[0].peak == 5 * 10**8
 
 
-def test_on_a_cpu_nothing_about_the_gpu_is_known_and_that_is_the_reason() -> None:
+def test_on_a_cpu_nothing_about_the_gpu_is_known_and_that_is_the_reason():
     (point,) = inference_points([run(1, "none", device=synthetic.CPU)])
     assert (point.on_cpu, point.gpu_way) == (True, "")
     shares = (point.gpu, point.tensor, point.memory)
@@ -81,7 +76,7 @@ def test_on_a_cpu_nothing_about_the_gpu_is_known_and_that_is_the_reason() -> Non
     assert {share.reason for share in (*shares, *busy_from([point]))} == {"the runs used a CPU"}
 
 
-def test_reports_made_elsewhere_join_by_what_their_names_leave_without_batch_and_tool() -> None:
+def test_reports_made_elsewhere_join_by_what_their_names_leave_without_batch_and_tool():
     foreign = {"workload": None, "environment": {}, "mode": None}
     names = (
         "reports/resnet152_5_batch",
@@ -97,7 +92,7 @@ def test_reports_made_elsewhere_join_by_what_their_names_leave_without_batch_and
     ]
 
 
-def test_runs_of_one_model_on_two_devices_are_not_one_line() -> None:
+def test_runs_of_one_model_on_two_devices_are_not_one_line():
     other = Device("NVIDIA A100-SXM4-40GB", "gpu")
     found = inference_points(
         [run(1), run(1, device=other), run(1, model="vgg11"), run(1, mode="train")]
@@ -109,7 +104,7 @@ def test_runs_of_one_model_on_two_devices_are_not_one_line() -> None:
     ]
 
 
-def test_tensor_cores_are_known_by_name_only_where_nearly_all_names_say() -> None:
+def test_tensor_cores_are_known_by_name_only_where_nearly_all_names_say():
     assert (uses_tensor_cores(TENSOR), uses_tensor_cores(PLAIN)) == (True, False)
     assert uses_tensor_cores("vectorized_elementwise_kernel") is False, "it multiplies no matrices"
     half = [Kernel(0, TENSOR, duration_ns=30), Kernel(1, PLAIN, duration_ns=70)]
@@ -123,7 +118,7 @@ def test_tensor_cores_are_known_by_name_only_where_nearly_all_names_say() -> Non
     )
 
 
-def test_the_three_reports_add_up() -> None:
+def test_the_three_reports_add_up():
     steps = tuple(
         Step(number, phase, None, length * MS)
         for number in range(2)
@@ -169,7 +164,7 @@ def test_the_three_reports_add_up() -> None:
     assert summary_row(run(1)).kernels is None
 
 
-def test_the_interval_of_a_share_is_wilsons() -> None:
+def test_the_interval_of_a_share_is_wilsons():
     low, high = wilson(0.9, 10)  # Brown, Cai and DasGupta (2001) print 0.596 and 0.982 for 9 of 10
     assert (round(low, 3), round(high, 3)) == (0.596, 0.982)
     assert wilson(0, 3000)[0] == 0

@@ -1,23 +1,20 @@
 """Latency from step rows: what counts as an answer's time, and which runs say nothing about it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.ledger.prepared import PreparedRun
 from perfctl.orchestrator.ledger.roofline import wall_time
-from perfctl.orchestrator.ledger.usage.inference import Latency, latencies, latency, least_watched
+from perfctl.orchestrator.ledger.usage.inference import latencies, latency, least_watched
 from perfctl.records.report import Gap, Step, Summary
-from perfctl.records.run import Run
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 MS = 1_000_000
 
 
-def steps(count: int, compute: int = 10) -> tuple[Step, ...]:
+def steps(count, compute=10):
     """``count`` steps: 5 ms of loading, 1 ms there, ``compute`` + number ms of computation, 2
     ms back."""
     rows = []
@@ -34,7 +31,7 @@ def steps(count: int, compute: int = 10) -> tuple[Step, ...]:
     return tuple(rows)
 
 
-def infer(number: int = 1, model: str = "resnet18", **changes: Any) -> Run:
+def infer(number=1, model="resnet18", **changes):
     fields = {
         "mode": "infer",
         "profiler": "none",
@@ -45,13 +42,13 @@ def infer(number: int = 1, model: str = "resnet18", **changes: Any) -> Run:
     return make_run(number, **(fields | changes))
 
 
-def latency_of(**changes: Any) -> Latency:
+def latency_of(**changes):
     found = latency(infer(**changes))
     assert found is not None
     return found
 
 
-def test_an_answer_takes_copies_and_computation_and_no_loading() -> None:
+def test_an_answer_takes_copies_and_computation_and_no_loading():
     found = latency_of()
     # Times are 13, 14, ... 112 ms.
     assert found.percentiles == {50: 62.5 * MS, 95: 107 * MS, 99: 111 * MS}
@@ -63,20 +60,18 @@ def test_an_answer_takes_copies_and_computation_and_no_loading() -> None:
     assert latency_of(steps=(*steps(100), rest)) == found, "a batch that was not full is in no time"
 
 
-@pytest.mark.parametrize(("batches", "known"), [(19, []), (20, [95]), (100, [95, 99])])
-def test_too_few_batches_leave_tails_unknown_with_the_reason(
-    batches: int, known: list[int]
-) -> None:
+@table("batches known", [(19, []), (20, [95]), (100, [95, 99])])
+def test_too_few_batches_leave_tails_unknown_with_the_reason(batches, known):
     found = latency_of(steps=steps(batches))
     assert [tail for tail in (95, 99) if found.percentiles[tail] is not None] == known
     assert 95 in known or "needs 20" in found.why["p95"]
 
 
-def without(phase: str, *numbers: int) -> tuple[Step, ...]:
+def without(phase, *numbers):
     return tuple(row for row in steps(3) if row.phase != phase or row.number not in numbers)
 
 
-@pytest.mark.parametrize(
+@table(
     "changes",
     [
         {"profiler": "ncu"},
@@ -89,18 +84,18 @@ def without(phase: str, *numbers: int) -> tuple[Step, ...]:
         {"steps": (Step(0, "step", None, None),)},
     ],
 )
-def test_runs_that_do_not_tell_the_parts_of_a_step_have_no_latency(changes: dict[str, Any]) -> None:
+def test_runs_that_do_not_tell_the_parts_of_a_step_have_no_latency(changes):
     assert latency(infer(**changes)) is None
 
 
-def test_accuracy_is_what_the_run_states_or_the_reason_why_not() -> None:
+def test_accuracy_is_what_the_run_states_or_the_reason_why_not():
     stated = (Summary("top1", 0.75, "ratio"), Summary("top5", None, "ratio"))
     found = latency_of(summaries=stated, gaps=(Gap("top5", "not_available", "3 classes"),))
     assert (found.figures["top1"], found.figures["top5"]) == (0.75, None)
     assert found.why["top5"] == "3 classes"
 
 
-def test_of_several_profilers_the_one_that_watched_least_speaks_for_the_batch() -> None:
+def test_of_several_profilers_the_one_that_watched_least_speaks_for_the_batch():
     runs = [
         infer(1, profiler="torch"),
         infer(2, profiler="none"),
@@ -113,7 +108,7 @@ def test_of_several_profilers_the_one_that_watched_least_speaks_for_the_batch() 
     assert least_watched(latencies(partial)) == (), "a run that is not complete is not ranked"
 
 
-def test_waiting_for_images_is_no_time_of_the_device() -> None:
+def test_waiting_for_images_is_no_time_of_the_device():
     assert wall_time(PreparedRun(infer(steps=steps(3)))) == (
         14 * MS,
         "CPU timer around each step, with no profiler, without the wait for images",
@@ -125,7 +120,7 @@ def test_waiting_for_images_is_no_time_of_the_device() -> None:
     )
 
 
-def test_whose_answer_it_is_and_how_its_images_came_are_told() -> None:
+def test_whose_answer_it_is_and_how_its_images_came_are_told():
     facts = {"model": "vgg11", "option:dataloader_workers": "4", "option:data": "synthetic"}
     found = latency_of(batch_size=8, profiler="nsys", environment=facts, steps=steps(20))
     assert (found.model, found.batch, found.profiler, found.count) == ("vgg11", 8, "nsys", 20)
@@ -137,7 +132,7 @@ def test_whose_answer_it_is_and_how_its_images_came_are_told() -> None:
     assert latency_of(environment={}, workload=None).model == ""
 
 
-def test_models_keep_the_order_of_their_runs_and_profilers_go_from_the_lightest_on() -> None:
+def test_models_keep_the_order_of_their_runs_and_profilers_go_from_the_lightest_on():
     order = [
         ("vgg11", 4, "dlprof"),
         *(("vgg11", 8, profiler) for profiler in ("none", "nsys", "torch", "dlprof", "other")),

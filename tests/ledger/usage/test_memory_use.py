@@ -1,37 +1,32 @@
 """Memory of a run from several hands, and the straight line through measured peaks: by hand."""
 
-from __future__ import annotations
-
-import pytest
-
 from perfctl.orchestrator.ledger.usage.readings import Fits, MemoryUse, fits, memory_use
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Device, MemoryFigure, Sample
 from tests.make.synthetic import make_run
+from tests.make.tables import table
 
 
-def reading(
-    device: int | None, used: int | None, own: int | None = None, total: int | None = None
-) -> Sample:
+def reading(device, used, own=None, total=None):
     return Sample(0, 0.5, used, total, None, None, None, device, process_memory_bytes=own)
 
 
-def host(resident: int) -> Sample:
+def host(resident):
     return Sample(0, None, None, None, None, None, None, host_memory_bytes=resident)
 
 
-def layer(direction: str, parameters: int, written: int) -> LayerCall:
+def layer(direction, parameters, written):
     return LayerCall("a", "A", direction, 1, 2, parameters, 0, written, 0, "")
 
 
-def peak(kind: str, bytes: int) -> MemoryFigure:
+def peak(kind, bytes):
     return MemoryFigure("peak", kind, bytes)
 
 
 GPU = Device("Some GPU", "gpu", index=1, memory_bytes=999)
 
 
-def test_every_figure_is_the_highest_of_its_own_device() -> None:
+def test_every_figure_is_the_highest_of_its_own_device():
     run = make_run(
         device=GPU,
         samples=[
@@ -67,7 +62,7 @@ def test_every_figure_is_the_highest_of_its_own_device() -> None:
     )
 
 
-def test_what_is_not_known_is_none_and_never_0() -> None:
+def test_what_is_not_known_is_none_and_never_0():
     empty = make_run(device=None)
     assert memory_use(empty) == MemoryUse(empty, *[None] * 9)
     on_cpu = make_run(
@@ -82,8 +77,8 @@ BEFORE, AFTER = (
 )
 
 
-@pytest.mark.parametrize(
-    ("figures", "samples", "total"),
+@table(
+    "figures samples total",
     [
         ((AFTER, BEFORE), [reading(1, 1, 1, 640)], 500),
         ((AFTER,), [reading(1, 1, 1, 640)], 501),
@@ -92,18 +87,18 @@ BEFORE, AFTER = (
     ],
 )
 def test_the_devices_memory_is_torchs_figure_then_the_highest_reading_then_the_record(
-    figures: tuple[MemoryFigure, ...], samples: list[Sample], total: int
-) -> None:
+    figures, samples, total
+):
     run = make_run(device=GPU, memory=figures, samples=samples)
     assert memory_use(run).device_total == total
 
 
-def test_readings_of_other_devices_are_taken_where_there_are_no_others() -> None:
+def test_readings_of_other_devices_are_taken_where_there_are_no_others():
     run = make_run(device=GPU, samples=[reading(None, 8), reading(0, 9)])
     assert memory_use(run).device == 9
 
 
-def uses(*peaks: tuple[int, int], total: int | None = 1000) -> list[MemoryUse]:
+def uses(*peaks, total=1000):
     figures = () if total is None else (MemoryFigure("before", "device_total", total),)
     return [
         memory_use(
@@ -117,8 +112,8 @@ def uses(*peaks: tuple[int, int], total: int | None = 1000) -> list[MemoryUse]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("peaks", "found"),
+@table(
+    "peaks found",
     [
         (((1, 110), (2, 120), (4, 140)), Fits(90, 1000, 100.0, 10.0, (1, 2, 4))),
         (((4, 140), (1, 110), (2, 120)), Fits(90, 1000, 100.0, 10.0, (1, 2, 4))),
@@ -133,8 +128,6 @@ def uses(*peaks: tuple[int, int], total: int | None = 1000) -> list[MemoryUse]:
         (((1, 100), (2, 99), (3, 104)), None),
     ],
 )
-def test_what_fits_is_where_the_line_meets_the_limit(
-    peaks: tuple[tuple[int, int], ...], found: Fits | None
-) -> None:
+def test_what_fits_is_where_the_line_meets_the_limit(peaks, found):
     assert fits(uses(*peaks)) == found
     assert fits(uses(*peaks, total=None)) is None

@@ -1,19 +1,14 @@
 """Passes of training traces made elsewhere: time, exchanges between GPUs, and the tokens of a call
 of attention. Made kernels."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
 
 from perfctl.orchestrator.ledger.usage.training import passes, queries
 from perfctl.orchestrator.report.page.usage import passes_table
-from perfctl.orchestrator.report.tables import Table
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
 from tests.make.synthetic import foreign_run
+from tests.make.tables import table
 from tests.report.outline import printed, terminal_run
 
 TILE, BLOCKS, HEADS, SEQUENCES = 128, 5, 8, 3
@@ -39,13 +34,13 @@ NCCL = "ncclDevKernel_AllReduce_Sum_bf16_RING_LL"
 
 
 def ran(
-    name: str,
-    direction: str | None,
-    start: int,
-    duration: int,
-    layer: str | None = "block",
-    grid: tuple[int, int, int] = (1, 1, 1),
-) -> Kernel:
+    name,
+    direction,
+    start,
+    duration,
+    layer="block",
+    grid=(1, 1, 1),
+):
     x, y, z = grid
     return Kernel(
         0,
@@ -61,11 +56,11 @@ def ran(
     )
 
 
-def training(kernels: Sequence[Kernel], **facts: object) -> Run:
+def training(kernels, **facts):
     return foreign_run(1, kernels=list(kernels), **facts)
 
 
-def test_passes_have_their_own_times_and_what_of_it_is_exchange() -> None:
+def test_passes_have_their_own_times_and_what_of_it_is_exchange():
     found = passes(
         training(
             [
@@ -90,7 +85,7 @@ def test_passes_have_their_own_times_and_what_of_it_is_exchange() -> None:
     assert sum(one.share for one in found) == pytest.approx(1)
 
 
-def test_inference_a_servers_steps_and_kernels_without_times_have_no_passes() -> None:
+def test_inference_a_servers_steps_and_kernels_without_times_have_no_passes():
     forward, backward = ran("gemm", "forward", 0, 10), ran("gemm", "backward", 10, 10)
     assert not passes(training([forward]))
     step = ServedStep(0, "step", "decode", 0, 0, decodes=1, decode_tokens=1)
@@ -99,29 +94,24 @@ def test_inference_a_servers_steps_and_kernels_without_times_have_no_passes() ->
     assert passes(training([forward, backward]))
 
 
-def test_a_trace_that_says_the_pass_of_less_than_half_of_its_kernel_time_has_no_table_unless_the_rest_are_exchanges() -> (
-    None
-):
+def test_a_trace_that_says_the_pass_of_less_than_half_of_its_kernel_time_has_no_table_unless_the_rest_are_exchanges():
     told = [ran("gemm", "forward", 0, 10), ran("gemm", "backward", 10, 10)]
     assert passes(training([*told, ran("norm", None, 20, 20, None)]))
     assert not passes(training([*told, ran("norm", None, 20, 21, None)]))
     assert passes(training([*told, ran(NCCL, None, 20, 900, None)]))
 
 
-@pytest.mark.parametrize(
-    ("name", "grid"),
-    [
-        (FLASH2, (BLOCKS, SEQUENCES, HEADS)),
-        (OF_TORCH, (BLOCKS, SEQUENCES, HEADS)),
-        (FLASH3, (BLOCKS, HEADS, SEQUENCES)),
-        (BACKWARD3, (BLOCKS, HEADS, SEQUENCES)),
-        (BACKWARD2, (BLOCKS, SEQUENCES, HEADS)),
-    ],
-    ids=["flash-attention 2", "PyTorch's", "flash-attention 3", "3, backward", "2, backward"],
+@table(
+    "name grid",
+    {
+        "flash-attention 2": (FLASH2, (BLOCKS, SEQUENCES, HEADS)),
+        "PyTorch's": (OF_TORCH, (BLOCKS, SEQUENCES, HEADS)),
+        "flash-attention 3": (FLASH3, (BLOCKS, HEADS, SEQUENCES)),
+        "3, backward": (BACKWARD3, (BLOCKS, HEADS, SEQUENCES)),
+        "2, backward": (BACKWARD2, (BLOCKS, SEQUENCES, HEADS)),
+    },
 )
-def test_tokens_of_a_call_lie_between_its_last_block_with_one_query_and_a_full_one(
-    name: str, grid: tuple[int, int, int]
-) -> None:
+def test_tokens_of_a_call_lie_between_its_last_block_with_one_query_and_a_full_one(name, grid):
     found = queries([ran(name, "forward", 0, 10, grid=grid)] * 4)
     assert found is not None
     assert (found.calls, found.sequences, found.heads) == (4, SEQUENCES, HEADS)
@@ -132,10 +122,10 @@ def test_tokens_of_a_call_lie_between_its_last_block_with_one_query_and_a_full_o
     assert found.rows is None, "no other kernel says how many of these"
 
 
-def test_other_kernels_with_a_block_for_each_row_say_the_number_if_they_agree() -> None:
+def test_other_kernels_with_a_block_for_each_row_say_the_number_if_they_agree():
     attention, rows = ran(FLASH3, "forward", 0, 10, grid=(BLOCKS, HEADS, 1)), BLOCKS * TILE - 40
 
-    def rows_said(*blocks: int) -> tuple[int | None, int]:
+    def rows_said(*blocks):
         others = (
             ran(f"of_a_row_{number}", "forward", 20, 5, grid=(count, 1, 1))
             for number, count in enumerate(blocks)
@@ -151,7 +141,7 @@ def test_other_kernels_with_a_block_for_each_row_say_the_number_if_they_agree() 
     assert rows_said(rows, rows, rows - 1)[0] is None
 
 
-def test_calls_of_different_sizes_and_kernels_of_unknown_tiles_give_no_tokens() -> None:
+def test_calls_of_different_sizes_and_kernels_of_unknown_tiles_give_no_tokens():
     one, other = (
         ran(FLASH2, "forward", 0, 10, grid=(blocks, 1, HEADS)) for blocks in (BLOCKS, BLOCKS + 1)
     )
@@ -162,7 +152,7 @@ def test_calls_of_different_sizes_and_kernels_of_unknown_tiles_give_no_tokens() 
     )
 
 
-def test_the_table_says_what_part_of_the_exchanges_nothing_hides() -> None:
+def test_the_table_says_what_part_of_the_exchanges_nothing_hides():
     kernels = [
         ran("gemm", "forward", 0, 60),
         ran(NCCL, "forward", 50, 30),
@@ -174,8 +164,8 @@ def test_the_table_says_what_part_of_the_exchanges_nothing_hides() -> None:
     assert alone is not None and not any("Exchanges" in note for note in alone.notes)
 
 
-def test_the_table_says_the_tokens_or_why_they_are_not_known() -> None:
-    def table(name: str, grid: tuple[int, int, int] = (1, 1, 1)) -> Table:
+def test_the_table_says_the_tokens_or_why_they_are_not_known():
+    def table(name, grid=(1, 1, 1)):
         forward = ran(name, "forward", 0, 10, grid=grid)
         made = passes_table([training([forward, ran("gemm", "grad_input", 20, 10)])])
         assert made is not None
@@ -187,9 +177,7 @@ def test_the_table_says_the_tokens_or_why_they_are_not_known() -> None:
     assert "Tokens" not in " ".join(table("conv").notes)
 
 
-def test_the_terminal_shows_the_time_that_a_share_is_of_beside_the_time_in_which_a_kernel_ran() -> (
-    None
-):
+def test_the_terminal_shows_the_time_that_a_share_is_of_beside_the_time_in_which_a_kernel_ran():
     """Two kernels of the forward overlap: 60 + 60 ms added up, 90 ms in which one ran; the backward
     has 40 of all 160 ms."""
     kernels = [

@@ -1,17 +1,12 @@
 """Phases by part of the model: repeated blocks as one row, paper FLOPs and bytes, the cache, and
 padding in tiles."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
 
 from perfctl.orchestrator.ledger.ledger import ledger
 from perfctl.orchestrator.ledger.usage.phase_layers import (
     EITHER,
     Padding,
-    PhaseParts,
     fold,
     padding,
     phase_parts,
@@ -21,7 +16,6 @@ from perfctl.orchestrator.report.ledger.phases import padding_findings, phase_ta
 from perfctl.orchestrator.report.page.about import missing_values
 from perfctl.records.paper import OpShape
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Kernel
-from perfctl.records.run import Run
 from perfctl.records.serving import ServedStep
 from tests.make.synthetic import foreign_run, study_of, with_report
 
@@ -31,9 +25,7 @@ DECODE = ServedStep(0, "d", "decode", 0, 0, 0, 0, SEQUENCES, SEQUENCES, KEYS, KE
 GEMM = "Cijk_Alik_Bljk_BBS_BH_MT64x16x32_MI16x16x1"
 
 
-def product(
-    layer: str, rows: int, depth: int, columns: int, position: int = 0, calls: int = 1
-) -> OpShape:
+def product(layer, rows, depth, columns, position=0, calls=1):
     return OpShape(
         layer,
         "Linear",
@@ -47,18 +39,18 @@ def product(
     )
 
 
-def ran(layer: str | None, step: int = 0, name: str = GEMM, length: int = 10) -> Kernel:
+def ran(layer, step=0, name=GEMM, length=10):
     return Kernel(0, name, layer=layer, step=step, start_ns=0, duration_ns=length, device_index=0)
 
 
-def served(steps: Sequence[ServedStep], kernels: Sequence[Kernel], ops: Sequence[OpShape]) -> Run:
+def served(steps, kernels, ops):
     covers = {COVERS: WHOLE_CAPTURE}
     return foreign_run(
         1, kernels=list(kernels), served_steps=list(steps), ops=list(ops), environment=covers
     )
 
 
-def decoding(kernel: str = GEMM) -> PhaseParts:
+def decoding(kernel=GEMM):
     kernels, ops = [], []
     for at in range(BLOCKS):
         above = f"Block_{at}.Attention_{at}"
@@ -73,9 +65,7 @@ def decoding(kernel: str = GEMM) -> PhaseParts:
     return found
 
 
-def test_the_same_part_of_all_blocks_has_one_name_though_instances_are_numbered_over_the_model() -> (
-    None
-):
+def test_the_same_part_of_all_blocks_has_one_name_though_instances_are_numbered_over_the_model():
     layers = [
         f"Layer_{at}.{name}"
         for at in range(3)
@@ -94,7 +84,7 @@ def test_the_same_part_of_all_blocks_has_one_name_though_instances_are_numbered_
     )
 
 
-def test_a_row_has_the_work_of_all_its_blocks() -> None:
+def test_a_row_has_the_work_of_all_its_blocks():
     rows = {part.part: part for part in decoding().parts}
     qkv = rows["Block.Attention.QKV"]
     columns = WIDE + 2 * NARROW
@@ -104,7 +94,7 @@ def test_a_row_has_the_work_of_all_its_blocks() -> None:
     assert qkv.token_ns == 30 / SEQUENCES
 
 
-def test_attention_reads_the_keys_and_values_that_its_tokens_attend_to() -> None:
+def test_attention_reads_the_keys_and_values_that_its_tokens_attend_to():
     found = decoding()
     assert found.cache_bytes == KEYS * 2 * KV_HEADS * SIZE * 2 * BLOCKS
     attention = next(part for part in found.parts if part.part.endswith("RadixAttention"))
@@ -113,13 +103,13 @@ def test_attention_reads_the_keys_and_values_that_its_tokens_attend_to() -> None
     assert attention.estimated, "the type of the cache is that of the projections by assumption"
 
 
-def test_what_the_cache_lacks_is_named_and_no_figure_is_given() -> None:
+def test_what_the_cache_lacks_is_named_and_no_figure_is_given():
     (bare,) = phase_parts(served([DECODE], [ran("a.b")], [product("a.b", SEQUENCES, 8, 8)]))
     assert bare.cache_bytes is None
     assert "key-value heads x head dimension are unknown" in (bare.cache_why or "")
 
 
-def test_each_block_by_itself_where_that_is_asked_for() -> None:
+def test_each_block_by_itself_where_that_is_asked_for():
     run = decoding().run
     (each,) = phase_parts(run, each=True)
     assert len(each.parts) == BLOCKS * 3
@@ -128,7 +118,7 @@ def test_each_block_by_itself_where_that_is_asked_for() -> None:
     )
 
 
-def test_a_layer_of_both_phases_has_no_figure_where_its_rows_do_not_tell() -> None:
+def test_a_layer_of_both_phases_has_no_figure_where_its_rows_do_not_tell():
     prefill = ServedStep(1, "p", "prefill", SEQUENCES, 50, decodes=0, decode_tokens=0)
     kernels = [ran("m.up", 0), ran("m.up", 1), ran("m.head", 0), ran("m.head", 1)]
     # of prompts, too, the head takes one row a sequence: the two calls cannot be told apart
@@ -145,7 +135,7 @@ def test_a_layer_of_both_phases_has_no_figure_where_its_rows_do_not_tell() -> No
     assert rows["decode", "m.head"].flops_why == EITHER
 
 
-def test_tiles_lie_with_their_second_side_along_torchs_rows() -> None:
+def test_tiles_lie_with_their_second_side_along_torchs_rows():
     wide = padding(Kernel(0, "Cijk_Alik_Bljk_BBS_BH_MT256x32x64_MI16x16x1"), 32, 512, amd=True)
     assert wide == Padding(32, 512, (32, 256))
     assert wide.factor == 1, "256 is along the features: 32 tokens fill a tile of 32"
@@ -154,14 +144,14 @@ def test_tiles_lie_with_their_second_side_along_torchs_rows() -> None:
     assert few.factor == pytest.approx(32 / 3)
 
 
-def test_without_a_grid_the_direction_of_an_uneven_tile_is_open() -> None:
+def test_without_a_grid_the_direction_of_an_uneven_tile_is_open():
     name = "ampere_bf16_s16816gemm_bf16_128x64_ldg8_f2f_tn"
     assert padding(Kernel(0, name), 3, 512, amd=False) is None
     by_grid = padding(Kernel(0, name, grid_x=4, grid_y=1, grid_z=1), 3, 512, amd=False)
     assert by_grid == Padding(3, 512, (64, 128)), "4 = 512 / 128 blocks along the features"
 
 
-def test_padding_is_a_finding_with_its_numbers_and_full_tiles_are_none() -> None:
+def test_padding_is_a_finding_with_its_numbers_and_full_tiles_are_none():
     (said,) = padding_findings([decoding()])
     factor = 16 / SEQUENCES
     assert f"{factor:.2f} times the estimated multiply-adds" in said.text
@@ -174,26 +164,18 @@ def test_padding_is_a_finding_with_its_numbers_and_full_tiles_are_none() -> None
     assert {part.padded for part in full.parts} == {1.0, None}
 
 
-def test_a_batch_is_known_where_all_steps_are_alike() -> None:
+def test_a_batch_is_known_where_all_steps_are_alike():
     assert same_sequences(served([DECODE, DECODE._replace(number=1)], [], [])) == SEQUENCES
     assert same_sequences(served([DECODE, DECODE._replace(number=1, decodes=9)], [], [])) is None
     assert same_sequences(served([], [], [])) is None
 
 
-def test_short_names_tell_parts_apart() -> None:
+def test_short_names_tell_parts_apart():
     names = ["L.Qwen3Attention.Linear", "L.Qwen2MLP.Linear", "L.Qwen2MLP.Act"]
     assert list(short_parts(names).values()) == ["Attention.Linear", "MLP.Linear", "Act"]
 
 
-def test_a_phase_that_is_not_mixed_says_nothing_of_the_columns_of_mixed_steps() -> None:
-    (table,) = phase_tables([decoding()])
-    assert not {"of prompts", "of decodes"} & {column.label for column in table.columns}
-    assert "prompts" not in " ".join(table.notes)
-
-
-def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_out_and_why() -> (
-    None
-):
+def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_out_and_why():
     unsaid = ServedStep(0, "m", "mixed", 3, None, decodes=2)
     (table,) = phase_tables(
         phase_parts(served([unsaid], [ran("m.up", 0)], [product("m.up", 50, 8, 8)]))
@@ -204,9 +186,7 @@ def test_a_mixed_phase_whose_tokens_are_not_divided_says_which_columns_are_left_
     )
 
 
-def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_the_phase_shows() -> (
-    None
-):
+def test_the_gap_of_paper_flops_says_which_rows_lack_them_and_leaves_out_what_the_phase_shows():
     """Attention has no shapes of its keys, so the ledger has no formula for it; its phase
     has one."""
     found = decoding()

@@ -1,17 +1,12 @@
 """Prefill and decode of a server: times, tokens and rates from the steps' kernels, mixed steps
 split by work."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import pytest
 
 from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
 from perfctl.orchestrator.ledger.usage.served import inferred, phases, placed
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
-from perfctl.records.run import Run
 from perfctl.records.serving import GraphLaunch, ServedStep
 from tests.make.synthetic import foreign_run
 
@@ -20,21 +15,17 @@ DECODE = ServedStep(1, "d", "decode", 0, 0, decodes=4, decode_tokens=4)
 MIXED = ServedStep(2, "m", "mixed", 1, 30, decodes=10, decode_tokens=10)
 
 
-def ran(
-    step: int | None, start: int, duration: int | None, layer: str | None = None, name: str = "k"
-) -> Kernel:
+def ran(step, start, duration, layer=None, name="k"):
     return Kernel(
         0, name, layer=layer, step=step, start_ns=start, duration_ns=duration, device_index=0
     )
 
 
-def served(steps: Sequence[ServedStep], kernels: Sequence[Kernel], **facts: object) -> Run:
+def served(steps, kernels, **facts):
     return foreign_run(1, kernels=list(kernels), served_steps=list(steps), **facts)
 
 
-def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_waits_left_out() -> (
-    None
-):
+def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_waits_left_out():
     kernels = [
         ran(0, 0, 100),
         ran(0, 50, 100),
@@ -51,13 +42,13 @@ def test_time_of_a_phase_is_that_in_which_its_kernels_ran_overlaps_once_and_wait
     assert found[1].tokens_per_second == pytest.approx(4 / 20e-9)
 
 
-def test_steps_of_one_phase_add_up() -> None:
+def test_steps_of_one_phase_add_up():
     twice = [DECODE, DECODE._replace(number=5, decodes=6, decode_tokens=6)]
     (decode,) = phases(served(twice, [ran(1, 0, 30), ran(5, 100, 20)]))
     assert (decode.steps, decode.sequences, decode.tokens, decode.running_ns) == (2, 10, 10, 50)
 
 
-def test_a_mixed_step_is_split_by_its_tokens() -> None:
+def test_a_mixed_step_is_split_by_its_tokens():
     found = phases(served([MIXED], [ran(2, 0, 60), ran(2, 60, 20)]))
     assert [(one.part, one.sequences, one.tokens, one.running_ns) for one in found] == [
         (None, 1 + 10, 40, 80),
@@ -66,9 +57,7 @@ def test_a_mixed_step_is_split_by_its_tokens() -> None:
     ]
 
 
-def test_attention_of_a_mixed_step_is_split_by_pairs_and_what_runs_once_a_sequence_by_sequences() -> (
-    None
-):
+def test_attention_of_a_mixed_step_is_split_by_pairs_and_what_runs_once_a_sequence_by_sequences():
     """70 ns of attention over 900 and 100 pairs, 22 ns of a projection of 1 + 10 rows, 40 ns of all
     30 + 10 tokens."""
     step = MIXED._replace(prompt_pairs=900, decode_pairs=100)
@@ -92,7 +81,7 @@ def test_attention_of_a_mixed_step_is_split_by_pairs_and_what_runs_once_a_sequen
     assert decodes.kernel_ns == pytest.approx(132 - sum(expected.values()))
 
 
-def test_attention_without_pairs_leaves_a_mixed_step_whole() -> None:
+def test_attention_without_pairs_leaves_a_mixed_step_whole():
     run = served(
         [MIXED], [ran(2, 0, 70, "attn", "kernel_unified_attention_2d"), ran(2, 70, 40, "mlp")]
     )
@@ -104,21 +93,19 @@ def test_attention_without_pairs_leaves_a_mixed_step_whole() -> None:
     }
 
 
-def test_what_the_names_do_not_say_is_not_known_and_not_zero() -> None:
+def test_what_the_names_do_not_say_is_not_known_and_not_zero():
     unsaid = ServedStep(0, "m", "mixed", 3, None, decodes=2)
     (only,) = phases(served([unsaid], [ran(0, 0, 10)]))
     assert (only.sequences, only.running_ns) == (3 + 2, 10)
     assert (only.tokens, only.token_ns, only.tokens_per_second) == (None, None, None)
 
 
-def test_a_kernel_without_a_time_leaves_the_phase_without_one() -> None:
+def test_a_kernel_without_a_time_leaves_the_phase_without_one():
     (decode,) = phases(served([DECODE], [ran(1, 0, 10), ran(1, 20, None)]))
     assert (decode.launches, decode.running_ns, decode.tokens_per_second) == (2, None, None)
 
 
-def test_the_share_of_time_with_a_module_is_of_time_and_only_asked_where_modules_are_known() -> (
-    None
-):
+def test_the_share_of_time_with_a_module_is_of_time_and_only_asked_where_modules_are_known():
     kernels = [ran(1, 0, 30, "a"), ran(1, 50, 10)]
     assert placed(served([DECODE], kernels).report) == 30 / 40
     assert placed(served([], kernels).report) == 30 / 40

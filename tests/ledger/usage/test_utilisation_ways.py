@@ -1,22 +1,15 @@
 """Utilisation three ways, the union of intervals, and what a GPU waits for."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfctl import parsers
 from perfctl.orchestrator.ledger.usage.intervals import Intervals
 from perfctl.orchestrator.ledger.usage.readings import (
     SENSOR_WINDOW_MAX_NS,
-    UsageShare,
-    Ways,
     busy_from,
     mean_over_time,
     measured_window,
@@ -24,36 +17,25 @@ from perfctl.orchestrator.ledger.usage.readings import (
 )
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Counter, Device, Gap, Kernel, Sample, Step, Summary
-from perfctl.records.run import Run
 from tests.make.synthetic import foreign_run, make_run, with_report
+from tests.make.tables import table
 
 GPU = Device("a GPU", "gpu", memory_bytes=1000)
 SECOND = 10**9
 
 
-def kernel(start: int, length: float, stream: int = 7, device: int = 0, launch: int = 0) -> Kernel:
+def kernel(start, length, stream=7, device=0, launch=0):
     return Kernel(
         launch, f"k{launch}", start_ns=start, duration_ns=length, stream=stream, device_index=device
     )
 
 
-def reading(at: int, used: float | None, device: int = 0) -> Sample:
+def reading(at, used, device=0):
     return Sample(at, used, None, None, None, None, None, device)
 
 
-def ways_of(**changes: Any) -> Ways:
+def ways_of(**changes):
     return RunUsage(make_run(**changes)).ways
-
-
-def run_of(path: Path) -> Run:
-    """A file as the store would give it back."""
-    read = parsers.parse(path)
-    bulk = {
-        name: list(getattr(read, name))
-        for name in ("kernels", "counters", "copies", "ranges", "samples")
-    }
-    made: Run = foreign_run(1, profiler=read.tool, device=read.devices[0] if read.devices else None)
-    return replace(made, report=replace(read, **bulk))
 
 
 @given(
@@ -61,9 +43,7 @@ def run_of(path: Path) -> Run:
     st.integers(0, 30),
     st.integers(30, 90),
 )
-def test_the_union_of_intervals_is_what_marking_every_moment_gives(
-    found: list[tuple[int, int]], low: int, high: int
-) -> None:
+def test_the_union_of_intervals_is_what_marking_every_moment_gives(found, low, high):
     pairs = sorted((start, start + length) for start, length in found)
     marked = {moment for start, end in pairs for moment in range(max(start, low), min(end, high))}
     intervals = Intervals(pairs)
@@ -75,62 +55,7 @@ def test_the_union_of_intervals_is_what_marking_every_moment_gives(
     assert all(end == start or end < start for (_, end), (start, _) in pairwise(waits))
 
 
-@pytest.mark.parametrize(
-    "name", ["lowertri_la", "ntua_a100_gemm_pipeline", "quasiben_cudf", "zx3xyy_cs336_result"]
-)
-def test_on_real_nsys_files_it_is_what_counting_open_kernels_gives(
-    name: str, reports: Path
-) -> None:
-    run = run_of(reports / "nsys" / "sqlite" / f"{name}.sqlite")
-    found = RunUsage(run).busy
-    for item in (one for one in found if one.stream is None):
-        low = min(k.start_ns or 0 for k in run.report.kernels)
-        edges = sorted(
-            edge
-            for k in run.report.kernels
-            if (k.device_index or 0) == item.device
-            for edge in (((k.start_ns or 0), 1), ((k.start_ns or 0) + int(k.duration_ns or 0), -1))
-        )
-        count, since, total = 0, low, 0
-        for at, sign in edges:
-            total += (at - since) if count else 0
-            count, since = count + sign, at
-        assert item.running_ns == total
-    (waits,) = RunUsage(run).idle
-    assert sum(waits.by_cause.values()) == found[0].window_ns - found[0].running_ns
-    assert [wait.length_ns for wait in waits.largest] == sorted(
-        (w.length_ns for w in waits.largest), reverse=True
-    )
-    assert waits.largest[0].length_ns == found[0].longest_wait_ns
-
-
-def test_dlprof_s_database_gives_its_utilisation_in_full(reports: Path) -> None:
-    found = RunUsage(
-        run_of(reports / "dlprof" / "odema_pytorch" / "no_relu_dlprof_dldb.sqlite")
-    ).ways.dlprof
-    assert found.value == pytest.approx(0.010363 / 100, rel=1e-9)
-
-
-def test_dlprof_s_rounded_zero_is_not_known_and_not_zero(reports: Path) -> None:
-    item = RunUsage(run_of(reports / "dlprof" / "odema_pytorch" / "no_relu")).ways
-    for found in (item.dlprof, item.dlprof_tensor):
-        assert found.value is None
-        assert "below 0.05%" in found.reason
-
-
-def test_dlprof_1_7_is_read_by_label_where_line_15_is_another(reports: Path) -> None:
-    path = reports / "dlprof" / "chelseajohn_pytorch" / "dlprof_summary.csv"
-    rows = (line.replace('"', "").split(",") for line in path.read_text().splitlines())
-    said = {row[0]: row[1] for row in rows if len(row) == 2}
-    found = RunUsage(run_of(path)).ways
-    for way, label in (
-        (found.dlprof, "GPU Utilization %"),
-        (found.dlprof_tensor, "Tensor Core Kernel Utilization %"),
-    ):
-        assert way.value == pytest.approx(float(said[label]) / 100)
-
-
-def test_readings_are_averaged_over_time_and_inside_of_the_steps() -> None:
+def test_readings_are_averaged_over_time_and_inside_of_the_steps():
     points = [(0, 0.0), (10, 1.0), (20, 0.5), (50, 0.2)]
     assert mean_over_time(points) == pytest.approx((10 * 1.0 + 10 * 0.5 + 30 * 0.2) / 50)
     inside = (5 * 1.0 + 10 * 0.5 + 10 * 0.2) / 25
@@ -142,7 +67,7 @@ def test_readings_are_averaged_over_time_and_inside_of_the_steps() -> None:
     assert found.nvml.value == pytest.approx(inside)
 
 
-def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none() -> None:
+def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none():
     samples = [reading(at * SECOND, 0.5) for at in (0, 100)]
     between, late = (
         make_run(samples=samples, steps=(Step(0, "step", start * SECOND, 5 * SECOND),), device=GPU)
@@ -154,7 +79,7 @@ def test_steps_between_two_readings_still_have_one_and_steps_after_all_have_none
     assert nvml.reason == found.span == "none of 2 samples covers the measured steps"
 
 
-def sampled_run(length: int, profiler: str = "none", **changes: Any) -> Run:
+def sampled_run(length, profiler="none", **changes):
     """A run of two equal steps of ``length`` ns together, with a sample of 5.5% every 100 ms."""
     half = length // 2
     return make_run(
@@ -167,8 +92,8 @@ def sampled_run(length: int, profiler: str = "none", **changes: Any) -> Run:
     )
 
 
-@pytest.mark.parametrize(
-    ("length", "profiler", "status", "reason"),
+@table(
+    "length profiler status reason",
     [
         (2 * SECOND, "ncu", "ok", "ncu replays every kernel"),
         (2 * SECOND, "none", "failed", "the run failed"),
@@ -177,8 +102,8 @@ def sampled_run(length: int, profiler: str = "none", **changes: Any) -> Run:
     ],
 )
 def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_batch(
-    length: int, profiler: str, status: str, reason: str
-) -> None:
+    length, profiler, status, reason
+):
     run = sampled_run(length, profiler, status=status)
     ways, (reading,) = RunUsage(run).ways, readings(run)
     assert (ways.nvml.value, reading.utilisation) == (None, None)
@@ -186,13 +111,13 @@ def test_samples_that_do_not_show_the_program_give_no_utilization_and_no_busy_ba
     assert busy_from([ways]) is None
 
 
-def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization() -> None:
+def test_samples_of_steps_as_long_as_the_sensor_s_window_give_the_utilization():
     ways = RunUsage(sampled_run(SENSOR_WINDOW_MAX_NS)).ways
     assert ways.nvml.value == pytest.approx(0.055)
     assert (busy_from([ways]) or ())[:2] == (256, False)
 
 
-def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples() -> None:
+def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples():
     kernels = [kernel(SECOND, 1_000_000), kernel(SECOND + 9_000_000, 1_000_000, launch=1)]
     run = sampled_run(SECOND // 100, "nsys", kernels=kernels, ranges=[])
     ways = RunUsage(run).ways
@@ -200,33 +125,13 @@ def test_a_trace_of_a_short_run_gives_its_busy_time_without_the_samples() -> Non
     assert (busy_from([ways]) or ())[:2] == (256, False)
 
 
-def test_gpus_of_a_log_that_are_read_in_turn_are_averaged_each_for_itself(reports: Path) -> None:
-    run = run_of(reports / "nvidia_smi" / "openad_gpu_usage.csv")
-    points: dict[int, list[tuple[int, float]]] = {0: [], 1: []}
-    for sample in run.report.samples:
-        points[sample.device_index or 0].append((sample.at_ns, sample.gpu_utilisation or 0.0))
-    busy, idle = (mean_over_time(each) or 0.0 for each in points.values())
-    assert busy > 0.8 > 0.01 > idle
-    assert RunUsage(run).ways.nvml.value == pytest.approx((busy + idle) / 2)
-
-
-def test_a_header_that_is_repeated_before_every_reading_changes_nothing(reports: Path) -> None:
-    path = reports / "nvidia_smi" / "akshay_gpu_usage.csv"
-    rows = [line.split(", ") for line in path.read_text().splitlines() if line[:1].isdigit()]
-    samples = list(parsers.parse(path).samples)
-    assert [s.gpu_utilisation for s in samples] == [int(row[4].split()[0]) / 100 for row in rows]
-    assert [s.memory_used_bytes for s in samples] == [
-        int(row[6].split()[0]) * 2**20 for row in rows
-    ]
-
-
-def test_cores_that_a_run_on_a_cpu_kept_busy() -> None:
+def test_cores_that_a_run_on_a_cpu_kept_busy():
     samples = [reading(at, None)._replace(host_cpu=cores) for at, cores in ((10, 9.0), (20, 1.5))]
     found = ways_of(samples=samples, steps=(Step(0, "step", 12, 8),))
     assert (found.host_cores, found.nvml.value) == (1.5, None)
 
 
-def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters() -> None:
+def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_counters():
     name = "sm__warps_active.avg.pct_of_peak_sustained_active"
     counters = [Counter(0, name, 20.0, "%"), Counter(1, name, 80.0, "%")]
     found = ways_of(
@@ -237,8 +142,8 @@ def test_occupancy_and_tensor_pipe_are_weighted_by_time_and_absent_without_count
     assert "was not collected" in found.tensor_pipe.reason
 
 
-def test_a_way_that_averages_gpus_says_of_how_many() -> None:
-    def kernels(*kernels: Kernel) -> UsageShare:
+def test_a_way_that_averages_gpus_says_of_how_many():
+    def kernels(*kernels):
         run = foreign_run(1, ranges=[], kernels=list(kernels))
         return RunUsage(run).ways.kernels
 
@@ -248,8 +153,8 @@ def test_a_way_that_averages_gpus_says_of_how_many() -> None:
     assert one.reason == window
 
 
-@pytest.mark.parametrize(
-    ("profiler", "kernels", "dlprof"),
+@table(
+    "profiler kernels dlprof",
     [
         ("ncu", "ncu runs kernels one by one", "not a report of DLProf"),
         ("nsys", "no kernels with start times", "not a report of DLProf"),
@@ -257,7 +162,7 @@ def test_a_way_that_averages_gpus_says_of_how_many() -> None:
         ("a", "no kernels with start times", "not a report of DLProf"),
     ],
 )
-def test_a_way_that_gives_nothing_says_why(profiler: str, kernels: str, dlprof: str) -> None:
+def test_a_way_that_gives_nothing_says_why(profiler, kernels, dlprof):
     found = ways_of(profiler=profiler)
     assert (found.kernels.reason, found.dlprof.reason) == (kernels, dlprof)
     assert (found.nvml.reason, found.host_reason) == ("not sampled", "not sampled")
@@ -265,8 +170,8 @@ def test_a_way_that_gives_nothing_says_why(profiler: str, kernels: str, dlprof: 
     assert not found.anything
 
 
-@pytest.mark.parametrize(
-    ("device", "workload", "value", "over"),
+@table(
+    "device workload value over",
     [
         (replace(GPU, index=1), "mnist_cnn", 0.6, ""),
         (GPU, "mnist_cnn", 0.2, ""),
@@ -275,31 +180,27 @@ def test_a_way_that_gives_nothing_says_why(profiler: str, kernels: str, dlprof: 
         (GPU, None, (0.2 + 0.6) / 2, ", mean of 2 GPUs"),
     ],
 )
-def test_the_device_that_did_the_work_is_the_one_sampled(
-    device: Device | None, workload: str | None, value: float, over: str
-) -> None:
+def test_the_device_that_did_the_work_is_the_one_sampled(device, workload, value, over):
     samples = [reading(at, used, gpu) for at in (0, 10) for gpu, used in enumerate((0.2, 0.6))]
     found = ways_of(samples=samples, device=device, workload=workload).nvml
     assert found.value == pytest.approx(value)
     assert found.reason == f"mean over time of 2 samples, from the first to the last{over}"
 
 
-@pytest.mark.parametrize(
-    ("points", "window", "mean"),
+@table(
+    "points window mean",
     [
         ([(5, 0.25)], None, 0.25),
         ([(5, 0.25), (5, 0.5)], None, 0.5),  # of one moment the last counts
         ([(5, 0.25)], (0, 10), None),  # since when it stands is not known
     ],
 )
-def test_one_reading_stands_for_itself(
-    points: list[tuple[int, float]], window: tuple[int, int] | None, mean: float | None
-) -> None:
+def test_one_reading_stands_for_itself(points, window, mean):
     assert mean_over_time(points, window) == mean
 
 
-def test_the_window_is_that_of_the_steps_with_times() -> None:
-    def window(*steps: Step) -> tuple[int, int] | None:
+def test_the_window_is_that_of_the_steps_with_times():
+    def window(*steps):
         return measured_window(make_run(steps=steps))
 
     assert window(Step(0, "step", None, 5), Step(1, "data", 0, 5)) is None
@@ -311,7 +212,7 @@ def test_the_window_is_that_of_the_steps_with_times() -> None:
     ) == (20, 50 + 10)
 
 
-def test_a_gap_that_the_sampler_noted_is_the_reason() -> None:
+def test_a_gap_that_the_sampler_noted_is_the_reason():
     gaps = (
         Gap("sample.host_cpu", "not_available", "no /proc here"),
         Gap("sample.power_w", "not_available", "no sensor"),
@@ -320,8 +221,8 @@ def test_a_gap_that_the_sampler_noted_is_the_reason() -> None:
     assert (found.host_reason, found.nvml.reason) == ("no /proc here", "not sampled")
 
 
-@pytest.mark.parametrize(
-    ("lines", "form", "value"),
+@table(
+    "lines form value",
     [
         ({"GPU Idle": 97.5}, "DLProf CSV", 0.025),
         ({"GPU Utilization": 12.5}, "DLProf CSV", 0.125),
@@ -334,9 +235,7 @@ def test_a_gap_that_the_sampler_noted_is_the_reason() -> None:
         ({"GPU Utilization of something": 50.0, "GPU Utilization": None}, "DLProf CSV", None),
     ],
 )
-def test_dlprof_s_line_or_what_its_idle_line_leaves(
-    lines: dict[str, float | None], form: str, value: float | None
-) -> None:
+def test_dlprof_s_line_or_what_its_idle_line_leaves(lines, form, value):
     summaries = tuple(Summary(name, percent, "%") for name, percent in lines.items())
     run = make_run(profiler="dlprof", summaries=summaries)
     found = RunUsage(with_report(run, form=form)).ways.dlprof
@@ -344,7 +243,7 @@ def test_dlprof_s_line_or_what_its_idle_line_leaves(
     assert found.value is None or "DLProf: " in found.reason or found.reason == "1 - GPU Idle"
 
 
-def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there() -> None:
+def test_the_second_name_of_a_counter_is_taken_where_the_first_is_not_there():
     later = "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_active"
     counters = [
         Counter(launch, later, value, "%")
