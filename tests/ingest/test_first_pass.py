@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -139,21 +138,6 @@ def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(no
     said = dict(rows(done.store, "SELECT key, value FROM environment WHERE key LIKE 'ncu:%'"))
     assert said["ncu:extrapolated"].startswith("1 of 5 launches were not replayed")
     assert (said["ncu:metrics"], said["ncu:metrics_chosen"]) == (FFMA, "set by the user")
-
-
-def test_on_the_terminal_the_count_of_a_repeated_layer_is_marked_as_an_estimate(
-    node: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = sweep(Ncu(launches="distinct"), SweepOptions(batches=(4,), device="cuda"))
-    assert run(["ledger", "--store", str(done.store)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    flops = f"{2 * 64 * 256 * 257 / 1e6:.2f} M"
-    of = {
-        name: next(line for line in lines if re.match(f"{name} +forward", line))
-        for name in ("block.0.up", "block.1.up")
-    }
-    assert flops in of["block.0.up"] and "~" not in of["block.0.up"]
-    assert f"~ {flops}" in of["block.1.up"]
 
 
 def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands import bench
 from tests.cli.conftest import Break
 from tests.ingest.inputs import good, long_string
 from tests.make.stored import execute, rows
@@ -79,18 +78,6 @@ def test_gather_says_it_in_a_failed_run_that_a_later_whole_one_replaces(
     broken.clear()
     assert perfctl("slurm", "gather", "perfctl-runs").code == 0
     assert stored() == [(16, "ok"), (32, "ok")]
-
-
-@HOW
-def test_a_bench_gathers_the_others(
-    perfctl: Perfctl, recorded: Path, break_parser: Break, how: Callable[[], None]
-) -> None:
-    perfctl("replay", recorded / "torch", "--store", "other.db")
-    break_parser("/b32", how)
-    (why,) = bench.gather(Path("perfctl-runs"), Path("perfctl.db"))
-    assert "/b32" in why
-    is_said(why, how)
-    assert stored() == [(16, "ok")]
 
 
 @HOW

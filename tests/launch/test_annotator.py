@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -175,16 +174,3 @@ def test_python_3_8_runs_it_without_perfctl(file: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r.json").read_text())["reason"].startswith(
         "plain.py ended without importing torch"
     )
-
-
-def test_python_3_8_marks_layers_with_its_own_torch(file: Path, tmp_path: Path) -> None:
-    python = old_python()
-    if subprocess.run([python, "-c", "import torch"], capture_output=True, check=False).returncode:
-        pytest.skip(f"{python} has no torch")
-    done, record = run(python, file, tmp_path)
-    check_run(done, record, tmp_path)
-    assert find_spec("perfctl") is not None
-    gap = next((gap["reason"] for gap in record["gaps"] if gap["quantity"] == "layer_call"), None)
-    if record["environment"]["torch"].startswith(("1.", "2.0")):
-        assert gap is not None
-        assert gap.startswith("shapes of layers need torch 2.1 or later")

@@ -133,32 +133,6 @@ def test_one_list_named_a_thousand_times_does_not_multiply(tmp_path: Path) -> No
         parse(tmp_path, {**SNAPSHOT, "device_traces": [many] * 1000})
 
 
-def test_a_real_snapshot_has_its_segments_and_its_curve(reports: Path) -> None:
-    path = reports / "torch_memory/magma27_memory_snapshot.pickle"
-    content = pickle.loads(path.read_bytes())
-    found = parsers.parse(path)
-    figures = {(one.moment, one.quantity): one.bytes for one in found.memory}
-    assert (
-        figures["after", "reserved"]
-        == sum(one["total_size"] for one in content["segments"])
-        == 14_180_941_824
-    )
-    assert (
-        figures["after", "allocated"]
-        == sum(one["allocated_size"] for one in content["segments"])
-        == 1_377_753_600
-    )
-    held = most = sum(one["requested_size"] for one in content["segments"]) - sum(
-        {"alloc": 1, "free_completed": -1}.get(one["action"], 0) * one["size"]
-        for one in content["device_traces"][0]
-    )
-    for one in content["device_traces"][0]:
-        held += {"alloc": 1, "free_completed": -1}.get(one["action"], 0) * one["size"]
-        most = max(most, held)
-    assert figures["peak", "requested"] == most < figures["after", "reserved"]
-    assert len(list(found.samples)) == 2 * 1721
-
-
 def test_a_long_curve_is_thinned_and_keeps_its_peaks() -> None:
     readings = [Reading(at, at * 7919 % 1000, at * 104_729 % 997) for at in range(50_000)]
     readings[31_111] = Reading(31_111, 5000, 1)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfctl.parsers import reports
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.records.errors import ReportError
 from tests.make.ncu_csv import FFMA, HEADER, read, row
@@ -18,12 +17,6 @@ from tests.parsers.cuts import cuts
 
 def parse_text(tmp_path: Path, text: str) -> list[int | float | None]:
     return [counter.value for counter in read(tmp_path, text).counters]
-
-
-def test_a_row_cut_off_within_a_quoted_cell_is_dropped_and_counted(tmp_path: Path) -> None:
-    report = read(tmp_path, HEADER + row(0, "100") + row(1, "123456")[:-4])
-    assert [counter.value for counter in report.counters] == [100]
-    assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
 
 
 def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_no_row(
@@ -104,41 +97,6 @@ PLAIN = f'1,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,{FFMA}
 )
 def test_rows_between_other_text_are_found(tmp_path: Path, text: str) -> None:
     assert parse_text(tmp_path, text) == [1, 2]
-
-
-def test_names_with_quotes_html_and_newlines_come_out_as_they_are(tmp_path: Path) -> None:
-    name = '<script>alert("x")</script>,\n"k" & <unnamed>::f(\'a\')'
-    report = read(
-        tmp_path, HEADER + row(0, "1", name=name) + row(0, "2", name=name, metric="x__y.sum")
-    )
-    assert [kernel.name for kernel in report.kernels] == [name]
-    assert [counter.value for counter in report.counters] == [1, 2]
-
-
-def test_runs_appended_to_one_file_are_runs_of_their_own(tmp_path: Path) -> None:
-    other = HEADER.replace('"Device","CC",', "")
-    cut = row(0, "3").replace('"0","8.0",', "").replace('"42"', '"43"')
-    path = tmp_path / "report.csv"
-    path.write_text(
-        HEADER + row(0, "1") + row(1, "2") + "==PROF== Connected to process 9 (x)\n" + other + cut
-    )
-    first, second = (part.report for part in reports(path))
-    assert first is not None
-    assert second is not None
-    assert [(counter.launch, counter.value) for counter in first.counters] == [(0, 1), (1, 2)]
-    assert [(counter.launch, counter.value) for counter in second.counters] == [(0, 3)]
-    assert [kernel.device_index for kernel in (*first.kernels, *second.kernels)] == [0, 0, None]
-
-
-def test_a_file_that_does_not_decide_its_style_leaves_ambiguous_values_empty_and_says_so(
-    tmp_path: Path,
-) -> None:
-    report = read(tmp_path, HEADER + row(0, "1.234") + row(0, "512", metric="x__y.sum"))
-    assert [(counter.value, counter.text) for counter in report.counters] == [
-        (None, "1.234"),
-        (512, None),
-    ]
-    assert (f"counter:{FFMA}", "ambiguous") in {gap[:2] for gap in report.gaps}
 
 
 def test_a_line_of_100_megabytes_is_skipped_in_bounded_memory(tmp_path: Path) -> None:

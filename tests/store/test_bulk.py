@@ -6,7 +6,6 @@ import os
 import signal
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,21 +71,6 @@ def test_names_that_their_first_id_tells_apart_come_out_right(
             "first(int)",
         ]
     assert writing.execute("SELECT count(*) FROM kernel_name").fetchone() == (4,)
-
-
-def test_rows_that_were_taken_out_of_the_export_do_not_shift_the_layers(
-    writing: sqlite3.Connection, tmp_path: Path
-) -> None:
-    path = export(tmp_path / "r.sqlite")
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("DELETE FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE rowid = 2")
-    report = parse(path)
-    kernels = stored(writing, write(writing, report).run_id)
-    assert [(k.start_ns, k.layer) for k in kernels[:3]] == [
-        (140, "conv1"),
-        (300, None),
-        (610, "conv1"),
-    ]
 
 
 def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as_it_was(

@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -75,22 +73,6 @@ def test_a_script_runs_under_the_python_of_the_image_and_its_run_remembers_the_i
     assert "already complete, skipped" in perfctl(tmp_path, *words, **variables).stderr
 
 
-def test_nsys_runs_inside_the_image_with_the_program(image: Path, tmp_path: Path) -> None:
-    found = shutil.which("nsys")
-    if found is None or not Path(found).resolve().is_relative_to(LIBRARIES):
-        pytest.skip("Debian's nsys is not installed here (scripts/setup/install_nsight_debian.sh)")
-    binds, variables = torch_from_here()
-    variables["APPTAINERENV_PREPEND_PATH"] = str(Path(found).resolve().parent)
-    steps = ("--steps", "1", "--warmup", "1", "--device", "cpu")
-    words = ("nsys", "-b", "2", *steps, "--bind", "/usr/lib/nsight-systems", "--image", str(image))
-    done = perfctl(tmp_path, *words, *binds, **variables)
-    assert done.returncode == 0, done.stderr
-    folder = next(tmp_path.glob("perfctl-runs/nsys-*/b2"))
-    profile = json.loads((folder / "run.json").read_text())["commands"][0]
-    assert profile.index(str(image)) < profile.index("nsys") < profile.index("python3")
-    assert (folder / "report.sqlite").stat().st_size > 0
-
-
 def test_an_array_of_slurm_runs_perfctl_and_gathers_inside_the_image(
     cluster: Cluster, image: Path, tmp_path: Path
 ) -> None:
@@ -146,13 +128,6 @@ def test_without_the_drivers_library_a_gpu_sweep_is_refused(image: Path, tmp_pat
     assert "libcuda.so.1 is not in the image perfctl.sif" in done.stderr
 
 
-def test_perfctl_inside_the_image_knows_that_it_is_inside(image: Path, tmp_path: Path) -> None:
-    asks = "from perfctl.orchestrator.launch.images import run; print(run.inside())"
-    argv = (*run.image(str(image)).prefix((), tmp_path), "python3", "-c", asks)
-    said = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
-    assert said == "apptainer (perfctl.sif)\n"
-
-
 def test_an_image_sees_its_own_environment_the_gpus_numbers_and_the_scratch_folder_and_no_packages_of_the_home_folder(
     image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -200,34 +175,3 @@ def test_an_image_sees_its_own_environment_the_gpus_numbers_and_the_scratch_fold
     assert answers("own", image) == answers("base", base) == [0, "1", None, "a b", True, False]
     monkeypatch.setenv("APPTAINERENV_PYTHONNOUSERSITE", "")
     assert answers("asked for", base) == [0, "1", None, "a b", True, True]
-
-
-def test_a_stop_reaches_the_program_inside_and_nothing_is_left_of_it(
-    image: Path, tmp_path: Path
-) -> None:
-    program = (
-        "import os, pathlib, signal, sys, time\n"
-        "def stop(number, frame):\n    pathlib.Path('stopped').write_text(os.environ['TMPDIR']); "
-        "sys.exit(3)\n"
-        "signal.signal(signal.SIGTERM, stop)\n"
-        "pathlib.Path(os.environ['TMPDIR'], 'mine').touch()\npathlib.Path('pid').write_text('x')\n"
-        "time.sleep(600)"
-    )
-    deep = tmp_path / ("d" * 40) / ("e" * 40)  # TMPDIR is reached through a link then
-    command = run.image(str(image)).wrap(
-        Command(("python3", "-c", program), "profile"), (deep,), tmp_path
-    )
-    began = time.monotonic()
-    outcome = process_run.run(
-        command,
-        cwd=tmp_path,
-        stdout=tmp_path / "o",
-        stderr=tmp_path / "e",
-        scratch=deep,
-        timeout_s=5,
-        grace_s=10,
-    )
-    assert outcome.timed_out and time.monotonic() - began < 120
-    assert (tmp_path / "pid").exists(), (tmp_path / "e").read_text()
-    assert (tmp_path / "stopped").read_text() != ""
-    assert (deep / "mine").exists()

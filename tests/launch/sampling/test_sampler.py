@@ -3,7 +3,6 @@ the run."""
 
 from __future__ import annotations
 
-import csv
 import os
 import subprocess
 import sys
@@ -128,32 +127,6 @@ def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(
     assert [(one.device_index, one.gpu_utilisation) for one in found] == [
         (n, p / 100) for n, p in enumerate(percents)
     ]
-
-
-def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(
-    reports: Path,
-) -> None:
-    path = reports / "nvidia_smi" / "openad_gpu_usage.csv"
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file, skipinitialspace=True))
-    series: list[list[dict[str, Any]]] = [[], []]
-    for row in rows:
-        number = {name.split(" ")[0]: cell.split(" ")[0] for name, cell in row.items()}
-        series[int(number["index"])].append(
-            {
-                "percent": int(number["utilization.gpu"]),
-                "used": int(number["memory.used"]) * MIB,
-                "total": int(number["memory.total"]) * MIB,
-            }
-        )
-    length = min(map(len, series))
-    nvml = Nvml(None, FakeNvml(series))
-    read = [one[:4] for _ in range(length) for one in nvml.read(())]
-    parsed = [
-        (s.device_index, s.gpu_utilisation, s.memory_used_bytes, s.memory_total_bytes)
-        for s in parsers.parse(path).samples
-    ][: 2 * length]
-    assert read == parsed and length > 400
 
 
 def test_a_run_is_sampled_while_it_runs_and_the_file_is_whole(tmp_path: Path) -> None:

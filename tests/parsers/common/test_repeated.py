@@ -14,12 +14,9 @@ from tests.make.texts import (
     CONSOLE,
     NVPROF_CHILD,
     ONCE,
-    OP_TYPES,
     ROWS,
     TRACE,
 )
-
-DATA = Path(__file__).resolve().parents[2] / "data"
 
 
 def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -92,13 +89,6 @@ def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(
     assert f"begin at line {line or ''}" in said
     assert said.endswith("If they are separate runs, split the file there")
     assert len(list(both.kernels)) == 2 * len(list(once.kernels))
-
-
-def test_another_report_of_dlprof_in_the_same_file_is_named_with_its_line(tmp_path: Path) -> None:
-    kernels = (DATA / "dlprof-synthetic" / "dlprof_kernel.csv").read_text()
-    line = OP_TYPES.count("\n") + 1
-    with pytest.raises(ReportError, match=rf"twice \(again at line {line}\)"):
-        parse(written(tmp_path, OP_TYPES + kernels))
 
 
 def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:

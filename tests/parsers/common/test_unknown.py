@@ -14,7 +14,7 @@ from perfctl import parsers
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common.doubts import SOURCE, newer, not_understood, others
 from perfctl.records.report import Report
-from tests.make.texts import LONG, SUMS, WIDE
+from tests.make.texts import SUMS
 from tests.sample import sample
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -89,15 +89,8 @@ def test_a_newer_version_alone_is_a_note_and_no_warning(
 def make_strange() -> Iterator[tuple[str, str, str]]:
     """Yield name and text of a report of each format with something that no list has, and how the
     warning ends."""
-    yield "long.csv", LONG, "columns Cluster Size"
-    yield "wide.csv", WIDE, "columns Cluster Size"
     yield "sums.csv", SUMS, "columns cuda_gpu_kern_sum.Warp Stalls"
     yield "stats.txt", STRANGE_REPORT, "tables tensor_sum (Tensor,Heads,Blocks)"
-    title, names, *rows = read_data("dlprof-synthetic/dlprof_op_type.csv").splitlines()
-    names, rows = f"{names},Sparsity", [f"{row},1" for row in rows]
-    objects = [dict(zip(names.split(","), row.split(","), strict=False)) for row in rows]
-    yield "dlprof_op_type.csv", "\n".join([title, names, *rows, ""]), "columns op_type.sparsity"
-    yield "op_type.json", json.dumps(objects), "columns op_type.sparsity"
     trace = json.loads(read_data("kineto-synthetic/trace.json"))
     trace["traceEvents"] += [{"ph": "X", "cat": "gpu_dma", "name": "x", "ts": 1, "dur": 1}] * 3
     trace["traceEvents"] += [
@@ -108,11 +101,6 @@ def make_strange() -> Iterator[tuple[str, str, str]]:
     lines = read_data("nvidia-smi-synthetic/dmon.txt").splitlines()
     dmon = [line + ("  hbmx" if "gpu" in line else "     5") for line in lines]
     yield "dmon.txt", "\n".join([*dmon, ""]), "hbmx"
-    table = read_data("nvidia-smi-synthetic/table.txt").replace(
-        "GPU-Util  Compute", "GPU-Util Coolant", 1
-    )
-    third = table.index("N/A |\n", table.index("Default |"))
-    yield "table.txt", f"{table[:third]}9 l{table[third + 3 :]}", "parts Coolant, 9, l"
     fields = "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,power_usage,70.5\n"
     yield "dcgm.csv", f"{fields}0,1709632800000000,qubit_count,5\n", "fields qubit_count"
     query = "timestamp, utilization.gpu [%], coolant.flow [l/min]\n"
@@ -123,10 +111,6 @@ def make_strange() -> Iterator[tuple[str, str, str]]:
     yield "nvprof.csv", f"{trace_csv}\n{quantum}", '"Qubit","Count","Share"'
     samples = "# perfctl samples 1\nat_ns,device_index,power_w,coolant\n1000,0,70.5,warm\n"
     yield "samples.csv", f"{samples}# readings: 1\n", "columns coolant"
-    record = json.loads(read_data("recorded-cpu/nsys/b16/workload.json"))
-    record["weather"] = {"sky": "blue"}
-    record["steps"][-1]["mood"] = "good"
-    yield "workload.json", json.dumps(record), "fields weather, steps.mood"
 
 
 STRANGE = {name: (text, named) for name, text, named in make_strange()}
@@ -139,23 +123,6 @@ def test_what_no_list_has_is_named_and_the_rest_is_read(tmp_path: Path, name: st
     assert warning(report).endswith(named)
     rows = (report.kernels, report.operations, report.summaries, report.samples, report.steps)
     assert any(list(part) for part in rows)
-
-
-def test_the_same_columns_without_the_new_one_bring_no_warning(tmp_path: Path) -> None:
-    assert (
-        warning(
-            written(
-                tmp_path,
-                "long.csv",
-                LONG.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', ""),
-            )
-        )
-        == ""
-    )
-    assert (
-        warning(written(tmp_path, "sums.csv", SUMS.replace(",Warp Stalls", "").replace(",4,", ",")))
-        == ""
-    )
 
 
 WARNED = {

@@ -3,12 +3,11 @@ same run."""
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, find, parse
+from perfctl.parsers import ReportError, parse
 from perfctl.parsers.dlprof import database as dlprof_database
 from perfctl.records.report import Report
 from tests.make.dlprof import made
@@ -80,23 +79,6 @@ def test_figures_of_the_real_database_round_to_those_of_its_summary(
     assert checked == 45
     assert known["GPU Utilization"].value == 0.010363
     assert both[0].duration_ns == both[1].duration_ns == 2864091540
-
-
-def test_the_real_database_says_more_than_the_csv(
-    both: tuple[Report, Report], reports: Path
-) -> None:
-    report = both[1]
-    with (reports / "dlprof/odema_pytorch/no_relu/dlprof_expert_systems.csv").open(
-        newline=""
-    ) as file:
-        advice = {f"{row[0]}. {row[1]}" for row in list(csv.reader(file))[2:]}
-    assert advice <= {entry.text for entry in report.diagnostics}
-    (gpu,) = [device for device in report.devices if device.kind == "gpu"]
-    assert (gpu.compute_capability, gpu.sm_count, gpu.memory_bytes) == ("7.5", 40, 8 * 2**30)
-    assert (report.tool_version, report.environment["torch"]) == ("1.8.0", "1.10.1+cu102")
-    assert len(list(report.copies)) == 16 + 4
-    assert not any("mohanadodema" in value for value in report.environment.values())
-    assert find(report.path) == [report.path]
 
 
 def test_unknown_tables_and_columns_are_named_where_they_hold_something(tmp_path: Path) -> None:

@@ -29,10 +29,6 @@ def rows(name: str) -> tuple[list[str], list[list[str]]]:
     return columns, found
 
 
-def test_every_reading_says_that_the_form_is_unverified() -> None:
-    assert any("never tested on a real file" in entry.text for entry in parse(FILE).diagnostics)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", ["objects", "columns", "wrapped"])
 def test_rows_of_the_csv_read_the_same_as_json(tmp_path: Path, kind: str, shape: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -65,18 +64,6 @@ def test_whatever_stands_in_the_fields_every_kernel_is_kept_and_ranges_are_numbe
     for entry in found.operations:
         assert entry.cpu_ns is None or entry.self_cpu_ns is None or entry.self_cpu_ns >= 0
     assert [entry.number for entry in found.ranges] == list(range(len(list(found.ranges))))
-
-
-TRACE = Path(__file__).resolve().parents[2] / "data" / "kineto-synthetic" / "trace.json"
-
-
-def test_gzip_and_plain_give_the_same_report(tmp_path: Path) -> None:
-    packed = tmp_path / "trace.json.gz"
-    packed.write_bytes(gzip.compress(TRACE.read_bytes()))
-    found, plain = kineto_trace.parse(packed), kineto_trace.parse(TRACE)
-    assert kineto_trace.sniff(packed, packed.read_bytes()[:65536])
-    assert list(found.kernels) == list(plain.kernels) != []
-    assert list(found.operations) == list(plain.operations) != []
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,7 @@
-"""Versions and gaps of a Kineto trace, and a generated trace that is complete."""
+"""Versions and gaps of a Kineto trace."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +9,10 @@ import pytest
 
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Kernel
-from tests.make.kineto import Event, read
-from tests.make.kineto import operation as cpu_operation
+from tests.make.kineto import Event, event, launch, operation, read
 
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def operation(name: str = "aten::mm", ts: object = 1, dur: object = 2, external: int = 1) -> Event:
-    return cpu_operation(name, ts, dur, external)
+MM = operation("aten::mm", 1, 2, 1)
+CALL = event("cuda_runtime", "cudaMalloc", 5, 1, correlation=7)
 
 
 @pytest.mark.parametrize(
@@ -51,20 +45,10 @@ def test_versions_are_read_from_cuda_and_hip_numbers(
     metadata: dict[str, Any], expected: dict[str, str], tmp_path: Path
 ) -> None:
     """CUDA: 1000 x major + 10 x minor; HIP: 10,000,000 x major + 100,000 x minor + patch."""
-    assert read(tmp_path, operation(), **metadata).environment == {
+    assert read(tmp_path, MM, **metadata).environment == {
         **expected,
         "schema_version": "1",
     }
-
-
-def test_the_made_trace_that_measures_speed_is_read_without_any_doubt(tmp_path: Path) -> None:
-    path = tmp_path / "made.json"
-    command = [sys.executable, str(ROOT / "scripts/speed/make_kineto.py"), "1200", str(path)]
-    subprocess.run(command, check=True)
-    found = kineto_trace.parse(path)
-    assert (len(found.kernels), len(found.ranges), len(list(found.op_calls))) == (1200, 4, 1200)
-    assert found.diagnostics == ()
-    assert not [gap for gap in found.gaps if gap.state == "unreadable"]
 
 
 def test_without_single_operators_only_the_sums_are_kept(tmp_path: Path) -> None:
@@ -88,3 +72,16 @@ def test_a_reason_names_at_most_three_kernels_in_one_sentence() -> None:
     assert len(reasons) == 1
     assert reasons[0].endswith(" and 3997 more")
     assert len(reasons[0]) <= 160
+
+
+@pytest.mark.parametrize(
+    ("calls", "reason"),
+    [
+        ([launch(5, 1), launch(9, 2)], "2 launches recorded, GPU activity missing"),
+        ([CALL], "1 CUDA calls and no launch recorded, GPU activity missing"),
+        ([], "the trace holds no GPU activity: torch.profiler ran without"),
+    ],
+)
+def test_why_a_trace_has_no_kernel(calls: list[Event], reason: str, tmp_path: Path) -> None:
+    gaps = read(tmp_path, MM, *calls).gaps
+    assert [gap.reason.startswith(reason) for gap in gaps if gap.quantity == "kernel"] == [True]

@@ -1,7 +1,7 @@
 """Work of the kernels that Inductor wrote, from the arguments of their calls.
 
 Events are made after torch 2.14's code (``get_profiler_kwargs`` and ``def_kernel``) and public
-traces; the traces of the last test are real.
+traces.
 """
 
 from __future__ import annotations
@@ -11,40 +11,11 @@ from typing import Any
 
 import pytest
 
-from perfctl.parsers import parse
 from perfctl.parsers.kineto.fused import elementwise_flops, template_flops
 from perfctl.records.report import CompiledKernel
-from tests.make.kineto import Event, kernel, launch, operation, read
+from tests.make.kineto import kernel, launch, operation, read
 
 B, M, N, K = 3, 48, 40, 24
-
-
-def arguments(
-    *shapes: tuple[int, ...], numbers: tuple[int, ...] = (), **more: Any
-) -> dict[str, Any]:
-    """Of a call with bfloat16 tensors, and numbers behind them."""
-    return {
-        "kernel_file": "/a.py",
-        "kernel_hash": "c0",
-        "kernel_backend": "triton",
-        "Input Dims": [*map(list, shapes), *([] for _ in numbers)],
-        "Input type": [*["c10::BFloat16"] * len(shapes), *["Scalar"] * len(numbers)],
-        "Concrete Inputs": [*[""] * len(shapes), *map(str, numbers)],
-        **more,
-    }
-
-
-def call(name: str, ts: int, external: int, **args: Any) -> Event:
-    found = operation(name, ts, 8, external)
-    found["args"] |= args
-    return found
-
-
-def only(tmp_path: Path, name: str, args: dict[str, Any], **more: Any) -> CompiledKernel:
-    (found,) = read(
-        tmp_path, call(name, 0, 1, **args, **more), launch(1, 5), kernel(name, 50, 4, 1, 5)
-    ).compiled_kernels
-    return found
 
 
 @pytest.mark.parametrize(
@@ -103,48 +74,10 @@ def test_operators_of_a_name_that_compute_are_listed_once_an_element(
     assert elementwise_flops(origins, None) is None
 
 
-def test_a_template_without_shapes_has_no_flops_and_a_reason(tmp_path: Path) -> None:
-    args = {"kernel_hash": "c0", "kernel_backend": "triton"}
-    found = read(
-        tmp_path,
-        call("triton_tem_fused_mm_0", 0, 1, **args),
-        call("triton_poi_fused_add_0", 20, 2, **args),
-    )
-    assert [one.flops for one in found.compiled_kernels] == [None, None]
-    (gap,) = [gap for gap in found.gaps if gap.quantity == "compiled_kernel.flops"]
-    assert "record_shapes=True" in gap.reason
-    assert "triton_poi" not in gap.reason
-
-
 @pytest.mark.parametrize("strange", [None, "x", -1, [1], {"a": 1}, "nan", 1e300])
 def test_strange_arguments_are_not_stated(strange: Any, tmp_path: Path) -> None:
-    args = {
-        "kernel_hash": "c0",
-        "kernel_num_gb": strange,
-        "kernel_kwargs": strange,
-        "Input Dims": strange,
-        "Input type": strange,
-        "Concrete Inputs": strange,
-    }
-    assert only(tmp_path, "triton_poi_fused_add_0", args) == CompiledKernel(
-        "triton_poi_fused_add_0", None, "c0", None, "add", calls=1, device_ns=4_000
-    )
-
-
-def test_loops_of_public_traces_run_over_the_tensors_of_the_model(reports: Path) -> None:
-    """nano-vLLM decodes 3 sequences of a model of width 1,024 with 16 heads, 8 of keys, of width
-    128 and 3,072 in between."""
-    path = reports / "kineto" / "llm" / "nanovllm_decode_gpu_10.json.gz"
-    if not path.is_file():
-        pytest.skip(f"{path.name} is not there")
-    found = [
-        (one.name.split("_")[1], one.elements, one.reduced) for one in parse(path).compiled_kernels
-    ]
-    assert found == [
-        ("per", 3 * 1024, 1024),
-        ("poi", 3 * 3072, None),
-        ("red", 3 * 16 * 128, 128),
-        ("red", 3 * 8 * 128, 128),
-        ("poi", 3 * 16 * 128, None),
-        ("poi", 3 * 8 * 128, None),
-    ]
+    name, call = "triton_poi_fused_add_0", operation("triton_poi_fused_add_0", 0, 8, 1)
+    states = ("kernel_num_gb", "kernel_kwargs", "Input Dims", "Input type", "Concrete Inputs")
+    call["args"] |= dict.fromkeys(states, strange) | {"kernel_hash": "c0"}
+    (found,) = read(tmp_path, call, launch(1, 5), kernel(name, 50, 4, 1, 5)).compiled_kernels
+    assert found == CompiledKernel(name, None, "c0", None, "add", calls=1, device_ns=4_000)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from perfctl.orchestrator.estimate.flops.engine import estimate
-from perfctl.records.report import Report
 from tests.make.kineto import Event, kernel, launch, operation, read
 
 N, C, K, SIDE, FILTER = 8, 3, 16, 32, 5
@@ -49,27 +48,12 @@ def launched(external: int, ts: int, thread: int = 1, name: str = "k") -> list[E
     return [launch(ts, external, thread=thread), kernel(name, ts + 100, 5, external, external)]
 
 
-def reasons(report: Report, quantity: str) -> str:
-    return "; ".join(gap.reason for gap in report.gaps if gap.quantity == quantity)
-
-
-def test_without_concrete_inputs_a_convolution_has_no_paper_but_a_gap(tmp_path: Path) -> None:
-    found = read(tmp_path, conv(10, concrete=False), *launched(1, 12))
-    (call,) = estimate(found.ops)
-    assert call.macs is None and "no stride and padding" in reasons(found, "layer_call.flops")
-
-
 @pytest.mark.parametrize("value", ["[0, 0]", "[" * 9999, "[1, 1, 1]", "['a', 1]", "9"])
 def test_a_stride_that_makes_no_sense_gives_no_number(tmp_path: Path, value: str) -> None:
     bad = conv(10)
     bad["args"]["Concrete Inputs"][3] = value
     (call,) = estimate(read(tmp_path, bad, *launched(1, 12)).ops)
     assert call.macs is None
-
-
-def test_a_trace_without_shapes_says_so(tmp_path: Path) -> None:
-    found = read(tmp_path, operation("aten::mm", 10, 8, 1), *launched(1, 12))
-    assert not found.ops and "record_shapes=True" in reasons(found, "op_shape")
 
 
 @pytest.mark.parametrize(

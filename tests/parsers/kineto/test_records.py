@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.records.report import Report, Step
+from perfctl.records.report import Report
 from tests.make.kineto import (
-    annotation,
     kernel,
     launch,
     operation,
@@ -52,24 +51,3 @@ def test_without_a_launch_call_the_external_id_holds_for_what_began_no_earlier(
     )
     assert device_time(found, "op") == (3000 if inside else 0)
     assert device_time(found, "last") == 0
-
-
-def test_steps_and_their_phases_stand_in_the_order_of_time_the_step_before_its_phases(
-    tmp_path: Path,
-) -> None:
-    events = [
-        annotation("perfctl:phase:forward", 5, 10),
-        annotation("perfctl:step:0", 5, 20),
-        annotation("fc:forward", 6, 5),
-        annotation("perfctl:window", 0, 90),
-        annotation("plain", 7, 1),
-        annotation("ProfilerStep#9", 8, 1),
-        annotation("perfctl:phase:data", 50, 1),
-        annotation("perfctl:step:1", 1, None, thread=2),
-        annotation("perfctl:step:one", 6, 1),
-    ]
-    assert read(tmp_path, *events).steps == (
-        Step(1, "step", 1_000, None),
-        Step(0, "step", 5_000, 20_000),
-        Step(0, "forward", 5_000, 10_000),
-    )

@@ -108,20 +108,6 @@ def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path: Path) -> Non
     ]
 
 
-def test_metadata_before_and_behind_the_events_is_read(tmp_path: Path) -> None:
-    text = '{"a": "\\"traceEvents\\": [", "b": {"traceEvents": [1]}, "traceEvents" : [{"name": "x"}'
-    path = put(tmp_path / "x.json", text + '], "c": 12.50, "d": [{}, {"e": "]"}]}\r\n ')
-    assert read(path) == (
-        [("x", {})],
-        {
-            "a": '"traceEvents": [',
-            "b": {"traceEvents": [1]},
-            "c": "12.50",
-            "d": [{}, {"e": "]"}],
-        },
-    )
-
-
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_a_trace_in_another_encoding_is_read(encoding: str, tmp_path: Path) -> None:
     events = [event(number) for number in range(3)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from perfctl.parsers.kineto.stream import nanoseconds, read_int64
-from tests.make.kineto import collect, event, kernel, operation
+from tests.make.kineto import collect, operation
 
 LAST = 2**63 - 1
 
@@ -92,39 +92,3 @@ def test_only_integers_that_fit_64_bits_are_whole(value: object, expected: int |
 def test_an_external_id_is_read_in_both_spellings(args: dict[str, object], expected: int) -> None:
     (span,) = collect([{**operation("op", 1, 1), "args": args}]).spans
     assert span.external == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        ([2, 3, 4], (2, 3, 4)),
-        (["2", 3, 4], (2, 3, 4)),
-        ([2, 3, 4.5], None),
-        ([2, 3], None),
-        ([1, 2, 3, 4], None),
-        ("[2, 3, 4]", None),
-        (None, None),
-    ],
-)
-def test_a_grid_is_a_list_of_three(value: object, expected: tuple[int, ...] | None) -> None:
-    (launch,) = collect([kernel("k", 1, 1, grid=value, block=[5, 6, 7])]).kernels
-    assert (launch.args.grid, launch.args.block) == (expected, (5, 6, 7))
-
-
-@pytest.mark.parametrize(
-    ("process", "name", "args", "expected"),
-    [
-        ("GPU 3 Counters", "dram__bytes_read.sum", {"": 7}, (3, 7.0, "byte")),
-        ("GPU 3 Counters", "dram__bytes_read.sum.per_second", {"": 7.5}, (3, 7.5, "byte/s")),
-        ("GPU 0 Counters", "sm__throughput.avg.pct_of_peak_sustained_elapsed", {}, (0, None, "%")),
-        ("GPU 0 Counters", "sm__cycles_active.avg", {"": "many"}, (0, None, None)),
-        (3, "sm__cycles_active.avg", {"": 0}, (None, 0.0, None)),
-    ],
-)
-def test_a_sample_of_a_hardware_counter_has_its_gpu_in_a_text_and_its_value_under_no_name(
-    process: object, name: str, args: dict[str, object], expected: tuple[object, ...]
-) -> None:
-    made = event("hardware_counters", name, "5.001", process=process)
-    (sample,) = collect([{**made, "ph": "C", "args": args}]).counters
-    assert (sample.device_index, sample.value, sample.unit) == expected
-    assert (sample.name, sample.at_ns) == (name, 5_001)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError, parse, sniff
+from perfctl.parsers import ReportError
 from perfctl.parsers.monitors import dcgm
 from tests.make.monitors import read
 
@@ -36,33 +35,3 @@ def test_a_file_without_a_header_or_that_cannot_be_read_is_refused(tmp_path: Pat
         dcgm.parse(path)
     with pytest.raises(ReportError, match=r"it cannot be read \(No such file or directory\)"):
         dcgm.parse(tmp_path / "absent.csv")
-
-
-def test_the_real_file_arrives_whole(reports: Path) -> None:
-    path = reports / "nvidia_smi" / "dcgm_test_dmon.csv"
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    power = {
-        (int(row["TimeStampUs"]) * 1000, int(row["GPUId"]), float(row["Values"]))
-        for row in rows
-        if row["Field"] == "power_usage_instant"
-    }
-    found = sniff(path)
-    assert found is not None
-    assert found.name == "DCGM"
-    report = parse(path)
-    assert {
-        (sample.at_ns, sample.device_index, sample.power_w) for sample in report.samples
-    } == power
-    assert len(list(report.samples)) == len(power)
-    masks = [
-        row
-        for row in rows
-        if row["GPUId"] == "0" and row["Field"] == "current_clock_throttle_reasons"
-    ]
-    counted = [
-        f.value
-        for f in report.summaries
-        if f.name.startswith("GPU 0: current_clock_throttle_reasons:")
-    ]
-    assert sum(value or 0 for value in counted) == len(masks)

@@ -10,8 +10,6 @@ from perfctl.parsers import parse, sniff
 from perfctl.parsers.monitors.nvidia_smi import recognise_lists
 from perfctl.records.report import Report, Sample
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "nvidia-smi-synthetic"
-
 
 def read(path: Path) -> tuple[Report, list[Sample]]:
     found = sniff(path)
@@ -25,13 +23,6 @@ def written(tmp_path: Path, text: str, encoding: str = "utf-8") -> Path:
     path = tmp_path / "smi.txt"
     path.write_bytes(text.encode(encoding))
     return path
-
-
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_encodings_and_line_ends_change_nothing(tmp_path: Path, encoding: str, end: str) -> None:
-    path = written(tmp_path, (DATA / "query.csv").read_text().replace("\n", end), encoding)
-    assert read(path)[1] == read(DATA / "query.csv")[1]
 
 
 def test_hostile_cells_stay_data(tmp_path: Path) -> None:

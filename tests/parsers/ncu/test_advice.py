@@ -3,18 +3,13 @@ reading has them."""
 
 from __future__ import annotations
 
-import csv
-import re
 from collections import Counter as Tally
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from perfctl import parsers
-from perfctl.parsers import ReportError
 from perfctl.parsers.ncu.advice import percent, plain
-from tests.sample import sample
 
 
 @pytest.mark.parametrize(
@@ -43,94 +38,6 @@ def test_a_percentage_has_a_point_or_a_comma() -> None:
         None,
         None,
     ]
-
-
-Said = tuple[str, str, float | None]
-"""Kind, text without blanks, speed-up in percent."""
-
-
-def by_csv(path: Path) -> Iterator[Said]:
-    """Rule rows, by Python's csv module and the names of the columns."""
-    rows = list(
-        csv.reader(
-            text
-            for text in path.read_text(errors="replace").splitlines(True)
-            if text.startswith('"')
-        )
-    )
-    header = rows[0]
-    for row in rows[1:]:
-        cells = dict(zip(header, row, strict=False))
-        if cells.get("Rule Name"):
-            share = cells.get("Estimated Speedup")
-            yield (
-                cells["Rule Type"],
-                "".join(cells["Rule Description"].split()),
-                float(share) if share else None,
-            )
-
-
-def by_text(path: Path) -> Iterator[Said]:
-    """Blocks of the console text, by a regular expression over the whole of it."""
-    blocks = re.findall(
-        r"^ {4}([A-Z]{3}) {1,3}(.+(?:\n {10,11}\S.*)*)",
-        path.read_text(errors="replace"),
-        re.MULTILINE,
-    )
-    for kind, block in blocks:
-        words = " ".join(block.split())
-        found = re.match(r"Est[a-z]*\.? (?:Local )?Speedup: (\S+)% (.*)", words)
-        text, share = (found[2], float(found[1])) if found else (words, None)
-        yield kind, "".join(text.split()), share
-
-
-def by_package(path: Path) -> Iterator[Said]:
-    """The package's own dictionaries of all rules, links taken out."""
-    import ncu_report
-
-    context = ncu_report.load_report(str(path))
-    kinds = {"OK": "INF", "OPTIMIZATION": "OPT", "WARNING": "WRN", "ERROR": "ERR", "NONE": ""}
-    for part in map(context.range_by_idx, range(context.num_ranges())):
-        for action in map(part.action_by_idx, range(part.num_actions())):
-            for rule in action.rule_results_as_dicts():
-                if (message := rule.get("rule_message")) and message["message"]:
-                    text = re.sub(r"@section:\w+:(.*?)@", r"\1", message["message"])
-                    text = re.sub(r"@url:(.*?):(http.*?)@", r"\1 (\2)", text)
-                    share = (rule.get("speedup_estimation") or {}).get("speedup")
-                    yield (
-                        kinds[ncu_report.MsgType(message["type"]).name],
-                        "".join(text.split()),
-                        share,
-                    )
-
-
-def test_rules_of_every_real_report_agree_with_another_reading(reports: Path) -> None:
-    pytest.importorskip("ncu_report")
-    results = 0
-    for path in sample(sorted((reports / "ncu").rglob("*.*")), 3):
-        own = (
-            by_csv
-            if path.suffix in (".csv", ".log")
-            else by_text
-            if path.suffix == ".txt"
-            else by_package
-        )
-        try:
-            found = list(parsers.parse(path).advice)
-        except ReportError:
-            continue  # no launch in it
-        mine = Tally(
-            (one.kind or "", "".join((one.text or "").split()), one.estimated_speedup)
-            for one in found
-        )
-        others = ((kind, "".join(plain(text).split()), share) for kind, text, share in own(path))
-        expected = Tally(
-            (kind, text, None if share is None else round(share / 100, 12))
-            for kind, text, share in others
-        )
-        assert mine == expected, path
-        results += len(found)
-    assert results > 100
 
 
 @pytest.mark.parametrize("locale", ["C", "en_US.UTF-8", "de_DE.UTF-8"])

@@ -19,7 +19,6 @@ from perfctl.records.report import Counter, Report
 from tests.make.ncu_csv import UNITS, exact, number
 from tests.make.ncu_text import Launch, new_text, old_text, raw_text
 
-DATA = Path(__file__).resolve().parents[2] / "data"
 FFMA = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
 LONG = "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_atom.sum.pct_of_peak_sustained_elapsed"
 SOL = (
@@ -223,34 +222,6 @@ def test_what_is_written_in_a_layout_is_read_back(
     ]
     found_cells = [(c.launch, c.name, (c.value, c.unit)) for c in counters]
     assert found_cells == [(at, m, exact(v, u)) for at, m, u, v in expected]
-
-
-@pytest.mark.parametrize(
-    ("name", "launches", "counters"),
-    # launches and metric rows counted in the files: 241 launches x 5 metrics; 10 launches x 50;
-    # 1 launch
-    [
-        ("heateq_ncu_fma_memory.txt", 241, 241 * 5),
-        ("cs599k_silu-pytorch-ncu-report.txt", 10, 500),
-        ("bobbyal_ecoli_optimized_k12.txt", 1, 75),
-    ],
-)
-def test_real_texts_give_all_their_metrics(
-    reports: Path, name: str, launches: int, counters: int
-) -> None:
-    report = ncu_text.parse(reports / "ncu" / "console" / name)
-    assert len(list(report.kernels)) == launches
-    assert len(list(report.counters)) == counters
-    assert not [gap for gap in report.gaps if gap.state in ("unreadable", "ambiguous")]
-
-
-def test_a_real_texts_figures_are_read_as_printed(reports: Path) -> None:
-    report = ncu_text.parse(reports / "ncu" / "console" / "bobbyal_ecoli_optimized_k12.txt")
-    found = {(c.section, c.name): (c.value, c.unit) for c in report.counters}
-    assert found["GPU Speed Of Light Throughput", "Elapsed Cycles"] == (6_662_937, "cycle")
-    assert found["GPU Speed Of Light Throughput", "DRAM Frequency"] == (7_000_000_000, "Hz")
-    assert found["Memory Workload Analysis", "Memory Throughput"] == (191_400_000, "byte/s")
-    assert next(iter(report.kernels)).dynamic_shared_bytes == 4_100
 
 
 def _imported(path: Path, tmp_path: Path, *options: str) -> Path:

@@ -3,7 +3,6 @@ available: these are synthetic, converted from made SQLite exports."""
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from pyarrow import feather, ipc, parquet
 from perfctl.parsers import ReportError, find, parse, sniff
 from perfctl.parsers.nsys.parquet import load
 from perfctl.records.report import Report
-from tests.make.nsys_sqlite import GENERATIONS, NsysBuilder, training_step
+from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 
 def write_stream(table: Any, path: str) -> None:
@@ -79,13 +78,6 @@ def test_a_folder_holds_the_same_run_as_the_sqlite_export(
     assert report.form.startswith("nsys folder, exported: nsys SQLite")
 
 
-@pytest.mark.parametrize("generation", GENERATIONS)
-def test_every_generation(tmp_path: Path, generation: str) -> None:
-    database = training_step(NsysBuilder(generation)).write(tmp_path / "export.sqlite")
-    folder = convert(database, tmp_path / "folder")
-    assert content(parse(folder)) == content(parse(database))
-
-
 def test_the_folder_is_one_report(tmp_path: Path, database: Path) -> None:
     folder = convert(database, tmp_path / "folder")
     parser = sniff(folder)
@@ -116,10 +108,3 @@ def test_without_pyarrow_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ReportError, match=r"pip install 'perfctl\[export\]'"):
         parse(folder)
-
-
-def test_one_table_alone_is_no_report(tmp_path: Path, database: Path) -> None:
-    folder = convert(database, tmp_path / "folder")
-    shutil.copy(folder / "StringIds.parquet", tmp_path / "one.parquet")
-    with pytest.raises(ReportError, match="one table in the Parquet or Arrow format"):
-        parse(tmp_path / "one.parquet")

@@ -3,7 +3,6 @@ alone."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -53,33 +52,3 @@ def test_a_table_that_no_list_knows_is_named(tmp_path: Path) -> None:
         connection.execute("INSERT INTO rocpd_novelty VALUES (1)")
     warnings = [one.text for one in parsers.parse(path).diagnostics if one.severity == "warning"]
     assert warnings == ["not understood and left out: tables rocpd_novelty"]
-
-
-def test_the_real_database_agrees_with_its_own_rows(shared: Path) -> None:
-    path = shared / "reports/rocm/rocprofv3/hgliu_ck_bmm_28_results.db"
-    report = parsers.parse(path)
-    kernels = list(report.kernels)
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
-        names = dict(connection.execute("SELECT name, count(*) FROM kernels GROUP BY 1"))
-        total, launches = connection.execute(
-            "SELECT sum(duration), count(*) FROM kernels"
-        ).fetchone()
-        grids = connection.execute(
-            "SELECT grid_x / workgroup_x, grid_y / workgroup_y FROM kernels ORDER BY id"
-        ).fetchall()
-        calls = dict(connection.execute("SELECT name, sum(end - start) FROM regions GROUP BY 1"))
-        agents = connection.execute(
-            "SELECT product_name, extdata FROM rocpd_info_agent WHERE type = 'GPU'"
-        ).fetchall()
-    assert (
-        (len(kernels), sum(kernel.duration_ns or 0 for kernel in kernels))
-        == (launches, total)
-        == (151, 2604546)
-    )
-    assert {name: sum(kernel.name == name for kernel in kernels) for name in names} == names
-    assert [(kernel.grid_x, kernel.grid_y) for kernel in kernels] == grids
-    assert {one.name: one.cpu_ns for one in report.operations} == calls
-    assert sum(one.calls for one in report.operations) == 629
-    assert [(one.name, one.sm_count) for one in report.devices] == [
-        (n, json.loads(e)["cu_count"]) for n, e in agents
-    ]

@@ -3,8 +3,6 @@ csv alone."""
 
 from __future__ import annotations
 
-import csv
-from collections import Counter as Tally
 from pathlib import Path
 
 import pytest
@@ -43,70 +41,6 @@ def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(
     assert done.taken == ()
     assert len(done.failed) == 1
     assert "\n" not in done.failed[0]
-
-
-def rows_of(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-@pytest.mark.parametrize(("phase", "launches"), [("decode", 144), ("prefill", 1128)])
-def test_the_real_traces_agree_with_a_reading_of_their_rows(
-    phase: str, launches: int, shared: Path
-) -> None:
-    folder = shared / "reports/rocm/rocprofv3/jimw567_llm"
-    rows, calls = (
-        rows_of(folder / f"{phase}_kernel_trace.csv"),
-        rows_of(folder / f"{phase}_hip_api_trace.csv"),
-    )
-    report = parsers.parse(folder / f"{phase}_kernel_trace.csv")
-    kernels = list(report.kernels)
-    assert len(kernels) == len(rows) == launches
-    assert [kernel.duration_ns for kernel in kernels] == [
-        int(row["End_Timestamp"]) - int(row["Start_Timestamp"]) for row in rows
-    ]
-    assert Tally(kernel.name for kernel in kernels) == Tally(row["Kernel_Name"] for row in rows)
-    for axis in "XYZ":
-        groups = [getattr(kernel, f"grid_{axis.lower()}") for kernel in kernels]
-        assert groups == [
-            -(-int(row[f"Grid_Size_{axis}"]) // int(row[f"Workgroup_Size_{axis}"])) for row in rows
-        ]
-    assert {one.name: one.calls for one in report.operations} == Tally(
-        row["Function"] for row in calls
-    )
-    assert sum(one.cpu_ns or 0 for one in report.operations) == sum(
-        int(row["End_Timestamp"]) - int(row["Start_Timestamp"]) for row in calls
-    )
-
-
-@pytest.mark.parametrize("name", ["decode_fetch", "decode_stall", "prefill_fetch", "prefill_stall"])
-def test_the_real_counters_agree_with_a_reading_of_their_rows(name: str, shared: Path) -> None:
-    path = shared / f"reports/rocm/rocprofv3/jimw567_llm/{name}_counter_collection.csv"
-    rows = rows_of(path)
-    report = parsers.parse(path)
-    kernels, counters = (
-        list(report.kernels),
-        [one for one in report.counters if one.name != "Scratch_Size"],
-    )
-    times = {
-        row["Dispatch_Id"]: int(row["End_Timestamp"]) - int(row["Start_Timestamp"]) for row in rows
-    }
-    assert [kernel.duration_ns for kernel in kernels] == list(times.values()), (
-        "once for each launch, not for each row"
-    )
-    scale = {"FETCH_SIZE": 1024}
-    assert [(one.name, one.value) for one in counters] == [
-        (row["Counter_Name"], float(row["Counter_Value"]) * scale.get(row["Counter_Name"], 1))
-        for row in rows
-    ]
-
-
-def test_the_real_folder_holds_six_reports(shared: Path) -> None:
-    folder = shared / "reports/rocm/rocprofv3/jimw567_llm"
-    kinds = ("fetch_counter_collection", "kernel_trace", "stall_counter_collection")
-    assert [path.stem for path in parsers.find(folder)] == [
-        f"{phase}_{kind}" for phase in ("decode", "prefill") for kind in kinds
-    ]
 
 
 def test_two_tables_of_calls_in_one_file_are_read_one_by_one(tmp_path: Path) -> None:

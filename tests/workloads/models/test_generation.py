@@ -91,23 +91,6 @@ def test_every_real_step_counts_what_torch_counts(kind: str) -> None:
     )
 
 
-def test_grouped_queries_share_keys_and_values() -> None:
-    found = estimated(f"hf:llama:{SMALL}", kv_cache="bf16")
-    layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 96
-
-    def step(context: int) -> int:
-        return BATCH * (2 * (layer + 4 * context * 32) + 64 * 100)
-
-    assert macs(found, "prefill") == BATCH * (
-        2 * (PROMPT * layer + 4 * PROMPT * PROMPT * 32) + 64 * 100
-    )
-    assert macs(found, "decode") == sum(step(PROMPT + at) for at in range(1, STEPS + 1))
-    assert found.cache is not None
-    assert found.cache.bytes_per_token == 2 * 2 * 2 * 16 * 2, (
-        "2 layers, keys and values, 2 of 4 heads, 16 wide, 2 B"
-    )
-
-
 def test_latent_attention_names_both_caches() -> None:
     found = estimated(f"hf:deepseek_v3:{LATENT}", kv_cache="bf16")
     assert found.cache is not None
@@ -115,13 +98,6 @@ def test_latent_attention_names_both_caches() -> None:
     assert found.cache.bytes_per_token in (2 * 24 * 2, 2 * 4 * 36 * 2), (
         "compressed or not, by the version of transformers"
     )
-
-
-def test_a_window_keeps_one_token_less_than_it_sees() -> None:
-    found = estimated(f"hf:mistral:{SMALL},sliding_window=12", prompt=20, generate=3)
-    assert found.cache is not None
-    assert found.cache.bytes_at_end == BATCH * 2 * 2 * 2 * 16 * 4 * 11
-    assert macs(found, "decode, first step") == macs(found, "decode, last step")
 
 
 def test_an_encoder_runs_once_and_its_keys_are_kept() -> None:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.records.paper import PlanLayer
 from perfctl.workloads.models.plan import PARAMETERS, Number, canonical, plan, read_settings, spread
 from perfctl.workloads.spec import SpecError
 
@@ -35,20 +34,6 @@ def test_the_first_inception_module_of_width_64_is_googlenets_3a_behind_its_192_
     names = {layer.name: layer for layer in plan("inception:width=64").layers}
     assert names["stage1.0.concat"].gives[0] == 64 + 128 + 32 + 32
     assert names["stage1.0.b3.2.conv"].kernel == 5
-
-
-def test_a_multilayer_perceptron_is_worked_out_by_hand() -> None:
-    found = plan("mlp:depth=3,width=100,image=8,channels=2,classes=10")
-    assert found.macs == 2 * 8 * 8 * 100 + 100 * 100 + 100 * 10
-    assert found.parameters == found.macs + 100 + 100 + 10
-
-
-def test_a_convolution_is_worked_out_by_hand() -> None:
-    layer = PlanLayer(
-        "conv", "conv", (-1,), (3, 9, 9), (8, 5, 5), kernel=3, stride=2, padding=1, bias=True
-    )
-    assert (layer.macs, layer.parameters) == (8 * 5 * 5 * 3 * 9, 8 * 3 * 9 + 8)
-    assert (layer.inputs, layer.outputs) == (3 * 81, 8 * 25)
 
 
 def test_the_order_of_the_parameters_and_defaults_given_change_nothing() -> None:

@@ -261,13 +261,6 @@ def test_memory_is_read_to_the_end_when_the_training_fails(tmp_path: Path) -> No
     assert {row["moment"] for row in written["memory"]} == {"start", "before", "peak", "after"}
 
 
-def test_cuda_without_a_gpu_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(WorkloadError, match=r"`device` cuda.*`device` to cpu") as caught:
-        run(tmp_path, device="cuda")
-    assert "\n" not in str(caught.value)
-
-
 def test_a_record_that_cannot_be_written_is_found_before_anything_runs(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkloadError, match=r"cannot write the record.*file"):

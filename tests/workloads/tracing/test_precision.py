@@ -57,20 +57,6 @@ def test_a_step_by_hand() -> None:
     assert sum(op.calls for op in gradients) == len(list(model.parameters())) - 2
 
 
-def test_softmax_of_float16_is_one_kernel_that_gives_float32() -> None:
-    ops = on_meta(nn.Sequential(nn.Linear(8, 8), nn.Softmax(-1)), 4, 8, precision="fp16").ops
-    assert kinds(ops, "_softmax") == [("float16", "float32")]
-
-
-def test_a_weight_used_twice_is_cast_once() -> None:
-    layer = nn.Linear(8, 8, bias=False)
-    once, twice = (
-        on_meta(nn.Sequential(*[layer] * times), 4, 8, precision="bf16", mode="infer").ops
-        for times in (1, 2)
-    )
-    assert len(kinds(once, "_to_copy")) == len(kinds(twice, "_to_copy")) == 2  # x and the weight
-
-
 @pytest.mark.parametrize("mode", ["train", "infer"])
 def test_casts_of_weights_live_until_forward_and_loss_end_or_backward_has_used_them(
     mode: str,
