@@ -93,56 +93,6 @@ def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_e
     assert found.step.tolist() == [sought(ranges, call, 2) for call in calls]
 
 
-@settings(max_examples=150)
-@given(items(30, MARKS), CALLS)
-def test_all_ranges_around_a_call_come_from_the_innermost_outwards(
-    ranges: list[Item], calls: list[Item]
-) -> None:
-    found = [[] for _ in calls]
-    stack = [number for number, item in enumerate(ranges) if item.marks[0]]
-    inside, outside = spans(calls), spans([ranges[number] for number in stack])
-    nest = Nest(outside.thread, outside.start, outside.end)
-    for level in nest.around(nest.places(inside.thread, inside.start), inside.end):
-        for around, number in zip(found, np.append(stack, NOBODY)[level].tolist(), strict=True):
-            around.extend([number] if number != NOBODY else [])
-
-    def enclosing(call: Item) -> list[int]:
-        rank = [
-            (r.start, -r.end, number)
-            for number, r in enumerate(ranges)
-            if r.marks[0]
-            and r.thread == call.thread
-            and r.start <= call.start
-            and r.end >= call.end
-        ]
-        return [number for _, _, number in sorted(rank, reverse=True)]
-
-    assert found == [enclosing(call) for call in calls]
-
-
-@settings(max_examples=150)
-@given(items(30, MARKS))
-def test_a_parent_is_the_innermost_other_range_and_depth_counts_parents(ranges: list[Item]) -> None:
-    parents, depths = build(ranges).tree()
-
-    def parent(number: int) -> int:
-        inner = ranges[number]
-        rank = (inner.start, -inner.end, number)
-        outer = [
-            (r.start, -r.end, i)
-            for i, r in enumerate(ranges)
-            if r.marks[0] and r.thread == inner.thread
-        ]
-        return max((o for o in outer if o < rank and -o[1] >= inner.end), default=(0, 0, NOBODY))[2]
-
-    def depth(number: int) -> int:
-        return 0 if parent(number) == NOBODY else 1 + depth(parent(number))
-
-    numbers = range(len(ranges))
-    assert parents.tolist() == [parent(n) if ranges[n].marks[0] else NOBODY for n in numbers]
-    assert depths.tolist() == [depth(n) if ranges[n].marks[0] else NOBODY for n in numbers]
-
-
 @settings(max_examples=100)
 @given(items(30, MARKS))
 def test_ranges_get_step_and_phase_as_calls_do(ranges: list[Item]) -> None:

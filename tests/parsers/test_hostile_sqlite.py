@@ -57,7 +57,7 @@ def test_a_column_that_is_computed_is_no_column(tmp_path: Path) -> None:
     path = report(
         tmp_path,
         "DROP TABLE StringIds",
-        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (printf('%.*c', 300000000, "
+        "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (printf('%.*c', 3000000, "
         "'x')))",
         "INSERT INTO StringIds (id) VALUES (1)",
     )

@@ -1,17 +1,25 @@
-"""A report that is text: encodings, lines beyond the limit, and what is kept of all that is
-no table."""
+"""Reports that are text: encodings, lines, what was put around them, and JSON that is read at once."""
 
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfctl.parsers import ReportError, parse
+from perfctl.parsers.common import json as text_json
 from perfctl.parsers.common import lines as text_lines
-from perfctl.parsers.common.lines import Lines, Log, encoding_of, ends_of, open_text
+from perfctl.parsers.common.json import read_whole
+from perfctl.parsers.common.lines import Lines, Log, encoding_of, ends_of, open_text, unwrap
+from perfctl.parsers.common.pasted import wrapping_of
+from perfctl.records.report import Report
+from tests.make.texts import ONCE
 
 
 @pytest.mark.parametrize(
@@ -184,3 +192,126 @@ def test_blocks_of_text_are_those_of_the_file_wherever_a_character_is_parted(
         expected = whole.read()
     assert "".join(found) == (expected.replace("\r", "\n") if "\n" not in expected else expected)
     assert all(0 < len(text) <= block + 2 for text in found)
+
+
+# Reports that went through other systems: CR alone ends their lines, or JSON is UTF-16
+
+
+SMI = "timestamp, index, utilization.gpu [%]\n" + "".join(
+    f"2024/03/05 10:00:0{n}.250, 0, {n} %\n" for n in range(5)
+)
+TEXTS = {**ONCE, "nvidia-smi": SMI, "dmon": "# gpu sm\n0 5\n0 6\n"}
+
+
+def held(report: Report) -> Report:
+    """The report with its rows as lists and without its place."""
+    rows: dict[str, Any] = {
+        name: list(getattr(report, name))
+        for name in ("kernels", "counters", "copies", "operations", "samples", "op_calls")
+    }
+    return replace(report, path=Path(), **rows)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+@pytest.mark.parametrize("form", TEXTS)
+def test_lines_that_end_with_cr_alone_read_as_lines(
+    form: str, encoding: str, tmp_path: Path
+) -> None:
+    (tmp_path / "report.csv").write_text(TEXTS[form], newline="")
+    plain = held(parse(tmp_path / "report.csv"))
+    (tmp_path / "report.csv").write_text(
+        TEXTS[form].replace("\n", "\r"), encoding=encoding, newline=""
+    )
+    assert held(parse(tmp_path / "report.csv")) == plain
+
+
+# What was put around the lines of a tool is taken off, wherever in the text it begins
+
+
+NCU = """\
+==PROF== Connected to process 7 (/bin/a)
+  gemm(float *) (8, 1, 1)x(256, 1, 1), Context 1, Stream 7, Device 0, CC 8.0
+    Section: GPU Speed Of Light Throughput
+    OPT   This kernel exhibits low throughput.
+          See the section below.
+    Section: Launch Statistics
+    Grid Size                 8
+"""
+TABLE = '==PROF== Connected\nID;Kernel Name;Metric Value\n0;"k(int, int)";{}\n1;k;{}\n'
+
+
+def before_lines(prefix: str) -> Callable[[str], str]:
+    return lambda text: "".join(prefix + line for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        pytest.param(before_lines("[rank0]: "), id="torch's rank"),
+        pytest.param(before_lines("[default0]: "), id="torchrun's rank"),
+        pytest.param(before_lines("[1,0]<stdout>: "), id="mpirun's rank"),
+        pytest.param(before_lines("[2026-11-20 21:06:57] "), id="a timestamp in brackets"),
+        pytest.param(before_lines("    "), id="a block of code"),
+        pytest.param(before_lines(" " * 10), id="a block of code in a list"),
+        pytest.param(before_lines(">     "), id="a quoted block of code"),
+    ],
+)
+def test_ncus_text_is_as_it_was_printed(wrap: Callable[[str], str]) -> None:
+    assert unwrap(wrap(NCU), wrapping_of(wrap(NCU))) == NCU
+
+
+def test_semicolons_below_the_lines_of_a_tool_become_commas() -> None:
+    text = TABLE.format("1.024,5", "8,25")
+    expected = '==PROF== Connected\nID,Kernel Name,Metric Value\n0,"k(int, int)",1024.5\n1,k,8.25\n'
+    assert unwrap(text, wrapping_of(text)) == expected
+
+
+@pytest.mark.parametrize("text", ['[\n{"name": "a; b; c",\n "ph": "X; d; e"}]', '[1,0,"x"]\n'])
+def test_json_is_left_as_it_is(text: str) -> None:
+    assert wrapping_of(text) == ()
+
+
+# JSON that is read at once
+
+
+def test_a_file_too_long_to_be_read_at_once_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert text_json.LIMIT == 64 * 1024 * 1024
+    path = tmp_path / "record.json"
+    path.write_text('{"steps": [1, 2, NaN]}'.replace(" ", "", 2))
+    monkeypatch.setattr(text_json, "LIMIT", 20)
+    assert read_whole(path, "workload", "Run it again") == {"steps": [1, 2, "NaN"]}, (
+        "numbers that are none stay texts"
+    )
+    monkeypatch.setattr(text_json, "LIMIT", 19)
+    with pytest.raises(ReportError, match=r"20 bytes of JSON exceed the limit\. Run it again"):
+        read_whole(path, "workload", "Run it again")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b'{"steps": [1, 2', "the JSON is incomplete"),
+        (b"[" * 100_000, "the JSON is incomplete"),
+        (None, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_what_to_do(
+    tmp_path: Path, content: bytes | None, reason: str
+) -> None:
+    path = tmp_path / "record.json"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ReportError, match=rf"record.json: .*{reason}.*Run it again") as caught:
+        read_whole(path, "workload", "Run it again")
+    assert caught.value.tool == "workload"
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_json_is_read_in_its_encoding(encoding: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    path.write_bytes('{"network": "plain"}'.encode(encoding))
+    assert read_whole(path, "workload", "Run it again") == {"network": "plain"}
+    path.write_bytes(b'{"network": "\xff"}')
+    assert read_whole(path, "workload", "Run it again") == {"network": "\ufffd"}

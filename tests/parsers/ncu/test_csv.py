@@ -1,11 +1,21 @@
-"""Nsight Compute CSV: real files with known truths, and logs that hold no CSV."""
+"""Nsight Compute CSV: known truths of real files, facts of launches, advice, and what is refused."""
 
 from __future__ import annotations
 
+from collections import Counter as Tally
 from pathlib import Path
 
+import pytest
+
+from perfctl import parsers
+from perfctl.parsers import ReportError, nvprof, parse, reports
 from perfctl.parsers.ncu import csv as ncu_csv
+from perfctl.parsers.ncu import text as ncu_text
+from perfctl.parsers.ncu.advice import percent, plain
+from perfctl.parsers.ncu.facts import CYCLES, counts_flops
+from perfctl.parsers.nsys import stats
 from perfctl.records.report import Report
+from tests.make.ncu_csv import METRIC, line, read
 
 TENSOR, FMUL = (
     "sm__inst_executed_pipe_tensor.sum",
@@ -46,3 +56,169 @@ def test_the_ffma_of_a_naive_gemm_are_exact_although_printed_as_floats(reports: 
 
 
 # Logs without CSV
+
+
+# Facts about a launch among the metrics of real reports, and which metrics count FLOPs
+
+
+def test_whole_counts_of_multiply_adds_count_the_work_and_rates_or_additions_do_not() -> None:
+    op = "thread_inst_executed_op_{}_pred_on.sum"
+    counts = [
+        f"{unit}__sass_{op.format(name)}"
+        for unit in ("sm", "smsp")
+        for name in ("ffma", "dfma", "hfma", "ffma2")
+    ]
+    counts += ["sm__inst_executed_pipe_tensor.sum", "sm__ops_path_tensor_src_bf16_dst_fp32.sum"]
+    assert all(map(counts_flops, counts))
+    others = [
+        f"{counts[0]}.per_cycle_elapsed",
+        counts[0].replace("ffma", "fadd"),
+        "sm__inst_executed.sum",
+        "FFMA",
+    ]
+    assert not any(map(counts_flops, others))
+
+
+def test_where_a_report_has_all_three_cycles_by_clock_rate_is_its_duration(reports: Path) -> None:
+    pytest.importorskip("ncu_report")
+    found = parse(reports / "ncu" / "rep" / "cs599k_h100_silu_2025-04-21.ncu-rep")
+    values = {(item.launch, item.name): item.value for item in found.counters}
+    for kernel in found.kernels:
+        for cycles, rate in CYCLES:
+            by_cycles = (
+                (values[kernel.launch, cycles] or 0) / (values[kernel.launch, rate] or 1) * 1e9
+            )
+            assert by_cycles == pytest.approx(kernel.duration_ns, rel=1e-6)
+
+
+# What ncu's tables lack, and what is refused, in the words that the user reads
+
+
+CASES = Path(__file__).resolve().parents[2] / "data" / "ncu"
+BARE = ["ID", "Process ID", "Kernel Name", *METRIC]
+
+
+@pytest.mark.parametrize(
+    ("header", "missing"),
+    [
+        (BARE[:3], "with metrics"),
+        ([*BARE[:2], *METRIC], "Kernel Name"),
+        (BARE[:5], "Metric Value"),
+        (BARE[:4], "Metric Unit, Metric Value"),
+        ([*BARE[:3], "Metric Value"], "Metric Name, Metric Unit"),
+    ],
+)
+def test_a_header_without_a_column_that_every_row_needs_is_refused(
+    header: list[str], missing: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ReportError, match=rf"the CSV has no column {missing} \(it is truncated"):
+        read(tmp_path, line(*header), line(0, 42, "k", "a__b.sum", "inst", 1))
+
+
+def test_a_header_without_rows_is_refused(tmp_path: Path) -> None:
+    reason = "the CSV has a header but no rows: the CSV ends after its header"
+    with pytest.raises(ReportError, match=reason):
+        read(tmp_path, line(*BARE))
+
+
+@pytest.mark.parametrize(
+    ("case", "runs", "start"),
+    [
+        ("outputs/headers.csv", 3, 3),
+        ("outputs/messages.csv", 3, 5),
+        ("summary/two_outputs.csv", 2, 3),
+        ("wide/two_outputs.csv", 2, 4),
+        ("text-launches/two_outputs.txt", 2, 7),
+        ("text-launches/two_logs.txt", 2, 8),
+    ],
+)
+def test_several_outputs_in_a_file_are_pointed_out_with_the_line_of_the_second(
+    case: str, runs: int, start: int
+) -> None:
+    with pytest.raises(ReportError, match=rf"it holds {runs} runs; .* begins at line {start}\b"):
+        parse(CASES / case)
+
+
+def test_a_further_table_without_its_columns_says_which_lines_cannot_be_read() -> None:
+    _, second = reports(CASES / "outputs/second_without_columns.csv")
+    assert second.error is not None
+    assert second.error.reason.startswith("lines 3 to 4: the CSV has no column Kernel Name")
+
+
+def test_a_summary_on_the_console_is_refused_with_the_way_to_export_it(tmp_path: Path) -> None:
+    ruler = "    ------------ ----------- -------- -------- --------\n"
+    path = tmp_path / "summary.txt"
+    head = "  k(int) (4, 1, 1)x(32, 1, 1), Device 0, CC 8.0, Invocations 3\n"
+    path.write_text(f"{head}    Section: S\n{ruler}    a__b.s  Kbyte  1  3  2\n{ruler}")
+    with pytest.raises(ReportError, match="a summary, or the source page") as caught:
+        parse(path)
+    assert "ncu --import" in caught.value.remedy
+
+
+def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: Path) -> None:
+    reason = r"it cannot be read \(No such file or directory\). Check the path and its permissions"
+    for module in (ncu_csv, ncu_text, nvprof, stats):
+        with pytest.raises(ReportError, match=reason):
+            module.parse(tmp_path / "absent")
+
+
+@pytest.mark.parametrize(
+    ("case", "text"),
+    [
+        (
+            "long/units.csv",
+            "3 metrics are rounded because ncu printed them in scaled units (for example "
+            "gpu__time_duration.sum in usecond); export with --print-units base for exact figures",
+        ),
+        ("long/twice.csv", "not understood and left out: columns New Column"),
+        ("wide/columns.csv", "not understood and left out: columns Not A Metric"),
+        (
+            "text-tables/four_columns.txt",
+            "not understood and left out: parts a table of 4 columns in section S",
+        ),
+    ],
+)
+def test_what_is_rounded_or_not_understood_is_a_note(case: str, text: str) -> None:
+    assert text in [note.text for note in parse(CASES / case).diagnostics]
+
+
+# Results of ncu's rules: read alike from CSV, console text and report files, and as an independent
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (
+            "see the\n @section:LaunchStats:Launch Statistics@  section",
+            "see the Launch Statistics section",
+        ),
+        ("@url:Guide:https://x.y/a#b@ says", "Guide (https://x.y/a#b) says"),
+        ("@source:C:/a b.cu:12:line 12@ and @sass:0x10:there@", "line 12 and there"),
+        ("mail a@b and c@d", "mail a@b and c@d"),
+        ("@section:broken", "@section:broken"),
+    ],
+)
+def test_links_in_a_text_read_as_ncu_prints_them(text: str, shown: str) -> None:
+    assert plain(text) == shown
+
+
+def test_a_percentage_has_a_point_or_a_comma() -> None:
+    assert [percent(text) for text in ("47.2", "4,206", "100", "", "1,2,3", "nan%")] == [
+        47.2,
+        4.206,
+        100,
+        None,
+        None,
+        None,
+    ]
+
+
+@pytest.mark.parametrize("locale", ["C", "en_US.UTF-8", "de_DE.UTF-8"])
+def test_a_report_file_and_its_export_by_ncu_give_the_same_rules_in_every_locale(
+    reports: Path, locale: str
+) -> None:
+    pytest.importorskip("ncu_report")
+    export = parsers.parse(reports / f"ncu/locale_generated/lashi_profile.details.{locale}.csv")
+    report = parsers.parse(reports / "ncu/rep/lashi_profile.ncu-rep")
+    assert Tally(report.advice) == Tally(export.advice)
+    assert len(list(export.advice)) == 30

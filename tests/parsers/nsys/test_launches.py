@@ -76,3 +76,6 @@ def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
     assert [
         (kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels
     ] == expected
+
+
+# Kernels that CUDA graphs replayed, against a search through all events (synthetic exports)

@@ -10,6 +10,7 @@ from perfctl.parsers.common.lines import Log
 from perfctl.parsers.common.numbers import DecimalStyle, Unit
 from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_tables import (
+    Column,
     Source,
     Split,
     Start,
@@ -221,3 +222,27 @@ def test_a_start_end_range_of_a_trace_has_no_depth_and_a_range_without_a_start_i
     rows = [{**row, "id": "12", "parent": "11"}, {**row, "start_ns": None}]
     (found,) = stats.read_ranges(iter(rows))
     assert (found.kind, found.depth, found.parent) == ("start_end", None, None)
+
+
+# Titles, columns, units and report names of ``nsys stats`` in the spellings of all years
+
+
+def test_columns_have_the_unit_of_their_header_of_their_total_or_of_the_title() -> None:
+    assert read_columns(["Time(%)", "Total Time (ms)", "Average", "Name"]) == [
+        Column("Time", Unit("%", 1)),
+        Column("Total Time", MS),
+        Column("Avg", MS),
+        Column("Name"),
+    ]
+    assert read_columns(["Total", "Operations", "Operation"], "KiB") == [
+        Column("Total", Unit("byte", 1024)),
+        Column("Operations"),
+        Column("Operation"),
+    ]
+    assert read_columns(["Total Time", "Name"]) is None, "two known columns are no table"
+    assert read_columns(["Total Time", "Calls", "Name", "a", "b", "c"]) is not None, "three of six"
+    assert read_columns(["Total Time", "Calls", "Name", "a", "b", "c", "d"]) is None
+    assert read_columns(["Name", "Range", "PID"]) is None, "no figure"
+    assert read_columns(["Metric Name", "Minimum", "Maximum", "Average"]) is None, (
+        "a summary of ncu"
+    )

@@ -1,4 +1,4 @@
-"""Layer ranges: who gets one, when, on which thread, and that nothing else changes."""
+"""Layer ranges: who gets one, when, on which thread, where they go, and that nothing of the annotator stays."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as module_hooks
 from torch.utils.checkpoint import checkpoint
 
+from perfctl.records.ranges import read_range_name
 from perfctl.workloads.models.mnist_cnn import make_model
 from perfctl.workloads.run.annotate import Annotator
+from perfctl.workloads.run.clock import NvtxRanges, RecordFunctionRanges, make_backend, span
 from tests.workloads.autograd_truth import Made, Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
@@ -110,3 +113,103 @@ def test_recomputed_layers_are_marked_and_closed() -> None:
     seen = names_of(saves, torch.ones(1, 2))
     assert (seen["fc:forward"], seen["fc:recompute"]) == (1, 1)
     assert backward_of(seen, "fc") >= 1
+
+
+# Every layer range is closed, and nothing of the annotator stays behind
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_in_forward_closes_every_range(error: type[BaseException]) -> None:
+    def breaks(self: nn.Module, x: Tensor) -> Tensor:
+        raise error
+
+    seen = Seen()
+    model = nn.Sequential(nn.Identity(), Made(breaks))
+    with Annotator(seen, model):
+        with pytest.raises(error):
+            model(torch.ones(1))
+        assert seen.open == [] or error is KeyboardInterrupt
+    assert seen.open == []
+    assert seen.events[-2:] == ["<1:forward", "<Sequential:forward"]
+
+
+def test_an_exception_in_backward_leaves_no_range_open() -> None:
+    class Breaks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            raise ValueError("broken gradient")
+
+    seen, model = Seen(), Made(lambda self, x: Breaks.apply(x))
+    with Annotator(seen, model):
+        with pytest.raises(ValueError, match="broken gradient"):
+            model(torch.ones(1, requires_grad=True)).backward()
+        assert seen.open == ["Made:grad_input"]
+    assert seen.open == []
+
+
+def test_nothing_is_marked_outside_of_it() -> None:
+    seen, layer = Seen(), nn.Linear(2, 2)
+    layer(torch.ones(1, 2)).sum().backward()
+    with Annotator(seen, layer):
+        late = layer(torch.ones(1, 2)).sum()
+    before = list(seen.events)
+    late.backward()
+    layer(torch.ones(1, 2)).sum().backward()
+    assert seen.events == before
+
+
+def test_its_hooks_are_gone_afterwards() -> None:
+    before = (len(module_hooks._global_forward_hooks), len(module_hooks._global_forward_pre_hooks))
+    with Annotator(Seen(), nn.Linear(2, 2)):
+        assert len(module_hooks._global_forward_hooks) == before[0] + 1
+    assert (
+        len(module_hooks._global_forward_hooks),
+        len(module_hooks._global_forward_pre_hooks),
+    ) == before
+
+
+# Where ranges go: NVTX, torch.profiler, nowhere
+
+
+def test_under_torch_profiler_backward_operations_lie_in_their_layers_range() -> None:
+    model = make_model()
+    ranges = make_backend("record_function")
+    with (
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler,
+        Annotator(ranges, model),
+    ):
+        model(torch.zeros(2, 1, 28, 28)).sum().backward()
+    events = list(profiler.events())
+    above = []
+    for event in events:
+        if event.name == "aten::convolution_backward":
+            while read_range_name(event.name).layer is None:
+                event = event.cpu_parent
+            above.append(event.name)
+    assert sorted(above) == ["conv1:grad_weight", "conv2:backward"]
+
+
+def test_nvtx_ranges_need_a_torch_that_has_them() -> None:
+    if not hasattr(torch._C, "_nvtx"):
+        pytest.skip("this torch was built without CUDA")
+    with span(NvtxRanges(), "perfctl:test"):
+        pass
+
+
+def test_a_torch_without_nvtx_says_what_to_use_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch._C, "_nvtx", raising=False)
+    with pytest.raises(RuntimeError, match="set `annotate` to record_function"):
+        make_backend("nvtx")
+
+
+def test_record_function_ranges_nest() -> None:
+    ranges = RecordFunctionRanges()
+    profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    with profile as profiler, span(ranges, "outer"), span(ranges, "inner"):
+        torch.ones(1).add_(1)
+    events = {event.name: event for event in profiler.events()}
+    assert events["inner"].cpu_parent.name == "outer"
