@@ -54,15 +54,13 @@ def generated(shared: Path, folder: Path, kernels: int, *options: str) -> Path:
     ("kernels", "options"), [(3_000, ()), (3_000, ("--unique-iters",)), (30_000, ())]
 )
 def test_generated_exports_give_the_rows_of_nvtxkernsum(
-    kernels: int, options: tuple[str, ...], comparison: ModuleType, shared: Path, tmp_path: Path
-) -> None:
+    kernels, options, comparison, shared, tmp_path
+):
     assert same(comparison, generated(shared, tmp_path, kernels, *options)) > 500
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_exports_give_the_rows_of_nvtxkernsum(
-    name: str, comparison: ModuleType, reports: Path, tmp_path: Path
-) -> None:
+def test_real_exports_give_the_rows_of_nvtxkernsum(name, comparison, reports, tmp_path):
     copy = tmp_path / "export.sqlite"  # nsys stats may write indices into the file that it reads
     shutil.copy(reports / name, copy)
     assert same(comparison, copy) >= 50

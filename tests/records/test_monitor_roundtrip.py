@@ -92,9 +92,7 @@ def query_csv(samples: list[Sample], *, nounits: bool, repeat: bool, nothing: st
     st.sampled_from(["[N/A]", "[Not Supported]", "N/A"]),
     st.sampled_from(["utf-8", "utf-16"]),
 )
-def test_query_csv_comes_back(
-    tmp_path: Path, taken: list[object], nounits: bool, repeat: bool, nothing: str, encoding: str
-) -> None:
+def test_query_csv_comes_back(tmp_path, taken, nounits, repeat, nothing, encoding):
     samples = samples_of(taken)  # type: ignore[arg-type]
     path = tmp_path / "q.csv"
     path.write_bytes(
@@ -117,9 +115,7 @@ FILES = sorted(
         st.tuples(st.floats(0, 1), st.binary(max_size=6), whole(0, 40)), min_size=1, max_size=4
     )
 )
-def test_a_damaged_file_is_read_or_refused(
-    tmp_path: Path, source: Path, edits: list[tuple[float, bytes, int]]
-) -> None:
+def test_a_damaged_file_is_read_or_refused(tmp_path, source, edits):
     data = source.read_bytes()
     for place, new, removed in edits:
         at = int(place * len(data))

@@ -20,9 +20,7 @@ from perfctl.records.stats import needed, percentile
         (99, 100, 1),
     ],
 )
-def test_a_percentile_takes_so_many_values_that_one_lies_above_it(
-    percent: int, count: int, above: int
-) -> None:
+def test_a_percentile_takes_so_many_values_that_one_lies_above_it(percent, count, above):
     assert needed(percent) == count
     values = [float(value) for value in range(1, count + 1)]
     assert percentile(values[:-1], percent) is None
@@ -31,7 +29,7 @@ def test_a_percentile_takes_so_many_values_that_one_lies_above_it(
     assert sum(value > rank for value in values) == above
 
 
-def test_a_percentile_is_the_nearest_rank() -> None:
+def test_a_percentile_is_the_nearest_rank():
     values = [10.0, 20.0, 30.0, 40.0, 50.0]
     assert [percentile(values, percent) for percent in (20, 21, 40, 75, 80)] == [
         10.0,
@@ -55,7 +53,7 @@ def test_a_percentile_is_the_nearest_rank() -> None:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-def test_a_layer_and_its_direction_are_parted_at_the_last_colon(direction: str) -> None:
+def test_a_layer_and_its_direction_are_parted_at_the_last_colon(direction):
     assert read_range_name(f"conv2:{direction}") == RangeName(layer="conv2", direction=direction)
     assert read_range_name(f"block:0:{direction}") == RangeName(
         layer="block:0", direction=direction
@@ -72,9 +70,7 @@ def test_a_layer_and_its_direction_are_parted_at_the_last_colon(direction: str) 
         ("perfctl:phase:a:b", None, "a:b"),
     ],
 )
-def test_ranges_of_the_loop_say_a_step_or_a_phase(
-    name: str, step: int | None, phase: str | None
-) -> None:
+def test_ranges_of_the_loop_say_a_step_or_a_phase(name, step, phase):
     assert read_range_name(name) == RangeName(step=step, phase=phase)
 
 
@@ -100,7 +96,7 @@ def test_ranges_of_the_loop_say_a_step_or_a_phase(
         "perfctl:",
     ],
 )
-def test_all_other_names_say_nothing(name: str) -> None:
+def test_all_other_names_say_nothing(name):
     assert read_range_name(name) == RangeName()
 
 
@@ -123,13 +119,11 @@ def test_all_other_names_say_nothing(name: str) -> None:
         ([(None, "64x32"), (None, None)], None),
     ],
 )
-def test_the_same_input_at_two_batch_sizes_or_one_that_cannot_fit_proves_it(
-    inputs: list[tuple[int | None, str | None]], unused: UnusedBatchSizes | None
-) -> None:
+def test_the_same_input_at_two_batch_sizes_or_one_that_cannot_fit_proves_it(inputs, unused):
     assert find_unused_batch_sizes(inputs) == unused
 
 
-def test_the_sentence_names_all_sizes() -> None:
+def test_the_sentence_names_all_sizes():
     end = "its model received 64 samples"
     assert str(UnusedBatchSizes((16, 32), 64)) == f"did not use the batch sizes 16, 32: {end}"
     doubt = UnusedBatchSizes((16,), 64, is_proven=False)

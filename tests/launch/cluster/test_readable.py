@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -45,9 +44,7 @@ def ncu_plan() -> Plan:
     )
 
 
-def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_each_batch(
-    golden: Callable[[str, str], None],
-) -> None:
+def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_each_batch(golden):
     site = Site(image="/home/ada/study/perfctl.sif")
     text = array_script(ncu_plan(), site, CURRENT)
     golden("scripts/jobs/array.sbatch", text)
@@ -64,9 +61,7 @@ def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_e
 @pytest.mark.parametrize(
     "asked", [{}, {"partition": "gpu", "account": "ab1234"}, {"sbatch": ("--account=x",)}]
 )
-def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(
-    asked: dict[str, object],
-) -> None:
+def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(asked):
     site = replace(Site(), **asked)  # type: ignore[arg-type]
     text = array_script(ncu_plan(), site, SETTING)
     on = {line.partition("=")[0] for line in directives(text)}
@@ -80,7 +75,7 @@ def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(
     assert "--account" in (on if asked else off)
 
 
-def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
+def test_a_task_makes_the_call_that_the_plan_says(tmp_path):
     path = script(tmp_path, """bash -c 'printf "%s\\n" "$@" >said' x""")
     for task in plan(tmp_path).tasks:
         run(path, str(task.number))
@@ -90,7 +85,7 @@ def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
         assert (*said[:at], *said[at + 4 :]) == task.arguments
 
 
-def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path):
     path = script(tmp_path, "perfctl", image="x.sif", before=("PATH=$PWD/bin",))
     (tmp_path / "bin").mkdir()
     for name in ("date", "tee", "rm"):
@@ -101,9 +96,7 @@ def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("edited", ["docker://x/y:1", '"$HOME"/x.sif', "'cut off"])
-def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(
-    tmp_path: Path, edited: str
-) -> None:
+def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(tmp_path, edited):
     made, image = plan(tmp_path), tmp_path / "my images" / "perfctl.sif"
     text = array_script(made, Site(image=str(image)), SETTING)
     made.array.write_text(text)
@@ -120,7 +113,7 @@ def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(
     status.check_image(made, made.array.read_text())  # only a node can tell
 
 
-def test_a_task_of_other_parameters_names_their_values(tmp_path: Path) -> None:
+def test_a_task_of_other_parameters_names_their_values(tmp_path):
     settings = [Setting(None, (("N", value), ("how", "a b"))) for value in ("256", "512")]
     runs = [SweepRuns("ncu", setting, "ncu-x") for setting in settings]
     tasks = tuple(
@@ -134,7 +127,7 @@ def test_a_task_of_other_parameters_names_their_values(tmp_path: Path) -> None:
     assert read_plan(tmp_path) == made
 
 
-def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_the_list_of_tasks_of_another_version_is_refused(tmp_path):
     made = plan(tmp_path)
     made.write()
     assert read_plan(tmp_path) == made
@@ -144,7 +137,7 @@ def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None
         read_plan(tmp_path)
 
 
-def test_both_scripts_need_job_sh_alone(tmp_path: Path) -> None:
+def test_both_scripts_need_job_sh_alone(tmp_path):
     """What array.sbatch and gather.sbatch call is in it."""
     for site in (Site(image="x.sif", srun=True), Site()):
         (tmp_path / "job.sh").write_text(functions(plan(), site, SETTING))
@@ -172,7 +165,7 @@ def modules(text: str) -> list[str]:
     return [line.split()[2] for line in text.splitlines() if line.startswith("module load")]
 
 
-def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for_no_gpu() -> None:
+def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for_no_gpu():
     own = Site(
         partition="gpu",
         gather_partition="serial",
@@ -194,7 +187,7 @@ def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for
     assert not any(line.startswith(("--mem", "--cpus")) for line in plain)
 
 
-def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to() -> None:
+def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to():
     site = Site(module=CUDA)
     assert modules(array_script(plan(), site, SETTING)) == list(CUDA)
     without = ["gcc/12", "apptainer", "PyTorch/2.6-CUDA-12.4"]
@@ -203,7 +196,7 @@ def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to() -> None:
     assert modules(gather_script(plan(), stated, SETTING)) == ["cuda/12.4"]
 
 
-def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone() -> None:
+def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone():
     site = Site(module=("gcc/12",))
     for text in (array_script(plan(), site, SETTING), gather_script(plan(), site, SETTING)):
         purges = [line for line in text.splitlines() if line.startswith("module")]
@@ -213,7 +206,7 @@ def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell
         assert "module purge" not in array_script(plan(), without, SETTING)
 
 
-def test_srun_gives_the_step_the_cores_of_the_job(tmp_path: Path) -> None:
+def test_srun_gives_the_step_the_cores_of_the_job(tmp_path):
     """Since Slurm 22.05 srun no longer takes them over: the profiler would run on one core."""
     write_program(
         tmp_path / "srun", 'echo "srun $*"; while [[ $1 == --* ]]; do shift; done; exec "$@"'
@@ -229,8 +222,8 @@ def test_srun_gives_the_step_the_cores_of_the_job(tmp_path: Path) -> None:
 
 
 def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_what_the_user_sets_for_it(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     """The stand-in drops the environment as --cleanenv does, and gives what is set for images."""
     scratch = tmp_path / "scratch space"
     scratch.mkdir()
@@ -280,7 +273,7 @@ def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_
     assert words[words.index("--pwd") + 1] == str(tmp_path)
 
 
-def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start() -> None:
+def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start():
     assert seconds_to_stop_before(None, "02:00:00", ["torch", "nsys"]) == 300
     assert seconds_to_stop_before(None, "02:00:00", ["torch"]) == 60
     assert (
@@ -309,10 +302,10 @@ def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start()
         ("1-02:03:04", 1564),
     ],
 )
-def test_time_limits_are_read_as_slurm_writes_them(time: str, expected: int) -> None:
+def test_time_limits_are_read_as_slurm_writes_them(time, expected):
     assert minutes(time) == expected
 
 
-def test_without_an_array_index_nothing_runs(tmp_path: Path) -> None:
+def test_without_an_array_index_nothing_runs(tmp_path):
     assert "no array index" in run(script(tmp_path, "touch began"), "", code=1)
     assert not list(tmp_path.glob("task-*")) and not (tmp_path / "began").exists()

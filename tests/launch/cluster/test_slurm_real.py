@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
 
@@ -40,9 +39,7 @@ def array_job(plan: Plan) -> str:
     return next(job.array for job in status.queued(plan) if job.task is not None)
 
 
-def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_nothing_whole_is_lost_or_counted_twice_whatever_happens_to_the_tasks(cluster, tmp_path):
     cwd = tmp_path / "a b 'c' $d 100%"  # tasks must not mind
     wait = 'while [[ -e "$folder/hold-$batch" ]]; do sleep 0.1; done'
     line = f"{REPLAY} --batches 16,32,64,128 --sbatch=--hold --before"
@@ -126,8 +123,8 @@ wait
 
 
 def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_the_report(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+    cluster, tmp_path
+):
     """Slurm's own scancel signals every process of a job. And srun gives its step the cores of
     the job."""
     program = tmp_path / "profiles.sh"

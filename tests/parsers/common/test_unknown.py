@@ -46,7 +46,7 @@ def written(folder: Path, name: str, text: str) -> Report:
     return parse(path)
 
 
-def test_eight_names_are_shown_and_long_ones_end_in_dots() -> None:
+def test_eight_names_are_shown_and_long_ones_end_in_dots():
     names = [f"c{n}" for n in range(9)]
     eight = "c0, c1, c2, c3, c4, c5, c6, c7"
     assert (
@@ -64,7 +64,7 @@ def test_eight_names_are_shown_and_long_ones_end_in_dots() -> None:
     assert not_understood({"columns": [], "tables": ()}) == ()
 
 
-def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names() -> None:
+def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names():
     assert others(["a", " ", "b", "", "c", "a"], {"b"}, ["c"]) == ["a", "a"]
 
 
@@ -79,9 +79,7 @@ def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names() ->
         ("", False),
     ],
 )
-def test_a_newer_version_alone_is_a_note_and_no_warning(
-    version: str | None, is_newer: bool
-) -> None:
+def test_a_newer_version_alone_is_a_note_and_no_warning(version, is_newer):
     found = newer("schema", version, "3.24")
     assert [said.severity for said in found] == ["info"] * is_newer
 
@@ -117,7 +115,7 @@ STRANGE = {name: (text, named) for name, text, named in make_strange()}
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_what_no_list_has_is_named_and_the_rest_is_read(tmp_path: Path, name: str) -> None:
+def test_what_no_list_has_is_named_and_the_rest_is_read(tmp_path, name):
     text, named = STRANGE[name]
     report = written(tmp_path, name, text)
     assert warning(report).endswith(named)
@@ -148,9 +146,7 @@ pauses; and cases with something strange in them."""
 
 
 @pytest.mark.parametrize("folder", ["own", "real"])
-def test_nothing_in_reports_that_are_understood_is_called_unknown(
-    folder: str, request: pytest.FixtureRequest
-) -> None:
+def test_nothing_in_reports_that_are_understood_is_called_unknown(folder, request):
     root = DATA if folder == "own" else request.getfixturevalue("reports")
     wrong = {}
     for path in sample(parsers.find(root), 4):
@@ -187,9 +183,7 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(
         (bytes(5000), "it begins with zeros"),
     ],
 )
-def test_what_is_no_report_is_refused_with_what_stands_in_the_way(
-    tmp_path: Path, data: bytes, said: str
-) -> None:
+def test_what_is_no_report_is_refused_with_what_stands_in_the_way(tmp_path, data, said):
     path = tmp_path / "file.csv"
     path.write_bytes(data)
     with pytest.raises(ReportError, match=said):
@@ -211,9 +205,7 @@ XPLANE = b"\n\x9a\x01\x08\x01\x12\x09/host:CPU\x1a\x40"
         ("StringIds.arrow", b"ARROW1\0\0", "one table in the Parquet or Arrow format"),
     ],
 )
-def test_exports_that_are_not_read_are_named(
-    tmp_path: Path, name: str, data: bytes, reason: str
-) -> None:
+def test_exports_that_are_not_read_are_named(tmp_path, name, data, reason):
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(ReportError, match=reason):

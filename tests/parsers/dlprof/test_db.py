@@ -21,7 +21,7 @@ def both(reports: Path) -> tuple[Report, Report]:
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9])
-def test_a_cut_database_is_refused_in_one_line(tmp_path: Path, kept: float) -> None:
+def test_a_cut_database_is_refused_in_one_line(tmp_path, kept):
     whole = made(tmp_path / "d.sqlite").read_bytes()
     path = tmp_path / "cut.sqlite"
     path.write_bytes(whole[: int(len(whole) * kept)])
@@ -31,7 +31,7 @@ def test_a_cut_database_is_refused_in_one_line(tmp_path: Path, kept: float) -> N
     assert "nsys" not in str(caught.value)
 
 
-def test_a_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
+def test_a_schema_that_is_no_text_is_refused(tmp_path):
     path = made(tmp_path / "d.sqlite")
     path.write_bytes(
         path.read_bytes().replace(
@@ -43,9 +43,7 @@ def test_a_schema_that_is_no_text_is_refused(tmp_path: Path) -> None:
         dlprof_database.parse(path)
 
 
-def test_the_real_database_and_its_csv_folder_have_the_same_launches(
-    both: tuple[Report, Report],
-) -> None:
+def test_the_real_database_and_its_csv_folder_have_the_same_launches(both):
     folder, database = (
         sorted(report.kernels, key=lambda kernel: kernel.start_ns or 0) for report in both
     )
@@ -55,17 +53,13 @@ def test_the_real_database_and_its_csv_folder_have_the_same_launches(
     ]
 
 
-def test_the_real_database_and_its_csv_folder_have_the_same_operations(
-    both: tuple[Report, Report],
-) -> None:
+def test_the_real_database_and_its_csv_folder_have_the_same_operations(both):
     folder, database = (sorted(report.operations) for report in both)
     assert len(folder) == 32
     assert folder == database
 
 
-def test_figures_of_the_real_database_round_to_those_of_its_summary(
-    both: tuple[Report, Report],
-) -> None:
+def test_figures_of_the_real_database_round_to_those_of_its_summary(both):
     known = {figure.name: figure for figure in both[1].summaries}
     checked = 0
     for figure in both[0].summaries:
@@ -81,7 +75,7 @@ def test_figures_of_the_real_database_round_to_those_of_its_summary(
     assert both[0].duration_ns == both[1].duration_ns == 2864091540
 
 
-def test_unknown_tables_and_columns_are_named_where_they_hold_something(tmp_path: Path) -> None:
+def test_unknown_tables_and_columns_are_named_where_they_hold_something(tmp_path):
     more = (
         "CREATE TABLE tensors(x); CREATE TABLE heads(x); INSERT INTO heads VALUES (1);"
         "ALTER TABLE read_only_kernels ADD COLUMN mood; ALTER TABLE read_only_ops ADD COLUMN sky;"
@@ -92,7 +86,7 @@ def test_unknown_tables_and_columns_are_named_where_they_hold_something(tmp_path
     assert parse(made(tmp_path / "e.sqlite")).diagnostics == ()
 
 
-def test_what_is_no_database_of_dlprof_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_database_of_dlprof_is_refused(tmp_path):
     path = made(tmp_path / "d.sqlite", "DROP TABLE read_only_ops;")
     assert not dlprof_database.sniff(path, path.read_bytes())
     again = "Copy it again, or let dlprof make it again (dlprof --force=true ...)"

@@ -37,7 +37,7 @@ def rows(name: str) -> tuple[list[str], list[list[str]]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("shape", ["objects", "columns", "wrapped"])
-def test_rows_of_the_csv_read_the_same_as_json(tmp_path: Path, kind: str, shape: str) -> None:
+def test_rows_of_the_csv_read_the_same_as_json(tmp_path, kind, shape):
     columns, found = rows(KINDS[kind])
     objects = [dict(zip(columns, row, strict=True)) for row in found]
     shapes = {
@@ -58,7 +58,7 @@ def test_rows_of_the_csv_read_the_same_as_json(tmp_path: Path, kind: str, shape:
     [FILE.read_text()[:200], '{"System Config": 1, "Summary Report": ' + "[" * 100000],
     ids=["cut", "nested too deep"],
 )
-def test_incomplete_json_is_refused(tmp_path: Path, text: str) -> None:
+def test_incomplete_json_is_refused(tmp_path, text):
     path = tmp_path / "cut.json"
     path.write_text(text)
     with pytest.raises(ReportError, match="the JSON is incomplete"):
@@ -78,7 +78,7 @@ def test_incomplete_json_is_refused(tmp_path: Path, text: str) -> None:
         {"columns": list(LAUNCHES), "rows": [["k"]]},
     ],
 )
-def test_json_that_is_no_object_of_dlprof_is_refused(tmp_path: Path, content: object) -> None:
+def test_json_that_is_no_object_of_dlprof_is_refused(tmp_path, content):
     path = tmp_path / "refused.json"
     path.write_text(json.dumps(content))
     with pytest.raises(ReportError, match="not a DLProf report"):
@@ -94,7 +94,7 @@ def split(folder: Path) -> Path:
     return folder
 
 
-def test_a_folder_of_json_reports_is_one_report_as_a_folder_of_csv_is(tmp_path: Path) -> None:
+def test_a_folder_of_json_reports_is_one_report_as_a_folder_of_csv_is(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     parser = sniff(split(tmp_path))
     assert parser is not None
@@ -106,7 +106,7 @@ def test_a_folder_of_json_reports_is_one_report_as_a_folder_of_csv_is(tmp_path: 
     assert any("notes.txt" in said.text for said in report.diagnostics)
 
 
-def test_a_folder_with_a_report_twice_or_with_foreign_json_is_none(tmp_path: Path) -> None:
+def test_a_folder_with_a_report_twice_or_with_foreign_json_is_none(tmp_path):
     split(tmp_path)
     (tmp_path / "again.json").write_text((tmp_path / "dlprof_detail.json").read_text())
     assert sniff(tmp_path) is None
@@ -125,16 +125,14 @@ SUMMARY = {
 
 
 @pytest.mark.parametrize(("files", "is_looked_into"), [(50, True), (51, False)])
-def test_a_folder_of_fifty_files_at_most_is_looked_into(
-    tmp_path: Path, files: int, is_looked_into: bool
-) -> None:
+def test_a_folder_of_fifty_files_at_most_is_looked_into(tmp_path, files, is_looked_into):
     split(tmp_path)
     for number in range(files - len(KINDS)):
         (tmp_path / f"other{number}.json").write_text("{}")
     assert dlprof_json.sniff(tmp_path, b"") is is_looked_into
 
 
-def test_one_json_report_alone_makes_no_folder_of_them(tmp_path: Path) -> None:
+def test_one_json_report_alone_makes_no_folder_of_them(tmp_path):
     (tmp_path / "dlprof_kernel.json").write_text(json.dumps([LAUNCHES]))
     (tmp_path / "dir.json").mkdir()
     assert not dlprof_json.sniff(tmp_path, b"")
@@ -157,7 +155,7 @@ def test_one_json_report_alone_makes_no_folder_of_them(tmp_path: Path) -> None:
         ("", False),
     ],
 )
-def test_json_is_dlprof_s_by_its_keys(tmp_path: Path, head: str, is_ours: bool) -> None:
+def test_json_is_dlprof_s_by_its_keys(tmp_path, head, is_ours):
     path = tmp_path / "a.json"
     path.write_text(head)
     assert dlprof_json.sniff(path, head.encode()) is is_ours
@@ -194,13 +192,11 @@ def test_json_is_dlprof_s_by_its_keys(tmp_path: Path, head: str, is_ours: bool) 
         ("", RangeName(), None),
     ],
 )
-def test_an_op_s_name_gives_layer_direction_and_step(
-    name: str, place: RangeName, source: str | None
-) -> None:
+def test_an_op_s_name_gives_layer_direction_and_step(name, place, source):
     assert place_op(name) == (place, source)
 
 
-def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known() -> None:
+def test_columns_beyond_the_known_are_named_by_report_and_sums_of_time_are_known():
     sums = [
         f"{part} {what} (ns)"
         for part in ("total", "avg", "min", "max")

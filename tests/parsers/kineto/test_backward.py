@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from perfctl.parsers import parse
-from tests.forked import PERFCTL, Forks
+from tests.forked import PERFCTL
 
 GAN = Path(__file__).resolve().parents[2] / "data" / "scripts" / "gan.py"
 OPTIONS = "--annotate record_function --window torch --trace t.json --steps 3 --warmup 2 --batch 16"
@@ -14,9 +14,7 @@ MAKES = re.compile("empty|fill_|full|ones_like|rand|normal_|uniform_|detach")
 """What makes the script's own data, and the gradient that a backward pass begins with."""
 
 
-def test_operators_of_an_unedited_script_go_to_layers_and_optimizers(
-    forks: Forks, tmp_path: Path
-) -> None:
+def test_operators_of_an_unedited_script_go_to_layers_and_optimizers(forks, tmp_path):
     words = ("--record", "r.json", "--", str(GAN), "--batch-size", "16")
     done = forks.run(tmp_path, *PERFCTL, *OPTIONS.split(), *words)
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,7 +15,6 @@ from perfctl.parsers.kineto import xla
 from perfctl.parsers.kineto.stream import nanoseconds, read_int64
 from perfctl.records.report import Kernel, Report
 from tests.make.kineto import (
-    Event,
     collect,
     event,
     kernel,
@@ -63,8 +61,8 @@ FIELD = st.fixed_dictionaries(
 @given(st.lists(FIELD, min_size=1, max_size=12))
 @settings(max_examples=80)
 def test_whatever_stands_in_the_fields_every_kernel_is_kept_and_ranges_are_numbered(
-    tmp_path_factory: pytest.TempPathFactory, events: list[dict[str, Any]]
-) -> None:
+    tmp_path_factory, events
+):
     path = tmp_path_factory.mktemp("any") / "trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
     found = kineto_trace.parse(path)
@@ -92,11 +90,11 @@ def test_whatever_stands_in_the_fields_every_kernel_is_kept_and_ranges_are_numbe
         (b"", False),
     ],
 )
-def test_a_trace_is_recognised_by_content(head: bytes, is_one: bool) -> None:
+def test_a_trace_is_recognised_by_content(head, is_one):
     assert kineto_trace.sniff(Path("x"), head) is is_one
 
 
-def test_a_chrome_trace_of_another_program_is_refused(tmp_path: Path) -> None:
+def test_a_chrome_trace_of_another_program_is_refused(tmp_path):
     path = tmp_path / "other.json"
     path.write_text('{"traceEvents": [{"ph": "X", "cat": "v8", "ts": 1, "dur": 1}]}')
     with pytest.raises(ReportError, match=r"without torch\.profiler events"):
@@ -106,7 +104,7 @@ def test_a_chrome_trace_of_another_program_is_refused(tmp_path: Path) -> None:
 # What one pass over the events of a trace leaves: spans, calls, device work, memory, and what
 
 
-def test_an_external_id_leads_to_its_span_unless_several_share_it() -> None:
+def test_an_external_id_leads_to_its_span_unless_several_share_it():
     found = collect(
         [
             operation("first", 0, 5, 0),
@@ -143,8 +141,8 @@ def test_an_external_id_leads_to_its_span_unless_several_share_it() -> None:
     ],
 )
 def test_ranges_are_annotations_and_until_2021_operations_with_a_range_s_name(
-    category: str, name: str, is_range: bool
-) -> None:
+    category, name, is_range
+):
     assert [span.is_range for span in collect([event(category, name, 1, 1)]).spans] == [is_range]
 
 
@@ -161,9 +159,7 @@ def test_ranges_are_annotations_and_until_2021_operations_with_a_range_s_name(
         ([(5, 10), (6, 2)], (5000, 15_000)),
     ],
 )
-def test_the_window_reaches_over_all_windows_of_the_trace(
-    windows: list[tuple[object, object]], expected: tuple[int, int] | None
-) -> None:
+def test_the_window_reaches_over_all_windows_of_the_trace(windows, expected):
     assert (
         collect([event("Trace", "PyTorch Profiler (0)", *window) for window in windows]).window
         == expected
@@ -193,12 +189,12 @@ def test_the_window_reaches_over_all_windows_of_the_trace(
     ],
 )
 def test_an_event_is_counted_by_its_kind_or_else_by_its_category_if_that_is_in_no_list(
-    kind: object, category: object, counted: dict[str, int]
-) -> None:
+    kind, category, counted
+):
     assert collect([{"ph": kind, "cat": category, "name": "x"}]).unknown == counted
 
 
-def test_every_kind_of_event_of_the_chrome_format_is_known() -> None:
+def test_every_kind_of_event_of_the_chrome_format_is_known():
     kinds = "BEXiICbneSTpFstfPNODMvRc()"
     assert not collect([{"ph": kind, "name": "x"} for kind in kinds]).unknown
 
@@ -244,9 +240,7 @@ LAST = 2**63 - 1
         (1e306, None),
     ],
 )
-def test_microseconds_become_nanoseconds_to_the_last_digit(
-    microseconds: object, expected: int | None
-) -> None:
+def test_microseconds_become_nanoseconds_to_the_last_digit(microseconds, expected):
     assert nanoseconds(microseconds) == expected
 
 
@@ -269,7 +263,7 @@ def test_microseconds_become_nanoseconds_to_the_last_digit(
         ("x", None),
     ],
 )
-def test_only_integers_that_fit_64_bits_are_whole(value: object, expected: int | None) -> None:
+def test_only_integers_that_fit_64_bits_are_whole(value, expected):
     assert read_int64(value) == expected
 
 
@@ -287,7 +281,7 @@ def test_only_integers_that_fit_64_bits_are_whole(value: object, expected: int |
         ({"External id": LAST + 1}, -1),
     ],
 )
-def test_an_external_id_is_read_in_both_spellings(args: dict[str, object], expected: int) -> None:
+def test_an_external_id_is_read_in_both_spellings(args, expected):
     (span,) = collect([{**operation("op", 1, 1), "args": args}]).spans
     assert span.external == expected
 
@@ -314,8 +308,8 @@ def device_time(found: Report, name: str) -> int | None:
     ],
 )
 def test_an_external_id_is_believed_from_the_begin_to_the_end_of_its_operation_on_its_thread(
-    dur: int | None, thread: int, at: float, inside: bool, tmp_path: Path
-) -> None:
+    dur, thread, at, inside, tmp_path
+):
     events = [operation("op", 10, dur, 1), launch(at, 5, thread=thread), kernel("k", 50, 3, 1, 5)]
     assert device_time(read(tmp_path, *events), "op") == (3000 if inside else 0)
 
@@ -324,8 +318,8 @@ def test_an_external_id_is_believed_from_the_begin_to_the_end_of_its_operation_o
     ("start", "inside"), [(9.999, False), (10, True), (90, True), (None, False)]
 )
 def test_without_a_launch_call_the_external_id_holds_for_what_began_no_earlier(
-    start: float | None, inside: bool, tmp_path: Path
-) -> None:
+    start, inside, tmp_path
+):
     found = read(
         tmp_path, operation("op", 10, 5, 1), kernel("k", start, 3, 1), operation("last", 30, 5, 2)
     )
@@ -366,9 +360,7 @@ CALL = event("cuda_runtime", "cudaMalloc", 5, 1, correlation=7)
         ),
     ],
 )
-def test_versions_are_read_from_cuda_and_hip_numbers(
-    metadata: dict[str, Any], expected: dict[str, str], tmp_path: Path
-) -> None:
+def test_versions_are_read_from_cuda_and_hip_numbers(metadata, expected, tmp_path):
     """CUDA: 1000 x major + 10 x minor; HIP: 10,000,000 x major + 100,000 x minor + patch."""
     assert read(tmp_path, MM, **metadata).environment == {
         **expected,
@@ -376,14 +368,14 @@ def test_versions_are_read_from_cuda_and_hip_numbers(
     }
 
 
-def test_without_single_operators_only_the_sums_are_kept(tmp_path: Path) -> None:
+def test_without_single_operators_only_the_sums_are_kept(tmp_path):
     report = read(tmp_path, operation("aten::add", 10, 20, 1))
     without = kineto_trace.parse(report.path, single_operators=False)
     assert list(without.op_calls) == []
     assert list(without.operations) == list(report.operations)
 
 
-def test_a_reason_names_at_most_three_kernels_in_one_sentence() -> None:
+def test_a_reason_names_at_most_three_kernels_in_one_sentence():
     kernels = [
         Kernel(number, f"{number}_{'long_name_' * 20}", start_ns=0, duration_ns=10)
         for number in range(4000)
@@ -407,7 +399,7 @@ def test_a_reason_names_at_most_three_kernels_in_one_sentence() -> None:
         ([], "the trace holds no GPU activity: torch.profiler ran without"),
     ],
 )
-def test_why_a_trace_has_no_kernel(calls: list[Event], reason: str, tmp_path: Path) -> None:
+def test_why_a_trace_has_no_kernel(calls, reason, tmp_path):
     gaps = read(tmp_path, MM, *calls).gaps
     assert [gap.reason.startswith(reason) for gap in gaps if gap.quantity == "kernel"] == [True]
 
@@ -419,9 +411,7 @@ TRACE = Path(__file__).resolve().parents[2] / "data" / "kineto" / "jax" / "two_g
 
 
 @pytest.mark.parametrize(("beyond", "gaps"), [(0, 1), (-1, 0)])
-def test_a_trace_as_long_as_the_limit_may_lack_events(
-    beyond: int, gaps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_as_long_as_the_limit_may_lack_events(beyond, gaps, monkeypatch):
     events = TRACE.read_text().count('"ph": "X"')
     monkeypatch.setattr(xla, "LIMIT", events + beyond)
     assert sum(gap.quantity == "kernel" for gap in parse(TRACE).gaps) == gaps

@@ -35,7 +35,7 @@ def nest(
     return Nesting(events)
 
 
-def test_a_span_without_an_end_or_without_length_encloses_nothing() -> None:
+def test_a_span_without_an_end_or_without_length_encloses_nothing():
     found = nest(
         span(0, 50),
         span(10, None),
@@ -51,9 +51,7 @@ def test_a_span_without_an_end_or_without_length_encloses_nothing() -> None:
     ("whole", "over", "inside"),
     [(True, 2000, True), (True, 2001, False), (False, 1, True), (False, 2, False)],
 )
-def test_a_child_may_end_later_by_what_was_cut_off_the_times_of_both(
-    whole: bool, over: int, inside: bool
-) -> None:
+def test_a_child_may_end_later_by_what_was_cut_off_the_times_of_both(whole, over, inside):
     """Two cut microseconds in traces of whole ones, one rounded nanosecond in others."""
     nested = nest(span(0, 10_000, "a:forward"), span(5_000, 10_000 + over), whole=whole)
     assert nested.parents == [-1, 0 if inside else -1]
@@ -70,7 +68,7 @@ def test_a_child_may_end_later_by_what_was_cut_off_the_times_of_both(
     )
 
 
-def test_of_two_ranges_that_cross_each_says_something_only_while_it_runs() -> None:
+def test_of_two_ranges_that_cross_each_says_something_only_while_it_runs():
     found = nest(
         span(0, 100, "a:forward"),
         span(50, 150, "plain"),
@@ -88,7 +86,7 @@ def test_of_two_ranges_that_cross_each_says_something_only_while_it_runs() -> No
     assert found.outside == {0: NOWHERE, 1: NOWHERE}
 
 
-def test_spans_of_equal_begin_nest_by_their_length_and_then_by_their_ids() -> None:
+def test_spans_of_equal_begin_nest_by_their_length_and_then_by_their_ids():
     found = nest(
         span(0, 5, external=9),
         span(0, 9, external=8),
@@ -113,9 +111,7 @@ def test_spans_of_equal_begin_nest_by_their_length_and_then_by_their_ids() -> No
         (310, None, None),
     ],
 )
-def test_step_and_phase_of_another_thread_go_by_time_within_the_process(
-    at: int, step: int | None, phase: str | None
-) -> None:
+def test_step_and_phase_of_another_thread_go_by_time_within_the_process(at, step, phase):
     found = nest(
         span(200, 300, "perfctl:step:4"),
         span(100, 200, "perfctl:step:3"),

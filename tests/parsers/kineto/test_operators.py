@@ -3,7 +3,6 @@ are synthetic."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -51,7 +50,7 @@ def launched(external: int, ts: int, thread: int = 1, name: str = "k") -> list[E
 
 
 @pytest.mark.parametrize("value", ["[0, 0]", "[" * 9999, "[1, 1, 1]", "['a', 1]", "9"])
-def test_a_stride_that_makes_no_sense_gives_no_number(tmp_path: Path, value: str) -> None:
+def test_a_stride_that_makes_no_sense_gives_no_number(tmp_path, value):
     bad = conv(10)
     bad["args"]["Concrete Inputs"][3] = value
     (call,) = estimate(read(tmp_path, bad, *launched(1, 12)).ops)
@@ -72,7 +71,7 @@ def test_a_stride_that_makes_no_sense_gives_no_number(tmp_path: Path, value: str
         [[1] * 99, [1] * 99],
     ],
 )
-def test_arguments_that_do_not_fit_are_a_gap_and_never_a_number(tmp_path: Path, dims: Any) -> None:
+def test_arguments_that_do_not_fit_are_a_gap_and_never_a_number(tmp_path, dims):
     good, bad = mm(10, 2, 3, 4), mm(30, 2, 3, 4, external=2)
     bad["args"]["Input Dims"] = dims
     calls = estimate(read(tmp_path, good, bad, *launched(1, 12), *launched(2, 32)).ops)
@@ -137,9 +136,7 @@ B, M, COLUMNS, DEPTH = 3, 48, 40, 24
         ("convolution", [(2, 8, 9, 9), (16, 3, 3, 3), (2, 16, 7, 7)], "no product"),
     ],
 )
-def test_a_template_s_product_follows_from_its_tensors_or_a_reason_says_why_not(
-    name: str, shapes: list[tuple[int, ...]], work: int | str
-) -> None:
+def test_a_template_s_product_follows_from_its_tensors_or_a_reason_says_why_not(name, shapes, work):
     flops, reason = template_flops(f"triton_tem_fused_{name}_0", shapes)
     assert flops == (work if isinstance(work, int) else None)
     assert reason is None if flops else str(work) in str(reason)
@@ -158,15 +155,13 @@ def test_a_template_s_product_follows_from_its_tensors_or_a_reason_says_why_not(
         ("index_add", None),
     ],
 )
-def test_operators_of_a_name_that_compute_are_listed_once_an_element(
-    origins: str, expected: int | None
-) -> None:
+def test_operators_of_a_name_that_compute_are_listed_once_an_element(origins, expected):
     assert elementwise_flops(origins, 100) == (None if expected is None else expected * 100)
     assert elementwise_flops(origins, None) is None
 
 
 @pytest.mark.parametrize("strange", [None, "x", -1, [1], {"a": 1}, "nan", 1e300])
-def test_strange_arguments_are_not_stated(strange: Any, tmp_path: Path) -> None:
+def test_strange_arguments_are_not_stated(strange, tmp_path):
     name, call = "triton_poi_fused_add_0", operation("triton_poi_fused_add_0", 0, 8, 1)
     states = ("kernel_num_gb", "kernel_kwargs", "Input Dims", "Input type", "Concrete Inputs")
     call["args"] |= dict.fromkeys(states, strange) | {"kernel_hash": "c0"}

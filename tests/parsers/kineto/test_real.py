@@ -71,7 +71,7 @@ def trace(request: pytest.FixtureRequest, reports: Path) -> Path:
 
 
 @pytest.mark.parametrize("name", sample((*TRACES, *SERVERS), 4))
-def test_every_kernel_copy_range_and_device_of_the_trace_is_there(name: str, reports: Path) -> None:
+def test_every_kernel_copy_range_and_device_of_the_trace_is_there(name, reports):
     path = reports / "kineto" / name
     found, events = parse(path), events_of(path)
     kernels, copies = events_of(path, *KERNELS), events_of(path, *COPIES)

@@ -65,7 +65,7 @@ def by_name(report: Report) -> dict[str, list[Any]]:
     return found
 
 
-def test_calls_are_those_of_key_averages(profiled: Profiled) -> None:
+def test_calls_are_those_of_key_averages(profiled):
     found = {name: sum(op.calls for op in ops) for name, ops in by_name(profiled.report).items()}
     names = {entry.name for entry in profiled.report.ranges} | {"[memory]"}
     wanted = {name: entry.count for name, entry in profiled.averages.items() if name not in names}
@@ -73,7 +73,7 @@ def test_calls_are_those_of_key_averages(profiled: Profiled) -> None:
     assert found["aten::conv2d"] == STEPS
 
 
-def test_total_and_own_times_are_those_of_key_averages(profiled: Profiled) -> None:
+def test_total_and_own_times_are_those_of_key_averages(profiled):
     for name, ops in by_name(profiled.report).items():
         entry, calls = profiled.averages[name], sum(op.calls for op in ops)
         assert sum(op.cpu_ns for op in ops) == pytest.approx(
@@ -84,14 +84,14 @@ def test_total_and_own_times_are_those_of_key_averages(profiled: Profiled) -> No
         )
 
 
-def test_memory_is_that_of_key_averages(profiled: Profiled) -> None:
+def test_memory_is_that_of_key_averages(profiled):
     for name, ops in by_name(profiled.report).items():
         entry = profiled.averages[name]
         wanted = getattr(entry, "cpu_memory_usage", None)
         assert sum(op.memory_bytes for op in ops) == wanted, name
 
 
-def test_the_clock_base_gives_the_hour_it_really_was(profiled: Profiled) -> None:
+def test_the_clock_base_gives_the_hour_it_really_was(profiled):
     assert profiled.report.started_at is not None
     written = profiled.path.stat().st_mtime
     assert abs(datetime.fromisoformat(profiled.report.started_at).timestamp() - written) < 120
@@ -133,7 +133,7 @@ def profile_net(path: Path, **options: bool) -> Report:
 
 
 @pytest.mark.parametrize("modules", [False, True], ids=["operators", "modules"])
-def test_paper_of_a_foreign_trace_is_that_of_the_network(tmp_path: Path, modules: bool) -> None:
+def test_paper_of_a_foreign_trace_is_that_of_the_network(tmp_path, modules):
     found = profile_net(tmp_path / "t.pt.trace.json", with_stack=modules)
     calls, times = (
         estimate(found.ops),

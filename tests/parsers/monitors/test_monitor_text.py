@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
@@ -30,9 +29,7 @@ LOGS = {
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_a_log_that_stands_in_a_file_twice_takes_no_longer_than_once(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_log_that_stands_in_a_file_twice_takes_no_longer_than_once(tmp_path, name):
     path = tmp_path / "log.csv"
     path.write_text(LOGS[name])
     once = parse(path)
@@ -41,9 +38,7 @@ def test_a_log_that_stands_in_a_file_twice_takes_no_longer_than_once(
     assert parse(path).duration_ns == once.duration_ns
 
 
-def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(text_lines, "LINES", 4)
     (tmp_path / "smi.csv").write_text(HEADER + QUERY)
     with pytest.raises(ReportError, match=r"more than 4 lines.*head, tail"):
@@ -74,8 +69,8 @@ def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(
     ],
 )
 def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
-    tmp_path: Path, command: str, interval_ns: int | None
-) -> None:
+    tmp_path, command, interval_ns
+):
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     text.stray(command)
     assert text.interval_ns == interval_ns
@@ -83,7 +78,7 @@ def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
     assert text.interval_ns == (interval_ns or 7 * 10**9)
 
 
-def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
+def test_five_strays_are_shown_and_all_are_counted(tmp_path):
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert text.diagnostics() == []
     for line in ("  one\t2 ", "x" * 161, "b\0ad", "four", "five", "six"):
@@ -94,7 +89,7 @@ def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_path: Path) -> None:
+def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_path):
     (tmp_path / "log.txt").write_bytes(b"a \r\n\nb\0\nc\n")
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a ", "", "c"]
@@ -106,7 +101,7 @@ def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_pa
     assert not text.ends_whole
 
 
-def test_a_kind_is_told_from_the_first_400_lines_without_nul() -> None:
+def test_a_kind_is_told_from_the_first_400_lines_without_nul():
     found = head_lines(b"".join(b"%d\n" % n if n != 7 else b"\0\n" for n in range(500)))
     assert found == [str(n) for n in range(400) if n != 7]
 
@@ -124,9 +119,7 @@ def test_a_kind_is_told_from_the_first_400_lines_without_nul() -> None:
         (DCGM, "no complete sample"),
     ],
 )
-def test_a_log_without_a_complete_reading_is_refused(
-    tmp_path: Path, text: str, reason: str
-) -> None:
+def test_a_log_without_a_complete_reading_is_refused(tmp_path, text, reason):
     with pytest.raises(ReportError, match=reason):
         read(tmp_path, text)
 
@@ -142,9 +135,7 @@ def test_a_log_without_a_complete_reading_is_refused(
         ),
     ],
 )
-def test_a_cut_log_gives_no_number_that_the_complete_one_does_not(
-    tmp_path: Path, parser: ModuleType, name: str
-) -> None:
+def test_a_cut_log_gives_no_number_that_the_complete_one_does_not(tmp_path, parser, name):
     complete = (DATA / name).read_bytes()
     samples = {(one.at_ns, one.device_index): one for one in parser.parse(DATA / name).samples}
     path = tmp_path / "cut.txt"
@@ -167,7 +158,7 @@ def test_a_cut_log_gives_no_number_that_the_complete_one_does_not(
         "#Entity TMPTR\nGPU 0 40\n{}\n",
     ],
 )
-def test_a_line_of_4096_characters_is_nobody_s_reading(tmp_path: Path, text: str) -> None:
+def test_a_line_of_4096_characters_is_nobody_s_reading(tmp_path, text):
     last = text.splitlines()[1]
     found = [
         list(read(tmp_path, text.format(last.replace("40", "50").ljust(length))).samples)
@@ -177,7 +168,7 @@ def test_a_line_of_4096_characters_is_nobody_s_reading(tmp_path: Path, text: str
     assert len(list(read(tmp_path, text.format(last.ljust(5000))).samples)) == 1
 
 
-def test_a_file_without_a_header_or_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_a_header_or_that_cannot_be_read_is_refused(tmp_path):
     path = tmp_path / "d.csv"
     path.write_text("GPU 0 40\n")
     with pytest.raises(ReportError, match="the DCGM header has no complete sample below it"):

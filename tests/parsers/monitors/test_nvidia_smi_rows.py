@@ -34,18 +34,18 @@ from tests.make.monitors import read
         "{utilization.gpu [%], index",
     ],
 )
-def test_other_lines_are_no_header(line: str) -> None:
+def test_other_lines_are_no_header(line):
     assert read_header(line) is None
 
 
 @pytest.mark.parametrize(
     "line", ["utilization.gpu [%]", "pstate, index", "aa, pstate", "zz, fan.speed [%]"]
 )
-def test_one_known_column_and_a_comma_or_a_unit_make_a_header(line: str) -> None:
+def test_one_known_column_and_a_comma_or_a_unit_make_a_header(line):
     assert read_header(line) is not None
 
 
-def test_units_in_no_list_are_named_with_their_columns() -> None:
+def test_units_in_no_list_are_named_with_their_columns():
     layout = read_header("index, fan.speed [rpm], power.draw [W], pcie.rx [MB/s]")
     assert layout is not None
     assert [entry.text for entry in unknown_units(layout)] == [
@@ -56,22 +56,20 @@ def test_units_in_no_list_are_named_with_their_columns() -> None:
 @pytest.mark.parametrize(
     ("drivers", "fact"), [("9 9", {"driver_version": "9"}), ("9 8", {}), ("9 9 8", {})]
 )
-def test_the_driver_is_a_fact_where_all_devices_have_the_same(
-    tmp_path: Path, drivers: str, fact: dict[str, str]
-) -> None:
+def test_the_driver_is_a_fact_where_all_devices_have_the_same(tmp_path, drivers, fact):
     rows = [f"{index}, {driver}, 5 %\n" for index, driver in enumerate(drivers.split())]
     report = read(tmp_path, f"index, driver_version, utilization.gpu [%]\n{''.join(rows)}")
     assert report.environment == fact
 
 
-def test_a_line_of_more_than_4096_characters_is_no_row(tmp_path: Path) -> None:
+def test_a_line_of_more_than_4096_characters_is_no_row(tmp_path):
     head = "utilization.gpu [%], name\n1 %, A\n"
     for length, rows in ((4096, 2), (4097, 1)):
         report = read(tmp_path, head + "2 %, ".ljust(length, "x") + "\n")
         assert len(list(report.samples)) == rows
 
 
-def test_a_file_without_anything_of_nvidia_smi_is_refused(tmp_path: Path) -> None:
+def test_a_file_without_anything_of_nvidia_smi_is_refused(tmp_path):
     path = tmp_path / "smi.csv"
     path.write_text("Epoch 1\n")
     with pytest.raises(ReportError, match="it contains no output of nvidia-smi"):
@@ -82,7 +80,7 @@ def test_a_file_without_anything_of_nvidia_smi_is_refused(tmp_path: Path) -> Non
     assert nvidia_smi.sniff(path, b"Epoch 1\n# gpu sm\n")
 
 
-def test_columns_that_became_figures_are_named_forty_at_most(tmp_path: Path) -> None:
+def test_columns_that_became_figures_are_named_forty_at_most(tmp_path):
     names = [f"extra.c{n}" for n in range(41)]
     report = read(tmp_path, f"pstate, {', '.join(names)}\n{', '.join(['P0', *['1'] * 41])}\n")
     shown = ", ".join(["pstate", *names[:39]])
@@ -139,8 +137,8 @@ def strange(report: Report) -> str:
     ],
 )
 def test_lines_below_a_gpu_are_its_third_or_a_heading_and_other_words_are_named(
-    tmp_path: Path, line: str, named: str
-) -> None:
+    tmp_path, line, named
+):
     assert strange(read(tmp_path, TITLE + pair() + line)) == named
 
 
@@ -155,7 +153,7 @@ def test_lines_below_a_gpu_are_its_third_or_a_heading_and_other_words_are_named(
         (TITLE.rstrip().ljust(300), False),
     ],
 )
-def test_the_title_tells_the_table(line: str, is_title: bool) -> None:
+def test_the_title_tells_the_table(line, is_title):
     assert recognise_table(["x", line]) is is_title
 
 
@@ -165,7 +163,7 @@ def test_the_title_tells_the_table(line: str, is_title: bool) -> None:
 PATH = Path("smi.csv")
 
 
-def test_units_of_all_rows_name_the_columns_and_a_warning_says_so() -> None:
+def test_units_of_all_rows_name_the_columns_and_a_warning_says_so():
     layout, warning = layout_of(
         [["1 %", "5 MiB", "9 MiB", "24", "50.5 W"], ["[N/A]", "9 MiB", "9 MiB", "25", "[N/A]"]],
         PATH,
@@ -190,7 +188,7 @@ def test_units_of_all_rows_name_the_columns_and_a_warning_says_so() -> None:
         "2024/03/05 10:00:00.250, 1 %, 5 MiB, 9 MiB, 24, 50.5 W",
     ],
 )
-def test_any_other_row_is_refused_with_what_to_do(row: str) -> None:
+def test_any_other_row_is_refused_with_what_to_do(row):
     with pytest.raises(ReportError, match="no header that names their columns") as raised:
         layout_of([["1 %", "5 MiB", "9 MiB", "24", "50.5 W"], row.split(", ")], PATH)
     assert "Put the header line above the rows" in raised.value.remedy
@@ -210,7 +208,5 @@ def test_any_other_row_is_refused_with_what_to_do(row: str) -> None:
         ("1%, 5MiB", False),
     ],
 )
-def test_a_row_has_two_units_or_nvidia_smi_s_own_timestamp_and_another_cell(
-    line: str, is_one: bool
-) -> None:
+def test_a_row_has_two_units_or_nvidia_smi_s_own_timestamp_and_another_cell(line, is_one):
     assert is_row(line) is is_one

@@ -36,7 +36,7 @@ def launch_of(report: Report, part: str) -> int:
 # Real files
 
 
-def test_the_tensor_instructions_of_a_known_gemm_are_exact(reports: Path) -> None:
+def test_the_tensor_instructions_of_a_known_gemm_are_exact(reports):
     report = ncu_csv.parse(reports / "ncu/csv_long/wangzy_roofline_output.csv")
     side = 20480
     gemms = [
@@ -48,7 +48,7 @@ def test_the_tensor_instructions_of_a_known_gemm_are_exact(reports: Path) -> Non
     assert report.devices[0].compute_capability == "7.0"
 
 
-def test_the_ffma_of_a_naive_gemm_are_exact_although_printed_as_floats(reports: Path) -> None:
+def test_the_ffma_of_a_naive_gemm_are_exact_although_printed_as_floats(reports):
     report = ncu_csv.parse(reports / "ncu/csv_long/gardenia_gemm_smsp_sass.csv")
     counted = value(report, FFMA, launch_of(report, "gemm_v0"))
     assert counted == 34_359_738_368_000 == 20480 * 20480 * 81920
@@ -61,7 +61,7 @@ def test_the_ffma_of_a_naive_gemm_are_exact_although_printed_as_floats(reports: 
 # Facts about a launch among the metrics of real reports, and which metrics count FLOPs
 
 
-def test_whole_counts_of_multiply_adds_count_the_work_and_rates_or_additions_do_not() -> None:
+def test_whole_counts_of_multiply_adds_count_the_work_and_rates_or_additions_do_not():
     op = "thread_inst_executed_op_{}_pred_on.sum"
     counts = [
         f"{unit}__sass_{op.format(name)}"
@@ -79,7 +79,7 @@ def test_whole_counts_of_multiply_adds_count_the_work_and_rates_or_additions_do_
     assert not any(map(counts_flops, others))
 
 
-def test_where_a_report_has_all_three_cycles_by_clock_rate_is_its_duration(reports: Path) -> None:
+def test_where_a_report_has_all_three_cycles_by_clock_rate_is_its_duration(reports):
     pytest.importorskip("ncu_report")
     found = parse(reports / "ncu" / "rep" / "cs599k_h100_silu_2025-04-21.ncu-rep")
     values = {(item.launch, item.name): item.value for item in found.counters}
@@ -108,14 +108,12 @@ BARE = ["ID", "Process ID", "Kernel Name", *METRIC]
         ([*BARE[:3], "Metric Value"], "Metric Name, Metric Unit"),
     ],
 )
-def test_a_header_without_a_column_that_every_row_needs_is_refused(
-    header: list[str], missing: str, tmp_path: Path
-) -> None:
+def test_a_header_without_a_column_that_every_row_needs_is_refused(header, missing, tmp_path):
     with pytest.raises(ReportError, match=rf"the CSV has no column {missing} \(it is truncated"):
         read(tmp_path, line(*header), line(0, 42, "k", "a__b.sum", "inst", 1))
 
 
-def test_a_header_without_rows_is_refused(tmp_path: Path) -> None:
+def test_a_header_without_rows_is_refused(tmp_path):
     reason = "the CSV has a header but no rows: the CSV ends after its header"
     with pytest.raises(ReportError, match=reason):
         read(tmp_path, line(*BARE))
@@ -132,20 +130,18 @@ def test_a_header_without_rows_is_refused(tmp_path: Path) -> None:
         ("text-launches/two_logs.txt", 2, 8),
     ],
 )
-def test_several_outputs_in_a_file_are_pointed_out_with_the_line_of_the_second(
-    case: str, runs: int, start: int
-) -> None:
+def test_several_outputs_in_a_file_are_pointed_out_with_the_line_of_the_second(case, runs, start):
     with pytest.raises(ReportError, match=rf"it holds {runs} runs; .* begins at line {start}\b"):
         parse(CASES / case)
 
 
-def test_a_further_table_without_its_columns_says_which_lines_cannot_be_read() -> None:
+def test_a_further_table_without_its_columns_says_which_lines_cannot_be_read():
     _, second = reports(CASES / "outputs/second_without_columns.csv")
     assert second.error is not None
     assert second.error.reason.startswith("lines 3 to 4: the CSV has no column Kernel Name")
 
 
-def test_a_summary_on_the_console_is_refused_with_the_way_to_export_it(tmp_path: Path) -> None:
+def test_a_summary_on_the_console_is_refused_with_the_way_to_export_it(tmp_path):
     ruler = "    ------------ ----------- -------- -------- --------\n"
     path = tmp_path / "summary.txt"
     head = "  k(int) (4, 1, 1)x(32, 1, 1), Device 0, CC 8.0, Invocations 3\n"
@@ -155,7 +151,7 @@ def test_a_summary_on_the_console_is_refused_with_the_way_to_export_it(tmp_path:
     assert "ncu --import" in caught.value.remedy
 
 
-def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: Path) -> None:
+def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path):
     reason = r"it cannot be read \(No such file or directory\). Check the path and its permissions"
     for module in (ncu_csv, ncu_text, nvprof, stats):
         with pytest.raises(ReportError, match=reason):
@@ -178,7 +174,7 @@ def test_files_that_are_not_there_are_refused_by_every_reader_of_text(tmp_path: 
         ),
     ],
 )
-def test_what_is_rounded_or_not_understood_is_a_note(case: str, text: str) -> None:
+def test_what_is_rounded_or_not_understood_is_a_note(case, text):
     assert text in [note.text for note in parse(CASES / case).diagnostics]
 
 
@@ -198,11 +194,11 @@ def test_what_is_rounded_or_not_understood_is_a_note(case: str, text: str) -> No
         ("@section:broken", "@section:broken"),
     ],
 )
-def test_links_in_a_text_read_as_ncu_prints_them(text: str, shown: str) -> None:
+def test_links_in_a_text_read_as_ncu_prints_them(text, shown):
     assert plain(text) == shown
 
 
-def test_a_percentage_has_a_point_or_a_comma() -> None:
+def test_a_percentage_has_a_point_or_a_comma():
     assert [percent(text) for text in ("47.2", "4,206", "100", "", "1,2,3", "nan%")] == [
         47.2,
         4.206,
@@ -214,9 +210,7 @@ def test_a_percentage_has_a_point_or_a_comma() -> None:
 
 
 @pytest.mark.parametrize("locale", ["C", "en_US.UTF-8", "de_DE.UTF-8"])
-def test_a_report_file_and_its_export_by_ncu_give_the_same_rules_in_every_locale(
-    reports: Path, locale: str
-) -> None:
+def test_a_report_file_and_its_export_by_ncu_give_the_same_rules_in_every_locale(reports, locale):
     pytest.importorskip("ncu_report")
     export = parsers.parse(reports / f"ncu/locale_generated/lashi_profile.details.{locale}.csv")
     report = parsers.parse(reports / "ncu/rep/lashi_profile.ncu-rep")

@@ -20,15 +20,13 @@ def parse_text(tmp_path: Path, text: str) -> list[int | float | None]:
     return [counter.value for counter in read(tmp_path, text).counters]
 
 
-def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_no_row(
-    tmp_path: Path,
-) -> None:
+def test_a_line_of_nul_bytes_before_the_first_row_of_a_table_with_bare_cells_is_no_row(tmp_path):
     report = read(tmp_path, HEADER.replace('"', "") + "\0" + ",x" * 15 + "\n" + row(0, "100"))
     assert [(counter.launch, counter.value) for counter in report.counters] == [(0, 100)]
     assert ("counter", "unreadable") in {gap[:2] for gap in report.gaps}
 
 
-def test_every_cut_of_a_file_gives_a_prefix_of_its_rows_or_an_error(tmp_path: Path) -> None:
+def test_every_cut_of_a_file_gives_a_prefix_of_its_rows_or_an_error(tmp_path):
     text = (
         "log\n"
         + HEADER
@@ -49,7 +47,7 @@ def test_every_cut_of_a_file_gives_a_prefix_of_its_rows_or_an_error(tmp_path: Pa
 @pytest.mark.parametrize(
     "text", ["", "\n", "x", HEADER, HEADER[:60], HEADER[:-1] + "\n\n", "NUL\0\0\n", '"\n' * 50]
 )
-def test_a_file_without_rows_is_an_error(tmp_path: Path, text: str) -> None:
+def test_a_file_without_rows_is_an_error(tmp_path, text):
     with pytest.raises(ReportError):
         parse_text(tmp_path, text)
 
@@ -61,9 +59,7 @@ def noise_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @settings(max_examples=200)
 @given(st.binary(max_size=400), st.booleans())
-def test_random_bytes_never_raise_anything_else(
-    noise_folder: Path, noise: bytes, table: bool
-) -> None:
+def test_random_bytes_never_raise_anything_else(noise_folder, noise, table):
     path = noise_folder / "report.csv"
     path.write_bytes((HEADER + row(0, "1")).encode() + noise if table else noise)
     ncu_csv.sniff(path, path.read_bytes())
@@ -96,11 +92,11 @@ PLAIN = f'1,42,app,127.0.0.1,k,1,7,"(32, 1, 1)","(4, 1, 1)",0,8.0,Metrics,{FFMA}
         ),
     ],
 )
-def test_rows_between_other_text_are_found(tmp_path: Path, text: str) -> None:
+def test_rows_between_other_text_are_found(tmp_path, text):
     assert parse_text(tmp_path, text) == [1, 2]
 
 
-def test_a_line_of_40_megabytes_is_skipped_in_bounded_memory(tmp_path: Path) -> None:
+def test_a_line_of_40_megabytes_is_skipped_in_bounded_memory(tmp_path):
     path = tmp_path / "report.csv"
     with path.open("w") as file:
         file.write(HEADER + row(0, "1"))
@@ -121,9 +117,7 @@ SHORT = '"0","42","a","127.0.0.1","gemm(int)","1","7"'
 
 
 @pytest.mark.parametrize(("column", "cell"), [("", ""), (',"CC"', ',"8.0"')])
-def test_an_ncu_header_whose_metric_stands_after_the_value_cuts_short_rows(
-    tmp_path: Path, column: str, cell: str
-) -> None:
+def test_an_ncu_header_whose_metric_stands_after_the_value_cuts_short_rows(tmp_path, column, cell):
     """A row that reached the value, but not the metric, was an IndexError; so was one that the
     launch ends."""
     path = tmp_path / "r.csv"
@@ -145,9 +139,7 @@ def about_counters(report: Report) -> list[Gap]:
 @pytest.mark.parametrize(
     "text", ["", "n/a", "N/A", "no data", "nan", "NaN", "-nan", "inf", "-inf", " n/a "]
 )
-def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(
-    text: str, tmp_path: Path
-) -> None:
+def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(text, tmp_path):
     report = read(
         tmp_path,
         HEADER,
@@ -163,9 +155,7 @@ def test_each_way_to_print_no_value_is_a_gap_and_the_counter_keeps_the_text(
     assert about_counters(report) == [Gap("counter:c__d.sum", "not_available", reason)]
 
 
-def test_launches_keep_the_order_of_the_file_and_two_processes_may_have_one_id(
-    tmp_path: Path,
-) -> None:
+def test_launches_keep_the_order_of_the_file_and_two_processes_may_have_one_id(tmp_path):
     def of(process: int, number: int, name: str) -> str:
         return line(
             number,

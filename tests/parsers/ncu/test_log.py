@@ -126,13 +126,11 @@ def log_of(*lines: str) -> Log:
         ([], "it contains no ncu CSV", EXPORT),
     ],
 )
-def test_the_first_cause_that_ncu_s_lines_name_is_why_there_is_no_table(
-    lines: list[str], reason: str, remedy: str
-) -> None:
+def test_the_first_cause_that_ncu_s_lines_name_is_why_there_is_no_table(lines, reason, remedy):
     assert why_no_csv(log_of(*lines)) == (reason, remedy)
 
 
-def test_messages_are_told_once_with_their_count_and_progress_is_not() -> None:
+def test_messages_are_told_once_with_their_count_and_progress_is_not():
     log = log_of(
         '==PROF== Profiling "k" - 0: 0%....100% - 3 passes',
         "==WARNING== clocks",
@@ -150,7 +148,7 @@ def test_messages_are_told_once_with_their_count_and_progress_is_not() -> None:
     assert diagnostics(Log()) == []
 
 
-def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps() -> None:
+def test_kernels_that_ncu_could_not_profile_and_rows_that_are_cut_are_gaps():
     log = log_of(
         *['==ERROR== Failed to profile "gemm<a, b>" in process 42'] * 2,
         "==ERROR== Failed to profile kernel relu in process 42",
@@ -192,14 +190,12 @@ ROW = '"0","7","gemm(int)","x"\n'
         ("", None),
     ],
 )
-def test_a_header_is_found_behind_output_only_where_its_cells_are_quoted(
-    line: str, at: int | None
-) -> None:
+def test_a_header_is_found_behind_output_only_where_its_cells_are_quoted(line, at):
     match = ncu_log.HEADER.search(line)
     assert (match and match.start()) == at
 
 
-def test_what_stands_before_the_header_goes_to_the_log() -> None:
+def test_what_stands_before_the_header_goes_to_the_log():
     log = Log()
     source = iter(["==PROF== Connected\n", "loss 1 " + HEADER, ROW])
     assert skip_to_header(source, log) == HEADER
@@ -216,9 +212,7 @@ def rows(*source: str) -> tuple[list[str], Log]:
 
 
 @pytest.mark.parametrize(("limit", "given_up"), [(22, 1), (23, 0)])
-def test_a_row_that_never_ends_is_given_up(
-    limit: int, given_up: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_row_that_never_ends_is_given_up(limit, given_up, monkeypatch):
     monkeypatch.setattr(ncu_csv, "ROW_LIMIT", limit)
     pieces = ['"0","7","open\n', "5678\n", "901\n", '3","x"\n']
     assert len("".join(pieces[:3])) == 23, "so long it is when the fourth line comes"
@@ -227,7 +221,7 @@ def test_a_row_that_never_ends_is_given_up(
     assert log.cut_rows == given_up
 
 
-def test_output_of_the_program_is_no_row_and_a_row_behind_it_is() -> None:
+def test_output_of_the_program_is_no_row_and_a_row_behind_it_is():
     inside = '"1","7","gemm","ctx","x"\n'
     found, log = rows("loss, 0.5\n", "==PROF== a, b\n", "loss 0.5" + inside, "epoch " + HEADER)
     assert found == [inside, HEADER]
@@ -247,5 +241,5 @@ def test_output_of_the_program_is_no_row_and_a_row_behind_it_is() -> None:
         ('"a",b,"c"', ["a", "b", "c"]),
     ],
 )
-def test_cells_are_what_the_csv_module_says(row: str, expected: list[str]) -> None:
+def test_cells_are_what_the_csv_module_says(row, expected):
     assert split_row(row) == expected

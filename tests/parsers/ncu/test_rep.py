@@ -24,14 +24,12 @@ from tests.make.ncu_rep import (
 )
 
 
-def test_a_report_is_recognised_by_its_first_bytes(tmp_path: Path) -> None:
+def test_a_report_is_recognised_by_its_first_bytes(tmp_path):
     assert ncu_rep.sniff(tmp_path, b"NVR\0\x02\0\0\0")
     assert not ncu_rep.sniff(tmp_path, b"SQLite format 3\0")
 
 
-def test_without_the_package_the_error_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_package_the_error_says_how_to_get_it(tmp_path, monkeypatch):
     monkeypatch.setattr(ncu_rep, "find_spec", lambda name: None)
     path = tmp_path / "a.ncu-rep"
     path.write_bytes(report_bytes(block(b"", 1)))
@@ -40,16 +38,14 @@ def test_without_the_package_the_error_says_how_to_get_it(
 
 
 @pytest.mark.parametrize("kept", [4, 6, 9, 12, 18, 30])
-def test_a_report_that_is_cut_off_is_refused_before_the_package_sees_it(
-    tmp_path: Path, kept: int
-) -> None:
+def test_a_report_that_is_cut_off_is_refused_before_the_package_sees_it(tmp_path, kept):
     path = tmp_path / "cut.ncu-rep"
     path.write_bytes(report_bytes(block(b"x" * 20, 1))[:kept])
     with pytest.raises(ReportError, match="truncated"):
         ncu_rep.parse(path)
 
 
-def test_bytes_without_structure_behind_the_magic_are_an_error(tmp_path: Path) -> None:
+def test_bytes_without_structure_behind_the_magic_are_an_error(tmp_path):
     pytest.importorskip("ncu_report")
     for filling in (bytes(1000), b"\xff" * 1000, bytes(range(256)) * 4):
         path = tmp_path / "noise.ncu-rep"
@@ -68,7 +64,7 @@ REAL = {
 
 
 @pytest.mark.parametrize("name", REAL)
-def test_real_reports_of_2019_to_2025_open(reports: Path, name: str) -> None:
+def test_real_reports_of_2019_to_2025_open(reports, name):
     pytest.importorskip("ncu_report")
     path = reports / "ncu/rep" / name
     report = ncu_rep.parse(path)
@@ -82,9 +78,7 @@ def test_real_reports_of_2019_to_2025_open(reports: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("locale", ["C", "en_US.UTF-8", "de_DE.UTF-8", "C.units_base"])
-def test_the_raw_export_of_a_report_agrees_with_the_report_in_every_locale(
-    reports: Path, locale: str
-) -> None:
+def test_the_raw_export_of_a_report_agrees_with_the_report_in_every_locale(reports, locale):
     pytest.importorskip("ncu_report")
     truth = {
         (counter.launch, counter.name): counter.value
@@ -110,7 +104,7 @@ def read(path: Path, content: bytes) -> Outline:
     return outline(path)
 
 
-def test_results_are_counted_over_all_blocks_and_payloads_are_not_read(tmp_path: Path) -> None:
+def test_results_are_counted_over_all_blocks_and_payloads_are_not_read(tmp_path):
     versions = {"CUDA Version": "12.2", "Nsight Compute Target": "2023.1.0.0 (build 1)"}
     details = session(versions, created=1_700_000_000)
     content = (
@@ -125,7 +119,7 @@ def test_results_are_counted_over_all_blocks_and_payloads_are_not_read(tmp_path:
     assert (found.tool_version, found.created_at) == ("2023.1.0.0", "2023-11-14T22:13:20+00:00")
 
 
-def test_fields_of_every_wire_type_are_stepped_over(tmp_path: Path) -> None:
+def test_fields_of_every_wire_type_are_stepped_over(tmp_path):
     eight, four = varint(9 << 3 | 1) + b"\xff" * 8, varint(10 << 3 | 5) + b"\xff" * 4
     found = read(
         tmp_path / "r",
@@ -134,7 +128,7 @@ def test_fields_of_every_wire_type_are_stepped_over(tmp_path: Path) -> None:
     assert (found.known, found.cut_at, found.results) == (True, None, 2)
 
 
-def test_every_cut_is_told_with_the_byte_where_its_block_begins(tmp_path: Path) -> None:
+def test_every_cut_is_told_with_the_byte_where_its_block_begins(tmp_path):
     first, second = block(b"x" * 20, 1), block(b"y" * 30, 1)
     whole = sized(FILE_HEADER) + first + second
     begins = [4 + 6, 4 + 6 + len(first)]
@@ -161,9 +155,7 @@ def test_every_cut_is_told_with_the_byte_where_its_block_begins(tmp_path: Path) 
         (sized(b"\x0a\x07"), True),
     ],
 )
-def test_another_layout_is_not_known_and_a_file_of_a_few_bytes_is_cut_off(
-    content: bytes, known: bool, tmp_path: Path
-) -> None:
+def test_another_layout_is_not_known_and_a_file_of_a_few_bytes_is_cut_off(content, known, tmp_path):
     """A file of less than 16 bytes cannot hold a header: too short, whatever it is."""
     assert read(tmp_path / "r", content).known is known
 
@@ -179,9 +171,7 @@ def test_another_layout_is_not_known_and_a_file_of_a_few_bytes_is_cut_off(
         b"\x13",  # wire type 3
     ],
 )
-def test_a_block_header_that_is_no_message_breaks_the_structure_there(
-    header: bytes, tmp_path: Path
-) -> None:
+def test_a_block_header_that_is_no_message_breaks_the_structure_there(header, tmp_path):
     found = read(tmp_path / "r", sized(FILE_HEADER) + sized(header) + bytes(40))
     assert (found.known, found.cut_at, found.results) == (True, 10, 0)
 
@@ -196,9 +186,7 @@ def test_a_block_header_that_is_no_message_breaks_the_structure_there(
         (2**32, None),
     ],
 )
-def test_a_date_is_given_where_it_is_one(
-    created: int | None, expected: str | None, tmp_path: Path
-) -> None:
+def test_a_date_is_given_where_it_is_one(created, expected, tmp_path):
     found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session({}, created)))
     assert found.created_at == expected
 
@@ -210,8 +198,6 @@ def test_a_date_is_given_where_it_is_one(
         ({"x": "1", "Nsight Compute": "2024.2.1.0"}, "2024.2.1.0"),
     ],
 )
-def test_the_version_is_that_of_nsight_compute_and_no_other(
-    versions: dict[str, str], expected: str | None, tmp_path: Path
-) -> None:
+def test_the_version_is_that_of_nsight_compute_and_no_other(versions, expected, tmp_path):
     found = read(tmp_path / "r", sized(FILE_HEADER) + block(b"", 1, session(versions)))
     assert found.tool_version == expected

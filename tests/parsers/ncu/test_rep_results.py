@@ -76,7 +76,7 @@ THIRD = SECOND | {"names": ["pool(int)", "pool"], "ranges": ["perfctl:step:4"], 
 DAMAGED = {"names": ["lost", "lost"], "metrics": {}}
 
 
-def test_results_become_launches_in_their_order_with_their_facts_and_places(read: Read) -> None:
+def test_results_become_launches_in_their_order_with_their_facts_and_places(read):
     report = read([FIRST, DAMAGED, SECOND, THIRD], 4)
     assert list(report.kernels) == [
         Kernel(
@@ -99,7 +99,7 @@ def test_results_become_launches_in_their_order_with_their_facts_and_places(read
     assert (report.tool, report.form) == ("ncu", "ncu report")
 
 
-def test_counters_are_in_base_units_under_their_launch_and_can_be_read_twice(read: Read) -> None:
+def test_counters_are_in_base_units_under_their_launch_and_can_be_read_twice(read):
     counters = read([FIRST, DAMAGED, SECOND], 3).counters
     expected = [
         Counter(0, "gpu__time_duration.sum", 6750, "ns"),
@@ -119,7 +119,7 @@ def test_counters_are_in_base_units_under_their_launch_and_can_be_read_twice(rea
     assert list(counters) == expected
 
 
-def test_devices_stand_by_their_index_with_the_driver_of_the_machine(read: Read) -> None:
+def test_devices_stand_by_their_index_with_the_driver_of_the_machine(read):
     versions = {
         "CUDA_Version": "12.2",
         "Display_Driver_Version": "535.104",
@@ -137,7 +137,7 @@ def test_devices_stand_by_their_index_with_the_driver_of_the_machine(read: Read)
     assert (bare.environment, bare.tool_version, bare.started_at) == ({}, None, None)
 
 
-def test_what_is_damaged_absent_or_was_not_collected_is_a_gap(read: Read) -> None:
+def test_what_is_damaged_absent_or_was_not_collected_is_a_gap(read):
     reason = "the report has no value for it in 2 launches"
     values = [Gap("counter:absent", "not_available", reason)]
     version = {"Nsight_Compute_Target": "2025.1.0.0"}
@@ -157,7 +157,7 @@ def test_what_is_damaged_absent_or_was_not_collected_is_a_gap(read: Read) -> Non
     ]
 
 
-def test_ranges_and_a_newer_ncu_are_pointed_out(read: Read) -> None:
+def test_ranges_and_a_newer_ncu_are_pointed_out(read):
     text = "result 1 is not a single kernel but a range, graph or command list: pool(int)"
     ranged = Diagnostic("warning", "ncu", text)
     assert read([FIRST, THIRD], 2, Nsight_Compute_Target="2025.1.9.0").diagnostics == (ranged,)
@@ -176,16 +176,12 @@ def test_ranges_and_a_newer_ncu_are_pointed_out(read: Read) -> None:
         (0, 5, "NVIDIA's ncu_report was ended by signal 6 while reading it. Export it with 'ncu"),
     ],
 )
-def test_a_report_of_which_nothing_could_be_read_says_why(
-    read: Read, records: object, results: int, reason: str
-) -> None:
+def test_a_report_of_which_nothing_could_be_read_says_why(read, records, results, reason):
     with pytest.raises(ReportError, match=re.escape(reason)):
         read(records, results)
 
 
-def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(
-    read: Read, tmp_path: Path
-) -> None:
+def test_a_file_that_cannot_be_read_or_is_of_an_unknown_layout_is_refused(read, tmp_path):
     missing = r"it cannot be read \(No such file or directory\). Check the path and its permissions"
     with pytest.raises(ReportError, match=missing):
         ncu_rep.parse(tmp_path / "missing.ncu-rep")
@@ -214,8 +210,8 @@ def record(metrics: dict[str, dict[Any, Any]], **facts: Any) -> dict[str, Any]:
 
 
 def test_a_metric_is_in_the_first_section_that_prints_it_and_else_in_the_first_that_charts_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    monkeypatch,
+):
     late = ("Late", 20, ["both", "own"], ["chart"])
     early = ("Early", 10, ["both"], ["own", "chart"])
     names: dict[str, dict[Any, Any]] = {"both": {}, "own": {}, "chart": {}, "none": {}}
@@ -230,7 +226,7 @@ def test_a_metric_is_in_the_first_section_that_prints_it_and_else_in_the_first_t
     assert read_sections() == dict.fromkeys(expected)
 
 
-def test_few_values_by_instance_and_whole_instruction_mixes_are_kept_and_curves_named() -> None:
+def test_few_values_by_instance_and_whole_instruction_mixes_are_kept_and_curves_named():
     mix = {f"OP{number}": number for number in range(100)}
     found = record(
         {
@@ -264,7 +260,7 @@ def test_few_values_by_instance_and_whole_instruction_mixes_are_kept_and_curves_
         ("0x123", None),
     ],
 )
-def test_of_an_instruction_s_code_the_opcode_alone_is_kept(sass: str, opcode: str | None) -> None:
+def test_of_an_instruction_s_code_the_opcode_alone_is_kept(sass, opcode):
     stalls = "smsp__pcsamp_warps_issue_stalled_"
     first, second = record(
         {
@@ -282,8 +278,8 @@ def test_of_an_instruction_s_code_the_opcode_alone_is_kept(sass: str, opcode: st
 
 
 def test_a_report_without_values_by_instruction_says_so_and_one_whose_are_not_asked_for_how_to_ask(
-    reports: Path,
-) -> None:
+    reports,
+):
     pytest.importorskip("ncu_report")
     old = rep.parse(reports / "ncu/rep/matrixMul_profile.nsight-cuprof-report", source=True)
     (gap,) = [gap for gap in old.gaps if gap.quantity == "source_counter"]
@@ -324,9 +320,7 @@ def records(report: Results | None, monkeypatch: pytest.MonkeyPatch) -> list[dic
         ("", None),
     ],
 )
-def test_a_value_is_a_number_a_text_or_nothing(
-    value: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_value_is_a_number_a_text_or_nothing(value, expected, monkeypatch):
     metrics = {"x": ("inst", value), "bad\udcff": ("inst", 1)}
     (record,) = records(Results([[{"metrics": metrics}]]), monkeypatch)
     assert record["metrics"] == [["x", "inst", expected, None], ["bad\ufffd", "", None, None]]
@@ -334,7 +328,7 @@ def test_a_value_is_a_number_a_text_or_nothing(
     assert (record["name"], record["short"], record["ranges"]) == ("k", None, [])
 
 
-def test_what_the_package_refuses_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_package_refuses_is_passed_over(monkeypatch):
     result = {"metrics": {"x": ("inst", 1)}}
     report = Results([None, [result, None, {**result, "workload": 2}], []])
     assert [record["single"] for record in records(report, monkeypatch)] == [True, False]

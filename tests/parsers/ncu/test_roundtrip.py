@@ -124,9 +124,7 @@ def reports(draw: st.DrawFn) -> tuple[list[str], list[Cell]]:
 
 @settings(max_examples=150)
 @given(reports(), dialects)
-def test_what_is_written_in_a_dialect_is_read_back(
-    report: tuple[list[str], list[Cell]], dialect: Dialect
-) -> None:
+def test_what_is_written_in_a_dialect_is_read_back(report, dialect):
     kernels, cells = report
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "report.csv"

@@ -13,7 +13,6 @@ import shutil
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,9 +52,7 @@ def printed(text: str) -> Iterator[list[dict[str, str]]]:
 
 @pytest.mark.skipif(shutil.which("nsys") is None, reason="nsys is not installed")
 @pytest.mark.parametrize("name", STATS_HERE)
-def test_sums_and_projected_ranges_are_those_of_nsys_stats(
-    name: str, reports: Path, tmp_path: Path
-) -> None:
+def test_sums_and_projected_ranges_are_those_of_nsys_stats(name, reports, tmp_path):
     path = tmp_path / "r.sqlite"  # nsys writes into it
     shutil.copyfile(reports / "nsys" / "sqlite" / f"{name}.sqlite", path)
     asked = [

@@ -44,7 +44,7 @@ TABLES = {"csv": csv_table, "column": column_table, "box": box_table}
 
 
 @pytest.mark.parametrize("form", sorted(TABLES))
-def test_every_cut_gives_right_rows_or_an_error(tmp_path: Path, form: str) -> None:
+def test_every_cut_gives_right_rows_or_an_error(tmp_path, form):
     text = processing("gpukernsum") + "\n" + TABLES[form](SUM, ROWS)
     path = tmp_path / "stats.csv"
     path.write_text(text)
@@ -76,14 +76,14 @@ def test_every_cut_gives_right_rows_or_an_error(tmp_path: Path, form: str) -> No
         "-- --\n",
     ],
 )
-def test_a_file_without_a_table_is_an_error(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_table_is_an_error(tmp_path, text):
     path = tmp_path / "stats.csv"
     path.write_text(text)
     with pytest.raises(ReportError):
         stats.parse(path)
 
 
-def test_a_line_of_many_megabytes_costs_little_memory(tmp_path: Path) -> None:
+def test_a_line_of_many_megabytes_costs_little_memory(tmp_path):
     path = tmp_path / "stats.csv"
     with path.open("w") as file:
         for _ in range(4):
@@ -103,9 +103,7 @@ TEXTS = [(processing("gpukernsum") + table(SUM, ROWS)).encode() for table in TAB
 @settings(max_examples=200)
 @example(TEXTS[0], 564, 9, b"-")
 @given(st.sampled_from(TEXTS), st.integers(0, 600), st.integers(0, 40), st.binary(max_size=40))
-def test_damage_in_the_middle_ends_in_records_or_a_report_error(
-    text: bytes, at: int, removed: int, added: bytes
-) -> None:
+def test_damage_in_the_middle_ends_in_records_or_a_report_error(text, at, removed, added):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "stats.csv"
         path.write_bytes(text[:at] + added + text[at + removed :])
@@ -193,9 +191,7 @@ one_table = st.tuples(st.sampled_from(sorted(REPORTS)), some)
     st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
     st.sampled_from(["\n", "\r\n"]),
 )
-def test_what_is_written_in_a_dialect_is_read_back(
-    tables: list[tuple[str, list[Figures]]], dialect: str, locale: str, encoding: str, line_end: str
-) -> None:
+def test_what_is_written_in_a_dialect_is_read_back(tables, dialect, locale, encoding, line_end):
     # nsys groups and localises on the console only
     locale = "C" if dialect.startswith("csv") else locale
     text = "".join(
@@ -227,7 +223,7 @@ def test_what_is_written_in_a_dialect_is_read_back(
 TRACE = Path(__file__).resolve().parents[2] / "data" / "nsys" / "stats_traces" / "old.txt"
 
 
-def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path: Path) -> None:
+def test_a_large_trace_is_read_in_little_memory_and_as_often_as_asked(tmp_path):
     path = tmp_path / "trace.csv"
     _, header, launch = TRACE.read_text().splitlines(keepends=True)[:3]
     path.write_text(header + launch * 4_000)
@@ -246,7 +242,7 @@ def read_array(lines: list[str]) -> tuple[list[dict[str, str]], int]:
     return list(read_objects(source, trouble)), trouble.rows
 
 
-def test_an_object_that_never_ends_is_given_up_with_bounded_memory() -> None:
+def test_an_object_that_never_ends_is_given_up_with_bounded_memory():
     read = []
 
     def lines() -> Iterator[str]:
@@ -269,9 +265,7 @@ def test_an_object_that_never_ends_is_given_up_with_bounded_memory() -> None:
     ),
     st.sampled_from([None, 1, 2]),
 )
-def test_any_array_of_objects_comes_back_whole(
-    objects: list[dict[str, object]], indent: int | None
-) -> None:
+def test_any_array_of_objects_comes_back_whole(objects, indent):
     text = json.dumps(objects, indent=indent) + "\n"
     wanted = [
         {key: "" if value is None else str(value) for key, value in one.items()} for one in objects

@@ -75,7 +75,7 @@ def without(*names: str, **changed: object) -> dict[str, object]:
     return {key: value for key, value in (RECORD | changed).items() if key not in names}
 
 
-def test_a_row_without_types_and_attributes_has_none() -> None:
+def test_a_row_without_types_and_attributes_has_none():
     row = {key: value for key, value in OP.items() if key not in ("dtypes", "attributes")}
     assert read_op_shape(row) == OpShape(
         "fc", "Linear", "aten.addmm", "forward", ((10,), (4, 8), None), ((4, 10),)
@@ -101,16 +101,14 @@ def test_a_row_without_types_and_attributes_has_none() -> None:
         (without(options=[1]), "a field is missing or wrong"),
     ],
 )
-def test_a_record_that_is_none_newer_or_broken_is_refused(
-    tmp_path: Path, record: object, reason: str
-) -> None:
+def test_a_record_that_is_none_newer_or_broken_is_refused(tmp_path, record, reason):
     with pytest.raises(ReportError) as refused:
         parse(put(tmp_path, record))
     assert reason in refused.value.reason
     assert refused.value.tool == "workload"
 
 
-def test_unknown_fields_of_rows_and_of_the_record_are_left_out_and_named(tmp_path: Path) -> None:
+def test_unknown_fields_of_rows_and_of_the_record_are_left_out_and_named(tmp_path):
     steps = [RECORD["steps"][0], RECORD["steps"][0] | {"mood": 1, "sky": 2}]
     report = parse(put(tmp_path, without(steps=steps, weather=1)))
     assert report.steps == (Step(0, "step", 1, 2, 1),) * 2
@@ -119,13 +117,13 @@ def test_unknown_fields_of_rows_and_of_the_record_are_left_out_and_named(tmp_pat
     ]
 
 
-def test_the_checksum_that_perfctl_1_0_wrote_is_known_and_not_compared(tmp_path: Path) -> None:
+def test_the_checksum_that_perfctl_1_0_wrote_is_known_and_not_compared(tmp_path):
     report = parse(put(tmp_path, without(crc32="0a1b2c3d")))
     assert report.diagnostics == ()
     assert report.steps == parse(put(tmp_path, without())).steps
 
 
-def test_a_record_is_known_by_its_key_among_the_first_200_bytes(tmp_path: Path) -> None:
+def test_a_record_is_known_by_its_key_among_the_first_200_bytes(tmp_path):
     key = b'"perfctl_workload_record"'
     assert sniff(tmp_path, b"{" + key)
     assert sniff(tmp_path, b" " * (200 - len(key)) + key)
@@ -152,9 +150,7 @@ def row(**changed: object) -> dict[str, object]:
         {"accuracy": 1.0},
     ],
 )
-def test_a_whole_row_is_its_record_and_a_whole_number_may_stand_for_a_float(
-    changed: dict[str, object],
-) -> None:
+def test_a_whole_row_is_its_record_and_a_whole_number_may_stand_for_a_float(changed):
     assert typed(Step, row(**changed)) == Step(**row(**changed))  # type: ignore[arg-type]
 
 
@@ -172,9 +168,7 @@ def test_a_whole_row_is_its_record_and_a_whole_number_may_stand_for_a_float(
         ({"mood": "good"}, TypeError, "mood"),
     ],
 )
-def test_a_field_of_another_type_is_named_with_what_stands_in_it(
-    changed: dict[str, object], error: type[Exception], said: str
-) -> None:
+def test_a_field_of_another_type_is_named_with_what_stands_in_it(changed, error, said):
     with pytest.raises(error, match=re.escape(said)):
         typed(Step, row(**changed))
 
@@ -210,12 +204,12 @@ def put_samples(folder: Path, text: str) -> Path:
         (HEAD + COLUMNS + HOST.replace("1000", ""), "the sample has no time"),
     ],
 )
-def test_a_broken_file_is_refused_with_the_line(tmp_path: Path, text: str, reason: str) -> None:
+def test_a_broken_file_is_refused_with_the_line(tmp_path, text, reason):
     with pytest.raises(ReportError, match=reason):
         parsers.parse(put_samples(tmp_path, text))
 
 
-def test_cells_of_whole_numbers_take_no_fraction_and_texts_may_have_commas(tmp_path: Path) -> None:
+def test_cells_of_whole_numbers_take_no_fraction_and_texts_may_have_commas(tmp_path):
     report = parsers.parse(
         put_samples(tmp_path, HEAD + COLUMNS + GPU.replace("idle", '"idle, cap"') + END)
     )
@@ -225,7 +219,7 @@ def test_cells_of_whole_numbers_take_no_fraction_and_texts_may_have_commas(tmp_p
             parsers.parse(put_samples(tmp_path, HEAD + COLUMNS + HOST.replace("1000", cell) + END))
 
 
-def test_a_file_that_cannot_be_read_is_refused_and_says_why(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_refused_and_says_why(tmp_path):
     path = tmp_path / "samples.csv"
     for data, reason in (
         (b"", "the file is empty"),

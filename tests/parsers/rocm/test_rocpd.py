@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from perfctl.parsers.rocm.refused import COMPUTE, ROCPROF
 from tests.make.rocpd import made
 
 
-def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path: Path) -> None:
+def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path):
     path = made(tmp_path / "r.db")
     ingest(path, tmp_path / "store.db")
     stored = b"".join(file.read_bytes() for file in tmp_path.glob("store.db*"))
@@ -28,7 +27,7 @@ def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path: Pa
         assert secret not in stored
 
 
-def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_path: Path) -> None:
+def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_path):
     path = made(tmp_path / "r.db")
     done = scrub(path, tmp_path / "clean.db")
     left = done.path.read_bytes()
@@ -38,7 +37,7 @@ def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_p
 
 
 @pytest.mark.parametrize("size", [5000, 9000, -4096])
-def test_a_cut_off_database_is_one_clear_error(size: int, tmp_path: Path) -> None:
+def test_a_cut_off_database_is_one_clear_error(size, tmp_path):
     data = made(tmp_path / "whole.db").read_bytes()
     path = tmp_path / "cut.db"
     path.write_bytes(data[:size])
@@ -47,7 +46,7 @@ def test_a_cut_off_database_is_one_clear_error(size: int, tmp_path: Path) -> Non
         parsers.parse(path)
 
 
-def test_a_table_that_no_list_knows_is_named(tmp_path: Path) -> None:
+def test_a_table_that_no_list_knows_is_named(tmp_path):
     path = made(tmp_path / "r.db")
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE rocpd_novelty (a)")
@@ -63,7 +62,7 @@ WHOLE = Path(__file__).resolve().parents[2] / "data" / "rocm" / "json" / "proces
 
 
 @pytest.mark.parametrize("end", [30, 900, -3])
-def test_a_cut_off_file_is_one_clear_error(end: int, tmp_path: Path) -> None:
+def test_a_cut_off_file_is_one_clear_error(end, tmp_path):
     path = tmp_path / "r.json"
     path.write_bytes(WHOLE.read_bytes().rstrip()[:end])
     with pytest.raises(ReportError, match="the JSON is incomplete"):
@@ -102,7 +101,7 @@ TEXTS = {
 
 
 @pytest.mark.parametrize("name", ["results.db", *TEXTS])
-def test_each_form_is_refused_with_the_release_that_reads_it(name: str, tmp_path: Path) -> None:
+def test_each_form_is_refused_with_the_release_that_reads_it(name, tmp_path):
     path = tmp_path / name
     database(path) if name == "results.db" else path.write_text(TEXTS[name])
     tool = ROCPROF if name.startswith("results") else COMPUTE
@@ -122,15 +121,13 @@ def test_each_form_is_refused_with_the_release_that_reads_it(name: str, tmp_path
         lambda text: text.replace("Kernel_Name", "Name"),
     ],
 )
-def test_other_tables_are_not_taken_for_these(change: Callable[[str], str], tmp_path: Path) -> None:
+def test_other_tables_are_not_taken_for_these(change, tmp_path):
     path = tmp_path / "pmc_perf.csv"
     path.write_text(change(TEXTS["pmc_perf.csv"]))
     assert parsers.sniff(path) is None
 
 
-def test_a_folder_is_refused_once_and_other_reports_in_it_are_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_is_refused_once_and_other_reports_in_it_are_read(tmp_path, capsys):
     folder = tmp_path / "workloads" / "vcopy" / "MI200"
     folder.mkdir(parents=True)
     for name in ("pmc_perf.csv", "sysinfo.csv", "pmc_kernel_top.csv"):
@@ -153,12 +150,12 @@ PROCESS = Path(__file__).resolve().parents[2] / "data" / "rocm" / "csv" / "proce
 SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs"\n'
 
 
-def test_files_given_one_by_one_are_still_one_run(tmp_path: Path) -> None:
+def test_files_given_one_by_one_are_still_one_run(tmp_path):
     done = ingest(sorted(PROCESS.glob("77_*.csv")), tmp_path / "store.db")
     assert [path.name for path, _ in done.taken] == ["77_kernel_trace.csv"]
 
 
-def test_a_header_that_appears_twice_is_refused(tmp_path: Path) -> None:
+def test_a_header_that_appears_twice_is_refused(tmp_path):
     path = tmp_path / "1_kernel_stats.csv"
     path.write_text(SUMS + SUMS + "a(),2,300,150,100.0,150,150\n")
     with pytest.raises(ReportError, match="the header appears twice"):
@@ -166,9 +163,7 @@ def test_a_header_that_appears_twice_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("end", [40, 500, -8])
-def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(
-    end: int, tmp_path: Path
-) -> None:
+def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(end, tmp_path):
     whole = (PROCESS / "77_kernel_trace.csv").read_bytes()
     path = tmp_path / "77_kernel_trace.csv"
     path.write_bytes(whole[:end])
@@ -180,7 +175,7 @@ def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(
     assert "\n" not in done.failed[0]
 
 
-def test_two_tables_of_calls_in_one_file_are_read_one_by_one(tmp_path: Path) -> None:
+def test_two_tables_of_calls_in_one_file_are_read_one_by_one(tmp_path):
     header = "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp\n"
     (file := tmp_path / "api.csv").write_text(
         f"{header}MARKER_CORE_API,step 1,7,7,1,10,20\n{header}MARKER_CORE_API,step 2,7,7,2,30,45\n",

@@ -26,7 +26,7 @@ from tests.make.kineto import (
 )
 
 
-def test_the_capture_beside_a_trace_is_found_by_the_server_s_list(tmp_path: Path) -> None:
+def test_the_capture_beside_a_trace_is_found_by_the_server_s_list(tmp_path):
     run, folder = executing(tmp_path / "run.json"), tmp_path / "capture_traces"
     assert {one.layer for one in kineto_trace.parse(run).kernels} == {None}
     folder.mkdir()
@@ -41,7 +41,7 @@ def test_the_capture_beside_a_trace_is_found_by_the_server_s_list(tmp_path: Path
     assert [one.layer for one in kineto_trace.parse(run).kernels] == list(WHERE)
 
 
-def test_a_capture_that_cannot_help_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_a_capture_that_cannot_help_is_refused_in_one_line(tmp_path):
     run, capture = executing(tmp_path / "run.json"), capturing(tmp_path / "graphs.json")
     eager = written(tmp_path / "eager.json", kernel("a", 1, 1))
     smi = tmp_path / "smi.csv"
@@ -76,9 +76,7 @@ def guessed(
     return kineto_trace.parse(run, capture=traces.eager(folder / "eager.json", **eager))
 
 
-def test_each_kernel_has_the_module_of_the_one_at_its_place_in_the_eager_run(
-    tmp_path: Path,
-) -> None:
+def test_each_kernel_has_the_module_of_the_one_at_its_place_in_the_eager_run(tmp_path):
     found = guessed(tmp_path, grid=[4, 1, 1], blocks=4, replays=2)
     assert [one.layer for one in found.kernels] == [*WHERE] * 2
     assert {one.layer_source for one in found.kernels} == {"guessed"}
@@ -91,14 +89,14 @@ def test_each_kernel_has_the_module_of_the_one_at_its_place_in_the_eager_run(
     )
 
 
-def test_kernels_with_other_grids_count_half(tmp_path: Path) -> None:
+def test_kernels_with_other_grids_count_half(tmp_path):
     """The eager run had other shapes: the same kernels, on 8 blocks in the place of 4."""
     found = guessed(tmp_path, grid=[4, 1, 1], blocks=8)
     assert [one.layer for one in found.kernels] == list(WHERE)
     assert [one.confidence for one in found.graph_launches] == [1 / 2]
 
 
-def test_a_kernel_that_only_one_of_both_has_lowers_the_confidence(tmp_path: Path) -> None:
+def test_a_kernel_that_only_one_of_both_has_lowers_the_confidence(tmp_path):
     ran = ("embed", "gemm", "copy", "norm", "gemm", "norm")
     found = guessed(tmp_path, ran, grid=[4, 1, 1], blocks=4)
     assert [one.layer for one in found.kernels] == [*WHERE[:2], None, *WHERE[2:]]
@@ -106,14 +104,14 @@ def test_a_kernel_that_only_one_of_both_has_lowers_the_confidence(tmp_path: Path
     assert (replay.matched, replay.confidence) == (5, pytest.approx(5 / 6))
 
 
-def test_a_run_of_other_kernels_is_not_taken(tmp_path: Path) -> None:
+def test_a_run_of_other_kernels_is_not_taken(tmp_path):
     found = guessed(tmp_path, ran=("a", "b", "c", "gemm", "norm"))
     assert {one.layer for one in found.kernels} == {None}
     assert [one.confidence for one in found.graph_launches] == [None]
     assert any("1 of 1 graph launches match no capture" in gap.reason for gap in found.gaps)
 
 
-def test_a_trace_without_modules_is_refused(tmp_path: Path) -> None:
+def test_a_trace_without_modules_is_refused(tmp_path):
     run = traces.executing(tmp_path / "run.json")
     held = json.loads(traces.eager(tmp_path / "eager.json").read_text())
     bare = [event for event in held["traceEvents"] if event["cat"] != "python_function"]
@@ -135,9 +133,7 @@ def decode(reports: Path) -> Report:
 
 
 @pytest.mark.parametrize("lost", [10, 50, 10**6])
-def test_most_kernels_keep_their_layer_where_the_eager_run_lacks_some(
-    decode: Report, lost: int
-) -> None:
+def test_most_kernels_keep_their_layer_where_the_eager_run_lacks_some(decode, lost):
     """The eager run is made from the capture: the same kernels with its layers, and the server's
     own among them. Every n-th is taken out, as other fusion would (of 10**6 the first): what is
     guessed is mostly true, and doubted as much."""

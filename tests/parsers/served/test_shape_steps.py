@@ -47,9 +47,7 @@ def read(path: Path, *events: Event) -> Report:
     return kineto_trace.parse(written(path / "trace.json", *events))
 
 
-def test_modules_of_attention_without_kernels_and_operators_are_named_as_the_reason(
-    tmp_path: Path,
-) -> None:
+def test_modules_of_attention_without_kernels_and_operators_are_named_as_the_reason(tmp_path):
     report = read(tmp_path, module("Model_0", 90, 100), module("Attention_0", 100, 50))
     (gap,) = [gap for gap in report.gaps if gap.quantity == "served_step"]
     assert "neither kernels nor operators" in gap.reason and "Attention_0" in gap.reason
@@ -75,9 +73,7 @@ LLM = {
 
 
 @pytest.mark.parametrize("name", LLM)
-def test_every_public_trace_of_a_language_model_has_a_phase_and_tokens_or_a_reason(
-    name: str, reports: Path
-) -> None:
+def test_every_public_trace_of_a_language_model_has_a_phase_and_tokens_or_a_reason(name, reports):
     phases, tokens, why, least = LLM[name]
     report = kineto_trace.parse(reports / "kineto" / "llm" / f"{name}.json.gz")
     assert [step.phase for step in report.served_steps] == phases
@@ -89,7 +85,7 @@ def test_every_public_trace_of_a_language_model_has_a_phase_and_tokens_or_a_reas
     assert share is None if least is None else share is not None and share >= least
 
 
-def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports: Path) -> None:
+def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
     """DeepSeek-V3: the trace's own name says seqlen4096; 4 layers, whose heads are 128."""
     report = kineto_trace.parse(
         reports / "kineto" / "llm" / "deepseek_v3_train_ep64_rank0.json.gz", single_operators=False
@@ -180,9 +176,7 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports: Pat
         ),
     ],
 )
-def test_each_server_s_name_says_its_phase_sequences_and_tokens(
-    name: str, phase: str, prompts: tuple[int | None, ...], decodes: tuple[int | None, ...]
-) -> None:
+def test_each_server_s_name_says_its_phase_sequences_and_tokens(name, phase, prompts, decodes):
     assert read_served(name) == ServedStep(0, name, phase, *prompts, *decodes)
 
 
@@ -201,10 +195,10 @@ def test_each_server_s_name_says_its_phase_sequences_and_tokens(
         "",
     ],
 )
-def test_idle_steps_and_other_names_are_no_steps(name: str) -> None:
+def test_idle_steps_and_other_names_are_no_steps(name):
     assert read_served(name) is None
 
 
-def test_the_range_of_a_capture_says_its_size_and_mode() -> None:
+def test_the_range_of_a_capture_says_its_size_and_mode():
     assert read_capture("capture_8192_PIECEWISE") == (8192, "PIECEWISE")
     assert read_capture("capture_screen") is None

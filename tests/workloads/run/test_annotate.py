@@ -38,7 +38,7 @@ def names_of(model: nn.Module, *inputs: Tensor) -> Counter[str]:
     return seen.count()
 
 
-def test_the_same_gradient_memory_is_handed_on() -> None:
+def test_the_same_gradient_memory_is_handed_on():
     layer = nn.Linear(3, 4)
     with Annotator(Seen(), layer):
         out = layer(torch.ones(2, 3))
@@ -51,7 +51,7 @@ def test_the_same_gradient_memory_is_handed_on() -> None:
     assert layer.bias.grad.data_ptr() in handed
 
 
-def test_a_backward_range_closes_before_the_layer_below_begins() -> None:
+def test_a_backward_range_closes_before_the_layer_below_begins():
     seen, model = Seen(), nn.Sequential(nn.Tanh(), nn.Sigmoid())
     with Annotator(seen, model):
         out = model(torch.ones(2, requires_grad=True)).sum()
@@ -60,14 +60,14 @@ def test_a_backward_range_closes_before_the_layer_below_begins() -> None:
         assert seen.events == [">1:grad_input", "<1:grad_input", ">0:grad_input", "<0:grad_input"]
 
 
-def test_the_gradient_of_a_parameter_is_added_in_the_range_of_the_layer_that_holds_it() -> None:
+def test_the_gradient_of_a_parameter_is_added_in_the_range_of_the_layer_that_holds_it():
     tied = Made(lambda self, x: x @ self.holder.weight.T, holder=nn.Linear(3, 2, bias=False))
     seen = names_of(tied, torch.ones(1, 3))
     assert (seen["holder:forward"], seen["holder:grad_weight"]) == (0, 1)
     assert backward_of(seen, "Made") >= 1
 
 
-def test_a_function_written_in_python_is_marked() -> None:
+def test_a_function_written_in_python_is_marked():
     class Double(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -81,7 +81,7 @@ def test_a_function_written_in_python_is_marked() -> None:
     assert names_of(own, torch.ones(2, requires_grad=True))["Made:grad_input"] == 1
 
 
-def test_an_unknown_model_is_marked_from_its_outermost_module() -> None:
+def test_an_unknown_model_is_marked_from_its_outermost_module():
     seen, model = Seen(), nn.Sequential(nn.Linear(2, 2))
     with Annotator(seen):
         nn.MSELoss()(model(torch.ones(1, 2)), torch.zeros(1, 2)).backward()
@@ -95,20 +95,20 @@ def test_an_unknown_model_is_marked_from_its_outermost_module() -> None:
     assert wanted <= set(seen.count())
 
 
-def test_a_module_outside_the_tree_counts_for_the_one_around_it() -> None:
+def test_a_module_outside_the_tree_counts_for_the_one_around_it():
     hidden = nn.Tanh()
     seen = names_of(Made(lambda self, x: hidden(x)), torch.ones(2, requires_grad=True))
     assert seen == {"Made:forward": 1, "Made:grad_input": 1}
 
 
-def test_inference_has_forward_ranges_alone() -> None:
+def test_inference_has_forward_ranges_alone():
     seen, model = Seen(), make_model().eval()
     with torch.inference_mode(), Annotator(seen, model):
         model(torch.zeros(1, 1, 28, 28))
     assert {name.rpartition(":")[2] for name in seen.count()} == {"forward"}
 
 
-def test_recomputed_layers_are_marked_and_closed() -> None:
+def test_recomputed_layers_are_marked_and_closed():
     saves = Made(lambda self, x: checkpoint(self.fc, x, use_reentrant=False), fc=nn.Linear(2, 2))
     seen = names_of(saves, torch.ones(1, 2))
     assert (seen["fc:forward"], seen["fc:recompute"]) == (1, 1)
@@ -119,7 +119,7 @@ def test_recomputed_layers_are_marked_and_closed() -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_an_exception_in_forward_closes_every_range(error: type[BaseException]) -> None:
+def test_an_exception_in_forward_closes_every_range(error):
     def breaks(self: nn.Module, x: Tensor) -> Tensor:
         raise error
 
@@ -133,7 +133,7 @@ def test_an_exception_in_forward_closes_every_range(error: type[BaseException]) 
     assert seen.events[-2:] == ["<1:forward", "<Sequential:forward"]
 
 
-def test_an_exception_in_backward_leaves_no_range_open() -> None:
+def test_an_exception_in_backward_leaves_no_range_open():
     class Breaks(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -151,7 +151,7 @@ def test_an_exception_in_backward_leaves_no_range_open() -> None:
     assert seen.open == []
 
 
-def test_nothing_is_marked_outside_of_it() -> None:
+def test_nothing_is_marked_outside_of_it():
     seen, layer = Seen(), nn.Linear(2, 2)
     layer(torch.ones(1, 2)).sum().backward()
     with Annotator(seen, layer):
@@ -162,7 +162,7 @@ def test_nothing_is_marked_outside_of_it() -> None:
     assert seen.events == before
 
 
-def test_its_hooks_are_gone_afterwards() -> None:
+def test_its_hooks_are_gone_afterwards():
     before = (len(module_hooks._global_forward_hooks), len(module_hooks._global_forward_pre_hooks))
     with Annotator(Seen(), nn.Linear(2, 2)):
         assert len(module_hooks._global_forward_hooks) == before[0] + 1
@@ -175,7 +175,7 @@ def test_its_hooks_are_gone_afterwards() -> None:
 # Where ranges go: NVTX, torch.profiler, nowhere
 
 
-def test_under_torch_profiler_backward_operations_lie_in_their_layers_range() -> None:
+def test_under_torch_profiler_backward_operations_lie_in_their_layers_range():
     model = make_model()
     ranges = make_backend("record_function")
     with (
@@ -193,20 +193,20 @@ def test_under_torch_profiler_backward_operations_lie_in_their_layers_range() ->
     assert sorted(above) == ["conv1:grad_weight", "conv2:backward"]
 
 
-def test_nvtx_ranges_need_a_torch_that_has_them() -> None:
+def test_nvtx_ranges_need_a_torch_that_has_them():
     if not hasattr(torch._C, "_nvtx"):
         pytest.skip("this torch was built without CUDA")
     with span(NvtxRanges(), "perfctl:test"):
         pass
 
 
-def test_a_torch_without_nvtx_says_what_to_use_instead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_nvtx_says_what_to_use_instead(monkeypatch):
     monkeypatch.delattr(torch._C, "_nvtx", raising=False)
     with pytest.raises(RuntimeError, match="set `annotate` to record_function"):
         make_backend("nvtx")
 
 
-def test_record_function_ranges_nest() -> None:
+def test_record_function_ranges_nest():
     ranges = RecordFunctionRanges()
     profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
     with profile as profiler, span(ranges, "outer"), span(ranges, "inner"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import threading
-from pathlib import Path
 
 import pytest
 
@@ -79,7 +78,7 @@ def named(
     return request.param, run_both(forks, script, BEGIN + SCRIPT_OF[request.param], options)
 
 
-def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[str, Ran]) -> None:
+def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named):
     name, run = named
     assert (run.code, run.out) == run.alone, run.err
     assert "Traceback" not in run.err
@@ -99,7 +98,7 @@ def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[s
         assert run.record["reason"] == "script.py ended with exit code 3"
 
 
-def test_what_other_threads_did_meanwhile_is_said(named: tuple[str, Ran]) -> None:
+def test_what_other_threads_did_meanwhile_is_said(named):
     name, run = named
     stated = {
         row["name"]: row["value"]
@@ -119,7 +118,7 @@ def test_what_other_threads_did_meanwhile_is_said(named: tuple[str, Ran]) -> Non
         assert stated == {}
 
 
-def test_the_thread_that_trains_leads_and_an_idle_or_ended_one_gives_way() -> None:
+def test_the_thread_that_trains_leads_and_an_idle_or_ended_one_gives_way():
     taken: list[bool] = []
     lead = Lead(taken.append)
     answers: list[bool] = []
@@ -200,9 +199,7 @@ MARKERS = {"modules": ("--step-marker", "forward:Known"), "tensors": ()}
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_program_without_parameters_that_uses_a_gpu_is_measured_on_it(
-    tmp_path: Path, forks: Forks, name: str
-) -> None:
+def test_a_program_without_parameters_that_uses_a_gpu_is_measured_on_it(tmp_path, forks, name):
     (tmp_path / "known.py").write_text(GPU_WINDOW_BEGIN + SCRIPTS[name])
     words = "--batch 8 --annotate none --window cuda --steps 1 --warmup 1 --record record.json"
     argv = (*PERFCTL, *words.split(), *MARKERS[name], "--", "known.py")
@@ -272,8 +269,8 @@ measured, the rest."""
     ],
 )
 def test_the_layers_are_those_of_most_measured_steps_and_the_others_are_named(
-    tmp_path, forks: Forks, case: str, recorded: set[int], steps: str, reasons: list[str]
-) -> None:
+    tmp_path, forks, case, recorded, steps, reasons
+):
     (tmp_path / "script.py").write_text(SCRIPT)
     options = f"--steps {STEPS} --warmup {WARMUP} --annotate record_function --record r.json --"
     argv = (*PERFCTL, *options.split(), "script.py", *map(str, SIZES[case]))
