@@ -214,9 +214,7 @@ def store(tmp_path: Path, perfctl: Callable[..., Said]) -> Path:
     return tmp_path / "perfctl.db"
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("--json",), ("--batches", "16"), ("--layer", "nothing"), ("--format", "md")]
-)
+@pytest.mark.parametrize("words", [(), ("--json", "--batches", "16"), ("--layer", "nothing")])
 def test_a_ledger_made_by_two_processes_is_the_same(words, store, perfctl, request):
     alone = perfctl("ledger", *words)
     request.getfixturevalue("shared")
