@@ -1,5 +1,5 @@
-"""Logs of monitors as files: one that was joined to itself takes no longer, and one that does not
-fit into memory is refused."""
+"""Logs of monitors as files: one that was joined to itself takes no longer, one that does not fit
+into memory is refused, and damaged ones never break a parser."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import lines as text_lines
@@ -175,3 +177,36 @@ def test_a_file_without_a_header_or_that_cannot_be_read_is_refused(tmp_path):
         dcgm.parse(path)
     with pytest.raises(ReportError, match=r"it cannot be read \(No such file or directory\)"):
         dcgm.parse(tmp_path / "absent.csv")
+
+
+FILES = sorted(
+    path
+    for tool in ("nvidia-smi", "dcgm", "nvprof", "dlprof-json")
+    for path in DATA.glob(f"{tool}-synthetic/*")
+)
+
+
+@pytest.mark.parametrize("source", FILES, ids=lambda path: path.name)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    edits=st.lists(
+        st.tuples(st.floats(0, 1), st.binary(max_size=6), st.integers(0, 40)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_a_damaged_file_is_read_or_refused(tmp_path, source, edits):
+    data = source.read_bytes()
+    for place, new, removed in edits:
+        at = int(place * len(data))
+        data = data[:at] + new + data[at + removed :]
+    path = tmp_path / source.name
+    path.write_bytes(data or b" ")
+    try:
+        report = parse(path)
+        bulk = [*report.samples, *report.kernels, *report.copies, *report.operations]
+    except ReportError as error:
+        assert "\n" not in str(error)
+        return
+    numbers = [value for record in bulk for value in record if isinstance(value, int)]
+    assert all(abs(number) < 2**63 for number in numbers)
