@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from tests.ledger.test_h100 import recorded
+from perfctl.orchestrator.store import database, read
+from tests.ledger.test_h100 import H100
+from tests.make.synthetic import study_of
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "explanation"
 CAUSES = (PAGES / "causes.md").read_text(encoding="utf-8")
 DERIVED = (PAGES / "derived-flops.md").read_text(encoding="utf-8")
+
+
+def recorded(folder, recording):
+    shutil.copytree(H100 / recording, folder / "runs" / recording)
+    ingest(folder / "runs", folder / "h100.db")
+    with database.reading(folder / "h100.db") as connection:
+        return study_of(*read.load(connection, read.run_ids(connection)))
 
 
 @pytest.fixture(scope="module")
