@@ -235,28 +235,6 @@ def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_fo
         box.check()
 
 
-def test_the_timeline_answers_mouse_and_keyboard(visit: Visit) -> None:
-    visit.page.evaluate(OPEN_ALL)
-    study = visit.page.locator("article", has=visit.page.locator("h2", has_text="timed_cnn"))
-    figure = study.locator("figure.timeline")
-    canvas, said = figure.locator("canvas"), figure.locator(".said")
-    canvas.focus()
-    for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
-        visit.page.keyboard.press(key)
-    assert "kernel_fc1<float>(float*) fc1 backward" in said.inner_text()
-    assert "stream 7" in said.inner_text()
-    for key in ("Enter", "+", "-", "Shift+ArrowRight", "Escape", "0"):
-        visit.page.keyboard.press(key)
-    canvas.hover(position={"x": 60, "y": 52})
-    assert said.inner_text().strip()
-    canvas.click(position={"x": 60, "y": 52})
-    canvas.dblclick(position={"x": 60, "y": 52})
-    for button in ("Zoom in", "Zoom out", "Show all of it"):
-        figure.get_by_role("button", name=button).click()
-    figure.locator("select").select_option(index=1)
-    assert "b64" in figure.locator("p.note").last.inner_text()
-
-
 def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path: Path) -> None:
     runs = []
     for number, name in enumerate(HOSTILE):

@@ -110,17 +110,6 @@ def test_the_first_screen_has_findings_matrix_and_the_heads_of_both_charts(
         assert all(0 < top < SCREEN - 50 for top in tops), tops
 
 
-def test_the_first_screen_of_the_example_has_every_finding_and_the_heads_of_both_charts(
-    browser: Any, study: Path
-) -> None:
-    with Visit(browser, study) as visit:
-        first = visit.page.locator("#s1")
-        for part in (".findings li", ".part-charts figcaption"):
-            tops = first.locator(part).evaluate_all(TOPS)
-            assert len(tops) >= 2 and all(0 < top < SCREEN - 50 for top in tops), part
-        assert "Executed: constant" in first.locator(".part-charts figcaption").first.inner_text()
-
-
 def test_why_the_count_is_flat_is_answered_by_at_most_two_clicks(browser: Any, study: Path) -> None:
     with Visit(browser, study) as visit:
         finding = visit.page.locator(

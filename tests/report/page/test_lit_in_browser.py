@@ -181,16 +181,6 @@ def test_the_switch_shows_shares_and_stays_in_the_address(browser: Any, page: Pa
         assert visit.page.locator(f"{CELL} .m-share").is_visible()
 
 
-def test_a_phone_shows_matrix_and_trail_without_scrolling_sideways(
-    browser: Any, page: Path
-) -> None:
-    with Visit(browser, page, viewport={"width": 390, "height": 844}) as visit:
-        visit.page.locator(CELL).click()
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
-        box = visit.page.locator(".trail").bounding_box()
-        assert box is not None and box["x"] >= 0 and box["width"] <= 390
-
-
 def test_back_closes_the_trail_that_a_click_opened_and_stays_on_the_page(
     browser: Any, page: Path
 ) -> None:
