@@ -23,16 +23,15 @@ from perfctl.orchestrator.compare.gate_quantities import of_runs
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Device, Step, Summary
 from perfctl.records.run import Run
 from scripts.proof.gate_trials import MLP, ROWS, TILE, gpu_step
+from tests.make import synthetic
 
 STEP_NS = 5_000
 
 
 def grid(run: Run, layer: str, **sides: int) -> Run:
-    kernels = [
-        kernel._replace(**sides) if kernel.layer == layer else kernel
-        for kernel in run.report.kernels
-    ]
-    return replace(run, report=replace(run.report, kernels=kernels))
+    return synthetic.with_kernels(
+        run, lambda kernel: kernel._replace(**sides) if kernel.layer == layer else kernel
+    )
 
 
 def on_cpu(took: int, model: str = "", **shares: float) -> Measured:
@@ -99,7 +98,7 @@ def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better() -> No
 def test_what_was_not_counted_is_said() -> None:
     run = gpu_step(True)
     without = [one for one in run.report.counters if "dram" in one.name]
-    found = of_runs([replace(run, report=replace(run.report, counters=without))])
+    found = of_runs([synthetic.with_report(run, counters=without)])
     assert {name.rpartition(": ")[2] for name in found.unknown} == {"counted_flops"}
 
 
@@ -132,4 +131,4 @@ def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -
     assert of_the_step(six_sessions(), crowded).result == WORSE
     run = gpu_step(False)
     said = (Summary(CPU_WAIT, 0.9, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
-    assert times(of_runs([replace(run, report=replace(run.report, summaries=said))]))
+    assert times(of_runs([synthetic.with_report(run, summaries=said)]))

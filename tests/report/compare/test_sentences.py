@@ -112,14 +112,14 @@ def test_the_same_kernels_are_said_to_be_the_same() -> None:
 
 
 def test_the_layer_that_changed_most_is_named_also_if_its_kernels_are_the_same() -> None:
-    runs = []
-    for run in gpu_side("B", scaled(1.1), conv2=1.5).runs:
-        kernels = [
-            kernel._replace(name="other") if kernel.layer == "fc2" else kernel
-            for kernel in run.report.kernels
-        ]
-        runs.append(replace(run, report=replace(run.report, kernels=kernels)))
-    because = said(gpu_side("A", QUIET), Side("B", tuple(runs)))[1]
+    side = gpu_side("B", scaled(1.1), conv2=1.5)
+    runs = tuple(
+        synthetic.with_kernels(
+            run, lambda one: one._replace(name="other") if one.layer == "fc2" else one
+        )
+        for run in side.runs
+    )
+    because = said(gpu_side("A", QUIET), Side("B", runs))[1]
     assert because.startswith("conv2 ")
     assert " changed most: " in because
     assert because.endswith(", with the same kernels.")
@@ -128,14 +128,11 @@ def test_the_layer_that_changed_most_is_named_also_if_its_kernels_are_the_same()
 def test_a_step_that_grew_between_its_kernels_is_not_laid_to_them() -> None:
     b = gpu_side("B", QUIET)
     longer = tuple(
-        replace(
+        synthetic.with_report(
             run,
-            report=replace(
-                run.report,
-                steps=tuple(
-                    step._replace(duration_ns=(step.duration_ns or 0) + STEP)
-                    for step in run.report.steps
-                ),
+            steps=tuple(
+                step._replace(duration_ns=(step.duration_ns or 0) + STEP)
+                for step in run.report.steps
             ),
         )
         for run in b.runs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -154,7 +153,7 @@ def test_printed_headers_break_between_words_and_after_the_dots_of_names_only(
     layer = "features.RowParallelLinear.QKVParallelLinear.YaRNScalingRotaryEmb"
     step = next(run for run in synthetic.gpu_sweep(16) if run.profiler == "nsys")
     kernels = [kernel._replace(layer=kernel.layer and layer) for kernel in step.report.kernels]
-    run = replace(step, report=replace(step.report, kernels=kernels))
+    run = synthetic.with_report(step, kernels=kernels)
     with Visit(browser, write_page(tmp_path, [run])) as found:
         found.page.emulate_media(media="print")
         found.page.set_viewport_size({"width": 688, "height": 1000})

@@ -31,7 +31,7 @@ def with_bytes(runs: list[Run], each: int) -> list[Run]:
         extra = [
             Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels
         ]
-        return replace(run, report=replace(run.report, counters=[*run.report.counters, *extra]))
+        return synthetic.with_report(run, counters=[*run.report.counters, *extra])
 
     return [add(run) if run.report.counters else run for run in runs]
 
@@ -94,7 +94,7 @@ def with_levels(runs: list[Run], tensor: str = "") -> list[Run]:
                 extra.append(
                     Counter(kernel.launch, "sm__ops_path_tensor_src_fp16.sum", 50_000_000, "op")
                 )
-        found.append(replace(run, report=replace(run.report, counters=[*counters, *extra])))
+        found.append(synthetic.with_report(run, counters=[*counters, *extra]))
     return found
 
 
