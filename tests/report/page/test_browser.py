@@ -18,7 +18,7 @@ from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.report import Copy, Kernel, Range
 from tests.make import synthetic
 from tests.report.outline import HOSTILE
-from tests.report.visit import Visit, serious, write_page
+from tests.report.visit import Visit, on_a_screen_and_a_phone, serious, write_page
 
 PRINTED = {"width": 688, "height": 1000}
 OPEN_ALL = "document.querySelectorAll('details.single').forEach(part => { part.open = true })"
@@ -290,9 +290,7 @@ def test_axe_finds_nothing_serious(browser: Any, small: Path, options: dict[str,
         assert serious(visit) == []
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}]
-)
+@on_a_screen_and_a_phone
 def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
     browser: Any, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -303,8 +301,7 @@ def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
     file = tmp_path / "compare.html"
     file.write_text(render_view(compare_view(compare(a, b))), encoding="utf-8")
     with Visit(browser, file, **options) as visit:
-        width = options.get("viewport", {"width": 1280})["width"]
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert visit.fits()
         assert serious(visit) == []
 
 
@@ -327,7 +324,7 @@ def test_nothing_is_wider_than_the_screen_or_the_sheet(
 ) -> None:
     with Visit(browser, written, viewport={"width": width, "height": 900}) as visit:
         visit.page.emulate_media(media=media)
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert visit.fits()
         if media == "print":
             assert visit.page.pdf(format="A4")[:5] == b"%PDF-"
 
