@@ -14,7 +14,11 @@ from perfctl.orchestrator.ledger.usage.inference import pays_until
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.studies.inference import inference_answer
-from perfctl.orchestrator.report.studies.inference_findings import inference_findings, times_as_many
+from perfctl.orchestrator.report.studies.inference_findings import (
+    inference_findings,
+    list_models,
+    times_as_many,
+)
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
@@ -195,6 +199,12 @@ def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one
         said,
     )
     assert section.charts[0].note == "too few images for a 95% interval"
+
+
+def test_a_sentence_has_as_many_models_as_fit() -> None:
+    facts = [letter * 70 for letter in "ab"]
+    assert [*list_models("Slow:", facts)] == [f"Slow: {facts[0]} and others."]
+    assert [*list_models("Slow:", ["a", "b"])] == ["Slow: a; b."]
 
 
 def infer(batch: int, compute: int = 10, slow: int = 10, count: int = 40, **changes: Any) -> Run:
