@@ -92,3 +92,21 @@ def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(
     assert perfctl("query", query, "--json").json == [
         {"layer": layer, "layer_source": "capture"} for layer in ("conv1", "fc", "fc")
     ]
+
+
+def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
+    taken: Any, perfctl: Perfctl
+) -> None:
+    for said in (perfctl("show 1").out, perfctl("ledger --explain").out):
+        words = " ".join(said.split())
+        assert "10 of 10 kernels of graphs by the capture (inferred, confidence 1.00)" in words
+        # two steps of 8 sequences; five kernels of 10 us each: 100 us over 16 tokens
+        assert "decode 2 16 16 100 µs 6.25 µs 160 k" in words
+        assert "Decode by part of the model: 2 steps, 16 tokens" in words
+
+
+def test_the_page_has_prefill_and_decode(taken: Any, perfctl: Perfctl, tmp_path: Path) -> None:
+    assert perfctl(f"report -o {tmp_path / 'page.html'}").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "Prefill and decode" in page
+    assert "kernels of graphs by the capture" in page

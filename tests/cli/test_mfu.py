@@ -17,3 +17,8 @@ def test_a_reported_share_is_told_from_percent(perfctl: Perfctl) -> None:
         "Closest" in " ".join(perfctl(f"{PALM} --reported 0.462").out.split())
     )
     assert "in percent: write" not in perfctl(f"{PALM} --reported 12.34").out
+
+
+def test_one_formula_comes_with_its_source(perfctl: Perfctl) -> None:
+    found = perfctl(f"{PALM} --formula 6N").out
+    assert "\npalm" not in found and "6N: 6 N (Kaplan" in found

@@ -7,13 +7,15 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Perfctl
-from tests.cli.predict_calls import ask
+from tests.cli.predict_calls import NET, ask
 
 pytestmark = [
     pytest.mark.usefixtures("own_configuration"),
     pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"),
 ]
 
+
+SIZES = ("1", "2", "8", "64", "512")
 
 MODEL = """
 from torch import nn
@@ -93,3 +95,55 @@ def test_what_is_null_has_its_reason(perfctl: Perfctl) -> None:
         assert {name for name in point["missing_values"] if "." not in name} == empty
     assert bare["missing_values"]["epoch_s"] == "no --dataset-size"
     assert "energy.cost" not in full["missing_values"]
+
+
+def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(
+    perfctl: Perfctl,
+) -> None:
+    model = "resnet:depth=26,width=128,image=224,classes=1000"
+    said = perfctl(f"predict {model} --batch 512 --device T4 --json --dataset-size 1000")
+    memory = said.json["batches"][0]["memory"]
+    assert memory["fits"] is False
+    assert memory["reserve_bytes"] == 2**30
+    assert memory["missing_bytes"] == memory["needed_bytes"] + 2**30 - 15 * 2**30 > 0
+    largest = memory["largest_batch"]
+    edges = perfctl(f"predict {model} --batches {largest},{largest + 1} --device T4 --json")
+    assert [point["memory"]["fits"] for point in edges.json["batches"]] == [True, False]
+    text = " ".join(
+        perfctl(f"predict {model} --batch 512 --device T4 --dataset-size 1000").out.split()
+    )
+    whole = (memory["needed_bytes"] + 2**30) / 2**30
+    kept = "the memory includes 1.00 GiB reserved for the CUDA context and cuDNN"
+    assert f"{whole:.3g} GiB of 15.0 GiB, does not fit:" in text and kept in text
+    assert f"{memory['missing_bytes'] / 2**30:.3g} GiB are missing" in text
+    assert f"largest batch {largest}" in text
+    assert "Cost of" not in text
+
+
+def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(
+    perfctl: Perfctl,
+) -> None:
+    options = f"--batches {','.join(SIZES)} --device A100-SXM4-80GB --dataset-size 10000"
+    found = ask(perfctl, options)
+    steps = [point["step_s"]["value"] for point in found["batches"]]
+    assert steps == sorted(steps)
+    table = perfctl(f"predict {NET} {options}").ok()
+    assert all(len(line) <= 80 for line in table.out.splitlines())
+    assert sum(
+        line.split()[:1] == [size] for line in table.out.splitlines() for size in SIZES
+    ) == len(SIZES)
+
+
+def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(
+    perfctl: Perfctl,
+) -> None:
+    model = "resnet:depth=50,width=64,image=224,classes=1000"
+    words = f"{model} --batches 32,256 --dataset-size 100000 --device T4 --frontier"
+    best = perfctl(f"predict {words} --json").json["frontier"]
+    times = [choice["training_s"]["value"] for choice in best["choices"]]
+    costs = [choice["on_demand_usd"]["value"] for choice in best["choices"]]
+    assert times == sorted(times)
+    assert costs == sorted(costs, reverse=True)
+    assert best["too_large"] > 0  # batch 256 on a T4
+    assert best["compared"] > 60
+    assert "do not fit in memory" in " ".join(perfctl(f"predict {words}").out.split())

@@ -40,3 +40,18 @@ def test_images_have_no_tokens(perfctl: Perfctl) -> None:
     (found,) = perfctl("predict mlp --batch 4 --device T4 --json").json["batches"]
     assert found["tokens_per_s"] is None
     assert found["missing_values"]["tokens_per_s"] == "a sample is not a sequence of tokens"
+
+
+def test_every_figure_has_its_range_its_basis_and_its_neighbour(perfctl: Perfctl) -> None:
+    said = perfctl(f"{PREDICT} --engine tensorrt-llm --precision fp8").ok()
+    out = " ".join(said.out.split())
+    assert out.count(" to ") >= 5
+    for part in (
+        *("first token ", "next token ", "last token ", "total "),
+        "at context 7",  # the token after a prompt of 6 meets 7
+        "at context 10",  # the last of 5 tokens is the input of no step
+        "basis fitted to published measurements: 84 published figures of TensorRT-LLM",
+        *("closest H100 SXM5", "per million generated tokens"),
+        "billion weights in the layers",  # so small a model was not measured
+    ):
+        assert part in out, part

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,32 @@ def test_an_own_table_that_was_damaged_later_says_how_to_get_out(
     perfctl("predict --list-prices").ends(1, "line 1", "perfctl predict --reset-prices")
     assert perfctl("predict --reset-prices").code == 0
     assert perfctl("predict --list-prices").code == 0
+
+
+def test_an_update_says_which_offers_no_prediction_will_use(
+    perfctl: Perfctl, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.csv").write_text(MINE + MINE.partition("\n")[2].replace("T4", "A100 80 GB"))
+    said = " ".join(perfctl("predict --use-prices mine.csv").ok().out.split())
+    assert "no prediction uses 1 of 2 offers" in said and "A100 SXM4 80 GB" in said
+
+
+def test_the_list_shows_every_offer_with_its_date_and_source_in_lines_that_fit(
+    perfctl: Perfctl,
+) -> None:
+    said = perfctl("predict --list-prices").ok()
+    found = perfctl("predict --list-prices --json").json["prices"]
+    rows = [
+        line
+        for line in said.out.splitlines()
+        if re.search(r"20\d\d-\d\d(-\d\d)?( \?)? \[\d\]", line)
+    ]
+    assert len(rows) == len(found)
+    assert all(len(line) <= 80 for line in rows) and "…" not in said.out
+    legend = {
+        line.partition("] ")[2] for line in said.out.splitlines() if re.match(r"\[\d\] ", line)
+    }
+    assert legend == {offer["source"] for offer in found}
+    undated = [offer for offer in found if "undated" in offer["source"]]
+    assert undated and [offer for offer in found if offer["uncertain"]] == undated
+    assert sum(" ? [" in line for line in rows) == len(undated)
