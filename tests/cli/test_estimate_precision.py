@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from perfctl.orchestrator.report.numbers import si
 from tests.cli.conftest import Perfctl
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning")
@@ -32,3 +33,23 @@ def test_a_hand_value_in_bytes_is_right_for_the_kept_and_for_the_cast_weights(
 ) -> None:
     said = perfctl(f"{ESTIMATE} --precision bf16 --layer fc2 --check '{size} B'")
     assert f"{size:,} B is correct" in said.out
+
+
+def test_fp8_names_the_linear_layers_that_it_does_not_take(perfctl: Perfctl) -> None:
+    text = perfctl(f"{ESTIMATE} --precision fp8 --mode infer").out
+    lines = [line.split() for line in text.splitlines() if line.startswith(("fp8 ", "bf16 "))]
+    rows = {line[0]: " ".join(line[1:3]) for line in lines}
+    assert rows == {"fp8": si(2 * FC1), "bf16": si(2 * (CONV + FC2))}
+    assert "Linear, not in fp8: fc2: rows, inputs or outputs are not a multiple of 16" in text
+    assert "fp8: assumed:" in text
+
+
+def test_sheets_show_the_types(perfctl: Perfctl) -> None:
+    network = perfctl(f"{ESTIMATE} --precision tf32 --sheet").out
+    (row,) = (line.split() for line in network.splitlines() if line.startswith("conv2 "))
+    assert row[:3] == ["conv2", "Conv2d", "tf32"]
+    assert f"tf32: {2 * MACS:,} FLOP forward" in network
+    layer = " ".join(perfctl(f"{ESTIMATE} --precision bf16 --sheet --layer fc2").out.split())
+    assert f"forward in bf16 2 x MAC 2 x {FC2:,}" in layer
+    values = f"{129 * 10:,} values x 4 B {129 * 10 * 4:,} B"
+    assert f"parameters kept in fp32 besides the copies above {values}" in layer

@@ -34,3 +34,24 @@ def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(
     whole, cast = totals
     assert cast["macs"] == whole["macs"]
     assert all(cast[name] == whole[name] / 2 > 0 for name in MOVED)
+
+
+def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(perfctl: Perfctl) -> None:
+    assert perfctl(f"{ESTIMATE} --all").out.count("blocks.2.attention.kv") == 2, "once a phase"
+    part = perfctl(f"{ESTIMATE} --layer blocks.1").out
+    assert "blocks.1.attention.kv" in part and "blocks.2" not in part
+    assert "a token and sequence" not in part, "the cache is the model's, not the part's"
+
+
+@pytest.mark.parametrize(
+    ("form", "piece"),
+    [
+        ("md", "## Decode, by layer"),
+        ("tex", "\\end{longtable}"),
+        ("html", "<figcaption>Decode, by layer"),
+    ],
+)
+def test_the_sheet_comes_in_every_format(perfctl: Perfctl, form: str, piece: str) -> None:
+    out = perfctl(f"{ESTIMATE} --sheet --format {form}").out
+    assert piece in out and "total" in out
+    assert "blocks.0.mlp.experts" in out.replace("\\_", "_")
