@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from perfctl.orchestrator.estimate.sheets.layers import Facts
+from collections.abc import Iterable
+from dataclasses import astuple
+
+from perfctl.orchestrator.estimate.sheets.layers import Facts, Item, Line
 
 
 def ways_of(facts: Facts | None) -> list[tuple[str, int]]:
@@ -15,3 +18,13 @@ def numbers_of(facts: Facts | None) -> tuple[int, int, int, bool, int]:
     """Return the batch, weights, biases, whether there is a bias, and the multiply-adds."""
     assert facts is not None
     return facts.batch, facts.weights, facts.biases, facts.bias, facts.macs
+
+
+def written(rows: Iterable[Line | Item]) -> list[str]:
+    """Return each line or item of a sheet as a line of text, its fields apart by bars."""
+    return [" | ".join(map(str, astuple(row))) for row in rows]
+
+
+def lines_of(text: str) -> list[str]:
+    """Return the lines of a text that is indented as the test is."""
+    return [line.strip() for line in text.strip().splitlines()]
