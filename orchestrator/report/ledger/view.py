@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import log
 
 from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.ledger import OUTSIDE
 from perfctl.orchestrator.ledger.prepared import heading
 from perfctl.orchestrator.report.findings import findings
 from perfctl.orchestrator.report.ledger.causes import RATIO_MIN
@@ -199,7 +200,7 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
 def _cut_name(name: str) -> str:
     """Return the end of an operator with the shapes of its operands: only the end tells it from
     the same operator of another layer."""
-    is_operator = " " in name and len(name) > OPERATOR_NAME
+    is_operator = " " in name and name != OUTSIDE and len(name) > OPERATOR_NAME
     return f"…{name[1 - OPERATOR_NAME :]}" if is_operator else name
 
 

@@ -143,7 +143,9 @@ def test_status_names_a_gather_job_that_failed():
         f"the gather job failed with exit code 3; see {plan.log(None)}"
     )
     run(plan, plan.gather)
-    assert status.read_status(plan).gather is None
+    assert status.read_status(plan).gather == "the gather job is complete"
+    plan.log(None).write_text("added 3 runs to perfctl.db\nWrote perfctl-report.html\n")
+    assert status.read_status(plan).gather == "the gather job wrote perfctl-report.html"
 
 
 def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page():

@@ -135,7 +135,7 @@ def test_a_cancelled_profiler_is_told_alone_so_that_its_helpers_live_to_write_th
     wait_until(lambda: (tmp_path / "profiling").exists(), "the profiler")
     wait_until(lambda: said(plan, 16).startswith("profile"), "its stage in the log")
     told = cluster.perfctl(tmp_path, "slurm", "cancel", plan.folder)
-    assert "Asked 1 task to stop" in told and "Cancelled 0 tasks and 1 gather job" in told
+    assert "Asked 1 task to stop" in told and "Canceled 0 tasks and 1 gather job" in told
     wait_until(lambda: ended(plan), "the queue to be empty")
     assert (tmp_path / "told").read_text() == "with its helper\n"
     assert (tmp_path / "cores").read_text() == "cpu=2\n"
