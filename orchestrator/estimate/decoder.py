@@ -93,9 +93,16 @@ def decoder_of_step(
     tokens, (vocabulary, hidden), indices = max(lookups, key=lambda lookup: prod(lookup[1]))
     seq, embedding = indices[-1], vocabulary * hidden
     products = head = learned = again = Fraction(0)
-    tied = False
     unweighted = Fraction(0)
     pairs: defaultdict[str, Fraction] = defaultdict(Fraction)
+    heads = (
+        call
+        for call in calls
+        if call.direction == "forward"
+        and (call.macs, call.output_elements) == (tokens * embedding, tokens * vocabulary)
+    )
+    head_call = max(heads, key=lambda call: call.position or 0, default=None)
+    tied = head_call is not None and not head_call.parameters
     for call in sorted(calls, key=lambda call: call.direction != "forward"):
         macs = Fraction(call.macs or 0, tokens)
         is_product = call.kind[:1].isupper() or call.kind == "linear"
@@ -104,8 +111,8 @@ def decoder_of_step(
             unweighted += 0 if is_product or call.layer in pairs else 2 * macs
         elif call.direction != "forward":
             again += macs if is_product and call.direction == "recompute" else 0
-        elif call.output_elements == tokens * vocabulary and macs == embedding:
-            head, tied = macs, not call.parameters
+        elif call is head_call:
+            head = macs
         elif is_product:
             products += macs
         elif macs and (macs / seq).denominator == 1:

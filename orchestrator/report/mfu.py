@@ -23,6 +23,7 @@ from perfctl.orchestrator.report.tables import (
     text_columns,
 )
 from perfctl.orchestrator.report.view import View
+from perfctl.records.run import label_point
 
 MFU_BY_FORMULA = "MFU by formula"
 TERM_SHARE_MIN = 0.0005
@@ -84,7 +85,9 @@ def audit_step(analysis: Analysis) -> Audit | None:
         peak = Peak(point.peak, f"{peaks.device}, {source}")
         decoder, tokens, recompute = step
         rate = tokens / point.traffic.seconds
-        audits.append(audit(decoder, rate, 1, peak, recompute=recompute))
+        step_text = f"{tokens:,} tokens in a step of {label_point(batch.batch)}"
+        basis = f"tokens/s: {step_text}, by the {point.traffic.basis}"
+        audits.append(audit(decoder, rate, 1, peak, recompute=recompute, notes=(basis,)))
     valid = (item for item in audits if item.causal.mfu is not None)
     return max(valid, key=lambda item: item.tokens_per_second, default=None)
 
