@@ -233,3 +233,16 @@ def test_what_is_null_has_its_reason(perfctl: Perfctl) -> None:
         assert {name for name in point["missing_values"] if "." not in name} == empty
     assert bare["missing_values"]["epoch_s"] == "no --dataset-size"
     assert "energy.cost" not in full["missing_values"]
+
+
+def test_a_plan_has_the_memory_of_each_rank_by_estimate_and_data_parallelism_its_time(
+    perfctl: Perfctl,
+) -> None:
+    model = f"{NET} --batch 64 --optimizer adam --parallel zero=3,dp=4 --json"
+    memory = perfctl(f"predict {model} --device T4").json
+    assert memory["parallel"]["ranks"] == perfctl(f"estimate {model}").json["parallel"]["ranks"]
+    assert "no time with ZeRO or FSDP" in memory["notes"][-1]
+    options = ("--parallel dp=4", "--gpus 4")
+    plans = [ask(perfctl, f"--batch 64 --device T4 --interconnect 50 {gpus}") for gpus in options]
+    first, second = (plan["batches"] for plan in plans)
+    assert first == second
