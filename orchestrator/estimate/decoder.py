@@ -86,7 +86,7 @@ def decoder_of_step(
     lookups = [
         (op.calls * prod(op.inputs[1]), op.inputs[0], op.inputs[1])
         for op in ops
-        if op.op == "aten.embedding" and op.inputs[0] and op.inputs[1]
+        if op.op == "aten.embedding" and len(op.inputs[0] or ()) == 2 and prod(op.inputs[1] or (0,))
     ]
     if not lookups:
         return None

@@ -75,7 +75,7 @@ def audit_step(analysis: Analysis) -> Audit | None:
     """Return the MFU of the recorded batch size with the most tokens per second; None unless the
     runs train a dense language model, with timed steps, on a device with a known peak."""
     peaks, audits = analysis.roofline.peaks, []
-    for point in analysis.roofline.at("run") if analysis.study.mode == "train" else ():
+    for point in analysis.roofline.at("run") if analysis.study.mode != "infer" else ():
         batch = analysis.study.at(point.traffic.batch)
         calls = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
         step = decoder_of_step(heading(analysis.study), calls, batch.ops)
