@@ -84,15 +84,16 @@ def decoder_of_step(
     """Return the model of one recorded training step, the step's tokens and what it recomputes;
     None unless every token meets every weight, and every weight learns."""
     lookups = [
-        (op.calls * prod(op.inputs[1]), op.inputs[0], op.inputs[1])
+        (op.calls * prod(indices), weight, indices)
         for op in ops
-        if op.op == "aten.embedding" and len(op.inputs[0] or ()) == 2 and prod(op.inputs[1] or (0,))
+        for weight, indices in [(*op.inputs, None, None)[:2]]
+        if op.op == "aten.embedding" and weight and indices and len(weight) == 2 and prod(indices)
     ]
     if not lookups:
         return None
     tokens, (vocabulary, hidden), indices = max(lookups, key=lambda lookup: prod(lookup[1]))
     seq, embedding = indices[-1], vocabulary * hidden
-    products = head = learned = again = Fraction(0)
+    products = head = learned = recomputed = Fraction(0)
     unweighted = Fraction(0)
     pairs: defaultdict[str, Fraction] = defaultdict(Fraction)
     heads = (
@@ -110,7 +111,7 @@ def decoder_of_step(
             learned += macs if is_product else 0
             unweighted += 0 if is_product or call.layer in pairs else 2 * macs
         elif call.direction != "forward":
-            again += macs if is_product and call.direction == "recompute" else 0
+            recomputed += macs if is_product and call.direction == "recompute" else 0
         elif call is head_call:
             head = macs
         elif is_product:
@@ -121,8 +122,8 @@ def decoder_of_step(
             unweighted += 2 * macs
     parameters = sum(call.parameters or 0 for call in calls if call.direction == "forward")
     positions = sum({shape: prod(shape) for _, shape, _ in lookups}.values()) - embedding
-    others = parameters - products - embedding - positions - (0 if tied else head)
-    is_dense = 0 <= others <= UNEXPLAINED_SHARE_MAX * parameters and learned == 2 * (
+    unused = parameters - products - embedding - positions - (0 if tied else head)
+    is_dense = 0 <= unused <= UNEXPLAINED_SHARE_MAX * parameters and learned == 2 * (
         products + head
     )
     if not pairs or not is_dense:
@@ -139,12 +140,12 @@ def decoder_of_step(
         embedding=embedding,
         positions=positions,
         tied=tied,
-        others=int(others),
+        others=int(unused),
         unweighted=float(unweighted),
         hidden=hidden,
         notes=(note,),
     )
-    share = float(again / products) if products else 0.0
+    share = float(recomputed / products) if products else 0.0
     return decoder, tokens, {0.0: "none", 1.0: "full"}.get(share, share)
 
 

@@ -155,14 +155,14 @@ def view(audit: Audit) -> View:
         notes.append(f"{convention.key}: {convention.formula} ({convention.source})")
     formulas = table(MFU_BY_FORMULA, COLUMNS, [_cells(audit, row) for row in rows])
     sizes = f"{model.parameters:,} parameters{active}, {model.seq:,} tokens per sequence"
-    shown = View(
+    answer_view = View(
         answer(audit),
         (f"{model.name}: {sizes}", *facts),
         tuple(filter(None, [formulas])),
         notes=(*_explain_reported(audit.reported), *notes, *audit.notes),
     )
-    tables = (*shown.tables, cite_formulas(audit))
-    return replace(shown, document=lambda: replace(shown, tables=tables))
+    tables = (*answer_view.tables, cite_formulas(audit))
+    return replace(answer_view, document=lambda: replace(answer_view, tables=tables))
 
 
 def _cells(audit: Audit, row: Row) -> list[Cell]:

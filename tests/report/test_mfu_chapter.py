@@ -41,12 +41,12 @@ def step(*, tied: bool = False, recomputed: bool = False) -> tuple[LayerCall, ..
             LayerCall(*attention, way, factor * macs, 0, 0, None, None, None, "")
             for way, factor in (("forward", 1), ("grad_input", 2))
         ]
-    again = [
+    repeated = [
         call._replace(direction="recompute")
         for call in calls
         if recomputed and call.direction == "forward" and call.macs
     ]
-    return (*calls, *again, *product("head", HIDDEN, VOCAB, owns=not tied))
+    return (*calls, *repeated, *product("head", HIDDEN, VOCAB, owns=not tied))
 
 
 @pytest.mark.parametrize("tied", [False, True])

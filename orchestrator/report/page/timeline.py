@@ -310,8 +310,16 @@ def _counter_tracks(run: Run) -> Iterator[_Track]:
         unit, largest = counter_unit(samples[0]), max(value for _, value in points)
         scale = 100 if unit == "%" else largest
         bars = [
-            Bar(at, round(period), name, None, show(value), None, round(100 * value / (scale or 1)))
-            for at, value in points
+            Bar(
+                begin,
+                round(period),
+                name,
+                None,
+                show(value),
+                None,
+                round(100 * value / (scale or 1)),
+            )
+            for begin, value in points
         ]
         yield _Track(f"{name}, GPU {device or 0}, up to {show(scale)}", "counter", device, bars)
 
