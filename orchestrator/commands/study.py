@@ -22,7 +22,12 @@ from perfctl.orchestrator.commands.declare import (
     options_of,
 )
 from perfctl.orchestrator.commands.profile import ProfileOptions
-from perfctl.orchestrator.commands.study_subjects import CALCULATOR, SUBJECTS, Material
+from perfctl.orchestrator.commands.study_subjects import (
+    CALCULATOR,
+    SUBJECTS,
+    Material,
+    check_chapters,
+)
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.files import explain_unwritable, write_text
@@ -125,12 +130,7 @@ def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
     """
     check_request(request)
     check_layers(request)
-    for chapter in request.study.content["chapters"]:
-        if chapter["show"].partition(".")[0] not in SUBJECTS:
-            raise UsageError(
-                f"there is no chapter '{chapter['show']}'",
-                f"Begin with {', '.join(f'{name}.' for name in SUBJECTS)}",
-            )
+    check_chapters(request.study.content["chapters"])
     if (prices := request.values.get("prices")) is not None:
         from perfctl.orchestrator.predict.prices import load
 

@@ -147,3 +147,16 @@ def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(
     assert best["too_large"] > 0  # batch 256 on a T4
     assert best["compared"] > 60
     assert "do not fit in memory" in " ".join(perfctl(f"predict {words}").out.split())
+
+
+def test_a_plan_has_the_memory_of_each_rank_by_estimate_and_data_parallelism_its_time(
+    perfctl: Perfctl,
+) -> None:
+    model = f"{NET} --batch 64 --optimizer adam --parallel zero=3,dp=4 --json"
+    memory = perfctl(f"predict {model} --device T4").json
+    assert memory["parallel"]["ranks"] == perfctl(f"estimate {model}").json["parallel"]["ranks"]
+    assert "no time with ZeRO or FSDP" in memory["notes"][-1]
+    options = ("--parallel dp=4", "--gpus 4")
+    plans = [ask(perfctl, f"--batch 64 --device T4 --interconnect 50 {gpus}") for gpus in options]
+    first, second = (plan["batches"] for plan in plans)
+    assert first == second

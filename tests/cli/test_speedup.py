@@ -34,13 +34,13 @@ def test_two_precisions_leave_traces_results_and_a_page(
         assert (run["status"], run["precision"], run["batch_size"]) == ("ok", precision, 8)
         assert len(run["epochs"]) == 2
         assert run["total_ns"] == sum(epoch["ns"] for epoch in run["epochs"])
-    # not of a speed-up whose interval is too wide to be shown
+    # not of a speedup whose interval is too wide to be shown
     drawn = [*Path("charts").glob("s1-*.pdf")]
     assert drawn
     assert all(chart.read_bytes().startswith(b"%PDF") for chart in drawn)
     page = Path("lstm_speedup.html").read_text()
     for words in (
-        "Speed-up by layer",
+        "Speedup by layer",
         "95% interval",
         "Accuracy by training time",
         "Kinds of work",

@@ -228,6 +228,11 @@ def _ask(*argv: str) -> list[str]:
         raise PerfctlError(f"{argv[0]} did not respond within 60 s", "Try again later") from error
     if code != 0:
         text = " ".join(" ".join(err or output).split())
+        if "configuration source" in text or "Unable to contact" in text:
+            raise PerfctlError(
+                f"{argv[0]} did not reach a Slurm controller",
+                "Run this on a machine of the cluster",
+            )
         raise PerfctlError(f"{argv[0]} failed: {text or f'exit code {code}'}")
     return output
 
