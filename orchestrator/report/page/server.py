@@ -133,7 +133,7 @@ class PageServer(ThreadingHTTPServer):
             return False
 
     def find(self, path: str) -> Path | None:
-        """The file at this path of an address; None unless it is one that may be served."""
+        """The file at this path of an address; None if it cannot be a page."""
         try:
             file = self.folder.joinpath(unquote(path).lstrip("/")).resolve(strict=True)
             parts = file.relative_to(self.folder).parts
@@ -174,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             self.send_error(HTTPStatus.FORBIDDEN, "Only pages of this server are answered")
             return
-        status, answer = answers(self.path.partition("?")[2].partition("#")[0])
+        status, answer = answers(self.path.partition("?")[2])
         self._send_text(
             status, "application/json", json.dumps(answer, separators=(",", ":")).encode()
         )
@@ -217,7 +217,6 @@ class _Handler(BaseHTTPRequestHandler):
         status = HTTPStatus(code)
         if status is HTTPStatus.NOT_IMPLEMENTED:
             status, message = HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD"
-        self.close_connection = True
         body = f"{status.value} {message or status.phrase}\n".encode("ascii", "replace")
         self._send_text(status, "text/plain; charset=utf-8", body)
 
