@@ -43,7 +43,7 @@ subprocess.run([*perfctl, "report", "--store", store, "--out", store + ".html"],
 """
 OPEN = """
 import os, subprocess, sys
-environment = {**os.environ, "XDG_CACHE_HOME": sys.argv[1] + ".cache"}
+environment = {**os.environ, "XDG_CACHE_HOME": sys.argv[1]}
 perfctl = [sys.executable, "-m", "perfctl", "open"]
 subprocess.run([*perfctl, "--no-browser", sys.argv[2]], check=True, env=environment)
 subprocess.run([*perfctl, "--forget"], check=True, env=environment)
@@ -188,7 +188,7 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
         files["tasks-200"],
     ]
     opened = {
-        kind: [PYTHON, "-c", OPEN, str(data / "store.db"), files[kind]]
+        kind: [PYTHON, "-c", OPEN, str(data / "cache"), files[kind]]
         for kind in ("kineto-10", "kineto-100")
     }
     kineto = "HTA parse" if hta else "json.load (HTA is not installed)"
