@@ -127,7 +127,7 @@ def count_against(session: Session, batch: int, names: Sequence[str]) -> Counter
         problem = None
         size = sum(module.parameter_bytes for module in estimated.modules)
         if find_spec(counter.package) is None:
-            problem = f"{counter.package} is not installed"
+            problem = f"{counter.package} is not installed: pip install 'perfctl[peers]'"
         elif counter.needs_values and size > VALUES_MAX:
             problem = f"{name} needs the values of the parameters, {size / 1e9:.1f} GB"
         else:
