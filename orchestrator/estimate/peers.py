@@ -291,8 +291,8 @@ COUNTERS = {
 def _facts_of(estimated: Estimate) -> dict[str, LayerFacts]:
     """Return the numbers of every module of the forward pass. An embedding without parameters of
     its own has those of the largest one."""
-    embeddings = (one.parameters for one in estimated.modules if one.kind == EMBEDDING)
-    shared = max(embeddings, default=0)
+    tables = (module for module in estimated.modules if module.kind == EMBEDDING)
+    shared = max((table.parameters for table in tables), default=0)
     facts = {}
     for module in estimated.modules:
         parameters = module.parameters or shared * (module.kind == EMBEDDING)
