@@ -14,6 +14,7 @@ import pytest
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import UsageError
+from perfctl.orchestrator.faults import report_fault
 from tests.cli.conftest import Said
 from tests.ingest.inputs import good, long_string
 from tests.make.stored import execute
@@ -30,6 +31,18 @@ def logged(said: Said) -> str:
     assert found is not None, said.err
     assert Path(found[2]).name == f"{found[1]}.txt"
     return Path(found[2]).read_text()
+
+
+def test_a_log_folder_that_is_a_link_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"perfctl-log-{os.getuid()}").symlink_to(elsewhere)
+    assert "could not save the traceback" in report_fault("r.csv", ValueError("why"))
+    assert not list(elsewhere.iterdir())
 
 
 TOKEN = "hf_" + "a1" * 17

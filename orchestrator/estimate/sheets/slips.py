@@ -20,16 +20,16 @@ from typing import NamedTuple
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops.formulas import times
 from perfctl.orchestrator.estimate.sheets.layers import Facts
+from perfctl.orchestrator.estimate.sheets.reasons import (
+    BIAS,
+    PARAMETERS,
+    UNIT_NAMES,
+    name_unit,
+    not_operations,
+)
 from perfctl.orchestrator.estimate.sheets.sheet import Quantity, Sheet
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-UNIT_NAMES = {
-    "MAC": "multiply-adds",
-    "FLOP": "FLOPs",
-    "elementwise FLOP": "elementwise FLOPs",
-    "B": "bytes",
-    "values": "values",
-}
 ALTERNATIVES_MAX = 3
 _VALUE = re.compile(r"\s*(\d[\d,_' ]*(?:\.\d+)?(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
 _PREFIXES = {"k": 3, "m": 6, "g": 9, "t": 12, "p": 15}
@@ -410,9 +410,9 @@ def _operations(
     units = (("MAC", macs), ("FLOP", flops))
     for unit, value in units:
         wrong = stated.unit not in ("", unit)
-        other = f"{UNIT_NAMES[unit]} instead of {UNIT_NAMES.get(stated.unit, '')}" if wrong else ""
+        other = name_unit(unit, stated.unit) if wrong else ""
         yield value, other, "unit", f"{_number(value)} {unit}"
-        bias = "bias additions counted" if facts.bias else "a bias addition for each output value"
+        bias = BIAS if facts.bias else "a bias addition for each output value"
         worked = (
             f"{_number(value)} + {_number(outputs)} bias additions = {_number(value + outputs)}"
         )
@@ -439,12 +439,12 @@ def _counts(facts: Facts, outputs: Fraction) -> Iterator[tuple[Fraction, str, st
     parameters = facts.weights + facts.biases
     counts = {"output values": outputs, "weights": Fraction(facts.weights)}
     if facts.biases:
-        counts["weights and biases"] = Fraction(parameters)
+        counts[PARAMETERS] = Fraction(parameters)
         counts["weights and output values"] = facts.weights + outputs
     counts["weights, biases and output values"] = parameters + outputs
     for name, count in counts.items():
         if count:
-            yield count, f"{name}, not operations", "values", f"{_number(count)} values"
+            yield count, not_operations(name), "values", f"{_number(count)} values"
 
 
 def _values(
