@@ -229,7 +229,7 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
             )
         raise StoreError(
             problem,
-            "Restore it as in docs/schema.md, or ingest the reports into a new database",
+            "Ingest the reports into a new database",
         )
 
 

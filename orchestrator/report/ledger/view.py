@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log
@@ -199,7 +200,7 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
 def _cut_name(name: str) -> str:
     """Return the end of an operator with the shapes of its operands: only the end tells it from
     the same operator of another layer."""
-    is_operator = " " in name and len(name) > OPERATOR_NAME
+    is_operator = len(name) > OPERATOR_NAME and re.search(r" \d", name)
     return f"…{name[1 - OPERATOR_NAME :]}" if is_operator else name
 
 
