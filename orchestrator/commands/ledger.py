@@ -271,8 +271,8 @@ def _explain_no_rows(options: LedgerOptions, groups: Sequence[_Group]) -> Perfct
     patterns = dict.fromkeys(pattern for group in groups for pattern in group.patterns)
     if patterns and not any(group.has_rows for group in groups):
         return PerfctlError(
-            f"{store}: no kernel matches --expect '{next(iter(patterns))}', and no range of that name "
-            "contains a kernel",
+            f"{store}: no kernel matches --expect '{next(iter(patterns))}', and no range of that "
+            "name contains a kernel",
             "'perfctl show RUN' lists the kernels. Repeat perfctl ingest with another pattern",
         )
     if not any(group.has_rows for group in groups):

@@ -347,7 +347,11 @@ def claim(request: StudyRequest) -> None:
         return
     if before is not None and before != identity:
         keys = [key for key in {**identity, **before} if identity.get(key) != before.get(key)]
-        which = ", ".join(f"{key} was {before.get(key)}, now {identity.get(key)}" for key in keys)
+        values = (
+            (key, *(settings.get(key) or "not set" for settings in (before, identity)))
+            for key in (["study"] if "study" in keys else keys)
+        )
+        which = ", ".join(f"{key} was {old}, now {new}" for key, old, new in values)
         raise UsageError(
             f"{request.out} holds another study ({which})",
             "Choose another `out`, or remove that folder",

@@ -201,13 +201,14 @@ def draw_value(layer: Layer, count: int, random: random.Random) -> tuple[int, li
             arithmetic = kind
             names.append(kind)
     value = worked(made, flops, arithmetic)
-    if value is None:
-        return None
+    right_values = (layer.macs(), 2 * layer.macs())
+    if value is None or (value in right_values and not set(kinds).issubset(PEN)):
+        return None  # the mistakes do not apply, or cancel each other
     for kind in kinds:
         if kind in PEN:
             value = slip_of_the_pen(value, kind, random)
             names.append(kind)
-    return (value, names) if value not in (layer.macs(), 2 * layer.macs()) else None
+    return (value, names) if value not in right_values else None
 
 
 def is_named(names: list[str], slips: tuple[str, ...]) -> bool:
