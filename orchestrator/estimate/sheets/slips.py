@@ -78,7 +78,8 @@ COSTS = {
     "arithmetic": 1.7,
     "pen": 1.8,
     "sizes": 1.8,
-    "other figure": 2.45,
+    "other figure": 2.7,
+    "bytes": 2.85,
 }
 """What a mistake is about -> its cost. A second mistake costs SECOND more."""
 SECOND = 0.5
@@ -505,7 +506,8 @@ def _of_other_figures(
         is_counted = are_operations and figure.unit == "values" and figure.quantity in _COUNTED
         if figure not in asked_figures and not is_counted:
             slip = f"{figure.quantity}, in {UNIT_NAMES[figure.unit]}"
-            yield Candidate(Fraction(figure.value), (slip,), figure.worked, COSTS["other figure"])
+            cost = COSTS["bytes" if are_operations and figure.unit == "B" else "other figure"]
+            yield Candidate(Fraction(figure.value), (slip,), figure.worked, cost)
 
 
 def _of_other_layers(other_sheets: Iterable[Sheet], meant: Quantity | None) -> Iterator[Candidate]:

@@ -146,6 +146,8 @@ def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Itera
         yield _untimed(comparison, pairs, several)
     chosen = [match for match in pairs if (match.pair is pair if measured else match.pair.rows)]
     for match in chosen[:1]:
+        if match.pair.is_busy and not match.has_kernels:
+            continue  # other programs may have caused the change
         if cause := _describe_cause(match):
             is_one = len(pairs) == 1 or not match.pair.batch
             yield Finding(

@@ -278,7 +278,7 @@ def _time_and_share(line: LedgerLine | None) -> Cell:
     share = "" if line.share is None else whole_percent(line.share)
     if cell.unit is None:
         return cell
-    return replace(cell, text=f"{cell.text} {cell.unit:<2}{share:>4}", unit=None)
+    return replace(cell, text=f"{cell.text} {cell.unit:<2} {share:>3}", unit=None)
 
 
 def _estimate_per_sample(group: LedgerGroup) -> Cell:
