@@ -4,7 +4,7 @@ Layers and mistakes are drawn at random and worked out here from the dimensions 
 changes a dimension (groups forgotten: 1 group), the arithmetic (bias counted) or the digits. Prints
 how often the mistake that was made is named first, for one and for two mistakes, and how often a
 wrong value is called right, which must never happen. Several mistakes may make the same value, and
-no ranking can tell them apart: "at most" is the share of a ranking that names the most frequent one.
+no ranking can tell them apart: "at most" is what naming the most frequent one would reach.
 
     python scripts/proof/hand_values.py [--draws 10000] [--seed 1]
 """
