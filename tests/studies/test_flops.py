@@ -292,7 +292,7 @@ def test_a_clear_line_refuses_what_makes_no_sense(tmp_path: Path) -> None:
 def test_another_request_in_the_same_folder_is_refused(recorded: Path, tmp_path: Path) -> None:
     actions.run_study(ask("flops", tmp_path, source=recorded))
     actions.run_study(ask("flops", tmp_path, source=recorded, hand=("conv2=1",)))
-    with pytest.raises(UsageError, match=r"holds another study .*epochs was None, now 3"):
+    with pytest.raises(UsageError, match=r"holds another study .*epochs was not set, now 3"):
         actions.run_study(ask("flops", tmp_path, device="cpu", epochs=3))
 
 
