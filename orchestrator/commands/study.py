@@ -347,7 +347,14 @@ def claim(request: StudyRequest) -> None:
         return
     if before is not None and before != identity:
         keys = [key for key in {**identity, **before} if identity.get(key) != before.get(key)]
-        which = ", ".join(f"{key} was {before.get(key)}, now {identity.get(key)}" for key in keys)
+        was, now = (
+            {key: "not set" if settings.get(key) is None else settings[key] for key in keys}
+            for settings in (before, identity)
+        )
+        which = ", ".join(
+            f"{key} was {was[key]}, now {now[key]}"
+            for key in (["study"] if "study" in keys else keys)
+        )
         raise UsageError(
             f"{request.out} holds another study ({which})",
             "Choose another `out`, or remove that folder",

@@ -29,6 +29,13 @@ BLOCK = re.compile(r"(.*?)(\d+)(?:\.|$)")
 SPLIT = re.compile("Linear|Embedding|Conv1D|Expert|MultiheadAttention")
 REPLICATED = re.compile(r"(^|\.)(wpe|[^.]*pos[^.]*|router|gate)$")
 """Learned positions and routers, which tensor parallelism keeps on every rank."""
+UNTIMED = {
+    "zero": "ZeRO or FSDP",
+    "tp": "tensor parallelism",
+    "pp": "pipeline parallelism",
+    "cp": "context parallelism",
+    "ep": "expert parallelism",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +148,6 @@ Plan = Annotated[
         parse=read_parallel,
     ),
 ]
-UNTIMED = {
-    "zero": "ZeRO or FSDP",
-    "tp": "tensor parallelism",
-    "pp": "pipeline parallelism",
-    "cp": "context parallelism",
-    "ep": "expert parallelism",
-}
 
 
 def explain_no_time(plan: Parallel) -> str | None:

@@ -9,9 +9,10 @@ from perfctl.orchestrator.estimate.sheets.layers import Facts, Item, Line
 
 
 def ways_of(facts: Facts | None) -> list[tuple[str, int]]:
-    """Return each way's slip ("" for the right one) and its multiply-adds for one sample."""
+    """Return the slip of each way with at most one ("" for the right one) and its multiply-adds
+    for one sample."""
     assert facts is not None
-    return [(", ".join(way.slips), way.macs) for way in facts.ways]
+    return [(", ".join(way.slips), way.macs) for way in facts.ways if not way.second_about]
 
 
 def numbers_of(facts: Facts | None) -> tuple[int, int, int, bool, int]:

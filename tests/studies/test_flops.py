@@ -250,6 +250,13 @@ def test_a_clear_line_refuses_what_makes_no_sense(tmp_path: Path) -> None:
     assert not out.exists()
 
 
+def test_another_request_in_the_same_folder_is_refused(recorded: Path, tmp_path: Path) -> None:
+    actions.run_study(ask("flops", tmp_path, source=recorded))
+    actions.run_study(ask("flops", tmp_path, source=recorded, hand=("conv2=1",)))
+    with pytest.raises(UsageError, match=r"holds another study .*epochs was not set, now 3"):
+        actions.run_study(ask("flops", tmp_path, device="cpu", epochs=3))
+
+
 def test_the_parts_are_clock_training_profile_and_counts_of_each_shape(tmp_path: Path) -> None:
     typed = {"batches": (16, 64), "epochs": 3, "conv2": "32,128,5,1"}
     asked = ask("flops", tmp_path, device="cuda", **typed)

@@ -66,6 +66,7 @@ COSTS = {
     "one operation less": 1.15,
     "channels": 1.2,
     "kernel": 1.2,
+    "map": 1.3,
     "digits": 1.3,
     "other pass": 1.3,
     "pooling": 1.35,
@@ -77,7 +78,8 @@ COSTS = {
     "arithmetic": 1.7,
     "pen": 1.8,
     "sizes": 1.8,
-    "other figure": 2.45,
+    "other figure": 2.7,
+    "bytes": 2.85,
 }
 """What a mistake is about -> its cost. A second mistake costs SECOND more."""
 SECOND = 0.5
@@ -87,6 +89,8 @@ UNRELATED = 1.0
 """Cost of two mistakes of which neither is about the layer: a coincidence."""
 _COUNTED = ("weights", "parameters", "total", "output map")
 """Figures that :func:`_counts` names."""
+_SIZES = {"positions", "map", "pooling", "wider pooling"}
+"""Mistakes that change the output map: the factors of two of them do not multiply."""
 _OF_NUMBERS = {"arithmetic", "digits", "halved", "pen"}
 
 
@@ -339,7 +343,7 @@ def _find_mistakes(facts: Facts, batches: Iterable[int]) -> list[Mistake]:
             mistakes.append(Mistake(text, factor, factor, "batch", COSTS["other batch"]))
     for way in facts.ways[1:]:
         outputs = Fraction(way.outputs, right.outputs) if right.outputs else unity
-        for slip in way.slips:
+        for slip in way.slips if not way.second_about else ():
             add(slip, way.about, Fraction(way.macs, right.macs), outputs)
     names = [*([(f"batch of {facts.batch}", facts.batch)] if facts.batch > 1 else []), *right.names]
     for name, size in names if len(right.terms) == 1 else ():
@@ -360,13 +364,17 @@ def mistakes_of(
     mistakes = _find_mistakes(facts, batches)
     is_operations = meant.unit in ("MAC", "FLOP")
     sets: list[tuple[Mistake, ...]] = [(), *((mistake,) for mistake in mistakes)]
-    pairs = [*combinations(mistakes, 2), *_slips_in_ways(facts)]
-    sets += [pair for pair in pairs if pair[0].about != pair[1].about]
+    sets += [
+        pair
+        for pair in combinations(mistakes, 2)
+        if pair[0].about != pair[1].about and not _SIZES.issuperset(item.about for item in pair)
+    ]
+    sets += _slips_in_ways(facts)
     for combined in sets:
         macs, outputs = Fraction(facts.macs), Fraction(facts.batch * facts.ways[0].outputs)
         for mistake in combined:
             macs, outputs = macs * mistake.macs, outputs * mistake.outputs
-        changes_outputs = all(mistake.outputs != 1 for mistake in combined)
+        changes_outputs = all(mistake.outputs != 1 or mistake.macs == 1 for mistake in combined)
         if is_operations:
             parts = [*_operations(stated, facts, macs, outputs)]
             parts += _counts(facts, outputs) if changes_outputs else ()
@@ -385,7 +393,10 @@ def mistakes_of(
 
 
 def _slips_in_ways(facts: Facts) -> Iterator[tuple[Mistake, Mistake]]:
-    """Yield a way with a mistake in its shapes, and one of its own factors off by 1."""
+    """Yield a way with two mistakes in its shapes, or with one and a factor of its own off by 1.
+
+    Of two mistakes in shapes, the first has the factors of both.
+    """
     right = facts.ways[0]
     for way in facts.ways[1:]:
         if len(way.terms) != 1 or not way.slips:
@@ -394,6 +405,12 @@ def _slips_in_ways(facts: Facts) -> Iterator[tuple[Mistake, Mistake]]:
         shape = Mistake(
             way.slips[0], Fraction(way.macs, right.macs), outputs, way.about, COSTS[way.about]
         )
+        if way.second_about:
+            cost = COSTS[way.second_about]
+            yield (
+                shape,
+                Mistake(way.slips[1], Fraction(1), Fraction(1), way.second_about, cost),
+            )
         for name, size in way.names:
             for wrong in (size - 1, size + 1) if size > 2 else ():
                 text = f"{name} taken as {wrong:,}"
@@ -489,7 +506,8 @@ def _of_other_figures(
         is_counted = are_operations and figure.unit == "values" and figure.quantity in _COUNTED
         if figure not in asked_figures and not is_counted:
             slip = f"{figure.quantity}, in {UNIT_NAMES[figure.unit]}"
-            yield Candidate(Fraction(figure.value), (slip,), figure.worked, COSTS["other figure"])
+            cost = COSTS["bytes" if are_operations and figure.unit == "B" else "other figure"]
+            yield Candidate(Fraction(figure.value), (slip,), figure.worked, cost)
 
 
 def _of_other_layers(other_sheets: Iterable[Sheet], meant: Quantity | None) -> Iterator[Candidate]:

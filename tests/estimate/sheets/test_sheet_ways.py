@@ -31,7 +31,7 @@ def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
         ("outputs used twice (5 x 5 instead of 3 x 5)", 7 * 25),
         ("sizes added instead of multiplied (3 + 5)", 7 * 8),
     ]
-    assert [way.outputs for way in ways] == [35, 5, *[35] * 5]
+    assert [way.outputs for way in ways] == [35, 5, 35, 35, 7, 35, 35]
     # no rows, and as many inputs as outputs
     assert [way.macs for way in linear_ways((), 4, 4)] == [16, 4, 4, 8]
     assert len(linear_ways((1,), 3, 5)) == 6
