@@ -83,7 +83,7 @@ FROM_HOST = (call("aten::copy_", 95, 125), call(STREAM, 104, 120))
                 (),
                 100,
                 [f"{name}, 1 time, 90.0 µs", "200 µs in total, 50.0% of 400 µs", AT_12],
-                "synchronize() and similar calls from the step",
+                "torch.cuda.synchronize() and cudaStreamSynchronize",
             )
             for name in (WAIT, STREAM, "cudaEventSynchronize", "hipDeviceSynchronize")
         },

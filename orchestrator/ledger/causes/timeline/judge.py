@@ -102,9 +102,9 @@ PAGEABLE_TODO = (
     "Copy to the GPU from pinned memory with non_blocking=True (DataLoader's pin_memory=True)"
 )
 SYNC_TODO = (
-    "Remove torch.cuda.synchronize() and similar calls from the step: streams can wait for each "
-    "other without the host (wait_stream, events), and events can measure time "
-    "(torch.cuda.Event(enable_timing=True))"
+    "Remove calls such as torch.cuda.synchronize() and cudaStreamSynchronize from the step: streams "
+    "can wait for each other without the host (wait_stream, cudaStreamWaitEvent), and events can "
+    "measure time"
 )
 
 
