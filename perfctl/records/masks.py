@@ -8,7 +8,7 @@ square counts.
 from __future__ import annotations
 
 from math import prod
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, NamedTuple, Sequence
 
 UNREAD = "its mask is a tensor whose values perfctl does not read"
 PACKED = "sequences of several lengths are packed, and their lengths are not known"
@@ -47,8 +47,8 @@ def describe_call(
     name: str,
     shape: Callable[[int], Sequence[int]],
     value: Callable[[int], Any],
-    lengths: Callable[[int], Optional[Sequence[int]]] = lambda index: None,
-) -> Optional[Dict[str, Any]]:
+    lengths: Callable[[int], Sequence[int] | None] = lambda index: None,
+) -> dict[str, Any] | None:
     """Return the attributes of an operator of OPERATORS; None where its packed lengths are not
     known, and have no bound.
 
@@ -89,12 +89,12 @@ def describe_call(
 
 def describe_mask(
     heads: int,
-    pairs: Sequence[Tuple[int, int]],
+    pairs: Sequence[tuple[int, int]],
     causal: bool,
-    left: Optional[int] = None,
-    right: Optional[int] = None,
+    left: int | None = None,
+    right: int | None = None,
     packing: str = "",
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Return the attributes of attention of ``heads`` to sequences of (queries, keys); without a
     window and packing only whether it is causal.
 
