@@ -225,7 +225,7 @@ def _layers_table(estimate: Estimate) -> Table:
     passes = [*PASSES] if sheet.backward else []
     passes += ["recompute"] * bool(estimate.recompute.macs)
     works: Counter[tuple[str, str, str]] = Counter()
-    bounds = set()
+    bounds: set[tuple[str, str, str]] = set()
     for call in estimate.calls:
         if not fused_only(call):
             keys = (

@@ -66,8 +66,8 @@ def attention(op: OpShape) -> WorkedLayer:
         note = "the full square is counted; a kernel that skips masked blocks does less"
         steps.append(Line("causal mask", note, "", ""))
     for name in ("mask", "upper_bound"):
-        if note := op.attributes.get(name):
-            steps.append(Line(name.replace("_", " "), str(note), "", ""))
+        if name in op.attributes:
+            steps.append(Line(name.replace("_", " "), str(op.attributes[name]), "", ""))
     tensor_roles = [(name, "in", index) for index, name in enumerate(("query", "key", "value"))]
     items = list(items_of(op, *tensor_roles, ("output map", "out", 0)))
     items.insert(3, Item("scores, if a kernel keeps them", matrix, items[0].item))
