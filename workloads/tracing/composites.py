@@ -174,7 +174,7 @@ def describe_blocks(call: Call, mask: Any) -> None:
     if any(count.is_meta for count, _ in blocks):
         call.attributes["upper_bound"] = BLOCKS
         return
-    scores, kept = 0, 0
+    scores, block_count = 0, 0
     for counts, columns in blocks:
         counts, columns = counts.long().cpu(), columns.long().cpu()
         rows = torch.arange(counts.shape[-1]) * height
@@ -182,8 +182,8 @@ def describe_blocks(call: Call, mask: Any) -> None:
         widths = ((keys - columns * width).clamp(0, width) * is_kept).sum(-1)
         repeats = batch * heads // prod(counts.shape[:2])
         scores += repeats * int((widths * (queries - rows).clamp(0, height)).sum())
-        kept += repeats * int(counts.sum())
-    text = f"{kept} blocks of {height} queries x {width} keys"
+        block_count += repeats * int(counts.sum())
+    text = f"{block_count} blocks of {height} queries x {width} keys"
     call.attributes.update(scores=scores, mask=text)
 
 

@@ -416,10 +416,10 @@ def _attention(name: str) -> Extractor:
 
     def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
         window = kwargs.get("window_size", kwargs.get("window_size_left"))
-        named = {places.window: window, places.window + 1: kwargs.get("window_size_right")}
+        keywords = {places.window: window, places.window + 1: kwargs.get("window_size_right")}
 
         def value(index: int) -> Any:
-            return args[index] if 0 <= index < len(args) else named.get(index)
+            return args[index] if 0 <= index < len(args) else keywords.get(index)
 
         def shape(index: int) -> tuple[int, ...]:
             return tuple(getattr(value(index), "shape", ()))
