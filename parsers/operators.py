@@ -24,6 +24,7 @@ from math import prod
 from types import MappingProxyType
 from typing import NamedTuple
 
+from perfctl.records import masks
 from perfctl.records.paper import OpShape
 from perfctl.records.report import COVERS, WHOLE_CAPTURE, Gap
 
@@ -51,33 +52,23 @@ _ORDERS = {
 (transposed: -2 is yes)."""
 _ADDED = ("addmm", "addmm_", "_addmm_activation", "baddbmm", "baddbmm_", "addmv")
 """Products with a tensor to add before the factors."""
-_ATTENTION = {
-    "_scaled_dot_product_flash_attention": (4, -1),
-    "_scaled_dot_product_efficient_attention": (6, -1),
-    "_scaled_dot_product_cudnn_attention": (6, -1),
-    "_scaled_dot_product_flash_attention_backward": (11, -1),
-    "_scaled_dot_product_efficient_attention_backward": (11, -1),
-    "_scaled_dot_product_cudnn_attention_backward": (14, -1),
-    "_flash_attention_forward": (8, 3),
-    "_flash_attention_backward": (11, 6),
-    "_efficient_attention_forward": (9, 4),
-    "_efficient_attention_backward": (-1, 6),
-    "_flash_attn_forward": (5, -1),
-    "_flash_attn_backward": (11, -1),
+_SCALED = {
+    "_scaled_dot_product_flash_attention": 4,
+    "_scaled_dot_product_efficient_attention": 6,
+    "_scaled_dot_product_cudnn_attention": 6,
+    "_scaled_dot_product_flash_attention_backward": 11,
+    "_scaled_dot_product_efficient_attention_backward": 11,
+    "_scaled_dot_product_cudnn_attention_backward": 14,
 }
-"""Places of the causal flag, and of the cumulative lengths of a packed batch, whose shapes lack the
-length of each sequence; -1: nowhere. Those of the package flash_attn are at the end."""
+"""Places of the causal flag."""
+_ATTENTION = {name.partition("::")[2]: name for name in masks.OPERATORS}
 _NO_SHAPES = "the trace does not contain its shapes"
 _NO_STRIDE = (
     "the trace has no stride and padding (Concrete Inputs), and no backward with the output's shape"
 )
 _NO_MASK = "the trace does not state which gradients were computed (Concrete Inputs)"
-_VARLEN = "sequences of several lengths are packed, and the trace does not state their lengths"
 _PACKED_RNN = "perfctl does not read cuDNN's packed recurrent networks from traces"
-_UNREAD = {
-    **dict.fromkeys(("_cudnn_rnn", "_cudnn_rnn_backward"), _PACKED_RNN),
-    **dict.fromkeys(("_flash_attn_varlen_forward", "_flash_attn_varlen_backward"), _VARLEN),
-}
+_UNREAD = dict.fromkeys(("_cudnn_rnn", "_cudnn_rnn_backward"), _PACKED_RNN)
 """Operators that multiply -> why their work is not known."""
 _BACKWARDS = (
     "convolution_backward",
@@ -314,28 +305,28 @@ def _complete(
 
 
 def _read_attention(name: str, call: Call) -> OpShape:
-    causal, lengths = _ATTENTION[name]
     backward = "_backward" if name.endswith("_backward") else ""
     first = 1 if backward else 0  # place of the query
     places = range(first, first + 3)
     if not all(map(call.shape, places)):
         raise IndexError
-    is_known = not call.shape(lengths) and all(len(call.shape(index)) == 4 for index in places)
-    if is_known and not name.startswith("_scaled"):  # B x S x h x D, and not B x h x S x D
+    attributes: dict[str, object] | None = {"is_causal": bool(call.value(_SCALED.get(name, -1)))}
+    if name in _ATTENTION:
+        attributes = masks.describe_call(_ATTENTION[name], call.shape, call.value)
         turned = list(call.shapes)
-        for index, shape in enumerate(turned[: first + 3]):
-            if shape is not None and len(shape) == 4:
-                turned[index] = (shape[0], shape[2], shape[1], shape[3])
+        for index, shape in enumerate(turned[: first + 3]):  # S x h x D -> h x S x D
+            if shape is not None and len(shape) > 2:
+                turned[index] = (*shape[:-3], shape[-2], shape[-3], shape[-1])
         call = call._replace(shapes=tuple(turned))
     query, key, value = map(call.shape, places)
-    kind = next(kind for kind in ("flash", "efficient", "cudnn") if kind in name)
+    kinds = ("flash", "efficient", "cudnn")
+    kind = next((kind for kind in kinds if kind in name), "flash")
     return _op(
         f"_scaled_dot_product_{kind}_attention{backward}",
         call,
         range(first + 3),
         (query, key, value) if backward else ((*query[:-1], value[-1]),),
-        is_causal=bool(call.value(causal)),
-        missed=None if is_known else _VARLEN,
+        **({"missed": masks.PACKED} if attributes is None else attributes),
     )
 
 
@@ -348,7 +339,7 @@ _READERS: dict[str, Callable[[str, Call], OpShape]] = {
     **dict.fromkeys(_ADDED, _read_product),
     **dict.fromkeys(_ORDERS, _read_convolution),
     **dict.fromkeys(_BACKWARDS, _read_convolution_backward),
-    **dict.fromkeys(_ATTENTION, _read_attention),
+    **dict.fromkeys((*_SCALED, *_ATTENTION), _read_attention),
     **dict.fromkeys(_UNREAD, _read_nothing),
     "linear": _read_linear,
     "_grouped_mm": _read_grouped,
@@ -356,9 +347,7 @@ _READERS: dict[str, Callable[[str, Call], OpShape]] = {
 """Bare name of an operator -> what reads its arguments; raises IndexError where some are
 missing."""
 READERS = {
-    f"{'flash_attn' if name.startswith('_flash_attn') else 'aten'}::{name}": name
-    for name in _READERS
-    if name not in _FUNCTIONAL
+    _ATTENTION.get(name, f"aten::{name}"): name for name in _READERS if name not in _FUNCTIONAL
 }
 """Operators whose work is a product, as traces name them -> bare name. Of nested ones the outermost
 counts: what it calls is its own doing."""

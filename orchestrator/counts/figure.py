@@ -39,6 +39,9 @@ class Figure:
     """True if it is certain that the instructions that are left out only move constants. Equality
     ignores it."""
 
+    upper_bound: bool = field(default=False, compare=False)
+    """Whether fewer may be required, for the ``reason``. Equality ignores it."""
+
     @property
     def lower_bound(self) -> bool:
         return self.value is not None and (bool(self.missing) or self.launches < self.of_launches)
@@ -112,4 +115,5 @@ def total_of(figures: Iterable[Figure], *, divide_by: int = 1) -> Figure:
         tuple(dict.fromkeys(reason for figure in launches for reason in figure.lacking)),
         "; ".join(rules) or None,
         any(figure.moves_constants for figure in telling),
+        upper_bound=any(figure.upper_bound for figure in with_value),
     )

@@ -10,6 +10,7 @@ from math import prod
 
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
+from perfctl.orchestrator.estimate.flops.engine import estimate as layer_calls
 from perfctl.orchestrator.estimate.mfu import AttentionLayer, Decoder
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.records.decoder import DecoderFacts
@@ -150,11 +151,16 @@ def decoder_of_step(
 
 
 def _macs_by_layer(estimate: Estimate, directions: tuple[str, ...]) -> dict[str, int]:
+    """Multiply-adds by layer, with attention as the complete square."""
     by_layer: dict[str, int] = {}
-    for call in estimate.calls:
+    for call in layer_calls(replace(op, attributes=_without_mask(op)) for op in estimate.ops):
         if call.direction in directions:
             by_layer[call.layer] = by_layer.get(call.layer, 0) + (call.macs or 0)
     return by_layer
+
+
+def _without_mask(op: OpShape) -> dict[str, object]:
+    return {name: value for name, value in op.attributes.items() if name != "scores"}
 
 
 def _fit_lines(traces: Sequence[dict[str, int]], name: str) -> dict[str, tuple[int, int]]:

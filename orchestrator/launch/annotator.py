@@ -19,7 +19,7 @@ OLDEST_PYTHON = (3, 8)
 OLDEST_TORCH = (1, 8)
 
 MODULES = (
-    *(f"perfctl.records.{name}" for name in ("paper", "ranges", "report", "serving")),
+    *(f"perfctl.records.{name}" for name in ("masks", "paper", "ranges", "report", "serving")),
     *(f"perfctl.workloads.{name}" for name in ("__main__", "interface", "spec")),
     *(
         f"perfctl.workloads.run.{name}"

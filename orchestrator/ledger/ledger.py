@@ -421,7 +421,9 @@ def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     known_flops = sum(call.flops or 0 for call in parts)
     lacking = [call for call in parts if call.flops is None]
     if not lacking:
-        return Figure(known_flops, "counted")
+        bounds = dict.fromkeys(call.upper_bound for call in parts if call.upper_bound)
+        reason = f"upper bound: {'; '.join(bounds)}" if bounds else None
+        return Figure(known_flops, "counted", reason, upper_bound=bool(bounds))
     names = [f"{call.kind or 'this operation'} ({call.direction})" for call in lacking]
     each = (
         call.formula or f"no formula for {name}" for call, name in zip(lacking, names, strict=True)

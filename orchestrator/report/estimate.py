@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
 
@@ -203,10 +203,15 @@ def shape_text(line: NetworkLine) -> str:
     return "x".join(map(str, line.output or ())) if line.called else "not called"
 
 
-def flops_cell(value: int | None, *, is_lower_bound: bool = False) -> Cell:
-    """Return FLOPs in the unit that suits them, marked if they are a lower bound."""
+def flops_cell(
+    value: int | None, *, is_lower_bound: bool = False, is_upper_bound: bool = False
+) -> Cell:
+    """Return FLOPs in the unit that suits them, marked if they are a bound."""
     if value is None:
         return Cell("no formula", NO_FORMULA, "no")
+    if is_upper_bound and not is_lower_bound:
+        cell = amount(value, "FLOP")
+        return replace(cell, text=f"≤ {cell.text}")
     return _lower_bound_cell(value) if is_lower_bound else amount(value, "FLOP")
 
 
@@ -220,10 +225,15 @@ def _layers_table(estimate: Estimate) -> Table:
     passes = [*PASSES] if sheet.backward else []
     passes += ["recompute"] * bool(estimate.recompute.macs)
     works: Counter[tuple[str, str, str]] = Counter()
+    bounds: set[tuple[str, str, str]] = set()
     for call in estimate.calls:
         if not fused_only(call):
-            works[call.layer or "(model)", call.kind, call.direction] += call.flops or 0
-            works["total", "", call.direction] += call.flops or 0
+            keys = (
+                (call.layer or "(model)", call.kind, call.direction),
+                ("total", "", call.direction),
+            )
+            works.update(dict.fromkeys(keys, call.flops or 0))
+            bounds.update(keys if call.upper_bound else ())
 
     def parameters_cell(line: NetworkLine) -> object:
         if line is sheet.total and estimate.uninitialized:
@@ -232,12 +242,15 @@ def _layers_table(estimate: Estimate) -> Table:
 
     def cells(line: NetworkLine) -> Iterator[Cell]:
         is_partial = line is sheet.total and estimate.forward.is_lower_bound
-        yield flops_cell(line.flops, is_lower_bound=is_partial)
+        is_bound = (line.layer, line.kind, "forward") in bounds
+        yield flops_cell(line.flops, is_lower_bound=is_partial, is_upper_bound=is_bound)
         for name in passes:
             is_first = name == "grad_input" and line.flops and line.backward_flops
-            flops = works.get((line.layer, line.kind, name))
+            key = line.layer, line.kind, name
+            flops = works.get(key)
             is_needed = flops is not None or not is_first
-            yield flops_cell(flops or 0) if is_needed else text_cell("not needed")
+            cell = flops_cell(flops or 0, is_upper_bound=key in bounds)
+            yield cell if is_needed else text_cell("not needed")
 
     names = ["forward", *(PASSES.get(name, "computed again") for name in passes)]
     lines = [line for line in sheet.lines if line.output or line.flops != 0 or line.backward_flops]
@@ -275,9 +288,11 @@ def describe_parameters(parameters: str, active: int | None) -> str:
 def _describe_totals(estimate: Estimate) -> Iterator[str]:
     """Yield the sums in sentences, and which operations have no formula."""
     forward, backward, recompute = estimate.forward, estimate.backward, estimate.recompute
-    flops, macs = f"Forward {_describe_flops(forward)}", f"{forward.macs:,}"
+    is_bound = any(call.upper_bound for call in estimate.calls) and not forward.is_lower_bound
+    most = "at most " if is_bound else ""
+    flops, macs = f"Forward {most}{_describe_flops(forward)}", f"{forward.macs:,}"
     if backward.macs or backward.is_lower_bound:
-        flops += f", backward {_describe_flops(backward)}"
+        flops += f", backward {most}{_describe_flops(backward)}"
         macs += f" and {backward.macs:,}"
     yield f"{flops} ({macs} MAC)."
     if recompute.macs or recompute.is_lower_bound:
@@ -307,6 +322,13 @@ def _describe_totals(estimate: Estimate) -> Iterator[str]:
     for call in estimate.calls:
         if call.macs is None:
             yield f"Not included: {call.formula}, in {call.layer or 'the model'}, {call.direction}."
+    bounds = dict.fromkeys((call.upper_bound, call.layer) for call in estimate.calls)
+    for reason in dict.fromkeys(reason for reason, _ in bounds if reason):
+        layers = [layer or "the model" for text, layer in bounds if text == reason]
+        names = ", ".join(layers[:LAYERS_NAMED_MAX])
+        if len(layers) > LAYERS_NAMED_MAX:
+            names += f" and {len(layers) - LAYERS_NAMED_MAX} more"
+        yield f"FLOPs of attention in {names} are an upper bound: {reason}."
     unknown = {call.kind for call in estimate.calls if call.macs is None and "." in call.kind}
     for name in sorted(unknown):
         line = f'perfctl.register_flops("{name.replace(".", "::", 1)}", function)'

@@ -165,10 +165,9 @@ def estimated(cell: Cell, reason: str) -> Cell:
 
 def mark(figure: Figure) -> str:
     """The sign before a value: "~ " when it is estimated, "ƒ " when it is derived, "≥ " when a part
-    of it is missing."""
-    return ("≥ " if figure.lower_bound else "") + {"estimated": "~ ", "derived": "ƒ "}.get(
-        figure.state, ""
-    )
+    of it is missing, "≤ " for an upper bound."""
+    bound = "≥ " if figure.lower_bound else "≤ " if figure.upper_bound else ""
+    return bound + {"estimated": "~ ", "derived": "ƒ "}.get(figure.state, "")
 
 
 def style_of(figure: Figure) -> str:

@@ -33,6 +33,10 @@ KINDS = (
 )
 
 
+UPPER_BOUND = "; upper bound: "
+"""In a formula's text: before the reason why fewer FLOPs may be required."""
+
+
 class LayerCall(NamedTuple):
     """Calculated work of one layer (or functional operation) in one direction, for one step."""
 
@@ -55,6 +59,11 @@ class LayerCall(NamedTuple):
     """How often the layer ran in this direction in the step; the figures are for all of them."""
     position: int | None = None
     """Order of first call in the network, from 0."""
+
+    @property
+    def upper_bound(self) -> str:
+        """Why fewer FLOPs may be required; "" if none."""
+        return (self.formula or "").partition(UPPER_BOUND)[2].partition(";")[0]
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,14 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.modules import module as module_hooks
 
+from perfctl.records.masks import BLOCKS, UNREAD, describe_mask
 from perfctl.workloads.tracing.versions import HAS_ALWAYS, HIDDEN, PatchedCalls, is_compiling
 
 if TYPE_CHECKING:
@@ -110,17 +112,21 @@ def describe_rnn(
 
 
 def describe_attention(
-    call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    call: Call,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    output: Any,
+    module: nn.Module | None = None,
 ) -> None:
     """Fill ``call`` from one scaled_dot_product_attention: query, key, value, and the mask if it is
-    a tensor.
+    a tensor, whose window ``module`` may state.
 
     ``output``: None when checkpointing cut the forward short; then the query's dtype is used.
     """
     names = {**dict(zip(_ATTENTION, args)), **kwargs}
     values = [names.get(name) for name in ("query", "key", "value", "attn_mask")]
     inputs = tuple(item if isinstance(item, torch.Tensor) else None for item in values)
-    query, key, value, _ = inputs
+    query, key, value, mask = inputs
     grad = torch.is_grad_enabled()
     call.op = "perfctl.scaled_dot_product_attention"
     call.outputs = (
@@ -135,6 +141,50 @@ def describe_attention(
             grad and item is not None and item.requires_grad for item in (query, key, value)
         ),
     }
+    if mask is not None and query is not None and key is not None:
+        window = _read_window(module)
+        pairs = [(int(query.shape[-2]), int(key.shape[-2]))]
+        left = window - 1 if window else None
+        limits = describe_mask(prod(query.shape[:-2]), pairs, window is not None, left)
+        is_counted = "scores" in limits
+        call.attributes.update(limits if is_counted else {"upper_bound": UNREAD})
+
+
+def _read_window(module: Any) -> int | None:
+    """Return the keys that each query of a causal module of transformers sees, itself included;
+    None where the module states no window."""
+    config = getattr(module, "config", None)
+    by_layer = getattr(config, "layer_types", None) or not getattr(
+        config, "use_sliding_window", True
+    )
+    default = None if by_layer else getattr(config, "sliding_window", None)
+    window = getattr(module, "sliding_window", default)
+    is_causal = getattr(module, "is_causal", False)
+    return window if is_causal and type(window) is int and window > 0 else None
+
+
+def describe_blocks(call: Call, mask: Any) -> None:
+    """Add to a call of FlexAttention the scores of the blocks that its mask keeps."""
+    (batch, heads, queries, _), (_, _, keys, _) = call.inputs[:2]  # type: ignore[misc]
+    *_, height, width, _ = mask
+    if height >= queries and width >= keys:
+        return
+    tensors = mask if isinstance(mask[0], torch.Tensor) else mask[2:]  # lengths, from torch 2.6 on
+    blocks = [pair for pair in (tensors[:2], tensors[2:4]) if pair[0] is not None]
+    if any(count.is_meta for count, _ in blocks):
+        call.attributes["upper_bound"] = BLOCKS
+        return
+    scores, block_count = 0, 0
+    for counts, columns in blocks:
+        counts, columns = counts.long().cpu(), columns.long().cpu()
+        rows = torch.arange(counts.shape[-1]) * height
+        is_kept = torch.arange(columns.shape[-1]) < counts[..., None]
+        widths = ((keys - columns * width).clamp(0, width) * is_kept).sum(-1)
+        repeats = batch * heads // prod(counts.shape[:2])
+        scores += repeats * int((widths * (queries - rows).clamp(0, height)).sum())
+        block_count += repeats * int(counts.sum())
+    text = f"{block_count} blocks of {height} queries x {width} keys"
+    call.attributes.update(scores=scores, mask=text)
 
 
 def describe_vecdot(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:

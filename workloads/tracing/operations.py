@@ -11,6 +11,7 @@ import torch
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_map
 
+from perfctl.records.masks import OPERATORS, PACKED, describe_call
 from perfctl.records.paper import ModuleSeen, OpShape
 from perfctl.workloads.tracing.composites import is_packed, kind_of, packed_parameters
 
@@ -408,6 +409,38 @@ _FLASH = _take_arguments("", "", "", "dropout_p", "is_causal")
 _EFFICIENT = _take_arguments("", "", "", "", "", "dropout_p", "is_causal")
 
 
+def _attention(name: str) -> Extractor:
+    """An extractor of the scores of an operator of OPERATORS, with the lengths of its packed
+    sequences."""
+    places = OPERATORS[name]
+
+    def extract(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
+        window = kwargs.get("window_size", kwargs.get("window_size_left"))
+        keywords = {places.window: window, places.window + 1: kwargs.get("window_size_right")}
+
+        def value(index: int) -> Any:
+            return args[index] if 0 <= index < len(args) else keywords.get(index)
+
+        def shape(index: int) -> tuple[int, ...]:
+            return tuple(getattr(value(index), "shape", ()))
+
+        def lengths(index: int) -> list[int] | None:
+            tensor = value(index)
+            # reading a value would break the capture of a CUDA graph
+            if tensor is None or tensor.is_meta or torch.cuda.is_current_stream_capturing():
+                return None
+            return [int(length) for length in tensor.tolist()]
+
+        attributes = describe_call(name, shape, value, lengths)
+        if attributes is None:
+            return (("missed", PACKED),)
+        query, key = shape(places.query), shape(places.query + 1)
+        scores = prod(query[:-1]) * key[-3]
+        return tuple({"scores": scores, **attributes}.items())
+
+    return extract
+
+
 def _convolution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Attributes:
     return ("bias", _argument(args, 2) is not None), *_WINDOW(args, kwargs)
 
@@ -459,6 +492,7 @@ ATTRIBUTES.update(
     {
         "torchvision.deform_conv2d": _take_arguments(*[""] * 13, "use_mask"),
         "torchvision._deform_conv2d_backward": _take_arguments(*[""] * 14, "use_mask"),
+        **{name.replace("::", "."): _attention(name) for name in OPERATORS},
     }
 )
 

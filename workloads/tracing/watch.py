@@ -326,7 +326,8 @@ class Recorder:
         del self.places.stack[1:]
 
     def _attend(self, *args: Any, **kwargs: Any) -> Any:
-        return self._run_as_one(self._attention, composites.describe_attention, args, kwargs)
+        describe = partial(composites.describe_attention, module=self.places.top.module)
+        return self._run_as_one(self._attention, describe, args, kwargs)
 
     def _multiply_vectors(self, *args: Any, **kwargs: Any) -> Any:
         return self._run_as_one(self._vecdot, composites.describe_vecdot, args, kwargs)
@@ -402,14 +403,16 @@ class Recorder:
                 self.miss("torch.tensor", RETURNED)
 
     def flex_attend(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """FlexAttention: the whole square of scores, whatever the block mask says; its own
-        operators are not recorded."""
+        """FlexAttention: the scores of the blocks that its mask keeps; its own operators are not
+        recorded."""
         query, key, value = args[:3]
         above, call = self.places.top, Call()
         if above.call is None:
             composites.describe_attention(call, (query, key, value), {}, None)
-            call.attributes["is_causal"] = False
-            if func.name() == "flex_attention":
+            is_forward = func.name() == "flex_attention"
+            mask = [item for item in args if isinstance(item, tuple) and len(item) > 8]
+            composites.describe_blocks(call, mask[0])
+            if is_forward:
                 self._note_call(above, call)
             else:
                 call.attributes["needs"], call.backend = (True, True, True), "flash"

@@ -285,6 +285,8 @@ def _attention(op: OpShape) -> Work | None:
     backward = name.endswith("_backward")
     if name.removesuffix("_backward").removesuffix("_forward") not in _ATTENTION:
         return None
+    if "mask" in op.attributes and op.op.startswith("aten."):
+        return None  # its kernel skips tiles
     # ATen's backward has the gradient of the output before them
     first = int(backward and op.op.startswith("aten."))
     query, key, value = (shape_of(op.inputs, first + index) for index in range(3))

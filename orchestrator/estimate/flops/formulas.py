@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
-from perfctl.records.paper import OpShape
+from perfctl.records.paper import UPPER_BOUND, OpShape
 
 Shape = tuple[int, ...]
 
@@ -396,13 +396,24 @@ def _attention_sizes(op: OpShape, first: int) -> tuple[int, int, int, int, int]:
     return prod(query[:-2]), query[-2], key[-2], query[-1], value[-1]
 
 
+def _count_scores(op: OpShape, first: int, letters: str, depth: int) -> tuple[int, str]:
+    """Return the scores that the mask leaves, as far as it is known, and the text of their product
+    with ``depth``."""
+    square = _attention_sizes(op, first)[:3]
+    mask, reason = op.attributes.get("mask"), op.attributes.get("upper_bound")
+    is_counted = "scores" in op.attributes
+    scores = integer(op, "scores") if is_counted else prod(square)
+    names, sizes = ("scores", (scores,)) if is_counted else ("B*h x Sq x Sk", square)
+    text = worked(f"{names} x {letters}", (*sizes, depth)) + (f"; {mask}" if mask else "")
+    text += CAUSAL * flag(op, "is_causal") + (f"{UPPER_BOUND}{reason}" if reason else "")
+    return scores, text
+
+
 def attention(op: OpShape) -> tuple[CallWork, ...]:
     """Forward pass of attention. Softmax and scaling count 5 + 1 elementwise FLOPs per score."""
-    heads, rows, columns, wide, deep = _attention_sizes(op, 0)
-    scores = heads * rows * columns
+    heads, rows, _, wide, deep = _attention_sizes(op, 0)
+    scores, text = _count_scores(op, 0, "(E + V)", wide + deep)
     macs = scores * (wide + deep)
-    text = worked("B*h x Sq x Sk x (E + V)", (heads, rows, columns, wide + deep))
-    text += CAUSAL * flag(op, "is_causal")
     tensors = tensors_of(op)
     return (
         CallWork(
@@ -418,21 +429,19 @@ def attention_backward(op: OpShape) -> tuple[CallWork, ...]:
     ``backend``: math or flash as a process ran it; "any" in an estimate, with the fused kernel's
     extra work in its own row.
     """
-    is_own = op.op.startswith("aten.")
+    is_own = not op.op.startswith("perfctl.")
     fused = is_own or op.attributes.get("backend") in ("flash", "any")
     first, needs = int(is_own), integers(op, "needs") or (1, 1, 1)
-    heads, rows, columns, wide, deep = _attention_sizes(op, first)
-    scores = heads * rows * columns
+    heads, rows, _, wide, deep = _attention_sizes(op, first)
     of_scores = bool(needs[0] or needs[1])
     depth = deep * (needs[2] + of_scores) + wide * (needs[0] + needs[1])
-    macs = scores * depth
     names = " + ".join(
         name
         for name, need in zip(("dP", "dQ", "dK", "dV"), (of_scores, *needs), strict=True)
         if need
     )
-    letters = f"{names}: B*h x Sq x Sk x depths"
-    text = worked(letters, (heads, rows, columns, depth)) + CAUSAL * flag(op, "is_causal")
+    scores, text = _count_scores(op, first, "depths", depth)
+    macs, text = scores * depth, f"{names}: {text}"
     read_bytes = tensors_of(op).read(first, first + 1, first + 2)
     parts = [
         CallWork("grad_input", macs, read_bytes, read_bytes, heads * rows * wide, text, 5 * scores)

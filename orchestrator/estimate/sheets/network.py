@@ -130,6 +130,14 @@ def network_sheet(modules: Sequence[ModuleSeen], calls: Sequence[LayerCall]) -> 
         any(call.direction in BACKWARD for call in counted),
         recomputed,
         tuple(missing),
+        (
+            *CONVENTIONS,
+            *(
+                f"{layer or 'The model'}: upper bound, {reason}."
+                for layer, reason in dict.fromkeys((call.layer, call.upper_bound) for call in calls)
+                if reason
+            ),
+        ),
     )
 
 

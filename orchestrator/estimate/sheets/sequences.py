@@ -41,20 +41,24 @@ def attention(op: OpShape) -> WorkedLayer:
     query, key, value = (shape_of(op.inputs, index) for index in range(3))
     batch, heads = (query[0], prod(query[1:-2])) if len(query) > 2 else (1, 1)
     rows, columns, wide, deep = query[-2], key[-2], query[-1], value[-1]
-    square = (batch, heads, rows, columns)
-    scores, causal = prod(square), flag(op, "is_causal")
+    square: tuple[int, ...] = (batch, heads, rows, columns)
+    matrix, letters = square, "B x h x Sq x Sk"
+    causal, is_masked = flag(op, "is_causal"), "scores" in op.attributes
+    if is_masked:
+        square, letters = (integer(op, "scores"),), "scores that the mask leaves"
+    scores = prod(square)
     macs = scores * (wide + deep)
     shapes = (
         shape_line("query", query, "B x h x Sq x E"),
         shape_line("key", key, "B x h x Sk x E"),
         shape_line("value", value, "B x h x Sk x V"),
-        product_line("scores", "B x h x Sq x Sk", square),
+        product_line("scores", letters, square),
         shape_line("output", shape_of(op.outputs, 0), "B x h x Sq x V"),
     )
     steps = [
         product_line("one score", "E", (wide,), "MAC"),
-        product_line("scores Q K^T", "B x h x Sq x Sk x E", (*square, wide), "MAC"),
-        product_line("weights x values", "B x h x Sq x Sk x V", (*square, deep), "MAC"),
+        product_line("scores Q K^T", f"{letters} x E", (*square, wide), "MAC"),
+        product_line("weights x values", f"{letters} x V", (*square, deep), "MAC"),
         Line("whole batch", "sum", f"{scores * wide:,} + {scores * deep:,}", f"{macs:,} MAC"),
         *flop_lines(macs),
         product_line("softmax and scaling, not included", "6 per score", (6, scores), "FLOP"),
@@ -62,10 +66,14 @@ def attention(op: OpShape) -> WorkedLayer:
     if causal:
         note = "the full square is counted; a kernel that skips masked blocks does less"
         steps.append(Line("causal mask", note, "", ""))
+    for name in ("mask", "upper_bound"):
+        if name in op.attributes:
+            steps.append(Line(name.replace("_", " "), str(op.attributes[name]), "", ""))
     tensor_roles = [(name, "in", index) for index, name in enumerate(("query", "key", "value"))]
     items = list(items_of(op, *tensor_roles, ("output map", "out", 0)))
-    items.insert(3, Item("scores, if a kernel keeps them", square, items[0].item))
-    facts = Facts(batch, 0, 0, False, attention_ways(heads, rows, columns, wide, deep, causal))
+    items.insert(3, Item("scores, if a kernel keeps them", matrix, items[0].item))
+    sides = (1, scores // batch, 1) if is_masked else (heads, rows, columns)
+    facts = Facts(batch, 0, 0, False, attention_ways(*sides, wide, deep, causal))
     return WorkedLayer(shapes, tuple(steps), tuple(items), facts)
 
 

@@ -16,7 +16,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -110,7 +110,8 @@ def run(
                 child,
                 members,
                 signals,
-                *_patience(command, grace_s, reports, running=ended is None),
+                *_patience(command, grace_s, reports, running=ended is None or command.runs_on),
+                runs_on=command.runs_on,
             )
         finally:
             if child.poll() is None:
@@ -248,11 +249,15 @@ def _end(
     signals: list[int],
     linger_s: float,
     still_writing: Callable[[], bool],
+    *,
+    runs_on: bool,
 ) -> None:
     """SIGTERM if it still runs, then time for all of the run's processes to end, longer while they
     write; a second signal ends the wait. SIGTERM ends /usr/bin/ncu, a shell script, while the ncu
     that it started is still writing (2022.3)."""
-    members.alive()
+    for pid in members.alive() if runs_on and child.poll() is not None else ():
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGTERM)
     if child.poll() is None:
         _signal_group(child, signal.SIGTERM)
     patience = max(1, len(signals))

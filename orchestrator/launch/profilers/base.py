@@ -125,6 +125,8 @@ class Command:
     """Files to copy into the run's folder before it starts: name there -> file."""
     note: str | None = None
     """What the user should know before it starts; None for nothing."""
+    runs_on: bool = False
+    """The tool ends before its program, whose processes then get SIGTERM."""
     stall: Stall | None = None
     """When it counts as stuck, if the user does not say; None for never."""
 

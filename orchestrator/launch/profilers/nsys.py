@@ -68,7 +68,7 @@ RESERVED = {
     "it marks the measured steps": (
         *("--capture-range", "-c", "--capture-range-end", "--nvtx-capture", "-p"),
     ),
-    "perfctl records only the measured steps": (
+    "perfctl records only the measured steps, or a time window (--after, --for)": (
         *("--duration", "-d", "--delay", "-y", "--start-later", "-Y", "--stop-on-exit", "-x"),
         "--kill",
     ),
@@ -192,9 +192,31 @@ class Nsys(ToolProfiler):
     ] = None
     """Needs the permission to read counters."""
     stats: Annotated[bool, Option("Write the tables of nsys to stdout.log.", "Profiler")] = False
+    after: Annotated[
+        int | None,
+        Option(
+            "Seconds from the start of your program to the recording that --for limits.",
+            "Profiler",
+            metavar="SECONDS",
+            least=0,
+        ),
+    ] = None
+    duration: Annotated[
+        int | None,
+        Option(
+            "Seconds to record of a program that does not end, such as a server. It runs as with "
+            "--as-is, until its report is exported; perfctl then ends it.",
+            "Profiler",
+            names=("--for",),
+            metavar="SECONDS",
+            least=1,
+        ),
+    ] = None
     extra: base.ToolArgs = ()
 
     def __post_init__(self) -> None:
+        if self.after is not None and self.duration is None:
+            raise UsageError("`after` needs `duration`", "For example --after 60 --for 10")
         if self.cuda_graph_trace is not None and not re.fullmatch(
             r"(?:graph|node)(?::[a-z-]+)?", self.cuda_graph_trace
         ):
@@ -216,6 +238,10 @@ class Nsys(ToolProfiler):
                 f"nsys cannot write to {paths.part.parent}: the path contains a quotation mark",
                 "Choose another folder for `out`",
             )
+        if self.duration is not None and not request.runs_as_is:
+            raise UsageError(
+                "`duration` works only with your own program", "Put it after --: -- ./server"
+            )
         on_gpu = request.device == "cuda"
         metrics = self.gpu_metrics_devices
         # the name had no plural before 2024 (2022.4, 2023.4)
@@ -232,7 +258,8 @@ class Nsys(ToolProfiler):
             "--force-overwrite=true",
             f"--session-new={SESSION}{mark}",
             f"--output={str(paths.report('')).replace('%', '%%')}{mark}",
-            *(("--export=sqlite",) if mark else ()),  # the number of ranks is not known
+            # the number of ranks is not known; a server runs until its report is exported
+            *(("--export=sqlite",) if mark or self.duration else ()),
         )
         profile = ("nsys", "profile", *base.merge_options(defaults, self.extra, _LONG_NAMES))
         argv = request.workload_command(
@@ -244,8 +271,9 @@ class Nsys(ToolProfiler):
         # 0: unregistered NVTX strings can start the recording too.
         is_whole = self.whole or request.runs_as_is
         environment = {} if on_gpu or is_whole else {"NSYS_NVTX_PROFILER_REGISTER_ONLY": "0"}
-        run = Command(argv, "profile", environment, retry_on=BUSY, clear=clear)
-        return run, Command(export, "export", needs=report)
+        runs_on = self.duration is not None
+        run = Command(argv, "profile", environment, retry_on=BUSY, clear=clear, runs_on=runs_on)
+        return (run,) if runs_on else (run, Command(export, "export", needs=report))
 
     def _capture_options(self, request: SweepRequest, on_gpu: bool) -> tuple[str, ...]:
         """Return the options that limit the recording. The default end, stop-shutdown, would kill
@@ -257,6 +285,9 @@ class Nsys(ToolProfiler):
                 is_known = knows("--cuda-graph-trace", request.within)
             unit = "node" if is_known else None
         graphs = () if unit is None else (f"--cuda-graph-trace={unit}",)
+        if self.duration is not None:
+            limits = f"--delay={self.after or 0}", f"--duration={self.duration}"
+            return (*graphs, *limits, "--kill=none")
         if self.whole or request.runs_as_is:
             return graphs
         by_range = ("--capture-range=nvtx", f"--nvtx-capture={WINDOW}")
@@ -361,6 +392,12 @@ def _explain_no_report(request: SweepRequest, outcome: Outcome) -> Problem:
         return Problem(
             "nsys recorded no measured step. On a CPU it depends on torch.cuda.nvtx, which only "
             "CUDA builds of torch have. perfctl torch needs neither"
+        )
+    if outcome.exit_code == 0 and request.profiler_options.get("duration"):
+        after = request.profiler_options.get("after") or 0
+        return Problem(
+            f"the program ended before the recording began, {after} s after its start. Set a "
+            "smaller `after`"
         )
     message = evidence.last_words(outcome) or "no message"
     ending = f"nsys ended with exit code {outcome.exit_code}"

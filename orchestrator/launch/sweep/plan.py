@@ -200,7 +200,7 @@ def _runs_as_is(profiler: Profiler, options: SweepOptions) -> bool | None:
     """Return whether the program runs as it is; None if that depends on the program. Raises
     UsageError."""
     if profiler.name in ANY_PROGRAM:
-        return options.as_is
+        return True if getattr(profiler, "duration", None) is not None else options.as_is
     if options.as_is:
         raise UsageError(
             f"`as_is` does not work with {profiler.name}, which sees only PyTorch",

@@ -582,7 +582,8 @@ def _read_facts(op: OpShape) -> LayerFacts:
         product = GemmShape(prod(output[:-1]), output[-1], left_shape[-1]) if is_known else None
         return LayerFacts(forward=product, calls=op.calls)
     if op.op not in CONVOLUTIONS:
-        is_known = len(source) > 2 and len(weight) > 2  # of attention: queries and keys
+        # of attention: queries and keys
+        is_known = len(source) > 2 and len(weight) > 2 and "scores" not in op.attributes
         return LayerFacts(causal=(source[-2], weight[-2]) if is_known else None)
     forward, stride = conv_shape(op, source, weight, output), op.attributes.get("stride")
     strides = set(stride) if isinstance(stride, (list, tuple)) else set()

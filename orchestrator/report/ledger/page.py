@@ -390,7 +390,8 @@ def _ratio_cell(row: LedgerRow) -> Cell:
     numbers = f"{full(executed.value)} / {{}}{full(estimate.value or 0)} = {{}}"
     if row.ratio is not None:
         title = numbers.format("", significant(row.ratio, 5))
-        text = mark(executed) + ratio(row.ratio)
+        is_bound = estimate.upper_bound and not executed.lower_bound
+        text = ("≥ " if is_bound else "") + mark(executed) + ratio(row.ratio)
         return Cell(text, title, style_of(executed), rounded(row.ratio))
     if (most := row.ratio_at_most) is not None:
         title = numbers.format("at least ", f"at most {significant(most, 5)}")

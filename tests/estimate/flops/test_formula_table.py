@@ -178,7 +178,9 @@ ROWS: dict[str, Case] = {
     ),
     "perfctl.scaled_dot_product_attention _scaled_dot_product_flash_attention"
     " _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_efficient_attention"
-    " _scaled_dot_product_cudnn_attention": FLASH,
+    " _scaled_dot_product_cudnn_attention _flash_attention_forward _efficient_attention_forward"
+    " flash_attn._flash_attn_forward flash_attn._flash_attn_varlen_forward torch_attn._varlen_attn"
+    "": FLASH,
     "perfctl.scaled_dot_product_attention_backward": (
         (QUERY,) * 3,
         (QUERY,),
@@ -189,7 +191,9 @@ ROWS: dict[str, Case] = {
     "_scaled_dot_product_flash_attention_backward"
     " _scaled_dot_product_flash_attention_for_cpu_backward"
     " _scaled_dot_product_efficient_attention_backward"
-    " _scaled_dot_product_cudnn_attention_backward": (
+    " _scaled_dot_product_cudnn_attention_backward _flash_attention_backward"
+    " _efficient_attention_backward flash_attn._flash_attn_backward"
+    " flash_attn._flash_attn_varlen_backward torch_attn._varlen_attn_backward": (
         (QUERY,) * 4,
         (QUERY,) * 3,
         BACK_OF,

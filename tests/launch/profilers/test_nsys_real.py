@@ -187,3 +187,33 @@ def test_any_program_leaves_its_report_and_exit_code_and_no_process(
     assert outcomes[0].exit_code == exit_code
     assert Nsys().judge(request, outcomes).status == ("partial" if exit_code else "ok")
     assert range_names(request.paths.report(".sqlite")) == ["solve"] * ranges
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "reason"),
+    [
+        ("trap 'exit 0' TERM; while true; do SOLVER 1; sleep 0.1; done", "ok", None),
+        ("SOLVER 1", "failed", "the program ended before the recording began, 2 s after its start"),
+        ("sleep 3; exit 5", "partial", "the program ended with exit code 5"),
+    ],
+    ids=["a server", "one that ends early", "one that fails inside"],
+)
+def test_a_time_window_of_any_program_is_recorded_and_no_process_stays(
+    script: str,
+    status: str,
+    reason: str | None,
+    solver: Path,
+    make_request,
+    processes,
+):
+    words = ("bash", "-c", script.replace("SOLVER", str(solver)))
+    profiler = Nsys(after=2, duration=2)
+    program = read_program(words, None, {}, as_is=True)
+    request = replace(make_request(), profiler=profiler, program=program, batches=())
+    request.paths.scratch.mkdir(parents=True)
+    outcomes = run(profiler, request, processes)
+    verdict = profiler.judge(request, outcomes)
+    assert verdict.status == status
+    assert (reason or "") in (verdict.reason or "")
+    if status == "ok":
+        assert set(range_names(request.paths.report(".sqlite"))) == {"solve"}

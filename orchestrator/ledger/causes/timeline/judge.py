@@ -102,8 +102,8 @@ PAGEABLE_TODO = (
     "Copy to the GPU from pinned memory with non_blocking=True (DataLoader's pin_memory=True)"
 )
 SYNC_TODO = (
-    "Remove calls such as torch.cuda.synchronize() and cudaStreamSynchronize from the step: streams "
-    "can wait for each other without the host (wait_stream, cudaStreamWaitEvent), and events can "
+    "Remove calls such as torch.cuda.synchronize() and cudaStreamSynchronize from the step: "
+    "streams can wait for each other without the host (wait_stream, cudaStreamWaitEvent), and events can "
     "measure time"
 )
 

@@ -1,0 +1,136 @@
+"""The mask of an attention: how many pairs of a query and a key it leaves.
+
+A window and the lengths of packed sequences leave an exact number. Lengths or values that are not
+known leave an upper bound, which states its reason. A causal mask alone is noted, and its complete
+square counts.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any, Callable, NamedTuple, Sequence
+
+UNREAD = "its mask is a tensor whose values perfctl does not read"
+PACKED = "sequences of several lengths are packed, and their lengths are not known"
+BLOCKS = "the values of its block mask are not known"
+
+
+class Places(NamedTuple):
+    """Where an operator has its arguments; -1: nowhere."""
+
+    query: int
+    causal: int
+    lengths: int = -1
+    """Of the cumulative lengths of packed queries; those of the keys and the two largest lengths
+    follow."""
+    window: int = -1
+    """Of the keys that a query sees to its left; those to its right follow, or both are a list."""
+
+
+OPERATORS = {
+    "aten::_flash_attention_forward": Places(0, 8, 3, 11),
+    "aten::_flash_attention_backward": Places(1, 11, 6, 15),
+    "aten::_efficient_attention_forward": Places(0, 9, 4),
+    "aten::_efficient_attention_backward": Places(1, -1, 6),
+    "flash_attn::_flash_attn_forward": Places(0, 5, -1, 6),
+    "flash_attn::_flash_attn_backward": Places(1, 11, -1, 12),
+    "flash_attn::_flash_attn_varlen_forward": Places(0, 9, 3, 10),
+    "flash_attn::_flash_attn_varlen_backward": Places(1, 15, 9, 16),
+    "torch_attn::_varlen_attn": Places(0, 7, 3, 9),
+    "torch_attn::_varlen_attn_backward": Places(1, 10, 6, 13),
+}
+"""Operators of attention whose tensors are samples x sequence x heads x head size, or packed: rows
+of all sequences x heads x head size."""
+
+
+def describe_call(
+    name: str,
+    shape: Callable[[int], Sequence[int]],
+    value: Callable[[int], Any],
+    lengths: Callable[[int], Sequence[int] | None] = lambda index: None,
+) -> dict[str, Any] | None:
+    """Return the attributes of an operator of OPERATORS; None where its packed lengths are not
+    known, and have no bound.
+
+    ``lengths``: the values of a tensor of cumulative lengths, None where they are not known.
+    """
+    places = OPERATORS[name]
+    query, key = shape(places.query), shape(places.query + 1)
+    window = value(places.window)
+    left, right = (
+        window if isinstance(window, (list, tuple)) else (window, value(places.window + 1))
+    )
+    causal = bool(value(places.causal))
+    if not shape(places.lengths):
+        pairs = [(query[-3], key[-3])]
+        return describe_mask(prod(query[:-3]) * query[-2], pairs, causal, left, right)
+    rows, columns = prod(query[:-2]), prod(key[:-2])
+    first = lengths(places.lengths)
+    if first is not None:
+        second = lengths(places.lengths + 1) or first
+        pairs = [
+            (first[index + 1] - first[index], second[index + 1] - second[index])
+            for index in range(len(first) - 1)
+        ]
+        return describe_mask(query[-2], pairs, causal, left, right, "packed sequences")
+    most = value(places.lengths + 2), value(places.lengths + 3)
+    if not all(isinstance(size, int) and size > 0 for size in most):
+        return None
+    count = shape(places.lengths)[0] - 1
+    if (rows, columns) == (count * most[0], count * most[1]):
+        return describe_mask(query[-2] * count, [most], causal, left, right, "packed sequences")
+    keys = min(most[1], columns)
+    if left is not None and left >= 0 and (causal or right == 0):
+        keys = min(keys, left + 1)
+    bound = min(rows * keys, columns * most[0])
+    mask = {"scores": query[-2] * bound, "mask": f"at most {keys} keys for each query"}
+    return {"is_causal": causal, **mask, "upper_bound": PACKED}
+
+
+def describe_mask(
+    heads: int,
+    pairs: Sequence[tuple[int, int]],
+    causal: bool,
+    left: int | None = None,
+    right: int | None = None,
+    packing: str = "",
+) -> dict[str, Any]:
+    """Return the attributes of attention of ``heads`` to sequences of (queries, keys); without a
+    window and packing only whether it is causal.
+
+    ``left``, ``right``: keys that a query sees on its sides; None or negative: all.
+    """
+    left = -1 if left is None else left
+    right = 0 if causal else -1 if right is None else right
+    causal = right == 0
+    if all(left >= keys - 1 for _, keys in pairs):
+        left = -1
+    if all(right >= queries - 1 for queries, _ in pairs) and right > 0:
+        right = -1
+    has_window = left >= 0 or right > 0
+    if not has_window and not packing:
+        return {"is_causal": causal}
+    if has_window:
+        count = sum(count_window(queries, keys, left, right) for queries, keys in pairs)
+        sides = [
+            f"{size} {side}" for size, side in ((left, "before"), (right, "after")) if size >= 0
+        ]
+        packing = "; ".join(filter(None, (packing, f"window: {' and '.join(sides)} each query")))
+    else:
+        count = sum(queries * keys for queries, keys in pairs)
+    return {"is_causal": causal and not has_window, "scores": heads * count, "mask": packing}
+
+
+def count_window(queries: int, keys: int, left: int, right: int) -> int:
+    """Return the pairs inside of a window; the last query stands at the last key. A negative side
+    has no limit."""
+
+    def count_keys(end: int) -> int:
+        """Keys up to ``end`` after each query."""
+        first, last = keys - queries + end + 1, keys + end
+        low, high = max(first, 1), min(last, keys)
+        partial = (low + high) * (high - low + 1) // 2 if high >= low else 0
+        return partial + keys * max(0, last - max(first - 1, keys))
+
+    before = count_keys(-left - 1) if left >= 0 else 0
+    return (count_keys(right) if right >= 0 else queries * keys) - before
