@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
 
+from perfctl.orchestrator.ingest.ingest import ingest
 from perfctl.orchestrator.ledger.analysis import Analysis, analyse
-from tests.ledger.test_h100 import recorded
+from perfctl.orchestrator.store import database, read
+from tests.ledger.test_h100 import H100
+from tests.make.synthetic import study_of
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "explanation"
 CAUSES = (PAGES / "causes.md").read_text(encoding="utf-8")
@@ -18,9 +22,14 @@ DERIVED = (PAGES / "derived-flops.md").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def analyses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Analysis]:
     """Profiler -> its analysis of the MNIST CNN on an H100."""
-    return {
-        name: analyse(recorded(tmp_path_factory.mktemp(name), name)) for name in ("ncu", "nsys")
-    }
+    return {name: _analyse(tmp_path_factory.mktemp(name), name) for name in ("ncu", "nsys")}
+
+
+def _analyse(folder: Path, name: str) -> Analysis:
+    shutil.copytree(H100 / name, folder / "runs" / name)
+    ingest(folder / "runs", folder / "h100.db")
+    with database.reading(folder / "h100.db") as connection:
+        return analyse(study_of(*read.load(connection, read.run_ids(connection))))
 
 
 @pytest.mark.parametrize(
