@@ -41,8 +41,18 @@ def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
     assert GROUPED.shapes == (
         Line("input", "N x C x ...", "", "2 x 6 x 7 x 10"),
         Line("channels per group", "C/g", "6/2", "3"),
-        Line("output P (height)", "(W - K + 2P)/S + 1", "(7 - 3 + 2x1)/2 + 1", "4"),
-        Line("output Q (width)", "(W - K + 2P)/S + 1", "(10 - (2x(3 - 1) + 1) + 2x1)/1 + 1", "8"),
+        Line(
+            "output P (height)",
+            "(input - kernel + 2 padding)/stride + 1",
+            "(7 - 3 + 2x1)/2 + 1",
+            "4",
+        ),
+        Line(
+            "output Q (width)",
+            "(input - kernel + 2 padding)/stride + 1",
+            "(10 - (2x(3 - 1) + 1) + 2x1)/1 + 1",
+            "8",
+        ),
         Line("output", "N x K x ...", "", "2 x 4 x 4 x 8"),
     )
     assert GROUPED.steps == (
@@ -133,7 +143,12 @@ def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_
     assert work.shapes == (
         Line("input", "N x C x ...", "", "1 x 6 x 8"),
         Line("channels per group", "C/g, depthwise", "6/6", "1"),
-        Line("output P (length)", "(W - K + 2P)/S + 1, rounded down", "(8 - 3 + 2x0)/2 + 1", "3"),
+        Line(
+            "output P (length)",
+            "(input - kernel + 2 padding)/stride + 1, rounded down",
+            "(8 - 3 + 2x0)/2 + 1",
+            "3",
+        ),
         Line("output", "N x K x ...", "", "1 x 6 x 3"),
     )
     assert [line.result for line in work.steps] == [
@@ -154,11 +169,16 @@ def test_a_transposed_convolution_line_by_line() -> None:
         Line("channels per group", "K/g", "6/2", "3"),
         Line(
             "output P (height)",
-            "(W - 1)S + K - 2P + output padding",
+            "(input - 1) stride + kernel - 2 padding + output padding",
             "(3 - 1)x3 + 2 - 2x0 + 1",
             "9",
         ),
-        Line("output Q (width)", "(W - 1)S + K - 2P", "(5 - 1)x3 + (2x(3 - 1) + 1) - 2x1", "15"),
+        Line(
+            "output Q (width)",
+            "(input - 1) stride + kernel - 2 padding",
+            "(5 - 1)x3 + (2x(3 - 1) + 1) - 2x1",
+            "15",
+        ),
         Line("output", "N x K x ...", "", "2 x 6 x 9 x 15"),
     )
     assert UP.steps == (
