@@ -73,7 +73,7 @@ def find_device(
         with _as_perfctl_error(store):
             return machines.of_measured(record, psutil.virtual_memory().total)
     if name is not None and name.lower() in ("cuda", "gpu"):
-        remedy = "For example `device` A100; docs/reference/devices.md lists all devices"
+        remedy = "For example `device` A100"
         raise UsageError(f"`device`: '{name}' matches several GPU models", remedy)
     try:
         return machines.by_hand(spec) if spec is not None else machines.find_device(name or "")

@@ -4,7 +4,6 @@ perfctl did not write unless that was asked for."""
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import os
 import re
 import shutil
@@ -86,14 +85,12 @@ def remove_abandoned(beside: Path, name: str) -> None:
     """Remove folders of ``scratch`` that no process holds. Where the file system has no locks,
     they stay."""
     start = _begin(name)
-    with suppress(OSError), os.scandir(beside) as entries:
-        abandoned = [
-            entry.path
-            for entry in entries
-            if entry.name.startswith(start) and entry.name.endswith(_SCRATCH)
-        ]
-        for path in abandoned:
+    with suppress(OSError):
+        for name in os.listdir(beside):  # noqa: PTH208  half the time of iterdir
+            if not name.startswith(start) or not name.endswith(_SCRATCH):
+                continue
             with suppress(OSError):
+                path = beside / name
                 lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     if os.fstat(lock).st_uid == os.geteuid():
@@ -171,19 +168,6 @@ def check_free(path: Path, *, force: bool, folder: bool = False) -> None:
         raise UsageError(
             f"{path} already exists", "Use `force` to overwrite it, or choose another file"
         )
-
-
-def sha256(path: Path) -> str:
-    """Return it in hexadecimal; of a folder, over its files' names and contents in order. Raises
-    OSError."""
-    if not path.is_dir():
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    digest = hashlib.sha256()
-    for child in sorted(path.rglob("*")):
-        if child.is_file():
-            digest.update(str(child.relative_to(path)).encode() + b"\0" + child.read_bytes())
-    return digest.hexdigest()
 
 
 def user_folder(variable: str, default: str) -> Path:

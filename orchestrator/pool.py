@@ -112,7 +112,9 @@ def run(
             for _ in events:  # what the caller left of them
                 pass
         for worker in pool.workers:
-            worker.finish()
+            with suppress(OSError):  # it closes what it has open
+                worker.connection.send(None)
+            worker.end(kill=False)
     finally:
         for worker in pool.workers:
             worker.end(kill=True)
@@ -300,12 +302,6 @@ class _Worker:
             command = (sys.executable, *arguments)
             self._pid = os.posix_spawn(sys.executable, command, os.environ, setsid=True)
         self.connection.send((opened, limit))
-
-    def finish(self) -> None:
-        """Let it close what it has open, and wait for its end."""
-        with suppress(OSError):
-            self.connection.send(None)
-        self.end(kill=False)
 
     def end(self, *, kill: bool) -> int:
         """Wait for its end, and end what it has started (nsys, where it reads an .nsys-rep); its

@@ -220,7 +220,7 @@ class TooWide:
 def too_wide(
     width: Callable[[int], float], now: int, unit: str, limit: float, bound: str
 ) -> TooWide | None:
-    """Judge an interval: None where it is narrow enough to be shown. Speed-ups, repeats and shares
+    """Judge an interval: None where it is narrow enough to be shown. Speedups, repeats and shares
     go through here.
 
     width: how wide it is with so many values, ``now`` of which there are. limit: the widest that is

@@ -55,13 +55,19 @@ _SETTING = (
 )
 """``HF_TOKEN=...`` and ``"password": "..."``; the group is what stays."""
 _HEADER = r"((?:[Bb]earer|uthorization: Basic) )[\w.~+/=-]{16,}"
+_OPTION = (
+    rf"((?<!\S)--?(?i:[\w.-]{{0,60}}(?:{_NAME})(?![a-z])[\w.-]{{0,60}})\s+)"
+    r"(?![-({]|\d{1,4}(?:\s|\Z))[^\s\"']+"
+)
+"""``--api-key ...`` in a command line; ``--key-dim 64`` is a size."""
 _LOGIN = r"(://[^\s/:@\"'<>]{0,100}:)(?!\(removed\))[^\s/@\"'<>]{1,200}(?=@)"
 _TOKEN = "|".join(beginning + rest for beginning, rest in _TOKENS.items())
 SECRET = re.compile(
-    rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{_TOKEN})|{_SETTING}|{_HEADER}|{_LOGIN}", re.ASCII
+    rf"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))(?:{_TOKEN})|{_SETTING}|{_OPTION}|{_HEADER}|{_LOGIN}",
+    re.ASCII,
 )
 """A secret in a text; what a group matched stays, and the rest goes."""
-_SIGNS = (*_TOKENS, *map(str.upper, _WORDS), "assw", "earer ", ": Basic ", "://")
+_SIGNS = (*_TOKENS, *map(str.upper, _WORDS), "assw", "earer ", ": Basic ", "://", " -", "--")
 """One of these is in each text with a secret."""
 _SECRET_NAME = re.compile(rf"[\w.:-]*(?:{_NAME})(?![a-z])[\w.:-]*", re.IGNORECASE)
 

@@ -23,7 +23,7 @@ const unpacked = (track, view) => {
   const names = integers(track.n, count), texts = integers(track.t, count), places = integers(track.y, count);
   const of = integers(track.r, count).map((v) => (v % 2 ? -(v + 1) / 2 : v / 2));
   return {
-    ...track, starts, lengths, reach, names, places, rows: integers(track.l, count), of: track.r ? summed(of) : null,
+    ...track, starts, lengths, reach, names, places, rows: integers(track.l, count), heights: track.kind === "counter" ? integers(track.h, count) : null, of: track.r ? summed(of) : null,
     name: (n) => view.names[names[n]],
     place: (n) => view.places[places[n]], text: (n) => view.texts[texts[n]],
     colour: (n) => (track.kind === "kernel" && view.coloured ? view.hues[names[n]] ?? 7 : track.kind === "copy" ? 8 : view.colours[places[n]]),
@@ -170,12 +170,13 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
     const top = track.top + track.rows[n] * ROW, dim = track.out && !track.out[n], colour = track.colour(n), range = track.kind === "range" || track.kind === "gpu";
     pen.globalAlpha = (range ? 0.4 : 1) * (dim ? 0.25 : 1);
     pen.fillStyle = colours.series[colour];
-    pen.fillRect(left, top, Math.max(1, width - (width > 4 ? 1 : 0)), ROW - 2);
+    const high = Math.round((ROW - 2) * (track.heights ? Math.min(100, track.heights[n]) / 100 : 1));
+    pen.fillRect(left, top + ROW - 2 - high, Math.max(1, width - (width > 4 ? 1 : 0)), high);
     if (track.kind === "copy" && width > 4) { pen.strokeStyle = colours.ink; pen.strokeRect(left + 0.5, top + 0.5, Math.max(0, width - 1), ROW - 3); }
     if (track.kind === "gpu" && width > 3) { pen.fillStyle = colours.ink; pen.fillRect(left, top + ROW - 4, width - 1, 1); }
     pen.globalAlpha = dim ? 0.45 : 1;
     const room = Math.floor((width - 6) / CHARACTER);
-    if (room >= 3) {
+    if (room >= 3 && !track.heights) {
       pen.fillStyle = range || colour === 8 ? colours.ink : colour === 0 ? colours.on0 : "#0b0b0b";
       pen.fillText(fitting(track.name(n), room), left + 3, top + 2);
     }
@@ -206,7 +207,7 @@ document.querySelectorAll("figure.timeline").forEach((figure) => {
       if (track.lengths[n] > track.lengths[cell.n]) cell.n = n;
       for (;;) { // a part for each column that the bar lies in
         const edge = from + (place + 1) * CELL * pixel, part = Math.max(0, Math.min(end, edge) - begin);
-        cell.busy += part;
+        cell.busy += part * (track.heights ? track.heights[n] / 100 : 1);
         if (track.out?.[n]) cell.out += part;
         if (end <= edge || (cell.count === 1 && !cell.carried) || edge >= to) break;
         together(track, row, cell, colours);

@@ -62,6 +62,7 @@ def test_a_setting_or_login_keeps_its_name_and_loses_its_value(text: str, kept: 
         "task-0, disk-cache, mask-token",
         "http://localhost:8080/x",
         "a basic implementation_of_attention_x16",
+        "train.py {batch} --key-dim 64 --key {batch} --max-tokens 51200 -key -v token abc",
         "Größe \u202e",
         "",
     ],
@@ -89,6 +90,15 @@ def test_an_argument_list_loses_the_values_of_what_is_named_like_a_secret(
     words: str, kept: str
 ) -> None:
     assert mask_words(words.split()) == tuple(kept.split())
+
+
+def test_a_command_line_inside_a_text_loses_them_too() -> None:
+    text = "--variant={batch} --password abc --api_key sesame"
+    masked = "--variant={batch} --password (removed) --api_key (removed)"
+    assert mask(text) == masked
+    assert mask_words([text]) == (masked,)
+    slow = "--" + "key-" * (1 << 14)
+    assert mask(slow) == slow
 
 
 def test_a_command_line_stays_ready_to_paste() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from perfctl.orchestrator.files import sha256
+from perfctl.orchestrator.ingest.find import sha256
 
 
 def test_of_a_file_its_content_counts_and_of_a_folder_names_and_contents(tmp_path: Path) -> None:

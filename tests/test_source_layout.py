@@ -1,4 +1,4 @@
-"""How source files are laid out: width, constants before functions, attribute docstrings below what
+"""How source files are laid out: constants before functions, attribute docstrings below what
 they describe."""
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ VAGUE = frozenset(
 )
 """Names that do not say what a value is."""
 
-WIDTH = 100
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 PLAIN_DECORATORS = {
     "asynccontextmanager",
@@ -255,29 +254,6 @@ def test_constants_stand_above_the_first_function() -> None:
         for path in FILES
         for name in late_constants(parse(path))
     ]
-
-
-def test_lines_have_at_most_100_columns() -> None:
-    """Addresses, what ``noqa: E501`` allows (up to its end) and comments for tools aside."""
-    wide = []
-    for path in FILES:
-        text = path.read_text(encoding="utf-8")
-        allowed = (
-            {
-                row
-                for node in ast.walk(parse(path))
-                if isinstance(node, ast.expr)
-                and "noqa: E501" in text.splitlines()[(node.end_lineno or 1) - 1]
-                for row in range(node.lineno, (node.end_lineno or 1) + 1)
-            }
-            if "noqa: E501" in text
-            else set()
-        )
-        for row, line in enumerate(text.splitlines(), 1):
-            code = re.sub(r"\s*# (?:noqa|type|nosec|pragma)\b.*", "", line)
-            if len(code) > WIDTH and row not in allowed and "://" not in line:
-                wide.append(f"{path.relative_to(ROOT)}:{row}")
-    assert not wide
 
 
 def test_the_formatter_formats_everything() -> None:

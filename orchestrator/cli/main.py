@@ -247,7 +247,9 @@ def _run(arguments: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
-        message = f"{error.filename or 'an output file'}: {error.strerror or error}"
+        is_folder_gone = error.errno == errno.ENOENT
+        unnamed = "the current folder" if is_folder_gone else "an output file"
+        message = f"{error.filename or unnamed}: {error.strerror or error}"
         console.error(str(PerfctlError(message, REMEDIES.get(error.errno or 0))))
         return 1
     except (PerfctlError, ReportError) as error:

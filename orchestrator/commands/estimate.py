@@ -18,13 +18,7 @@ from perfctl.orchestrator.errors import PartlyDone, UsageError
 from perfctl.orchestrator.estimate.flops.registered import load_formulas
 from perfctl.orchestrator.estimate.generation import Generation
 from perfctl.orchestrator.estimate.memory import RESERVE
-from perfctl.orchestrator.estimate.parallel import (
-    Parallel,
-    ParallelMemory,
-    memory_by_rank,
-    read_parallel,
-    suggest_plans,
-)
+from perfctl.orchestrator.estimate.parallel import ParallelMemory, Plan, plan_memory
 from perfctl.orchestrator.estimate.peers import CounterComparison
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.options import Formulas, part_of, read_batches
@@ -107,16 +101,7 @@ class EstimateOptions(Request):
             typed_default="1GiB",
         ),
     ] = RESERVE
-    parallel: Annotated[
-        Parallel | None,
-        Option(
-            "Show the memory of each rank: fsdp=8, or zero=1|2|3,dp=N,tp=N,sp=0|1,pp=N,cp=N,ep=N; "
-            "states=megatron, deepspeed or fp32. --batch is the micro-batch.",
-            "Memory",
-            metavar="PLAN",
-            parse=read_parallel,
-        ),
-    ] = None
+    parallel: Plan = None
     layer: Annotated[
         str | None,
         Option("Dotted path of one layer; (model) for the model itself.", "Output", metavar="PATH"),
@@ -225,15 +210,8 @@ def _memory_across_gpus(
     is_too_small = fit is not None and fit.batch == 0
     if model.problem is not None or options.mode != "train" or not (plan or is_too_small):
         return None
-    room = (options.limit or 0) - options.reserve
-    ranks = memory_by_rank(model, plan) if plan is not None else ()
-    if plan is not None:
-        is_too_small = options.limit is not None and any(
-            rank.recomputed_total > room for rank in ranks
-        )
-    states = plan.states if plan is not None else "precision"
-    plans = suggest_plans(model, room, states) if is_too_small else None
-    return ParallelMemory(str(plan or Parallel()), ranks, room if options.limit else None, plans)
+    room = options.limit - options.reserve if options.limit is not None else None
+    return plan_memory(model, plan, room, is_too_small=is_too_small)
 
 
 def _compare_counters(options: EstimateOptions, request: Request) -> CounterComparison:

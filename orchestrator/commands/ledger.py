@@ -255,7 +255,7 @@ def _runs_with_phase(store: Path, phase: str) -> list[Run]:
             explanation = trains if any(map(passes, runs)) else ""
         raise UsageError(
             f"`phase`: no run in {store} has steps of {phase}{explanation}",
-            "docs/how-to/llm-serving.md explains how perfctl recognizes steps",
+            "perfctl recognizes steps by the ranges of a server, or by shapes (record_shapes=True)",
         )
     return chosen
 
@@ -272,7 +272,8 @@ def _explain_no_rows(options: LedgerOptions, groups: Sequence[_Group]) -> Perfct
     patterns = dict.fromkeys(pattern for group in groups for pattern in group.patterns)
     if patterns and not any(group.has_rows for group in groups):
         return PerfctlError(
-            f"{store}: no kernel and no range matches --expect '{next(iter(patterns))}'",
+            f"{store}: no kernel matches --expect '{next(iter(patterns))}', and no range of that "
+            "name contains a kernel",
             "'perfctl show RUN' lists the kernels. Repeat perfctl ingest with another pattern",
         )
     if not any(group.has_rows for group in groups):

@@ -68,8 +68,7 @@ class McpOptions:
     """Serve the results database to agents over the Model Context Protocol, on standard input and
     output, read-only.
 
-    An MCP client starts this command and stops it by closing its input. docs/how-to/python.md shows
-    the configuration.
+    An MCP client starts this command and stops it by closing its input.
     """
 
     store: Store = DEFAULT_STORE

@@ -81,14 +81,16 @@ def run(options: OpenOptions, events: Events) -> Opened:
         return Opened("", "", (), (), None, None)
     if not options.files:
         raise UsageError("no report was named", "Name report files, folders or archives")
-    store, done = folder / "perfctl.db", None
+    store, complete, done = folder / "perfctl.db", folder / "complete", None
     with ExitStack() as on_failure:
         on_failure.callback(shutil.rmtree, folder, ignore_errors=True)
-        if not store.exists():
+        if not complete.exists():
             folder.mkdir(parents=True, exist_ok=True)
             done = ingest.run(ingest.IngestOptions(options.files, store), events)
             if not done.taken:
                 done.check()
+            if not done.failed and not done.empty:
+                complete.touch()
         page = folder / "report.html"
         written, answer = report.write_page(report.ReportOptions(store, page), events)
         on_failure.pop_all()
@@ -101,6 +103,8 @@ def run(options: OpenOptions, events: Events) -> Opened:
     findings, cautions = first.stated
     facts = "; ".join(f"{name}: {value}" for name, value in first.properties)
     title = answer.title or first.title
+    if title != first.title:
+        facts = f"first, whose findings these are: {first.title}; {facts}"
     return Opened(title, facts, tuple(findings[:FINDINGS]), tuple(cautions), page, store, (), done)
 
 
@@ -109,10 +113,11 @@ def _folder(home: Path, files: Sequence[Path]) -> Path:
     facts = [__version__]
     for path in files:
         try:
-            status = path.stat()
+            for member in (path, *(sorted(path.rglob("*")) if path.is_dir() else ())):
+                status = member.stat() if member.exists() or member == path else member.lstat()
+                facts.append(f"{member.resolve()}\0{status.st_size}\0{status.st_mtime_ns}")
         except OSError as error:
             raise UsageError(f"{path}: {error.strerror}", "Check the path") from error
-        facts.append(f"{path.resolve()}\0{status.st_size}\0{status.st_mtime_ns}")
     key = sha256("\n".join(facts).encode(errors="surrogateescape")).hexdigest()[:12]
     return home / key
 

@@ -6,7 +6,7 @@ The model's operations, the device, the runs of a store, the fits to them and th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +18,8 @@ from perfctl.orchestrator.commands.declare import (
     api,
 )
 from perfctl.orchestrator.errors import PerfctlError, UsageError
+from perfctl.orchestrator.estimate.memory import reserve_on
+from perfctl.orchestrator.estimate.parallel import Parallel, explain_no_time, plan_memory
 from perfctl.orchestrator.estimate.request import Request
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.evidence import find_device, find_evidence
@@ -34,6 +36,7 @@ from perfctl.orchestrator.predict.training import (
     frontier_of,
     link_between,
 )
+from perfctl.orchestrator.report.estimate import EstimateOutput, ranks_view
 from perfctl.orchestrator.report.predict import PredictOutput, predict_output, prediction_view
 from perfctl.orchestrator.report.predict_generation import (
     PredictGenerationOutput,
@@ -83,7 +86,7 @@ class Prediction:
     is_explained: bool
 
 
-Result = Prediction | GenerationAnswer | PriceList | PriceChange
+Result = Prediction | EstimateOutput | GenerationAnswer | PriceList | PriceChange
 
 
 def run(options: PredictOptions, events: Events) -> Result:
@@ -94,15 +97,48 @@ def run(options: PredictOptions, events: Events) -> Result:
         raise UsageError(f"`{chosen[0]}` and `{chosen[1]}` exclude each other", "Choose one")
     if chosen:
         return _manage_prices(options)
-    if options.prompt is not None:
+    plan = options.parallel if options.parallel and explain_no_time(options.parallel) else None
+    if options.prompt is not None or plan is not None:
+        other_option = "parallel" if plan is not None else "prompt"
         for name in ("explain", "frontier"):
             if getattr(options, name):
-                raise UsageError(f"`{name}` and `prompt` exclude each other", f"Omit `{name}`")
+                raise UsageError(
+                    f"`{name}` and `{other_option}` exclude each other", f"Omit `{name}`"
+                )
+    if options.prompt is not None:
         return predict_text(options, events)
     if options.frontier:
         check_frontier(options)
+    if plan is not None:
+        return _predict_memory(options, plan, events)
     answer = predict_training(options, events)
     return Prediction(answer, frontier_of(answer) if options.frontier else None, options.explain)
+
+
+def _predict_memory(options: PredictOptions, plan: Parallel, events: Events) -> EstimateOutput:
+    """Return the memory of each rank, and why there is no time."""
+    from perfctl.orchestrator.estimate.session import estimate_model
+
+    machine = _resolve(options, events).device.machine
+    if len(options.batches) > 1:
+        raise UsageError("`parallel` takes one `batch`", "Set the micro-batch of a rank")
+    request = Request(
+        options.name,
+        tuple(options.inputs),
+        optimizer=options.optimizer,
+        memory=True,
+        seq=options.seq,
+        precision=options.number_type,
+    )
+    estimates = estimate_model(request, options.batches, progress=events.progress)
+    model = estimates.batches[options.batches[0]]
+    if model.problem is not None:
+        raise PerfctlError(f"{options.name} cannot be traced without data: {model.problem}")
+    limit = machine.memory_bytes
+    room = None if limit is None else round(limit) - reserve_on(machine.kind)
+    ranks = plan_memory(model, plan, room)
+    notes = (f"device: {machine.name}", *estimates.notes, explain_no_time(plan) or "")
+    return EstimateOutput(options.name, "train", estimates.batches, None, notes, parallel=ranks)
 
 
 def _manage_prices(options: PredictOptions) -> PriceList | PriceChange:
@@ -133,6 +169,13 @@ def predict_training(options: Question, events: Events = SILENT) -> Answer:
 def answer_question(options: Question, events: Events = SILENT) -> Answer:
     """Return the prediction of training or inference, with the runs of the store if there is
     one."""
+    if options.parallel is not None:
+        options.check()
+        if (reason := explain_no_time(options.parallel)) is not None:
+            raise UsageError(
+                f"`parallel`: {reason}", "perfctl.estimate has the memory of each rank"
+            )
+        options = replace(options, gpus=options.parallel.dp, parallel=None)
     setting = _resolve(options, events)
     link_gbs, _ = link_between(setting.device.board, options)
     if options.gpus > 1 and options.efficiency is None and link_gbs is None:
@@ -217,11 +260,17 @@ def view(result: Result) -> View:
         return price_change_view(result)
     if isinstance(result, GenerationAnswer):
         return generation_view(result)
+    if isinstance(result, EstimateOutput):
+        return ranks_view(result)
     return prediction_view(result.answer, result.frontier, explain=result.is_explained)
 
 
-def record(result: Result) -> PredictOutput | PredictGenerationOutput | PriceTable:
+def record(
+    result: Result,
+) -> PredictOutput | EstimateOutput | PredictGenerationOutput | PriceTable:
     """Return what ``--json`` prints."""
+    if isinstance(result, EstimateOutput):
+        return result
     if isinstance(result, PriceList | PriceChange):
         return result.table
     if isinstance(result, GenerationAnswer):

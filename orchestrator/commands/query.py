@@ -44,7 +44,9 @@ _TYPES = {"INTEGER": "BIGINT", "REAL": "DOUBLE", "NUMERIC": "DOUBLE", "TEXT": "V
 
 @dataclass(frozen=True, slots=True)
 class QueryOptions:
-    """Query the results database with SQL (read-only). docs/reference/schema.md lists the tables.
+    """Query the results database with SQL (read-only).
+
+    perfctl query "select name from sqlite_schema" lists the tables.
 
     Raises UsageError for anything but one SELECT that ends in time, StoreError if there is
     no store.
@@ -273,7 +275,7 @@ def dataset_answers(
             yield tuple(column[0] for column in cursor.description), _fetch_rows(cursor)
         except duckdb.Error as error:
             problem = f"DuckDB rejected the query: {str(error).splitlines()[0]}"
-            remedy = "docs/reference/schema.md lists tables and columns"
+            remedy = "'select * from TABLE limit 1' shows the columns of a table"
             raise UsageError(problem, remedy) from error
 
 

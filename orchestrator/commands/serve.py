@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 from perfctl.orchestrator.commands.declare import (
     DEFAULT_STORE,
@@ -19,12 +20,15 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.evidence import store_and_devices
 from perfctl.orchestrator.faults import work_on_sound
 from perfctl.orchestrator.report.numbers import time
-from perfctl.orchestrator.report.page.server import Answers, PageServer, pages
+from perfctl.orchestrator.report.page.server import Answers, PageServer, is_own
 from perfctl.orchestrator.report.view import View
 from perfctl.redact import mask, mask_line
 
 if TYPE_CHECKING:
     from perfctl.orchestrator.report.calculator import FamilyAnswers
+
+SHOWN = 500
+"""Reports in the list, the newest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +103,13 @@ def listing(folder: Path) -> str:
     from perfctl.orchestrator.launch.sweep import parallel
     from perfctl.orchestrator.report.page import page
 
-    reports, omitted = pages(folder)
+    root, reports = folder.resolve(), []
+    for file in (*root.glob("*.html"), *root.glob("*/*.html")):
+        name = str(file.relative_to(root))
+        is_hidden = name.startswith(".") or file.name.startswith(".")
+        if is_own(file.lstat()) and not file.parent.is_symlink() and not is_hidden:
+            address = quote(name, errors="surrogateescape")
+            reports.append((-file.stat().st_mtime, name, address))
     sweeps = work_on_sound(
         list(parallel.sweeps(folder)),
         lambda states: list(map(_sweep, states)),
@@ -107,12 +117,12 @@ def listing(folder: Path) -> str:
     )
     return page.listing(
         {
-            "folder": folder.resolve().name or "/",
+            "folder": root.name or "/",
             "reports": [
-                (address, name, f"{datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M} UTC")
-                for address, name, when in reports
+                (address, name, f"{datetime.fromtimestamp(-when, UTC):%Y-%m-%d %H:%M} UTC")
+                for when, name, address in sorted(reports)[:SHOWN]
             ],
-            "omitted": omitted,
+            "omitted": max(0, len(reports) - SHOWN),
             "sweeps": sweeps,
             "running": sum(sweep["running"] for sweep in sweeps),
         }

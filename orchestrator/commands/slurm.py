@@ -521,7 +521,7 @@ def show_cancelled(jobs: status.Cancelled) -> View:
         )
     if jobs.tasks or jobs.gathers:
         gathers = _count(jobs.gathers, "gather job")
-        lines.append(f"Cancelled {_count(jobs.tasks, 'task')} and {gathers}")
+        lines.append(f"Canceled {_count(jobs.tasks, 'task')} and {gathers}")
     folder = shlex.quote(str(jobs.folder))
     next_step = f"Complete runs are kept. Next: perfctl slurm gather {folder}"
     return View("", lines=(*lines, next_step) if lines else ("No task is queued",))

@@ -189,7 +189,7 @@ def run(options: SpeedupOptions, events: Events) -> SpeedupResult:
 def compare_arms(
     study: ArmsByBatch, store: Path, *, allowed: frozenset[str], peaks: str, events: Events
 ) -> SpeedupResult:
-    """Return the speed-ups of each batch size, with the estimated memory of each arm. Raises
+    """Return the speedups of each batch size, with the estimated memory of each arm. Raises
     PerfctlError when there is none."""
     speedups = []
     for batch, arms in study.items():
@@ -370,7 +370,7 @@ def own_options(run: Run) -> tuple[str, ...]:
 
 
 def view(result: SpeedupResult) -> View:
-    """Return the speed-ups, and what was written."""
+    """Return the speedups, and what was written."""
     lines = tuple(f"Wrote {path}" for path in result.written)
     draw = partial(speedup_view, result.studies, has_charts=True)
     return replace(speedup_view(result.studies), lines=lines, document=draw)

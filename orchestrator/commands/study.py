@@ -22,7 +22,12 @@ from perfctl.orchestrator.commands.declare import (
     options_of,
 )
 from perfctl.orchestrator.commands.profile import ProfileOptions
-from perfctl.orchestrator.commands.study_subjects import CALCULATOR, SUBJECTS, Material
+from perfctl.orchestrator.commands.study_subjects import (
+    CALCULATOR,
+    SUBJECTS,
+    Material,
+    check_chapters,
+)
 from perfctl.orchestrator.errors import PartlyDone, PerfctlError, ToolMissing, UsageError
 from perfctl.orchestrator.events import SILENT, Events
 from perfctl.orchestrator.files import explain_unwritable, write_text
@@ -125,12 +130,7 @@ def run_study(request: StudyRequest, events: Events = SILENT) -> StudyResult:
     """
     check_request(request)
     check_layers(request)
-    for chapter in request.study.content["chapters"]:
-        if chapter["show"].partition(".")[0] not in SUBJECTS:
-            raise UsageError(
-                f"there is no chapter '{chapter['show']}'",
-                f"Begin with {', '.join(f'{name}.' for name in SUBJECTS)}",
-            )
+    check_chapters(request.study.content["chapters"])
     if (prices := request.values.get("prices")) is not None:
         from perfctl.orchestrator.predict.prices import load
 
@@ -347,7 +347,14 @@ def claim(request: StudyRequest) -> None:
         return
     if before is not None and before != identity:
         keys = [key for key in {**identity, **before} if identity.get(key) != before.get(key)]
-        which = ", ".join(f"{key} was {before.get(key)}, now {identity.get(key)}" for key in keys)
+        was, now = (
+            {key: "not set" if settings.get(key) is None else settings[key] for key in keys}
+            for settings in (before, identity)
+        )
+        which = ", ".join(
+            f"{key} was {was[key]}, now {now[key]}"
+            for key in (["study"] if "study" in keys else keys)
+        )
         raise UsageError(
             f"{request.out} holds another study ({which})",
             "Choose another `out`, or remove that folder",

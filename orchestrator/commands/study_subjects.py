@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -236,3 +237,19 @@ SUBJECTS: Mapping[str, Callable[[Material], Subject]] = {
     "report": _prepare_report,
 }
 """What stands before the point in the ``show`` of a chapter -> what its chapters are made of."""
+
+
+def check_chapters(chapters: Sequence[Mapping[str, Any]]) -> None:
+    """Raise UsageError for a chapter that no subject has."""
+    for chapter in chapters:
+        subject, _, name = chapter["show"].partition(".")
+        names = [f"{choice}." for choice in SUBJECTS]
+        if subject in SUBJECTS:
+            module = "ordinary" if subject == "report" else subject
+            module = import_module(f"perfctl.orchestrator.report.studies.{module}")
+            if name in module.CHAPTERS:
+                continue
+            names = [f"{subject}.{choice}" for choice in module.CHAPTERS]
+        raise UsageError(
+            f"there is no chapter '{chapter['show']}'", f"Begin with {', '.join(names)}"
+        )

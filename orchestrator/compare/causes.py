@@ -519,8 +519,10 @@ def _rank_torch(alignment: Why) -> _Ranked:
 def _rank_code(alignment: Why) -> _Ranked:
     if changed := alignment.of(*_LAUNCHED, GRIDS):
         return LIKELY, f"your code decides what runs, and {_name_parts(changed)} changed"
-    if not alignment.has_kernels or between_kernels(alignment):
-        return LIKELY, "your code runs on the host"
+    if not alignment.has_kernels:
+        return LIKELY, "the step ran on the host, as your code does"
+    if between_kernels(alignment):
+        return LIKELY, "the time between kernels changed, in which your code runs"
     if alignment.of(*_OTHER):
         return POSSIBLE, "your code decides how each layer is computed"
     return UNLIKELY, "both sides launched the same kernels equally often"

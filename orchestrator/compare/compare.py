@@ -82,6 +82,11 @@ class Pair:
         return tuple(difference for difference in self.differences if difference.blocks)
 
     @property
+    def is_busy(self) -> bool:
+        """Whether other programs kept the CPU busy while a side ran."""
+        return any(busy_with_others(runs) for runs in (self.runs_a, self.runs_b))
+
+    @property
     def batch(self) -> str:
         """ "64", "64 / 128" (forced), or "" if unknown."""
         sizes = dict.fromkeys((self.batch_a, self.batch_b))

@@ -1,7 +1,7 @@
 """How many times faster one device or precision is than another, and in which layers; refused for
 different work.
 
-A speed-up is a ratio of geometric means with its 95% interval; without a spread, or with one that
+A speedup is a ratio of geometric means with its 95% interval; without a spread, or with one that
 is too wide, there is only a reason.
 """
 
@@ -95,7 +95,7 @@ class Unsettled:
 
 
 class LineKey(NamedTuple):
-    """What a line of a speed-up is about."""
+    """What a line of a speedup is about."""
 
     level: str
     name: str
@@ -120,7 +120,7 @@ class GainLine(Compared[LineKey, float]):
 
 @dataclass(frozen=True, slots=True)
 class IfOnly:
-    """Amdahl: the step's speed-up if only this layer ran as fast as on the other arm."""
+    """Amdahl: the step's speedup if only this layer ran as fast as on the other arm."""
 
     layer: str
     share: float
@@ -134,7 +134,7 @@ class Against:
 
     label: str
     reasons: tuple[str, ...]
-    """Why there is no speed-up; empty when there is one."""
+    """Why there is no speedup; empty when there is one."""
     differences: tuple[Difference, ...]
     lines: tuple[GainLine, ...]
     amdahl: tuple[IfOnly, ...]
@@ -170,7 +170,7 @@ _GOALS: tuple[tuple[str, int, Callable[[Epoch], float | None]], ...] = (
 )
 """(what an epoch reaches, 1 where less is better and -1 where more is, its value)."""
 APART = 1.1
-"""Speed-ups of steps and of epochs that differ by less than this factor count as equal."""
+"""Speedups of steps and of epochs that differ by less than this factor count as equal."""
 
 
 def allowed_facts(names: Iterable[str]) -> frozenset[str]:
@@ -348,12 +348,12 @@ def disagreement(lines: Sequence[GainLine]) -> tuple[Gain, Gain] | None:
 
 
 def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
-    """For each layer, the step's speed-up if only that layer ran as fast as on the other arm; the
+    """For each layer, the step's speedup if only that layer ran as fast as on the other arm; the
     largest first.
 
-    T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s its speed-up (G. M.
+    T / (T - t + t / s): T is the first arm's step, t the layer's part of it, s its speedup (G. M.
     Amdahl, AFIPS 1967). A layer of a small part has a narrow interval here even where its own
-    speed-up is not known.
+    speedup is not known.
     """
     step = next((line.before for line in lines if line.key.level == "step"), None)
     if not step:
@@ -378,7 +378,7 @@ def if_only(lines: Sequence[GainLine]) -> tuple[IfOnly, ...]:
 
 
 def read_speedups(content: bytes) -> list[Speedup]:
-    """Return the speed-ups that ``--json`` wrote. Raises ValueError for other content."""
+    """Return the speedups that ``--json`` wrote. Raises ValueError for other content."""
     written = msgspec.json.decode(content)
     studies = written if isinstance(written, list) else [written]
     try:
@@ -390,12 +390,12 @@ def read_speedups(content: bytes) -> list[Speedup]:
                 line["reason" if field == "why" else field] = line.pop(name)
             line["reason"] = line["reason"] or ""
     except (TypeError, KeyError) as error:
-        raise ValueError(f"no speed-ups: {error}") from error
+        raise ValueError(f"no speedups: {error}") from error
     return msgspec.convert(studies, list[Speedup])
 
 
 def amdahl(share: float, faster: float) -> float:
-    """Speed-up of the whole when ``share`` (0..1) of its time runs ``faster`` times as fast."""
+    """Speedup of the whole when ``share`` (0..1) of its time runs ``faster`` times as fast."""
     return 1 / (1 - share + share / faster)
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from math import prod
 
 from perfctl.orchestrator.errors import PerfctlError
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD
 from perfctl.orchestrator.estimate.mfu import AttentionLayer, Decoder
 from perfctl.orchestrator.estimate.step import Estimate
 from perfctl.records.decoder import DecoderFacts
+from perfctl.records.paper import LayerCall, OpShape
 
 LENGTHS = (32, 64, 96)
 """Sequence lengths that are traced: work of one token is a line of the length, and the third
 checks it."""
 UNUSED_SHARE_MIN = 0.01
 """Share of the parameters from which those without a product are noted."""
+UNEXPLAINED_SHARE_MAX = 0.05
+"""Share of the parameters without a product above which a step is not that of a dense decoder."""
 ROUTER_PARTS = ("", ".linear", ".layer", ".classifier")
 
 
@@ -71,6 +76,77 @@ def decoder_of_traces(
         note = f"{abs(decoder.others):,} parameters {reason}; {counted}"
         decoder = replace(decoder, notes=(*decoder.notes, note))
     return replace(decoder, unweighted=all_flops - sum(decoder.exact().values()))
+
+
+def decoder_of_step(
+    name: str, calls: Sequence[LayerCall], ops: Sequence[OpShape]
+) -> tuple[Decoder, int, str | float] | None:
+    """Return the model of one recorded training step, the step's tokens and what it recomputes;
+    None unless every token meets every weight, and every weight learns."""
+    lookups = [
+        (op.calls * prod(indices), weight, indices)
+        for op in ops
+        for weight, indices in [(*op.inputs, None, None)[:2]]
+        if op.op == "aten.embedding" and weight and indices and len(weight) == 2 and prod(indices)
+    ]
+    if not lookups:
+        return None
+    tokens, (vocabulary, hidden), indices = max(lookups, key=lambda lookup: prod(lookup[1]))
+    seq, embedding = indices[-1], vocabulary * hidden
+    products = head = learned = recomputed = Fraction(0)
+    unweighted = Fraction(0)
+    pairs: defaultdict[str, Fraction] = defaultdict(Fraction)
+    heads = (
+        call
+        for call in calls
+        if call.direction == "forward"
+        and (call.macs, call.output_elements) == (tokens * embedding, tokens * vocabulary)
+    )
+    head_call = max(heads, key=lambda call: call.position or 0, default=None)
+    tied = head_call is not None and not head_call.parameters
+    for call in sorted(calls, key=lambda call: call.direction != "forward"):
+        macs = Fraction(call.macs or 0, tokens)
+        is_product = call.kind[:1].isupper() or call.kind == "linear"
+        if call.direction in BACKWARD:
+            learned += macs if is_product else 0
+            unweighted += 0 if is_product or call.layer in pairs else 2 * macs
+        elif call.direction != "forward":
+            recomputed += macs if is_product and call.direction == "recompute" else 0
+        elif call is head_call:
+            head = macs
+        elif is_product:
+            products += macs
+        elif macs and (macs / seq).denominator == 1:
+            pairs[call.layer] += macs / seq
+        else:
+            unweighted += 2 * macs
+    parameters = sum(call.parameters or 0 for call in calls if call.direction == "forward")
+    positions = sum({shape: prod(shape) for _, shape, _ in lookups}.values()) - embedding
+    unused = parameters - products - embedding - positions - (0 if tied else head)
+    is_dense = 0 <= unused <= UNEXPLAINED_SHARE_MAX * parameters and learned == 2 * (
+        products + head
+    )
+    if not pairs or not is_dense:
+        return None
+    attention = tuple(AttentionLayer(int(macs)) for macs in pairs.values())
+    note = "a run does not record windows of attention: every query counts all keys"
+    decoder = Decoder(
+        name=name,
+        seq=seq,
+        products=int(products),
+        router=0,
+        head=int(head),
+        attention=attention,
+        embedding=embedding,
+        positions=positions,
+        tied=tied,
+        others=int(unused),
+        unweighted=float(unweighted),
+        hidden=hidden,
+        notes=(note,),
+    )
+    share = float(recomputed / products) if products else 0.0
+    return decoder, tokens, {0.0: "none", 1.0: "full"}.get(share, share)
 
 
 def _macs_by_layer(estimate: Estimate, directions: tuple[str, ...]) -> dict[str, int]:

@@ -134,8 +134,8 @@ def _linear(dice: Random) -> Drawn:
 
 
 def _attention(dice: Random) -> Drawn:
-    heads, head, tokens = dice.choice((2, 4, 8)), dice.choice((16, 32, 64)), 0
-    tokens, batch = dice.randrange(24, 200, 8), dice.choice((2, 4, 6))
+    heads, head = dice.choice((2, 3, 4, 6, 8)), dice.choice((16, 24, 32, 48, 64))
+    tokens, batch = dice.randrange(24, 200), dice.choice((2, 3, 4, 5, 6))
     width = heads * head
     task = (
         f"A self-attention layer (query, key, value and output projections with biases, no mask) "
@@ -182,7 +182,7 @@ def _model(dice: Random) -> Drawn:
     size, batch, hidden = (
         2 * dice.randrange(8, 17),
         dice.choice((8, 16, 32)),
-        8 * dice.randrange(6, 20),
+        dice.randrange(48, 160),
     )
     task = (
         f"A network: 'conv', a 3 x 3 convolution with padding 1 and bias from {ins} to {outs} "

@@ -12,9 +12,11 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from math import prod
+from typing import Annotated
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.step import Estimate
+from perfctl.orchestrator.options import Option
 
 STATES = {"precision": None, "fp32": (4, 4, 0), "megatron": (2, 4, 4), "deepspeed": (2, 2, 4)}
 """Name -> bytes per parameter of weight, gradient and the optimizer's float32 copy, whose moments
@@ -27,6 +29,13 @@ BLOCK = re.compile(r"(.*?)(\d+)(?:\.|$)")
 SPLIT = re.compile("Linear|Embedding|Conv1D|Expert|MultiheadAttention")
 REPLICATED = re.compile(r"(^|\.)(wpe|[^.]*pos[^.]*|router|gate)$")
 """Learned positions and routers, which tensor parallelism keeps on every rank."""
+UNTIMED = {
+    "zero": "ZeRO or FSDP",
+    "tp": "tensor parallelism",
+    "pp": "pipeline parallelism",
+    "cp": "context parallelism",
+    "ep": "expert parallelism",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +138,31 @@ def read_parallel(text: str) -> Parallel:
     return Parallel(**values)  # type: ignore[arg-type]
 
 
+Plan = Annotated[
+    Parallel | None,
+    Option(
+        "Show the memory of each rank: fsdp=8, or zero=1|2|3,dp=N,tp=N,sp=0|1,pp=N,cp=N,ep=N; "
+        "states=megatron, deepspeed or fp32. --batch is the micro-batch.",
+        "Memory",
+        metavar="PLAN",
+        parse=read_parallel,
+    ),
+]
+
+
+def explain_no_time(plan: Parallel) -> str | None:
+    """Return why the time of a plan is not predicted; None for data parallelism alone."""
+    kinds = [text for name, text in UNTIMED.items() if getattr(plan, name) > (name != "zero")]
+    if plan.states != "precision":
+        kinds.append(f"states={plan.states}")
+    if not kinds:
+        return None
+    return (
+        f"perfctl predicts no time with {', '.join(kinds)}: it knows no public table of step "
+        "times that can judge it"
+    )
+
+
 @dataclass(slots=True)
 class _Stage:
     """Sums of one pipeline stage, before tensor and expert parallelism and ZeRO."""
@@ -228,6 +262,19 @@ def memory_by_rank(model: Estimate, parallel: Parallel) -> tuple[RankMemory, ...
         )
     between = max(ranks[1:-1], key=lambda rank: rank.total, default=None)
     return tuple(rank for rank in ranks if rank in (ranks[0], between, ranks[-1]))
+
+
+def plan_memory(
+    model: Estimate, plan: Parallel | None, room: int | None, *, is_too_small: bool = False
+) -> ParallelMemory:
+    """Return the memory of each rank, and plans that may fit where the plan, or one GPU
+    (``is_too_small``), has no room."""
+    ranks = memory_by_rank(model, plan) if plan is not None else ()
+    if plan is not None:
+        is_too_small = room is not None and any(rank.recomputed_total > room for rank in ranks)
+    states = plan.states if plan is not None else "precision"
+    plans = suggest_plans(model, room, states) if is_too_small and room is not None else None
+    return ParallelMemory(str(plan or Parallel()), ranks, room, plans)
 
 
 def _share(size: int, parts: int) -> int:

@@ -15,22 +15,23 @@ from contextlib import redirect_stdout
 from dataclasses import dataclass
 from importlib.util import find_spec
 from io import StringIO
+from math import prod
 from typing import Any, NamedTuple
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops.engine import estimate as work_out
 from perfctl.orchestrator.estimate.session import Session, without_driver_warning
+from perfctl.orchestrator.estimate.sheets import reasons
 from perfctl.orchestrator.estimate.sheets.sheet import Quantity
-from perfctl.orchestrator.estimate.sheets.slips import UNIT_NAMES, check, read_stated
+from perfctl.orchestrator.estimate.sheets.slips import check, read_stated
 from perfctl.orchestrator.estimate.step import Estimate
 
 Counts = Mapping[str, float]
 """Dotted path of a module -> what a counter counts for the module itself, without its children."""
 FLOP, MAC = "FLOP", "MAC"
-UNEXPLAINED = "not explained"
-WITHOUT_POSITIONS = "parameters counted, without the positions"
 VALUES_MAX = 4 << 30
 """Bytes of parameters that are made for a counter that needs values."""
+EMBEDDING, SOFTMAX = "Embedding", "aten._softmax"
 ATTENTION = ("scaled_dot_product", "bmm", "baddbmm", "matmul")
 """Parts of the names of operations that multiply two activations."""
 
@@ -89,6 +90,10 @@ class LayerFacts(NamedTuple):
     elementwise: int = 0
     """Bias additions of a layer with ``macs``, else all its arithmetic."""
     parameters: int = 0
+    softmax: int = 0
+    """Values of softmax beside multiply-adds."""
+    rows: int = 1
+    """First size of the output, the batch in most layers."""
 
 
 def read_counters(texts: Iterable[str]) -> list[str]:
@@ -122,7 +127,7 @@ def count_against(session: Session, batch: int, names: Sequence[str]) -> Counter
         problem = None
         size = sum(module.parameter_bytes for module in estimated.modules)
         if find_spec(counter.package) is None:
-            problem = f"{counter.package} is not installed"
+            problem = f"{counter.package} is not installed: pip install 'perfctl[peers]'"
         elif counter.needs_values and size > VALUES_MAX:
             problem = f"{name} needs the values of the parameters, {size / 1e9:.1f} GB"
         else:
@@ -136,7 +141,7 @@ def count_against(session: Session, batch: int, names: Sequence[str]) -> Counter
             continue
         scale = 2 if counter.unit == FLOP else 1
         total = sum(layers.values())
-        differences = tuple(_explain(layers, facts, counter.unit, batch))
+        differences = tuple(_explain(layers, facts, counter.unit))
         expected = scale * estimated.forward.macs
         counts.append(PeerCount(name, counter.unit, total, expected, differences, None, layers))
     macs = {path: layer_facts.macs for path, layer_facts in facts.items() if layer_facts.macs}
@@ -150,7 +155,7 @@ def executed_count(
     differences: dict[str, list[str]] = defaultdict(list)
     for layer, count in executed.items():
         if count != 2 * macs.get(layer, 0):
-            differences[causes.get(layer) or UNEXPLAINED].append(layer)
+            differences[causes.get(layer) or reasons.UNEXPLAINED].append(layer)
     return PeerCount(
         "executed",
         FLOP,
@@ -278,30 +283,36 @@ COUNTERS = {
     "torch": Counter("torch", FLOP, _torch),
     "fvcore": Counter("fvcore", MAC, _fvcore, needs_values=True),
     "thop": Counter("thop", MAC, _thop),
-    "deepspeed": Counter("deepspeed", FLOP, _deepspeed),
+    "deepspeed": Counter("deepspeed", FLOP, _deepspeed, needs_values=True),
     "torchinfo": Counter("torchinfo", MAC, _torchinfo),
 }
 
 
 def _facts_of(estimated: Estimate) -> dict[str, LayerFacts]:
-    """Return the numbers of every module of the forward pass."""
-    facts = {module.path: LayerFacts(parameters=module.parameters) for module in estimated.modules}
+    """Return the numbers of every module of the forward pass. An embedding without parameters of
+    its own has those of the largest one."""
+    tables = (module for module in estimated.modules if module.kind == EMBEDDING)
+    shared = max((table.parameters for table in tables), default=0)
+    facts = {}
+    for module in estimated.modules:
+        parameters = module.parameters or shared * (module.kind == EMBEDDING)
+        facts[module.path] = LayerFacts(parameters=parameters, rows=(module.output or (1,))[0])
     for op in estimated.ops:
         for call in work_out([op]):
             if call.direction == "forward":
                 macs, layer_facts = call.macs or 0, facts.get(op.layer, LayerFacts())
                 is_attention = any(name in op.op for name in ATTENTION)
+                softmax = op.calls * prod(op.outputs[0] or ()) if op.op == SOFTMAX else 0
                 facts[op.layer] = layer_facts._replace(
                     macs=layer_facts.macs + macs,
                     attention=layer_facts.attention + macs * is_attention,
                     elementwise=layer_facts.elementwise + (call.elementwise_flops or 0),
+                    softmax=layer_facts.softmax + softmax,
                 )
     return facts
 
 
-def _explain(
-    counts: Counts, facts: Mapping[str, LayerFacts], unit: str, batch: int
-) -> Iterator[Difference]:
+def _explain(counts: Counts, facts: Mapping[str, LayerFacts], unit: str) -> Iterator[Difference]:
     """Yield each reason with the sum of its differences, the largest first."""
     amounts: dict[str, float] = defaultdict(float)
     layers: dict[str, list[str]] = defaultdict(list)
@@ -309,39 +320,43 @@ def _explain(
     for path in dict.fromkeys([*facts, *counts]):
         count, layer_facts = counts.get(path, 0.0), facts.get(path, LayerFacts())
         if count != scale * layer_facts.macs:
-            reason = _reason(count, layer_facts, unit, batch)
+            reason = _reason(count, layer_facts, unit)
             amounts[reason] += count - scale * layer_facts.macs
             layers[reason].append(path or "(model)")
     for reason in sorted(amounts, key=lambda reason: -abs(amounts[reason])):
         yield Difference(reason, amounts[reason], tuple(layers[reason]))
 
 
-def _reason(count: float, layer_facts: LayerFacts, unit: str, batch: int) -> str:
+def _reason(count: float, layer_facts: LayerFacts, unit: str) -> str:
     """Return why a counter counts this of a module."""
-    macs, attention, elementwise, parameters = layer_facts
-    scale = 2 if unit == FLOP else 1
-    if not macs:
-        return "elementwise operations counted" if elementwise or parameters else UNEXPLAINED
+    macs, attention, elementwise, parameters, softmax, rows = layer_facts
+    scale, other = (2, MAC) if unit == FLOP else (1, FLOP)
+    outs = parameters * elementwise // (macs + elementwise) if macs else 0
+    if elementwise and not macs and count not in (parameters, rows * parameters):
+        return reasons.ELEMENTWISE
     values = (
-        (scale * (macs - attention), "attention products left out"),
-        (0, "not seen: a function, or a module that the counter does not know"),
-        (scale * macs + elementwise, "bias additions counted"),
-        (2 * scale * macs, "multiply-add counted as 2" if unit == MAC else "counted twice"),
-        (scale * (2 * macs - attention), "counted twice"),
-        (macs, "multiply-add counted as 1"),
-        (batch * parameters, WITHOUT_POSITIONS),
-        (parameters, WITHOUT_POSITIONS),
+        (scale * (macs - attention), reasons.NO_ATTENTION),
+        (0, reasons.UNSEEN),
+        (scale * macs + elementwise, reasons.BIAS),
+        (scale * macs + softmax, reasons.ELEMENTWISE),
+        (scale * macs + outs, reasons.BIAS_ONCE),
+        (3 * macs - scale * macs, reasons.name_unit(other, unit)),
+        (2 * scale * macs, reasons.TWICE),
+        (scale * (2 * macs - attention), reasons.TWICE),
+        (rows * parameters, reasons.not_operations(reasons.PARAMETERS)),
+        (parameters, reasons.not_operations(reasons.PARAMETERS)),
+        (rows * parameters * outs, reasons.CHANNELS),
     )
-    return next((reason for value, reason in values if value == count), UNEXPLAINED)
+    return next((reason for value, reason in values if value == count), reasons.UNEXPLAINED)
 
 
 def _place_figure(name: str, text: str, estimated: Estimate) -> PeerCount:
     """Return what a figure that was typed is of the model, as a manual estimate is checked."""
     stated = read_stated(text)
     finding = check(stated, None, _figures_of(estimated))
-    reason = UNEXPLAINED
+    reason = reasons.UNEXPLAINED
     if finding.is_correct:
-        reason = f"{finding.quantity} in {UNIT_NAMES[finding.unit]}"
+        reason = f"{finding.quantity} in {reasons.UNIT_NAMES[finding.unit]}"
     elif finding.mistakes:
         reason = " and ".join(finding.mistakes)
     amount = 0.0 if finding.is_correct else float(stated.value - finding.correct_value)

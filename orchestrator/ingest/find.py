@@ -434,3 +434,16 @@ def _read_text(text: str, pattern: re.Pattern[str] | None) -> _Numbers:
             candidates.insert(0, int(digits))
         remaining = f"{remaining[: match.start(group)]}#{remaining[match.end(group) :]}"
     return _Numbers(sizes, list(dict.fromkeys(candidates)), remaining)
+
+
+def sha256(path: Path) -> str:
+    """Return it in hexadecimal; of a folder, over its files' names and contents in order. Raises
+    OSError."""
+    if not path.is_dir():
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    digest = hashlib.sha256()
+    for child in sorted(path.rglob("*")):
+        if child.is_file():
+            digest.update(str(child.relative_to(path)).encode() + b"\0" + child.read_bytes())
+    return digest.hexdigest()

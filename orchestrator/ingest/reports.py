@@ -15,7 +15,6 @@ from typing import Any
 
 from perfctl import parsers
 from perfctl.orchestrator.estimate.flops import engine
-from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.context import (
     Note,
     Settings,
@@ -25,7 +24,7 @@ from perfctl.orchestrator.ingest.context import (
     Warned,
 )
 from perfctl.orchestrator.ingest.derive import derive
-from perfctl.orchestrator.ingest.find import Source
+from perfctl.orchestrator.ingest.find import Source, sha256
 from perfctl.orchestrator.ledger.usage.ranks import with_exposed
 from perfctl.orchestrator.ledger.usage.served import placed
 from perfctl.orchestrator.pool import Tell

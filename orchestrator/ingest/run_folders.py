@@ -21,8 +21,8 @@ from perfctl.orchestrator.counts.kernels.replays import (
     read_first_pass,
     with_repeats,
 )
-from perfctl.orchestrator.files import sha256
 from perfctl.orchestrator.ingest.context import Settings, Stored, Task
+from perfctl.orchestrator.ingest.find import sha256
 from perfctl.orchestrator.ingest.reports import mark_rank, relative_path, write_and_derive
 from perfctl.orchestrator.launch.profilers.ncu import find_filters
 from perfctl.orchestrator.launch.sweep.folders import (

@@ -11,7 +11,7 @@ from functools import lru_cache
 from itertools import starmap
 
 from perfctl.orchestrator.counts.counters.sums import instructions
-from perfctl.orchestrator.counts.counters.work import NO_COUNTERS, NOT_COUNTED
+from perfctl.orchestrator.counts.counters.work import NO_COUNTERS, THIS_BATCH, not_counted
 from perfctl.orchestrator.counts.derived.run import NO_RULE
 from perfctl.orchestrator.counts.figure import Figure, missing, total_of
 from perfctl.orchestrator.counts.kernels.names import family, recognise
@@ -335,7 +335,7 @@ def _row(
     source = timing if timing and timing.run.report.kernels else batch.counting
     kernels = source.row_kernels.get(key) if source else None
     paper, time = _paper_figure(calls), times.rows.get(key) if times else None
-    not_timed = _at_point("no run at this batch size timed its layers", batch.batch)
+    not_timed = f"no run at {_shown_point(batch.batch)} timed its layers"
     if times is not None:
         not_timed = "the report has no range or kernel of it"
     if time is not None and (mismatch := _other_launches(batch, key, calls)):
@@ -432,8 +432,8 @@ def _paper_figure(parts: Sequence[LayerCall]) -> Figure:
     return Figure(known_flops, "counted", reasons, missing=tuple(dict.fromkeys(names)))
 
 
-def _at_point(reason: str, batch: Point) -> str:
-    return reason.replace("this batch size", str(batch)) if isinstance(batch, str) else reason
+def _shown_point(batch: Point) -> str:
+    return batch if isinstance(batch, str) else THIS_BATCH
 
 
 def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
@@ -449,7 +449,7 @@ def _counted(batch: PreparedBatch) -> tuple[dict[Key | None, Figure], Figure]:
             return {}, missing("not_available", NO_COUNTERS)
         if batch.batch is None:
             return {}, missing("not_collected", NEITHER)
-        return {}, missing("not_collected", _at_point(NOT_COUNTED, batch.batch))
+        return {}, missing("not_collected", not_counted(_shown_point(batch.batch)))
     profiler = counting.run.profiler
     if counting.steps is None:
         return {}, missing("not_collected", _without_steps(counting))

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar
 from perfctl.orchestrator.counts.hardware.machines import Device
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.memory import MemoryLine, StepMemory
+from perfctl.orchestrator.estimate.parallel import Plan
 from perfctl.orchestrator.options import Option, check_batches, read_batches
 from perfctl.orchestrator.predict.cost import Training
 from perfctl.orchestrator.predict.operations import Operation
@@ -35,6 +36,7 @@ TRAINING_ONLY = (
     "epochs",
     "optimizer",
     "gpus",
+    "parallel",
     "overlap",
     "interconnect",
     "efficiency",
@@ -141,6 +143,7 @@ class Question:
         ),
     ] = None
     gpus: Annotated[int, Option("Number of data-parallel GPUs.")] = 1
+    parallel: Plan = None
     interconnect: Annotated[
         float | None,
         Option(
@@ -284,9 +287,12 @@ class Question:
         if self.compiled and on_cpu and self.number_type != "fp32":
             problem = f"`compiled` with `device` cpu in {self.precision}: perfctl has no fit for it"
             raise UsageError(problem, "Use `precision` fp32, or omit it for eager mode")
-        if self.is_inference and self.gpus > 1:
+        if self.parallel is not None and self.gpus > 1:
+            raise UsageError("`parallel` and `gpus` exclude each other", "Use `parallel` dp=N,...")
+        if self.is_inference and (self.gpus > 1 or self.parallel is not None):
+            name = "gpus" if self.gpus > 1 else "parallel"
             problem = (
-                "`gpus` is not available with `mode` infer, because GPUs exchange no gradients"
+                f"`{name}` is not available with `mode` infer, because GPUs exchange no gradients"
             )
             raise UsageError(problem, "Divide the dataset by the number of GPUs instead")
 

@@ -639,8 +639,7 @@ def _served_grounds(generation: Generation, precision: str, machine: Machine) ->
             f"{row.generate:,} generated, {batch}: {row.said}"
         )
     source = (
-        f"{len(engine.rows)} published figures of TensorRT-LLM on {len(engine.devices)} devices "
-        "(docs/explanation/prediction.md)"
+        f"{len(engine.rows)} published figures of TensorRT-LLM on {len(engine.devices)} devices"
     )
     return Grounds(source, nearest, outside, ENGINES_COVER if not outside else None)
 

@@ -184,9 +184,7 @@ def _price(row: dict[str, str], line: int) -> Price:
     meant = machines.meant(row["gpu"])
     if not meant:
         close = ", ".join(machines.nearest(row["gpu"]))
-        remedy = (
-            f"Similar names: {close}" if close else "docs/reference/devices.md lists the devices"
-        )
+        remedy = f"Similar names: {close}" if close else "For example A100 SXM 80GB"
         raise PriceTableError(line, f"gpu '{row['gpu']}' is not in the table of devices", remedy)
     return Price(
         row["provider"],

@@ -629,10 +629,8 @@ def source_words(fit: Published) -> str:
     """The source of a prediction."""
     if fit.kind == "cpu":
         scope = f"{', '.join(fit.measured)} under torch.compile"
-        return (
-            f"{fit.rows:,} steps of one sample on one CPU, {scope} (docs/explanation/prediction.md)"
-        )
-    return f"{fit.rows:,} steps of {len(fit.measured)} devices (docs/explanation/prediction.md)"
+        return f"{fit.rows:,} steps of one sample on one CPU, {scope}"
+    return f"{fit.rows:,} steps of {len(fit.measured)} devices"
 
 
 def nearest_words(fit: Published, case: StepSpec, machine: Machine) -> str | None:

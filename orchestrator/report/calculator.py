@@ -335,8 +335,8 @@ def _about(contents: CalculatorContents) -> tuple[str, ...]:
     return (
         *([f"Fitted to your own runs: {fits}. A fit applies to its device only."] if fits else []),
         f"All other GPUs: fitted to {published.rows:,} steps that others published for "
-        f"{len(published.measured)} devices (docs/explanation/prediction.md). A device or "
-        "precision without published data has a wider range."
+        f"{len(published.measured)} devices. A device or precision without published data has a "
+        "wider range."
         if published is not None
         else ("Other devices: the roofline, scaled by published efficiencies, with a wide range."),
         (
@@ -357,14 +357,11 @@ def _about(contents: CalculatorContents) -> tuple[str, ...]:
         f"you rent.{warning} This page excludes offers without a known date."
         if contents.prices
         else "This page has no prices.",
-        (
-            "The devices are those of docs/reference/devices.md. Use 'perfctl predict "
-            "--device-spec' for other devices."
-        ),
+        "'perfctl predict --device-spec' predicts for other devices.",
         (
             "Memory is the peak of the tensors in the selected precision, plus "
             f"{RESERVE / 1e9:.2f} GB reserved on a GPU for the CUDA context, workspaces and the "
-            "allocator (docs/reference/formulas.md). The largest batch is an upper bound: "
+            "allocator. The largest batch is an upper bound: "
             "'perfctl predict' replays the allocator, which cannot use every byte, and may find a "
             "slightly smaller batch."
         ),

@@ -443,6 +443,18 @@ def _memory_table(memory: Memory) -> Table:
     return whole_table("Memory of a step", columns, rows, notes)
 
 
+def ranks_view(output: EstimateOutput) -> View:
+    """Return the memory of each rank, whether it fits, and why there is no time."""
+    parallel = output.parallel
+    assert parallel is not None
+    batch = next(iter(output.batches))
+    return View(
+        f"{output.model}, training, micro-batch {batch:,}, {parallel.plan}",
+        tables=(_ranks_table(parallel),),
+        notes=(*_describe_plans(parallel)[:-1], *output.notes),
+    )
+
+
 def _ranks_table(parallel: ParallelMemory) -> Table:
     """Return a column for each kind of rank."""
     rows: list[tuple[Any, ...]] = [

@@ -37,7 +37,7 @@ def view(history: History) -> View:
     busy = sum(len(line.busy) for line in history.lines)
     unjudged = f"; the times of {busy} are not judged" if busy else ""
     return View(
-        f"{count} in {points} points{unjudged}",
+        f"{count} in {points} point{'s' if points > 1 else ''}{unjudged}",
         (
             f"From {stores}. perfctl reports a time if it changed significantly, by more than "
             f"{history.gate * 100:g}%, and stayed at the new level. It reports every change of an "

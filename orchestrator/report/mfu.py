@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from perfctl.orchestrator.estimate.mfu import Audit, Match, Reported, Row
+from perfctl.orchestrator.estimate.decoder import decoder_of_step
+from perfctl.orchestrator.estimate.mfu import TERMS, Audit, Match, Peak, Reported, Row, audit
+from perfctl.orchestrator.ledger.analysis import Analysis
+from perfctl.orchestrator.ledger.prepared import heading
+from perfctl.orchestrator.report.numbers import si
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
+    Table,
     count,
+    dense_table,
     nothing,
     table,
     text_cell,
     text_column,
+    text_columns,
 )
 from perfctl.orchestrator.report.view import View
+from perfctl.records.run import label_point
 
 MFU_BY_FORMULA = "MFU by formula"
 TERM_SHARE_MIN = 0.0005
@@ -29,6 +37,7 @@ COLUMNS = (
     Column("to exact"),
     text_column("because"),
 )
+CITED = text_columns("formula", "FLOPs of a token", "terms (FLOP)", "MFU", "HFU", "source")
 RECOMPUTED = {
     "selective": "the two GEMMs of attention (selective recomputation)",
     "full": "the forward pass of all layers (full recomputation)",
@@ -62,6 +71,65 @@ class MfuOutput:
     """Convention -> its figures."""
 
 
+def audit_step(analysis: Analysis) -> Audit | None:
+    """Return the MFU of the recorded batch size with the most tokens per second; None unless the
+    runs train a dense language model, with timed steps, on a device with a known peak."""
+    peaks, audits = analysis.roofline.peaks, []
+    for point in analysis.roofline.at("run") if analysis.study.mode != "infer" else ():
+        batch = analysis.study.at(point.traffic.batch)
+        calls = next((item.run.layer_calls for item in batch.runs if item.run.layer_calls), ())
+        step = decoder_of_step(heading(analysis.study), calls, batch.ops)
+        if step is None or not point.peak or not point.traffic.seconds:
+            continue
+        source = f"{point.peak / 1e12:,.1f} TFLOP/s {point.path}, {peaks.source}"
+        peak = Peak(point.peak, f"{peaks.device}, {source}")
+        decoder, tokens, recompute = step
+        rate = tokens / point.traffic.seconds
+        step_text = f"{tokens:,} tokens in a step of {label_point(batch.batch)}"
+        basis = f"tokens/s: {step_text}, by the {point.traffic.basis}"
+        audits.append(audit(decoder, rate, 1, peak, recompute=recompute, notes=(basis,)))
+    valid = (item for item in audits if item.causal.mfu is not None)
+    return max(valid, key=lambda item: item.tokens_per_second, default=None)
+
+
+def answer(audit: Audit) -> str:
+    """Return MFU by the formulas of PaLM and torchtitan and the terms that differ, or by the only
+    one that was chosen."""
+    rows = {row.convention.key: row for row in audit.rows if row.mfu is not None}
+    chosen = [rows[key] for key in ("palm", "torchtitan") if key in rows]
+    if len(chosen) < 2:
+        shares = (f"{row.mfu:.1%} by {key}" for key, row in rows.items())
+        return f"MFU {', '.join(shares) or 'refused by every formula'}"
+    palm, torchtitan = chosen
+    first, second = palm.terms or {}, torchtitan.terms or {}
+    least = TERM_SHARE_MIN * (audit.exact.total or 0)
+    terms = [
+        name for key, name in TERMS.items() if abs(first.get(key, 0) - second.get(key, 0)) >= least
+    ]
+    difference = f"the difference is {' and '.join(terms)}" if terms else "they agree"
+    return (
+        f"MFU {palm.mfu:.1%} by PaLM's formula, {torchtitan.mfu:.1%} by torchtitan's; {difference}"
+    )
+
+
+def cite_formulas(audit: Audit) -> Table:
+    """Return every formula with its terms and its source, as a paper needs them."""
+    rows = [
+        [
+            row.convention.key,
+            row.convention.formula,
+            ", ".join(
+                f"{TERMS[term]} {si(flops)}" for term, flops in (row.terms or {}).items() if flops
+            ),
+            *_cells(audit, row)[2:4],
+            row.convention.source,
+        ]
+        for row in (audit.exact, audit.causal, *audit.rows)
+    ]
+    note = "N: parameters that a token meets; L layers, H heads of depth Q, T tokens, W window."
+    return dense_table("MFU with formulas and sources", CITED, rows, (note,))
+
+
 def view(audit: Audit) -> View:
     """Return the run, a row for every convention, what explains a reported figure, and what was
     assumed."""
@@ -86,12 +154,15 @@ def view(audit: Audit) -> View:
         convention = audit.rows[0].convention
         notes.append(f"{convention.key}: {convention.formula} ({convention.source})")
     formulas = table(MFU_BY_FORMULA, COLUMNS, [_cells(audit, row) for row in rows])
-    return View(
-        f"{model.name}: {model.parameters:,} parameters{active}, {model.seq:,} tokens per sequence",
-        tuple(facts),
+    sizes = f"{model.parameters:,} parameters{active}, {model.seq:,} tokens per sequence"
+    answer_view = View(
+        answer(audit),
+        (f"{model.name}: {sizes}", *facts),
         tuple(filter(None, [formulas])),
         notes=(*_explain_reported(audit.reported), *notes, *audit.notes),
     )
+    tables = (*answer_view.tables, cite_formulas(audit))
+    return replace(answer_view, document=lambda: replace(answer_view, tables=tables))
 
 
 def _cells(audit: Audit, row: Row) -> list[Cell]:

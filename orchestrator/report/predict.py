@@ -47,7 +47,7 @@ OFFERS_MAX, LAYERS_MAX, DRIVERS_MAX = 12, 10, 5
 NO_LIMIT = "the memory of the device is unknown"
 LIMITS = {"arithmetic": "FLOPs", "bytes": "bandwidth", "operations": "launches"}
 RESERVED_FOR = {
-    "gpu": "reserved for the CUDA context and cuDNN, docs/reference/formulas.md",
+    "gpu": "reserved for the CUDA context and cuDNN",
     "cpu": "excludes Python, libraries and the allocator's rounding",
 }
 """Kind of device -> what needs memory besides the tensors."""

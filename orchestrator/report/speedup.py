@@ -1,4 +1,4 @@
-"""A speed-up study as findings, tables and charts, which the terminal, documents and the page
+"""A speedup study as findings, tables and charts, which the terminal, documents and the page
 show."""
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ PHASES = {"data": "data loading", "copy": "copying to the device", "optimizer": 
 LOADING_SHARE_MIN = 0.1
 """From this share of a step on, waiting for data is what a headline says of the rest."""
 ROWS_ON_TERMINAL = 16
-FIGURES, GAINS = "Figures of each device", "Speed-up"
+FIGURES, GAINS = "Figures of each device", "Speedup"
 SAME_RESULT = "Training time to the same result"
 OPEN_ON_PAGE = (FIGURES, GAINS, SAME_RESULT)
 """Tables that are not folded on the page."""
 WHICH = (
     "Complete epochs show how much sooner training ends: they load and train on every sample "
     "once, without a profiler. Steps show where the time of a step goes. They run under the "
-    "profiler, which slows them, so their speed-up differs."
+    "profiler, which slows them, so their speedup differs."
 )
 UNKNOWN = (
     f"Unknown: the ends of a 95% interval are more than a factor of {WIDEST:g} apart. The table "
@@ -123,7 +123,7 @@ def headline(study: Speedup, other: Against, key: str, *, several: bool = False)
     epochs, steps = (lines[level].gain if level in lines else None for level in ("epoch", "step"))
     apart = disagreement(other.lines)
     if other.reasons:
-        text, is_warning = f"has no speed-up: {other.reasons[0]}", True
+        text, is_warning = f"has no speedup: {other.reasons[0]}", True
     elif epochs and steps and (apart or _sign(epochs) != _sign(steps)):
         text = f"{_describe_gain(epochs, base, 'complete epochs')}; steps under the profiler give "
         text, is_warning = f"{text}{ratio(steps.value)} ({span(steps)})", apart is not None
@@ -212,7 +212,7 @@ def notes(study: Speedup) -> list[str]:
         "passes."
     )
     for other in study.comparisons:
-        sentences += [f"{other.label} has no speed-up: {reason}." for reason in other.reasons]
+        sentences += [f"{other.label} has no speedup: {reason}." for reason in other.reasons]
         unknown = [item.fact for item in other.differences if item.a == item.b]
         if unknown:
             sentences.append(
@@ -255,7 +255,7 @@ def tables(study: Speedup) -> list[Table]:
         _gains_table(study, ("epoch", "step", "phase"), GAINS),
         _reached_table(study),
         _epochs_table(study),
-        _gains_table(study, ("layer",), "Speed-up by layer"),
+        _gains_table(study, ("layer",), "Speedup by layer"),
         *map(_amdahl_table, study.comparisons),
         _categories_table(study),
         *map(_operations_table, study.arms),
@@ -349,7 +349,7 @@ def _gains_table(study: Speedup, levels: Sequence[str], caption: str) -> Table |
 
 
 def gain_cells(line: GainLine | None) -> list[Cell]:
-    """Return the other arm's time, the speed-up, its interval; each with the reason if it is not
+    """Return the other arm's time, the speedup, its interval; each with the reason if it is not
     known."""
     if line is None:
         return [nothing("on one side only")] * 3
@@ -364,7 +364,7 @@ def gain_cells(line: GainLine | None) -> list[Cell]:
 
 
 def _faster_cells(gain: Gain) -> tuple[Cell, Cell]:
-    """Return the speed-up and its interval."""
+    """Return the speedup and its interval."""
     value = Cell(ratio(gain.value), f"{span(gain)}; {gain.basis}", value=gain.value)
     return value, text_cell(span(gain), gain.basis)
 

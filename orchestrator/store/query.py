@@ -111,19 +111,12 @@ def _as_usage_error(store: Path, sql: str) -> Iterator[None]:
             remedy = "Use SELECT. To change the database, use sqlite-utils or sqlite3"
             raise UsageError(f"the query may only read ({message})", remedy) from error
         if "no such table" in message:
-            raise UsageError(
-                message,
-                f"Tables: {', '.join(table_names())}. docs/reference/schema.md describes them",
-            ) from error
+            raise UsageError(message, _tables()) from error
         if "locked" in message or "malformed" in message:
             raise StoreError(
                 f"{store}: {message}", "Try again, or ingest the reports into a new database"
             ) from error
-        remedy = (
-            _columns_in(sql)
-            if "no such column" in message
-            else "docs/reference/schema.md lists tables and columns"
-        )
+        remedy = _columns_in(sql) if "no such column" in message else _tables()
         raise UsageError(f"SQLite rejected the query: {message}", remedy) from error
 
 
@@ -135,7 +128,11 @@ def _columns_in(sql: str) -> str:
         f"{name} has {', '.join(column.name for column, _ in columns_of(name))}"
         for name in mentioned
     )
-    return "; ".join(columns) or "docs/reference/schema.md lists tables and columns"
+    return "; ".join(columns) or _tables()
+
+
+def _tables() -> str:
+    return f"Tables: {', '.join(table_names())}"
 
 
 def names_like(store: Path, text: str) -> list[tuple[Any, ...]]:

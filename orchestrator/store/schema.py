@@ -227,5 +227,5 @@ def check_tables(connection: sqlite3.Connection, path: Path) -> None:
             )
         raise StoreError(
             problem,
-            "Restore it as in docs/reference/schema.md, or ingest the reports into a new database",
+            "Ingest the reports into a new database",
         )

@@ -30,7 +30,7 @@ def plain(text: str) -> str:
 
 
 def split_speedup(text: str) -> tuple[str, float | None, str | None]:
-    """Return the words of a printed result, and the speed-up in percent that stands before them,
+    """Return the words of a printed result, and the speedup in percent that stands before them,
     with its scope. "Estimated Speedup" (2022.4) is of either scope."""
     match = _SPEEDUP.match(text)
     if match is None:

@@ -138,7 +138,7 @@ class ReportBuilder:
             self.add_values(0, [self.number_metric(name, row["Metric Unit"], None)], [row[figure]])
 
     def add_rule(self, result: Advice) -> None:
-        """Take in the result of a rule, its speed-up in percent. One that says nothing is left
+        """Take in the result of a rule, its speedup in percent. One that says nothing is left
         out."""
         text, speedup = plain(result.text or ""), result.estimated_speedup
         if text or speedup is not None:

@@ -1,7 +1,7 @@
 """``python -m perfctl.parsers.ncu.rep_worker REPORT [source]`` writes a line of JSON for each
 result: ``name``, ``short``, ``single`` (one kernel), ``ranges`` (push/pop, outermost first),
 ``metrics`` ([name, unit, value or null, section or null]; also "metric[instance]"), ``rules``
-([name, kind, text, speed-up in %, scope]), ``series`` (metrics with too many instances for that),
+([name, kind, text, speedup in %, scope]), ``series`` (metrics with too many instances for that),
 ``source`` (SourceCounter's fields without the launch; only on request) and ``addresses`` (how many
 instructions have values). NVIDIA's package can abort the interpreter on a damaged file (seen with
 ncu_report 2026.x: "Check failed: count >= 0")."""

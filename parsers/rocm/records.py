@@ -80,6 +80,7 @@ TIMES = (
 LAUNCH = (
     *TIMES,
     Column("Dispatch_Id", field="dispatch", also=("dispatch_info.dispatch_id",)),
+    Column("Correlation_Id", field="correlation", also=("correlation_id.internal",)),
     Column(
         "Kernel_Name",
         field="name",
@@ -184,6 +185,7 @@ def make_kernel(launch: int, device: int | None, row: Mapping[str, Any]) -> Kern
         registers=None if vgprs is None else vgprs + (row["accvgprs"] or 0),
         static_shared_bytes=static,
         dynamic_shared_bytes=dynamic,
+        correlation=row["correlation"],
         start_ns=start,
         duration_ns=duration,
     )

@@ -1,4 +1,4 @@
-# Functions of array.sbatch and gather.sbatch, written by perfctl 2.0.0.dev0. Reading this file runs nothing.
+# Functions of array.sbatch and gather.sbatch, written by perfctl 2.0.0. Reading this file runs nothing.
 # shellcheck shell=bash disable=SC2154  # folder and task are set by array.sbatch
 
 fail() { echo "$*" >&2; exit 1; }

@@ -3,7 +3,8 @@
 Layers and mistakes are drawn at random and worked out here from the dimensions alone: a mistake
 changes a dimension (groups forgotten: 1 group), the arithmetic (bias counted) or the digits. Prints
 how often the mistake that was made is named first, for one and for two mistakes, and how often a
-wrong value is called right, which must never happen.
+wrong value is called right, which must never happen. Several mistakes may make the same value, and
+no ranking can tell them apart: "at most" is what naming the most frequent one would reach.
 
     python scripts/proof/hand_values.py [--draws 10000] [--seed 1]
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import random
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
@@ -201,13 +202,14 @@ def draw_value(layer: Layer, count: int, random: random.Random) -> tuple[int, li
             arithmetic = kind
             names.append(kind)
     value = worked(made, flops, arithmetic)
-    if value is None:
-        return None
+    right_values = (layer.macs(), 2 * layer.macs())
+    if value is None or (value in right_values and not set(kinds).issubset(PEN)):
+        return None  # the mistakes do not apply, or cancel each other
     for kind in kinds:
         if kind in PEN:
             value = slip_of_the_pen(value, kind, random)
             names.append(kind)
-    return (value, names) if value not in (layer.macs(), 2 * layer.macs()) else None
+    return (value, names) if value not in right_values else None
 
 
 def is_named(names: list[str], slips: tuple[str, ...]) -> bool:
@@ -231,6 +233,7 @@ def main() -> None:
         assert sheet.facts is not None and sheet.facts.macs == layer.macs()
     drawn, first, among, called_right = Counter(), Counter(), Counter(), 0
     misses: Counter[tuple[str, str]] = Counter()
+    made: dict[tuple[int, int], Counter[tuple[str, ...]]] = defaultdict(Counter)
     while sum(drawn.values()) < asked.draws:
         at, count = source.randrange(LAYERS), source.choice((1, 2))
         if (value := draw_value(layers[at], count, source)) is None:
@@ -238,20 +241,26 @@ def main() -> None:
         finding = check(value[0], sheets[at].facts, sheets[at].quantities, batches=BATCHES)
         drawn[count] += 1
         called_right += finding.is_correct
+        made[at, value[0]][tuple(sorted(value[1]))] += 1
         ways = (finding.mistakes, *finding.other_mistakes)
         first[count] += is_named(value[1], ways[0])
         among[count] += any(is_named(value[1], slips) for slips in ways)
         if not is_named(value[1], ways[0]):
             misses[" and ".join(value[1]), " and ".join(ways[0])] += 1
+    most: Counter[int] = Counter()
+    for names in made.values():
+        ((named, number),) = names.most_common(1)
+        most[len(named)] += number
     for count in sorted(drawn):
         share, any_share = first[count] / drawn[count], among[count] / drawn[count]
         print(
-            f"{count} mistake{'s' * (count > 1)}: {drawn[count]:,} draws, named first {share:.1%}, "
+            f"{count} mistake{'s' * (count > 1)}: {drawn[count]:,} draws, named first {share:.1%} "
+            f"(at most {most[count] / drawn[count]:.1%}), "
             f"among the {'three' if count else ''} named {any_share:.1%}"
         )
     print(f"called right: {called_right}")
-    for (made, named), number in misses.most_common(asked.show):
-        print(f"{number:5}  {made}  ->  {named or 'nothing'}")
+    for (mistakes, answer), number in misses.most_common(asked.show):
+        print(f"{number:5}  {mistakes}  ->  {answer or 'nothing'}")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,14 @@ perfctl, store, files = [sys.executable, "-m", "perfctl"], sys.argv[1], sys.argv
 subprocess.run([*perfctl, "ingest", "--again", "--store", store, files], check=True)
 subprocess.run([*perfctl, "report", "--store", store, "--out", store + ".html"], check=True)
 """
+OPEN = """
+import os, subprocess, sys
+environment = {**os.environ, "XDG_CACHE_HOME": sys.argv[1]}
+perfctl = [sys.executable, "-m", "perfctl", "open"]
+subprocess.run([*perfctl, "--no-browser", sys.argv[2]], check=True, env=environment)
+subprocess.run([*perfctl, "--forget"], check=True, env=environment)
+"""
+"""The forgetting is part of the time: one start of perfctl."""
 JSON = "import json, sys; json.load(open(sys.argv[1]))"
 HTA = "from hta.common.trace import parse_trace_file as parse; import sys; parse(sys.argv[1])"
 
@@ -142,6 +150,7 @@ def inputs(scale: float) -> dict[str, Sequence[str]]:
         f"nsys-5M-{scale:g}.sqlite": [str(HERE / "make_nsys.py"), size(5_000_000)],
         f"ncu-long-{scale:g}.csv": [str(HERE / "make_ncu.py"), "long", size(10_000), "80"],
         f"ncu-raw-{scale:g}.csv": [str(HERE / "make_ncu.py"), "wide", size(1_000), "80"],
+        f"kineto-10-{scale:g}.json": [str(HERE / "make_kineto.py"), size(7_000)],
         f"kineto-100-{scale:g}.json": [str(HERE / "make_kineto.py"), size(70_000)],
         f"kineto-300-{scale:g}.json": [str(HERE / "make_kineto.py"), size(210_000)],
         f"tasks-200-{scale:g}.runs": [str(HERE / "make_sweeps.py"), "1", size(200), "5", "100"],
@@ -178,6 +187,10 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
         str(data / "store.db"),
         files["tasks-200"],
     ]
+    opened = {
+        kind: [PYTHON, "-c", OPEN, str(data / "cache"), files[kind]]
+        for kind in ("kineto-10", "kineto-100")
+    }
     kineto = "HTA parse" if hta else "json.load (HTA is not installed)"
     return [
         Work(small, ingest("nsys-1M"), "nsys stats nvtxkernsum", 7, faster=True, memory_mb=300),
@@ -192,6 +205,8 @@ def works(data: Path, scale: float, hta: str | None) -> list[Work]:
         Work("ncu raw CSV, 1k x 80: ingest", ingest("ncu-raw"), "csv module, to floats", None),
         Work(trace, ingest("kineto-100"), kineto, 6 if hta else None, faster=True, memory_mb=260),
         Work(long_trace, ingest("kineto-300"), trace, 3.3, memory_mb=500),
+        Work("Kineto, 10 MB: open", opened["kineto-10"], "import typer", None),
+        Work("Kineto, 100 MB: open", opened["kineto-100"], kineto, None),
         Work(tasks, both, "import typer", None),
         Work("200 tasks of a sweep: slurm gather", gather, tasks, 1.2),
         Work("perfctl --help", [PYTHON, "-m", "perfctl", "--help"], "import typer", 1.5),

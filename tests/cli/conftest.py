@@ -6,11 +6,12 @@ import gzip
 import json
 import shlex
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -44,6 +45,24 @@ class Said:
     @property
     def json(self) -> Any:
         return json.loads(self.out)
+
+    def ok(self) -> Said:
+        """Itself, of a call that has to end with 0."""
+        assert self.code == 0, self.err
+        return self
+
+    def ends(self, code: int, *words: str) -> Said:
+        """Itself, of a call that has to end with this code and to say these words on stderr."""
+        assert self.code == code, self.err
+        for one in words:
+            assert one in self.err
+        return self
+
+
+def sql(statement: str, store: Path | str = "perfctl.db") -> list[tuple[Any, ...]]:
+    """Run a statement on a store, and return its rows."""
+    with closing(sqlite3.connect(store)) as connection, connection:
+        return connection.execute(statement).fetchall()
 
 
 @pytest.fixture
@@ -128,10 +147,10 @@ def replayed(recorded: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-@pytest.fixture(scope="session")
-def hostile() -> ModuleType:
-    """The module hostile.py beside this one: a synthetic store full of hostile names."""
-    return hostile_store
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """The synthetic store of hostile.py beside this one, where commands look for theirs."""
+    return hostile_store.store(tmp_path / "perfctl.db")
 
 
 @pytest.fixture

@@ -77,16 +77,6 @@ def test_advice_is_shown_by_its_estimated_speed_up_with_launches_that_say_the_sa
 
 
 @pytest.mark.usefixtures("stored")
-def test_the_page_has_advice_folded_and_escaped(perfctl: Perfctl) -> None:
-    assert perfctl("report --out page.html").code == 0
-    page = Path("page.html").read_text()
-    assert "Advice of ncu" in page
-    assert "Instruction mix, by opcode" in page
-    assert "Fine &lt;as&gt; it is" in page
-    assert "<as>" not in page
-
-
-@pytest.mark.usefixtures("stored")
 def test_source_lines_are_shown_with_the_most_samples_first(perfctl: Perfctl) -> None:
     said = " ".join(perfctl("show 1 --source").out.split())
     assert "gemm gemm.cu:12 1 FFMA 60 30 75.0% wait" in said

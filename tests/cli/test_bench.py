@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,7 +10,7 @@ from perfctl.orchestrator.commands.bench import part_of
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.options import read_seconds
 from perfctl.parsers.own.bench import read_points
-from tests.cli.conftest import Perfctl
+from tests.cli.conftest import Perfctl, sql
 
 pytest.importorskip("torch")
 
@@ -35,51 +32,41 @@ batches = [2]
 """
 
 
-def query(sql: str) -> list[Any]:
-    with closing(sqlite3.connect("perfctl.db")) as connection:
-        return connection.execute(sql).fetchall()
-
-
 @pytest.mark.usefixtures("quick_sweeps")
 def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twice(
     perfctl: Perfctl,
 ) -> None:
     Path("grid.toml").write_text(TINY)
-    none = perfctl("bench grid.toml --budget 0")
-    assert none.code == 4
-    assert (
-        "3 points remain, from mlp:width=8,image=4, batch 2 on, because the budget is spent"
-        in none.err
+    perfctl("bench grid.toml --budget 0").ends(
+        4, "3 points remain, from mlp:width=8,image=4, batch 2 on, because the budget is spent"
     )
     assert not Path("perfctl-runs").exists()
 
-    part = perfctl("bench grid.toml --shard 1/2")
-    assert part.code == 0, part.err
+    part = perfctl("bench grid.toml --shard 1/2").ok()
     assert "2 of 2 points measured" in part.out
-    assert query("SELECT count(*) FROM run") == [(0,)]
+    assert sql("SELECT count(*) FROM run") == [(0,)]
 
-    said = perfctl("bench grid.toml")
-    assert said.code == 0, said.err
+    said = perfctl("bench grid.toml").ok()
     assert "3 of 3 points measured, 1 of them now" in said.out
     assert "image=16 is too small: stage5.pool" in said.err
     again = perfctl("bench grid.toml --json")
     assert [run["skipped"] for run in again.json["runs"]] == [True] * 3
 
-    assert query("SELECT variant, batch_size FROM run ORDER BY id") == [
+    assert sql("SELECT variant, batch_size FROM run ORDER BY id") == [
         ("model=mlp:width=8,image=4", 2),
         ("model=mlp:width=8,image=4", 3),
         ("model=vgg:width=4,image=32", 2),
     ]
     macs = 16 * 8 + 8 * 8 + 8 * 10
     paper = "SELECT value, unit FROM feature WHERE name = 'flops:forward' ORDER BY run_id"
-    assert query(paper)[:2] == [(2 * 2 * macs, "FLOP"), (2 * 3 * macs, "FLOP")]
-    timed = query(
+    assert sql(paper)[:2] == [(2 * 2 * macs, "FLOP"), (2 * 3 * macs, "FLOP")]
+    timed = sql(
         "SELECT DISTINCT layer, kind FROM layer_time WHERE run_id = 1 AND direction = 'forward'"
     )
     assert {("fc1", "Linear"), ("act1", "ReLU"), ("fc3", "Linear"), ("(model)", "Planned")} <= set(
         timed
     )
-    assert query(
+    assert sql(
         "SELECT count(*) FROM layer_time WHERE low_ns > duration_ns OR duration_ns > high_ns"
     ) == [(0,)]
 
@@ -91,8 +78,7 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
     )
     assert "correlation with the time of a step" in perfctl("bench show").out
     assert perfctl("bench show --family resnet").code == 2
-    drawn = perfctl("plot bench-flops-forward --out time.svg")
-    assert drawn.code == 0, drawn.err
+    perfctl("plot bench-flops-forward --out time.svg").ok()
     assert "<svg" in Path("time.svg").read_text()
     written = perfctl("bench export --out bench.json")
     assert "3 points of 2 networks" in written.out
@@ -108,9 +94,8 @@ def test_a_bench_is_measured_stored_shown_drawn_exported_and_never_measured_twic
 
 def test_the_design_is_shown_without_measuring_anything(perfctl: Perfctl) -> None:
     Path("grid.toml").write_text(TINY)
-    said = perfctl("bench grid.toml --dry-run")
+    said = perfctl("bench grid.toml --dry-run").ok()
 
-    assert said.code == 0
     assert any(line.startswith("vgg:width=4,image=32  ") for line in said.out.splitlines())
     assert "skipped: vgg:width=4,image=16: image=16 is too small" in said.out
     assert list(Path().iterdir()) == [Path("grid.toml")]

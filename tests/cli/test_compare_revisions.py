@@ -97,9 +97,7 @@ def test_each_side_runs_its_own_files_and_git_is_left_as_it_was(
 def test_what_cannot_be_compared_is_refused_before_anything_runs(
     perfctl: Perfctl, code: Path, typed: str, said: str
 ) -> None:
-    answer = perfctl(f"compare {typed}")
-    assert answer.code == 2
-    assert said in answer.err
+    perfctl(f"compare {typed}").ends(2, said)
     assert not (code / "perfctl-runs").exists()
 
 
@@ -107,9 +105,7 @@ def test_outside_of_a_repository_there_is_no_revision(
     perfctl: Perfctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    answer = perfctl(f"compare --rev HEAD {SWEEP}")
-    assert answer.code == 2
-    assert "is not in a git repository" in answer.err
+    perfctl(f"compare --rev HEAD {SWEEP}").ends(2, "is not in a git repository")
 
 
 def test_a_side_whose_program_fails_is_named_with_its_last_words(

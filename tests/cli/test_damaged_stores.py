@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from perfctl.orchestrator.launch.sweep.study import SEEDS
-from tests.cli.conftest import Perfctl
+from tests.cli.conftest import Perfctl, sql
 
 pytestmark = pytest.mark.usefixtures("own_log")
 DAMAGE = {
@@ -78,10 +78,9 @@ def test_what_is_wrong_with_a_run_is_named_by_its_column(
     perfctl: Perfctl, replayed: Path, damage: str, said_of_it: str
 ) -> None:
     spoil(replayed, damage)
-    said = perfctl("show 1 --store s.db")
-    assert said.code == 4
-    assert f"run 1 cannot be analysed: {said_of_it}" in said.err
-    assert "Ingest its report again into a new database" in said.err
+    perfctl("show 1 --store s.db").ends(
+        4, f"run 1 cannot be analysed: {said_of_it}", "Ingest its report again into a new database"
+    )
     assert perfctl("show 2 --store s.db").code == 0
 
 
@@ -95,25 +94,20 @@ def test_a_run_whose_sweep_is_gone_is_still_listed_and_shown(
 
 def test_a_damaged_page_costs_its_run_and_says_so(perfctl: Perfctl, replayed: Path) -> None:
     shutil.copy(replayed, "s.db")
-    with closing(sqlite3.connect("s.db")) as store:
-        (root,) = store.execute(
-            "SELECT rootpage FROM sqlite_master WHERE name = 'operation'"
-        ).fetchone()
-        (size,) = store.execute("PRAGMA page_size").fetchone()
+    ((root,),) = sql("SELECT rootpage FROM sqlite_master WHERE name = 'operation'", "s.db")
+    ((size,),) = sql("PRAGMA page_size", "s.db")
     with Path("s.db").open("r+b") as file:
         file.seek((root - 1) * size)
         file.write(b"\xff" * size)
-    said = perfctl("show 1 --store s.db")
-    assert said.code == 4
-    assert "run 1 cannot be analysed: the store is damaged" in said.err
+    perfctl("show 1 --store s.db").ends(4, "run 1 cannot be analysed: the store is damaged")
 
 
 def test_a_reason_of_six_million_letters_is_cut_where_it_is_shown(
     perfctl: Perfctl, replayed: Path
 ) -> None:
     spoil(replayed, "UPDATE gap SET reason = printf('%.*c', 6000000, 'x') WHERE run_id = 1")
-    said = perfctl("show 1 --store s.db")
-    assert said.code == 0 and "xxx" in said.out
+    said = perfctl("show 1 --store s.db").ok()
+    assert "xxx" in said.out
     assert len(said.out) < 3_000_000 and "x" * 70_000 not in said.out
 
 

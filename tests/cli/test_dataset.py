@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +11,7 @@ import pytest
 from perfctl.orchestrator.commands.query import dataset_answers
 from perfctl.orchestrator.errors import ToolMissing
 from perfctl.orchestrator.store import database, query
-from tests.cli.conftest import Perfctl
+from tests.cli.conftest import Perfctl, sql
 from tests.cli.test_ingest import NCU
 
 duckdb = pytest.importorskip("duckdb")
@@ -81,11 +79,10 @@ def test_files_lie_by_sweep_and_profiler_and_pandas_reads_them(
         "data/run/part-0.parquet",
     } <= parts()
     frame = pandas.read_parquet("data/range")
-    with closing(sqlite3.connect(store)) as connection:
-        counted = connection.execute(
-            "SELECT sweep_id, profiler, count(*) FROM range JOIN run ON run.id = run_id GROUP BY "
-            "1, 2 ORDER BY 1, 2"
-        ).fetchall()
+    counted = sql(
+        "SELECT sweep_id, profiler, count(*) FROM range JOIN run ON run.id = run_id GROUP BY 1, 2 "
+        "ORDER BY 1, 2"
+    )
     found = frame.groupby(["sweep", "profiler"], observed=True).size()
     assert [
         (int(sweep), str(profiler), int(rows)) for (sweep, profiler), rows in found.items()
@@ -110,8 +107,7 @@ def test_later_runs_add_files_and_leave_the_others_as_they_are(
     said = perfctl(
         "query --dataset data 'select count(*) n, count(distinct id) ids from run' --json"
     )
-    with closing(sqlite3.connect(store)) as connection:
-        (runs,) = connection.execute("SELECT count(*) FROM run").fetchone()
+    ((runs,),) = sql("SELECT count(*) FROM run")
     assert said.json == [{"n": runs, "ids": runs}]
 
 
@@ -131,7 +127,7 @@ def test_a_dataset_of_another_store_and_a_folder_of_other_things_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("sql", "why"),
+    ("typed", "why"),
     [
         ("copy run to 'out.csv'", "only read"),
         ("copy run to 'data/out.csv'", "only read"),
@@ -148,11 +144,11 @@ def test_a_dataset_of_another_store_and_a_folder_of_other_things_are_refused(
     ],
 )
 def test_the_sql_reads_the_dataset_and_nothing_else(
-    perfctl: Perfctl, dataset: Path, sql: str, why: str
+    perfctl: Perfctl, dataset: Path, typed: str, why: str
 ) -> None:
     shutil.copytree(dataset, "data")
     Path("secret.txt").write_text("password")
-    said = perfctl("query", "--dataset", "data", sql)
+    said = perfctl("query", "--dataset", "data", typed)
     assert (said.code, said.out) == (2, "")
     assert len(said.err.splitlines()) == 1
     assert why in said.err

@@ -81,36 +81,3 @@ def test_what_is_not_taken_over_makes_a_lower_bound_that_says_why(
     )
     (verdict,) = (one for one in row["causes"] if one["rule"] == "counter not collected")
     assert "excluded launches (--nvtx-exclude of --launches distinct)" in verdict["sentence"]
-
-
-def test_without_its_plan_a_missing_row_is_one_that_ncu_was_told_to_leave_out(
-    perfctl: Perfctl,
-) -> None:
-    made = ledger(perfctl, RECORDINGS / "ncu-distinct")
-    row = made["model.layers.1.self_attn", "grad_input"]
-    assert row["executed_flops"] is None
-    (verdict,) = row["causes"]
-    assert verdict["rule"] == "direction missing"
-    assert "Profile the complete run again: ncu excluded launches" in verdict["fix"]
-    found = perfctl("show --store h100-ncu-distinct.db").out
-    assert "did not run during" not in " ".join(found.split())
-
-
-def test_without_its_plan_a_row_of_which_ncu_left_out_a_part_is_a_lower_bound(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
-    folder = shutil.copytree(RECORDINGS / "ncu-blocks", tmp_path / "cut" / "ncu-blocks")
-    site = "model.layers.1.self_attn:grad_input"
-    record, table = folder / "b8" / "run.json", folder / "b8" / "report.csv"
-    content = json.loads(record.read_text())
-    content["profiler_options"]["launches"] = "distinct"
-    content["commands"][0][1:1] = ["--nvtx-exclude", f"{site}]"]
-    record.write_text(json.dumps(content))
-    lines = table.read_text().splitlines(keepends=True)
-    table.write_text("".join(line for line in lines if site not in line))
-    row = ledger(perfctl, folder)[ATTENTION]
-    assert (row["executed_flops"], row["executed_is_lower_bound"]) == (4_297_594_880, True)
-    assert "a filter excluded it from ncu" in row["executed_reason"]
-    assert "without fp16, launches that ncu excluded" in row["executed_reason"]
-    (verdict,) = (one for one in row["causes"] if one["rule"] == "counter not collected")
-    assert "excluded launches (--nvtx-exclude of --launches distinct)" in verdict["sentence"]

@@ -27,6 +27,14 @@ def test_the_json_has_the_types_and_fp32_is_the_default(
     assert ("by type" in perfctl(f"{ESTIMATE} {option}").out) is (name == "fp16")
 
 
+@pytest.mark.parametrize("size", [128 * 10 * 2, 129 * 10 * 4])
+def test_a_hand_value_in_bytes_is_right_for_the_kept_and_for_the_cast_weights(
+    perfctl: Perfctl, size: int
+) -> None:
+    said = perfctl(f"{ESTIMATE} --precision bf16 --layer fc2 --check '{size} B'")
+    assert f"{size:,} B is correct" in said.out
+
+
 def test_fp8_names_the_linear_layers_that_it_does_not_take(perfctl: Perfctl) -> None:
     text = perfctl(f"{ESTIMATE} --precision fp8 --mode infer").out
     lines = [line.split() for line in text.splitlines() if line.startswith(("fp8 ", "bf16 "))]
@@ -45,11 +53,3 @@ def test_sheets_show_the_types(perfctl: Perfctl) -> None:
     assert f"forward in bf16 2 x MAC 2 x {FC2:,}" in layer
     values = f"{129 * 10:,} values x 4 B {129 * 10 * 4:,} B"
     assert f"parameters kept in fp32 besides the copies above {values}" in layer
-
-
-@pytest.mark.parametrize("size", [128 * 10 * 2, 129 * 10 * 4])
-def test_a_hand_value_in_bytes_is_right_for_the_kept_and_for_the_cast_weights(
-    perfctl: Perfctl, size: int
-) -> None:
-    said = perfctl(f"{ESTIMATE} --precision bf16 --layer fc2 --check '{size} B'")
-    assert f"{size:,} B is correct" in said.out

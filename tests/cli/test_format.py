@@ -16,11 +16,10 @@ LINES = ["ledger", "show 1", "compare 1 2 --anyway"]
 def test_a_result_is_written_as_markdown_and_as_latex(
     perfctl: Perfctl, replayed: Path, typed: str
 ) -> None:
-    tex = perfctl(f"{typed} --store {replayed} --format tex")
-    assert tex.code == 0, tex.err
+    tex = perfctl(f"{typed} --store {replayed} --format tex").ok()
     assert sound(tex.out)
-    markdown = perfctl(f"{typed} --store {replayed} -f md")
-    assert markdown.code == 0 and "\n| " in markdown.out and markdown.out.startswith("## ")
+    markdown = perfctl(f"{typed} --store {replayed} -f md").ok()
+    assert "\n| " in markdown.out and markdown.out.startswith("## ")
     assert sum(line.startswith("| ") for line in markdown.out.splitlines()) > 10
 
 

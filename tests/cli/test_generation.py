@@ -24,6 +24,18 @@ def test_json_has_every_layer_of_each_phase(perfctl: Perfctl) -> None:
     assert two["bytes_at_end"] == 2 * one["bytes_at_end"] == 2 * 11 * one["bytes_per_token"]
 
 
+def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(
+    perfctl: Perfctl,
+) -> None:
+    totals = []
+    for precision in ("fp32", "bf16-true"):
+        found = perfctl(f"{ESTIMATE} --precision {precision} --json").json["batches"]["1"]
+        totals.append(next(phase for phase in found["phases"] if phase["name"] == "total"))
+    whole, cast = totals
+    assert cast["macs"] == whole["macs"]
+    assert all(cast[name] == whole[name] / 2 > 0 for name in MOVED)
+
+
 def test_layers_are_shown_on_request_and_a_part_of_the_model_alone(perfctl: Perfctl) -> None:
     assert perfctl(f"{ESTIMATE} --all").out.count("blocks.2.attention.kv") == 2, "once a phase"
     part = perfctl(f"{ESTIMATE} --layer blocks.1").out
@@ -43,15 +55,3 @@ def test_the_sheet_comes_in_every_format(perfctl: Perfctl, form: str, piece: str
     out = perfctl(f"{ESTIMATE} --sheet --format {form}").out
     assert piece in out and "total" in out
     assert "blocks.0.mlp.experts" in out.replace("\\_", "_")
-
-
-def test_a_model_that_is_cast_whole_reads_half_the_bytes_and_does_the_same_work(
-    perfctl: Perfctl,
-) -> None:
-    totals = []
-    for precision in ("fp32", "bf16-true"):
-        found = perfctl(f"{ESTIMATE} --precision {precision} --json").json["batches"]["1"]
-        totals.append(next(phase for phase in found["phases"] if phase["name"] == "total"))
-    whole, cast = totals
-    assert cast["macs"] == whole["macs"]
-    assert all(cast[name] == whole[name] / 2 > 0 for name in MOVED)

@@ -31,17 +31,6 @@ def test_ingest_says_how_much_of_the_kernel_time_has_a_module(
     assert again["runs"][0]["kernel_time_with_module"] == 0  # the capture is in another place
 
 
-def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
-    taken: Any, perfctl: Perfctl
-) -> None:
-    for said in (perfctl("show 1").out, perfctl("ledger --explain").out):
-        words = " ".join(said.split())
-        assert "10 of 10 kernels of graphs by the capture (inferred, confidence 1.00)" in words
-        # two steps of 8 sequences; five kernels of 10 us each: 100 us over 16 tokens
-        assert "decode 2 16 16 100 µs 6.25 µs 160 k" in words
-        assert "Decode by part of the model: 2 steps, 16 tokens" in words
-
-
 def test_the_ledger_has_paper_flops_of_captured_operators(taken: Any, perfctl: Perfctl) -> None:
     rows = perfctl("ledger --json").json
     assert str(2 * 8 * 16 * 32) in str(rows)
@@ -55,22 +44,6 @@ def test_the_store_answers_by_phase(taken: Any, perfctl: Perfctl) -> None:
         perfctl("query", query, "--json").json
         == [{"capture": "capture_8_FULL", "matched": 5, "how": "name", "confidence": 1.0}] * 2
     )
-
-
-def test_the_page_has_prefill_and_decode(taken: Any, perfctl: Perfctl, tmp_path: Path) -> None:
-    assert perfctl(f"report -o {tmp_path / 'page.html'}").code == 0
-    page = (tmp_path / "page.html").read_text()
-    assert "Prefill and decode" in page
-    assert "kernels of graphs by the capture" in page
-
-
-def test_a_capture_that_is_not_there_is_one_line(perfctl: Perfctl, tmp_path: Path) -> None:
-    said = perfctl(
-        "ingest", traces.executing(tmp_path / "run.json"), "--capture", tmp_path / "none.json"
-    )
-    assert said.code != 0
-    assert "none.json" in said.err
-    assert "Traceback" not in said.err
 
 
 def test_the_trace_of_a_capture_is_read_with_the_others_of_its_folder_and_is_no_run(
@@ -119,3 +92,21 @@ def test_show_says_how_layers_of_graphs_in_a_report_of_nsys_were_found(
     assert perfctl("query", query, "--json").json == [
         {"layer": layer, "layer_source": "capture"} for layer in ("conv1", "fc", "fc")
     ]
+
+
+def test_show_and_ledger_say_phase_tokens_and_how_modules_were_found(
+    taken: Any, perfctl: Perfctl
+) -> None:
+    for said in (perfctl("show 1").out, perfctl("ledger --explain").out):
+        words = " ".join(said.split())
+        assert "10 of 10 kernels of graphs by the capture (inferred, confidence 1.00)" in words
+        # two steps of 8 sequences; five kernels of 10 us each: 100 us over 16 tokens
+        assert "decode 2 16 16 100 µs 6.25 µs 160 k" in words
+        assert "Decode by part of the model: 2 steps, 16 tokens" in words
+
+
+def test_the_page_has_prefill_and_decode(taken: Any, perfctl: Perfctl, tmp_path: Path) -> None:
+    assert perfctl(f"report -o {tmp_path / 'page.html'}").code == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "Prefill and decode" in page
+    assert "kernels of graphs by the capture" in page

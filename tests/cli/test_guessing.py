@@ -4,14 +4,12 @@ as guessed."""
 from __future__ import annotations
 
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Perfctl
+from tests.cli.conftest import Perfctl, sql
 from tests.make.known_network import mnist, step
 from tests.make.nsys_sqlite import NsysBuilder
 
@@ -30,11 +28,6 @@ def report(folder: Path, truth: list[Any], *, layer: str | None = None) -> Path:
     return builder.write(folder / "report.sqlite")
 
 
-def rows(query: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect("perfctl.db")) as store, store:
-        return store.execute(query).fetchall()
-
-
 OPTIONS = ("--workload", "mnist_cnn", "--batch", 64, "--guess-layers")
 PLACES = "SELECT layer, direction, layer_source FROM kernel ORDER BY launch"
 
@@ -42,10 +35,10 @@ PLACES = "SELECT layer, direction, layer_source FROM kernel ORDER BY launch"
 def test_guessed_layers_are_marked_in_the_store_and_on_the_page(perfctl: Perfctl) -> None:
     truth = step(mnist(64)) * 3
     assert perfctl("ingest", report(Path(), truth), *OPTIONS).code == 0
-    found = rows(PLACES)
+    found = sql(PLACES)
     assert [row[:2] for row in found] == [place for _, place in truth]
     assert {source for layer, _, source in found if layer} == {"guessed"}
-    (gap,) = rows("SELECT state, reason FROM gap WHERE quantity = 'kernel.layer'")
+    (gap,) = sql("SELECT state, reason FROM gap WHERE quantity = 'kernel.layer'")
     assert gap[0] == "ambiguous" and "from the order and shape of the network's layers" in gap[1]
     assert perfctl("report").code == 0
     (page,) = Path().rglob("*.html")
@@ -77,11 +70,3 @@ def test_a_ledger_of_runs_without_layers_says_how_to_get_them(perfctl: Perfctl) 
     assert "matches --expect 'nosuch*'" in unmatched and "layer information" not in unmatched
     assert perfctl("ingest", path, *OPTIONS, "--again").code == 0
     assert re.search("conv2 +forward", perfctl("ledger").out)
-
-
-def test_without_a_batch_size_nothing_is_guessed_and_the_gap_says_so(perfctl: Perfctl) -> None:
-    path = report(Path(), step(mnist(64)) * 3)
-    assert perfctl(f"ingest {path} --workload mnist_cnn --guess-layers").code == 0
-    assert any(
-        "workload or batch size unknown" in reason for (reason,) in rows("SELECT reason FROM gap")
-    )

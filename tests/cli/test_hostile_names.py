@@ -4,13 +4,11 @@ command that shows them."""
 from __future__ import annotations
 
 import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Perfctl
+from tests.cli.conftest import Perfctl, sql
 from tests.make.nsys_sqlite import NsysBuilder
 
 NAMES = (
@@ -44,8 +42,7 @@ def store(perfctl: Perfctl, tmp_path: Path) -> Path:
         "".join(NAMES),
         "--device-name",
         NAMES[3],
-    )
-    assert said.code == 0
+    ).ok()
     assert not OBEYED.search(said.out + said.err)
     return tmp_path / "perfctl.db"
 
@@ -81,9 +78,8 @@ def test_no_command_sends_a_terminal_what_it_would_obey(
 
 
 def test_names_are_bound_and_come_back_whole(perfctl: Perfctl, store: Path) -> None:
-    with closing(sqlite3.connect(store)) as db:
-        assert {name for (name,) in db.execute("SELECT DISTINCT name FROM kernel")} == set(NAMES)
-        assert db.execute("SELECT count(*) FROM run").fetchone() == (2,)
+    assert {name for (name,) in sql("SELECT DISTINCT name FROM kernel")} == set(NAMES)
+    assert sql("SELECT count(*) FROM run") == [(2,)]
 
 
 def test_pages_and_drawings_hold_them_as_text(

@@ -25,8 +25,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     words = "infer --models squeezenet1_1,shufflenet_v2_x0_5 --images 4 --weights none --warmup 1"
-    said = perfctl(f"{words} --batches 2")
-    assert said.code == 0, said.err
+    said = perfctl(f"{words} --batches 2").ok()
     folders = sorted(Path("perfctl-runs").iterdir())
     assert [folder.name.rsplit("-", 1)[0] for folder in folders] == ["none-torchvision_infer"] * 2
     lines = [line.split() for line in said.out.splitlines()]
@@ -38,8 +37,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
     assert latency["squeezenet1_1"] == latency["shufflenet_v2_x0_5"] == "2"
     assert "the weights are random" in said.out
 
-    again = perfctl(f"{words} --batches 2")
-    assert again.code == 0
+    again = perfctl(f"{words} --batches 2").ok()
     assert again.err.count("already complete, skipped") == 2
     told = perfctl(f"{words} --batches 2 --json").json
     assert [(one["model"], [run["status"] for run in one["runs"]]) for one in told] == [
@@ -51,8 +49,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
         ("none", 2, "infer")
     ] * 2
 
-    page = perfctl("report --out page.html")
-    assert page.code == 0, page.err
+    perfctl("report --out page.html").ok()
     assert "Latency of a batch" in Path("page.html").read_text()
     one = perfctl("show", runs[0]["id"])
     assert "Latency of a batch" in one.out
@@ -65,8 +62,7 @@ def test_a_sweep_over_models_keeps_each_run_apart_and_goes_on(
 def test_a_dry_run_prints_one_command_a_model_and_batch(perfctl: Perfctl) -> None:
     said = perfctl(
         "infer --models vgg11,alexnet --batches 1,5 --profiler torch --images 20 --dry-run"
-    )
-    assert said.code == 0
+    ).ok()
     lines = [shlex.split(line) for line in said.out.splitlines()]
     asked = [(line[line.index("--model") + 1], line[line.index("--batch") + 1]) for line in lines]
     assert asked == [("vgg11", "1"), ("vgg11", "5"), ("alexnet", "1"), ("alexnet", "5")]
@@ -98,8 +94,7 @@ def test_prepare_sorts_says_what_is_missing_and_goes_on(
     perfctl: Perfctl, archives: tuple[str, str]
 ) -> None:
     archive, kit = archives
-    said = perfctl(f"prepare imagenet-val {archive} --devkit {kit} --out sorted")
-    assert said.code == 0, said.err
+    said = perfctl(f"prepare imagenet-val {archive} --devkit {kit} --out sorted").ok()
     assert "Wrote 2 of 3 images in 3 class folders to sorted" in said.out
     assert "the archive lacks 1 images" in said.err
     assert "does not compare the MD5 sum" in said.err
@@ -123,9 +118,9 @@ def test_prepare_refuses_what_it_does_not_know(perfctl: Perfctl, archives: tuple
     assert perfctl(f"prepare coco {archive} --devkit {kit}").code == 2
     gone = perfctl(f"prepare imagenet-val gone.tar --devkit {kit}")
     assert (gone.code, "gone.tar: file not found" in gone.err) == (2, True)
-    swapped = perfctl(f"prepare imagenet-val {kit} --devkit {archive}")
-    assert swapped.code == 1
-    assert "has no ILSVRC2012_validation_ground_truth.txt" in swapped.err
+    perfctl(f"prepare imagenet-val {kit} --devkit {archive}").ends(
+        1, "has no ILSVRC2012_validation_ground_truth.txt"
+    )
 
 
 def test_prepare_compares_the_checksum_of_a_published_name(
@@ -133,7 +128,7 @@ def test_prepare_compares_the_checksum_of_a_published_name(
 ) -> None:
     archive, kit = archives
     Path(archive).rename("ILSVRC2012_img_val.tar")
-    said = perfctl(f"prepare imagenet-val ILSVRC2012_img_val.tar --devkit {kit}")
-    assert said.code == 1
-    assert "but that of the published file is 29b22e2961454d5413ddabcf34fc5622" in said.err
+    perfctl(f"prepare imagenet-val ILSVRC2012_img_val.tar --devkit {kit}").ends(
+        1, "but that of the published file is 29b22e2961454d5413ddabcf34fc5622"
+    )
     assert not Path("imagenet-val").exists()

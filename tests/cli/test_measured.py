@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from perfctl.orchestrator.predict.measurements import (
 )
 from perfctl.records.paper import OpShape
 from tests.cli import plain_runs as runs
+from tests.cli.conftest import sql
 
 
 @pytest.mark.parametrize(
@@ -89,16 +89,14 @@ def test_of_several_runs_the_fastest_counts_and_data_phases_do_not(tmp_path: Pat
 
 
 def test_profiled_failed_and_synthetic_runs_are_no_measurements(tmp_path: Path) -> None:
-    import sqlite3
-
     path = runs.store(
         tmp_path / "perfctl.db",
         [runs.Row("mlp", size, (10.0,), watts=9.0) for size in (1, 2, 3, 4)],
     )
-    with closing(sqlite3.connect(path)) as db, db:
-        db.execute("UPDATE run SET profiler = 'nsys' WHERE batch_size = 1")
-        db.execute("UPDATE run SET status = 'partial' WHERE batch_size = 2")
-        db.execute("UPDATE run SET origin = 'synthetic' WHERE batch_size = 3")
+    for size, change in enumerate(
+        ("profiler = 'nsys'", "status = 'partial'", "origin = 'synthetic'"), 1
+    ):
+        sql(f"UPDATE run SET {change} WHERE batch_size = {size}", path)
     found = read_measurements(path)
     assert [one.case.batch for one in found.measured] == [4]
     assert sorted(reading.batch_size for reading in found.power if reading.batch_size) == [1, 4]

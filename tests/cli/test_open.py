@@ -49,6 +49,21 @@ def test_what_is_no_report_is_refused_and_leaves_nothing(perfctl: Perfctl, cache
     assert perfctl("open nowhere.json").code == perfctl("open").code == 2
 
 
+def test_what_was_read_in_part_is_read_again_and_a_folder_is_what_it_holds(
+    perfctl: Perfctl, recorded: Path
+) -> None:
+    name = "report.pt.trace.json.gz"
+    Path("runs/b16").mkdir(parents=True)
+    shutil.copy(recorded / "torch" / "b16" / name, f"runs/b16/{name}")
+    broken = Path("runs/b16/broken.pt.trace.json")
+    broken.write_text('{"schemaVersion": 1, "traceEvents": [{')
+    answers = [perfctl("open runs") for _ in range(2)]
+    assert [answer.code for answer in answers] == [4, 4]
+    assert all("broken.pt.trace.json" in answer.err for answer in answers)
+    broken.unlink()
+    assert [perfctl("open runs").code for _ in range(2)] == [0, 0]
+
+
 @pytest.mark.parametrize(
     ("variables", "option", "opens"),
     [

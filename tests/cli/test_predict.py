@@ -9,152 +9,13 @@ import pytest
 from tests.cli.conftest import Perfctl
 from tests.cli.predict_calls import NET, ask
 
-SIZES = ("1", "2", "8", "64", "512")
-SPEC = (
-    "name=X1,fp32_tflops=8.1408,bandwidth_gbs=320,memory_gb=16.10612736,tensor_fp16_tflops=65,sms=40,"
-    "clock_mhz=1590"
-)
-
 pytestmark = [
     pytest.mark.usefixtures("own_configuration"),
     pytest.mark.filterwarnings("ignore:CUDA initialization:UserWarning"),
 ]
 
 
-def test_epoch_training_and_cost_follow_from_the_step_by_arithmetic(
-    perfctl: Perfctl,
-) -> None:
-    found = ask(perfctl, "--batch 64 --device T4 --dataset-size 1001 --epochs 3")
-    (point,) = found["batches"]
-    step = point["step_s"]
-    assert 0 < step["low"] < step["value"] < step["high"]
-    assert point["steps_per_epoch"] == 16  # 15.6 full batches
-    for edge in ("value", "low", "high"):
-        assert point["epoch_s"][edge] == pytest.approx(16 * step[edge])
-        assert point["training_s"][edge] == pytest.approx(3 * 16 * step[edge])
-    offer = next(one for one in point["offers"] if one["instance"] == "g4dn.xlarge")
-    assert offer["on_demand_usd"]["high"] == pytest.approx(
-        3 * 16 * step["high"] / 3600 * offer["on_demand_usd_per_hour"]
-    )
-    assert offer["date"]
-    assert point["samples_per_s"]["value"] == pytest.approx(64 / step["value"])
-    assert point["samples_per_s"]["low"] == pytest.approx(64 / step["high"])
-
-
-def test_without_any_run_the_published_fit_is_used_and_every_better_way_says_why_it_was_not(
-    perfctl: Perfctl,
-) -> None:
-    (point,) = ask(perfctl, "--batch 64 --device T4")["batches"]
-    assert point["basis"] == "published"
-    assert [why.partition(":")[0] for why in point["unused_sources"]] == ["measured", "fitted"]
-    assert point["roofline_s"] < point["step_s"]["low"]
-    assert "FLOPs" in point["nearest"]
-    assert sum(point["phases_s"].values()) == pytest.approx(point["step_s"]["value"])
-
-
-def test_peaks_by_hand_that_are_those_of_a_board_give_a_time_within_its_interval(
-    perfctl: Perfctl,
-) -> None:
-    by_hand = ask(perfctl, f"--batch 64 --device-spec {SPEC}")["batches"][0]
-    named = ask(perfctl, "--batch 64 --device T4")["batches"][0]
-    # its power is not known
-    assert named["step_s"]["low"] < by_hand["step_s"]["value"] < named["step_s"]["high"]
-    assert by_hand["memory"] == named["memory"]
-    assert by_hand["offers"] == []
-
-
-def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(
-    perfctl: Perfctl,
-) -> None:
-    model = "resnet:depth=26,width=128,image=224,classes=1000"
-    said = perfctl(f"predict {model} --batch 512 --device T4 --json --dataset-size 1000")
-    memory = said.json["batches"][0]["memory"]
-    assert memory["fits"] is False
-    assert memory["reserve_bytes"] == 2**30
-    assert memory["missing_bytes"] == memory["needed_bytes"] + 2**30 - 15 * 2**30 > 0
-    largest = memory["largest_batch"]
-    edges = perfctl(f"predict {model} --batches {largest},{largest + 1} --device T4 --json")
-    assert [point["memory"]["fits"] for point in edges.json["batches"]] == [True, False]
-    text = " ".join(
-        perfctl(f"predict {model} --batch 512 --device T4 --dataset-size 1000").out.split()
-    )
-    whole = (memory["needed_bytes"] + 2**30) / 2**30
-    kept = "the memory includes 1.00 GiB reserved for the CUDA context and cuDNN"
-    assert f"{whole:.3g} GiB of 15.0 GiB, does not fit:" in text and kept in text
-    assert f"{memory['missing_bytes'] / 2**30:.3g} GiB are missing" in text
-    assert f"largest batch {largest}" in text
-    assert "Cost of" not in text
-
-
-def test_gradients_of_all_parameters_go_over_the_link_of_the_board(
-    perfctl: Perfctl,
-) -> None:
-    found = ask(perfctl, "--batch 64 --device 'V100 SXM2 32 GB' --gpus 4")
-    (point,) = found["batches"]
-    moved = 2 * 3 / 4 * 4 * found["parameters"]
-    assert point["parallel"]["moved_bytes"] == pytest.approx(moved)
-    assert point["parallel"]["link_gbs"] == 150
-    assert point["step_s"]["value"] == pytest.approx(
-        point["step_one_gpu_s"]["value"] + moved / 150e9
-    )
-    assert point["samples_per_s"]["value"] == pytest.approx(4 * 64 / point["step_s"]["value"])
-    slower = ask(perfctl, "--batch 64 --device 'V100 SXM2 32 GB' --gpus 4 --interconnect 1")[
-        "batches"
-    ][0]
-    assert slower["parallel"]["communication"] == pytest.approx(moved / 1e9)
-    said = ask(perfctl, "--batch 64 --device 'V100 SXM2 32 GB' --gpus 4 --efficiency 0.8")[
-        "batches"
-    ][0]
-    assert said["step_s"]["value"] == pytest.approx(point["step_one_gpu_s"]["value"] / 0.8)
-
-
-def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(
-    perfctl: Perfctl,
-) -> None:
-    options = f"--batches {','.join(SIZES)} --device A100-SXM4-80GB --dataset-size 10000"
-    found = ask(perfctl, options)
-    steps = [point["step_s"]["value"] for point in found["batches"]]
-    assert steps == sorted(steps)
-    table = perfctl(f"predict {NET} {options}")
-    assert table.code == 0, table.err
-    assert all(len(line) <= 80 for line in table.out.splitlines())
-    assert sum(
-        line.split()[:1] == [size] for line in table.out.splitlines() for size in SIZES
-    ) == len(SIZES)
-
-
-def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(
-    perfctl: Perfctl,
-) -> None:
-    model = "resnet:depth=50,width=64,image=224,classes=1000"
-    words = f"{model} --batches 32,256 --dataset-size 100000 --device T4 --frontier"
-    best = perfctl(f"predict {words} --json").json["frontier"]
-    times = [choice["training_s"]["value"] for choice in best["choices"]]
-    costs = [choice["on_demand_usd"]["value"] for choice in best["choices"]]
-    assert times == sorted(times)
-    assert costs == sorted(costs, reverse=True)
-    assert best["too_large"] > 0  # batch 256 on a T4
-    assert best["compared"] > 60
-    assert "do not fit in memory" in " ".join(perfctl(f"predict {words}").out.split())
-
-
-def test_a_price_table_of_ones_own_is_used_and_named(perfctl: Perfctl, tmp_path: Path) -> None:
-    (tmp_path / "mine.csv").write_text(
-        "provider,instance,gpu,count,on_demand_usd_per_hour,spot_usd_per_hour,region,date,source\n"
-        "Basement,rack,T4,1,0.36,,home,2026-11-20,invoice\n"
-    )
-    assert perfctl("predict --use-prices mine.csv").code == 0
-    found = ask(perfctl, "--batch 64 --device T4 --dataset-size 64000")
-    (offer,) = found["batches"][0]["offers"]
-    assert offer["on_demand_usd"]["value"] == pytest.approx(
-        found["batches"][0]["epoch_s"]["value"] / 3600 * 0.36
-    )
-    assert "your table" in found["price_source"]
-    text = " ".join(
-        perfctl(f"predict {NET} --batch 64 --device T4 --dataset-size 64000").out.split()
-    )
-    assert "prices of 2026-11-20, your table" in text
-
+SIZES = ("1", "2", "8", "64", "512")
 
 MODEL = """
 from torch import nn
@@ -172,8 +33,7 @@ def test_a_model_in_a_file_is_traced_and_its_memory_is_that_of_an_estimate_at_an
 
     (tmp_path / "net.py").write_text(MODEL)
     words = "predict net.py:net --input 3x8x8 --batch 37 --device T4 --json"
-    said = perfctl(words)
-    assert said.code == 0, said.err
+    said = perfctl(words).ok()
     exact = Session(Request("net.py:net", ("3x8x8",), "train", "momentum", memory=True)).at(37)
     assert exact.memory is not None
     assert said.json["batches"][0]["memory"]["needed_bytes"] == exact.memory.allocated
@@ -215,6 +75,8 @@ def test_predict_and_estimate_give_the_same_bytes_and_the_same_largest_batch(
         assert found["needed_bytes"] == paper.json["batches"]["3"]["memory"]["allocated"]
         assert found["reserve_bytes"] == fit["reserve"] == 2**30
         assert found["largest_batch"] == fit["batch"] > 3
+        assert found["fits"] is True
+        assert said.json["parameters"] == paper.json["batches"]["3"]["parameters"]
         assert fit["needed"] + fit["reserve"] + fit["margin"] == found["limit_bytes"]
 
 
@@ -233,3 +95,68 @@ def test_what_is_null_has_its_reason(perfctl: Perfctl) -> None:
         assert {name for name in point["missing_values"] if "." not in name} == empty
     assert bare["missing_values"]["epoch_s"] == "no --dataset-size"
     assert "energy.cost" not in full["missing_values"]
+
+
+def test_a_step_that_does_not_fit_says_by_how_much_and_the_largest_batch_that_does(
+    perfctl: Perfctl,
+) -> None:
+    model = "resnet:depth=26,width=128,image=224,classes=1000"
+    said = perfctl(f"predict {model} --batch 512 --device T4 --json --dataset-size 1000")
+    memory = said.json["batches"][0]["memory"]
+    assert memory["fits"] is False
+    assert memory["reserve_bytes"] == 2**30
+    assert memory["missing_bytes"] == memory["needed_bytes"] + 2**30 - 15 * 2**30 > 0
+    largest = memory["largest_batch"]
+    edges = perfctl(f"predict {model} --batches {largest},{largest + 1} --device T4 --json")
+    assert [point["memory"]["fits"] for point in edges.json["batches"]] == [True, False]
+    text = " ".join(
+        perfctl(f"predict {model} --batch 512 --device T4 --dataset-size 1000").out.split()
+    )
+    whole = (memory["needed_bytes"] + 2**30) / 2**30
+    kept = "the memory includes 1.00 GiB reserved for the CUDA context and cuDNN"
+    assert f"{whole:.3g} GiB of 15.0 GiB, does not fit:" in text and kept in text
+    assert f"{memory['missing_bytes'] / 2**30:.3g} GiB are missing" in text
+    assert f"largest batch {largest}" in text
+    assert "Cost of" not in text
+
+
+def test_several_batch_sizes_are_a_table_and_larger_ones_never_take_less_time(
+    perfctl: Perfctl,
+) -> None:
+    options = f"--batches {','.join(SIZES)} --device A100-SXM4-80GB --dataset-size 10000"
+    found = ask(perfctl, options)
+    steps = [point["step_s"]["value"] for point in found["batches"]]
+    assert steps == sorted(steps)
+    table = perfctl(f"predict {NET} {options}").ok()
+    assert all(len(line) <= 80 for line in table.out.splitlines())
+    assert sum(
+        line.split()[:1] == [size] for line in table.out.splitlines() for size in SIZES
+    ) == len(SIZES)
+
+
+def test_the_frontier_is_beaten_by_no_offer_and_names_what_does_not_fit(
+    perfctl: Perfctl,
+) -> None:
+    model = "resnet:depth=50,width=64,image=224,classes=1000"
+    words = f"{model} --batches 32,256 --dataset-size 100000 --device T4 --frontier"
+    best = perfctl(f"predict {words} --json").json["frontier"]
+    times = [choice["training_s"]["value"] for choice in best["choices"]]
+    costs = [choice["on_demand_usd"]["value"] for choice in best["choices"]]
+    assert times == sorted(times)
+    assert costs == sorted(costs, reverse=True)
+    assert best["too_large"] > 0  # batch 256 on a T4
+    assert best["compared"] > 60
+    assert "do not fit in memory" in " ".join(perfctl(f"predict {words}").out.split())
+
+
+def test_a_plan_has_the_memory_of_each_rank_by_estimate_and_data_parallelism_its_time(
+    perfctl: Perfctl,
+) -> None:
+    model = f"{NET} --batch 64 --optimizer adam --parallel zero=3,dp=4 --json"
+    memory = perfctl(f"predict {model} --device T4").json
+    assert memory["parallel"]["ranks"] == perfctl(f"estimate {model}").json["parallel"]["ranks"]
+    assert "no time with ZeRO or FSDP" in memory["notes"][-1]
+    options = ("--parallel dp=4", "--gpus 4")
+    plans = [ask(perfctl, f"--batch 64 --device T4 --interconnect 50 {gpus}") for gpus in options]
+    first, second = (plan["batches"] for plan in plans)
+    assert first == second

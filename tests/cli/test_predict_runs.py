@@ -22,26 +22,6 @@ pytestmark = [
 ]
 
 
-def test_a_step_measured_on_this_device_is_taken_without_the_time_its_data_took(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
-    rows = [
-        runs.Row(NET, 64, (10.0, 12.0, 14.0), data_ms=2.0),
-        runs.Row(NET, 64, (100.0, 120.0, 140.0)),
-    ]
-    runs.store(tmp_path / "perfctl.db", rows)
-    (point,) = ask(perfctl, "--batch 64 --device T4 --optimizer sgd")["batches"]
-    assert point["basis"] == "measured"
-    # quartiles of 8, 10, 12 ms
-    assert point["step_s"] == pytest.approx({"value": 0.010, "low": 0.009, "high": 0.011})
-    assert point["phases_s"]["backward"] == pytest.approx(0.005)
-    (same,) = ask(perfctl, "--batch 64 --device T4 --optimizer momentum")["batches"]
-    assert same["basis"] == "published"
-    (other,) = ask(perfctl, "--batch 32 --device T4 --optimizer sgd")["batches"]
-    assert other["basis"] == "published"
-    assert "at batch 64, not at 32" in other["unused_sources"][0]
-
-
 def test_power_that_was_measured_stands_before_the_data_sheets(
     perfctl: Perfctl, tmp_path: Path
 ) -> None:
@@ -82,8 +62,7 @@ def test_runs_of_ones_own_are_fitted(perfctl: Perfctl, tmp_path: Path) -> None:
         "predict vgg:depth=6,stages=3,width=40,image=32,hidden=64 --batch 48 "
         "--device T4 --optimizer sgd --json"
     )
-    first = perfctl(words)
-    assert first.code == 0, first.err
+    first = perfctl(words).ok()
     assert "fitting 32 steps measured on T4" in first.err
     (point,) = first.json["batches"]
     assert point["basis"] == "fitted"
@@ -107,42 +86,6 @@ def test_without_scikit_learn_one_note_says_so_and_the_next_way_is_taken(
     assert found["batches"][0]["basis"] == "published"
     said = [note for note in found["notes"] if "scikit-learn" in note]
     assert said == ["fitted predictions need scikit-learn: pip install 'perfctl[predict]'"]
-
-
-def test_runs_of_another_device_are_not_fitted(perfctl: Perfctl, tmp_path: Path) -> None:
-    runs.store(tmp_path / "perfctl.db", bench())
-    found = perfctl(f"predict {NET} --batch 48 --device 'P100 16 GB' --optimizer sgd --json")
-    assert found.json["batches"][0]["basis"] == "published"
-    assert "fitting" not in found.err
-
-
-def test_this_machines_cpu_is_measured_once_and_its_runs_are_found_by_name_and_threads(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
-    from perfctl.orchestrator.launch.machine.doctor import host_facts
-
-    name = host_facts()["cpu"]
-    record = {
-        "device": name,
-        "kind": "cpu",
-        "at": "2026-11-20T10:00:00Z",
-        "threads": 2,
-        "torch": "2.5",
-        "flops": {"fp32": 1e11, "fp64": 5e10},
-        "bandwidth_bps": 2e10,
-        "rounds": 3,
-    }
-    (tmp_path / "perfctl.peaks.json").write_text(json.dumps([record]))
-    other, mine = (
-        runs.Row(NET, 8, (length,), device=name, threads=threads)
-        for length, threads in ((9.0, 1), (5.0, 2))
-    )
-    runs.store(tmp_path / "perfctl.db", [other, mine])
-    found = ask(perfctl, "--batch 8 --device cpu --optimizer sgd")
-    assert found["device"]["name"] == f"{name}, 2 threads"
-    assert found["batches"][0]["basis"] == "measured"
-    assert found["batches"][0]["step_s"]["value"] == pytest.approx(0.005)
-    assert found["batches"][0]["memory"]["limit_bytes"] > 0
 
 
 def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
@@ -176,9 +119,3 @@ def test_a_cpu_with_other_threads_is_another_machine_that_is_named(
     assert one["batches"][0]["step_s"]["value"] == 0.010
     said = perfctl(f"predict {NET} --batch 64 --device T4 --threads 1")
     assert said.code == 2 and "--threads needs --device cpu" in said.err
-
-
-def test_a_file_that_is_no_store_is_refused(perfctl: Perfctl, tmp_path: Path) -> None:
-    (tmp_path / "x.db").write_text("no database at all, but long enough to look like one" * 50)
-    said = perfctl(f"predict {NET} --batch 4 --device T4 --store x.db")
-    assert (said.code, said.err.count("\n")) == (1, 1) and "x.db" in said.err

@@ -5,23 +5,19 @@ import io
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl.orchestrator.commands import query as module
 from tests.cli.conftest import Perfctl
-from tests.cli.hostile import FORMULA
+from tests.cli.hostile import ESCAPES, FORMULA
 
 COUNT = "WITH RECURSIVE t(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM t)"
 
 
-@pytest.fixture
-def store(tmp_path: Path, hostile: Any) -> Path:
-    return Path(hostile.store(tmp_path / "perfctl.db"))
-
-
-def test_a_select_is_answered_as_a_table_as_json_and_as_csv(perfctl: Perfctl, store: Path) -> None:
+def test_a_select_is_answered_as_a_table_as_json_and_as_csv(
+    perfctl: Perfctl, hostile: Path
+) -> None:
     sql = "SELECT launch, duration_ns FROM kernel ORDER BY launch"
     table = perfctl("query", sql)
     assert [line.split() for line in table.out.splitlines()[1:]] == [
@@ -58,12 +54,10 @@ def test_a_select_is_answered_as_a_table_as_json_and_as_csv(perfctl: Perfctl, st
         "REINDEX",
     ],
 )
-def test_nothing_but_reading_is_allowed(perfctl: Perfctl, store: Path, sql: str) -> None:
-    before, files = store.read_bytes(), {path.name for path in Path().iterdir()}
-    said = perfctl("query", sql)
-    assert said.code == 2
-    assert "may only read" in said.err
-    assert store.read_bytes() == before
+def test_nothing_but_reading_is_allowed(perfctl: Perfctl, hostile: Path, sql: str) -> None:
+    before, files = hostile.read_bytes(), {path.name for path in Path().iterdir()}
+    perfctl("query", sql).ends(2, "may only read")
+    assert hostile.read_bytes() == before
     assert {path.name for path in Path().iterdir()} <= files | {"perfctl.db-wal", "perfctl.db-shm"}
 
 
@@ -80,11 +74,9 @@ def test_nothing_but_reading_is_allowed(perfctl: Perfctl, store: Path, sql: str)
     ],
 )
 def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
-    perfctl: Perfctl, store: Path, sql: str, said: str
+    perfctl: Perfctl, hostile: Path, sql: str, said: str
 ) -> None:
-    answer = perfctl("query", sql)
-    assert answer.code == 2
-    assert said in answer.err
+    answer = perfctl("query", sql).ends(2, said)
     assert answer.err.count("\n") == 1
 
 
@@ -99,14 +91,12 @@ def test_a_query_that_cannot_be_answered_is_refused_in_one_line(
         pytest.param(f"{COUNT} SELECT n FROM t", id="rows without end"),
     ],
 )
-def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, store: Path, sql: str) -> None:
-    said = perfctl("query", sql, "--timeout", 0.3, "--csv")
-    assert said.code == 2
-    assert "longer than 0.3 s" in said.err
+def test_a_query_that_runs_for_ever_is_stopped(perfctl: Perfctl, hostile: Path, sql: str) -> None:
+    perfctl("query", sql, "--timeout", 0.3, "--csv").ends(2, "longer than 0.3 s")
 
 
 def test_a_result_that_is_too_large_is_shown_in_part_or_refused(
-    perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch
+    perfctl: Perfctl, hostile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = module.LONGEST_SHOWN + 1
     typed = f"SELECT printf('%.*c', {long}, 'x'), zeroblob({long})"
@@ -124,7 +114,7 @@ def test_a_result_that_is_too_large_is_shown_in_part_or_refused(
     assert len(perfctl("query", eight, "--csv").out.splitlines()) == 1 + 8
 
 
-def test_a_query_that_would_fill_the_memory_is_stopped(store: Path) -> None:
+def test_a_query_that_would_fill_the_memory_is_stopped(hostile: Path) -> None:
     """In a process of its own, which keeps the limit for good."""
     code = (
         "import sys; from perfctl.orchestrator.commands import query; from "
@@ -137,14 +127,14 @@ def test_a_query_that_would_fill_the_memory_is_stopped(store: Path) -> None:
         " SELECT count(*) FROM (SELECT DISTINCT printf('%09000d', n) FROM t)"
     )
     said = subprocess.run(
-        (sys.executable, "-c", code, str(store), sql), capture_output=True, text=True, check=False
+        (sys.executable, "-c", code, str(hostile), sql), capture_output=True, text=True, check=False
     )
     assert said.returncode == 2
     assert "needs more than 16 MiB of memory" in said.stderr
 
 
 def test_json_functions_the_schema_and_columns_of_one_name_can_be_asked(
-    perfctl: Perfctl, store: Path, monkeypatch: pytest.MonkeyPatch
+    perfctl: Perfctl, hostile: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for sql, rows in (
         ("SELECT value FROM json_each('[4, 5]')", [{"value": 4}, {"value": 5}]),
@@ -156,25 +146,25 @@ def test_json_functions_the_schema_and_columns_of_one_name_can_be_asked(
 
 
 def test_hostile_names_reach_the_terminal_as_text_and_programs_whole(
-    perfctl: Perfctl, store: Path, hostile: Any
+    perfctl: Perfctl, hostile: Path
 ) -> None:
     for words in ((), ("--rows", "1")):
         shown = perfctl("query", "SELECT name FROM kernel ORDER BY launch DESC", *words).out
         assert not any(mark in shown for mark in ("\x1b", "\x07", "\x9b", "\u202e"))
     answer = perfctl("query 'SELECT name FROM kernel' --json")
-    assert answer.json[1]["name"] == hostile.ESCAPES
+    assert answer.json[1]["name"] == ESCAPES
     assert not any(mark in answer.out for mark in ("\x1b", "\x07", "\x9b"))
     rows = list(
         csv.DictReader(
             io.StringIO(perfctl("query 'SELECT name FROM kernel' --csv").out, newline="")
         )
     )
-    assert rows[0]["name"] == "'" + hostile.FORMULA
-    assert rows[1]["name"] == hostile.ESCAPES
+    assert rows[0]["name"] == "'" + FORMULA
+    assert rows[1]["name"] == ESCAPES
 
 
 def test_a_table_says_that_there_are_more_rows_and_many_columns_become_a_list(
-    perfctl: Perfctl, store: Path
+    perfctl: Perfctl, hostile: Path
 ) -> None:
     lines = perfctl("query 'SELECT launch FROM kernel' --rows 2").out.splitlines()
     assert len(lines) == 4 and "use --rows to show more" in lines[-1]
@@ -183,7 +173,7 @@ def test_a_table_says_that_there_are_more_rows_and_many_columns_become_a_list(
 
 
 def test_kernels_and_layers_are_found_by_parts_of_their_names(
-    perfctl: Perfctl, store: Path
+    perfctl: Perfctl, hostile: Path
 ) -> None:
     assert perfctl("query --search ONV1 --json").json == [
         {
@@ -212,10 +202,8 @@ def test_kernels_and_layers_are_found_by_parts_of_their_names(
         assert perfctl("query", "--search", nothing, "--json").json == []
 
 
-def test_a_search_reads_one_thing_and_says_what_it_needs(perfctl: Perfctl, store: Path) -> None:
-    before = store.read_bytes()
+def test_a_search_reads_one_thing_and_says_what_it_needs(perfctl: Perfctl, hostile: Path) -> None:
+    before = hostile.read_bytes()
     for words in ((), ("select 1", "--search", "conv"), ("--search", " ")):
-        said = perfctl("query", *words)
-        assert said.code == 2
-        assert "perfctl query" in said.err
-    assert store.read_bytes() == before
+        perfctl("query", *words).ends(2, "perfctl query")
+    assert hostile.read_bytes() == before

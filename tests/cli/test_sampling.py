@@ -47,8 +47,7 @@ def test_a_real_run_has_samples_in_the_store_on_the_clock_of_its_steps(
         "    optimizer.step()\n"
     )
     options = "--device cpu --batches 256 --sample 10ms --steps 40"
-    said = perfctl(f"torch {options} -- python {script} {{batch}}")
-    assert said.code == 0, said.err
+    perfctl(f"torch {options} -- python {script} {{batch}}").ok()
     with database.reading(tmp_path / "perfctl.db") as connection:
         (run,) = read.load(connection, read.run_ids(connection, latest_of_each=True))
     samples = list(run.report.samples)

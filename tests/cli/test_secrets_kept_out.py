@@ -6,13 +6,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Perfctl
+from tests.cli.conftest import Perfctl, sql
 from tests.make import nsys_sqlite as nsys_secrets
 from tests.make.nsys_sqlite import NsysBuilder
 
@@ -33,10 +31,8 @@ def test_a_process_environment_in_a_report_reaches_neither_store_nor_page(
     perfctl: Perfctl, tmp_path: Path, generation: str
 ) -> None:
     nsys_secrets.with_environment(tmp_path / "report.sqlite", generation)
-    said = perfctl("ingest report.sqlite --batch 16")
-    assert said.code == 0
-    page = perfctl("report")
-    assert page.code == 0
+    said = perfctl("ingest report.sqlite --batch 16").ok()
+    page = perfctl("report").ok()
     kept = everywhere(tmp_path)
     for value in nsys_secrets.VALUES:
         assert value.encode() not in kept, value
@@ -60,9 +56,7 @@ def test_secrets_in_names_reach_neither_store_nor_page_nor_terminal(
     for value in OWN[:2]:
         assert value.encode() not in kept
         assert value not in shown
-    with closing(sqlite3.connect(tmp_path / "perfctl.db")) as db:
-        names = {name for (name,) in db.execute("SELECT name FROM range")}
-    assert "fetch https://bob:(removed)@git.example/net" in names
+    assert ("fetch https://bob:(removed)@git.example/net",) in sql("SELECT name FROM range")
 
 
 def test_secrets_of_a_run_reach_neither_store_nor_page_nor_what_is_said(
@@ -78,8 +72,7 @@ def test_secrets_of_a_run_reach_neither_store_nor_page_nor_what_is_said(
     workload["options"] |= {"wandb_api_key": OWN[3]}
     (folder / "run.json").write_text(json.dumps(record))
     (folder / "workload.json").write_text(json.dumps(workload))
-    said = perfctl("ingest b16")
-    assert said.code == 0
+    said = perfctl("ingest b16").ok()
     assert perfctl("report").code == 0
     shown = said.out + perfctl("show 1").out + perfctl("show 1 --json").out
     kept = everywhere(tmp_path)
@@ -98,9 +91,3 @@ def test_the_process_environment_of_perfctl_itself_is_kept_nowhere(
     for file in (path for path in tmp_path.rglob("*") if path.is_file()):
         assert b"private-life-of-mine" not in file.read_bytes(), file
     assert os.environ["MY_OWN_SETTING"]
-
-
-def test_an_error_does_not_say_the_secret_in_it(perfctl: Perfctl) -> None:
-    said = perfctl("ingest", f"no such {TOKEN}.sqlite")
-    assert said.code == 1
-    assert TOKEN not in said.err

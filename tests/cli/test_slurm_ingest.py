@@ -45,9 +45,9 @@ def test_the_merged_store_is_that_of_one_ingest_and_a_second_gather_adds_nothing
     assert len(lists) == 3
     for number in range(3):
         run_task(folder, number)
-    said = perfctl(f"slurm gather {folder} --store all.db --page page.html")
-    assert said.code == 4
-    assert "1 task did not ingest all" in said.err
+    perfctl(f"slurm gather {folder} --store all.db --page page.html").ends(
+        4, "1 task did not ingest all"
+    )
     perfctl("ingest", "--files-from", made_list(lists), "--store", "one.db", "--jobs", 1)
     merged = rows(Path("all.db"))
     assert merged == rows(Path("one.db"))
@@ -99,6 +99,4 @@ def test_what_an_ingest_array_cannot_do_is_refused_before_anything_is_written(
 
 
 def test_a_list_of_paths_without_end_is_refused(perfctl: Perfctl) -> None:
-    said = perfctl("ingest --files-from /dev/zero")
-    assert said.code == 2
-    assert "this is no list of paths" in said.err
+    perfctl("ingest --files-from /dev/zero").ends(2, "this is no list of paths")

@@ -25,8 +25,7 @@ def test_two_precisions_leave_traces_results_and_a_page(
     perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    said = perfctl(f"{CALL} --charts charts")
-    assert said.code == 0, said.err
+    said = perfctl(f"{CALL} --charts charts").ok()
     for name, precision in (("lstm_cpu", "fp32"), ("lstm_cpu_bf16", "bf16")):
         (trace,) = Path("perfctl-runs", name).rglob("*.pt.trace.json.gz")
         with gzip.open(trace, "rt") as opened:
@@ -35,13 +34,13 @@ def test_two_precisions_leave_traces_results_and_a_page(
         assert (run["status"], run["precision"], run["batch_size"]) == ("ok", precision, 8)
         assert len(run["epochs"]) == 2
         assert run["total_ns"] == sum(epoch["ns"] for epoch in run["epochs"])
-    # not of a speed-up whose interval is too wide to be shown
+    # not of a speedup whose interval is too wide to be shown
     drawn = [*Path("charts").glob("s1-*.pdf")]
     assert drawn
     assert all(chart.read_bytes().startswith(b"%PDF") for chart in drawn)
     page = Path("lstm_speedup.html").read_text()
     for words in (
-        "Speed-up by layer",
+        "Speedup by layer",
         "95% interval",
         "Accuracy by training time",
         "Kinds of work",
@@ -68,9 +67,9 @@ def test_two_precisions_leave_traces_results_and_a_page(
             assert line["gain"]["low"] <= line["gain"]["value"] <= line["gain"]["high"]
             assert line["gain"]["basis"]
 
-    refused = perfctl("speedup --runs lstm_cpu,lstm_cpu_bf16")
-    assert refused.code == 1
-    assert "precision differs: lstm_cpu has fp32, lstm_cpu_bf16 has bf16" in refused.err
+    refused = perfctl("speedup --runs lstm_cpu,lstm_cpu_bf16").ends(
+        1, "precision differs: lstm_cpu has fp32, lstm_cpu_bf16 has bf16"
+    )
     assert "faster" not in refused.out.partition("Figures of each device")[2]
     assert perfctl("speedup --runs lstm_cpu,lstm_cpu_bf16 --allow precision").code == 0
 
@@ -110,9 +109,7 @@ def test_two_precisions_leave_traces_results_and_a_page(
     assert (said.code == 0) == Path("speedup.pdf").exists() == any(gains)
     assert not any(gains) or Path("speedup.pdf").read_bytes().startswith(b"%PDF")
 
-    other = perfctl(f"{CALL[:-1]}3")
-    assert other.code == 2
-    assert "perfctl-runs/lstm_cpu holds runs of another request" in other.err
+    perfctl(f"{CALL[:-1]}3").ends(2, "perfctl-runs/lstm_cpu holds runs of another request")
 
 
 def test_the_store_is_beside_the_runs_unless_it_is_named(tmp_path: Path) -> None:
@@ -189,9 +186,7 @@ def test_a_trace_of_another_machine_is_refused_for_what_it_does_not_say(
     for trace, batch in ((cpu, 32), (gpu, 16)):
         assert perfctl(f"ingest {trace} --workload resnet50 --batch {batch}").code == 0
     ask = "speedup --runs run:1,run:2 --store perfctl.db"
-    said = perfctl(ask)
-    assert said.code == 1
-    assert "variant differs: run 1 has rank 34 of 300" in said.err
+    perfctl(ask).ends(1, "variant differs: run 1 has rank 34 of 300")
     assert "batch differs: run 1 has 32, run 2 has 16" in perfctl(f"{ask} --allow variant").err
 
 
@@ -200,24 +195,20 @@ def test_compiling_without_a_compiler_is_refused_before_anything_runs(
 ) -> None:
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)
-    said = perfctl("speedup --devices cpu,cpu:compile")
-    assert said.code == 2
-    assert "cpu:compile needs a C++ compiler" in said.err
+    perfctl("speedup --devices cpu,cpu:compile").ends(2, "cpu:compile needs a C++ compiler")
     assert not Path("perfctl-runs").exists()
 
 
 def test_a_gpu_that_is_not_here_is_said(perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch) -> None:
     here = "perfctl.orchestrator.launch.sweep.ways.resolve_device"
     monkeypatch.setattr(here, lambda asked: "cpu" if asked == "auto" else asked)
-    said = perfctl("speedup --devices cpu,cuda:bf16")
-    assert said.code == 2
-    assert "cuda:bf16: no NVIDIA GPU found" in said.err
+    perfctl("speedup --devices cpu,cuda:bf16").ends(2, "cuda:bf16: no NVIDIA GPU found")
 
 
 def test_a_wrong_word_for_the_workload_starts_nothing(perfctl: Perfctl) -> None:
-    said = perfctl("speedup --workload unet --devices cpu,cpu:bf16 --image-size 20")
-    assert said.code == 2
-    assert "is not a multiple of 16" in said.err
+    perfctl("speedup --workload unet --devices cpu,cpu:bf16 --image-size 20").ends(
+        2, "is not a multiple of 16"
+    )
     with pytest.raises(UsageError):
         read_ways("")
 

@@ -20,9 +20,7 @@ def test_a_dry_run_ends_as_the_run_would_where_there_is_no_folder_for_the_store(
 
 def test_an_out_folder_that_is_a_file_is_one_line(perfctl: Perfctl, recorded: Path) -> None:
     Path("taken").touch()
-    said = perfctl(f"replay {recorded / 'torch'} --out taken")
-    assert said.code == 1
-    assert "taken" in said.err
+    said = perfctl(f"replay {recorded / 'torch'} --out taken").ends(1, "taken")
     assert "Traceback" not in said.err
 
 
@@ -31,6 +29,5 @@ def test_a_strange_number_of_columns_is_ignored(
     perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     monkeypatch.setenv("COLUMNS", columns)
-    said = perfctl("doctor")
-    assert said.code == 0
+    said = perfctl("doctor").ok()
     assert "perfctl torch" in said.out

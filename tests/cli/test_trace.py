@@ -2,9 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import sqlite3
-from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +11,8 @@ from perfctl.orchestrator.report.files.trace import trace
 from perfctl.parsers import parse
 from perfctl.records.report import Kernel, OpCall, Range, Sample
 from perfctl.records.run import Run
-from tests.cli.conftest import Perfctl
+from tests.cli.conftest import Perfctl, sql
+from tests.cli.hostile import ESCAPES, FORMULA, MARKUP
 from tests.make import synthetic
 
 
@@ -25,20 +23,13 @@ def events(path: Path, phase: str = "X") -> list[dict[str, Any]]:
     return [event for event in content["traceEvents"] if event["ph"] == phase]
 
 
-@pytest.fixture
-def store(tmp_path: Path, hostile: Any) -> Path:
-    return Path(hostile.store(tmp_path / "perfctl.db"))
-
-
 def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(
-    perfctl: Perfctl, store: Path, hostile: Any
+    perfctl: Perfctl, hostile: Path
 ) -> None:
     assert perfctl("trace 1 --step 0 --out t.json").code == 0
     found = {event["name"]: event for event in events(Path("t.json"))}
-    assert set(found) == {hostile.FORMULA, hostile.ESCAPES, "Memcpy HtoD", "outer", "inner"}, (
-        "not the next step's"
-    )
-    kernel, copy, inner = found[hostile.FORMULA], found["Memcpy HtoD"], found["inner"]
+    assert set(found) == {FORMULA, ESCAPES, "Memcpy HtoD", "outer", "inner"}, "not the next step's"
+    kernel, copy, inner = found[FORMULA], found["Memcpy HtoD"], found["inner"]
     zero = 900  # the outer range begins first
     assert (kernel["ts"], kernel["dur"]) == ((1000 - zero) / 1000, 500 / 1000)
     assert (kernel["pid"], kernel["tid"]) == (copy["pid"], copy["tid"]), "the same stream"
@@ -49,8 +40,8 @@ def test_a_steps_kernels_copies_and_ranges_stand_where_they_ran(
         == kernel["args"]
     )
     assert copy["args"]["bytes"] == 4096
-    assert found[hostile.ESCAPES]["dur"] == 0
-    assert [event["name"] for event in events(Path("t.json"), "i")] == [hostile.MARKUP], (
+    assert found[ESCAPES]["dur"] == 0
+    assert [event["name"] for event in events(Path("t.json"), "i")] == [MARKUP], (
         "its length is not known"
     )
     names = {event["args"]["name"] for event in events(Path("t.json"), "M")}
@@ -71,25 +62,8 @@ def test_a_cpu_run_gives_its_ranges_which_our_own_parser_reads_back(
     ) == sorted(wanted)
 
 
-def test_a_real_gpu_trace_comes_back_with_the_same_kernels(perfctl: Perfctl, reports: Path) -> None:
-    source = reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz"
-    perfctl("ingest", source)
-    assert perfctl("trace 1 --whole --out t.json.gz").code == 0
-    old, new = parse(source), parse(Path("t.json.gz"))
-
-    def facts(report: Any) -> list[tuple[Any, ...]]:
-        return [
-            (k.name, k.duration_ns, k.device_index, k.stream, k.grid_x, k.block_x)
-            for k in report.kernels
-        ]
-
-    assert facts(old)
-    assert sorted(facts(new), key=str) == sorted(facts(old), key=str)
-    assert sorted(copy.bytes for copy in new.copies) == sorted(copy.bytes for copy in old.copies)
-
-
 def test_the_last_step_is_taken_where_none_is_named_and_the_same_step_gives_the_same_bytes(
-    perfctl: Perfctl, store: Path
+    perfctl: Perfctl, hostile: Path
 ) -> None:
     written = [perfctl(f"trace 1 --out {name}.json.gz --json").json["step"] for name in "ab"]
     assert written == [1, 1]
@@ -171,9 +145,7 @@ def test_readings_of_the_steps_time_are_counters_with_their_unit() -> None:
 
 def test_readings_on_another_clock_are_left_out_and_the_file_says_so() -> None:
     run = with_everything()
-    run = replace(
-        run, report=replace(run.report, samples=[run.report.samples[0]._replace(at_ns=10**18)])
-    )  # type: ignore[index]
+    run = synthetic.with_report(run, samples=[run.report.samples[0]._replace(at_ns=10**18)])  # type: ignore[index]
     content, counted = trace(run, None)
     assert counted.samples == 0
     assert "none of 1 samples lies in this time" in content["otherData"]["missing"]
@@ -222,32 +194,26 @@ def test_names_and_times_of_a_real_trace_equal_the_store_by_query(
         ("op_call", "cpu_op", "operators"),
         ("range", "user_annotation", "ranges"),
     )
-    with closing(sqlite3.connect("perfctl.db")) as db:
-        for table, kind, said in tables:
-            stored = sorted(
-                db.execute(
-                    f"SELECT name, start_ns, duration_ns FROM {table} WHERE duration_ns IS NOT NULL"
-                )
-            )
-            written = [
-                (event["name"], round(event["ts"] * 1000) + zero, round(event["dur"] * 1000))
-                for event in of_kind(content, kind)
-                if event["ph"] == "X"
-            ]
-            assert sorted(written) == stored, table
-            assert answer[said] == len(stored)
+    for table, kind, said in tables:
+        stored = sql(
+            f"SELECT name, start_ns, duration_ns FROM {table} WHERE duration_ns IS NOT NULL"
+        )
+        written = [
+            (event["name"], round(event["ts"] * 1000) + zero, round(event["dur"] * 1000))
+            for event in of_kind(content, kind)
+            if event["ph"] == "X"
+        ]
+        assert sorted(written) == sorted(stored), table
+        assert answer[said] == len(stored)
     assert answer["operators"] > 0
 
 
 @pytest.mark.parametrize("has_steps", [True, False])
 def test_a_run_without_times_is_refused_in_one_line_with_the_profiler_that_has_them(
-    perfctl: Perfctl, store: Path, has_steps: bool
+    perfctl: Perfctl, hostile: Path, has_steps: bool
 ) -> None:
-    with closing(sqlite3.connect(store)) as db, db:
-        for table in ("range", "copy", *(() if has_steps else ("step",))):
-            db.execute(f"DELETE FROM {table}")
-        db.execute(
-            f"UPDATE kernel_launch SET start_ns = NULL{'' if has_steps else ', step = NULL'}"
-        )
+    for table in ("range", "copy", *(() if has_steps else ("step",))):
+        sql(f"DELETE FROM {table}")
+    sql(f"UPDATE kernel_launch SET start_ns = NULL{'' if has_steps else ', step = NULL'}")
     answer = perfctl("trace 1")
     assert (answer.code, answer.err.count("\n")) == (1, 1) and "perfctl nsys" in answer.err

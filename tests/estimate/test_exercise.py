@@ -18,6 +18,7 @@ from perfctl.orchestrator.estimate.exercise import (
     read_sheet,
     sheet_text,
 )
+from tests.sample import draws
 
 pytest.importorskip("torch")
 V100 = Roof("V100", 15.7e12, 900e9)
@@ -50,8 +51,8 @@ def spoil(number: str, way: int) -> str:
 
 @pytest.mark.parametrize("topic", TOPICS)
 def test_drawn_sheets_are_marked_right_by_construction(topic: str) -> None:
-    drawn = [draw(f"student {number}", topic, V100) for number in range(4)]
-    assert len({exercise.task for exercise in drawn}) == 4
+    drawn = [draw(f"student {number}", topic, V100) for number in range(draws(40, 10))]
+    assert len({exercise.task for exercise in drawn}) == len(drawn)
     for number, exercise in enumerate(drawn):
         solutions = {at: one.solution for at, one in enumerate(exercise.questions, 1)}
         assert set(marks_of(exercise, solutions)) == {"right"}

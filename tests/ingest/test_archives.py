@@ -6,9 +6,8 @@ import gzip
 import io
 import tarfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -45,9 +44,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         ),
     ],
 )
-def test_the_files_of_an_archive_are_written_below_the_folder(
-    members: dict[str, str], written: set[str], left_out: int, tmp_path: Path
-) -> None:
+def test_the_files_of_an_archive_are_written_below_the_folder(members, written, left_out, tmp_path):
     path = pack(tmp_path / "r.tar", members)
     out = tmp_path / "sub" / "out"
     out.mkdir(parents=True)
@@ -66,9 +63,7 @@ def test_the_files_of_an_archive_are_written_below_the_folder(
     ],
     ids=["more files", "a bomb", "a bomb that no report hides behind", "a file in a file"],
 )
-def test_an_archive_without_bounds_is_refused(
-    small: None, name: str, members: dict[str, str | bytes], reason: str, tmp_path: Path
-) -> None:
+def test_an_archive_without_bounds_is_refused(small, name, members, reason, tmp_path):
     path = pack(tmp_path / name, members)
     with pytest.raises(ReportError, match=reason):
         unpack(path, tmp_path, Room(path.stat().st_size, files=10))
@@ -88,9 +83,7 @@ def overwrite(whole: bytes) -> Iterator[bytes]:
         pytest.param("r.tgz", lambda whole: (whole[:40], whole[:-40]), 2, id="tar, truncated"),
     ],
 )
-def test_a_damaged_archive_is_unpacked_or_refused_in_words(
-    name: str, damage: Callable[[bytes], Iterable[bytes]], refused: int, tmp_path: Path
-) -> None:
+def test_a_damaged_archive_is_unpacked_or_refused_in_words(name, damage, refused, tmp_path):
     """IndexError and OSError of zipfile, EOFError of tarfile."""
     path = pack(tmp_path / name, {"a/report.json": REPORT})
     reasons = []
@@ -106,7 +99,7 @@ def test_a_damaged_archive_is_unpacked_or_refused_in_words(
     assert sum("cannot be unpacked" in reason for reason in reasons) >= refused
 
 
-def test_a_header_that_would_fill_the_memory_is_no_archive(tmp_path: Path) -> None:
+def test_a_header_that_would_fill_the_memory_is_no_archive(tmp_path):
     path = tmp_path / "header.tar"
     with tarfile.open(path, "w") as archive:
         member = tarfile.TarInfo("././@PaxHeader")
@@ -115,13 +108,13 @@ def test_a_header_that_would_fill_the_memory_is_no_archive(tmp_path: Path) -> No
     assert not is_archive(path)
 
 
-def test_the_parser_of_a_single_report_refuses_an_archive(tmp_path: Path) -> None:
+def test_the_parser_of_a_single_report_refuses_an_archive(tmp_path):
     path = pack(tmp_path / "r.tar", {"r.csv": REPORT})
     with pytest.raises(ReportError, match=r"it is an archive\. Pass it to perfctl ingest"):
         perfctl.parse(path)
 
 
-def test_archives_inside_an_archive_share_its_room(small: None, tmp_path: Path) -> None:
+def test_archives_inside_an_archive_share_its_room(small, tmp_path):
     inside = pack(tmp_path / "inside.zip", {"a.csv": bytes(700_000)}).read_bytes()
     one, two = (
         pack(
@@ -137,7 +130,7 @@ def test_archives_inside_an_archive_share_its_room(small: None, tmp_path: Path) 
         assert any(f"inside1.zip: {refusal}" in str(entry) for entry in entries) is is_refused
 
 
-def test_files_that_are_left_out_are_counted_in_a_note(tmp_path: Path) -> None:
+def test_files_that_are_left_out_are_counted_in_a_note(tmp_path):
     path = pack(tmp_path / "odd.tgz", {"n" * 300: "", "m" * 300: "", "r_b1.csv": REPORT})
     assert find._find([path], tmp_path).notes == [
         f"{path}: 2 files have names that no file can have. perfctl skipped them"
@@ -145,9 +138,7 @@ def test_files_that_are_left_out_are_counted_in_a_note(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["tar", "tar.gz", "tgz", "tar.bz2", "tar.xz", "zip"])
-def test_the_reports_in_an_archive_are_read_and_the_other_files_named(
-    suffix: str, heard: Any, tmp_path: Path
-) -> None:
+def test_the_reports_in_an_archive_are_read_and_the_other_files_named(suffix, heard, tmp_path):
     members = {
         "job/ncu_b16.csv": NCU.format(count=1),
         "job/b32/ncu.csv": NCU.format(count=2),
@@ -171,7 +162,7 @@ def test_the_reports_in_an_archive_are_read_and_the_other_files_named(
     assert not again[1].new, "the same report"
 
 
-def test_an_archive_in_a_folder_or_an_archive_is_walked_too(tmp_path: Path) -> None:
+def test_an_archive_in_a_folder_or_an_archive_is_walked_too(tmp_path):
     inner = pack(tmp_path / "inner.tar", {"a.csv": NCU.format(count=1)})
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -184,9 +175,7 @@ def test_an_archive_in_a_folder_or_an_archive_is_walked_too(tmp_path: Path) -> N
     ]
 
 
-def test_a_report_in_an_archive_and_beside_it_is_taken_once_also_gzipped(
-    heard: Any, tmp_path: Path
-) -> None:
+def test_a_report_in_an_archive_and_beside_it_is_taken_once_also_gzipped(heard, tmp_path):
     folder = tmp_path / "runs"
     folder.mkdir()
     texts = {f"in{number}.csv": NCU.format(count=1000 + number) for number in range(3)}
@@ -212,9 +201,7 @@ def test_a_report_in_an_archive_and_beside_it_is_taken_once_also_gzipped(
 
 
 @pytest.mark.parametrize("name", ["report.tar.gz", "trace.json.gz"])
-def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
-    name: str, tmp_path: Path
-) -> None:
+def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(name, tmp_path):
     path = tmp_path / name
     path.write_bytes(gzip.compress(bytes(range(256)) * 4)[:40])
     with pytest.raises(ReportError, match=r"archive|gzip"):
@@ -222,9 +209,7 @@ def test_a_gzip_file_that_breaks_off_within_the_first_block_is_refused_in_words(
 
 
 @pytest.mark.parametrize("fault", ["it is not ended", "it raises an error of tarfile's"])
-def test_an_archive_that_cannot_be_read_costs_itself_only(
-    fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_that_cannot_be_read_costs_itself_only(fault, tmp_path, monkeypatch):
     def fail(path: Path, folder: Path, room: Room) -> int:
         time.sleep(60 if fault == "it is not ended" else 0)
         raise ValueError("not enough values to unpack")
@@ -239,7 +224,7 @@ def test_an_archive_that_cannot_be_read_costs_itself_only(
     assert "a.tar" in done.failed[0]
 
 
-def test_a_header_that_tarfile_cannot_read_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_header_that_tarfile_cannot_read_is_refused_in_words(tmp_path):
     path = tmp_path / "r.tar"
     with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as archive:
         member = tarfile.TarInfo("r.csv")

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -121,7 +120,7 @@ def counted(store: Path) -> dict[str, tuple[float, str | None]]:
     return {layer: (value, section) for layer, value, section in rows(store, query)}
 
 
-def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(node: Path) -> None:
+def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(node):
     done = sweep(Ncu(metrics=FFMA, launches="distinct"), SweepOptions(batches=(4,), device="cuda"))
     assert [run.status for run in done.runs] == ["ok"], done.runs
     assert done.store is not None
@@ -141,24 +140,7 @@ def test_a_layer_that_repeats_another_is_not_replayed_and_its_count_is_marked(no
     assert (said["ncu:metrics"], said["ncu:metrics_chosen"]) == (FFMA, "set by the user")
 
 
-def test_on_the_terminal_the_count_of_a_repeated_layer_is_marked_as_an_estimate(
-    node: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done = sweep(Ncu(launches="distinct"), SweepOptions(batches=(4,), device="cuda"))
-    assert run(["ledger", "--store", str(done.store)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    flops = f"{2 * 64 * 256 * 257 / 1e6:.2f} M"
-    of = {
-        name: next(line for line in lines if re.match(f"{name} +forward", line))
-        for name in ("block.0.up", "block.1.up")
-    }
-    assert flops in of["block.0.up"] and "~" not in of["block.0.up"]
-    assert f"~ {flops}" in of["block.1.up"]
-
-
-def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
-    node: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(node, capsys):
     """The folder of a launcher's run: rank 0 has a report, rank 1 the record of a program that ran
     as usual."""
     done = sweep(Ncu(), SweepOptions(batches=(4,), device="cuda"))
@@ -182,9 +164,7 @@ def test_of_several_ranks_only_the_first_is_counted_and_the_others_say_so(
     assert of_rank_1 == [(2, "kernel", "not_collected")]
 
 
-def test_a_plain_step_whose_report_is_damaged_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plain_step_whose_report_is_damaged_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tools, "has_gpu_driver", lambda: True)
     batch = tmp_path / "recorded" / "b16"

@@ -65,9 +65,7 @@ NESTED = [
         *((text, "workload.json") for text in NESTED),
     ],
 )
-def test_a_workloads_record_that_makes_no_sense_is_one_line(
-    folder: Path, wrong: Any, reason: str
-) -> None:
+def test_a_workloads_record_that_makes_no_sense_is_one_line(folder, wrong, reason):
     record = folder / "workload.json"
     if isinstance(wrong, str):
         record.write_text(wrong)
@@ -99,9 +97,7 @@ def test_a_workloads_record_that_makes_no_sense_is_one_line(
         {"perfctl_run": 99},
     ],
 )
-def test_a_runs_record_that_names_what_is_not_its_own_makes_no_run(
-    perfctl: Perfctl, folder: Path, fields: dict[str, Any]
-) -> None:
+def test_a_runs_record_that_names_what_is_not_its_own_makes_no_run(perfctl, folder, fields):
     from perfctl.orchestrator.launch.sweep.folders import is_whole, read_run_record
 
     change(folder / "run.json", **fields)
@@ -109,25 +105,21 @@ def test_a_runs_record_that_names_what_is_not_its_own_makes_no_run(
     assert not is_whole(folder)
 
 
-def test_a_runs_record_without_a_field_is_one_line(perfctl: Perfctl, folder: Path) -> None:
+def test_a_runs_record_without_a_field_is_one_line(perfctl, folder):
     (folder / "run.json").write_text('{"perfctl_run": 1, "profiler": "torch"}')
     said = perfctl("ingest", "b16")
     assert said.code == 1
     assert "run.json lacks status" in said.err
 
 
-def test_half_a_surrogate_pair_is_kept_as_a_mark_and_stops_nothing(
-    perfctl: Perfctl, folder: Path
-) -> None:
+def test_half_a_surrogate_pair_is_kept_as_a_mark_and_stops_nothing(perfctl, folder):
     change(folder / "workload.json", environment={"torch": "b\udfff"})
     assert perfctl("ingest", "b16").code == 0
     query = "SELECT value FROM environment WHERE key = 'torch'"
     assert rows(folder.parent / "perfctl.db", query) == [("b?",)]
 
 
-def test_a_folder_whose_links_lead_round_in_circles_is_read_once(
-    perfctl: Perfctl, folder: Path
-) -> None:
+def test_a_folder_whose_links_lead_round_in_circles_is_read_once(perfctl, folder):
     for name in ("one", "two", "three"):
         (folder.parent / name).mkdir()
         for other in ("one", "two", "three"):
@@ -136,9 +128,7 @@ def test_a_folder_whose_links_lead_round_in_circles_is_read_once(
     assert runs(folder) == 1
 
 
-def test_a_link_that_leads_out_of_a_recording_is_not_copied(
-    perfctl: Perfctl, tmp_path: Path, recorded: Path
-) -> None:
+def test_a_link_that_leads_out_of_a_recording_is_not_copied(perfctl, tmp_path, recorded):
     shutil.copytree(recorded / "torch", tmp_path / "recording")
     (tmp_path / "private.txt").write_text("private")
     (tmp_path / "recording" / "b16" / "notes.txt").symlink_to(tmp_path / "private.txt")
@@ -148,9 +138,7 @@ def test_a_link_that_leads_out_of_a_recording_is_not_copied(
     assert not list(tmp_path.glob("perfctl-runs/*/*/notes.txt"))
 
 
-def test_names_of_files_that_are_commands_to_a_terminal_are_shown_as_text(
-    perfctl: Perfctl, tmp_path: Path
-) -> None:
+def test_names_of_files_that_are_commands_to_a_terminal_are_shown_as_text(perfctl, tmp_path):
     for name in ("a\x1b]0;title\x07.sqlite", "b\u202egnp.csv", "--store=x.db", "c\nd.csv"):
         (tmp_path / name).write_text("nothing that is known")
         said = perfctl("ingest", f"./{name}")

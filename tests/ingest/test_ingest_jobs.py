@@ -62,9 +62,7 @@ def rows(store: Path) -> dict[str, list[tuple[Any, ...]]]:
     return found
 
 
-def test_three_processes_give_the_same_store_and_say_the_same_as_one(
-    perfctl: Perfctl, recorded: Path
-) -> None:
+def test_three_processes_give_the_same_store_and_say_the_same_as_one(perfctl, recorded):
     paths = study(recorded)
     said = {
         jobs: perfctl("ingest", *paths, "--jobs", jobs, "--store", f"{jobs}.db") for jobs in (1, 3)
@@ -88,9 +86,7 @@ def test_three_processes_give_the_same_store_and_say_the_same_as_one(
     )
 
 
-def test_what_is_in_the_store_is_not_read_again_by_any_process(
-    perfctl: Perfctl, recorded: Path
-) -> None:
+def test_what_is_in_the_store_is_not_read_again_by_any_process(perfctl, recorded):
     paths = study(recorded)
     perfctl("ingest", *paths, "--jobs", 1)
     before = rows(Path("perfctl.db"))
@@ -103,9 +99,7 @@ def test_what_is_in_the_store_is_not_read_again_by_any_process(
     )
 
 
-def test_files_that_are_small_together_are_read_by_this_process_and_more_by_one_a_core(
-    tmp_path: Path,
-) -> None:
+def test_files_that_are_small_together_are_read_by_this_process_and_more_by_one_a_core(tmp_path):
     (tmp_path / "r.csv").write_text("x")
     (tmp_path / "large.csv").touch()
     os.truncate(tmp_path / "large.csv", WORTH_BYTES)
@@ -166,7 +160,7 @@ def are_gone(processes: list[int]) -> bool:
     return False
 
 
-def test_ctrl_c_ends_the_workers_and_leaves_nothing_temporary(tmp_path: Path) -> None:
+def test_ctrl_c_ends_the_workers_and_leaves_nothing_temporary(tmp_path):
     program, workers = begun(tmp_path)
     program.send_signal(signal.SIGINT)
     assert program.wait(60) == 130
@@ -176,8 +170,8 @@ def test_ctrl_c_ends_the_workers_and_leaves_nothing_temporary(tmp_path: Path) ->
 
 @pytest.mark.parametrize("jobs", ["1", "2"])
 def test_workers_end_with_the_process_that_started_them_and_the_next_ingest_removes_their_files(
-    tmp_path: Path, jobs: str
-) -> None:
+    tmp_path, jobs
+):
     program, workers = begun(tmp_path)
     program.kill()
     program.wait()

@@ -14,7 +14,8 @@ import pytest
 
 from perfctl.orchestrator import memory
 from perfctl.orchestrator.errors import UsageError
-from tests.cli.conftest import Break, Said
+from perfctl.orchestrator.faults import report_fault
+from tests.cli.conftest import Said
 from tests.ingest.inputs import good, long_string
 from tests.make.stored import execute
 
@@ -30,6 +31,18 @@ def logged(said: Said) -> str:
     assert found is not None, said.err
     assert Path(found[2]).name == f"{found[1]}.txt"
     return Path(found[2]).read_text()
+
+
+def test_a_log_folder_that_is_a_link_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (tmp_path / f"perfctl-log-{os.getuid()}").symlink_to(elsewhere)
+    assert "could not save the traceback" in report_fault("r.csv", ValueError("why"))
+    assert not list(elsewhere.iterdir())
 
 
 TOKEN = "hf_" + "a1" * 17
@@ -50,9 +63,7 @@ TOKEN = "hf_" + "a1" * 17
     ],
     ids=["a fault", "a killed process"],
 )
-def test_what_goes_wrong_in_a_parser_costs_one_file(
-    perfctl: Perfctl, break_parser: Break, how: Callable[[], object], why: str, limit: str
-) -> None:
+def test_what_goes_wrong_in_a_parser_costs_one_file(perfctl, break_parser, how, why, limit):
     names = ("a_b1.csv", "bad_b2.csv", "c_b3.csv")
     break_parser("bad_", how)
     for name in names:
@@ -69,9 +80,7 @@ def test_what_goes_wrong_in_a_parser_costs_one_file(
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_a_report_that_needs_more_memory_is_refused_in_one_line_and_the_others_go_in(
-    perfctl: Perfctl, jobs: int
-) -> None:
+def test_a_report_that_needs_more_memory_is_refused_in_one_line_and_the_others_go_in(perfctl, jobs):
     long_string(Path("long.json"), 24_000_000)
     good(Path("a_b1.csv"), 1)
     good(Path("z_b2.csv"), 2)
@@ -86,7 +95,7 @@ def test_a_report_that_needs_more_memory_is_refused_in_one_line_and_the_others_g
     assert [line.split(":")[0] for line in said.out.splitlines()[:2]] == ["a_b1.csv", "z_b2.csv"]
 
 
-def test_a_limit_is_a_size_and_the_default_is_at_most_two_gibibytes() -> None:
+def test_a_limit_is_a_size_and_the_default_is_at_most_two_gibibytes():
     sizes = {
         "2G": 2 << 30,
         "2GiB": 2 << 30,
@@ -102,9 +111,7 @@ def test_a_limit_is_a_size_and_the_default_is_at_most_two_gibibytes() -> None:
             memory.bytes_of(wrong)
 
 
-def test_a_run_that_makes_no_sense_costs_itself_in_every_command(
-    perfctl: Perfctl, replayed: Path
-) -> None:
+def test_a_run_that_makes_no_sense_costs_itself_in_every_command(perfctl, replayed):
     shutil.copy(replayed, "s.db")
     execute("s.db", "UPDATE op_shape SET record = '[]' WHERE run_id = 1")
     damaged = re.compile(r"run 1\b.* cannot be analysed: ")

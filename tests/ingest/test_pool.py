@@ -56,7 +56,7 @@ def die_at_3(how: Callable[[], Any]) -> Work:
 
 
 @pytest.mark.parametrize("processes", [1, 3])
-def test_events_come_in_the_order_of_the_items_from_so_many_processes(processes: int) -> None:
+def test_events_come_in_the_order_of_the_items_from_so_many_processes(processes):
     found = run(twice, processes)
     assert [told for told, _ in found] == [f"item {item}" for item in ITEMS]
     assert [done.result[0] for _, done in found] == [2 * item for item in ITEMS]
@@ -65,7 +65,7 @@ def test_events_come_in_the_order_of_the_items_from_so_many_processes(processes:
     assert os.getpid() not in pids
 
 
-def test_beside_threads_of_others_a_new_interpreter_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beside_threads_of_others_a_new_interpreter_works(monkeypatch):
     monkeypatch.setattr(pool, "_is_own", lambda thread: False)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     assert not pool.can_fork()
@@ -73,7 +73,7 @@ def test_beside_threads_of_others_a_new_interpreter_works(monkeypatch: pytest.Mo
     assert [list(events) for _, events in running] == [[pool.Done((2, 2))]]
 
 
-def test_a_store_that_is_open_here_is_not_forked_with(tmp_path: Path) -> None:
+def test_a_store_that_is_open_here_is_not_forked_with(tmp_path):
     path = tmp_path / "s.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("CREATE TABLE t (c)")
@@ -82,7 +82,7 @@ def test_a_store_that_is_open_here_is_not_forked_with(tmp_path: Path) -> None:
     assert pool.can_fork(path)
 
 
-def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked() -> None:
+def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked():
     def work() -> None:
         stop.wait()
 
@@ -95,7 +95,7 @@ def test_a_thread_that_draws_progress_does_not_keep_a_worker_from_being_forked()
     thread.join()
 
 
-def test_a_warning_of_a_worker_is_warned_of_here() -> None:
+def test_a_warning_of_a_worker_is_warned_of_here():
     def work(item: int, tell: pool.Tell) -> int:
         if item == 3:
             warnings.warn(Lost("run 3 is left out"), stacklevel=1)
@@ -107,7 +107,7 @@ def test_a_warning_of_a_worker_is_warned_of_here() -> None:
     assert [(one.category, str(one.message)) for one in caught] == [(Lost, "run 3 is left out")]
 
 
-def test_what_comes_before_an_error_is_given_and_the_error_keeps_its_kind_and_remedy() -> None:
+def test_what_comes_before_an_error_is_given_and_the_error_keeps_its_kind_and_remedy():
     def work(item: int, tell: pool.Tell) -> int:
         if item == 4:
             raise UsageError("no such layer", "There are others")
@@ -135,9 +135,7 @@ def test_what_comes_before_an_error_is_given_and_the_error_keeps_its_kind_and_re
     ids=["killed", "crash", "exit", "hangs"],
 )
 @pytest.mark.parametrize("processes", [1, 2])
-def test_a_worker_that_dies_costs_its_item_only(
-    how: Callable[[], Any], why: str, processes: int
-) -> None:
+def test_a_worker_that_dies_costs_its_item_only(how, why, processes):
     found = run(die_at_3(how), processes, seconds=lambda item: 1.0)
     others = [events for item, events in enumerate(found) if item != 3]
     assert others == [[pool.Done(item)] for item in ITEMS if item != 3]
@@ -146,9 +144,7 @@ def test_a_worker_that_dies_costs_its_item_only(
     assert why in lost.why
 
 
-def test_an_item_that_needs_more_memory_than_its_worker_may_take_is_an_error_of_that_worker() -> (
-    None
-):
+def test_an_item_that_needs_more_memory_than_its_worker_may_take_is_an_error_of_that_worker():
     def work(item: int, tell: pool.Tell) -> int:
         return len(bytearray((item == 0) << 28))
 
@@ -156,7 +152,7 @@ def test_an_item_that_needs_more_memory_than_its_worker_may_take_is_an_error_of_
         run(work, limit=64 << 20)
 
 
-def test_a_call_is_answered_by_another_process() -> None:
+def test_a_call_is_answered_by_another_process():
     process, answer = pool.call(
         "a step", lambda: [os.getpid(), {"layers": ["conv1", None]}], 64 << 20
     )
@@ -173,14 +169,14 @@ def test_a_call_is_answered_by_another_process() -> None:
     ],
     ids=["memory", "killed", "unforeseen"],
 )
-def test_a_call_that_fails_is_one_line(work: Callable[[], Any], why: str) -> None:
+def test_a_call_that_fails_is_one_line(work, why):
     with pytest.raises(PerfctlError) as error:
         pool.call("a step", work, 64 << 20)
     assert why in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_who_stops_listening_leaves_no_worker() -> None:
+def test_who_stops_listening_leaves_no_worker():
     def work(item: int, tell: pool.Tell) -> int:
         tell(os.getpid())
         if item:
@@ -218,24 +214,15 @@ def store(tmp_path: Path, perfctl: Callable[..., Said]) -> Path:
     return tmp_path / "perfctl.db"
 
 
-@pytest.mark.parametrize(
-    "words", [(), ("--json",), ("--batches", "16"), ("--layer", "nothing"), ("--format", "md")]
-)
-def test_a_ledger_made_by_two_processes_is_the_same(
-    words: tuple[str, ...],
-    store: Path,
-    perfctl: Callable[..., Said],
-    request: pytest.FixtureRequest,
-) -> None:
+@pytest.mark.parametrize("words", [(), ("--json", "--batches", "16"), ("--layer", "nothing")])
+def test_a_ledger_made_by_two_processes_is_the_same(words, store, perfctl, request):
     alone = perfctl("ledger", *words)
     request.getfixturevalue("shared")
     assert perfctl("ledger", *words) == alone
     assert alone.out or alone.code
 
 
-def test_the_rows_of_an_export_are_made_in_children(
-    store: Path, shared: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_rows_of_an_export_are_made_in_children(store, shared, monkeypatch):
     monkeypatch.setattr(export, "rows_of_runs", lambda runs: [{"pid": os.getpid()}])
     rows = list(export.values_of_ledger(store, None))
     assert len(rows) == 3, "one a study"
@@ -243,9 +230,7 @@ def test_the_rows_of_an_export_are_made_in_children(
     assert [os.getpid()] not in rows
 
 
-def test_a_damaged_run_is_left_out_by_a_child_and_the_exit_code_says_so(
-    store: Path, shared: None, perfctl: Callable[..., Said]
-) -> None:
+def test_a_damaged_run_is_left_out_by_a_child_and_the_exit_code_says_so(store, shared, perfctl):
     execute(store, "UPDATE op_shape SET record = '[1, {' WHERE run_id = 1")
     said = perfctl("ledger")
     assert said.code == 4

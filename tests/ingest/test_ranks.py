@@ -66,9 +66,7 @@ def trace(path: Path, **metadata: Any) -> Path:
     return path
 
 
-def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_variant(
-    tmp_path: Path,
-) -> None:
+def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_variant(tmp_path):
     for rank in (0, 1):
         trace(
             tmp_path / f"w{rank}.json",
@@ -89,7 +87,7 @@ def test_ranks_that_traces_state_are_runs_of_one_sweep_kept_apart_by_their_varia
     assert part.title == "w0.json, first of 2 ranks"
 
 
-def test_ranks_in_names_count_where_a_trace_says_nothing(tmp_path: Path) -> None:
+def test_ranks_in_names_count_where_a_trace_says_nothing(tmp_path):
     for rank in range(3):
         trace(tmp_path / f"step_rank{rank}.{170 + rank}.json", n=rank)
     trace(tmp_path / "alone_rank7.json", n=7)
@@ -117,15 +115,11 @@ def test_ranks_in_names_count_where_a_trace_says_nothing(tmp_path: Path) -> None
         (["x_rank0.json", "y_rank1.json"], {}),
     ],
 )
-def test_a_rank_in_a_name_needs_another_file_that_differs_by_it(
-    names: list[str], ranks: dict[str, tuple[int, int | None]]
-) -> None:
+def test_a_rank_in_a_name_needs_another_file_that_differs_by_it(names, ranks):
     assert ranks_in_names(map(Path, names)) == {Path(name): found for name, found in ranks.items()}
 
 
-def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(
-    reports: Path, tmp_path: Path
-) -> None:
+def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(reports, tmp_path):
     files = sorted((reports / "kineto/ranks/param_dlrm_8rank").glob("*.json.gz"))
     ingest(files, tmp_path / "s.db")
     (job,) = jobs(taken(tmp_path / "s.db"))
@@ -158,8 +152,8 @@ def test_overlap_idle_and_kernel_times_of_eight_ranks_are_those_of_hta(
 
 
 def test_ends_of_collectives_align_and_the_rank_that_never_waits_is_the_straggler(
-    reports: Path, tmp_path: Path
-) -> None:
+    reports, tmp_path
+):
     """FORMATS: all eight are on one clock, and rank 1 waits 7,635 us in the first collective, rank
     2 518 us."""
     files = sorted((reports / "kineto/ranks/param_dlrm_8rank").glob("*.json.gz"))
@@ -173,7 +167,7 @@ def test_ends_of_collectives_align_and_the_rank_that_never_waits_is_the_straggle
     assert (job.ranks[1].waiting_ns or 0) > 7_600_000
 
 
-def test_kernel_time_by_operator_is_that_of_tracelens(reports: Path) -> None:
+def test_kernel_time_by_operator_is_that_of_tracelens(reports):
     report = parsers.parse(reports / "kineto/tracelens_h100_Falconsai_vit.json.gz")
     times: dict[str, float] = defaultdict(float)
     calls: dict[str, int] = defaultdict(int)

@@ -13,8 +13,6 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.commands import bench
-from tests.cli.conftest import Break
 from tests.ingest.inputs import good, long_string
 from tests.make.stored import execute, rows
 
@@ -53,9 +51,7 @@ def is_said(err: str, how: Callable[[], None]) -> None:
 
 
 @HOW
-def test_a_sweep_keeps_its_other_runs(
-    perfctl: Perfctl, recorded: Path, break_parser: Break, how: Callable[[], None]
-) -> None:
+def test_a_sweep_keeps_its_other_runs(perfctl, recorded, break_parser, how):
     break_parser("/b32", how)
     said = perfctl("replay", recorded / "torch")
     assert said.code == 4
@@ -66,8 +62,8 @@ def test_a_sweep_keeps_its_other_runs(
 
 @HOW
 def test_gather_says_it_in_a_failed_run_that_a_later_whole_one_replaces(
-    perfctl: Perfctl, recorded: Path, break_parser: Break, how: Callable[[], None]
-) -> None:
+    perfctl, recorded, break_parser, how
+):
     perfctl("replay", recorded / "torch", "--store", "other.db")
     broken = [True]
     break_parser("/b32", lambda: broken and how())
@@ -82,21 +78,7 @@ def test_gather_says_it_in_a_failed_run_that_a_later_whole_one_replaces(
 
 
 @HOW
-def test_a_bench_gathers_the_others(
-    perfctl: Perfctl, recorded: Path, break_parser: Break, how: Callable[[], None]
-) -> None:
-    perfctl("replay", recorded / "torch", "--store", "other.db")
-    break_parser("/b32", how)
-    (why,) = bench.gather(Path("perfctl-runs"), Path("perfctl.db"))
-    assert "/b32" in why
-    is_said(why, how)
-    assert stored() == [(16, "ok")]
-
-
-@HOW
-def test_compare_leaves_out_one_report_of_a_folder(
-    perfctl: Perfctl, break_parser: Break, how: Callable[[], None]
-) -> None:
+def test_compare_leaves_out_one_report_of_a_folder(perfctl, break_parser, how):
     for folder in ("a", "b"):
         Path(folder).mkdir()
         good(Path(folder, "x_b1.csv"), 3)
@@ -111,18 +93,14 @@ def test_compare_leaves_out_one_report_of_a_folder(
     assert "Traceback" not in alone.err
 
 
-def test_no_empty_store_is_left_where_the_only_report_ends_its_process(
-    perfctl: Perfctl, break_parser: Break
-) -> None:
+def test_no_empty_store_is_left_where_the_only_report_ends_its_process(perfctl, break_parser):
     good(Path("bad_b1.csv"), 1)
     break_parser("bad", killed)
     assert perfctl("ingest", "bad_b1.csv").code == 1
     assert [path.name for path in Path().iterdir() if "perfctl" in path.name] == []
 
 
-def test_the_limit_of_every_command_is_an_environment_variable(
-    perfctl: Perfctl, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_limit_of_every_command_is_an_environment_variable(perfctl, monkeypatch):
     long_string(Path("long_b1.json"), 24_000_000)
     monkeypatch.setenv("PERFCTL_MEMORY_LIMIT", "48M")
     said = perfctl("ingest", "long_b1.json")
@@ -134,9 +112,7 @@ def test_the_limit_of_every_command_is_an_environment_variable(
     assert "invalid value 'much' for PERFCTL_MEMORY_LIMIT" in said.err
 
 
-def test_a_store_with_texts_that_are_no_utf8_is_shown_whole(
-    perfctl: Perfctl, replayed: Path
-) -> None:
+def test_a_store_with_texts_that_are_no_utf8_is_shown_whole(perfctl, replayed):
     shutil.copy(replayed, "perfctl.db")
     execute(
         "perfctl.db",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import shutil
 import signal
@@ -38,12 +37,6 @@ class Cluster:
         }
         self.environment = {**os.environ, **knobs, "SLURM_CONF": str(folder / "etc" / "slurm.conf")}
         self.environment |= {"OMP_NUM_THREADS": "1", "COLUMNS": "200"}
-
-    def having(self, variables: dict[str, str]) -> Cluster:
-        """The same cluster, and a user with more variables, which sbatch hands on to the jobs."""
-        other = copy.copy(self)
-        other.environment = {**self.environment, **variables}
-        return other
 
     def script(self, word: str) -> None:
         self.call("bash", str(ROOT / "scripts" / "setup" / "slurm_up.sh"), word)

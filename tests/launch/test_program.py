@@ -7,10 +7,8 @@ import shutil
 import signal
 import stat
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,12 +16,11 @@ from perfctl import __version__
 from perfctl.orchestrator.errors import ToolMissing, UsageError
 from perfctl.orchestrator.launch import interpreter
 from perfctl.orchestrator.launch.profilers import outcome
-from perfctl.orchestrator.launch.profilers.base import Outcome
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
 from perfctl.orchestrator.launch.profilers.torch import TorchProfiler
 from perfctl.orchestrator.launch.program import Program, read_program, resolve
-from perfctl.orchestrator.launch.sweep.request import Profiler, SweepRequest
+from perfctl.orchestrator.launch.sweep.request import SweepRequest
 from perfctl.workloads.spec import UNFINISHED
 
 
@@ -61,7 +58,7 @@ def request(program: Program, out: Path) -> SweepRequest:
     )
 
 
-def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone() -> None:
+def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone():
     program = read(
         "train.py", "--batch-size", "{batch}", "bs={batch}", "{x}", "{}", "a{batch}b{batch}"
     )
@@ -76,9 +73,7 @@ def test_the_batch_size_goes_into_every_argument_and_other_braces_are_left_alone
     )
 
 
-def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_own_after_it(
-    here: Path,
-) -> None:
+def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_own_after_it(here):
     program = read(sys.executable, "-u", "-X", "dev", "train.py", "--trace", "{batch}")
     asked = replace(
         request(program, here.parent), workload_arguments=("--steps", "2"), sweep_name=here.name
@@ -113,7 +108,7 @@ def test_the_runner_gets_perfctls_options_before_the_script_and_the_script_its_o
 @pytest.mark.parametrize(
     "words", [("train.py",), ("train.py", "--batch-size", "16"), ("-m", "pkg", "{ batch }")]
 )
-def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
+def test_several_batch_sizes_need_a_place_to_go(words):
     with pytest.raises(UsageError, match="`batch_env`, or use one batch size") as caught:
         read(*words)
     assert "\n" not in str(caught.value)
@@ -143,7 +138,7 @@ def test_several_batch_sizes_need_a_place_to_go(words: tuple[str, ...]) -> None:
         (("torchrun", "--nproc_per_node", "{batch}"), "does not name a script"),
     ],
 )
-def test_what_cannot_run_is_one_clear_line(words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_run_is_one_clear_line(words, said):
     with pytest.raises(UsageError, match=said.replace("'", ".")) as caught:
         read(*words)
     assert "\n" not in str(caught.value)
@@ -169,9 +164,7 @@ ANY_PROGRAM = [
 
 
 @pytest.mark.parametrize(("words", "argv", "name", "variant"), ANY_PROGRAM)
-def test_any_program_runs_as_it_is_with_the_values_in_its_words(
-    words: tuple[str, ...], argv: tuple[str, ...], name: str, variant: str, here: Path
-) -> None:
+def test_any_program_runs_as_it_is_with_the_values_in_its_words(words, argv, name, variant, here):
     executable(here / "solver", "#!/bin/sh\n")
     (here / "run.sh").touch()
     program = read_program(words, None, {"N": 2}, as_is=None)
@@ -185,7 +178,7 @@ def test_any_program_runs_as_it_is_with_the_values_in_its_words(
     assert (program.name, asked.variant, asked.stops_early) == (name, variant, False)
 
 
-def test_variables_of_parameters_reach_the_program_and_distinguish_its_runs(here: Path) -> None:
+def test_variables_of_parameters_reach_the_program_and_distinguish_its_runs(here):
     program = read_program(
         ("true",), "BATCH", {"batch": 1, "N": 2}, sweep_env=("N=SIZE",), as_is=None
     )
@@ -207,9 +200,7 @@ def test_variables_of_parameters_reach_the_program_and_distinguish_its_runs(here
         pytest.param(("true",), ("N",), "'N' is not NAME=VARIABLE", id="with half a variable"),
     ],
 )
-def test_a_program_is_refused(
-    words: tuple[str, ...], sweep_env: tuple[str, ...], said: str, here: Path
-) -> None:
+def test_a_program_is_refused(words, sweep_env, said, here):
     (here / "plain").touch()
     parameters = {} if words[0] != "true" or sweep_env == ("M=X",) else {"N": 2}
     with pytest.raises(UsageError, match=said):
@@ -217,7 +208,7 @@ def test_a_program_is_refused(
 
 
 @pytest.mark.parametrize("name", ["", "1X", "A B", "A=B", "A-B"])
-def test_a_name_that_no_shell_could_set_is_refused(name: str) -> None:
+def test_a_name_that_no_shell_could_set_is_refused(name):
     with pytest.raises(UsageError, match="not the name of an environment variable"):
         read("train.py", env=name)
 
@@ -240,16 +231,12 @@ def test_a_name_that_no_shell_could_set_is_refused(name: str) -> None:
         ),
     ],
 )
-def test_a_run_is_called_after_its_script_or_module(
-    words: tuple[str, ...], name: str, kept: tuple[str, ...]
-) -> None:
+def test_a_run_is_called_after_its_script_or_module(words, name, kept):
     program = read(*words)
     assert (program.name, program.words) == (name, kept)
 
 
-def test_python_in_perfctls_own_folder_is_perfctls_own(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_python_in_perfctls_own_folder_is_perfctls_own(here, monkeypatch):
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
     assert read("python3", "train.py", "{batch}").python == sys.executable
     other = here / "other"
@@ -266,7 +253,7 @@ def test_python_in_perfctls_own_folder_is_perfctls_own(
     )
 
 
-def test_an_installed_script_runs_under_the_interpreter_in_its_first_line(here: Path) -> None:
+def test_an_installed_script_runs_under_the_interpreter_in_its_first_line(here):
     executable(here / "trainer", f"#!{sys.executable} -E\nprint(1)\n")
     program = read("./trainer", "{batch}")
     assert (program.python, program.name, program.words) == (
@@ -300,8 +287,8 @@ def said(python: str, torch: str) -> str:
     ],
 )
 def test_an_interpreter_that_cannot_run_it_is_said_to_lack_what_and_how_to_get_it(
-    here: Path, lines: str, says: tuple[str, ...]
-) -> None:
+    here, lines, says
+):
     fake = executable(here / "python9", f"#!/bin/sh\n{lines}")
     interpreter._ask.cache_clear()  # the test before may have had the same folder
     with pytest.raises(ToolMissing) as caught:
@@ -311,8 +298,8 @@ def test_an_interpreter_that_cannot_run_it_is_said_to_lack_what_and_how_to_get_i
 
 @pytest.mark.skipif(shutil.which("sh") is None, reason="needs a shell")
 def test_a_bare_python_without_torch_gives_way_to_perfctls_own_and_a_path_does_not(
-    here: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    here, monkeypatch
+):
     executable(here / "python3", "#!/bin/sh\nexit 1\n")
     monkeypatch.setenv("PATH", str(here))
     monkeypatch.setattr(interpreter.tools, "has_package", lambda name: True)
@@ -333,7 +320,7 @@ def test_a_bare_python_without_torch_gives_way_to_perfctls_own_and_a_path_does_n
     )
 
 
-def test_an_interpreter_in_an_image_needs_perfctl(here: Path) -> None:
+def test_an_interpreter_in_an_image_needs_perfctl(here):
     fake = executable(
         here / "python9",
         "#!/bin/sh\necho \"ModuleNotFoundError: No module named 'perfctl'\" >&2\nexit 1\n",
@@ -344,14 +331,14 @@ def test_an_interpreter_in_an_image_needs_perfctl(here: Path) -> None:
         interpreter.check(read(str(fake), "train.py", "{batch}"), __version__, ("env",))
 
 
-def test_a_module_that_is_not_there_is_said_before_anything_runs() -> None:
+def test_a_module_that_is_not_there_is_said_before_anything_runs():
     pytest.importorskip("torch")
     interpreter.check(read("-m", "pkg", "{batch}"), __version__)
     with pytest.raises(UsageError, match="finds no module"):
         interpreter.check(read("-m", "no_such_module_here.cli", "{batch}"), __version__)
 
 
-def test_the_same_request_has_the_same_name_and_an_edited_script_another(here: Path) -> None:
+def test_the_same_request_has_the_same_name_and_an_edited_script_another(here):
     def name(*words: str) -> str:
         return request(read(*words), here).name
 
@@ -372,7 +359,7 @@ def test_the_same_request_has_the_same_name_and_an_edited_script_another(here: P
         ("x" * 200 + ".py", "torch-" + "x" * 60 + ".py-"),
     ],
 )
-def test_the_folder_carries_the_scripts_name_safely(here: Path, script: str, begins: str) -> None:
+def test_the_folder_carries_the_scripts_name_safely(here, script, begins):
     (here / script).touch()
     asked = request(read(script, "{batch}"), here)
     assert asked.name.startswith(begins)
@@ -381,9 +368,7 @@ def test_the_folder_carries_the_scripts_name_safely(here: Path, script: str, beg
     assert asked.folder.parent == here
 
 
-def test_a_program_that_ends_well_without_perfctls_record_is_partial(
-    make_request: Callable[..., SweepRequest], make_outcome: Callable[..., Outcome]
-) -> None:
+def test_a_program_that_ends_well_without_perfctls_record_is_partial(make_request, make_outcome):
     asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
     paths = asked.paths
     said = outcome.program_failure(asked, make_outcome(0))
@@ -402,9 +387,7 @@ def test_a_program_that_ends_well_without_perfctls_record_is_partial(
     assert "crashed" in str(outcome.program_failure(asked, make_outcome(139)))
 
 
-def test_a_signal_is_not_explained_by_what_the_program_printed_before(
-    make_request: Callable[..., SweepRequest], make_outcome: Callable[..., Outcome]
-) -> None:
+def test_a_signal_is_not_explained_by_what_the_program_printed_before(make_request, make_outcome):
     asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
     ended = make_outcome(128 + signal.SIGTERM)
     ended.stderr.write_text("caught: CUDA out of memory\nstep 7\n")
@@ -413,7 +396,7 @@ def test_a_signal_is_not_explained_by_what_the_program_printed_before(
     assert ". The last line was: step 7. See " in said
 
 
-def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:
+def test_what_tells_two_requests_apart_on_a_page_is_the_arguments():
     assert read("train.py", "--lr", "1", "--bs={batch}").variant == "--lr 1 --bs={batch}"
     assert read("train.py", batches=(1,)).variant is None
 
@@ -426,8 +409,8 @@ def test_what_tells_two_requests_apart_on_a_page_is_the_arguments() -> None:
     ],
 )
 def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
-    make_request: Callable[..., SweepRequest], make_outcome: Callable[..., Outcome], said: str
-) -> None:
+    make_request, make_outcome, said
+):
     told = outcome.program_failure(
         make_request(python="/no/such/python"), make_outcome(1, stderr=f"{said}\n")
     )
@@ -449,12 +432,8 @@ def test_a_program_that_is_not_there_is_named_also_where_nsys_does_not(
     ],
 )
 def test_a_program_stops_after_its_steps_under_nsys_and_ncu_unless_it_has_ranks(
-    here: Path,
-    profiler: Profiler,
-    words: tuple[str, ...],
-    to_end: bool | None,
-    stops: bool,
-) -> None:
+    here, profiler, words, to_end, stops
+):
     program = Program(sys.executable, (), words, "train.py", None)
     asked = replace(request(program, here), profiler=profiler, to_end=to_end, device="cuda")
     argv = profiler.commands(asked)[0].argv
@@ -480,12 +459,8 @@ def steps_record(steps: int, status: str = "ok") -> str:
 )
 @pytest.mark.parametrize("ended", [{"timed_out": True, "exit_code": None}, {"exit_code": 143}])
 def test_a_program_that_is_ended_after_all_its_steps_did_not_fail(
-    make_request: Callable[..., SweepRequest],
-    make_outcome: Callable[..., Outcome],
-    records: list[str],
-    is_complete: bool,
-    ended: dict[str, Any],
-) -> None:
+    make_request, make_outcome, records, is_complete, ended
+):
     asked = replace(make_request(), workload="train.py", program=read("train.py", "{batch}"))
     for rank, record in enumerate(records):
         name = "workload.json" if rank == 0 else f"workload.rank{rank}.json"

@@ -19,17 +19,19 @@ CAUSES = (PAGES / "causes.md").read_text(encoding="utf-8")
 DERIVED = (PAGES / "derived-flops.md").read_text(encoding="utf-8")
 
 
+def recorded(folder, recording):
+    shutil.copytree(H100 / recording, folder / "runs" / recording)
+    ingest(folder / "runs", folder / "h100.db")
+    with database.reading(folder / "h100.db") as connection:
+        return study_of(*read.load(connection, read.run_ids(connection)))
+
+
 @pytest.fixture(scope="module")
 def analyses(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Analysis]:
     """Profiler -> its analysis of the MNIST CNN on an H100."""
-    return {name: _analyse(tmp_path_factory.mktemp(name), name) for name in ("ncu", "nsys")}
-
-
-def _analyse(folder: Path, name: str) -> Analysis:
-    shutil.copytree(H100 / name, folder / "runs" / name)
-    ingest(folder / "runs", folder / "h100.db")
-    with database.reading(folder / "h100.db") as connection:
-        return analyse(study_of(*read.load(connection, read.run_ids(connection))))
+    return {
+        name: analyse(recorded(tmp_path_factory.mktemp(name), name)) for name in ("ncu", "nsys")
+    }
 
 
 @pytest.mark.parametrize(

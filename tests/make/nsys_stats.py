@@ -1,39 +1,10 @@
-"""Writes tables as ``nsys stats`` does: CSV, columns under a ruler, boxes, in the spellings
-since 2019."""
+"""Writes tables as ``nsys stats`` does: CSV, columns under a ruler, boxes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 Row = Sequence[str]
-YEARS = {
-    "2019": ("Time(%)", "Total Time", "{count}", "Average", "Minimum", "Maximum"),
-    "2020": ("Time(%)", "Total Time (ns)", "{count}", "Average", "Minimum", "Maximum"),
-    "2021": (
-        "Time(%)",
-        "Total Time (ns)",
-        "{count}",
-        "Average (ns)",
-        "Minimum (ns)",
-        "Maximum (ns)",
-        "StdDev (ns)",
-    ),
-    "2022": (
-        "Time (%)",
-        "Total Time (ns)",
-        "{count}",
-        "Avg (ns)",
-        "Med (ns)",
-        "Min (ns)",
-        "Max (ns)",
-        "StdDev (ns)",
-    ),
-}
-"""Year since which nsys spells columns so -> the columns before the name."""
-
-
-def header(count: str, name: str, year: str = "2022") -> list[str]:
-    return [*(column.format(count=count) for column in YEARS.get(year, YEARS["2022"])), name]
 
 
 def csv_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
@@ -45,28 +16,17 @@ def csv_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
     return "\n".join(lines) + "\n\n"
 
 
-def column_table(
-    columns: Sequence[str],
-    rows: Sequence[Row],
-    *,
-    gap: str = "  ",
-    indent: str = " ",
-    texts: int = 1,
-) -> str:
-    """Columns as wide as their cells; the last ``texts`` to the left, the others to the right."""
+def column_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
+    """Columns as wide as their cells; the last to the left, the others to the right."""
     widths = [max(len(row[at]) for row in (columns, *rows)) for at in range(len(columns))]
 
     def line(row: Row) -> str:
-        cells = zip(row, widths, strict=True)
-        numbers = len(columns) - texts
-        return indent + gap.join(
-            c.ljust(w) if at >= numbers else c.rjust(w) for at, (c, w) in enumerate(cells)
-        )
+        *numbers, text = row
+        cells = [cell.rjust(width) for cell, width in zip(numbers, widths, strict=False)]
+        return " " + "  ".join([*cells, text.ljust(widths[-1])])
 
-    ruler = indent + gap.join("-" * width for width in widths)
-    head = indent + gap.join(
-        cell.center(width) for cell, width in zip(columns, widths, strict=True)
-    )
+    ruler = " " + "  ".join("-" * width for width in widths)
+    head = " " + "  ".join(cell.center(width) for cell, width in zip(columns, widths, strict=True))
     return "\n".join([head, ruler, *map(line, rows)]) + "\n\n"
 
 
@@ -76,19 +36,12 @@ def box_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
     ruler = "+" + "+".join("-" * (width + 2) for width in widths) + "+"
 
     def line(row: Row) -> str:
-        return (
-            "| "
-            + " | ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-            + " |"
-        )
+        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=True)]
+        return "| " + " | ".join(cells) + " |"
 
     return "\n".join([ruler, line(columns), ruler, *map(line, rows), ruler]) + "\n\n"
 
 
-def processing(report: str, source: str = "app.sqlite", version: str = "2024.6.2") -> str:
-    folder = f"/opt/nvidia/nsight-systems/{version}/host-linux-x64/reports"
-    return f"Processing [{source}] with [{folder}/{report}.py]... \n"
-
-
-def titled(title: str, report: str) -> str:
-    return f"\n ** {title} ({report}):\n\n"
+def processing(report: str) -> str:
+    folder = "/opt/nvidia/nsight-systems/2024.6.2/host-linux-x64/reports"
+    return f"Processing [app.sqlite] with [{folder}/{report}.py]... \n"

@@ -84,74 +84,22 @@ CALLS = items(5, st.just((False, False, False, False)))
 
 @settings(max_examples=150)
 @given(items(30, MARKS), CALLS)
-def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_end(
-    ranges: list[Item], calls: list[Item]
-) -> None:
+def test_calls_get_what_the_definition_says_whether_ranges_nest_cross_or_never_end(ranges, calls):
     found = build(ranges).of_calls(spans(calls))
     assert found.innermost.tolist() == [innermost(ranges, call) for call in calls]
     assert found.layer.tolist() == [innermost(ranges, call, 1) for call in calls]
     assert found.step.tolist() == [sought(ranges, call, 2) for call in calls]
 
 
-@settings(max_examples=150)
-@given(items(30, MARKS), CALLS)
-def test_all_ranges_around_a_call_come_from_the_innermost_outwards(
-    ranges: list[Item], calls: list[Item]
-) -> None:
-    found = [[] for _ in calls]
-    stack = [number for number, item in enumerate(ranges) if item.marks[0]]
-    inside, outside = spans(calls), spans([ranges[number] for number in stack])
-    nest = Nest(outside.thread, outside.start, outside.end)
-    for level in nest.around(nest.places(inside.thread, inside.start), inside.end):
-        for around, number in zip(found, np.append(stack, NOBODY)[level].tolist(), strict=True):
-            around.extend([number] if number != NOBODY else [])
-
-    def enclosing(call: Item) -> list[int]:
-        rank = [
-            (r.start, -r.end, number)
-            for number, r in enumerate(ranges)
-            if r.marks[0]
-            and r.thread == call.thread
-            and r.start <= call.start
-            and r.end >= call.end
-        ]
-        return [number for _, _, number in sorted(rank, reverse=True)]
-
-    assert found == [enclosing(call) for call in calls]
-
-
-@settings(max_examples=150)
-@given(items(30, MARKS))
-def test_a_parent_is_the_innermost_other_range_and_depth_counts_parents(ranges: list[Item]) -> None:
-    parents, depths = build(ranges).tree()
-
-    def parent(number: int) -> int:
-        inner = ranges[number]
-        rank = (inner.start, -inner.end, number)
-        outer = [
-            (r.start, -r.end, i)
-            for i, r in enumerate(ranges)
-            if r.marks[0] and r.thread == inner.thread
-        ]
-        return max((o for o in outer if o < rank and -o[1] >= inner.end), default=(0, 0, NOBODY))[2]
-
-    def depth(number: int) -> int:
-        return 0 if parent(number) == NOBODY else 1 + depth(parent(number))
-
-    numbers = range(len(ranges))
-    assert parents.tolist() == [parent(n) if ranges[n].marks[0] else NOBODY for n in numbers]
-    assert depths.tolist() == [depth(n) if ranges[n].marks[0] else NOBODY for n in numbers]
-
-
 @settings(max_examples=100)
 @given(items(30, MARKS))
-def test_ranges_get_step_and_phase_as_calls_do(ranges: list[Item]) -> None:
+def test_ranges_get_step_and_phase_as_calls_do(ranges):
     steps, phases = build(ranges).of_ranges()
     assert steps.tolist() == [sought(ranges, item, 2) for item in ranges]
     assert phases.tolist() == [sought(ranges, item, 3) for item in ranges]
 
 
-def test_ranges_of_unknown_callers_do_not_hide_those_of_known_ones() -> None:
+def test_ranges_of_unknown_callers_do_not_hide_those_of_known_ones():
     every = (True, True, True, True)
     ranges = [
         Item(NOBODY, NOBODY, 0, 100, every),
@@ -169,14 +117,14 @@ def test_ranges_of_unknown_callers_do_not_hide_those_of_known_ones() -> None:
     assert found.step.tolist() == [2, NOBODY, 1, 2, NOBODY]
 
 
-def test_no_ranges_and_no_calls_are_fine() -> None:
+def test_no_ranges_and_no_calls_are_fine():
     nothing = build([])
     assert nothing.of_calls(spans([Item(0, 0, 1, 2)])).innermost.tolist() == [NOBODY]
     assert nothing.of_calls(spans([])).step.tolist() == []
     assert [part.tolist() for part in nothing.tree()] == [[], []]
 
 
-def test_deep_recursion_and_long_rows_of_siblings_take_no_time() -> None:
+def test_deep_recursion_and_long_rows_of_siblings_take_no_time():
     depth = 20_000
     start = np.arange(depth)
     deep = Nest(np.zeros(depth, np.int64), start, 10 * depth - start)
@@ -195,9 +143,7 @@ ROWS = st.lists(st.tuples(st.integers(NOBODY, 2), IDS), max_size=30)
 
 @settings(max_examples=200)
 @given(ROWS, ROWS, st.sampled_from([1, 2, 3, attribution.SLICE]))
-def test_a_launch_matches_on_process_and_correlation_the_first_of_several(
-    work: list[tuple[int, int]], calls: list[tuple[int, int]], piece: int
-) -> None:
+def test_a_launch_matches_on_process_and_correlation_the_first_of_several(work, calls, piece):
     def columns(rows: list[tuple[int, int]]) -> list[np.ndarray]:
         return list(np.array(rows, np.int64).reshape(len(rows), 2).T)
 

@@ -138,9 +138,7 @@ def lay_out(value: Any, indent: str = "") -> str:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[str(case.relative_to(DATA)) for case in CASES])
-def test_the_values_of_a_report_are_those_that_were_accepted(
-    case: Path, accept: bool, tmp_path: Path
-) -> None:
+def test_the_values_of_a_report_are_those_that_were_accepted(case, accept, tmp_path):
     values = {path.name: values_of_input(path, tmp_path) for path in inputs(case)}
     read = json.loads(json.dumps(values))
     expected = case / "expected.json"
@@ -150,5 +148,5 @@ def test_the_values_of_a_report_are_those_that_were_accepted(
 
 
 @pytest.mark.parametrize("case", CASES, ids=[str(case.relative_to(DATA)) for case in CASES])
-def test_a_case_says_where_its_reports_come_from(case: Path) -> None:
+def test_a_case_says_where_its_reports_come_from(case):
     assert (case / "HOW.md").exists() or (case / "SYNTHETIC.txt").exists()

@@ -41,9 +41,7 @@ def refusal(path: Path) -> str:
 @pytest.mark.parametrize(
     ("page", "pages"), [(512, 2), (512, 300), (1024, 2), (4096, 3), (32768, 2), (65536, 3)]
 )
-def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(
-    tmp_path: Path, page: int, pages: int
-) -> None:
+def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(tmp_path, page, pages):
     path = tmp_path / "report.sqlite"
     whole = database(path, page, pages)
     assert not is_stump(path)
@@ -57,7 +55,7 @@ def test_a_database_without_its_end_is_a_stump_and_a_whole_one_is_none(
     assert not is_stump(path)
 
 
-def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path: Path) -> None:
+def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path):
     """Before 3.7.0 SQLite wrote no size: what stands there counts only where both change counters
     agree (format, 1.3.7)."""
     path = tmp_path / "report.sqlite"
@@ -73,7 +71,7 @@ def test_a_database_whose_size_is_not_stated_is_no_stump(tmp_path: Path) -> None
         assert refusal(path) == NO_REPORT
 
 
-def test_nothing_and_git_s_pointer_are_stumps_and_other_texts_are_none(tmp_path: Path) -> None:
+def test_nothing_and_git_s_pointer_are_stumps_and_other_texts_are_none(tmp_path):
     path = tmp_path / "report.nsys-rep"
     for text, expected in (
         ("", True),
@@ -86,7 +84,7 @@ def test_nothing_and_git_s_pointer_are_stumps_and_other_texts_are_none(tmp_path:
         assert is_stump(path) is expected
 
 
-def test_what_is_refused_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
+def test_what_is_refused_says_what_it_is_and_what_to_do(tmp_path):
     path = tmp_path / "report.csv"
     assert refusal(path) == "file not found. Check the path"
     path.write_bytes(b"")
@@ -114,7 +112,7 @@ def test_what_is_refused_says_what_it_is_and_what_to_do(tmp_path: Path) -> None:
         )
 
 
-def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path: Path) -> None:
+def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path):
     """A header that ends with them is whole; one byte further down it has lost its last letter."""
     path = tmp_path / "smi.csv"
     header = SMI.partition("\n")[0]
@@ -135,9 +133,7 @@ def test_a_kind_is_told_from_the_first_65536_bytes_and_no_further(tmp_path: Path
 
 
 @pytest.mark.parametrize("text", [SMI, "utilization.gpu [%], index\n"])
-def test_the_collector_is_as_it_was_after_a_report_whole_or_broken(
-    tmp_path: Path, text: str
-) -> None:
+def test_the_collector_is_as_it_was_after_a_report_whole_or_broken(tmp_path, text):
     path = tmp_path / "smi.csv"
     path.write_text(text)
     for is_on in (True, False):
@@ -152,9 +148,7 @@ def test_the_collector_is_as_it_was_after_a_report_whole_or_broken(
         assert after is is_on
 
 
-def test_the_reports_of_a_folder_are_found_in_order_without_hidden_empty_and_other_files(
-    tmp_path: Path,
-) -> None:
+def test_the_reports_of_a_folder_are_found_in_order_without_hidden_empty_and_other_files(tmp_path):
     for name in (
         "b.csv",
         "a/z.csv",
@@ -180,7 +174,7 @@ def test_the_reports_of_a_folder_are_found_in_order_without_hidden_empty_and_oth
     assert names(is_one=lambda folder: folder.name == "own") == [*names()[:4], "c/own"]
 
 
-def test_every_kind_has_a_name_of_its_own_and_a_module_that_tells_it() -> None:
+def test_every_kind_has_a_name_of_its_own_and_a_module_that_tells_it():
     for values in zip(*((parser.name, parser.module) for parser in PARSERS), strict=True):
         assert len(set(values)) == len(PARSERS)
     assert not [parser.name for parser in PARSERS if parser.sniff(Path("absent"), b"Epoch 1\n")]

@@ -12,15 +12,13 @@ from tests.make.nsys_sqlite import NsysBuilder, read, training_step
 from tests.make.stored import execute
 
 
-def test_strings_that_are_no_utf8_are_read_all_the_same(tmp_path: Path) -> None:
+def test_strings_that_are_no_utf8_are_read_all_the_same(tmp_path):
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
     execute(path, "UPDATE StringIds SET value = CAST(x'6765ff6d' AS TEXT) WHERE value = 'gemm'")
     assert next(iter(parse(path).kernels)).short_name == "ge\ufffdm"
 
 
-def test_a_path_full_of_uri_characters_is_opened_and_nothing_is_written_beside_it(
-    tmp_path: Path,
-) -> None:
+def test_a_path_full_of_uri_characters_is_opened_and_nothing_is_written_beside_it(tmp_path):
     folder = tmp_path / "100% a?mode=rwc#b"
     folder.mkdir()
     path = training_step(NsysBuilder()).write(folder / "re port%20é.sqlite")
@@ -35,7 +33,7 @@ def test_a_path_full_of_uri_characters_is_opened_and_nothing_is_written_beside_i
         folder.chmod(0o755)
 
 
-def test_other_sqlite_files_are_not_taken_for_nsys(tmp_path: Path) -> None:
+def test_other_sqlite_files_are_not_taken_for_nsys(tmp_path):
     path = tmp_path / "other.sqlite"
     execute(path, "CREATE TABLE kernel (id)", "CREATE TABLE StringIds (id, value)")
     assert sniff(path) is None
@@ -50,7 +48,7 @@ def big_export(path: Path) -> Path:
 
 
 @pytest.mark.parametrize("kept", [0.02, 0.3, 0.7, 0.999])
-def test_a_file_that_was_cut_off_is_refused_with_what_to_do(kept: float, tmp_path: Path) -> None:
+def test_a_file_that_was_cut_off_is_refused_with_what_to_do(kept, tmp_path):
     whole = big_export(tmp_path / "whole.sqlite").read_bytes()
     path = tmp_path / "cut.sqlite"
     path.write_bytes(whole[: int(len(whole) * kept)])
@@ -59,7 +57,7 @@ def test_a_file_that_was_cut_off_is_refused_with_what_to_do(kept: float, tmp_pat
     assert sniff(path) is not None
 
 
-def test_damage_further_in_is_a_report_error_whenever_it_is_met(tmp_path: Path) -> None:
+def test_damage_further_in_is_a_report_error_whenever_it_is_met(tmp_path):
     whole = big_export(tmp_path / "whole.sqlite").read_bytes()
     path = tmp_path / "damaged.sqlite"
     refused = 0
@@ -75,14 +73,14 @@ def test_damage_further_in_is_a_report_error_whenever_it_is_met(tmp_path: Path) 
     assert refused > 5
 
 
-def test_values_that_are_no_numbers_do_not_shift_the_others(tmp_path: Path) -> None:
+def test_values_that_are_no_numbers_do_not_shift_the_others(tmp_path):
     builder = training_step(NsysBuilder())
     builder.tables["CUPTI_ACTIVITY_KIND_RUNTIME"][1][0]["start"] = None
     with pytest.raises(ReportError, match="not numbers"):
         read(builder, tmp_path)
 
 
-def test_the_strings_alone_are_a_failed_export(tmp_path: Path) -> None:
+def test_the_strings_alone_are_a_failed_export(tmp_path):
     builder = NsysBuilder()
     builder.tables.clear()
     with pytest.raises(ReportError, match=r"export failed.*at least as new as the report"):

@@ -46,15 +46,13 @@ def launch(name: str, duration: str = "2.0us") -> str:
         ("Start,Duration,Name", False),
     ],
 )
-def test_nvprof_is_told_by_its_own_lines_and_headers(
-    tmp_path: Path, line: str, is_nvprof: bool
-) -> None:
+def test_nvprof_is_told_by_its_own_lines_and_headers(tmp_path, line, is_nvprof):
     (tmp_path / "a.txt").write_text(f"something else\n{line}\n")
     parser = sniff(tmp_path / "a.txt")
     assert (parser is not None and parser.name == "nvprof text") is is_nvprof
 
 
-def test_a_table_that_stands_twice_in_one_process_is_refused_with_the_line(tmp_path: Path) -> None:
+def test_a_table_that_stands_twice_in_one_process_is_refused_with_the_line(tmp_path):
     row = "100.0%  2.0us  2  1.0us  1.0us  1.0us  {}\n"
     first = PROCESS + SUM_HEAD + row.format("k")
     trace = PROCESS + TRACE_HEAD + launch("a")
@@ -84,9 +82,7 @@ def test_a_table_that_stands_twice_in_one_process_is_refused_with_the_line(tmp_p
         ),
     ],
 )
-def test_a_run_without_a_table_is_refused_with_nvprofs_own_words(
-    tmp_path: Path, text: str, reason: str
-) -> None:
+def test_a_run_without_a_table_is_refused_with_nvprofs_own_words(tmp_path, text, reason):
     with pytest.raises(ReportError, match=reason):
         read(tmp_path, text)
 
@@ -95,7 +91,7 @@ DATA = Path(__file__).resolve().parent.parent / "data" / "nvprof-synthetic"
 
 
 @pytest.mark.parametrize("name", ["trace.txt", "trace.csv"])
-def test_a_cut_trace_gives_the_first_launches_or_an_error(tmp_path: Path, name: str) -> None:
+def test_a_cut_trace_gives_the_first_launches_or_an_error(tmp_path, name):
     whole = (DATA / name).read_bytes()
     kernels, copies = list(parse(DATA / name).kernels), list(parse(DATA / name).copies)
     path = tmp_path / name
@@ -109,7 +105,7 @@ def test_a_cut_trace_gives_the_first_launches_or_an_error(tmp_path: Path, name: 
         assert list(report.copies) == copies[: len(list(report.copies))], size
 
 
-def test_broken_rows_between_good_ones_are_counted_and_left_out(tmp_path: Path) -> None:
+def test_broken_rows_between_good_ones_are_counted_and_left_out(tmp_path):
     text = (DATA / "trace.csv").read_text()
     broken = '"a\rb"c,\r"x\n' + '"' + "y" * 200_000 + '",1\n' + "1,2,3\n"
     report = read(tmp_path, text + broken + text.splitlines()[-1] + "\n")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter as Tally
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,14 +21,14 @@ Node = dict[str, Any]
         '[{"children": 1, "frame": 2]',
     ],
 )
-def test_a_broken_profile_is_one_clear_error(text: str, tmp_path: Path) -> None:
+def test_a_broken_profile_is_one_clear_error(text, tmp_path):
     path = tmp_path / "p.hatchet"
     path.write_text(text)
     with pytest.raises(ReportError):
         parsers.parse(path)
 
 
-def test_a_tree_too_deep_is_refused(tmp_path: Path) -> None:
+def test_a_tree_too_deep_is_refused(tmp_path):
     deep: list[Node] = []
     for _ in range(450):
         deep = [{"frame": {"name": "s", "type": "function"}, "metrics": {}, "children": deep}]
@@ -40,31 +38,8 @@ def test_a_tree_too_deep_is_refused(tmp_path: Path) -> None:
         parsers.parse(path)
 
 
-def test_the_real_profile_agrees_with_its_leaves(shared: Path) -> None:
-    path = shared / "reports/proton/tritonbench_softmax.hatchet"
-    tree, devices = json.loads(path.read_text())
-    calls, times = Tally[str](), Tally[str]()
-
-    def walk(one: Node) -> None:
-        if not one["children"]:
-            calls[one["frame"]["name"]] += one["metrics"]["count"]
-            times[one["frame"]["name"]] += one["metrics"]["time (ns)"]
-        for child in one["children"]:
-            walk(child)
-
-    walk(tree)
-    report = parsers.parse(path)
-    assert {one.name: one.calls for one in report.operations} == calls
-    assert {one.name: one.device_ns for one in report.operations} == times
-    assert (calls.total(), times.total()) == (18, 91711)
-    (gpu,) = report.devices
-    assert (gpu.sm_count, gpu.compute_capability) == (devices["CUDA"]["0"]["num_sms"], "9.0")
-
-
 @pytest.mark.parametrize("children", [-1, "none", {"frame": {}}])
-def test_children_that_are_no_list_are_refused_with_their_node(
-    tmp_path: Path, children: object
-) -> None:
+def test_children_that_are_no_list_are_refused_with_their_node(tmp_path, children):
     path = tmp_path / "p.hatchet"
     path.write_text(json.dumps([{"frame": {"name": "ROOT"}, "metrics": {}, "children": children}]))
     with pytest.raises(ReportError, match=r"the children of 'ROOT' are .* not a list"):
@@ -72,9 +47,7 @@ def test_children_that_are_no_list_are_refused_with_their_node(
 
 
 @pytest.mark.parametrize("left_out", ["time (ns)", "count"])
-def test_a_kernel_without_time_or_launches_is_missing_and_not_0(
-    left_out: str, tmp_path: Path
-) -> None:
+def test_a_kernel_without_time_or_launches_is_missing_and_not_0(left_out, tmp_path):
     metrics = {"time (ns)": 5, "count": 2} | {f"new {left_out}": 1}
     del metrics[left_out]
     kernel = {"frame": {"name": "k", "type": "function"}, "metrics": metrics, "children": []}

@@ -156,7 +156,7 @@ def edited(old: str, new: str) -> str:
         (edited("0.50", "0"), "on_demand_usd_per_hour is 0", "Leave it empty if it is unknown"),
         (edited("0.50,0.20", ","), "no price", None),
         (edited("T4", "T5"), "gpu 'T5' is not in the table of devices", "Similar names: T4"),
-        (edited("T4", "banana"), "gpu 'banana'", "docs/reference/devices.md lists the devices"),
+        (edited("T4", "banana"), "gpu 'banana'", "For example A100 SXM 80GB"),
         (edited("T4,1", "T4,0"), "count '0' is not a number of GPUs", None),
         (edited("2026-11", "May"), "date 'May' is not a date", None),
         (edited("2026-11", "2026-02-30"), "date '2026-02-30' is not a date", None),

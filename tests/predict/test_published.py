@@ -54,7 +54,7 @@ def test_a_device_is_never_slower_than_one_whose_peaks_are_all_lower(
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> None:
     compared = 0
-    for machine in table_machines():
+    for machine in sample(table_machines(), 5):
         for batch in BATCHES:
             for training in (True, False):
                 fp32 = seconds(plan_step(spec, "fp32", batch, training=training), machine)
@@ -64,12 +64,12 @@ def test_tf32_is_at_least_as_fast_as_fp32_where_the_chip_has_it(spec: str) -> No
                     assert tf32 is not None and fp32 is not None and tf32 <= fp32 * (1 + 1e-12), (
                         machine.name
                     )
-    assert compared > 100
+    assert compared > 50
 
 
 @pytest.mark.parametrize("spec", sample(SPECS, 3))
 def test_a_larger_batch_never_takes_less_time(spec: str) -> None:
-    for machine in table_machines():
+    for machine in sample(table_machines(), 5):
         for precision in PRECISIONS:
             times = [seconds(plan_step(spec, precision, batch), machine) for batch in BATCHES]
             assert times == sorted(times, key=lambda one: one or 0.0), f"{machine.name} {precision}"

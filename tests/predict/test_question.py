@@ -13,8 +13,6 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.predict.answer import (
     LIKE,
     OPTIMIZERS,
-    Answer,
-    AnswerPoint,
     Question,
     Subject,
 )
@@ -145,13 +143,3 @@ def test_an_optimizer_is_predicted_as_the_one_that_keeps_as_many_values(
     )
     assert case.macs == 4 * 6
     assert set(OPTIMIZERS) == {"sgd", "momentum", "adam", *LIKE}
-
-
-def test_an_answers_step_and_training_are_those_of_its_first_batch() -> None:
-    points: Any = (
-        AnswerPoint("step of 1", "training of 1"),
-        AnswerPoint("step of 2", "training of 2"),
-    )  # type: ignore[arg-type]
-    nothing: Any = None
-    answer = Answer(ASKED, nothing, nothing, points, nothing, ())
-    assert (answer.step, answer.training) == ("step of 1", "training of 1")

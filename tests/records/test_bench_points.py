@@ -32,7 +32,7 @@ POINT = BenchPoint(
 )
 
 
-def test_points_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_points_come_back_as_they_were_written(tmp_path):
     bare = replace(POINT, model="mlp", batch=1, forward_ns={}, backward_ns={}, memory_bytes={})
     path = tmp_path / "bench.json"
     path.write_text(as_json([POINT, bare]))
@@ -52,7 +52,7 @@ def test_points_come_back_as_they_were_written(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_broken_file_is_said(tmp_path: Path, text: str, said: str) -> None:
+def test_a_broken_file_is_said(tmp_path, text, said):
     path = tmp_path / "bench.json"
     path.write_text(text)
 
@@ -60,7 +60,7 @@ def test_a_broken_file_is_said(tmp_path: Path, text: str, said: str) -> None:
         read_points(path)
 
 
-def test_what_is_fitted_on_has_the_points_times_in_seconds_and_the_plans_work() -> None:
+def test_what_is_fitted_on_has_the_points_times_in_seconds_and_the_plans_work():
     found = measured_of(POINT, plan(POINT.model))
 
     assert (found.seconds, found.low, found.high) == (0.005, 0.0049, 0.0052)
@@ -70,14 +70,14 @@ def test_what_is_fitted_on_has_the_points_times_in_seconds_and_the_plans_work() 
     assert (found.case.optimizer, found.case.training, found.peak_bytes) == ("sgd", True, 20)
 
 
-def test_of_several_runs_of_a_point_the_fastest_is_taken() -> None:
+def test_of_several_runs_of_a_point_the_fastest_is_taken():
     fast = replace(POINT, step_ns=(4_000_000, 3_000_000, 6_000_000))
     other = replace(POINT, batch=65)
 
     assert fastest([POINT, other, fast]) == [fast, other]
 
 
-def test_the_recorded_points_are_whole_and_of_all_families() -> None:
+def test_the_recorded_points_are_whole_and_of_all_families():
     points = read_points(RECORDED)
 
     assert {point.family for point in points} == {"vgg", "resnet", "inception", "mlp"}
@@ -93,15 +93,13 @@ def test_the_recorded_points_are_whole_and_of_all_families() -> None:
         assert 0.5 * point.step_ns[0] < whole < 1.5 * point.step_ns[0]
 
 
-def test_the_spread_is_between_the_quartiles_against_the_median() -> None:
+def test_the_spread_is_between_the_quartiles_against_the_median():
     assert POINT.spread == (5_200_000 - 4_900_000) / 5_000_000
     assert replace(POINT, step_ns=(0, 0, 5)).spread == 0.0
     assert (POINT.family, replace(POINT, model="mlp").family) == ("mlp", "mlp")
 
 
-def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_once(
-    tmp_path: Path,
-) -> None:
+def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_once(tmp_path):
     gpu = BenchMachine("a GPU", "gpu", None, None)
     later = replace(
         POINT,
@@ -139,7 +137,7 @@ def test_a_file_of_several_points_is_one_line_a_point_with_machines_and_layers_o
 @pytest.mark.parametrize(
     "broken", ['"forward_us":[1.0]', '"machine":7', '"step_ns":[1,2]', '"batch":"many"']
 )
-def test_a_point_that_does_not_fit_its_file_is_refused(tmp_path: Path, broken: str) -> None:
+def test_a_point_that_does_not_fit_its_file_is_refused(tmp_path, broken):
     text = as_json([replace(POINT, forward_ns={}, backward_ns={})])
     text = text.replace('"mlp:depth=2":[]', '"mlp:depth=2":["fc1","fc2"]')
     name = broken.partition(":")[0]

@@ -18,7 +18,7 @@ def layer(kind: str, of: tuple[int, ...], given: Shape, gives: Shape) -> PlanLay
     return PlanLayer(kind, kind, of, given, gives)
 
 
-def test_a_convolution_multiplies_its_window_over_all_input_channels_for_each_output() -> None:
+def test_a_convolution_multiplies_its_window_over_all_input_channels_for_each_output():
     assert CONV.outputs == 16 * 15 * 14
     assert CONV.inputs == 3 * 32 * 30
     assert CONV.macs == (16 * 15 * 14) * (3 * 5 * 5)
@@ -26,30 +26,30 @@ def test_a_convolution_multiplies_its_window_over_all_input_channels_for_each_ou
     assert CONV._replace(bias=False).parameters == 16 * 3 * 5 * 5
 
 
-def test_a_full_layer_is_a_window_of_one_pixel() -> None:
+def test_a_full_layer_is_a_window_of_one_pixel():
     assert FULL.macs == 3360 * 10
     assert FULL.parameters == 3360 * 10
     assert FULL._replace(bias=True).parameters == 3360 * 10 + 10
 
 
-def test_a_norm_learns_a_scale_and_a_shift_for_each_channel_and_multiplies_no_matrix() -> None:
+def test_a_norm_learns_a_scale_and_a_shift_for_each_channel_and_multiplies_no_matrix():
     assert (NORM.macs, NORM.parameters) == (0, 2 * 16)
 
 
 @pytest.mark.parametrize(
     "kind", ["activation", "max_pool", "mean_pool", "add", "concat", "flatten"]
 )
-def test_other_layers_multiply_no_matrix_and_learn_nothing(kind: str) -> None:
+def test_other_layers_multiply_no_matrix_and_learn_nothing(kind):
     one = layer(kind, (0,), (4, 6, 8), (4, 6, 8))
     assert (one.macs, one.parameters, one.outputs) == (0, 0, 4 * 6 * 8)
 
 
-def test_an_addition_reads_all_its_inputs_and_a_concatenation_what_it_gives() -> None:
+def test_an_addition_reads_all_its_inputs_and_a_concatenation_what_it_gives():
     assert layer("add", (0, 1, 2), (4, 6, 8), (4, 6, 8)).inputs == 3 * 4 * 6 * 8
     assert layer("concat", (0, 1), (4, 6, 8), (9, 6, 8)).inputs == 9 * 6 * 8
 
 
-def test_a_plan_adds_up_its_layers_and_takes_square_images() -> None:
+def test_a_plan_adds_up_its_layers_and_takes_square_images():
     settings: dict[str, int | str] = {
         "channels": 3,
         "image": "32",
@@ -62,9 +62,7 @@ def test_a_plan_adds_up_its_layers_and_takes_square_images() -> None:
     assert (plan.given, plan.classes, plan.optimizer) == ((3, 32, 32), 10, "adam")
 
 
-def test_a_layer_of_which_nobody_said_so_has_a_window_of_one_pixel_without_padding_or_bias() -> (
-    None
-):
+def test_a_layer_of_which_nobody_said_so_has_a_window_of_one_pixel_without_padding_or_bias():
     assert (NORM.kernel, NORM.stride, NORM.padding, NORM.bias) == (1, 1, 0, False)
     assert layer("conv", (0,), (4, 6, 8), (5, 6, 8)).macs == (5 * 6 * 8) * 4
     assert layer("linear", (0,), (3, 2, 1), (5, 1, 1)).inputs == 3 * 2 * 1

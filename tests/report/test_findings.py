@@ -37,6 +37,11 @@ def texts(*runs: Run) -> list[str]:
     return [item.text for item in said(*runs)]
 
 
+def the_one(words: str, *runs: Run) -> Finding:
+    (found,) = (item for item in said(*runs) if words in item.text)
+    return found
+
+
 def test_the_ratio_furthest_from_one_comes_first_with_its_number() -> None:
     found = texts(*synthetic.gpu_pair(1, 16), *synthetic.gpu_pair(2, 64))
     assert found[0].startswith("conv2 forward executed 0.500 times the estimated FLOPs at batch 16")
@@ -47,14 +52,14 @@ def test_a_step_that_mostly_waits_is_said_with_its_share() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     kernels = sum(kernel.duration_ns for kernel in nsys.report.kernels) / synthetic.STEPS
     steps = tuple(step._replace(duration_ns=int(kernels * 4)) for step in nsys.report.steps)
-    found = texts(replace(nsys, report=replace(nsys.report, steps=steps)), ncu)
+    found = texts(synthetic.with_report(nsys, steps=steps), ncu)
     assert any("is busy for only 25.0% of a step at batch 64" in text for text in found)
 
 
 def test_a_rate_over_the_peak_is_a_warning_with_its_likely_cause() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     fast = [kernel._replace(duration_ns=kernel.duration_ns // 10) for kernel in nsys.report.kernels]
-    quick = replace(nsys, report=replace(nsys.report, kernels=fast, steps=()))
+    quick = synthetic.with_report(nsys, kernels=fast, steps=())
     (text,) = (item.text for item in said(quick, ncu) if item.evidence == "roofline")
     assert "of the fp32 peak of the Tesla V100-SXM2-16GB" in text and "wrong device" in text
 
@@ -92,7 +97,7 @@ def test_a_change_within_the_scatter_of_the_steps_is_not_ranked() -> None:
         synthetic.make_run(2, batch_size=32, steps=steps(1600, 1600, 1600)),
         synthetic.make_run(3, batch_size=64, steps=steps(3200, 12800, 12800)),
     ]
-    (text,) = (text for text in texts(*runs) if "per sample" in text)
+    text = the_one("per sample", *runs).text
     assert "is too noisy" in text
     assert f"100 ns ({800 / 16:.1f} ns to {4800 / 16:.0f} ns in 3 steps) at batch 16" in text
     assert text.endswith("It is lowest at batch 32 with 50.0 ns.")
@@ -118,7 +123,7 @@ def test_a_foreign_report_names_its_largest_kernel_and_nothing_is_said_of_one_wi
     None
 ):
     run = synthetic.foreign_run(1)
-    assert texts(replace(run, report=replace(run.report, kernels=[]))) == []
+    assert texts(synthetic.with_report(run, kernels=[])) == []
     idle, kernel, *_ = texts(synthetic.foreign_run(1))
     assert "ran kernels for 71.4% of the time" in idle
     assert kernel == "gemm_v0<float> takes 80.0% of the kernel time (2.00 µs, 2 launches)."
@@ -133,7 +138,7 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
         Kernel(2, "c", start_ns=5500, duration_ns=500),
     ]
     run = synthetic.foreign_run(1, kernels=kernels, duration_ns=60_000)
-    (item,) = (item for item in said(run) if "ran kernels" in item.text)
+    item = the_one("ran kernels", run)
     share = (1500 + 500) / 6000 * 100
     assert (
         f"{share:.1f}% of the time from the first kernel to the end of the last: 2.00 µs of 6.00 "
@@ -159,9 +164,7 @@ def test_a_range_is_named_by_the_gpu_time_it_launched_and_not_by_its_time_on_the
         Range(0, "loader", None, 0, 90_000, 7, 0, None, gpu_ns=10),
         Range(1, "forward", None, 0, 407, 7, 0, None, gpu_ns=855),
     ]
-    (text,) = (
-        text for text in texts(synthetic.foreign_run(1, ranges=ranges)) if text.startswith("Range")
-    )
+    text = the_one("Range ", synthetic.foreign_run(1, ranges=ranges)).text
     assert text == "Range forward launched the most GPU time: 855 ns. The host spent 407 ns in it."
 
 
@@ -185,9 +188,8 @@ def test_copies_before_the_first_kernel_are_named_because_the_gpu_s_time_does_no
         ([before], " All of this time is before the first kernel."),
         ([after], ""),
     ):
-        stated = texts(synthetic.foreign_run(1, copies=copies))
-        (text,) = (text for text in stated if " took " in text and "memset" in text)
-        assert text.endswith(f"copies and kernels.{end}")
+        stated = the_one("memset", synthetic.foreign_run(1, copies=copies))
+        assert stated.text.endswith(f"copies and kernels.{end}")
 
 
 def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
@@ -207,9 +209,7 @@ def test_a_foreign_ncu_report_names_what_its_largest_kernel_executed() -> None:
     )
     tensor = [*counters[:-1], *synthetic.fp_counters(2, 0, 0, 0, pipe=100)[-1:]]
     text = next(
-        text
-        for text in texts(replace(run, report=replace(run.report, counters=tensor)))
-        if "executed" in text
+        text for text in texts(synthetic.with_report(run, counters=tensor)) if "executed" in text
     )
     assert (
         text.startswith("relu executed about 51.2 kFLOP")
@@ -368,16 +368,11 @@ def test_nothing_is_ranked_by_the_steps_of_a_cpu_that_other_programs_kept_busy()
     quiet = [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)]
     assert set(measure_steps(analysed(*quiet))) == {16, 64}
     shares = (Summary(CPU_WAIT, 0.52, None), Summary(CPU_OTHERS, 0.9, None))
-    busy = [
-        replace(run, report=replace(run.report, summaries=(*run.report.summaries, *shares)))
-        for run in quiet
-    ]
-    analysis = analysed(*busy)
-    assert not measure_steps(analysis)
-    stated = findings(analysis)
-    assert not any("per sample" in finding.text for finding in stated)
-    (warning,) = (finding.text for finding in stated if "cannot be compared" in finding.text)
-    assert "threads waited for a core in 52%" in warning
+    busy = [synthetic.with_report(run, summaries=(*run.report.summaries, *shares)) for run in quiet]
+    assert not measure_steps(analysed(*busy))
+    assert not any("per sample" in text for text in texts(*busy))
+    warning = the_one("cannot be compared", *busy)
+    assert "threads waited for a core in 52%" in warning.text
 
 
 def test_a_loader_that_stops_the_gpu_comes_first_with_its_time_of_the_median_step() -> None:
@@ -398,7 +393,7 @@ def test_exposed_communication_comes_before_the_differences_of_small_kernels() -
     ]
     collectives = [Collective("all_reduce", start_ns=5 * MS, duration_ns=6 * MS, exposed_ns=6 * MS)]
     run = synthetic.foreign_run(1, profiler="torch", kernels=kernels, ranges=[])
-    run = replace(run, report=replace(run.report, collectives=collectives))
+    run = synthetic.with_report(run, collectives=collectives)
     first, *rest = said(run)
     assert first.text.startswith("Exposed communication") and first.impact_ns == 6 * MS
     assert first.cause == "exposed communication of one rank"
@@ -410,8 +405,7 @@ def test_nothing_takes_the_most_time_next_to_idle_time_and_time_of_no_layer() ->
         [synthetic.cpu_run(1, 16), synthetic.cpu_run(2, 64)],
         [*synthetic.gpu_pair(1, 16)],
     ):
-        texts = [finding.text for finding in findings(analysed(*runs))]
-        assert not any("takes the most time" in text for text in texts)
+        assert not any("takes the most time" in text for text in texts(*runs))
 
 
 def test_the_steady_part_of_a_capture_is_stated_next_to_the_capture() -> None:
@@ -423,7 +417,7 @@ def test_the_steady_part_of_a_capture_is_stated_next_to_the_capture() -> None:
     run = synthetic.foreign_run(1, profiler="nsys", kernels=kernels, ranges=[])
     (steady,) = RunUsage(run).steady
     assert steady.launches == 51 and steady.share == pytest.approx(51 / 199)
-    (text,) = (finding.text for finding in said(run) if "ran kernels for" in finding.text)
+    text = the_one("ran kernels for", run).text
     assert "8.8% of the time from the first kernel" in text
     assert f"Without start-up and end, kernels ran for {100 * (steady.share or 0):.1f}%" in text
     assert not RunUsage(looped(1 * MS, 9 * MS)).steady, "its steps are marked"
@@ -529,16 +523,15 @@ def test_sums_of_each_tool_state_what_dominates(
     operations: list[Operation], texts: list[str]
 ) -> None:
     run = synthetic.foreign_run(1, kernels=[], ranges=[])
-    run = replace(run, report=replace(run.report, operations=operations))
+    run = synthetic.with_report(run, operations=operations)
     assert [finding.text for finding in said(run) if not finding.warning] == texts
 
 
 def test_rows_that_are_lower_bounds_do_not_agree_with_the_estimate() -> None:
     nsys, ncu = synthetic.gpu_pair(1, 64)
     dropped = [counter for counter in ncu.report.counters if "ffma" not in counter.name]
-    partial = replace(ncu, report=replace(ncu.report, counters=dropped))
-    texts = [finding.text for finding in findings(analysed(nsys, partial))]
-    assert not any("within 10%" in text for text in texts)
+    partial = synthetic.with_report(ncu, counters=dropped)
+    assert not any("within 10%" in text for text in texts(nsys, partial))
 
 
 def copying(devices: int) -> Run:
@@ -573,11 +566,8 @@ def test_copies_outside_of_the_kernels_that_take_longer_are_in_the_first_finding
     kernels = [Kernel(0, "gemm", start_ns=100 * MS, duration_ns=40 * MS)]
     for length, is_stated in ((30 * MS, False), (50 * MS, True)):
         copies = [Copy("HtoD", 8, 0, length)]
-        (first,) = (
-            text
-            for text in texts(synthetic.foreign_run(1, kernels=kernels, copies=copies, ranges=[]))
-            if "ran kernels" in text
-        )
+        run = synthetic.foreign_run(1, kernels=kernels, copies=copies, ranges=[])
+        first = the_one("ran kernels", run).text
         assert ("Copies outside of this time took even longer." in first) is is_stated
 
 
@@ -610,5 +600,5 @@ def test_no_layer_is_called_the_most_expensive_while_communication_takes_more(
         short = "conv" if kernel.layer == "conv1" else name
         kernels.append(kernel._replace(name=short, start_ns=start, stream=7))
         start += 0 if is_hidden else round(kernel.duration_ns or 0)
-    stated = texts(replace(run, report=replace(run.report, kernels=kernels, ranges=[])))
+    stated = texts(synthetic.with_report(run, kernels=kernels, ranges=[]))
     assert any("most expensive layer" in text for text in stated) is is_stated

@@ -1,4 +1,4 @@
-"""The page of a speed-up study: no speed-up without its spread, and names from reports are data."""
+"""The page of a speedup study: no speedup without its spread, and names from reports are data."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ LINES = (
 def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_reached_has_no_time() -> (
     None
 ):
-    (table,) = (one for one in tables(study(LINES)) if one.caption == "Speed-up")
+    (table,) = (one for one in tables(study(LINES)) if one.caption == "Speedup")
     rows = {row[0].text: row for row in table.rows}
     assert [cell.text for cell in rows["step"][3:]] == ["3.00", "2.50 to 3.50"]
     assert [cell.style for cell in rows["forward"][3:]] == ["no", "no"]
@@ -86,8 +86,8 @@ def test_a_speedup_stands_with_its_interval_else_the_reason_and_what_was_never_r
 def test_a_refused_speedup_shows_no_factor_and_says_why() -> None:
     found = study((), ("seed differs: cpu has 0, gpu has 1",))
     page = render_view(speedup_view([found], has_charts=True))
-    assert "gpu has no speed-up: seed differs: cpu has 0, gpu has 1." in page
-    assert ">Speed-up<" not in page
+    assert "gpu has no speedup: seed differs: cpu has 0, gpu has 1." in page
+    assert ">Speedup<" not in page
     assert "Amdahl" not in page
 
 

@@ -4,7 +4,6 @@ from names; no word is broken while there is room."""
 from __future__ import annotations
 
 import random
-from dataclasses import replace
 
 import pytest
 
@@ -65,12 +64,11 @@ def test_a_sweep_shows_one_row_a_batch_size() -> None:
 
 
 def test_names_are_no_markup_and_send_no_control_characters() -> None:
-    run = synthetic.foreign_run(1)
-    kernels = [
-        kernel._replace(name="[red]x[/red]\x1b[31m", short_name=None)
-        for kernel in run.report.kernels
-    ]
-    text = printed(terminal_run(replace(run, report=replace(run.report, kernels=kernels))))
+    run = synthetic.with_kernels(
+        synthetic.foreign_run(1),
+        lambda kernel: kernel._replace(name="[red]x[/red]\x1b[31m", short_name=None),
+    )
+    text = printed(terminal_run(run))
     assert "[red]x" in text and "\x1b" not in text
 
 
@@ -80,7 +78,7 @@ def test_ready_made_figures_keep_their_unit_and_a_rounded_zero_is_no_zero() -> N
     texts = {}
     for form in ("DLProf database, version 1.8.0", "DLProf CSV: summary"):
         texts[form] = printed(
-            terminal_run(replace(run, report=replace(run.report, form=form, summaries=figures)))
+            terminal_run(synthetic.with_report(run, form=form, summaries=figures))
         )
     database, csv = ([line.split() for line in text.splitlines()] for text in texts.values())
     assert ["GPU", "Utilization", "0.010363", "%"] in database
@@ -103,7 +101,7 @@ def test_a_rank_names_the_number_of_ranks_and_what_shows_them(
     rank: int | None, world_size: int | None, text: str | None
 ) -> None:
     run = synthetic.foreign_run(1)
-    run = replace(run, report=replace(run.report, rank=rank, world_size=world_size))
+    run = synthetic.with_report(run, rank=rank, world_size=world_size)
     *_, about = terminal.run_views(run)
     facts = {row[0].text: row[1].text for row in about.tables[0].rows}
     assert facts.get("rank") == text

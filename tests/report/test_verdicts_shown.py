@@ -102,6 +102,15 @@ def test_the_terminal_numbers_the_verdicts_and_the_page_groups_carry_the_same_wo
     ]
 
 
+def test_the_terminal_prints_outside_of_layers_in_full() -> None:
+    calls = synthetic.layer_calls(16)
+    calls = (*calls, calls[0]._replace(layer=""))
+    runs = (replace(run, layer_calls=calls) for run in synthetic.gpu_pair(1, 16))
+    shape = LedgerShape(has_all_rows=True)
+    text = printed(on_terminal(View(chapters=ledger_views(analysed(*runs), shape)), 80))
+    assert re.search("^outside of layers +forward", text, re.MULTILINE)
+
+
 def test_rows_for_programs_hold_full_values_and_null_for_unknown() -> None:
     found = judged()
     rows = list(ledger_rows([found]))

@@ -15,6 +15,11 @@ from perfctl.records.run import Run
 WHEN = "2026-11-20T20:40:00Z"
 _contexts: dict[tuple[int, str], Any] = {}
 
+on_a_screen_and_a_phone = pytest.mark.parametrize(
+    "options", [{}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}]
+)
+"""The screen is light and the phone dark."""
+
 
 def write_page(folder: Path, runs: Sequence[Run]) -> Path:
     """Write the HTML report of these runs."""
@@ -42,6 +47,15 @@ class Visit:
     def _asked(self, url: str, file: Path) -> None:
         if url.split("#")[0] != file.as_uri() and not url.startswith("blob:"):
             self.troubles.append(f"request: {url}")
+
+    def fits(self) -> bool:
+        """Whether nothing is wider than the screen."""
+        return bool(self.page.evaluate("document.documentElement.scrollWidth <= innerWidth"))
+
+    def open(self, link: str) -> None:
+        """Load the page anew by a link to it."""
+        self.page.goto("about:blank")
+        self.page.goto(link)
 
     def __enter__(self) -> Visit:
         return self

@@ -3,6 +3,8 @@ their run."""
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -11,12 +13,14 @@ from typing import Any
 
 import pytest
 
-from perfctl.orchestrator.store import query, read
+from perfctl.orchestrator.store import database, query, read
 from perfctl.orchestrator.store.write import forget, write_derived
-from perfctl.records.bulk import Columns
+from perfctl.parsers import ReportError, parse
+from perfctl.records.bulk import Columns, SqlKernels
 from perfctl.records.report import (
     CODE,
     Collective,
+    Copy,
     DerivedCount,
     Kernel,
     OpCall,
@@ -24,6 +28,7 @@ from perfctl.records.report import (
     SourceCounter,
     SourceLine,
 )
+from tests.make.nsys_sqlite import NsysBuilder, training_step
 from tests.make.stored import write
 
 EMPTY = Report("torch", Path("r"), "made")
@@ -45,9 +50,7 @@ def with_kernels(connection: sqlite3.Connection) -> int:
     return write(connection, replace(EMPTY, kernels=kernels)).run_id
 
 
-def test_operators_come_from_a_one_pass_iterator_and_what_they_share_is_kept_once(
-    writing: sqlite3.Connection,
-) -> None:
+def test_operators_come_from_a_one_pass_iterator_and_what_they_share_is_kept_once(writing):
     def call(number: int) -> OpCall:
         layer = f"conv{number % 3}"
         return OpCall(
@@ -81,9 +84,7 @@ def test_operators_come_from_a_one_pass_iterator_and_what_they_share_is_kept_onc
     assert text == "line 1"
 
 
-def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(
-    writing: sqlite3.Connection,
-) -> None:
+def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(writing):
     with_kernels(writing)  # so that a launch's number is not its row's
     run_id = with_kernels(writing)
     ((name_id,),) = writing.execute("SELECT id FROM kernel_name WHERE run_id = ?", (run_id,))
@@ -102,18 +103,14 @@ def test_derived_counts_come_back_by_launch_and_mark_what_no_counter_measured(
     assert ("gemm", 1, 131_072, 0.01) in found.fetchall()
 
 
-def test_counts_that_an_earlier_release_read_from_code_come_back_with_their_run(
-    writing: sqlite3.Connection,
-) -> None:
+def test_counts_that_an_earlier_release_read_from_code_come_back_with_their_run(writing):
     run_id = with_kernels(writing)
     of_code = DerivedCount(1, "FADD", 64, f"{CODE}: 1 per thread")
     write_derived(writing, run_id, [*COUNTS, of_code])
     assert read.load(writing, [run_id])[0].code_counts == (of_code,)
 
 
-def test_derived_counts_written_again_take_the_place_of_the_first(
-    writing: sqlite3.Connection,
-) -> None:
+def test_derived_counts_written_again_take_the_place_of_the_first(writing):
     other, run_id = with_kernels(writing), with_kernels(writing)
     for number in (other, run_id):
         write_derived(writing, number, COUNTS)
@@ -128,8 +125,8 @@ def test_derived_counts_written_again_take_the_place_of_the_first(
 
 @pytest.mark.parametrize("launch", [-1, 2, 10**6])
 def test_a_derived_count_of_a_launch_that_is_not_there_is_refused_and_nothing_is_written(
-    writing: sqlite3.Connection, launch: int
-) -> None:
+    writing, launch
+):
     with_kernels(writing)
     run_id = with_kernels(writing)
     write_derived(writing, run_id, COUNTS)
@@ -139,9 +136,7 @@ def test_a_derived_count_of_a_launch_that_is_not_there_is_refused_and_nothing_is
     assert list(writing.iterdump()) == before
 
 
-def test_counters_of_instructions_are_summed_by_line_or_where_no_line_is_known_by_address(
-    writing: sqlite3.Connection,
-) -> None:
+def test_counters_of_instructions_are_summed_by_line_or_where_no_line_is_known_by_address(writing):
     """Two launches of one kernel and one of another; the line's opcode and stall are those of its
     hottest instruction."""
     launches = [Kernel(0, "gemm(int)", "gemm"), Kernel(1, "gemm(int)", "gemm"), Kernel(2, "relu")]
@@ -170,9 +165,7 @@ def test_counters_of_instructions_are_summed_by_line_or_where_no_line_is_known_b
 
 
 @pytest.mark.parametrize("by_perfctl", [True, False])
-def test_a_run_that_is_deleted_takes_operators_stacks_and_derived_counts_along(
-    writing: sqlite3.Connection, by_perfctl: bool
-) -> None:
+def test_a_run_that_is_deleted_takes_operators_stacks_and_derived_counts_along(writing, by_perfctl):
     report = replace(
         EMPTY,
         kernels=[Kernel(0, "gemm"), Kernel(1, "gemm")],
@@ -203,9 +196,7 @@ def test_a_run_that_is_deleted_takes_operators_stacks_and_derived_counts_along(
     assert writing.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
-def test_the_new_tables_are_listed_with_their_columns_and_can_be_limited_to_runs(
-    writing: sqlite3.Connection,
-) -> None:
+def test_the_new_tables_are_listed_with_their_columns_and_can_be_limited_to_runs(writing):
     report = replace(
         EMPTY,
         kernels=[Kernel(0, "gemm"), Kernel(1, "gemm")],
@@ -233,9 +224,7 @@ def test_the_new_tables_are_listed_with_their_columns_and_can_be_limited_to_runs
     assert dict(zip(names, collective, strict=True))["group"] == "tp"
 
 
-def test_a_parser_that_gives_only_the_first_columns_gives_the_others_as_unknown(
-    writing: sqlite3.Connection,
-) -> None:
+def test_a_parser_that_gives_only_the_first_columns_gives_the_others_as_unknown(writing):
     chunks: list[Sequence[Sequence[Any]]] = [
         ((0, 1), ("a", "b"), *[(None, None)] * 6, (0, 1)),
         ((2,), ("c",)),
@@ -246,3 +235,166 @@ def test_a_parser_that_gives_only_the_first_columns_gives_the_others_as_unknown(
     full: Columns[Kernel] = Columns(Kernel, lambda: iter(chunks[:1]))
     (run,) = read.load(writing, [write(writing, replace(EMPTY, kernels=full)).run_id])
     assert run.report.kernels == wanted[:2]
+
+
+# Kernels that go from an nsys export into the store inside SQLite, and columns with gaps
+
+
+SECRET = "TOKEN=not-a-kernel-name"
+
+
+def export(path: Path) -> Path:
+    """A training step, then kernels with what is odd: a missing name, no grid, two ids of one
+    name."""
+    builder = training_step(NsysBuilder())
+    builder.string(SECRET)
+    builder.kernel(77, demangledName=404)
+    builder.strings["gemm(int) again"] = 500
+    builder.kernel(78, demangledName=500)
+    builder.kernel(79, gridX=None, streamId=None, name="conv<'\"\u202e>(int)")
+    return builder.write(path)
+
+
+def stored(connection: sqlite3.Connection, run_id: int) -> list[Kernel]:
+    (run,) = read.load(connection, [run_id])
+    return list(run.report.kernels)
+
+
+def test_kernels_copied_by_sql_are_those_written_one_by_one(writing, tmp_path):
+    report = parse(export(tmp_path / "r.sqlite"))
+    assert isinstance(report.kernels, SqlKernels)
+    one_by_one = write(writing, replace(report, kernels=list(report.kernels)))
+    copied = write(writing, report)
+    assert (copied.kernels, copied.ranges) == (one_by_one.kernels, one_by_one.ranges) == (8, 6)
+    assert stored(writing, copied.run_id) == stored(writing, one_by_one.run_id)
+    kernels = stored(writing, copied.run_id)
+    assert kernels == list(report.kernels)
+    assert [(k.layer, k.step, k.range_number) for k in kernels[:2]] == [
+        ("conv1", 4, 3),
+        ("conv1", 4, 2),
+    ]
+    assert [k.name for k in kernels[:1] + kernels[6:7]] == ["gemm(int)", "gemm(int) again"]
+
+
+def test_names_that_their_first_id_tells_apart_come_out_right(writing, tmp_path):
+    builder = NsysBuilder()
+    for name in ("first(int)", "second(int)", "first(int)"):
+        builder.kernel(1, name=name)
+    report = parse(builder.write(tmp_path / "r.sqlite"))
+    numbers = [write(writing, report).run_id for _ in range(2)]
+    for number in numbers:
+        assert [k.name for k in stored(writing, number)] == [
+            "first(int)",
+            "second(int)",
+            "first(int)",
+        ]
+    assert writing.execute("SELECT count(*) FROM kernel_name").fetchone() == (4,)
+
+
+def test_an_export_that_turns_out_damaged_while_it_is_copied_leaves_the_store_as_it_was(
+    writing, tmp_path
+):
+    builder = NsysBuilder()
+    for number in range(3000):
+        builder.launch(10 * number)
+    path = builder.write(tmp_path / "r.sqlite")
+    whole = path.read_bytes()
+    report = parse(path)
+    before = list(writing.iterdump())
+    refused = 0
+    for offset in range(4096, len(whole), 4096):
+        path.write_bytes(whole[:offset] + b"\xff" * 4096 + whole[offset + 4096 :])
+        try:
+            run_id = write(writing, report).run_id
+        except ReportError as error:
+            assert "damaged or truncated" in str(error)
+            refused += 1
+            assert list(writing.iterdump()) == before
+        else:  # the page holds nothing that is still needed
+            assert writing.execute("SELECT count(*) FROM kernel").fetchone() == (3000,)
+            writing.execute("DELETE FROM run WHERE id = ?", (run_id,))
+            writing.execute("DELETE FROM sweep")
+    assert refused > 5
+    assert "report" not in [row[1] for row in writing.execute("PRAGMA database_list")]
+    assert (
+        writing.execute("SELECT name FROM temp.sqlite_master WHERE type = 'table'").fetchall() == []
+    )
+
+
+def test_a_value_that_the_store_does_not_take_is_null_and_said(writing, tmp_path):
+    builder = training_step(NsysBuilder())
+    builder.kernel(90, gridX=-2, registersPerThread="many")
+    run_id = write(writing, parse(builder.write(tmp_path / "r.sqlite"))).run_id
+    kernels = stored(writing, run_id)
+    assert (kernels[5].grid_x, kernels[5].registers, kernels[5].grid_y) == (None, None, 3)
+    query = "SELECT quantity FROM gap WHERE run_id = ? AND state = 'unreadable'"
+    assert ("kernel.grid_x",) in writing.execute(query, (run_id,)).fetchall()
+
+
+def test_two_short_names_of_one_name_are_kept_apart(writing, tmp_path):
+    builder = NsysBuilder()
+    for short in ("gemm", "other"):
+        builder.kernel(1, name="gemm(int)", shortName=builder.string(short))
+    report = parse(builder.write(tmp_path / "r.sqlite"))
+    kernels = stored(writing, write(writing, report).run_id)
+    assert [(k.name, k.short_name) for k in kernels] == [
+        ("gemm(int)", "gemm"),
+        ("gemm(int)", "other"),
+    ]
+
+
+def _die_after_the_copy(export_path: Path, store_path: Path) -> None:
+    report = parse(export_path)
+    assert isinstance(report.kernels, SqlKernels)
+    with database.writing(store_path) as connection:
+        steps = map(os.kill, [os.getpid()], [signal.SIGKILL])  # are asked for behind the kernels
+        write(connection, replace(report, steps=steps))
+
+
+def test_after_a_kill_behind_the_copy_the_store_holds_none_of_it_and_takes_it_again(
+    is_killed, path, tmp_path
+):
+    export_path = export(tmp_path / "r.sqlite")
+    is_killed(_die_after_the_copy, export_path, path)
+    with database.writing(path) as connection:
+        for table in ("run", "kernel_launch", "range"):
+            assert connection.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+        assert write(connection, parse(export_path)).kernels == 8
+
+
+def test_of_the_strings_of_an_export_only_names_of_kernels_reach_the_store_and_go_with_the_run(
+    writing, tmp_path
+):
+    write(writing, parse(export(tmp_path / "r.sqlite")))
+    assert not any(SECRET in line for line in writing.iterdump())
+    writing.execute("DELETE FROM run")
+    for table in ("kernel", "kernel_name", "kernel_layer", "kernel_launch", "range", "gap"):
+        assert writing.execute(f"SELECT count(*) FROM {table}").fetchone() == (0,), table
+
+
+def test_a_column_with_values_here_and_none_there_keeps_both(writing, tmp_path):
+    copies = [
+        Copy("HtoD", size, None, 0, layer)
+        for size, layer in ((1, None), (None, "conv1"), (0, ""), (None, None))
+    ]
+    report = Report("nsys", tmp_path, "a list", copies=copies)
+    (run,) = read.load(writing, [write(writing, report).run_id])
+    assert run.report.copies == copies
+
+
+@pytest.mark.parametrize("limit", [40, 999, 32766])
+@pytest.mark.parametrize("count", [1, 99, 100, 101, 250, 1001])
+def test_rows_come_back_in_their_order_however_many_go_in_together(writing, count, limit):
+    copies = [
+        Copy("HtoD", 7 * n, None if n % 3 else n, n + 1, f"layer{n % 5}", n % 2, None)
+        for n in range(count)
+    ]
+    report = Report(tool="nsys", path=Path("r"), form="made", copies=copies)
+    before = writing.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, limit)
+    run_id = write(writing, report).run_id
+    writing.setlimit(sqlite3.SQLITE_LIMIT_VARIABLE_NUMBER, before)
+    columns = ", ".join(Copy._fields)
+    rows = writing.execute(
+        f"SELECT {columns} FROM copy WHERE run_id = ? ORDER BY rowid", (run_id,)
+    ).fetchall()
+    assert [Copy(*row) for row in rows] == copies

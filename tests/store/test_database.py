@@ -1,23 +1,21 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from perfctl import __version__
 from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import database
-from perfctl.orchestrator.store.schema import VERSION, Described, tables, views
+from perfctl.orchestrator.store.schema import VERSION, tables, views
 from perfctl.orchestrator.store.write import transaction
 from tests.make.stored import execute
 
 
-def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing: sqlite3.Connection) -> None:
+def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing):
     asked = [
         writing.execute(f"PRAGMA {one}").fetchone()[0]
         for one in ("user_version", "journal_mode", "foreign_keys")
@@ -25,9 +23,7 @@ def test_a_new_store_has_the_newest_schema_and_is_in_wal_mode(writing: sqlite3.C
     assert asked == [VERSION, "wal", 1]
 
 
-def test_a_schema_may_call_nothing_that_does_more_than_compute(
-    writing: sqlite3.Connection, path: Path
-) -> None:
+def test_a_schema_may_call_nothing_that_does_more_than_compute(writing, path):
     with database.reading(path) as reading:
         for connection in (reading, writing):
             assert connection.execute("PRAGMA trusted_schema").fetchone() == (0,)
@@ -35,9 +31,7 @@ def test_a_schema_may_call_nothing_that_does_more_than_compute(
 
 
 @pytest.mark.parametrize(("kind", "described"), [("table", tables()), ("view", views())])
-def test_every_column_of_the_schema_says_meaning_unit_and_when_null(
-    kind: str, described: Described, writing: sqlite3.Connection
-) -> None:
+def test_every_column_of_the_schema_says_meaning_unit_and_when_null(kind, described, writing):
     names = [
         name
         for (name,) in writing.execute("SELECT name FROM sqlite_master WHERE type = ?", (kind,))
@@ -55,9 +49,7 @@ def test_every_column_of_the_schema_says_meaning_unit_and_when_null(
         ("op_call", "op_instance_by_run", "op_signature"),
     ],
 )
-def test_counting_rows_of_a_run_reads_only_its_index(
-    writing: sqlite3.Connection, view: str, index: str, names: str
-) -> None:
+def test_counting_rows_of_a_run_reads_only_its_index(writing, view, index, names):
     query = f"EXPLAIN QUERY PLAN SELECT count(*) FROM {view} WHERE run_id = 1"
     plan = " ".join(row[3] for row in writing.execute(query))
     assert index in plan and names not in plan
@@ -65,9 +57,7 @@ def test_counting_rows_of_a_run_reads_only_its_index(
 
 @pytest.mark.parametrize("mode", [database.writing, database.reading])
 @pytest.mark.parametrize("written_by", [__version__, "9.8.0", "x'; --", None])
-def test_a_newer_database_asks_for_a_later_perfctl(
-    path: Path, written_by: str | None, mode: Any
-) -> None:
+def test_a_newer_database_asks_for_a_later_perfctl(path, written_by, mode):
     """A version under development writes the next schema under the number that was released
     before it."""
     with database.writing(path) as connection:
@@ -81,8 +71,8 @@ def test_a_newer_database_asks_for_a_later_perfctl(
 
 
 def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line_and_left_alone(
-    path: Path,
-) -> None:
+    path,
+):
     execute(path, "CREATE TABLE StringIds (id INTEGER, value TEXT)")
     other = path.with_name("other.db")
     other.write_bytes(b"no database at all" * 100)
@@ -95,7 +85,7 @@ def test_a_profilers_sqlite_file_and_what_is_no_database_are_refused_in_one_line
         assert file.read_bytes() == before
 
 
-def test_a_folder_and_a_file_that_is_not_there_are_no_stores(path: Path) -> None:
+def test_a_folder_and_a_file_that_is_not_there_are_no_stores(path):
     with pytest.raises(StoreError, match="perfctl ingest FILE"), database.reading(path):
         pass
     with (
@@ -106,7 +96,7 @@ def test_a_folder_and_a_file_that_is_not_there_are_no_stores(path: Path) -> None
     assert list(path.parent.iterdir()) == []
 
 
-def test_a_transaction_that_fails_leaves_nothing(writing: sqlite3.Connection) -> None:
+def test_a_transaction_that_fails_leaves_nothing(writing):
     with pytest.raises(KeyError), transaction(writing):
         writing.execute("INSERT INTO store_info VALUES ('half', 'written')")
         raise KeyError
@@ -114,8 +104,8 @@ def test_a_transaction_that_fails_leaves_nothing(writing: sqlite3.Connection) ->
 
 
 def test_reading_changes_nothing_and_cannot_write_and_an_empty_file_is_no_store_and_stays_empty(
-    path: Path,
-) -> None:
+    path,
+):
     path.touch()
     with pytest.raises(StoreError, match="is not a results database yet"), database.reading(path):
         pass
@@ -141,14 +131,12 @@ def _names(path: Path) -> list[str]:
         return [name for (name,) in connection.execute("SELECT name FROM device")]
 
 
-def test_a_new_store_in_which_nothing_was_stored_goes_again(path: Path) -> None:
+def test_a_new_store_in_which_nothing_was_stored_goes_again(path):
     _write_nothing(path)
     assert list(path.parent.iterdir()) == []
 
 
-def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_it(
-    path: Path,
-) -> None:
+def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_it(path):
     first = ExitStack()
     first.enter_context(database.no_empty(path))
     first.enter_context(database.writing(path))
@@ -160,7 +148,7 @@ def test_an_empty_store_stays_where_it_was_there_before_or_another_process_uses_
     assert path.is_file()
 
 
-def test_a_new_store_stays_with_its_first_row_and_in_wal_mode(path: Path) -> None:
+def test_a_new_store_stays_with_its_first_row_and_in_wal_mode(path):
     with database.no_empty(path), database.writing(path) as connection:
         connection.execute("INSERT INTO device (name, kind) VALUES ('first', 'gpu')")
     assert _names(path) == ["first"]
@@ -168,9 +156,7 @@ def test_a_new_store_stays_with_its_first_row_and_in_wal_mode(path: Path) -> Non
         assert connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
 
 
-def test_who_opens_a_new_store_while_it_is_removed_writes_into_one_that_is_there(
-    path: Path,
-) -> None:
+def test_who_opens_a_new_store_while_it_is_removed_writes_into_one_that_is_there(path):
     for attempt in range(20):
         with ThreadPoolExecutor(3) as threads:
             jobs = [

@@ -7,7 +7,6 @@ import gzip
 import os
 import signal
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ def schema_of(path: Path) -> list[Any]:
     return rows(path, "SELECT type, name, tbl_name, sql FROM sqlite_master ORDER BY type, name")
 
 
-def test_every_value_survives_and_the_schema_is_that_of_a_new_store(old: Path) -> None:
+def test_every_value_survives_and_the_schema_is_that_of_a_new_store(old):
     before = contents(old)
     with database.reading(old) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (VERSION,)
@@ -97,7 +96,7 @@ def test_every_value_survives_and_the_schema_is_that_of_a_new_store(old: Path) -
     assert sorted(file.name for file in old.parent.iterdir()) == ["new.db", "perfctl.db"]
 
 
-def test_what_the_owner_made_survives(path: Path) -> None:
+def test_what_the_owner_made_survives(path):
     store = unpack("synthetic", path)
     for command, *words in (
         ["add-column", "run", "mine", "text", "--not-null-default", "x"],
@@ -128,7 +127,7 @@ def test_what_the_owner_made_survives(path: Path) -> None:
     assert rows(store, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_fraction_in_a_column_of_whole_numbers_is_rounded(path: Path) -> None:
+def test_a_fraction_in_a_column_of_whole_numbers_is_rounded(path):
     store = unpack("recorded-cpu", path)
     execute(store, "UPDATE step SET duration_ns = 10.75 WHERE run_id = 1")
     with database.reading(store) as connection:
@@ -149,8 +148,8 @@ def test_a_fraction_in_a_column_of_whole_numbers_is_rounded(path: Path) -> None:
     ],
 )
 def test_a_store_that_cannot_be_migrated_is_refused_in_one_line_and_stays_as_it_was(
-    path: Path, statement: str, said: str
-) -> None:
+    path, statement, said
+):
     store = unpack("synthetic", path)
     execute(store, statement)
     before = contents(store, ()), schema_of(store)
@@ -165,7 +164,7 @@ def test_a_store_that_cannot_be_migrated_is_refused_in_one_line_and_stays_as_it_
     assert [file.name for file in path.parent.iterdir()] == ["perfctl.db"]
 
 
-def test_a_read_only_store_is_refused_in_one_line_and_not_touched(path: Path) -> None:
+def test_a_read_only_store_is_refused_in_one_line_and_not_touched(path):
     store = unpack("synthetic", path)
     store.chmod(0o444)
     before = store.read_bytes()
@@ -178,7 +177,7 @@ def test_a_read_only_store_is_refused_in_one_line_and_not_touched(path: Path) ->
     assert [file.name for file in path.parent.iterdir()] == ["perfctl.db"]
 
 
-def test_mode_and_links_stay_and_the_note_names_the_store(path: Path) -> None:
+def test_mode_and_links_stay_and_the_note_names_the_store(path):
     store = unpack("synthetic", path)
     store.chmod(0o640)
     link = path.with_name("link.db")
@@ -189,7 +188,7 @@ def test_mode_and_links_stay_and_the_note_names_the_store(path: Path) -> None:
     assert store.stat().st_mode & 0o777 == 0o640
 
 
-def test_what_was_only_in_the_write_ahead_log_is_there_afterwards(path: Path) -> None:
+def test_what_was_only_in_the_write_ahead_log_is_there_afterwards(path):
     store = unpack("synthetic", path)
     writer = sqlite3.connect(store)
     writer.execute("UPDATE sweep SET name = 'from the log'")
@@ -225,8 +224,8 @@ def _die_in(path: Path, step: str) -> None:
 
 @pytest.mark.parametrize("step", ["_rebuild", "_rebuild_table", "_replace", "replaced"])
 def test_a_kill_leaves_the_old_store_or_the_new_one_and_the_next_command_goes_on(
-    path: Path, is_killed: Callable[..., None], step: str
-) -> None:
+    path, is_killed, step
+):
     store = unpack("synthetic", path)
     before = contents(store)
     is_killed(_die_in, store, step)
@@ -239,9 +238,7 @@ def test_a_kill_leaves_the_old_store_or_the_new_one_and_the_next_command_goes_on
     assert [file.name for file in path.parent.iterdir()] == ["perfctl.db"]
 
 
-def test_a_store_that_is_in_use_is_refused_and_left_alone(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_in_use_is_refused_and_left_alone(path, monkeypatch):
     store = unpack("synthetic", path)
     monkeypatch.setattr("perfctl.orchestrator.store.connection.WAIT_MS", 200)
     with closing(sqlite3.connect(store)) as other:
@@ -255,9 +252,7 @@ def test_a_store_that_is_in_use_is_refused_and_left_alone(
 
 
 @pytest.mark.parametrize("version", [1, migrate.OLD_VERSION - 1])
-def test_a_store_of_perfctl_0_is_refused_in_one_line_and_left_alone(
-    path: Path, version: int
-) -> None:
+def test_a_store_of_perfctl_0_is_refused_in_one_line_and_left_alone(path, version):
     with database.writing(path) as connection:
         connection.execute(f"PRAGMA user_version = {version}")
     before = path.read_bytes()

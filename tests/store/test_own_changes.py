@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import signal
 import sqlite3
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -85,9 +84,7 @@ def is_read_as_written(path: Path) -> bool:
         ),
     ],
 )
-def test_a_trigger_on_a_table_of_perfctls_does_not_fire_stays_and_is_named(
-    store: Path, trigger: str
-) -> None:
+def test_a_trigger_on_a_table_of_perfctls_does_not_fire_stays_and_is_named(store, trigger):
     change(store, "CREATE TABLE mine (n)", trigger)
     (before,) = rows(store, "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'trigger'")
     with pytest.warns(StoreNote, match="perfctl disables triggers while it writes") as said:
@@ -104,7 +101,7 @@ def test_a_trigger_on_a_table_of_perfctls_does_not_fire_stays_and_is_named(
     assert counts == [[(2,)], [(4,)], [(4,)], [(4,)], [(0,)]]
 
 
-def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store: Path) -> None:
+def test_triggers_of_tables_of_ones_own_stay_and_are_not_named(store):
     change(
         store,
         "CREATE VIEW mine AS SELECT 1",
@@ -123,9 +120,7 @@ def _die_while_triggers_are_away(path: Path) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_after_an_error_or_a_kill_in_the_middle_the_triggers_are_where_they_were(
-    store: Path, is_killed: Callable[..., None]
-) -> None:
+def test_after_an_error_or_a_kill_in_the_middle_the_triggers_are_where_they_were(store, is_killed):
     change(store, "CREATE TRIGGER t AFTER INSERT ON run BEGIN DELETE FROM gap; END")
     before = rows(store, "SELECT name, sql FROM sqlite_master")
     with database.writing(store) as connection:
@@ -139,7 +134,7 @@ def test_after_an_error_or_a_kill_in_the_middle_the_triggers_are_where_they_were
     assert is_read_as_written(store)
 
 
-def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(store: Path) -> None:
+def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(store):
     failed = write(store, None, "failed")
     trigger = "CREATE TRIGGER t AFTER DELETE ON run BEGIN INSERT INTO seen VALUES (old.id); END"
     change(store, "CREATE TABLE seen (id)", trigger)
@@ -150,16 +145,14 @@ def test_a_trigger_that_deletes_does_not_fire_when_a_failed_run_is_forgotten(sto
 
 
 @pytest.mark.parametrize("of", ["view", "table"])
-def test_a_view_of_perfctls_that_was_replaced_is_not_the_one_that_is_read(
-    store: Path, of: str
-) -> None:
+def test_a_view_of_perfctls_that_was_replaced_is_not_the_one_that_is_read(store, of):
     change(store, "DROP VIEW kernel", f"CREATE {of} kernel AS {ENDLESS} LIMIT 3")
     assert is_read_as_written(store)
     write(store)
     assert rows(store, "SELECT count(*) FROM kernel") == [(3,)]
 
 
-def test_a_view_of_perfctls_that_is_gone_is_not_missed(store: Path) -> None:
+def test_a_view_of_perfctls_that_is_gone_is_not_missed(store):
     change(store, "DROP VIEW kernel", "DROP VIEW counter")
     assert is_read_as_written(store)
 
@@ -219,8 +212,8 @@ def rebuilt(columns: str, ending: str = "STRICT") -> list[str]:
     ],
 )
 def test_what_perfctl_needs_and_does_not_find_is_said_in_one_line_and_nothing_is_written(
-    store: Path, statements: list[str], said: str
-) -> None:
+    store, statements, said
+):
     before = change(store, *statements)
     for mode in (database.reading, database.writing):
         with pytest.raises(StoreError) as raised, mode(store):
@@ -230,7 +223,7 @@ def test_what_perfctl_needs_and_does_not_find_is_said_in_one_line_and_nothing_is
     assert store.read_bytes() == before
 
 
-def test_the_same_table_in_another_order_of_columns_is_read_by_name(store: Path) -> None:
+def test_the_same_table_in_another_order_of_columns_is_read_by_name(store):
     names = "accuracy, loss, duration_ns, start_ns, phase, number, run_id"
     change(
         store,
@@ -247,7 +240,7 @@ def test_the_same_table_in_another_order_of_columns_is_read_by_name(store: Path)
         assert read.load(connection, [number])[0].report.steps == REPORT.steps
 
 
-def test_rows_of_the_users_that_belong_to_a_run_go_with_it(store: Path) -> None:
+def test_rows_of_the_users_that_belong_to_a_run_go_with_it(store):
     write(store, REPORT, "failed")
     change(
         store,
@@ -261,9 +254,7 @@ def test_rows_of_the_users_that_belong_to_a_run_go_with_it(store: Path) -> None:
         assert rows(store, f"SELECT 1 FROM {table} WHERE run_id NOT IN (SELECT id FROM run)") == []
 
 
-def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as_it_was(
-    store: Path,
-) -> None:
+def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as_it_was(store):
     change(store, "CREATE UNIQUE INDEX one_each ON gap(quantity)")
     before = rows(store, "SELECT * FROM run")
     with pytest.raises(StoreError, match=r"gap\.quantity\. A constraint in this database"):
@@ -271,7 +262,7 @@ def test_a_rule_of_the_users_that_refuses_a_row_is_named_and_leaves_the_store_as
     assert rows(store, "SELECT * FROM run") == before
 
 
-def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
+def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path):
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/st\xff\n%3f.db"))
     with database.writing(path):
         pass
@@ -279,7 +270,7 @@ def test_a_store_whose_name_is_not_utf_8_is_opened(tmp_path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM run").fetchone() == (0,)
 
 
-def test_an_id_that_leaves_no_number_for_the_next_row_is_named(store: Path) -> None:
+def test_an_id_that_leaves_no_number_for_the_next_row_is_named(store):
     change(store, f"UPDATE kernel_launch SET id = {2**63 - 1} WHERE id = 2")
     with pytest.raises(StoreError, match="kernel_launch has the id 9223372036854775807"):
         write(store)

@@ -130,8 +130,8 @@ OPERATIONS: dict[str, list[list[str]]] = {
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_after_it_perfctl_shows_what_it_showed_and_takes_in_what_it_took_in(
-    store: Path, perfctl: Perfctl, before: dict[str, Any], operation: str
-) -> None:
+    store, perfctl, before, operation
+):
     for command, *words in OPERATIONS[operation]:
         sqlite_utils(command, store, *words)
     assert shown(perfctl) == before
@@ -159,8 +159,8 @@ def test_after_it_perfctl_shows_what_it_showed_and_takes_in_what_it_took_in(
 
 
 def test_a_search_index_and_counts_that_triggers_kept_are_up_to_date_after_perfctl_wrote(
-    store: Path, perfctl: Perfctl
-) -> None:
+    store, perfctl
+):
     sqlite_utils("enable-fts", store, "kernel_name", "name", "--create-triggers")
     sqlite_utils("enable-fts", store, "gap", "reason", "--fts4", "--create-triggers")
     sqlite_utils("enable-counts", store, "kernel_name")
@@ -199,7 +199,7 @@ def test_a_search_index_and_counts_that_triggers_kept_are_up_to_date_after_perfc
     )
 
 
-def test_sqlite_utils_and_pandas_are_not_loaded_by_help_runs_and_query(store: Path) -> None:
+def test_sqlite_utils_and_pandas_are_not_loaded_by_help_runs_and_query(store):
     code = (
         "import sys; from perfctl.orchestrator.cli.main import run\n"
         "for words in (['--help'], ['runs'], ['query', 'select 1']): assert run(words) == 0\n"

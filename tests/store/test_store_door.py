@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sqlite3
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -215,20 +213,14 @@ GONE = ", so that row is left out"
         ),
     ],
 )
-def test_impossible_values_are_null_with_a_gap_and_others_stay(
-    writing: sqlite3.Connection,
-    fields: dict[str, Any],
-    query: str,
-    rows: list[Any],
-    gaps: dict[str, str],
-) -> None:
+def test_impossible_values_are_null_with_a_gap_and_others_stay(writing, fields, query, rows, gaps):
     write(writing, Report("nsys", Path("r"), "made", **fields))
     assert writing.execute(f"SELECT {query}").fetchall() == rows
     assert dict(writing.execute("SELECT quantity, reason FROM gap")) == gaps
     assert not writing.execute("SELECT 1 FROM gap WHERE state <> 'unreadable'").fetchall()
 
 
-def test_a_negative_derived_count_is_null_with_a_gap(writing: sqlite3.Connection) -> None:
+def test_a_negative_derived_count_is_null_with_a_gap(writing):
     report = Report("nsys", Path("r"), "made", kernels=[Kernel(0, "k"), Kernel(1, "k")])
     counts = [DerivedCount(launch, "FFMA", value, "rule") for launch, value in ((0, -1), (1, 0))]
     write_derived(writing, write(writing, report).run_id, counts)
@@ -236,9 +228,7 @@ def test_a_negative_derived_count_is_null_with_a_gap(writing: sqlite3.Connection
     assert writing.execute("SELECT quantity FROM gap").fetchall() == [("derived_count.value",)]
 
 
-def test_a_long_text_is_cut_without_the_beginning_of_a_secret_and_a_gap_says_so(
-    writing: sqlite3.Connection,
-) -> None:
+def test_a_long_text_is_cut_without_the_beginning_of_a_secret_and_a_gap_says_so(writing):
     token = "ghp_" + "a1B2" * 9
     # the token would be cut after 20 of its 40 characters
     fill = redact.LONGEST - len("k ") - 20

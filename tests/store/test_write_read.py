@@ -108,7 +108,7 @@ def write(
     return stored.write(connection, report, calls, again=again, **{**FACTS, **facts})
 
 
-def test_everything_that_goes_in_comes_out_again(writing: sqlite3.Connection) -> None:
+def test_everything_that_goes_in_comes_out_again(writing):
     # so that ids do not start at 1
     write(writing, full_report(), artifact_sha256="cd" * 32)
     written = write(writing, full_report(), parameters=PARAMETERS, expectations=EXPECTATIONS)
@@ -142,7 +142,7 @@ def test_everything_that_goes_in_comes_out_again(writing: sqlite3.Connection) ->
     )
 
 
-def test_the_same_artifact_goes_in_once_unless_asked_again(writing: sqlite3.Connection) -> None:
+def test_the_same_artifact_goes_in_once_unless_asked_again(writing):
     first = write(writing, full_report())
     assert write(writing, full_report()) == Written(first.run_id, new=False)
     assert write(writing, full_report(), again=True).new
@@ -154,9 +154,7 @@ def test_the_same_artifact_goes_in_once_unless_asked_again(writing: sqlite3.Conn
     assert writing.execute("SELECT count(*) FROM run").fetchone() == (2,)
 
 
-def test_a_report_that_breaks_off_while_it_is_read_leaves_the_store_as_it_was(
-    writing: sqlite3.Connection,
-) -> None:
+def test_a_report_that_breaks_off_while_it_is_read_leaves_the_store_as_it_was(writing):
     def broken() -> Iterator[Kernel]:
         yield Kernel(0, "first")
         raise ReportError(Path("r"), "nsys", "row 2 is damaged", "Export it again")
@@ -167,7 +165,7 @@ def test_a_report_that_breaks_off_while_it_is_read_leaves_the_store_as_it_was(
     assert list(writing.iterdump()) == before
 
 
-def test_the_newest_run_of_each_kind_stands_for_the_older_ones(writing: sqlite3.Connection) -> None:
+def test_the_newest_run_of_each_kind_stands_for_the_older_ones(writing):
     old = write(writing, full_report(), artifact_sha256="1").run_id
     new = write(writing, full_report(), artifact_sha256="2").run_id
     other = write(writing, full_report(), artifact_sha256="3", batch_size=32).run_id
@@ -196,7 +194,7 @@ def _write_many(path: Path, mark: str) -> None:
             write(connection, full_report(), artifact_sha256=f"{mark}{number}")
 
 
-def test_two_processes_write_one_store_and_nothing_is_lost(path: Path) -> None:
+def test_two_processes_write_one_store_and_nothing_is_lost(path):
     spawn = multiprocessing.get_context("spawn")
     writers = [spawn.Process(target=_write_many, args=(path, mark)) for mark in "ab"]
     for writer in writers:
@@ -210,9 +208,7 @@ def test_two_processes_write_one_store_and_nothing_is_lost(path: Path) -> None:
         assert connection.execute("SELECT count(*) FROM sweep").fetchone() == (1,)
 
 
-def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another(
-    writing: sqlite3.Connection,
-) -> None:
+def test_a_run_that_is_replaced_takes_all_its_rows_with_it_and_no_row_of_another(writing):
     kept = write(writing, full_report(), batch_size=8)
     tables = [
         name for (name,) in writing.execute("SELECT name FROM sqlite_master WHERE type = 'table'")

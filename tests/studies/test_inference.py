@@ -224,12 +224,8 @@ def test_from_reports_alone_the_same_page_draws_what_they_hold(perfctl: Any, rep
     ("words", "said"),
     [
         ("", "names no model"),
-        ("--models resnet_18", "did you mean resnet18"),
-        ("--models resnet18,resnet18", "is repeated"),
-        ("--models resnet18 --batches 50 --images 20", "--images must fill a batch of 50"),
         ("--models resnet18 --batches 1,x", "invalid value 'x' for --batches"),
         ("--models resnet18 --profiler perf", "--profiler: 'perf' is not known"),
-        ("--models resnet18 --data mnist --data-dir .", "MNIST digits"),
         ("--from gone", "gone does not exist"),
     ],
 )

@@ -88,6 +88,8 @@ def test_a_file_that_does_not_exist_is_refused_without_a_python_error() -> None:
         ("--seed {seed}", "--seed {sead}", "'sead' is neither an option nor a variable"),
         ('["3", "5"]', '"kernels"', "'kernels' is not an option of the study"),
         ("report.operators", "reports.operators", "there is no chapter 'reports.operators'"),
+        ("report.operators", "flops.networks", "there is no chapter 'flops.networks'"),
+        ("report.operators", "report.parameters", "there is no chapter 'report.parameters'"),
         ("[quick]", "[quick", "cannot be read as a study"),
     ],
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from perfctl.workloads.spec import Options
 from tests.workloads.started import PERFCTL, start
 
 
-def test_a_run_says_what_ran_and_where_the_record_is(tmp_path: Path) -> None:
+def test_a_run_says_what_ran_and_where_the_record_is(tmp_path):
     record = tmp_path / "out.json"
     done = start(
         None, *PERFCTL, *f"mnist_cnn --batch 8 --steps 2 --warmup 1 --record {record}".split()
@@ -27,15 +26,13 @@ def test_a_run_says_what_ran_and_where_the_record_is(tmp_path: Path) -> None:
     assert json.loads(record.read_text())["status"] == "ok"
 
 
-def test_a_failing_run_is_one_line_on_stderr_and_exit_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failing_run_is_one_line_on_stderr_and_exit_1(tmp_path, capsys):
     assert main(["mnist_cnn", "--batch", "8", "--data", "mnist", "--data-dir", str(tmp_path)]) == 1
     said = capsys.readouterr()
     assert (said.out, len(said.err.splitlines()), "MNIST is not in" in said.err) == ("", 1, True)
 
 
-def test_no_torch_is_one_line_that_says_how_to_get_it() -> None:
+def test_no_torch_is_one_line_that_says_how_to_get_it():
     before = (
         "import sys; sys.modules['torch'] = None; from perfctl.workloads.__main__ import main; "
     )
@@ -52,16 +49,14 @@ def test_no_torch_is_one_line_that_says_how_to_get_it() -> None:
 @pytest.mark.parametrize(
     "arguments", [["nope"], ["mnist_cnn"], ["mnist_cnn", "--batch", "8", "--conv2", "1"]]
 )
-def test_usage_errors_are_one_line_and_exit_2(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_usage_errors_are_one_line_and_exit_2(arguments, capsys):
     assert main(arguments) == 2
     said = capsys.readouterr()
     assert said.out == ""
     assert len(said.err.splitlines()) == 1
 
 
-def test_help_lists_workloads_and_options(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_lists_workloads_and_options(capsys):
     assert main(["--help"]) == 0
     assert "mnist_cnn" in capsys.readouterr().out
     assert main(["mnist_cnn", "--help"]) == 0

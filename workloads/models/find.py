@@ -134,9 +134,7 @@ def _from_family(reference: str, device: str) -> Source:
     try:
         planned = plan(reference)
     except SpecError as error:
-        raise ModelError(
-            str(error), "docs/reference/networks.md lists the parameters of each family"
-        ) from error
+        raise ModelError(str(error), "For example vgg:depth=11,kernel=5") from error
     model = build_model(lambda: families.make_model(planned), planned.spec, device)
     optimizer = _describe_optimizer(families.make_optimizer(planned, model))
     inputs = Inputs.by_position([planned.given])

@@ -116,7 +116,10 @@ def check(options: Options, model_options: Own) -> Options:
             "classes"
         )
     if model_options.images is not None and options.steps != _BY_IMAGES:
-        raise SpecError("`images` and `steps` determine each other: omit one of them")
+        raise SpecError(
+            f"`images` and `steps` {options.steps} determine each other: omit one of them; "
+            "`steps` defaults to 1 in 'perfctl ncu'"
+        )
     if options.steps != _BY_IMAGES:
         model_options.images = options.steps * options.batch_size
     elif model_options.images is None:

@@ -120,7 +120,7 @@ def _how_it_ended(name: str, error: BaseException | None) -> str | None:
     if isinstance(error, KeyboardInterrupt):
         return "interrupted"
     if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
-        return f"out of memory: {utf8(first_line(error))} Try a smaller batch size."
+        return f"out of memory: {utf8(first_line(error))}"
     return f"{name} raised {type(error).__name__}: {utf8(first_line(error))}"
 
 

@@ -45,7 +45,14 @@ CACHES = LEVELS[:2]
 SECTOR = 32
 """Bytes of a sector."""
 K = TypeVar("K", bound=Hashable)
-NOT_COUNTED = "no ncu run at this batch size; run 'perfctl ncu'"
+THIS_BATCH = "this batch size"
+
+
+def not_counted(point: str) -> str:
+    """Return why nothing was counted at this point of a sweep."""
+    return f"no ncu run at {point}; run 'perfctl ncu'"
+
+
 NO_COUNTERS = (
     "perfctl measures FLOPs with GPU counters (NVIDIA: ncu; AMD: rocprof); these runs used a CPU"
 )
@@ -413,7 +420,7 @@ class CountedWork(NamedTuple):
     """"L1" and "L2" -> bytes, for levels that were counted."""
 
 
-NO_WORK = CountedWork({}, missing("not_collected", NOT_COUNTED), NO_BYTES, 0)
+NO_WORK = CountedWork({}, missing("not_collected", not_counted(THIS_BATCH)), NO_BYTES, 0)
 ON_A_CPU = CountedWork(
     {},
     missing("not_available", NO_COUNTERS),

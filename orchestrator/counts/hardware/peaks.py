@@ -166,7 +166,7 @@ def _derived(name: str, device: Device) -> Peaks:
             reason = "no record names the GPU"
         if may_be:
             reason = f'"{name}" may be {", ".join(may_be[:-1])} or {may_be[-1]}, whose peaks differ'
-        return Peaks(name, "", "none", reason=f"{reason} (docs/reference/devices.md); {MEASURE}")
+        return Peaks(name, "", "none", reason=f"{reason}; {MEASURE}")
     flops = chip.flops_of(device.sm_count * device.clock_hz)
     is_amd = chip.capability.startswith("gfx")
     units, kind = (

@@ -49,6 +49,10 @@ POOLS = (
 )
 
 
+Slip = tuple[str, str]
+"""What it is about, and its text."""
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     """One line: a quantity, its formula in letters, with numbers, and the result with its
@@ -74,6 +78,9 @@ class Way:
     """Sizes whose product is ``outputs``; empty if they are not told apart."""
     about: str = "terms"
     """What the slip is about: positions, channels, ..."""
+    second_about: str = ""
+    """What the second slip is about, of two whose factors do not multiply: each changes the size
+    that the other starts from."""
 
     @property
     def macs(self) -> int:
@@ -255,11 +262,13 @@ def conv_ways(
     groups: int = 1,
 ) -> tuple[Way, ...]:
     """Return the right way; groups, channels, sides of the kernel or positions left out; stride or
-    padding left out; the input's size for the output's; the input after or before a pooling.
+    padding left out; the input's size for the output's; the input after or before a pooling; two
+    of those that change the positions.
 
-    ``weight`` K, C/g, R, S ...; ``positions`` P, Q ...; ``given`` H, W ...; ``settings`` stride,
-    padding, dilation.
+    ``weight`` K, C/g, R, S ...; ``positions`` P, Q ...; ``input_size`` H, W ...; ``settings``
+    stride, padding, dilation.
     """
+    strides, paddings, dilations = settings
 
     def add(about: str, slip: str, weight: Shape, positions: Shape) -> None:
         kernel, place_count = _map(weight[2:]), prod(positions)
@@ -275,51 +284,70 @@ def conv_ways(
         terms = ((weight[0], *weight[1:], *positions),)
         ways.append(Way((slip,) if slip else (), terms, outputs, names, shape, about))
 
+    def window_slips(size: Shape, expected: Shape) -> dict[str, Shape]:
+        """Return the positions that a mistake makes of an input of this size."""
+        dense = tuple(map(out_size, size, weight[2:], repeat(1), paddings, dilations))
+        inner = tuple(map(out_size, size, weight[2:], strides, repeat(0), dilations))
+        slips = {
+            f"stride left out ({_map(dense)} positions, not {_map(expected)})": dense,
+            f"padding left out ({_map(inner)} positions, not {_map(expected)})": inner,
+            f"output {_map(size)} instead of {_map(expected)}": size,
+        }
+        distinct: dict[Shape, str] = {}
+        for slip, other in slips.items():
+            if all(other) and other != expected:
+                distinct.setdefault(other, slip)
+        return {slip: other for other, slip in distinct.items()}
+
+    def add_pair(first: Slip, second: Slip, places: Shape) -> None:
+        (about, slip), (second_about, second_slip) = first, second
+        terms, outputs = ((*weight, *places),), weight[0] * prod(places)
+        slips, shape = (slip, second_slip), (weight[0], *places)
+        pairs.append(Way(slips, terms, outputs, (), shape, about, second_about))
+
     ways: list[Way] = []
+    pairs: list[Way] = []
     add("terms", "", weight, positions)
     ways += _left_out(ways[0], weight, positions)
     for pool in (2, 3, 4):
         for scale in (floordiv, mul):
-            sizes = [scale(size, pool) for size in input_size]
+            sizes = tuple(scale(size, pool) for size in input_size)
             if all(other := tuple(map(out_size, sizes, weight[2:], *settings))):
                 about = "pooling" if (pool, scale) == (2, floordiv) else "wider pooling"
-                add(about, f"input {_map(sizes)} instead of {_map(input_size)}", weight, other)
+                pooled = f"input {_map(sizes)} instead of {_map(input_size)}"
+                add(about, pooled, weight, other)
+                for slip, places in window_slips(sizes, other).items():
+                    add_pair((about, pooled), ("positions", slip), places)
     if groups > 1:
         dense_weight = (weight[0], weight[1] * groups, *weight[2:])
         add("groups", f"the division by {groups} groups left out", dense_weight, positions)
-    strides, paddings, dilations = settings
-    dense = tuple(map(out_size, input_size, weight[2:], repeat(1), paddings, dilations))
-    inner = tuple(map(out_size, input_size, weight[2:], strides, repeat(0), dilations))
-    mistaken_sizes = {
-        f"stride left out ({_map(dense)} positions, not {_map(positions)})": dense,
-        f"padding left out ({_map(inner)} positions, not {_map(positions)})": inner,
-        f"output {_map(input_size)} instead of {_map(positions)}": input_size,
-    }
-    listed_sizes: set[Shape] = {positions, ()}
-    for slip, other in mistaken_sizes.items():
-        if other not in listed_sizes and all(other):
-            add("positions", slip, weight, other)
-            listed_sizes.add(other)
-    return tuple(ways)
+    slips = window_slips(tuple(input_size), tuple(positions))
+    for slip, other in slips.items():
+        add("positions", slip, weight, other)
+    both = tuple(map(out_size, input_size, weight[2:], repeat(1), repeat(0), dilations))
+    if len(slips) > 1 and both not in (positions, *slips.values()) and all(both):
+        add_pair(("positions", "stride left out"), ("positions", "padding left out"), both)
+    return (*ways, *pairs)
 
 
 def _left_out(right: Way, weight: Shape, positions: Shape) -> Iterator[Way]:
     """Yield the ways in which one size of a convolution is left out."""
     first, second, *kernel = weight
     sizes = [
-        ("channels", f"the {first} output channels left out", (second, *kernel, *positions)),
-        ("channels", f"the {second} input channels left out", (first, *kernel, *positions)),
+        ("channels", f"the {first} output channels left out", (second, *kernel, *positions), first),
+        ("channels", f"the {second} input channels left out", (first, *kernel, *positions), 1),
     ]
     if len(kernel) > 1:
         side = f"one side of the {_map(kernel)} kernel left out"
-        sizes.append(("kernel", side, (first, second, *kernel[1:], *positions)))
+        sizes.append(("kernel", side, (first, second, *kernel[1:], *positions), 1))
         side = f"one side of the {_map(positions)} positions left out"
-        sizes.append(("positions", side, (*weight, *positions[1:])))
-    sizes.append(("kernel", f"the {_map(kernel)} kernel left out", (first, second, *positions)))
-    sizes.append(("positions", f"the {_map(positions)} positions left out", weight))
-    for about, slip, term in sizes:
+        sizes.append(("map", side, (*weight, *positions[1:]), positions[0]))
+    sizes.append(("kernel", f"the {_map(kernel)} kernel left out", (first, second, *positions), 1))
+    sizes.append(("map", f"the {_map(positions)} positions left out", weight, prod(positions)))
+    for about, slip, term, left_out in sizes:
         if prod(term) != right.macs:
-            yield Way((slip,), (term,), right.outputs, about=about)
+            outputs = right.outputs // left_out if right.shape else right.outputs
+            yield Way((slip,), (term,), outputs, about=about)
 
 
 def out_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
@@ -400,7 +428,8 @@ def linear_ways(inner: Shape, ins: int, outs: int) -> tuple[Way, ...]:
     for size, name, other_size in ((ins, "inputs", outs), (outs, "outputs", ins)):
         if size > 1:
             slip = f"the {size} {name} left out"
-            ways.append(Way((slip,), ((*inner, other_size),), values, about="channels"))
+            outputs = values if name == "inputs" else prod(inner)
+            ways.append(Way((slip,), ((*inner, other_size),), outputs, about="channels"))
         if ins != outs:
             slip = f"{name} used twice ({size} x {size} instead of {ins} x {outs})"
             ways.append(Way((slip,), ((*inner, size, size),), values, about="sizes"))

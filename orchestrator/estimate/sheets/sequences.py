@@ -28,6 +28,7 @@ from perfctl.orchestrator.estimate.sheets.layers import (
     product_line,
     shape_line,
 )
+from perfctl.orchestrator.estimate.sheets.reasons import NO_ATTENTION
 from perfctl.records.paper import OpShape
 
 SDPA = "perfctl.scaled_dot_product_attention"
@@ -171,7 +172,7 @@ def products_ways(names: Sequence[str], macs_of: Sequence[int]) -> tuple[Way, ..
     outer = tuple(term for name, term in named_terms if name.startswith("projection"))
     if inner and outer:
         ways.append(Way(("the projections left out",), inner, 0))
-        ways.append(Way(("attention itself left out, projections alone",), outer, 0))
+        ways.append(Way((f"{NO_ATTENTION}, projections alone",), outer, 0))
     return tuple(ways)
 
 

@@ -20,16 +20,16 @@ from typing import NamedTuple
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.estimate.flops.formulas import times
 from perfctl.orchestrator.estimate.sheets.layers import Facts
+from perfctl.orchestrator.estimate.sheets.reasons import (
+    BIAS,
+    PARAMETERS,
+    UNIT_NAMES,
+    name_unit,
+    not_operations,
+)
 from perfctl.orchestrator.estimate.sheets.sheet import Quantity, Sheet
 
 UNITS = {"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
-UNIT_NAMES = {
-    "MAC": "multiply-adds",
-    "FLOP": "FLOPs",
-    "elementwise FLOP": "elementwise FLOPs",
-    "B": "bytes",
-    "values": "values",
-}
 ALTERNATIVES_MAX = 3
 _VALUE = re.compile(r"\s*(\d[\d,_' ]*(?:\.\d+)?(?:e[+-]?\d+)?)\s*(.*)", re.IGNORECASE)
 _PREFIXES = {"k": 3, "m": 6, "g": 9, "t": 12, "p": 15}
@@ -69,6 +69,7 @@ COSTS = {
     "one operation less": 1.15,
     "channels": 1.2,
     "kernel": 1.2,
+    "map": 1.3,
     "digits": 1.3,
     "other pass": 1.3,
     "pooling": 1.35,
@@ -80,7 +81,8 @@ COSTS = {
     "arithmetic": 1.7,
     "pen": 1.8,
     "sizes": 1.8,
-    "other figure": 2.45,
+    "other figure": 2.7,
+    "bytes": 2.85,
 }
 """What a mistake is about -> its cost. A second mistake costs SECOND more."""
 SECOND = 0.5
@@ -90,6 +92,8 @@ UNRELATED = 1.0
 """Cost of two mistakes of which neither is about the layer: a coincidence."""
 _COUNTED = ("weights", "parameters", "total", "output map")
 """Figures that :func:`_counts` names."""
+_SIZES = {"positions", "map", "pooling", "wider pooling"}
+"""Mistakes that change the output map: the factors of two of them do not multiply."""
 _OF_NUMBERS = {"arithmetic", "digits", "halved", "pen"}
 
 
@@ -342,7 +346,7 @@ def _find_mistakes(facts: Facts, batches: Iterable[int]) -> list[Mistake]:
             mistakes.append(Mistake(text, factor, factor, "batch", COSTS["other batch"]))
     for way in facts.ways[1:]:
         outputs = Fraction(way.outputs, right.outputs) if right.outputs else unity
-        for slip in way.slips:
+        for slip in way.slips if not way.second_about else ():
             add(slip, way.about, Fraction(way.macs, right.macs), outputs)
     names = [*([(f"batch of {facts.batch}", facts.batch)] if facts.batch > 1 else []), *right.names]
     for name, size in names if len(right.terms) == 1 else ():
@@ -363,13 +367,17 @@ def mistakes_of(
     mistakes = _find_mistakes(facts, batches)
     is_operations = meant.unit in ("MAC", "FLOP")
     sets: list[tuple[Mistake, ...]] = [(), *((mistake,) for mistake in mistakes)]
-    pairs = [*combinations(mistakes, 2), *_slips_in_ways(facts)]
-    sets += [pair for pair in pairs if pair[0].about != pair[1].about]
+    sets += [
+        pair
+        for pair in combinations(mistakes, 2)
+        if pair[0].about != pair[1].about and not _SIZES.issuperset(item.about for item in pair)
+    ]
+    sets += _slips_in_ways(facts)
     for combined in sets:
         macs, outputs = Fraction(facts.macs), Fraction(facts.batch * facts.ways[0].outputs)
         for mistake in combined:
             macs, outputs = macs * mistake.macs, outputs * mistake.outputs
-        changes_outputs = all(mistake.outputs != 1 for mistake in combined)
+        changes_outputs = all(mistake.outputs != 1 or mistake.macs == 1 for mistake in combined)
         if is_operations:
             parts = [*_operations(stated, facts, macs, outputs)]
             parts += _counts(facts, outputs) if changes_outputs else ()
@@ -388,7 +396,10 @@ def mistakes_of(
 
 
 def _slips_in_ways(facts: Facts) -> Iterator[tuple[Mistake, Mistake]]:
-    """Yield a way with a mistake in its shapes, and one of its own factors off by 1."""
+    """Yield a way with two mistakes in its shapes, or with one and a factor of its own off by 1.
+
+    Of two mistakes in shapes, the first has the factors of both.
+    """
     right = facts.ways[0]
     for way in facts.ways[1:]:
         if len(way.terms) != 1 or not way.slips:
@@ -397,6 +408,12 @@ def _slips_in_ways(facts: Facts) -> Iterator[tuple[Mistake, Mistake]]:
         shape = Mistake(
             way.slips[0], Fraction(way.macs, right.macs), outputs, way.about, COSTS[way.about]
         )
+        if way.second_about:
+            cost = COSTS[way.second_about]
+            yield (
+                shape,
+                Mistake(way.slips[1], Fraction(1), Fraction(1), way.second_about, cost),
+            )
         for name, size in way.names:
             for wrong in (size - 1, size + 1) if size > 2 else ():
                 text = f"{name} taken as {wrong:,}"
@@ -413,9 +430,9 @@ def _operations(
     units = (("MAC", macs), ("FLOP", flops))
     for unit, value in units:
         wrong = stated.unit not in ("", unit)
-        other = f"{UNIT_NAMES[unit]} instead of {UNIT_NAMES.get(stated.unit, '')}" if wrong else ""
+        other = name_unit(unit, stated.unit) if wrong else ""
         yield value, other, "unit", f"{_number(value)} {unit}"
-        bias = "bias additions counted" if facts.bias else "a bias addition for each output value"
+        bias = BIAS if facts.bias else "a bias addition for each output value"
         worked = (
             f"{_number(value)} + {_number(outputs)} bias additions = {_number(value + outputs)}"
         )
@@ -442,12 +459,12 @@ def _counts(facts: Facts, outputs: Fraction) -> Iterator[tuple[Fraction, str, st
     parameters = facts.weights + facts.biases
     counts = {"output values": outputs, "weights": Fraction(facts.weights)}
     if facts.biases:
-        counts["weights and biases"] = Fraction(parameters)
+        counts[PARAMETERS] = Fraction(parameters)
         counts["weights and output values"] = facts.weights + outputs
     counts["weights, biases and output values"] = parameters + outputs
     for name, count in counts.items():
         if count:
-            yield count, f"{name}, not operations", "values", f"{_number(count)} values"
+            yield count, not_operations(name), "values", f"{_number(count)} values"
 
 
 def _values(
@@ -492,7 +509,8 @@ def _of_other_figures(
         is_counted = are_operations and figure.unit == "values" and figure.quantity in _COUNTED
         if figure not in asked_figures and not is_counted:
             slip = f"{figure.quantity}, in {UNIT_NAMES[figure.unit]}"
-            yield Candidate(Fraction(figure.value), (slip,), figure.worked, COSTS["other figure"])
+            cost = COSTS["bytes" if are_operations and figure.unit == "B" else "other figure"]
+            yield Candidate(Fraction(figure.value), (slip,), figure.worked, cost)
 
 
 def _of_other_layers(other_sheets: Iterable[Sheet], meant: Quantity | None) -> Iterator[Candidate]:

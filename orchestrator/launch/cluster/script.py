@@ -42,15 +42,15 @@ _LINE = 112
 _WHY = {
     "partition": "queue of the nodes with GPUs",
     "account": "account to charge",
-    "gres": "one GPU a task; of one type: --gres=gpu:a100:1",
+    "gres": "one GPU per task; a GPU model: --gres=gpu:a100:1",
     "time": "time limit of one task",
     "mem": "memory of one task",
     "cpus_per_task": "cores of one task",
-    "array": "the tasks; two at a time: --array={array}%2",
+    "array": "the tasks; two at the same time: --array={array}%2",
     "output": "the log of each task",
-    "open_mode": "a repetition goes on in the same log",
-    "requeue": "after a node failure, start again: what is complete is skipped",
-    "signal": "{seconds} s before the time limit, the profiler writes what it has",
+    "open_mode": "a repeated task appends to its log",
+    "requeue": "after a node failure, start again; complete runs are skipped",
+    "signal": "{seconds} s before the time limit, the profiler writes its report",
 }
 """Option of sbatch -> comment beside it."""
 _EXAMPLES = {

@@ -228,6 +228,11 @@ def _ask(*argv: str) -> list[str]:
         raise PerfctlError(f"{argv[0]} did not respond within 60 s", "Try again later") from error
     if code != 0:
         text = " ".join(" ".join(err or output).split())
+        if "configuration source" in text or "Unable to contact" in text:
+            raise PerfctlError(
+                f"{argv[0]} did not reach a Slurm controller",
+                "Run this on a machine of the cluster",
+            )
         raise PerfctlError(f"{argv[0]} failed: {text or f'exit code {code}'}")
     return output
 
@@ -286,7 +291,7 @@ class ArrayStatus:
     plan: Plan
     tasks: tuple[TaskState, ...]
     gather: str | None
-    """State of the gather job in the queue, or how it failed; null: neither."""
+    """State of the gather job in the queue, what it wrote, or how it failed; null: not started."""
     asked_squeue: bool
     """false: there is no Slurm here, and only files were read."""
 
@@ -316,7 +321,7 @@ def read_status(plan: Plan, note: Callable[[str], None] = lambda text: None) -> 
 
 
 def _gather_state(plan: Plan, jobs: Sequence[Queued] | None) -> str | None:
-    """Return the state of the gather job in the queue, or how its last start failed."""
+    """Return the state of the gather job in the queue, or how its last start ended."""
     if job := next((job for job in jobs or () if job.task is None), None):
         return f"the gather job {job.job} is {job.state.lower()} ({job.reason.lower()})"
     events = _events(plan, None)
@@ -324,7 +329,9 @@ def _gather_state(plan: Plan, jobs: Sequence[Queued] | None) -> str | None:
         return None
     code = _exit_code(events)
     if code == "0":
-        return None
+        lines = tail(plan.log(None)).splitlines()
+        written = [line.removeprefix("Wrote ") for line in lines if line.startswith("Wrote ")]
+        return f"the gather job wrote {written[-1]}" if written else "the gather job is complete"
     end = f"failed with exit code {code}" if code else f"ended unexpectedly: {events[-1]}"
     return f"the gather job {end}; see {plan.log(None)}"
 
@@ -396,7 +403,7 @@ def _ended(
     if not events and log:
         return FAILED, "its job script ended before it started perfctl"
     if not events:
-        never = "it never started: not submitted yet, or cancelled in the queue"
+        never = "it never started: not submitted yet, or canceled in the queue"
         return MISSING, never if has_queue else f"its folders show no start ({never})"
     if code == "0":
         return PARTIAL if complete else MISSING, "it ended, but run folders were removed or changed"

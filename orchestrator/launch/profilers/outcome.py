@@ -151,7 +151,7 @@ def program_failure(
     message = reason or last_line(outcome.stderr) or ""
     is_killed = (code or 0) > 128 and code != 128 + signal.SIGABRT  # after what it printed
     if _OUT_OF_MEMORY.search(reason or ("" if is_killed else tail(outcome.stderr))):
-        setting = request.setting
+        setting, message = request.setting, message.removeprefix("out of memory: ")
         if setting.others or setting.batch is None:
             return f"out of memory: {setting} ({message}). Use smaller values"
         return f"out of memory at batch size {setting.batch} ({message}). Use a smaller batch size"

@@ -165,7 +165,8 @@ def _find_program(
             raise UsageError(problem, "Put it among the arguments of your script, or omit it")
     if arguments_typed:
         problem = f"unknown option '{shlex.join(arguments_typed)}' before --"
-        raise UsageError(problem, "Put the options of your script after its name, behind --")
+        remedy = "--help lists the options. Put those of your script after its name"
+        raise UsageError(problem, remedy)
     if not is_step_marker(sweep_options.step_marker or "auto"):
         remedy = f"Choose {', '.join(MARKERS)}, optimizer:CLASS or forward:MODULECLASS"
         raise UsageError(f"invalid value '{sweep_options.step_marker}' for `step_marker`", remedy)
@@ -189,7 +190,7 @@ def _find_program(
     program = interpreter.choose_interpreter(typed, command[0])
     if program.python != typed.python:
         events.note(
-            f"{typed.python} has no torch: {program.name} runs under perfctl's own, "
+            f"{typed.python} has no torch, so {program.name} runs with perfctl's interpreter, "
             f"{program.python}"
         )
     return program

@@ -215,7 +215,7 @@ def _as_stopped(verdict: Verdict, stop: process_run.Stopped | None) -> Verdict:
     without."""
     if stop is None or verdict.status == "ok":
         return verdict
-    reason = f"{stop.message} (time limit, or a cancelled or preempted job)"
+    reason = f"{stop.message} (time limit, or a canceled or preempted job)"
     if verdict.status == "failed":
         return Verdict("failed", f"{reason}, before there was a profiler report: {verdict.reason}")
     return Verdict("partial", f"{reason}: the profiler report covers the run up to then")

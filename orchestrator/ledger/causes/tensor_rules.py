@@ -43,6 +43,8 @@ class TensorFacts(Facts):
     tf32: bool
     allowed: str | None
     """Whether the run allows TF32."""
+    by_program: bool = False
+    """True if TF32 was off when the run started, so no option of perfctl turns it off."""
     plain: float = 0.0
     ffma: float | None = None
     """``plain`` if FFMA did more than a trace of the work."""
@@ -94,6 +96,7 @@ def tensor_cores(case: RuleInput) -> Cause | None:
     may_be_tf32 = evidence.precision in ("fp32", "tf32") and allowed == "on"
     tf32 = math == "tf32" or (math is None and may_be_tf32)
     thrice = all(THRICE.search(kernel.name) for kernel in kernels)
+    by_program = tf32 and not thrice and allowed == "off"
     error = abs((case.ratio or 0) - 1)
     year = re.match(r"(\d{4})\.", evidence.ncu or "")
     is_short = done < (1 - COMPLETE_ERROR_MAX) * evidence.estimated
@@ -104,8 +107,9 @@ def tensor_cores(case: RuleInput) -> Cause | None:
         TensorFacts(
             share=done / evidence.estimated,
             math="TF32" if tf32 else math,
-            tf32=tf32 and not thrice,  # three products are fp32 already
-            allowed=allowed if tf32 else None,
+            tf32=tf32 and not thrice and not by_program,  # three products are fp32 already
+            allowed=allowed if tf32 and not by_program else None,
+            by_program=by_program,
             plain=plain,
             ffma=plain if plain > DEVIATION_MIN else None,
             pipe=evidence.total("pipe"),

@@ -11,7 +11,7 @@ costs more than its pairs say.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -197,6 +197,20 @@ def inferred(report: Report) -> tuple[int, int, float] | None:
         sum(launch.kernels for launch in launches),
         min(sure),
     )
+
+
+def launched_by_graphs(kernels: Sequence[Kernel]) -> list[Kernel]:
+    """Return the kernels of CUDA or HIP graphs: of a graph's node, or of a launch call with several
+    kernels."""
+    calls = Counter(kernel.correlation for kernel in kernels)
+    calls[None] = 0
+    return [
+        kernel
+        for kernel in kernels
+        if kernel.graph_id is not None
+        or kernel.graph_node_id is not None
+        or calls[kernel.correlation] > 1
+    ]
 
 
 def is_guessed(report: Report) -> bool:

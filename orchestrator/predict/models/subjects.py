@@ -58,9 +58,7 @@ def _planned(question: Question, on_gpu: bool, note: Note) -> Subject:
             settings = {**planned.settings, "optimizer": question.optimizer}
             planned = plan(canonical(planned.family, settings))
     except SpecError as error:
-        raise UsageError(
-            f"`model`: {error}", "docs/reference/networks.md lists the parameters of each family"
-        ) from error
+        raise UsageError(f"`model`: {error}", "For example vgg:depth=11,kernel=5") from error
     optimizer = "" if question.is_inference else question.optimizer or planned.optimizer
     precision = question.number_type
     if question.is_inference:

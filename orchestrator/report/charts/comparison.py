@@ -63,7 +63,7 @@ def flops_chart(layer: str, networks: Named) -> Chart | None:
     ]
     return batch_chart(
         "comparison-flops",
-        f"FLOPs of {layer} forward: estimated and executed",
+        f"FLOPs of {layer} forward: estimated{' and executed' if 'executed' in names else ''}",
         lines,
         lambda value: short(si(float(value))),
         "; ".join(notes),

@@ -1,4 +1,4 @@
-"""The charts of a speed-up study."""
+"""The charts of a speedup study."""
 
 from __future__ import annotations
 

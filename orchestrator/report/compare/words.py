@@ -54,6 +54,8 @@ from perfctl.orchestrator.statistics import group_by, ratio_too_wide
 MINUS = "−"
 REPEATS = 5
 """Runs a side that are advised where no spread is known."""
+FACTOR_MIN = 10
+"""A change is a factor from here on, and a percentage below."""
 MOST_REPEATS = 100
 """More are not advised: the noise itself is then what to look at."""
 _NAMES = {
@@ -144,6 +146,8 @@ def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Itera
         yield _untimed(comparison, pairs, several)
     chosen = [match for match in pairs if (match.pair is pair if measured else match.pair.rows)]
     for match in chosen[:1]:
+        if match.pair.is_busy and not match.has_kernels:
+            continue  # other programs may have caused the change
         if cause := _describe_cause(match):
             is_one = len(pairs) == 1 or not match.pair.batch
             yield Finding(
@@ -565,8 +569,8 @@ def quantity(kind: str, value: float) -> str:
 
 def percent_change(change: float) -> str:
     """Return "+20.1%", "−3.0%", "0.0%"; from a factor of 10 on "10.5 times"."""
-    if change >= 9:
-        return f"{si(change + 1)} times"
+    if change >= FACTOR_MIN - 1:
+        return f"{_factor(change)} times"
     text = f"{abs(change) * 100:.1f}%"
     if text == "0.0%" and change:
         return "< 0.1%" if change > 0 else f"> {MINUS}0.1%"
@@ -574,5 +578,12 @@ def percent_change(change: float) -> str:
 
 
 def write_interval(ends: tuple[float, float] | None) -> str:
-    """Return "+18.9% to +21.2%"."""
-    return "" if ends is None else " to ".join(percent_change(end) for end in ends)
+    """Return "+18.9% to +21.2%", or "0.012 to 3,240 times" if an end is a factor of 10 or more."""
+    if ends is not None and max(ends) >= FACTOR_MIN - 1:
+        return f"{' to '.join(map(_factor, ends))} times"
+    return "" if ends is None else " to ".join(map(percent_change, ends))
+
+
+def _factor(change: float) -> str:
+    factor = change + 1
+    return f"{factor:,.0f}" if factor >= 1000 else significant(factor)

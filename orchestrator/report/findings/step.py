@@ -468,8 +468,10 @@ def largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Findi
     which pass. Nothing about a batch size at which something else takes more time. ``steps``: none
     in a sweep, whose differences come first."""
     by_batch: dict[int, dict[str, list[LedgerRow]]] = defaultdict(lambda: defaultdict(list))
+    judged = _complete_batches(study)
     for row in ledger.rows:
-        if row.share is not None and row.trusted and not isinstance(row.batch, str):
+        is_judged = row.batch in judged and not isinstance(row.batch, str)
+        if row.share is not None and row.trusted and is_judged:
             by_batch[row.size][row.place].append(row)
     for batch in {row.batch for row in ledger.rows if not isinstance(row.batch, str)}:
         places = by_batch.get(batch or 1, {})
@@ -512,6 +514,14 @@ def largest_layers(study: Study, ledger: Ledger, steps: Steps) -> Iterator[Findi
     yield with_impact(Finding(text, "ledger"), took / step.median_ns if step else None, step)
 
 
+def _complete_batches(study: Study) -> set[Point]:
+    """Return the batch sizes whose timed run is complete; all of them if none is."""
+    statuses: dict[Point, str] = {
+        batch.batch: batch.timing.run.status for batch in study.prepared_batches if batch.timing
+    }
+    return {batch for batch, status in statuses.items() if status == "ok"} or {*statuses}
+
+
 def _add_shares(rows: Iterable[LedgerRow]) -> float:
     """Return the share of a layer, its passes added up: each is a mean over the same total."""
     return sum(row.share or 0 for row in rows)
@@ -532,7 +542,9 @@ def _describe_most(row: LedgerRow) -> str:
 
 def unattributed_findings(study: Study, ledger: Ledger) -> Iterator[Finding]:
     """Yield the share of the time that belongs to no layer, with its causes."""
-    largest = max(ledger.unattributed, key=lambda item: item.share, default=None)
+    judged = _complete_batches(study)
+    items = (item for item in ledger.unattributed if item.batch in judged)
+    largest = max(items, key=lambda item: item.share, default=None)
     if largest is None or largest.share <= UNATTRIBUTED_SHARE_MIN:
         return
     run = study.at(largest.batch).timing

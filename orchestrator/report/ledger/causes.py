@@ -55,7 +55,7 @@ _SWITCH = (
     "{name} changes its algorithm at batch {batch}: {new:method} instead of {old:method} (up to "
     "batch {before})"
 )
-_TF32_FLAG = "[ (TF32 is {allowed} in this run)]"
+_TF32_FLAG = "[ (TF32 is {allowed} in this run)][by_program? (the program itself uses TF32)]"
 _TF32_OFF = "[tf32? --precision fp32 turns TF32 off.]"
 _ASKS = "[!ours?; 'perfctl ncu' collects all of them]."
 

@@ -9,7 +9,7 @@ from math import log2
 from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.ledger.analysis import Analysis
 from perfctl.orchestrator.ledger.ledger import LedgerRow
-from perfctl.orchestrator.ledger.timing import ALL_STEPS, KERNELS_OF_CAPTURE, KERNELS_OF_STEPS
+from perfctl.orchestrator.ledger.timing import ALL_STEPS, KERNELS_OF_STEPS
 from perfctl.orchestrator.report.ledger import row_key
 from perfctl.orchestrator.report.ledger.page import describe_spread, row_cells
 from perfctl.orchestrator.report.numbers import full, ratio, rounded
@@ -23,10 +23,9 @@ SHARE_MAX = 0.3
 """Share of the step with the fullest color."""
 _TOTALS = {
     KERNELS_OF_STEPS: "kernel time of a step",
-    KERNELS_OF_CAPTURE: KERNELS_OF_CAPTURE,
     ALL_STEPS: "time of a step",
 }
-"""What shares are of -> what the totals are, each of which is a median."""
+"""What shares are of -> what the totals are, each of which is a median; others have one name."""
 NAMES_MAX = 3
 """Rows that a note names; of more it states the number."""
 
@@ -110,7 +109,7 @@ def matrix(analysis: Analysis, minor: Collection[tuple[str, str]] = frozenset())
         totals.append(tuple(cells_by_measure[name] for name in measures))
     sentences = [_describe_ratio_total(rows)] if states else []
     if total:
-        sentences.append(f"Total of the shares: {_TOTALS[total]}.")
+        sentences.append(f"Total of the shares: {_TOTALS.get(total, total)}.")
     return Matrix(
         tuple("as recorded" if batch is None else str(batch) for batch in batches),
         tuple(measures.items()),

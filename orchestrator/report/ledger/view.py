@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import log
@@ -199,7 +200,7 @@ def ledger_table(view: LedgerView, shape: LedgerShape) -> tuple[Table, list[str]
 def _cut_name(name: str) -> str:
     """Return the end of an operator with the shapes of its operands: only the end tells it from
     the same operator of another layer."""
-    is_operator = " " in name and len(name) > OPERATOR_NAME
+    is_operator = len(name) > OPERATOR_NAME and re.search(r" \d", name)
     return f"…{name[1 - OPERATOR_NAME :]}" if is_operator else name
 
 
@@ -277,7 +278,7 @@ def _time_and_share(line: LedgerLine | None) -> Cell:
     share = "" if line.share is None else whole_percent(line.share)
     if cell.unit is None:
         return cell
-    return replace(cell, text=f"{cell.text} {cell.unit:<2}{share:>4}", unit=None)
+    return replace(cell, text=f"{cell.text} {cell.unit:<2} {share:>3}", unit=None)
 
 
 def _estimate_per_sample(group: LedgerGroup) -> Cell:

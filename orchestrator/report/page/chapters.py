@@ -36,6 +36,8 @@ from perfctl.orchestrator.report.ledger.roofline import (
     roofline_tables,
 )
 from perfctl.orchestrator.report.ledger.trail import packed, trails
+from perfctl.orchestrator.report.mfu import audit_step
+from perfctl.orchestrator.report.mfu import view as show_mfu
 from perfctl.orchestrator.report.page import about, kernels, study, usage
 from perfctl.orchestrator.report.page.icicle import icicles
 from perfctl.orchestrator.report.page.records import Finding
@@ -44,13 +46,14 @@ from perfctl.orchestrator.report.page.timeline import timelines
 from perfctl.orchestrator.report.studies.inference import inference_answer
 from perfctl.orchestrator.report.studies.inference_findings import answered
 from perfctl.orchestrator.report.tables import Table
+from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
 
 NOT_ON_TERMINAL = frozenset(
     ["parts", "times", "sweep", "steps", "switches", "ranks", "runs", "messages"]
 )
 """Chapters that ``perfctl show`` does not print."""
-WITH_ALL = frozenset({"ranges", "values"})
+WITH_ALL = frozenset({"mfu", "ranges", "values"})
 """Chapters that ``perfctl show`` prints with ``--all``."""
 FIRST_CHARTS = 2
 """Charts on the first screen; the others are in the batch sweep."""
@@ -89,6 +92,12 @@ class RunGroup:
     @cached_property
     def colours(self) -> Mapping[str, int]:
         return layer_colours(self.analysis.ledger)
+
+    @cached_property
+    def mfu(self) -> View | None:
+        """MFU of a dense language model in training, by every formula."""
+        audit = audit_step(self.analysis)
+        return None if audit is None else show_mfu(audit)
 
     @cached_property
     def is_image_inference(self) -> bool:
@@ -224,6 +233,14 @@ CHAPTERS = (
         lambda group: roofline_tables(group.analysis.roofline, group.names),
         _draw_roofline,
         is_folded=lambda group: bool(group.analysis.ledger.rows),
+    ),
+    ReportChapter(
+        "mfu",
+        "MFU",
+        lambda group: group.mfu.document().tables if group.mfu and group.mfu.document else (),
+        lambda group: {
+            "facts": (group.mfu.title, *group.mfu.facts, *group.mfu.notes) if group.mfu else ()
+        },
     ),
     ReportChapter(
         "advice",

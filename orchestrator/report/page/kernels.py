@@ -112,7 +112,7 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
         Column("launches", is_optional=True, note="of this kernel with this result of the rule"),
         time_column("saves up to", "estimate x time, summed over these launches"),
         Column(
-            "est. speed-up",
+            "est. speedup",
             note="estimate of ncu, largest over the launches: share of the time saved",
             is_optional=True,
         ),

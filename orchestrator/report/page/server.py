@@ -29,7 +29,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 
 PAGES = {
     ".html": "text/html; charset=utf-8",
@@ -42,7 +42,6 @@ PAGES = {
 """Ending -> content type of a file that may be served."""
 ANSWERS = "/calculator.json"
 Answers = Callable[[str], tuple[HTTPStatus, Mapping[str, Any]]]
-SHOWN = 500
 _LOCKED = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _PAGE = f"{_LOCKED}; style-src 'unsafe-inline'; img-src data: blob:; font-src data:; "
 _POLICY = {
@@ -128,31 +127,24 @@ class PageServer(ThreadingHTTPServer):
         """Is ``host`` (the request's Host) a name of this machine? The port may be that of
         a tunnel."""
         try:
-            name = (urlsplit(f"//{host}").hostname or "").lower() if host else ""
+            name = (urlsplit(f"//{host}").hostname or "").lower()
+            return name in self.names or ipaddress.ip_address(name).is_loopback or not self.local
         except ValueError:
             return False
-        if name in self.names:
-            return True
-        try:
-            address = ipaddress.ip_address(name)
-        except ValueError:
-            return False
-        return address.is_loopback if self.local else True
 
     def find(self, path: str) -> Path | None:
-        """The file at this path of an address; None unless it is one that may be served."""
-        parts = [unquote(part) for part in path.split("/") if part]
-        if not parts or any(
-            part.startswith(".") or "/" in part or "\\" in part or "\0" in part for part in parts
-        ):
-            return None
+        """The file at this path of an address; None if it cannot be a page."""
         try:
-            file = self.folder.joinpath(*parts).resolve(strict=True)
-            inside = file.relative_to(self.folder)
+            file = self.folder.joinpath(unquote(path).lstrip("/")).resolve(strict=True)
+            parts = file.relative_to(self.folder).parts
         except (OSError, ValueError, RuntimeError):
             return None
-        hidden = any(part.startswith(".") for part in inside.parts)
-        return file if _is_own(file) and not hidden and file.suffix.lower() in PAGES else None
+        is_hidden = any(part.startswith(".") for part in parts)
+        return (
+            file
+            if is_own(file.lstat()) and not is_hidden and file.suffix.lower() in PAGES
+            else None
+        )
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -165,23 +157,16 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "This is another machine's name")
             return
         path = self.path.partition("?")[0].partition("#")[0]
-        if path in ("/", "/index.html") and not (path != "/" and self.server.find(path)):
-            self._send_text(
-                HTTPStatus.OK, PAGES[".html"], self.server.listing().encode("utf-8", "replace")
-            )
-            return
-        if (
-            path == ANSWERS
-            and self.server.answers is not None
-            and _is_local(self.client_address[0])
-        ):
-            self._send_answer(self.server.answers)
-            return
-        file = self.server.find(path) if path.startswith("/") else None
-        if file is None:
+        file, answers = self.server.find(path), self.server.answers
+        if file is not None:
+            self._send_file(file)
+        elif path in ("/", "/index.html"):
+            text = self.server.listing().encode("utf-8", "replace")
+            self._send_text(HTTPStatus.OK, PAGES[".html"], text)
+        elif path == ANSWERS and answers is not None and _is_local(self.client_address[0]):
+            self._send_answer(answers)
+        else:
             self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
-            return
-        self._send_file(file)
 
     do_HEAD = do_GET
 
@@ -189,7 +174,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Sec-Fetch-Site", "same-origin") not in ("same-origin", "none"):
             self.send_error(HTTPStatus.FORBIDDEN, "Only pages of this server are answered")
             return
-        status, answer = answers(self.path.partition("?")[2].partition("#")[0])
+        status, answer = answers(self.path.partition("?")[2])
         self._send_text(
             status, "application/json", json.dumps(answer, separators=(",", ":")).encode()
         )
@@ -201,8 +186,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(HTTPStatus.NOT_FOUND, "The page cannot be read")
             return
         with os.fdopen(handle, "rb") as content:
-            about = os.fstat(content.fileno())
-            if not stat.S_ISREG(about.st_mode) or about.st_nlink > 1:
+            about = os.fstat(handle)
+            if not is_own(about):
                 self.send_error(HTTPStatus.NOT_FOUND, "There is no such page in this folder")
                 return
             calculator = f"script-src '{self.server.calculator}'".encode()
@@ -232,7 +217,6 @@ class _Handler(BaseHTTPRequestHandler):
         status = HTTPStatus(code)
         if status is HTTPStatus.NOT_IMPLEMENTED:
             status, message = HTTPStatus.METHOD_NOT_ALLOWED, "Only GET and HEAD"
-        self.close_connection = True
         body = f"{status.value} {message or status.phrase}\n".encode("ascii", "replace")
         self._send_text(status, "text/plain; charset=utf-8", body)
 
@@ -240,26 +224,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Nothing: addresses in requests are the text of others."""
 
 
-def pages(folder: Path) -> tuple[list[tuple[str, str, float]], int]:
-    """Return (address, name, time of its last change) of the reports in ``folder`` and one below,
-    newest first, at most SHOWN; and how many more there are."""
-    root = folder.resolve()
-    reports = []
-    for file in (*root.glob("*.html"), *root.glob("*/*.html")):
-        inside = file.relative_to(root)
-        is_hidden = any(part.startswith(".") for part in inside.parts)
-        if _is_own(file) and not file.parent.is_symlink() and not is_hidden:
-            address = quote(str(inside), errors="surrogateescape")
-            reports.append((address, str(inside), file.stat().st_mtime))
-    reports.sort(key=lambda item: (-item[2], item[1]))
-    return reports[:SHOWN], max(0, len(reports) - SHOWN)
-
-
-def _is_own(file: Path) -> bool:
-    """A file that has this one name: nobody can say that another name of it is not outside of
-    the folder."""
-    about = file.lstat()
-    return stat.S_ISREG(about.st_mode) and about.st_nlink == 1
+def is_own(status: os.stat_result) -> bool:
+    """Return whether it is of a file that has this one name: nobody can say that another name of
+    it is not outside of the folder."""
+    return stat.S_ISREG(status.st_mode) and status.st_nlink == 1
 
 
 def _is_local(host: str) -> bool:

@@ -15,10 +15,13 @@ from functools import lru_cache
 from statistics import median
 from typing import Any, NamedTuple
 
+from perfctl.orchestrator.ledger.usage.counters import counter_unit, rates, sample_period
 from perfctl.orchestrator.ledger.usage.intervals import end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.run_usage import projections
+from perfctl.orchestrator.report.charts.study import sampled_counters
 from perfctl.orchestrator.report.numbers import size, time
 from perfctl.orchestrator.report.tables import differences, run_label
+from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import Kernel, Range
 from perfctl.records.run import Run
 
@@ -26,6 +29,8 @@ MOST = 250_000
 """Bars of all runs of a study together; beyond it, a view ends early, and says so."""
 CALLS_MAX = 20_000
 """Operators and synchronizing calls of a run, the longest."""
+COUNTERS_MAX = 6
+"""Hardware counters of a run that are drawn, those of SM, tensor cores and DRAM first."""
 LANES = 16
 """Rows of a track; bars nested deeper are left out and counted."""
 NEARLY_ALL = 0.8
@@ -46,6 +51,8 @@ class Bar(NamedTuple):
     text: str
     range: int | None
     """``Range.number`` of the range itself, or of the one that launched it."""
+    height: int = 100
+    """Of a counter: percent of the scale."""
 
     @property
     def end(self) -> int:
@@ -56,7 +63,7 @@ class Bar(NamedTuple):
 class _Track:
     title: str
     kind: str
-    """range, gpu (a range on the GPU's time line), kernel or copy."""
+    """range, gpu (a range on the GPU's time line), kernel, copy or counter."""
     device: int | None
     bars: list[Bar]
     lanes: list[int] = field(default_factory=list)
@@ -82,7 +89,15 @@ def timelines(
     """
     timed = [run for run in runs if run.profiler != "ncu"]
     every = [
-        (run, [*_range_tracks(run), *_projected_tracks(run), *_stream_tracks(run, short)])
+        (
+            run,
+            [
+                *_range_tracks(run),
+                *_projected_tracks(run),
+                *_stream_tracks(run, short),
+                *_counter_tracks(run),
+            ],
+        )
         for run in timed
     ]
     tracks_of = [(run, tracks) for run, tracks in every if tracks]
@@ -282,6 +297,33 @@ def _stream_tracks(run: Run, short: Mapping[str, str]) -> Iterator[_Track]:
         yield _Track(f"{name}, {gpu}stream {number}", kind, device, bars)
 
 
+def _counter_tracks(run: Run) -> Iterator[_Track]:
+    """Yield a track for each sampled hardware counter of each GPU; a bar is as high as its sample
+    on a scale to 100%, or to the largest sample."""
+    groups = group_by(run.report.counter_samples, lambda item: (item.name, item.device_index))
+    counters = sampled_counters([run])
+    for (name, device), samples in groups.items():
+        period, points = sample_period(samples), rates(samples)
+        if name not in list(counters)[:COUNTERS_MAX] or period is None or not points:
+            continue
+        _, _, show = counters[name]
+        unit, largest = counter_unit(samples[0]), max(value for _, value in points)
+        scale = 100 if unit == "%" else largest
+        bars = [
+            Bar(
+                begin,
+                round(period),
+                name,
+                None,
+                show(value),
+                None,
+                round(100 * value / (scale or 1)),
+            )
+            for begin, value in points
+        ]
+        yield _Track(f"{name}, GPU {device or 0}, up to {show(scale)}", "counter", device, bars)
+
+
 @lru_cache(maxsize=4096)
 def _shape(*sides: tuple[int | None, ...]) -> str:
     """Grid and block, as far as they are known."""
@@ -337,7 +379,7 @@ def _packed(
     places: _Numbers,
     of_range: Mapping[int | None, int],
 ) -> dict[str, Any]:
-    """s start (differences), d length, n name, t text, y place, l row, r range, from 1
+    """s start (differences), d length, n name, t text, y place, l row, h height, r range, from 1
     (differences)."""
     bars = track.bars
     ranges = [0 if bar.range is None else of_range.get(bar.range, 0) for bar in bars]
@@ -353,6 +395,7 @@ def _packed(
         "t": integers([texts[bar.text] for bar in bars]),
         "y": integers([places[bar.place] for bar in bars]),
         "l": integers(track.lanes),
+        "h": integers([bar.height for bar in bars]) if track.kind == "counter" else "",
         "r": "" if track.kind == "range" else integers(differences(ranges), signed=True),
     }
 

@@ -16,7 +16,13 @@ from perfctl.orchestrator.ledger.usage.counters import (
 )
 from perfctl.orchestrator.ledger.usage.readings import UsageShare, seconds
 from perfctl.orchestrator.ledger.usage.run_usage import CAUSES, COMMUNICATION, RunUsage
-from perfctl.orchestrator.ledger.usage.served import inferred, is_guessed, phases, placed
+from perfctl.orchestrator.ledger.usage.served import (
+    inferred,
+    is_guessed,
+    launched_by_graphs,
+    phases,
+    placed,
+)
 from perfctl.orchestrator.ledger.usage.training import Queries, attends, passes
 from perfctl.orchestrator.report.numbers import full, percent, si
 from perfctl.orchestrator.report.tables import (
@@ -235,11 +241,14 @@ def placed_text(run: Run) -> str | None:
     """Return how much of the kernel time has a module, and how kernels of graphs got theirs; None
     if no module is expected."""
     share, of_graphs = placed(run.report), inferred(run.report)
-    if share is None:
-        return None
-    text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
+    text = ""
+    if share is not None:
+        text = f"{floor(share * 1000) / 10:.1f}% of the kernel time has a module"
     if of_graphs is None:
-        return text
+        replayed = launched_by_graphs(list(run.report.kernels)) if run.profiler != "ncu" else []
+        bare = sum(kernel.layer is None for kernel in replayed)
+        part = f"graphs launched {len(replayed):,} kernels, {bare:,} of them without a layer"
+        return "; ".join(filter(None, (text, part if replayed else ""))) or None
     matched, kernels, least = of_graphs
     how = "a run without graphs" if is_guessed(run.report) else "the capture"
     part = f"{matched:,} of {kernels:,} kernels of graphs by {how}"

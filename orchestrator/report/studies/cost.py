@@ -92,19 +92,10 @@ def subject(
     """Return what the chapters are made of; ``calculator``: name of the page next to this one."""
     relations = tuple(bench.relations(observations))
     measured = Measured(tuple(points), tuple(observations), relations, tuple(fits))
-    chapters: dict[str, Callable[[], View]] = {
-        quantity.lower(): partial(quantity_chapter, measured, quantity)
-        for quantity in bench.QUANTITIES
-    }
-    chapters |= {
-        "parameters": partial(parameters_chapter, measured),
-        "fit": partial(fit_chapter, measured),
-        "points": partial(points_chapter, measured),
-    }
     families = dict.fromkeys(point.family for point in points)
     link = "The calculator: time, memory and cost of any training, offline"
     return Subject(
-        chapters,
+        {name: partial(chapter, measured) for name, chapter in CHAPTERS.items()},
         tuple(_facts(points)),
         {"families": ", ".join(map(_name, families))},
         tuple(missing),
@@ -318,3 +309,14 @@ def points_chapter(measured: Measured) -> View:
     finding = Finding(f"{unsteady} of {len(points)} points {varied}.", "points", True)
     listed = points_table(points, limit=1000)
     return make_chapter(folded=(listed,), findings=(finding,) if unsteady else ())
+
+
+CHAPTERS: dict[str, Callable[[Measured], View]] = {
+    **{
+        quantity.lower(): partial(quantity_chapter, quantity=quantity)
+        for quantity in bench.QUANTITIES
+    },
+    "parameters": parameters_chapter,
+    "fit": fit_chapter,
+    "points": points_chapter,
+}

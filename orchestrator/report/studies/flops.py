@@ -24,7 +24,7 @@ from perfctl.orchestrator.ledger.network import (
 from perfctl.orchestrator.ledger.prepared import heading
 from perfctl.orchestrator.ledger.timing import Spread
 from perfctl.orchestrator.report.charts.comparison import clocks_chart, flops_chart, host_run
-from perfctl.orchestrator.report.numbers import full, ratio, si, time
+from perfctl.orchestrator.report.numbers import full, ratio, si, significant, time
 from perfctl.orchestrator.report.page.about import ORIGINS
 from perfctl.orchestrator.report.page.records import LONGEST, shortened
 from perfctl.orchestrator.report.studies.flops_runs import (
@@ -427,12 +427,13 @@ def _judge_times(compared: Compared) -> Iterator[str]:
         "under the profiler": chosen.forward.profiled,
     }
     if times := [f"{time(spread.median)} {how}" for how, spread in both.items() if spread]:
-        factor = f" (x {ratio(chosen.forward.factor)})" if chosen.forward.factor else ""
-        yield f"{layer} forward at batch {chosen.batch} takes {', '.join(times)}{factor}."
+        factor = chosen.forward.factor if scatter < SCATTER_MIN else None
+        times_text = ", ".join(times) + (f" (x {ratio(factor)})" if factor else "")
+        yield f"{layer} forward at batch {chosen.batch} takes {times_text}."
     if scatter >= SCATTER_MIN:
         yield (
-            f"The slowest step of {layer} took {ratio(scatter)} times as long as the fastest one, "
-            "probably because other programs ran. Repeat the study on an idle machine."
+            f"The slowest step of {layer} took {significant(scatter)} times as long as the fastest "
+            "one, probably because other programs ran. Repeat the study on an idle machine."
         )
         return
     clocks = {point.batch: point.forward.synchronised for point in points}

@@ -151,7 +151,7 @@ def inference_answer(runs: Sequence[Run]) -> View:
     chapters = [CHAPTERS[key](answers) for key in ("latency", "throughput", "accuracy")]
     return View(
         tables=tuple(table for chapter in chapters for table in chapter.tables),
-        findings=tuple(finding for chapter in chapters for finding in chapter.findings),
+        findings=tuple(dict.fromkeys(text for chapter in chapters for text in chapter.findings)),
         notes=tuple(
             f"No {quantity}: {reason}."
             for chapter in chapters
@@ -182,7 +182,8 @@ def inference_view(studies: Sequence[Study]) -> View:
     """
     runs = [run for study in studies for run in study.runs]
     answers = Answers(inference_points(runs), {})
-    points, findings, sections = answers.points, [], []
+    points, sections = answers.points, []
+    findings: dict[str, Finding] = {}
     for key, title in TITLES.items():
         chapter = _chapter(key, answers)
         tables, folded = chapter.tables, chapter.folded
@@ -193,7 +194,8 @@ def inference_view(studies: Sequence[Study]) -> View:
             charts, facts = chapter.charts, (note,) if note else ()
             section = Section(title, facts, tables, key=key, charts=charts, folded=folded)
             sections.append(section)
-            findings += [Finding(str(text), key) for text in chapter.findings]
+            for text in map(str, chapter.findings):
+                findings.setdefault(text, Finding(text, key))
     models = _models(points)
     title = ", ".join(models) if len(models) <= 3 else f"{len(models)} models"
     warnings = tuple(
@@ -201,7 +203,7 @@ def inference_view(studies: Sequence[Study]) -> View:
         for point in points
         for problem in point.problems
     )
-    title, stated = f"Inference: {title}", (*findings, *warnings)
+    title, stated = f"Inference: {title}", (*findings.values(), *warnings)
     return group_view("infer", title, runs, _facts(points), stated, sections)
 
 

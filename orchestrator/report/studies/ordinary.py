@@ -6,12 +6,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
+from perfctl.orchestrator.report.page import chapters
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.sections import page_view
+from perfctl.orchestrator.report.studies.inference import TITLES
 from perfctl.orchestrator.report.studies.records import Subject, make_chapter
 from perfctl.orchestrator.report.tables import Table
 from perfctl.orchestrator.report.view import View
 from perfctl.records.run import Run
+
+CHAPTERS = (*(chapter.key for chapter in chapters.CHAPTERS), *TITLES, "points", "goes-with")
+"""Sections that the ordinary page may have."""
 
 
 def subject(runs: Sequence[Run]) -> Subject:

@@ -77,7 +77,7 @@ def study_view(
     command: str | None = None,
 ) -> View:
     """Return a study: the chapters that its file lists, of the subjects that they name. Charts are
-    drawn here. Raises UsageError for a chapter that does not exist."""
+    drawn here."""
     items = subjects.values()
     texts = {name: text for item in items for name, text in item.words.items()}
     drawn = [
@@ -91,6 +91,7 @@ def study_view(
         for chapter in sorted(drawn, key=lambda chapter: order.index(chapter.key))
         for finding in chapter.findings
     ]
+    by_text = {finding.text: finding for finding in findings if finding.evidence in keys}
     absent = [pair for item in items for pair in item.missing]
     absent += [pair for chapter in drawn for pair in chapter.missing]
     absent = list(dict.fromkeys((*missing, *absent)))
@@ -104,7 +105,7 @@ def study_view(
     return View(
         _fill(content["title"], texts),
         (f"Origin of the numbers: {origin}.",) if origin else (),
-        findings=tuple(finding for finding in findings if finding.evidence in keys)[:MAX_FINDINGS],
+        findings=tuple(by_text.values())[:MAX_FINDINGS],
         notes=(FILES, *(["To repeat this study:"] if command else [])),
         lines=(command,) if command else (),
         command=f"study {kind}",
@@ -138,13 +139,11 @@ def _chapters(
 ) -> Iterator[View]:
     """Yield the chapters of an entry of the file, with what it fixes."""
     subject, _, name = entry["show"].partition(".")
-    chapters_by_name = subjects[subject].chapters
-    if name not in chapters_by_name:
-        raise UsageError(
-            f"there is no chapter '{entry['show']}'",
-            f"Use {', '.join(f'{subject}.{chapter}' for chapter in chapters_by_name)}",
-        )
-    drawn = chapters_by_name[name]()
+    make = subjects[subject].chapters.get(name)
+    if make is None:
+        yield View(name, key=name, missing=((entry["show"], "the runs have nothing for it"),))
+        return
+    drawn = make()
     text = tuple(_fill(sentence, texts) for sentence in entry.get("text", ()))
     for chapter in (drawn,) if isinstance(drawn, View) else drawn:
         yield replace(

@@ -3,7 +3,7 @@ then, and what was learned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -67,12 +67,7 @@ def subject(
         reasons = (reason for other in speedup.comparisons for reason in other.reasons)
         refused += [f"{speedup.workload}: {reason}" for reason in reasons]
     return Subject(
-        {
-            "answer": partial(answer_chapter, trained),
-            "networks": partial(network_chapters, trained),
-            "pies": partial(pies_chapter, trained),
-            "files": partial(files_chapter, trained),
-        },
+        {name: partial(chapter, trained) for name, chapter in CHAPTERS.items()},
         tuple(_facts(trained)),
         {"networks": names, "devices": ", ".join(arm.label for arm in speedups[0].arms)},
         tuple(missing),
@@ -190,3 +185,11 @@ def files_chapter(trained: Trained) -> View:
         for network, label, run in trained.runs
     ]
     return make_chapter(tables=(table("Runs", heads, rows),))
+
+
+CHAPTERS: dict[str, Callable[[Trained], View | Iterator[View]]] = {
+    "answer": answer_chapter,
+    "networks": network_chapters,
+    "pies": pies_chapter,
+    "files": files_chapter,
+}

@@ -25,6 +25,8 @@ Groups = Mapping[Hashable, Sequence[tuple[float | None, ...]]]
 
 def main(arguments: Sequence[str]) -> None:
     """Print the table."""
+    if not arguments:
+        sys.exit(f"usage: {sys.argv[0]} a100_operators/linear.csv [REPORT ...]")
     with Path(arguments[0]).open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     print(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
+import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -19,6 +21,7 @@ from scene import (
     expect,
     no_traceback,
     removed,
+    runs_of,
     store_is_whole,
 )
 
@@ -50,6 +53,7 @@ time.sleep(1)
 command lines."""
 LOUD = "import os\nblock = b'x' * (1 << 20)\nfor _ in range(1024):\n    os.write(1, block)\n"
 DEAF = "import os\nos.closerange(0, 256)\n"
+GONE = "import shutil, sys\nshutil.rmtree(sys.argv[2])\n"
 TIDY = "import shutil, sys\nshutil.rmtree(sys.argv[2] + '/perfctl-runs')\n"
 HUNGRY = """
 import sys, torch
@@ -72,6 +76,7 @@ model = torch.nn.Linear(8, 8)
 for _ in range(8):
     model(torch.zeros(int(sys.argv[1]), 8)).sum().backward()
 """
+MODULE = (sys.executable, "-m")
 KILL = "import os, signal\nos.kill(os.getpid(), signal.SIG{})\n"
 EXEC = "import os, sys\nos.execv({0}, [{0}, {1}])\n"
 ODD = {
@@ -122,6 +127,77 @@ ODD = {
 """Name of a program that does something unusual -> its code."""
 
 
+ELSEWHERE = STEPS.replace("sys.argv[1]", "sys.argv[-2]")
+LAUNCHES: dict[str, tuple[tuple[str, ...], int]] = {
+    "python -I": ((sys.executable, "-I"), 0),
+    "python -S": ((sys.executable, "-S"), 1),
+    "python -I -S": ((sys.executable, "-I", "-S"), 1),
+    "a console entry point": ((), 0),
+    "torchrun": ((*MODULE, "torch.distributed.run", "--standalone", "--nproc-per-node=2"), 0),
+    "accelerate": (("accelerate", "launch", "--cpu", "--num_processes", "1"), 0),
+}
+"""Words before a script -> exit code; -S hides torch."""
+SECRETS = ("sk-" + "aRgument" * 4, "oPtionvalue", "lOginvalue", "hf_" + "eNvironment" * 3, "rEmote")
+ARGUMENTS = (
+    "--api-key",
+    SECRETS[0],
+    "--hf_token",
+    SECRETS[1],
+    f"https://me:{SECRETS[2]}@host/data",
+)
+
+
+def _launches(scene: Scene) -> None:
+    """Each way to start a script gives a complete run, or one line that says why not."""
+    for name, (words, code) in LAUNCHES.items():
+        if words and shutil.which(words[0]) is None:
+            scene.seen.append(f"{name} is not installed")
+            continue
+        scene.attempt(partial(_launch, scene, name, words, code))
+
+
+def _launch(scene: Scene, name: str, words: tuple[str, ...], code: int) -> str:
+    options = ("--steps", "2", "--warmup", "1")
+    ended, folder = _run(scene, f"#!{sys.executable}\n{STEPS}", *options, launch=words)
+    expect(ended, code, says="has no torch" if code else "")
+    if not code and "ok" not in {status for _, _, status, _ in runs_of(folder / "perfctl.db")}:
+        raise Broken(f"{name}: no run is complete: {ended.said}")
+    removed(folder)
+    return f"{name} {code}"
+
+
+def _secrets(scene: Scene) -> None:
+    """No secret of arguments, environment or git remote is in what may be passed on."""
+
+    def once() -> str:
+        repository = scene.fresh("repository")
+        remote = f"https://me:{SECRETS[4]}@host/x.git"
+        for words in (("init", "-q"), ("remote", "add", "origin", remote)):
+            subprocess.run(("git", *words), cwd=repository, check=True)
+        ended, folder = _run(
+            scene,
+            ELSEWHERE,
+            *("--steps", "2", "--warmup", "1"),
+            arguments=ARGUMENTS,
+            more={"HF_TOKEN": SECRETS[3], "DB_PASSWORD": SECRETS[3]},
+            folder=repository,
+        )
+        expect(ended, 0)
+        texts = [ended.out + ended.err]
+        for command in (("report",), ("show", "1"), ("runs", "--json"), ("export", "--out", "t")):
+            shown = scene.perfctl(*command, cwd=folder)
+            texts.append(expect(shown, 0) + shown.out + shown.err)
+        files = [*folder.glob("perfctl*.*"), *folder.glob("t/*")]
+        texts += [path.read_bytes().decode("latin-1") for path in files if path.is_file()]
+        for number, secret in enumerate(SECRETS):
+            if any(secret in text for text in texts):
+                raise Broken(f"secret {number} ({secret}) is kept")
+        removed(folder)
+        return f"{len(SECRETS)} secrets in {len(texts)} outputs and files: none"
+
+    scene.attempt(once)
+
+
 def _odd(scene: Scene) -> None:
     """Every program ends, with 0, 1 or 4, in a temporary folder of its own."""
     counts: Counter[int] = Counter()
@@ -149,17 +225,21 @@ def _run(
     *options: str,
     batches: str = "1",
     more: Mapping[str, str] | None = None,
+    launch: tuple[str, ...] = (sys.executable,),
+    arguments: tuple[str, ...] = (),
+    folder: Path | None = None,
 ) -> tuple[Ended, Path]:
     """Run ``code`` as a program under perfctl torch; return how that ended, and the folder."""
     if importlib.util.find_spec("torch") is None:
         raise Skipped("PyTorch is not installed")
-    folder = scene.fresh()
+    folder = folder or scene.fresh()
     script = folder / "prog.py"
     script.write_text(code)
+    script.chmod(0o755)
     command = ("torch", "--device", "cpu", "--batches", batches, "--sample", "off", *options)
     child = scene.start(
         *command,
-        *("--", sys.executable, str(script), "{batch}", str(folder)),
+        *("--", *launch, str(script), *arguments, "{batch}", str(folder)),
         cwd=folder,
         more=more,
     )
@@ -170,13 +250,13 @@ def _run(
     return ended, folder
 
 
-def _ends(code: str, says: str, *options: str) -> Callable[[Scene], None]:
-    """perfctl prints ``says`` and exits with 4, and no process of the program is left."""
+def _ends(code: str, says: str, *options: str, exit_code: int = 4) -> Callable[[Scene], None]:
+    """perfctl prints ``says`` and exits with ``exit_code``; no process of the program is left."""
 
     def once(scene: Scene) -> str:
         ended, folder = _run(scene, code, *options)
         removed(folder)
-        return expect(ended, 4, says=says)
+        return expect(ended, exit_code, says=says)
 
     return lambda scene: scene.attempt(partial(once, scene))
 
@@ -229,6 +309,13 @@ FAULTS = (
         "daemons",
         "it leaves 21 daemons, one without environment",
         _ends(DAEMONS, "without importing torch"),
+    ),
+    Fault("launches", "ways to start a script", _launches),
+    Fault("secrets", "secrets in arguments, environment and git remote", _secrets),
+    Fault(
+        "removes-everything",
+        "it removes the folder that perfctl runs in",
+        _ends(GONE, "the current folder", exit_code=1),
     ),
     Fault("odd-programs", f"{len(ODD)} programs that do something unusual", _odd),
     Fault("loud", "it writes 1 GiB to stdout without a line break", _loud),

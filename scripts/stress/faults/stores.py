@@ -82,6 +82,42 @@ def _once(scene: Scene) -> str:
     return "six runs, each once"
 
 
+def _every_command(scene: Scene) -> None:
+    """An ingest, a gather, a page and a gate at once, while the ingested reports vanish."""
+    for _ in range(max(scene.moments // 25, 1)):
+        scene.attempt(partial(_all_at_once, scene))
+
+
+def _all_at_once(scene: Scene) -> str:
+    folder = scene.fresh()
+    store, inputs = str(folder / "perfctl.db"), folder / "inputs"
+    swept, gated = folder / "swept", folder / "gated"
+    for place in (inputs, swept, gated):
+        place.mkdir()
+    _reports(inputs / "1", 1)
+    expect(scene.perfctl("replay", str(RECORDED / "torch"), "--no-store", cwd=swept), 0)
+    expect(scene.perfctl("ingest", str(RECORDED / "torch"), "--store", store, cwd=folder), 0)
+    expect(scene.perfctl("gate", "--update", "--runs", store, cwd=gated), 0)
+    commands = (
+        (inputs, ("ingest", "1", "--store", store), (0, 1, 4)),
+        (swept, ("slurm", "gather", "perfctl-runs", "--store", store), (0,)),
+        (folder, ("report", "--store", store), (0,)),
+        (gated, ("gate", "--runs", store), (0, 3, 4)),
+    )
+    children = [scene.start(*command, cwd=place) for place, command, _ in commands]
+    time.sleep(scene.random.uniform(0, 3))
+    shutil.rmtree(inputs / "1")
+    codes = []
+    for child, (place, _, allowed) in zip(children, commands, strict=True):
+        ended = scene.ended(child, place)
+        no_traceback(ended)
+        expect(ended, *allowed)
+        codes.append(str(ended.code))
+    store_is_whole(folder / "perfctl.db")
+    removed(folder)
+    return f"ingest, gather, report, gate: {', '.join(codes)}"
+
+
 def _four_and_four(scene: Scene) -> None:
     """Four ingests and four readers that start again and again: on a store that has runs, then
     on none."""
@@ -334,6 +370,7 @@ def _refused(
 
 FAULTS = (
     Fault("together", "two sweeps and an ingest on one store at once", _together),
+    Fault("every-command", "ingest, gather, report and gate on one store at once", _every_command),
     Fault("four-and-four", "four ingests and four readers on one store at once", _four_and_four),
     Fault("same-sweep", "the same sweep twice at once", _same_sweep),
     Fault("older-store", "a store of perfctl 0.x", _older),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 from perfctl.orchestrator.compare.gate import (
     BETTER,
@@ -13,6 +14,7 @@ from perfctl.orchestrator.compare.gate import (
     NOT_JUDGED,
     TIME,
     WORSE,
+    Judged,
     Measured,
     judge,
     with_sessions,
@@ -21,16 +23,15 @@ from perfctl.orchestrator.compare.gate_quantities import of_runs
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Device, Step, Summary
 from perfctl.records.run import Run
 from scripts.proof.gate_trials import MLP, ROWS, TILE, gpu_step
+from tests.make import synthetic
 
 STEP_NS = 5_000
 
 
 def grid(run: Run, layer: str, **sides: int) -> Run:
-    kernels = [
-        kernel._replace(**sides) if kernel.layer == layer else kernel
-        for kernel in run.report.kernels
-    ]
-    return replace(run, report=replace(run.report, kernels=kernels))
+    return synthetic.with_kernels(
+        run, lambda kernel: kernel._replace(**sides) if kernel.layer == layer else kernel
+    )
 
 
 def on_cpu(took: int, model: str = "", **shares: float) -> Measured:
@@ -42,6 +43,23 @@ def on_cpu(took: int, model: str = "", **shares: float) -> Measured:
     steps = (Step(0, "step", None, took),)
     report = replace(run.report, kernels=[], ops=(), steps=steps, summaries=said, environment=facts)
     return of_runs([replace(run, device=Device("AMD EPYC", "cpu"), report=report)])
+
+
+def six_sessions(model: str = "", **shares: float) -> Measured:
+    """Of a step that takes from 5000 to 5005 ns."""
+    held = on_cpu(STEP_NS, model, **shares)
+    for more in range(1, 6):
+        held = with_sessions(held, on_cpu(STEP_NS + more, model, **shares), {})
+    return held
+
+
+def of_the_step(held: Measured, now: Measured) -> Judged:
+    (row,) = (row for row in judge("net", held, now, {}).rows if row.quantity == TIME)
+    return row
+
+
+def times(found: Measured) -> list[Any]:
+    return [values[TIME] for values in found.places.values() if TIME in values]
 
 
 def test_counters_of_a_launch_are_held_by_layer_and_of_the_step() -> None:
@@ -80,63 +98,37 @@ def test_a_kernel_that_no_longer_fits_its_rule_is_unknown_and_not_better() -> No
 def test_what_was_not_counted_is_said() -> None:
     run = gpu_step(True)
     without = [one for one in run.report.counters if "dram" in one.name]
-    found = of_runs([replace(run, report=replace(run.report, counters=without))])
+    found = of_runs([synthetic.with_report(run, counters=without)])
     assert {name.rpartition(": ")[2] for name in found.unknown} == {"counted_flops"}
 
 
 def test_times_of_a_cpu_that_others_kept_busy_are_not_judged_and_leave_the_sessions_as_they_are() -> (
     None
 ):
-    held = on_cpu(STEP_NS, **{CPU_WAIT: 0.01, CPU_OTHERS: 0.02})
-    for more in range(1, 6):
-        held = with_sessions(held, on_cpu(STEP_NS + more, **{CPU_WAIT: 0.01, CPU_OTHERS: 0.02}), {})
+    held = six_sessions(**{CPU_WAIT: 0.01, CPU_OTHERS: 0.02})
     busy = on_cpu(8 * STEP_NS, **{CPU_WAIT: 0.87, CPU_OTHERS: 0.86})
-    (row,) = (row for row in judge("net", held, busy, {}).rows if row.quantity == TIME)
+    row = of_the_step(held, busy)
     assert row.result == NOT_JUDGED and "threads waited for a core in 87%" in row.reason
     assert not judge("net", held, busy, {}).undecided
-    kept = with_sessions(held, busy, {}).places
-    assert [values[TIME] for values in kept.values() if TIME in values] == [
-        tuple(STEP_NS + one for one in range(6))
-    ]
+    assert times(with_sessions(held, busy, {})) == [tuple(STEP_NS + one for one in range(6))]
 
 
 def test_processors_of_one_name_are_not_one_machine() -> None:
     """A cloud calls all generations "AMD EPYC"; sessions of one say nothing of the time
     on another."""
     first, second = "family 25, model 17, stepping 1", "family 23, model 49, stepping 0"
-    held = on_cpu(STEP_NS, first)
-    for more in range(1, 6):
-        held = with_sessions(held, on_cpu(STEP_NS + more, first), {})
-    assert [
-        row.result
-        for row in judge("net", held, on_cpu(2 * STEP_NS, first), {}).rows
-        if row.quantity == TIME
-    ] == [WORSE]
-    (row,) = (
-        row
-        for row in judge("net", held, on_cpu(2 * STEP_NS, second), {}).rows
-        if row.quantity == TIME
-    )
-    assert row.result == NOT_JUDGED and f"cpu_model: {first} before, {second} now" in row.reason
-    (row,) = (
-        row for row in judge("net", held, on_cpu(2 * STEP_NS), {}).rows if row.quantity == TIME
-    )
-    assert row.result == NOT_JUDGED and f"cpu_model: {first} before, not recorded now" in row.reason
-    moved = with_sessions(held, on_cpu(2 * STEP_NS, second), {}).places
-    assert [values[TIME] for values in moved.values() if TIME in values] == [(2.0 * STEP_NS,)], (
-        "sessions begin anew"
-    )
+    held, now = six_sessions(first), on_cpu(2 * STEP_NS, second)
+    assert of_the_step(held, on_cpu(2 * STEP_NS, first)).result == WORSE
+    for other, said in ((now, second), (on_cpu(2 * STEP_NS), "not recorded")):
+        row = of_the_step(held, other)
+        assert row.result == NOT_JUDGED
+        assert f"cpu_model: {first} before, {said} now" in row.reason
+    assert times(with_sessions(held, now, {})) == [(2.0 * STEP_NS,)], "sessions begin anew"
 
 
 def test_threads_that_wait_for_each_other_alone_and_runs_of_a_gpu_are_judged() -> None:
-    held = on_cpu(STEP_NS)
-    for more in range(1, 6):
-        held = with_sessions(held, on_cpu(STEP_NS + more), {})
     crowded = on_cpu(8 * STEP_NS, **{CPU_WAIT: 0.5, CPU_OTHERS: 0.01})
-    assert [row.result for row in judge("net", held, crowded, {}).rows if row.quantity == TIME] == [
-        WORSE
-    ]
+    assert of_the_step(six_sessions(), crowded).result == WORSE
     run = gpu_step(False)
     said = (Summary(CPU_WAIT, 0.9, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
-    found = of_runs([replace(run, report=replace(run.report, summaries=said))])
-    assert any(TIME in values for values in found.places.values())
+    assert times(of_runs([synthetic.with_report(run, summaries=said)]))

@@ -140,21 +140,6 @@ def test_a_product_reads_its_operands_writes_its_result_and_adds_a_bias_where_it
     )
 
 
-def test_distances_other_than_euclidean_take_three_operations_for_each_pair_and_coordinate() -> (
-    None
-):
-    (part,) = parts(op("aten._cdist_forward", ((2, 5, 3), (2, 7, 3)), ((2, 5, 7),), p=1.0))
-    assert part == CallWork(
-        "forward",
-        0,
-        4 * (30 + 42),
-        4 * 70,
-        70,
-        "3 for each pair and coordinate: 630",
-        3 * 2 * 5 * 7 * 3,
-    )
-
-
 def test_attention_of_other_widths_keys_and_heads() -> None:
     query, key, value = (2, 4, 10, 8), (2, 2, 12, 8), (2, 2, 12, 5)
     scores = 2 * 4 * 10 * 12

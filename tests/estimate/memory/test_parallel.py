@@ -9,7 +9,12 @@ from functools import cache
 import pytest
 
 from perfctl.orchestrator.errors import UsageError
-from perfctl.orchestrator.estimate.parallel import memory_by_rank, read_parallel, suggest_plans
+from perfctl.orchestrator.estimate.parallel import (
+    explain_no_time,
+    memory_by_rank,
+    read_parallel,
+    suggest_plans,
+)
 from perfctl.orchestrator.estimate.session import estimate
 from perfctl.orchestrator.estimate.step import Estimate
 from tests.make.tables import table
@@ -181,3 +186,17 @@ def test_frozen_parameters_have_neither_gradients_nor_optimizer_state() -> None:
     frozen = replace(model, modules=tuple(replace(one, trainable=0) for one in model.modules))
     (rank,) = memory_by_rank(frozen, read_parallel("dp=2"))
     assert astuple(rank)[1:5] == (4e6, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("plan", "kinds"),
+    [
+        ("dp=8", None),
+        ("fsdp=8", "ZeRO or FSDP"),
+        ("dp=2,tp=2,pp=2,cp=2", "tensor parallelism, pipeline parallelism, context parallelism"),
+        ("dp=8,states=megatron", "states=megatron"),
+    ],
+)
+def test_time_is_predicted_for_data_parallelism_alone(plan: str, kinds: str | None) -> None:
+    reason = explain_no_time(read_parallel(plan))
+    assert (reason is None) if kinds is None else f"no time with {kinds}: " in str(reason)

@@ -3,9 +3,9 @@ that is transposed."""
 
 from __future__ import annotations
 
-from perfctl.orchestrator.estimate.sheets.layers import Item, Line, conv, conv_ways, transposed_ways
+from perfctl.orchestrator.estimate.sheets.layers import conv, conv_ways, transposed_ways
 from tests.make.shapes import op
-from tests.make.sheets import numbers_of, ways_of
+from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
 GROUPED = conv(
     op(
@@ -38,37 +38,27 @@ UP = conv(
 
 
 def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
-    assert GROUPED.shapes == (
-        Line("input", "N x C x ...", "", "2 x 6 x 7 x 10"),
-        Line("channels per group", "C/g", "6/2", "3"),
-        Line(
-            "output P (height)",
-            "(input - kernel + 2 padding)/stride + 1",
-            "(7 - 3 + 2x1)/2 + 1",
-            "4",
-        ),
-        Line(
-            "output Q (width)",
-            "(input - kernel + 2 padding)/stride + 1",
-            "(10 - (2x(3 - 1) + 1) + 2x1)/1 + 1",
-            "8",
-        ),
-        Line("output", "N x K x ...", "", "2 x 4 x 4 x 8"),
-    )
-    assert GROUPED.steps == (
-        Line("for one output value", "C/g x R x S", "3 x 3 x 3", "27 MAC"),
-        Line("output values, one sample", "K x P x Q", "4 x 4 x 8", "128"),
-        Line("one sample", "values x MAC", "128 x 27", "3,456 MAC"),
-        Line("output values, whole batch", "N x K x P x Q", "2 x 4 x 4 x 8", "256"),
-        Line("whole batch", "values x MAC", "256 x 27", "6,912 MAC"),
-        Line("in FLOP", "2 x MAC", "2 x 6,912", "13,824 FLOP"),
-        Line("bias, not included", "1 addition per value", "256", "256 FLOP"),
-    )
-    assert GROUPED.space == (
-        Item("weights", (4, 3, 3, 3), 2),
-        Item("biases", (4,), 2),
-        Item("output map", (2, 4, 4, 8), 2),
-    )
+    assert written(GROUPED.shapes) == lines_of("""
+        input | N x C x ... |  | 2 x 6 x 7 x 10
+        channels per group | C/g | 6/2 | 3
+        output P (height) | (input - kernel + 2 padding)/stride + 1 | (7 - 3 + 2x1)/2 + 1 | 4
+        output Q (width) | (input - kernel + 2 padding)/stride + 1 | (10 - (2x(3 - 1) + 1) + 2x1)/1 + 1 | 8
+        output | N x K x ... |  | 2 x 4 x 4 x 8
+    """)
+    assert written(GROUPED.steps) == lines_of("""
+        for one output value | C/g x R x S | 3 x 3 x 3 | 27 MAC
+        output values, one sample | K x P x Q | 4 x 4 x 8 | 128
+        one sample | values x MAC | 128 x 27 | 3,456 MAC
+        output values, whole batch | N x K x P x Q | 2 x 4 x 4 x 8 | 256
+        whole batch | values x MAC | 256 x 27 | 6,912 MAC
+        in FLOP | 2 x MAC | 2 x 6,912 | 13,824 FLOP
+        bias, not included | 1 addition per value | 256 | 256 FLOP
+    """)
+    assert written(GROUPED.space) == lines_of("""
+        weights | (4, 3, 3, 3) | 2
+        biases | (4,) | 2
+        output map | (2, 4, 4, 8) | 2
+    """)
 
 
 def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
@@ -96,7 +86,22 @@ def test_every_way_to_work_a_convolution_and_its_multiply_adds() -> None:
         ("output 7x10 instead of 4x8", kernels * 7 * 10),
     ]
     positions = [6, 126, 1, 308, 14 * 38, 32, 56, 18, 70]
-    assert [way.outputs for way in facts.ways] == [4 * size for size in [32] * 7 + positions]
+    outputs = [4 * 32, 32, 4 * 32, 4 * 32, 4 * 8, 4 * 32, 4, *(4 * size for size in positions)]
+    assert [way.outputs for way in facts.ways if not way.second_about] == outputs
+    pairs = {
+        tuple(slip.split(" (")[0] for slip in way.slips): way.macs
+        for way in facts.ways
+        if way.second_about
+    }
+    pooled = "input 3x5 instead of 7x10"
+    assert {
+        slips: macs for slips, macs in pairs.items() if slips[0] in (pooled, "stride left out")
+    } == {
+        (pooled, "stride left out"): kernels * 3 * 3,
+        (pooled, "padding left out"): kernels * 1 * 1,
+        (pooled, "output 3x5 instead of 2x3"): kernels * 3 * 5,
+        ("stride left out", "padding left out"): kernels * 5 * 6,
+    }
     assert facts.ways[0].names == (
         ("4 output channels", 4),
         ("4x8", 32),
@@ -111,7 +116,11 @@ def test_a_convolution_that_keeps_the_size_has_neither_stride_nor_groups_nor_siz
     None
 ):
     ways = conv_ways((2, 3, 3), (5,), (5,), [(1,), (1,), (1,)])
-    assert [(way.slips[0].split(" (")[0] if way.slips else "", way.macs) for way in ways] == [
+    assert [
+        (way.slips[0].split(" (")[0] if way.slips else "", way.macs)
+        for way in ways
+        if not way.second_about
+    ] == [
         ("", 18 * 5),
         ("the 2 output channels left out", 9 * 5),
         ("the 3 input channels left out", 6 * 5),
@@ -140,17 +149,12 @@ def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_
             groups=6,
         )
     )
-    assert work.shapes == (
-        Line("input", "N x C x ...", "", "1 x 6 x 8"),
-        Line("channels per group", "C/g, depthwise", "6/6", "1"),
-        Line(
-            "output P (length)",
-            "(input - kernel + 2 padding)/stride + 1, rounded down",
-            "(8 - 3 + 2x0)/2 + 1",
-            "3",
-        ),
-        Line("output", "N x K x ...", "", "1 x 6 x 3"),
-    )
+    assert written(work.shapes) == lines_of("""
+        input | N x C x ... |  | 1 x 6 x 8
+        channels per group | C/g, depthwise | 6/6 | 1
+        output P (length) | (input - kernel + 2 padding)/stride + 1, rounded down | (8 - 3 + 2x0)/2 + 1 | 3
+        output | N x K x ... |  | 1 x 6 x 3
+    """)
     assert [line.result for line in work.steps] == [
         "3 MAC",
         "18",
@@ -164,32 +168,22 @@ def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_
 
 
 def test_a_transposed_convolution_line_by_line() -> None:
-    assert UP.shapes == (
-        Line("input", "N x C x ...", "", "2 x 4 x 3 x 5"),
-        Line("channels per group", "K/g", "6/2", "3"),
-        Line(
-            "output P (height)",
-            "(input - 1) stride + kernel - 2 padding + output padding",
-            "(3 - 1)x3 + 2 - 2x0 + 1",
-            "9",
-        ),
-        Line(
-            "output Q (width)",
-            "(input - 1) stride + kernel - 2 padding",
-            "(5 - 1)x3 + (2x(3 - 1) + 1) - 2x1",
-            "15",
-        ),
-        Line("output", "N x K x ...", "", "2 x 6 x 9 x 15"),
-    )
-    assert UP.steps == (
-        Line("for one input value", "K/g x R x S", "3 x 2 x 3", "18 MAC"),
-        Line("input values, one sample", "C x H x W", "4 x 3 x 5", "60"),
-        Line("one sample", "values x MAC", "60 x 18", "1,080 MAC"),
-        Line("input values, whole batch", "N x C x H x W", "2 x 4 x 3 x 5", "120"),
-        Line("whole batch", "values x MAC", "120 x 18", "2,160 MAC"),
-        Line("in FLOP", "2 x MAC", "2 x 2,160", "4,320 FLOP"),
-        Line("bias, not included", "1 addition per value", "1,620", "1,620 FLOP"),
-    )
+    assert written(UP.shapes) == lines_of("""
+        input | N x C x ... |  | 2 x 4 x 3 x 5
+        channels per group | K/g | 6/2 | 3
+        output P (height) | (input - 1) stride + kernel - 2 padding + output padding | (3 - 1)x3 + 2 - 2x0 + 1 | 9
+        output Q (width) | (input - 1) stride + kernel - 2 padding | (5 - 1)x3 + (2x(3 - 1) + 1) - 2x1 | 15
+        output | N x K x ... |  | 2 x 6 x 9 x 15
+    """)
+    assert written(UP.steps) == lines_of("""
+        for one input value | K/g x R x S | 3 x 2 x 3 | 18 MAC
+        input values, one sample | C x H x W | 4 x 3 x 5 | 60
+        one sample | values x MAC | 60 x 18 | 1,080 MAC
+        input values, whole batch | N x C x H x W | 2 x 4 x 3 x 5 | 120
+        whole batch | values x MAC | 120 x 18 | 2,160 MAC
+        in FLOP | 2 x MAC | 2 x 2,160 | 4,320 FLOP
+        bias, not included | 1 addition per value | 1,620 | 1,620 FLOP
+    """)
 
 
 def test_every_way_to_work_a_transposed_convolution_and_its_multiply_adds() -> None:

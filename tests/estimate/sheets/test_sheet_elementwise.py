@@ -9,21 +9,22 @@ import pytest
 
 from perfctl.orchestrator.estimate.sheets.layers import Item, Line, embedding, norm, plain, pooling
 from tests.make.shapes import Shape, op
+from tests.make.sheets import lines_of, written
 from tests.make.tables import table
 
 
 def test_an_embedding_line_by_line() -> None:
     work = embedding(op("aten.embedding", ((50, 8), (2, 7)), ((2, 7, 8),)))
-    assert work.shapes == (
-        Line("indices", "", "", "2 x 7"),
-        Line("table", "entries x E", "", "50 x 8"),
-        Line("output", "indices x E", "2 x 7 x 8", "2 x 7 x 8"),
-    )
-    assert work.steps == (
-        Line("rows looked up", "product of the indices' sizes", "2 x 7", "14"),
-        Line("values copied", "rows x E", "14 x 8", "112"),
-        Line("operations", "a lookup multiplies nothing", "", "0 MAC"),
-    )
+    assert written(work.shapes) == lines_of("""
+        indices |  |  | 2 x 7
+        table | entries x E |  | 50 x 8
+        output | indices x E | 2 x 7 x 8 | 2 x 7 x 8
+    """)
+    assert written(work.steps) == lines_of("""
+        rows looked up | product of the indices' sizes | 2 x 7 | 14
+        values copied | rows x E | 14 x 8 | 112
+        operations | a lookup multiplies nothing |  | 0 MAC
+    """)
     assert work.space == (Item("table", (50, 8), 4), Item("output map", (2, 7, 8), 4))
     assert work.facts is None
 
@@ -169,25 +170,18 @@ def test_a_max_pool_line_by_line() -> None:
             dilation=[1, 2],
         )
     )
-    assert work.shapes == (
-        Line("input", "", "", "2 x 3 x 8 x 9"),
-        Line(
-            "output height", "(input - kernel + 2 padding)/stride + 1", "(8 - 2 + 2x0)/2 + 1", "4"
-        ),
-        Line(
-            "output width",
-            "(input - kernel + 2 padding)/stride + 1",
-            "(9 - (2x(3 - 1) + 1) + 2x1)/3 + 1",
-            "3",
-        ),
-        Line("output", "", "", "2 x 3 x 4 x 3"),
-    )
-    assert work.steps == (
-        Line("for one output value", "window, comparisons", "2 x 3", "6"),
-        Line("output values", "product of the sizes", "2 x 3 x 4 x 3", "72"),
-        Line("total, elementwise", "values x window", "72 x 6", "432 FLOP"),
-        Line("operations", "no multiply-adds, no weights", "", "0 MAC"),
-    )
+    assert written(work.shapes) == lines_of("""
+        input |  |  | 2 x 3 x 8 x 9
+        output height | (input - kernel + 2 padding)/stride + 1 | (8 - 2 + 2x0)/2 + 1 | 4
+        output width | (input - kernel + 2 padding)/stride + 1 | (9 - (2x(3 - 1) + 1) + 2x1)/3 + 1 | 3
+        output |  |  | 2 x 3 x 4 x 3
+    """)
+    assert written(work.steps) == lines_of("""
+        for one output value | window, comparisons | 2 x 3 | 6
+        output values | product of the sizes | 2 x 3 x 4 x 3 | 72
+        total, elementwise | values x window | 72 x 6 | 432 FLOP
+        operations | no multiply-adds, no weights |  | 0 MAC
+    """)
     assert work.space == (
         Item("output map", (2, 3, 4, 3), 4),
         Item("indices of the maxima, kept for backward", (2, 3, 4, 3), 4),
@@ -242,12 +236,12 @@ def test_anything_else_says_what_each_operation_does() -> None:
         )
     )
     assert work.shapes == (Line("input", "", "", "2 x 6"), Line("output", "", "", "2 x 5"))
-    assert work.steps == (
-        Line("relu", "1 x 12 output values, elementwise", "", "12 FLOP"),
-        Line("unheard_of", "no formula for aten.unheard_of", "", "not counted"),
-        Line("copy", "12 values moved, no arithmetic", "", "0 FLOP"),
-        Line("mm", "M x K x N = 2 x 6 x 5 = 60 MAC = 120 FLOP", "", "60 MAC"),
-    )
+    assert written(work.steps) == lines_of("""
+        relu | 1 x 12 output values, elementwise |  | 12 FLOP
+        unheard_of | no formula for aten.unheard_of |  | not counted
+        copy | 12 values moved, no arithmetic |  | 0 FLOP
+        mm | M x K x N = 2 x 6 x 5 = 60 MAC = 120 FLOP |  | 60 MAC
+    """)
     assert (work.space, work.facts) == ((Item("output map", (2, 5), 4),), None)
     assert plain((op("aten.relu", ((2, 6),), ((2, 0),)),)).space == (), (
         "an empty tensor takes no space"

@@ -11,7 +11,7 @@ from perfctl.orchestrator.estimate.sheets.sequences import attention, products
 from perfctl.orchestrator.estimate.sheets.slips import check
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
-from tests.make.sheets import numbers_of, ways_of
+from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
 SDPA = "perfctl.scaled_dot_product_attention"
 IN = op("aten.addmm", ((48,), (10, 16), (16, 48)), ((10, 48),))
@@ -29,21 +29,21 @@ def test_multi_head_attention_line_by_line() -> None:
         Line("first operand", "", "", "10 x 16"),
         Line("last result", "", "", "10 x 16"),
     )
-    assert work.steps == (
-        Line("projection in", "M x K x N", "10 x 16 x 48", "7,680 MAC"),
-        Line("scores Q K^T", "B x M x K x N", "4 x 5 x 8 x 5", "800 MAC"),
-        Line("weights x values", "B x M x K x N", "4 x 5 x 5 x 8", "800 MAC"),
-        Line("projection out", "M x K x N", "10 x 16 x 16", "2,560 MAC"),
-        Line("whole batch", "sum", "7,680 + 800 + 800 + 2,560", "11,840 MAC"),
-        Line("in FLOP", "2 x MAC", "2 x 11,840", "23,680 FLOP"),
-    )
-    assert work.space == (
-        Item("parameters", (1088,), 4),
-        Item("result of projection in", (10, 48), 4),
-        Item("result of scores Q K^T", (4, 5, 5), 4),
-        Item("result of weights x values", (4, 5, 8), 4),
-        Item("result of projection out", (10, 16), 4),
-    )
+    assert written(work.steps) == lines_of("""
+        projection in | M x K x N | 10 x 16 x 48 | 7,680 MAC
+        scores Q K^T | B x M x K x N | 4 x 5 x 8 x 5 | 800 MAC
+        weights x values | B x M x K x N | 4 x 5 x 5 x 8 | 800 MAC
+        projection out | M x K x N | 10 x 16 x 16 | 2,560 MAC
+        whole batch | sum | 7,680 + 800 + 800 + 2,560 | 11,840 MAC
+        in FLOP | 2 x MAC | 2 x 11,840 | 23,680 FLOP
+    """)
+    assert written(work.space) == lines_of("""
+        parameters | (1088,) | 4
+        result of projection in | (10, 48) | 4
+        result of scores Q K^T | (4, 5, 5) | 4
+        result of weights x values | (4, 5, 8) | 4
+        result of projection out | (10, 16) | 4
+    """)
 
 
 def test_every_way_to_work_it_and_its_multiply_adds() -> None:
@@ -112,12 +112,12 @@ def test_products_of_any_other_layer_are_numbered_and_each_call_counts() -> None
     first = op("aten.mm", ((6, 4), (4, 3)), ((6, 3),))
     again = replace(op("aten.mm", ((6, 3), (3, 5)), (None,)), calls=3)
     work = products((first, again), 6, 0, False)
-    assert work.steps == (
-        Line("product 1", "M x K x N", "6 x 4 x 3", "72 MAC"),
-        Line("product 2", "M x K x N", "3 times 6 x 3 x 5", "270 MAC"),
-        Line("whole batch", "sum", "72 + 270", "342 MAC"),
-        Line("in FLOP", "2 x MAC", "2 x 342", "684 FLOP"),
-    )
+    assert written(work.steps) == lines_of("""
+        product 1 | M x K x N | 6 x 4 x 3 | 72 MAC
+        product 2 | M x K x N | 3 times 6 x 3 x 5 | 270 MAC
+        whole batch | sum | 72 + 270 | 342 MAC
+        in FLOP | 2 x MAC | 2 x 342 | 684 FLOP
+    """)
     assert work.space == (Item("result of product 1", (6, 3), 4),)
     assert ways_of(work.facts) == [
         ("", 57),
@@ -137,21 +137,21 @@ def test_products_of_any_other_layer_are_numbered_and_each_call_counts() -> None
 def test_attention_line_by_line() -> None:
     query, key, value = (3, 2, 4, 6), (3, 2, 5, 6), (3, 2, 5, 8)
     work = attention(op(SDPA, (query, key, value), ((3, 2, 4, 8),), dtype="float16"))
-    assert work.shapes == (
-        Line("query", "B x h x Sq x E", "", "3 x 2 x 4 x 6"),
-        Line("key", "B x h x Sk x E", "", "3 x 2 x 5 x 6"),
-        Line("value", "B x h x Sk x V", "", "3 x 2 x 5 x 8"),
-        Line("scores", "B x h x Sq x Sk", "3 x 2 x 4 x 5", "120"),
-        Line("output", "B x h x Sq x V", "", "3 x 2 x 4 x 8"),
-    )
-    assert work.steps == (
-        Line("one score", "E", "6", "6 MAC"),
-        Line("scores Q K^T", "B x h x Sq x Sk x E", "3 x 2 x 4 x 5 x 6", "720 MAC"),
-        Line("weights x values", "B x h x Sq x Sk x V", "3 x 2 x 4 x 5 x 8", "960 MAC"),
-        Line("whole batch", "sum", "720 + 960", "1,680 MAC"),
-        Line("in FLOP", "2 x MAC", "2 x 1,680", "3,360 FLOP"),
-        Line("softmax and scaling, not included", "6 per score", "6 x 120", "720 FLOP"),
-    )
+    assert written(work.shapes) == lines_of("""
+        query | B x h x Sq x E |  | 3 x 2 x 4 x 6
+        key | B x h x Sk x E |  | 3 x 2 x 5 x 6
+        value | B x h x Sk x V |  | 3 x 2 x 5 x 8
+        scores | B x h x Sq x Sk | 3 x 2 x 4 x 5 | 120
+        output | B x h x Sq x V |  | 3 x 2 x 4 x 8
+    """)
+    assert written(work.steps) == lines_of("""
+        one score | E | 6 | 6 MAC
+        scores Q K^T | B x h x Sq x Sk x E | 3 x 2 x 4 x 5 x 6 | 720 MAC
+        weights x values | B x h x Sq x Sk x V | 3 x 2 x 4 x 5 x 8 | 960 MAC
+        whole batch | sum | 720 + 960 | 1,680 MAC
+        in FLOP | 2 x MAC | 2 x 1,680 | 3,360 FLOP
+        softmax and scaling, not included | 6 per score | 6 x 120 | 720 FLOP
+    """)
     assert work.space == (
         Item("query", query, 2),
         Item("key", key, 2),

@@ -8,7 +8,7 @@ from perfctl.orchestrator.estimate.sheets.layers import Item, Line, WorkedLayer
 from perfctl.orchestrator.estimate.sheets.sequences import recurrent
 from perfctl.orchestrator.estimate.sheets.slips import check
 from tests.make.shapes import Shape, op
-from tests.make.sheets import numbers_of, ways_of
+from tests.make.sheets import lines_of, numbers_of, ways_of, written
 
 
 def sheet(kind: str, given: Shape, result: Shape | None, **sizes: Any) -> WorkedLayer:
@@ -33,43 +33,38 @@ go round."""
 
 
 def test_a_projected_lstm_of_two_layers_and_directions_line_by_line() -> None:
-    assert LSTM.shapes == (
-        Line("input", "", "", "5 x 3 x 6"),
-        Line("rows", "N x T", "3 x 5", "15"),
-        Line("gates", "G", "input, forget, cell, output", "4"),
-        Line("recurrent size", "R", "projection", "4"),
-        Line("output features", "D x R", "2 x 4", "8"),
-        Line("output", "", "", "5 x 3 x 8"),
-    )
+    assert written(LSTM.shapes) == lines_of("""
+        input |  |  | 5 x 3 x 6
+        rows | N x T | 3 x 5 | 15
+        gates | G | input, forget, cell, output | 4
+        recurrent size | R | projection | 4
+        output features | D x R | 2 x 4 | 8
+        output |  |  | 5 x 3 x 8
+    """)
     first, second = 4 * 8 * (6 + 4) + 4 * 8, 4 * 8 * (8 + 4) + 4 * 8
     assert (first, second) == (352, 416)
-    assert LSTM.steps == (
-        Line("layer 0, one row", "G x H x (I + R)", "4 x 8 x (6 + 4)", "320 MAC"),
-        Line("layer 0, projection", "R x H", "4 x 8", "32 MAC"),
-        Line("layer 0", "rows x D x one row", "15 x 2 x 352", "10,560 MAC"),
-        Line("layer 1, one row", "G x H x (D x R + R)", "4 x 8 x (8 + 4)", "384 MAC"),
-        Line("layer 1, projection", "R x H", "4 x 8", "32 MAC"),
-        Line("layer 1", "rows x D x one row", "15 x 2 x 416", "12,480 MAC"),
-        Line("whole batch", "sum of the layers", "", "23,040 MAC"),
-        Line("in FLOP", "2 x MAC", "2 x 23,040", "46,080 FLOP"),
-        Line(
-            "biases, not included",
-            "2 x G x H x rows x D x layers",
-            "2 x 4 x 8 x 15 x 2 x 2",
-            "3,840 FLOP",
-        ),
-    )
-    assert LSTM.space == (
-        Item("input weights, layer 0", (2, 32, 6), 2),
-        Item("recurrent weights, layer 0", (2, 32, 4), 2),
-        Item("projection, layer 0", (2, 4, 8), 2),
-        Item("biases, layer 0", (2, 2, 32), 2),
-        Item("input weights, layer 1", (2, 32, 8), 2),
-        Item("recurrent weights, layer 1", (2, 32, 4), 2),
-        Item("projection, layer 1", (2, 4, 8), 2),
-        Item("biases, layer 1", (2, 2, 32), 2),
-        Item("output map", (5, 3, 8), 2),
-    )
+    assert written(LSTM.steps) == lines_of("""
+        layer 0, one row | G x H x (I + R) | 4 x 8 x (6 + 4) | 320 MAC
+        layer 0, projection | R x H | 4 x 8 | 32 MAC
+        layer 0 | rows x D x one row | 15 x 2 x 352 | 10,560 MAC
+        layer 1, one row | G x H x (D x R + R) | 4 x 8 x (8 + 4) | 384 MAC
+        layer 1, projection | R x H | 4 x 8 | 32 MAC
+        layer 1 | rows x D x one row | 15 x 2 x 416 | 12,480 MAC
+        whole batch | sum of the layers |  | 23,040 MAC
+        in FLOP | 2 x MAC | 2 x 23,040 | 46,080 FLOP
+        biases, not included | 2 x G x H x rows x D x layers | 2 x 4 x 8 x 15 x 2 x 2 | 3,840 FLOP
+    """)
+    assert written(LSTM.space) == lines_of("""
+        input weights, layer 0 | (2, 32, 6) | 2
+        recurrent weights, layer 0 | (2, 32, 4) | 2
+        projection, layer 0 | (2, 4, 8) | 2
+        biases, layer 0 | (2, 2, 32) | 2
+        input weights, layer 1 | (2, 32, 8) | 2
+        recurrent weights, layer 1 | (2, 32, 4) | 2
+        projection, layer 1 | (2, 4, 8) | 2
+        biases, layer 1 | (2, 2, 32) | 2
+        output map | (5, 3, 8) | 2
+    """)
 
 
 def test_every_way_to_work_it_and_its_multiply_adds() -> None:

@@ -12,6 +12,7 @@ from perfctl.orchestrator.estimate.sheets.layers import Line
 from perfctl.orchestrator.estimate.sheets.sheet import Sheet, layers_of, sheet_for
 from perfctl.records.paper import OpShape
 from tests.make.shapes import op
+from tests.make.sheets import lines_of, written
 
 FORWARD = op("aten.addmm", ((5,), (14, 3), (3, 5)), ((14, 5),))
 BACKWARD = (
@@ -35,13 +36,13 @@ def time_lines(made: Sheet) -> tuple[Line, ...]:
 
 def test_every_direction_has_its_line_and_the_multiply_adds_their_sum() -> None:
     made = sheet(FORWARD, *BACKWARD)
-    assert time_lines(made) == (
-        Line("forward", "M x K x N", "14 x 3 x 5", "420 FLOP"),
-        Line("gradient of the input", "M x K x N", "14 x 5 x 3", "420 FLOP"),
-        Line("gradient of the weights", "M x K x N", "5 x 14 x 3", "420 FLOP"),
-        Line("gradient of the bias", "1 x 70 input values, elementwise", "", "70 elementwise FLOP"),
-        Line("total", "sum of the multiply-adds above", "", "1,260 FLOP"),
-    )
+    assert written(time_lines(made)) == lines_of("""
+        forward | M x K x N | 14 x 3 x 5 | 420 FLOP
+        gradient of the input | M x K x N | 14 x 5 x 3 | 420 FLOP
+        gradient of the weights | M x K x N | 5 x 14 x 3 | 420 FLOP
+        gradient of the bias | 1 x 70 input values, elementwise |  | 70 elementwise FLOP
+        total | sum of the multiply-adds above |  | 1,260 FLOP
+    """)
     assert [section.title for section in made.sections] == [
         "Shapes",
         "Forward, step by step",
@@ -130,12 +131,12 @@ def test_functional_operations_are_told_apart_by_name_and_one_without_formula_is
         op("aten.copy_", ((14, 5),), ((14, 5),), functional="aten.copy_"),
         op("aten.unheard_of", ((14, 5),), ((14, 5),), functional="aten.unheard_of"),
     )
-    assert time_lines(made) == (
-        Line("forward (linear)", "M x K x N", "14 x 3 x 5", "420 FLOP"),
-        Line("forward (relu)", "1 x 70 output values, elementwise", "", "70 elementwise FLOP"),
-        Line("forward (copy)", "70 values moved, no arithmetic", "", "no arithmetic"),
-        Line("forward (unheard_of)", "no formula for aten.unheard_of (1 call)", "", "not counted"),
-    )
+    assert written(time_lines(made)) == lines_of("""
+        forward (linear) | M x K x N | 14 x 3 x 5 | 420 FLOP
+        forward (relu) | 1 x 70 output values, elementwise |  | 70 elementwise FLOP
+        forward (copy) | 70 values moved, no arithmetic |  | no arithmetic
+        forward (unheard_of) | no formula for aten.unheard_of (1 call) |  | not counted
+    """)
 
 
 def test_a_row_of_several_products_keeps_its_text_whole() -> None:

@@ -17,7 +17,7 @@ from perfctl.orchestrator.estimate.sheets.layers import (
 )
 from perfctl.orchestrator.estimate.sheets.sequences import attention
 from tests.make.shapes import op
-from tests.make.sheets import numbers_of
+from tests.make.sheets import lines_of, numbers_of, written
 
 
 def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
@@ -31,7 +31,7 @@ def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
         ("outputs used twice (5 x 5 instead of 3 x 5)", 7 * 25),
         ("sizes added instead of multiplied (3 + 5)", 7 * 8),
     ]
-    assert [way.outputs for way in ways] == [35, 5, *[35] * 5]
+    assert [way.outputs for way in ways] == [35, 5, 35, 35, 7, 35, 35]
     # no rows, and as many inputs as outputs
     assert [way.macs for way in linear_ways((), 4, 4)] == [16, 4, 4, 8]
     assert len(linear_ways((1,), 3, 5)) == 6
@@ -39,11 +39,11 @@ def test_the_ways_of_a_linear_layer_and_their_multiply_adds() -> None:
 
 def test_a_linear_layers_lines_and_space() -> None:
     work = linear(op("aten.addmm", ((5,), (14, 3), (3, 5)), ((14, 5),)), (2, 7, 5))
-    assert work.shapes == (
-        Line("input", "... x in", "", "2 x 7 x 3"),
-        Line("rows", "product of the leading sizes", "2 x 7", "14"),
-        Line("output", "... x out", "", "2 x 7 x 5"),
-    )
+    assert written(work.shapes) == lines_of("""
+        input | ... x in |  | 2 x 7 x 3
+        rows | product of the leading sizes | 2 x 7 | 14
+        output | ... x out |  | 2 x 7 x 5
+    """)
     assert [line.result for line in work.steps] == [
         "3 MAC",
         "15 MAC",
@@ -52,11 +52,11 @@ def test_a_linear_layers_lines_and_space() -> None:
         "420 FLOP",
         "70 FLOP",
     ]
-    assert work.space == (
-        Item("weights", (3, 5), 4),
-        Item("biases", (5,), 4),
-        Item("output map", (14, 5), 4),
-    )
+    assert written(work.space) == lines_of("""
+        weights | (3, 5) | 4
+        biases | (5,) | 4
+        output map | (14, 5) | 4
+    """)
     assert numbers_of(work.facts) == (2, 15, 5, True, 210)
     kept = linear(op("aten.linear", ((2, 7, 3), (5, 3), None), ((2, 7, 5),)))
     assert numbers_of(kept.facts) == (2, 15, 0, False, 210)
@@ -89,11 +89,11 @@ def test_the_ways_of_causal_attention_of_two_heads() -> None:
 
 def test_space_is_said_item_by_item_and_in_all_in_kib() -> None:
     items = (Item("weights", (30, 40), 2), Item("biases", (8,), 4))
-    assert space_lines(items) == (
-        Line("weights", "values x bytes", "30 x 40 = 1,200 values x 2 B", "2,400 B"),
-        Line("biases", "values x bytes", "8 values x 4 B", "32 B"),
-        Line("total", "sum", "1,208 values", "2,432 B = 2.4 KiB"),
-    )
+    assert written(space_lines(items)) == lines_of("""
+        weights | values x bytes | 30 x 40 = 1,200 values x 2 B | 2,400 B
+        biases | values x bytes | 8 values x 4 B | 32 B
+        total | sum | 1,208 values | 2,432 B = 2.4 KiB
+    """)
     assert len(space_lines(items[:1])) == 1
 
 

@@ -72,7 +72,7 @@ def states(plan: Plan) -> list[str]:
     return [state.state for state in status.read_status(plan).tasks]
 
 
-def test_each_index_runs_the_words_of_its_part_as_they_are() -> None:
+def test_each_index_runs_the_words_of_its_part_as_they_are():
     plan = rendered()
     for number, (_, words) in enumerate(PARTS):
         assert run(plan, plan.array, str(number)) == [list(words)]
@@ -86,13 +86,13 @@ def test_each_index_runs_the_words_of_its_part_as_they_are() -> None:
     assert "study-flops in 4 parts" in text
 
 
-def test_the_scripts_are_read_by_a_shell() -> None:
+def test_the_scripts_are_read_by_a_shell():
     plan = rendered(image="x y.sif", perfctl=None)
     for path in (plan.array, plan.gather, plan.functions):
         subprocess.run(["/bin/bash", "-n", path], check=True)
 
 
-def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_failed() -> None:
+def test_a_part_is_whole_when_it_ended_with_0_and_its_exit_code_says_how_it_failed():
     plan = rendered()
     assert states(plan) == ["missing"] * 4
     run(plan, plan.array, "0")
@@ -119,7 +119,7 @@ def leave_runs(plan: Plan, number: int) -> list[Path]:
     return runs
 
 
-def test_a_part_whose_run_folders_were_removed_is_not_complete() -> None:
+def test_a_part_whose_run_folders_were_removed_is_not_complete():
     plan = rendered(runs_folder="perfctl-runs")
     run(plan, plan.array, "0")
     assert status.read_status(plan).tasks[0].state == "missing"
@@ -135,7 +135,7 @@ def test_a_part_whose_run_folders_were_removed_is_not_complete() -> None:
     assert status.read_status(plan).tasks[0].state == "missing"
 
 
-def test_status_names_a_gather_job_that_failed() -> None:
+def test_status_names_a_gather_job_that_failed():
     plan = rendered()
     assert status.read_status(plan).gather is None
     run(plan, plan.gather, code=3, CODE_OF_study="3")
@@ -143,12 +143,12 @@ def test_status_names_a_gather_job_that_failed() -> None:
         f"the gather job failed with exit code 3; see {plan.log(None)}"
     )
     run(plan, plan.gather)
-    assert status.read_status(plan).gather is None
+    assert status.read_status(plan).gather == "the gather job is complete"
+    plan.log(None).write_text("added 3 runs to perfctl.db\nWrote perfctl-report.html\n")
+    assert status.read_status(plan).gather == "the gather job wrote perfctl-report.html"
 
 
-def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page() -> (
-    None
-):
+def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_makes_the_page():
     plan = rendered()
     run(plan, plan.array, "0")
     done = gather([plan.folder], Path("perfctl.db"))
@@ -167,9 +167,7 @@ def test_gather_names_the_parts_that_are_missing_opens_no_store_and_says_what_ma
 @pytest.mark.parametrize(
     ("codes", "code"), [({}, 0), ({"CODE_OF_slurm": "4"}, 4), ({"CODE_OF_study": "3"}, 3)]
 )
-def test_the_gather_job_names_what_is_missing_and_then_makes_the_page_of_what_there_is(
-    codes: dict[str, str], code: int
-) -> None:
+def test_the_gather_job_names_what_is_missing_and_then_makes_the_page_of_what_there_is(codes, code):
     plan = rendered()
     assert run(plan, plan.gather, code=code, **codes) == [
         ["slurm", "gather", str(plan.folder)],
@@ -177,7 +175,7 @@ def test_the_gather_job_names_what_is_missing_and_then_makes_the_page_of_what_th
     ]
 
 
-def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report() -> None:
+def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report():
     assert "--signal=B:USR1@60 " in rendered().array.read_text()
     parts = (("n", ("nsys",)), ("t", ("torch",)))
     made = render.render_parts(StudyParts("x", Path("o"), parts, (), "cuda"), Site(), "c")
@@ -185,9 +183,7 @@ def test_a_profiler_among_the_parts_gets_the_time_to_write_its_report() -> None:
 
 
 @pytest.mark.parametrize("parts", [(), (("nothing", ()),)])
-def test_a_study_without_commands_is_refused(
-    parts: tuple[tuple[str, tuple[str, ...]], ...],
-) -> None:
+def test_a_study_without_commands_is_refused(parts):
     study = StudyParts("x", Path("study"), parts, FINISH, "cpu")
     with pytest.raises(UsageError, match="has no part, or a part without a command"):
         render.render_parts(study, Site(), "c")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +14,18 @@ from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.cluster import status
 from perfctl.orchestrator.launch.cluster.plan import Plan, Site, SweepRuns, read_plan, sweep_task
 from perfctl.orchestrator.launch.cluster.render import TaskCommand
-from perfctl.orchestrator.launch.cluster.script import array_script, functions, gather_script
+from perfctl.orchestrator.launch.cluster.script import (
+    array_script,
+    functions,
+    gather_script,
+    grace,
+    minutes,
+    seconds_to_stop_before,
+)
 from perfctl.orchestrator.launch.sweep.folders import Setting
 from perfctl.version import __version__
 from tests.launch.cluster.test_slurm_script import HOME, SETTING, directives, plan, run, script
+from tests.launch.programs import write_program
 
 CURRENT = replace(SETTING, version=__version__)
 BATCHES = (16, 32, 64, 128, 256)
@@ -37,9 +44,7 @@ def ncu_plan() -> Plan:
     )
 
 
-def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_each_batch(
-    golden: Callable[[str, str], None],
-) -> None:
+def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_each_batch(golden):
     site = Site(image="/home/ada/study/perfctl.sif")
     text = array_script(ncu_plan(), site, CURRENT)
     golden("scripts/jobs/array.sbatch", text)
@@ -56,9 +61,7 @@ def test_the_golden_scripts_in_scripts_jobs_show_the_whole_call_and_a_line_for_e
 @pytest.mark.parametrize(
     "asked", [{}, {"partition": "gpu", "account": "ab1234"}, {"sbatch": ("--account=x",)}]
 )
-def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(
-    asked: dict[str, object],
-) -> None:
+def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(asked):
     site = replace(Site(), **asked)  # type: ignore[arg-type]
     text = array_script(ncu_plan(), site, SETTING)
     on = {line.partition("=")[0] for line in directives(text)}
@@ -72,7 +75,7 @@ def test_an_option_that_most_sites_want_is_set_or_stands_there_to_be_filled_in(
     assert "--account" in (on if asked else off)
 
 
-def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
+def test_a_task_makes_the_call_that_the_plan_says(tmp_path):
     path = script(tmp_path, """bash -c 'printf "%s\\n" "$@" >said' x""")
     for task in plan(tmp_path).tasks:
         run(path, str(task.number))
@@ -82,7 +85,7 @@ def test_a_task_makes_the_call_that_the_plan_says(tmp_path: Path) -> None:
         assert (*said[:at], *said[at + 4 :]) == task.arguments
 
 
-def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path: Path) -> None:
+def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path):
     path = script(tmp_path, "perfctl", image="x.sif", before=("PATH=$PWD/bin",))
     (tmp_path / "bin").mkdir()
     for name in ("date", "tee", "rm"):
@@ -93,9 +96,7 @@ def test_a_node_without_a_container_runtime_says_so_in_one_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("edited", ["docker://x/y:1", '"$HOME"/x.sif', "'cut off"])
-def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(
-    tmp_path: Path, edited: str
-) -> None:
+def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(tmp_path, edited):
     made, image = plan(tmp_path), tmp_path / "my images" / "perfctl.sif"
     text = array_script(made, Site(image=str(image)), SETTING)
     made.array.write_text(text)
@@ -112,7 +113,7 @@ def test_an_image_that_is_not_there_is_said_before_anything_is_submitted(
     status.check_image(made, made.array.read_text())  # only a node can tell
 
 
-def test_a_task_of_other_parameters_names_their_values(tmp_path: Path) -> None:
+def test_a_task_of_other_parameters_names_their_values(tmp_path):
     settings = [Setting(None, (("N", value), ("how", "a b"))) for value in ("256", "512")]
     runs = [SweepRuns("ncu", setting, "ncu-x") for setting in settings]
     tasks = tuple(
@@ -126,7 +127,7 @@ def test_a_task_of_other_parameters_names_their_values(tmp_path: Path) -> None:
     assert read_plan(tmp_path) == made
 
 
-def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None:
+def test_the_list_of_tasks_of_another_version_is_refused(tmp_path):
     made = plan(tmp_path)
     made.write()
     assert read_plan(tmp_path) == made
@@ -136,7 +137,7 @@ def test_the_list_of_tasks_of_another_version_is_refused(tmp_path: Path) -> None
         read_plan(tmp_path)
 
 
-def test_both_scripts_need_job_sh_alone(tmp_path: Path) -> None:
+def test_both_scripts_need_job_sh_alone(tmp_path):
     """What array.sbatch and gather.sbatch call is in it."""
     for site in (Site(image="x.sif", srun=True), Site()):
         (tmp_path / "job.sh").write_text(functions(plan(), site, SETTING))
@@ -149,3 +150,162 @@ def test_both_scripts_need_job_sh_alone(tmp_path: Path) -> None:
         called = {"begin", "run", "fail"} | ({"pass_environment"} if site.image else set())
         called |= {"srun_step"} if site.srun else set()
         assert called <= set(listed)
+
+
+# What surrounds the profiler in a job script: modules, cores of a step, the image's environment,
+
+
+CUDA = (
+    *("gcc/12", "cuda/12.4", "devel/CUDA/12.1", "cudnn/9", "nvhpc/24.5", "apptainer"),
+    "PyTorch/2.6-CUDA-12.4",
+)
+
+
+def modules(text: str) -> list[str]:
+    return [line.split()[2] for line in text.splitlines() if line.startswith("module load")]
+
+
+def test_the_gather_job_has_its_own_time_memory_cores_and_partition_and_asks_for_no_gpu():
+    own = Site(
+        partition="gpu",
+        gather_partition="serial",
+        time="02:00:00",
+        gather_time="00:20:00",
+        mem="64G",
+        gather_mem="8G",
+        cpus=16,
+        gather_cpus=2,
+        exclusive=True,
+    )
+    asked = directives(gather_script(plan(), own, SETTING))
+    assert {"--partition=serial", "--time=00:20:00", "--mem=8G", "--cpus-per-task=2"} < set(asked)
+    assert not any(line.startswith(("--gres", "--exclusive", "--array")) for line in asked)
+    plain = directives(
+        gather_script(plan(), Site(partition="gpu", time="02:00:00", mem="64G", cpus=16), SETTING)
+    )
+    assert {"--partition=gpu", "--time=02:00:00"} < set(plain), "what it has no word of its own for"
+    assert not any(line.startswith(("--mem", "--cpus")) for line in plain)
+
+
+def test_the_gather_job_loads_no_cuda_module_unless_it_is_told_to():
+    site = Site(module=CUDA)
+    assert modules(array_script(plan(), site, SETTING)) == list(CUDA)
+    without = ["gcc/12", "apptainer", "PyTorch/2.6-CUDA-12.4"]
+    assert modules(gather_script(plan(), site, SETTING)) == without
+    stated = Site(module=CUDA, gather_module=("cuda/12.4",))
+    assert modules(gather_script(plan(), stated, SETTING)) == ["cuda/12.4"]
+
+
+def test_modules_are_loaded_in_a_login_shell_after_those_of_the_submitting_shell_are_gone():
+    site = Site(module=("gcc/12",))
+    for text in (array_script(plan(), site, SETTING), gather_script(plan(), site, SETTING)):
+        purges = [line for line in text.splitlines() if line.startswith("module")]
+        assert purges[0].startswith("module purge ||")
+        assert text.startswith("#!/bin/bash -l\n")
+    for without in (Site(), Site(module=("x",), module_purge=False)):
+        assert "module purge" not in array_script(plan(), without, SETTING)
+
+
+def test_srun_gives_the_step_the_cores_of_the_job(tmp_path):
+    """Since Slurm 22.05 srun no longer takes them over: the profiler would run on one core."""
+    write_program(
+        tmp_path / "srun", 'echo "srun $*"; while [[ $1 == --* ]]; do shift; done; exec "$@"'
+    )
+    path = script(tmp_path, "true", srun=True, cpus=8)
+    for variables, cores in (
+        ({"SLURM_CPUS_PER_TASK": "8", "SLURM_CPUS_ON_NODE": "64"}, 8),
+        ({"SLURM_CPUS_ON_NODE": "64"}, 64),
+        ({}, 1),
+    ):
+        printed = run(path, "0", PATH=f"{tmp_path}:/usr/bin:/bin", **variables)
+        assert f"srun --ntasks=1 --nodes=1 --cpus-per-task={cores} bash" in printed
+
+
+def test_an_image_gets_a_clean_environment_with_the_gpu_the_scratch_folders_and_what_the_user_sets_for_it(
+    tmp_path,
+):
+    """The stand-in drops the environment as --cleanenv does, and gives what is set for images."""
+    scratch = tmp_path / "scratch space"
+    scratch.mkdir()
+    write_program(
+        tmp_path / "apptainer",
+        'printf "%s\\n" "$@" >"$SHOWN/words"; env | sed -n "s/^APPTAINERENV_//p" | sort '
+        '>"$SHOWN/inside"; env | grep "^[A-Z]*_BIND=" >"$SHOWN/bound"',
+    )
+    path = script(tmp_path, "perfctl", "cuda", image="x.sif")
+    environment = {
+        "PATH": f"{tmp_path}:/usr/bin:/bin",
+        "SHOWN": str(tmp_path),
+        "SCRATCH": str(scratch),
+        "LSCRATCH": "/nowhere",
+        "APPTAINER_BIND": "/site",
+        "CUDA_VISIBLE_DEVICES": "3",
+        "LD_LIBRARY_PATH": "/host/lib",
+        "PYTHONPATH": "/host",
+        "CUDA_HOME": "/host/cuda",
+        "WANDB_API_KEY": "secret",
+        "HF_TOKEN": "secret",
+        "SLURM_JWT": "secret",
+        "OMP_NUM_THREADS": "4",
+        "APPTAINERENV_OMP_NUM_THREADS": "2",
+        "APPTAINERENV_DATA": "a b",
+    }
+    run(path, "0", **environment)
+    inside = dict(line.split("=", 1) for line in (tmp_path / "inside").read_text().splitlines())
+    own = Path(inside.pop("TMPDIR"))
+    assert own.name.startswith("perfctl-")
+    assert inside == {
+        "CUDA_VISIBLE_DEVICES": "3",
+        "SCRATCH": str(scratch),
+        "LSCRATCH": "/nowhere",
+        "OMP_NUM_THREADS": "2",
+        "DATA": "a b",
+        "PYTHONNOUSERSITE": "1",
+    }
+    bound = dict(line.split("=", 1) for line in (tmp_path / "bound").read_text().splitlines())
+    assert bound == {"APPTAINER_BIND": f"/site,{scratch}", "SINGULARITY_BIND": str(scratch)}, (
+        "beside what the site binds"
+    )
+    words = (tmp_path / "words").read_text().splitlines()
+    assert words[:3] == ["exec", "--nv", "--cleanenv"]
+    binds = [words[at + 1] for at, word in enumerate(words) if word == "--bind"]
+    assert binds == [str(tmp_path.parent), str(own)]
+    assert words[words.index("--pwd") + 1] == str(tmp_path)
+
+
+def test_slow_writers_are_told_minutes_before_the_limit_and_never_at_the_start():
+    assert seconds_to_stop_before(None, "02:00:00", ["torch", "nsys"]) == 300
+    assert seconds_to_stop_before(None, "02:00:00", ["torch"]) == 60
+    assert (
+        seconds_to_stop_before(None, None, ["ncu"])
+        == seconds_to_stop_before(None, "UNLIMITED", ["ncu"])
+        == 300
+    )
+    assert seconds_to_stop_before(None, "4", ["ncu"]) == 60, "a quarter of four minutes"
+    assert seconds_to_stop_before(200, "4", ["ncu"]) == 200
+    with pytest.raises(
+        UsageError, match="`stop_before`: 240 s is not shorter than the time limit of 240 s"
+    ):
+        seconds_to_stop_before(240, "00:04:00", ["ncu"])
+    for seconds in (3, 20, 60, 300, 3600):
+        assert 3 <= grace(seconds) <= max(seconds - 10, 3), "the rest is for the export"
+
+
+@pytest.mark.parametrize(
+    ("time", "expected"),
+    [
+        ("30", 30),
+        ("0:30", 1),
+        ("90:00", 90),
+        ("01:30:00", 90),
+        ("2-00", 2880),
+        ("1-02:03:04", 1564),
+    ],
+)
+def test_time_limits_are_read_as_slurm_writes_them(time, expected):
+    assert minutes(time) == expected
+
+
+def test_without_an_array_index_nothing_runs(tmp_path):
+    assert "no array index" in run(script(tmp_path, "touch began"), "", code=1)
+    assert not list(tmp_path.glob("task-*")) and not (tmp_path / "began").exists()

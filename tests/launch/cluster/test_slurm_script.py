@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -146,22 +146,18 @@ def directives(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("style", SITES)
-def test_scripts_of_a_site_are_the_golden_ones(
-    golden: Callable[[str, str], None], style: str
-) -> None:
+def test_scripts_of_a_site_are_the_golden_ones(golden, style):
     golden(f"slurm-{style}-array.sbatch", array_script(plan(), SITES[style], SETTING))
     golden(f"slurm-{style}-gather.sbatch", gather_script(plan(), SITES[style], SETTING))
     golden(f"slurm-{style}-job.sh", functions(plan(), SITES[style], SETTING))
 
 
 @pytest.mark.parametrize("style", SITES)
-def test_scripts_pass_shellcheck(style: str, tmp_path: Path) -> None:
+def test_scripts_pass_shellcheck(style, tmp_path):
     check_shell(tmp_path, SITES[style])
 
 
-def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_otherwise_or_it_needs_none() -> (
-    None
-):
+def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_otherwise_or_it_needs_none():
     for site in (Site(), Site(exclusive=True)):
         assert "--gres=gpu:1" in directives(array_script(plan(), site, SETTING))
     assert "--exclusive" in directives(array_script(plan(), Site(exclusive=True), SETTING))
@@ -170,7 +166,7 @@ def test_a_task_gets_one_gpu_also_on_a_node_of_its_own_unless_the_site_says_othe
         assert not any(line.startswith("--gres") for line in directives(text))
 
 
-def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie() -> None:
+def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie():
     folders, outputs = (Path("/home/ada/code"),), (Path("/project/all.db"), Path("out/page.html"))
     setting = replace(SETTING, folders=folders, outputs=outputs)
     site = Site(image="perfctl.sif", bind=("/data:/data:ro",))
@@ -184,7 +180,7 @@ def test_an_image_is_shown_the_script_and_the_store_wherever_they_lie() -> None:
         array_script(plan(), site, replace(setting, cwd=Path("/home/a:b")))
 
 
-def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: Path) -> None:
+def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path):
     hostile = ["a b", "it's", '"$(touch pwned)"', "`touch pwned`", "$HOME", "; touch pwned"]
     hostile += ["{{ 1 }}", "-n", "*"]
     folder = tmp_path / "it's a $(touch pwned) `x` 100%"
@@ -205,7 +201,7 @@ def test_names_that_a_shell_would_obey_reach_the_program_as_they_are(tmp_path: P
     assert "ended with exit code 0" in (folder / "task-1.state").read_text()
 
 
-def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path: Path) -> None:
+def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path):
     shows = """bash -c 'echo "TMPDIR=$TMPDIR"; ls -ld "$TMPDIR"' x"""
     printed = run(script(tmp_path, shows, "cuda", after=("echo after >after.txt",)), "0")
     folder = Path(re.findall(r"TMPDIR=(.+)", printed)[0])
@@ -215,9 +211,7 @@ def test_a_task_takes_its_private_tmpdir_along_when_it_ends(tmp_path: Path) -> N
     assert (tmp_path / "after.txt").read_text() == "after\n"
 
 
-def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_that_node(
-    tmp_path: Path,
-) -> None:
+def test_what_a_task_left_that_was_killed_outright_goes_with_the_next_one_on_that_node(tmp_path):
     node = tmp_path / "node"
     node.mkdir()
     environment = {"PATH": "/usr/bin:/bin", "SLURM_TMPDIR": str(node)}
@@ -248,7 +242,7 @@ def _alive(process: int) -> bool:
         return False
 
 
-def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path: Path) -> None:
+def test_a_signal_before_perfctl_has_begun_ends_the_task_at_once(tmp_path):
     waits = "touch ready; while :; do sleep 0.05; done"
     path = script(tmp_path, "touch began", before=(waits,))
     with subprocess.Popen(["bash", path, "0"], stdout=subprocess.DEVNULL) as job:
@@ -269,8 +263,8 @@ wait "$step"
 @pytest.mark.parametrize("srun", [False, True])
 @pytest.mark.parametrize("number", ["USR1", "TERM"])
 def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_run(
-    tmp_path: Path, number: str, srun: bool
-) -> None:
+    tmp_path, number, srun
+):
     write_program(tmp_path / "srun", SRUN)
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
     waits = 'trap "echo told; exit 143" TERM; touch ready; while :; do sleep 0.05; done'
@@ -296,14 +290,12 @@ def test_a_signal_to_the_job_script_reaches_perfctl_and_the_lines_after_still_ru
         (Site(template="no-such-file"), "no-such-file"),
     ],
 )
-def test_what_cannot_stand_in_a_job_script_is_refused(site: Site, said: str) -> None:
+def test_what_cannot_stand_in_a_job_script_is_refused(site, said):
     with pytest.raises(UsageError, match=said):
         array_script(plan(), site, SETTING)
 
 
-def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(
-    tmp_path: Path,
-) -> None:
+def test_a_template_of_the_site_replaces_perfctls_and_is_quoted_all_the_same(tmp_path):
     own = tmp_path / "site.j2"
     own.write_text(
         "#!/bin/bash\n{% for line in directives %}#SBATCH {{ line | asis }}\n"
@@ -324,9 +316,7 @@ def config(folder: Path, text: str) -> Path:
     return folder
 
 
-def test_the_command_line_comes_before_the_working_folder_and_that_before_the_home(
-    tmp_path: Path,
-) -> None:
+def test_the_command_line_comes_before_the_working_folder_and_that_before_the_home(tmp_path):
     here = config(
         tmp_path / "here",
         '[slurm]\npartition = "here"\naccount = "here"\nmodule = "cuda"\ntemplate = "t.j2"\n',
@@ -358,13 +348,13 @@ def test_the_command_line_comes_before_the_working_folder_and_that_before_the_ho
         ("[slurm\n", "perfctl.toml"),
     ],
 )
-def test_a_mistake_in_perfctl_toml_is_one_line(tmp_path: Path, text: str, said: str) -> None:
+def test_a_mistake_in_perfctl_toml_is_one_line(tmp_path, text, said):
     with pytest.raises(UsageError, match=re.escape(said)) as caught:
         with_defaults(Site(), (config(tmp_path, text),))
     assert "\n" not in str(caught.value)
 
 
-def test_every_line_of_options_is_read_by_a_shell_as_it_was_meant() -> None:
+def test_every_line_of_options_is_read_by_a_shell_as_it_was_meant():
     site = Site(constraint="a b'c", sbatch=("--comment='x y'",))
     text = array_script(plan(), site, SETTING)
     lines: list[Any] = [shlex.split(line) for line in directives(text)]

@@ -47,9 +47,7 @@ def rendered(folder: Path, template: str | None = None) -> Plan:
     return made
 
 
-def test_an_array_whose_script_is_gone_is_one_clear_line(
-    tmp_path: Path, slurm: Callable[..., list[str]]
-) -> None:
+def test_an_array_whose_script_is_gone_is_one_clear_line(tmp_path, slurm):
     made = rendered(tmp_path)
     made.array.unlink()
     with pytest.raises(UsageError, match=r"array\.sbatch cannot be read: No such file") as caught:
@@ -58,9 +56,7 @@ def test_an_array_whose_script_is_gone_is_one_clear_line(
     assert slurm() == []
 
 
-def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_task(
-    tmp_path: Path, slurm: Callable[..., list[str]]
-) -> None:
+def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_task(tmp_path, slurm):
     made = rendered(tmp_path)
     kept = [line for line in made.array.read_text().splitlines() if "--array" not in line]
     made.array.write_text("\n".join(kept))
@@ -74,8 +70,8 @@ def test_a_script_whose_array_line_was_edited_away_is_submitted_only_task_by_tas
 
 
 def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told_before(
-    tmp_path: Path, slurm: Callable[..., list[str]]
-) -> None:
+    tmp_path, slurm
+):
     """Slurm's own cancel signals every process of a job: the profiler's helpers die, and with them
     the report."""
     made = rendered(tmp_path)
@@ -98,7 +94,7 @@ def test_cancel_tells_a_running_profiler_to_stop_and_ends_what_waits_or_was_told
     assert slurm()[2:] == ["scancel 7_0"]
 
 
-def test_the_summary_of_a_status_counts_every_task_once(tmp_path: Path) -> None:
+def test_the_summary_of_a_status_counts_every_task_once(tmp_path):
     tasks = tuple(
         TaskState(Task(number, "nsys, batch 16", ()), state, None)
         for number, state in enumerate(status.ORDER)

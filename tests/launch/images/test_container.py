@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -46,7 +45,7 @@ def runtimes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., N
     return put
 
 
-def test_the_profiler_goes_inside_with_the_program() -> None:
+def test_the_profiler_goes_inside_with_the_program():
     command = Command(("nsys", "profile", "python3", "x.py"), "profile", {"LC_ALL": "C"})
     wrapped = SIF.wrap(command, [Path("/out/sweep"), Path("/home/ada")], Path("/home/ada/study"))
     assert wrapped.argv == (
@@ -78,9 +77,7 @@ def test_the_profiler_goes_inside_with_the_program() -> None:
     assert wrapped.in_image
 
 
-def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_cannot_name_is_bound() -> (
-    None
-):
+def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_cannot_name_is_bound():
     prefix = replace(SIF, gpu=False, binds=()).prefix([Path("/")], Path("/"))
     assert prefix == (
         "apptainer",
@@ -96,9 +93,7 @@ def test_without_a_gpu_there_is_no_nv_and_neither_root_nor_what_the_option_canno
         SIF.prefix([Path("/out/a:b")])
 
 
-def test_tmpdir_is_bound_beside_what_the_site_binds(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tmpdir_is_bound_beside_what_the_site_binds(tmp_path, monkeypatch):
     monkeypatch.setenv("APPTAINER_BIND", "/scratch")
     monkeypatch.delenv("SINGULARITY_BIND", raising=False)
     own = {"APPTAINER_BIND": f"/scratch,{tmp_path}", "SINGULARITY_BIND": str(tmp_path)}
@@ -109,9 +104,7 @@ def test_tmpdir_is_bound_beside_what_the_site_binds(
     assert images_run.tmpdir_binds(link)["SINGULARITY_BIND"] == str(link.parent)
 
 
-def test_either_runtime_will_do_and_apptainer_is_asked_first(
-    runtimes: Callable[..., None], tmp_path: Path
-) -> None:
+def test_either_runtime_will_do_and_apptainer_is_asked_first(runtimes, tmp_path):
     runtimes()
     with pytest.raises(ToolMissing, match="apptainer or singularity is not installed"):
         image(str(tmp_path))
@@ -123,18 +116,14 @@ def test_either_runtime_will_do_and_apptainer_is_asked_first(
 
 
 @pytest.mark.parametrize("bind", ["", ":/x", "/:x", "/:/x:rx", "/,/x", "/nowhere-at-all:/x"])
-def test_binds_are_checked_before_anything_runs(
-    runtimes: Callable[..., None], tmp_path: Path, bind: str
-) -> None:
+def test_binds_are_checked_before_anything_runs(runtimes, tmp_path, bind):
     runtimes("apptainer")
     (tmp_path / "x.sif").touch()
     with pytest.raises(UsageError, match="`bind`"):
         image(str(tmp_path / "x.sif"), [bind])
 
 
-def test_another_image_makes_another_sweep_and_none_leaves_the_name_as_it_was(
-    tmp_path: Path,
-) -> None:
+def test_another_image_makes_another_sweep_and_none_leaves_the_name_as_it_was(tmp_path):
     sif = tmp_path / "x.sif"
     sif.write_text("one")
     plain = asked(tmp_path)
@@ -147,9 +136,7 @@ def test_another_image_makes_another_sweep_and_none_leaves_the_name_as_it_was(
     assert first.for_run(Setting(16)).interpreter == "python3"
 
 
-def test_what_perfctl_runs_inside_of_is_read_from_variables_and_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_perfctl_runs_inside_of_is_read_from_variables_and_files(tmp_path, monkeypatch):
     for name in ("APPTAINER_CONTAINER", "SINGULARITY_CONTAINER"):
         monkeypatch.delenv(name, raising=False)
     assert inside(tmp_path) is None
@@ -165,8 +152,8 @@ def test_what_perfctl_runs_inside_of_is_read_from_variables_and_files(
 
 
 def test_inside_an_image_missing_tools_importer_and_library_are_named_with_the_image(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     monkeypatch.setenv("APPTAINER_CONTAINER", "/images/new.sif")
     target = tmp_path / "nsys-2023/target-linux-x64/nsys"
     target.parent.mkdir(parents=True)
@@ -187,7 +174,7 @@ def test_inside_an_image_missing_tools_importer_and_library_are_named_with_the_i
         check_tools(Nsys(), "cuda")
 
 
-def test_the_word_python_means_the_python_of_the_image() -> None:
+def test_the_word_python_means_the_python_of_the_image():
     assert program_words(("python", "train.py")) == ("python3", ("train.py",))
     assert program_words(("/opt/conda/bin/python", "-u", "t.py")) == (
         "/opt/conda/bin/python",
@@ -196,7 +183,7 @@ def test_the_word_python_means_the_python_of_the_image() -> None:
     assert program_words(("train.py",)) == (None, ("train.py",))
 
 
-def test_a_base_is_an_address_a_plain_name_or_a_local_image(tmp_path: Path) -> None:
+def test_a_base_is_an_address_a_plain_name_or_a_local_image(tmp_path):
     for base, *read in (
         ("docker://site.example/a:1", "docker", "site.example/a:1"),
         ("python:3.11-slim", "docker", "python:3.11-slim"),
@@ -208,9 +195,7 @@ def test_a_base_is_an_address_a_plain_name_or_a_local_image(tmp_path: Path) -> N
         definition.read_base(str(tmp_path / "x.sif"))
 
 
-def test_definitions_are_the_golden_ones(
-    golden: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_definitions_are_the_golden_ones(golden, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(tools, "find", lambda name: None)
     monkeypatch.setattr(definition, "own_source", lambda: None)
@@ -226,9 +211,7 @@ def test_definitions_are_the_golden_ones(
     ]
 
 
-def test_a_wheel_and_a_folder_of_wheels_are_copied_in_and_nothing_is_fetched(
-    tmp_path: Path,
-) -> None:
+def test_a_wheel_and_a_folder_of_wheels_are_copied_in_and_nothing_is_fetched(tmp_path):
     wheel = tmp_path / "a b" / "perfctl-1.2.3-py3-none-any.whl"
     wheel.parent.mkdir()
     wheel.touch()
@@ -241,9 +224,7 @@ def test_a_wheel_and_a_folder_of_wheels_are_copied_in_and_nothing_is_fetched(
     assert f"--no-index --find-links {place}/wheels --no-deps '{place}/{wheel.name}[torch]'" in text
 
 
-def test_an_image_is_built_from_what_this_perfctl_was_installed_from(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_is_built_from_what_this_perfctl_was_installed_from(tmp_path, monkeypatch):
     """A checkout where it runs from one; else a wheel or folder that pip recorded (PEP 610); else
     the release."""
     assert definition.own_source() == Path(__file__).resolve().parents[3]
@@ -267,9 +248,7 @@ def test_an_image_is_built_from_what_this_perfctl_was_installed_from(
     assert definition._files(Definition(), "[ncu]", "1.2.3")[1] == "perfctl[ncu]==1.2.3"
 
 
-def test_the_usual_image_is_nvidias_with_its_own_torch_and_another_base_gets_one(
-    tmp_path: Path,
-) -> None:
+def test_the_usual_image_is_nvidias_with_its_own_torch_and_another_base_gets_one(tmp_path):
     usual = definition.render(Definition(), tmp_path / "x.def", version="1.2.3", command="x")
     assert f"From: {definition.NGC}:" in usual
     assert "source[ncu,nvml]'" in usual
@@ -283,7 +262,7 @@ def test_the_usual_image_is_nvidias_with_its_own_torch_and_another_base_gets_one
         )
 
 
-def test_a_checkout_is_copied_without_its_tests(tmp_path: Path) -> None:
+def test_a_checkout_is_copied_without_its_tests(tmp_path):
     root = Path(__file__).resolve().parents[3]
     names = {part.name for part in definition.parts(root)}
     assert {"pyproject.toml", "workloads", "templates", "perfctl"} <= names
@@ -296,9 +275,7 @@ def test_a_checkout_is_copied_without_its_tests(tmp_path: Path) -> None:
         definition.parts(tmp_path)
 
 
-def test_an_extra_that_perfctl_lacks_is_refused_and_the_command_builds_the_image(
-    tmp_path: Path,
-) -> None:
+def test_an_extra_that_perfctl_lacks_is_refused_and_the_command_builds_the_image(tmp_path):
     out = tmp_path / "my.def"
     assert definition.write(Definition("python:3.11", ("torch",)), out)[-2:] == (
         str(tmp_path / "my.sif"),
@@ -319,12 +296,12 @@ def test_an_extra_that_perfctl_lacks_is_refused_and_the_command_builds_the_image
         ({"devices": "x"}, "expected GPU numbers"),
     ],
 )
-def test_placements_that_make_no_sense_are_refused(options: dict[str, Any], problem: str) -> None:
+def test_placements_that_make_no_sense_are_refused(options, problem):
     with pytest.raises(UsageError, match=problem):
         plan_sweep(TorchProfiler(), SweepOptions((4,), **options))
 
 
-def test_an_estimate_takes_no_placement() -> None:
+def test_an_estimate_takes_no_placement():
     with pytest.raises(UsageError, match="does not accept `devices`, `image`"):
         reject_placement(SweepOptions(bind=("/data",)), "an estimate")
     reject_placement(SweepOptions(), "an estimate")

@@ -59,9 +59,7 @@ def gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return root
 
 
-def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it(
-    gpus: Path,
-) -> None:
+def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it(gpus):
     made = devices.places("0,1,2", gpus)
     assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in made] == ["0", "1", "2"]
     assert {place.environment["CUDA_DEVICE_ORDER"] for place in made} == {"PCI_BUS_ID"}
@@ -74,9 +72,7 @@ def test_each_gpu_is_seen_alone_and_gets_its_share_of_the_physical_cores_near_it
         devices.places("0,4", gpus)
 
 
-def test_numbers_count_what_the_scheduler_left_visible(
-    gpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_numbers_count_what_the_scheduler_left_visible(gpus, monkeypatch):
     monkeypatch.setenv(devices.VISIBLE, "2,3")
     made = devices.places("0,1", gpus)
     assert [place.environment["CUDA_VISIBLE_DEVICES"] for place in made] == ["2", "3"]
@@ -85,15 +81,11 @@ def test_numbers_count_what_the_scheduler_left_visible(
         devices.places("2", gpus)
 
 
-def test_cores_are_left_alone_where_the_system_does_not_say_which_are_near(
-    gpus: Path, tmp_path: Path
-) -> None:
+def test_cores_are_left_alone_where_the_system_does_not_say_which_are_near(gpus, tmp_path):
     assert [place.cores for place in devices.places("0,1", tmp_path)] == [None, None]
 
 
-def test_the_gpu_that_a_program_takes_by_itself_is_the_first_visible_one(
-    gpus: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_gpu_that_a_program_takes_by_itself_is_the_first_visible_one(gpus, monkeypatch):
     for visible, lock in ((None, "gpu-GPU-0abc"), ("3", "gpu-GPU-33abc")):
         if visible:
             monkeypatch.setenv(devices.VISIBLE, visible)
@@ -104,12 +96,12 @@ def test_the_gpu_that_a_program_takes_by_itself_is_the_first_visible_one(
 
 
 @pytest.mark.parametrize("text", ["", "0,0", "gpu0", "0,cpu:1", "cpu:", "cpu:a", "cpu:3-1", "-1"])
-def test_what_names_no_devices_is_refused_in_one_line(text: str) -> None:
+def test_what_names_no_devices_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match="`devices`"):
         devices.places(text)
 
 
-def test_core_sets_are_disjoint_and_of_this_machine() -> None:
+def test_core_sets_are_disjoint_and_of_this_machine():
     place = devices.places(f"cpu:{ALLOWED[0]}")[0]
     assert (place.cores, place.environment) == (frozenset({ALLOWED[0]}), {})
     with pytest.raises(UsageError, match="may not use core"):
@@ -119,15 +111,13 @@ def test_core_sets_are_disjoint_and_of_this_machine() -> None:
             devices.places(f"cpu:{ALLOWED[0]}-{ALLOWED[1]},cpu:{ALLOWED[1]}")
 
 
-def test_core_lists_are_read_and_written_the_same() -> None:
+def test_core_lists_are_read_and_written_the_same():
     assert read_cores("0-3,8\n") == {0, 1, 2, 3, 8}
     assert format_cores({8, 0, 1, 2, 3}) == "0-3,8"
     assert split_cores(frozenset({0}), 2) == [{0}, {0}]
 
 
-def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(
-    tmp_path: Path,
-) -> None:
+def test_a_device_is_never_taken_twice_and_is_free_again_when_its_holder_dies(tmp_path):
     place = Placement("GPU 0", locks=("gpu-0",))
     program = (
         "import sys, time; from pathlib import Path; from "
@@ -153,9 +143,7 @@ PLACES = tuple(
 )
 
 
-def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order(
-    tmp_path: Path,
-) -> None:
+def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order(tmp_path):
     request = asked(tmp_path, SAYS_WHERE, places=PLACES)
     told: list[tuple[int, str]] = []
     threads: set[threading.Thread] = set()
@@ -177,7 +165,7 @@ def test_a_sweep_over_two_places_puts_each_batch_size_on_one_and_keeps_its_order
     assert os.sched_getaffinity(0) == set(ALLOWED)
 
 
-def test_both_places_work_at_the_same_time(tmp_path: Path) -> None:
+def test_both_places_work_at_the_same_time(tmp_path):
     meet = (
         "import pathlib, sys, time; here = pathlib.Path(sys.argv[1]); here.write_text('x'); "
         "other = here.parent.parent / ('b32.part' if sys.argv[2] == '16' else 'b16.part') / "
@@ -193,9 +181,7 @@ def test_both_places_work_at_the_same_time(tmp_path: Path) -> None:
     )
 
 
-def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
-    tmp_path: Path,
-) -> None:
+def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(tmp_path):
     request = asked(tmp_path, WRITES + "; import time; time.sleep(600)", places=PLACES)
     started: list[int] = []
 
@@ -214,7 +200,7 @@ def test_an_interrupt_ends_the_runs_of_all_places_and_leaves_the_rest_unstarted(
     assert not list(request.folder.glob("b64*"))
 
 
-def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path: Path) -> None:
+def test_an_error_of_the_listener_stops_the_runs_and_is_raised(tmp_path):
     def work(item: int, place: Placement, post: parallel.Post) -> int:
         def fail() -> None:
             raise ValueError("the store is full")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import pytest
 
@@ -20,9 +19,7 @@ def permissions(
     return {finding.name: finding for finding in doctor._permissions()}
 
 
-def test_counters_that_only_root_may_read_come_with_the_line_to_type(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_counters_that_only_root_may_read_come_with_the_line_to_type(monkeypatch):
     found = permissions(monkeypatch, allowed=False, root=False)["GPU counters"]
     assert (found.state, found.value) == (WARNING, "for root")
     assert "NVreg_RestrictProfilingToAdminUsers=0' | sudo tee /etc/modprobe.d/" in (
@@ -32,9 +29,7 @@ def test_counters_that_only_root_may_read_come_with_the_line_to_type(
     assert permissions(monkeypatch, allowed=True, root=False)["GPU counters"].value == "for all"
 
 
-def test_a_device_file_that_is_closed_comes_with_the_line_to_type(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_device_file_that_is_closed_comes_with_the_line_to_type(tmp_path, monkeypatch):
     for name in ("nvidiactl", "nvidia0", "nvidia-uvm", "nvidia-caps"):
         (tmp_path / name).touch()
     assert [(one.name, one.state) for one in doctor._device_files(tmp_path)] == [
@@ -47,9 +42,7 @@ def test_a_device_file_that_is_closed_comes_with_the_line_to_type(
     assert not list(doctor._device_files(tmp_path / "nowhere"))
 
 
-def test_a_folder_of_locks_that_others_cannot_use_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_of_locks_that_others_cannot_use_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(devices, "SHARED", tmp_path / "gpus")
     assert permissions(monkeypatch, allowed=True, root=True)["GPU locks"].state == OK
     assert not (tmp_path / "gpus").exists(), "doctor changes nothing"
@@ -58,7 +51,7 @@ def test_a_folder_of_locks_that_others_cannot_use_is_named(
     assert (found.state, "sudo mkdir -m 1777" in (found.detail or "")) == (WARNING, True)
 
 
-def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch):
     """Permissions are findings named after the GPU, too."""
     monkeypatch.setattr(doctor, "_counters_for_all", lambda: True)
     monkeypatch.setattr(tools, "ask", lambda *words: "")
@@ -77,14 +70,8 @@ def test_a_machine_without_a_gpu_is_not_said_to_have_one(monkeypatch: pytest.Mon
     ],
 )
 def test_an_importer_is_ok_only_where_it_starts(
-    monkeypatch: pytest.MonkeyPatch,
-    importer: Importer | None,
-    is_there: bool | None,
-    state: str,
-    value: str | None,
-    detail: str,
-    works: str,
-) -> None:
+    monkeypatch, importer, is_there, state, value, detail, works
+):
     monkeypatch.setattr(doctor.nsys, "check_importer", lambda: importer)
     monkeypatch.setattr(doctor.nsys, "state", lambda: is_there)
     found = doctor._importer()

@@ -33,9 +33,7 @@ def mode(path: Path) -> int:
 
 
 @pytest.mark.parametrize("kind", ["link", "link to nothing", "file"])
-def test_what_stands_in_the_place_of_the_folder_of_locks_is_refused(
-    tmp_path: Path, victim: Path, kind: str
-) -> None:
+def test_what_stands_in_the_place_of_the_folder_of_locks_is_refused(tmp_path, victim, kind):
     place = tmp_path / f"perfctl-{os.getuid()}"
     (tmp_path / "elsewhere").mkdir()
     if kind == "file":
@@ -47,8 +45,8 @@ def test_what_stands_in_the_place_of_the_folder_of_locks_is_refused(
 
 
 def test_the_folder_of_locks_is_private_and_one_that_others_made_or_may_write_to_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     me = os.getuid()
     folder = devices._lock_folder(tmp_path)
     assert (folder.name, mode(folder)) == (f"perfctl-{me}", 0o700)
@@ -62,9 +60,7 @@ def test_the_folder_of_locks_is_private_and_one_that_others_made_or_may_write_to
         devices._lock_folder(tmp_path)
 
 
-def test_locks_are_never_taken_and_records_never_written_through_a_link(
-    tmp_path: Path, victim: Path
-) -> None:
+def test_locks_are_never_taken_and_records_never_written_through_a_link(tmp_path, victim):
     (tmp_path / "gpu-0.lock").symlink_to(victim)
     with (
         pytest.raises(OSError, match="symbolic links"),
@@ -86,7 +82,7 @@ def test_locks_are_never_taken_and_records_never_written_through_a_link(
     assert victim.read_text() == "mine"
 
 
-def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path: Path) -> None:
+def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path):
     names = set()
     for _ in range(4):
         with files.replacing(tmp_path / "page.html", force=True) as partial:
@@ -99,8 +95,8 @@ def test_the_name_under_which_a_file_is_written_cannot_be_foreseen(tmp_path: Pat
 
 
 def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_one_writes_stays(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     die = "import os, sys; from pathlib import Path; from perfctl.orchestrator import files\n"
     die += (
         "with files.replacing(Path(sys.argv[1]), force=True) as partial: "
@@ -118,9 +114,7 @@ def test_what_a_killed_process_left_goes_with_the_next_write_and_what_a_living_o
     assert (tmp_path / "page.html").read_text() == "first"
 
 
-def test_a_page_in_the_place_of_a_link_replaces_the_link_and_not_what_it_leads_to(
-    tmp_path: Path, victim: Path
-) -> None:
+def test_a_page_in_the_place_of_a_link_replaces_the_link_and_not_what_it_leads_to(tmp_path, victim):
     (tmp_path / "page.html").symlink_to(victim)
     with files.replacing(tmp_path / "page.html", force=True) as partial:
         partial.write_text("whole")
@@ -128,7 +122,7 @@ def test_a_page_in_the_place_of_a_link_replaces_the_link_and_not_what_it_leads_t
     assert not (tmp_path / "page.html").is_symlink()
 
 
-def test_a_scrubbed_copy_is_never_written_through_a_link(tmp_path: Path, victim: Path) -> None:
+def test_a_scrubbed_copy_is_never_written_through_a_link(tmp_path, victim):
     report = tmp_path / "report.csv"
     report.write_text("a,b\n")
     (tmp_path / "copy.csv").symlink_to(victim)
@@ -138,7 +132,7 @@ def test_a_scrubbed_copy_is_never_written_through_a_link(tmp_path: Path, victim:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_the_temporary_folder_of_a_run_is_private(tmp_path: Path, deep: bool) -> None:
+def test_the_temporary_folder_of_a_run_is_private(tmp_path, deep):
     scratch = tmp_path / ("d" * 60 if deep else "s")
     with run._temporary_folder(scratch, None) as folder:
         assert mode(folder.resolve()) == 0o700
@@ -148,9 +142,7 @@ def test_the_temporary_folder_of_a_run_is_private(tmp_path: Path, deep: bool) ->
         assert mode(folder) == 0o700
 
 
-def test_all_users_lock_a_gpu_in_one_folder_and_cores_in_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_all_users_lock_a_gpu_in_one_folder_and_cores_in_their_own(tmp_path, monkeypatch):
     """Whatever TMPDIR is: ncu's own lock lies there, and a private one would hide it from
     the others."""
     shared, own = tmp_path / "gpus", tmp_path / "mine"
@@ -171,9 +163,7 @@ def test_all_users_lock_a_gpu_in_one_folder_and_cores_in_their_own(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for two users")
-def test_two_users_of_one_gpu_meet_at_its_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_users_of_one_gpu_meet_at_its_lock(tmp_path, monkeypatch):
     """The second user may not write the first one's file (as fs.protected_regular has it), and
     locks it all the same."""
     tmp_path.chmod(0o755)
@@ -188,7 +178,7 @@ def test_two_users_of_one_gpu_meet_at_its_lock(
     assert as_nobody(place) == "held"
 
 
-def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path: Path) -> None:
+def test_a_forked_process_does_not_keep_what_its_dead_parent_wrote(tmp_path):
     die = (
         "import os, sys, time; from pathlib import Path; from perfctl.orchestrator import files\n"
         "with files.scratch(Path(sys.argv[1]), 'work'):\n"
@@ -231,7 +221,7 @@ def as_nobody(place: Placement) -> str:
 
 
 @pytest.mark.parametrize("kind", ["link", "file", "private"])
-def test_a_folder_that_not_all_users_share_is_not_used_for_gpus(tmp_path: Path, kind: str) -> None:
+def test_a_folder_that_not_all_users_share_is_not_used_for_gpus(tmp_path, kind):
     folder = tmp_path / "gpus"
     if kind == "link":
         (tmp_path / "elsewhere").mkdir(mode=0o1777)

@@ -88,13 +88,6 @@ def test_control_characters_of_a_log_do_not_reach_a_message(tmp_path):
     assert len(outcome.last_line(log)) < 400
 
 
-def test_a_line_in_the_middle_of_a_long_log_is_found(tmp_path):
-    log = tmp_path / "out.log"
-    log.write_bytes(b"x" * (1 << 20) + b"\n==ERROR== in the middle\n" + b"y\n" * (1 << 19))
-    assert outcome.find_lines(log, rb"^==ERROR== ") == ["==ERROR== in the middle"]
-    assert outcome.find_lines(tmp_path / "no.log", b"x") == []
-
-
 @pytest.fixture
 def bare_machine(monkeypatch):
     """No program is installed, no driver is loaded, no package is there."""

@@ -414,5 +414,5 @@ def test_the_installed_ncu_takes_the_expressions_of_hostile_names(tmp_path):
         (("python3", "-m", "perfctl.workloads", "--launch-skip", "5"), ()),
     ],
 )
-def test_which_options_leave_launches_out(words: tuple[str, ...], filters: tuple[str, ...]) -> None:
+def test_which_options_leave_launches_out(words, filters):
     assert ncu.find_filters(("ncu", "--nvtx", *words)) == filters

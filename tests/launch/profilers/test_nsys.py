@@ -8,7 +8,6 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -263,17 +262,13 @@ def importer(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None
         ("exit 3", "it ended with exit code 3"),
     ],
 )
-def test_the_importer_is_found_through_links_and_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, said: nsys.Importer | str
-) -> None:
+def test_the_importer_is_found_through_links_and_started(tmp_path, monkeypatch, script, said):
     importer(tmp_path, script, monkeypatch)
     expected = nsys.Importer(None, said) if isinstance(said, str) else said
     assert nsys.check_importer() == expected
 
 
-def test_an_importer_that_hangs_does_not_hold_up_the_doctor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_importer_that_hangs_does_not_hold_up_the_doctor(tmp_path, monkeypatch):
     importer(tmp_path, "exec sleep 30", monkeypatch)
     monkeypatch.setattr(nsys, "IMPORTER_TIMEOUT_MAX_S", 0.2)
     found = nsys.check_importer()
@@ -281,8 +276,8 @@ def test_an_importer_that_hangs_does_not_hold_up_the_doctor(
 
 
 def test_the_reason_for_a_failed_import_is_what_the_importer_says_when_it_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_request: Any, make_outcome: Any
-) -> None:
+    tmp_path, monkeypatch, make_request, make_outcome
+):
     """nsys itself only says "An unknown error occurred" (2023.4.4)."""
     words = LOADER.partition(": ")[2]
     importer(tmp_path / "nsys", f"echo $0: {words} >&2; exit 127", monkeypatch)

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from contextlib import closing
 from dataclasses import replace
-from functools import reduce
 from pathlib import Path
 
 import pytest
@@ -70,15 +69,7 @@ def test_only_the_window_is_recorded(tmp_path, make_request, make_program, proce
     ("lines", "whole", "exit_code", "status", "reason"),
     [
         ("exit 0", False, 0, "failed", "nsys recorded no measured step"),  # the window never opens
-        (
-            "echo 'ValueError: no' >&2; exit 3",
-            True,
-            3,
-            "partial",
-            "the program ended with exit code 3: ValueError: no",
-        ),
         ("kill -SEGV $$", True, 139, "partial", "the program crashed (segmentation fault)"),
-        ("kill -KILL $$", True, 137, "partial", "the program was killed (SIGKILL)"),
     ],
 )
 def test_a_failing_program_is_told_and_so_is_nothing_recorded(
@@ -89,31 +80,6 @@ def test_a_failing_program_is_told_and_so_is_nothing_recorded(
     assert outcomes[0].exit_code == exit_code
     verdict = Nsys().judge(request, outcomes)
     assert_verdict(verdict, status, reason)
-
-
-def test_a_missing_program_is_failed(make_request, processes):
-    request = make_request(python="/no/such/python")
-    verdict = Nsys().judge(request, run(Nsys(whole=True), request, processes))
-    assert_verdict(verdict, "failed", "", "/no/such/python")
-
-
-def test_a_damaged_report_fails_in_the_export(make_request, make_program, processes):
-    request = make_request(python=make_program("/bin/true"))
-    profile, export = Nsys(whole=True).commands(request)
-    first = processes.run(profile, request)
-    report = request.paths.report(".nsys-rep")
-    report.write_bytes(report.read_bytes()[:2000])
-    verdict = Nsys().judge(request, (first, processes.run(export, request)))
-    assert_verdict(verdict, "failed", "the export failed")
-
-
-def test_a_report_that_nsys_could_not_put_in_place_is_failed(make_request, make_program, processes):
-    request = make_request(python=make_program("/bin/true"))
-    request.paths.report(".nsys-rep").mkdir()
-    (request.paths.report(".nsys-rep") / "in the way").touch()
-    profile, _ = Nsys(whole=True).commands(request)
-    verdict = Nsys().judge(request, (processes.run(profile, request),))
-    assert verdict.status == "failed"
 
 
 def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(
@@ -128,7 +94,7 @@ def test_out_of_time_leaves_no_agent_and_keeps_what_was_recorded(
     assert_verdict(verdict, "partial", "the time limit was reached after 3 s. Allow")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_whatever_ends_perfctl_ends_nsys_its_agent_and_the_program(
     make_request, make_program, processes, number
 ):
@@ -155,11 +121,10 @@ def test_whatever_ends_perfctl_ends_nsys_its_agent_and_the_program(
 
 SOLVER = """
 #include <nvtx3/nvToolsExt.h>
-#include <signal.h>
 #include <stdlib.h>
 int main(int argc, char **argv) {
     for (int i = 0; i < atoi(argv[1]); i++) { nvtxRangePushA("solve"); nvtxRangePop(); }
-    return argc > 2 ? raise(atoi(argv[2])) : 0;
+    return 0;
 }
 """
 CHILDREN = """
@@ -202,37 +167,23 @@ def solver(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "exit_code", "status", "ranges"),
+    ("words", "exit_code", "ranges"),
     [
-        pytest.param(("bash", "-c", "SOLVER {N}; exit 5"), 5, "partial", 3, id="a wrapper"),
-        pytest.param(("bash", "-c", "exec SOLVER {N}"), 0, "ok", 3, id="one that execs another"),
-        pytest.param(
-            ("python3", "HERE/children.py", "spawn", "{N}", "SOLVER"), 0, "ok", 6, id="spawn"
-        ),
-        pytest.param(("python3", "HERE/server.py", "{N}", "SOLVER"), 0, "ok", 3, id="a server"),
-        pytest.param(("SOLVER", "{N}", "6"), 134, "partial", 0, id="one that a signal ends"),
-        pytest.param(("true",), 0, "ok", 0, id="one that writes nothing"),
+        pytest.param(("bash", "-c", "SOLVER {N}; exit 5"), 5, 3, id="a wrapper"),
+        pytest.param(("python3", "HERE/children.py", "spawn", "{N}", "SOLVER"), 0, 6, id="spawn"),
+        pytest.param(("python3", "HERE/server.py", "{N}", "SOLVER"), 0, 3, id="a server"),
     ],
 )
 def test_any_program_leaves_its_report_and_exit_code_and_no_process(
-    words: tuple[str, ...],
-    exit_code: int,
-    status: str,
-    ranges: int,
-    solver: Path,
-    make_request,
-    processes,
-    tmp_path: Path,
+    words, exit_code, ranges, solver, make_request, processes, tmp_path
 ):
     (tmp_path / "children.py").write_text(CHILDREN)
     (tmp_path / "server.py").write_text(SERVER)
-    paths = {"SOLVER": str(solver), "HERE": str(tmp_path)}
-    words = tuple(reduce(lambda word, item: word.replace(*item), paths.items(), w) for w in words)
-    program = read_program(words, None, {}, as_is=True)
+    argv = [word.replace("SOLVER", str(solver)).replace("HERE", str(tmp_path)) for word in words]
+    program = read_program(argv, None, {}, as_is=True)
     request = replace(make_request(), program=program, batches=(), sweep=("N=3",))
     request.paths.scratch.mkdir(parents=True)
     outcomes = run(Nsys(), request, processes)
     assert outcomes[0].exit_code == exit_code
-    assert Nsys().judge(request, outcomes).status == status
-    names = range_names(request.paths.report(".sqlite")) if ranges else []
-    assert names == ["solve"] * ranges
+    assert Nsys().judge(request, outcomes).status == ("partial" if exit_code else "ok")
+    assert range_names(request.paths.report(".sqlite")) == ["solve"] * ranges

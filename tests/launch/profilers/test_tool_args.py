@@ -11,7 +11,7 @@ import pytest
 
 from perfctl.orchestrator.errors import UsageError
 from perfctl.orchestrator.launch.machine import tools
-from perfctl.orchestrator.launch.profilers import base, counters, ncu
+from perfctl.orchestrator.launch.profilers import base, ncu
 from perfctl.orchestrator.launch.profilers.dlprof import DLProf
 from perfctl.orchestrator.launch.profilers.ncu import Ncu
 from perfctl.orchestrator.launch.profilers.nsys import Nsys
@@ -219,21 +219,6 @@ def test_the_installed_ncu_takes_every_list_of_options(tmp_path, make_request, a
         "2024.1 says so where an application launched nothing"
     )
     assert re.search(r"No (?:kernels|ranges) were profiled", said)
-
-
-@ANY_NCU
-def test_the_installed_ncu_refuses_sass_counters_of_a_range_as_perfctl_does_before_it():
-    with pytest.raises(UsageError, match="ncu refuses SASS metrics in ranges"):
-        Ncu(replay_mode="range")
-    argv = ("ncu", "--replay-mode", "range", "--metrics", counters.FADD, "true")
-    said = subprocess.run(argv, capture_output=True, text=True, check=False).stdout
-    assert "is not supported in range replay" in said
-
-
-@ANY_NCU
-def test_the_installed_ncu_reads_perl_expressions_and_refuses_a_broken_one(tmp_path, make_request):
-    said = said_by_ncu(tmp_path, make_request("cuda"), Ncu(metrics="fadd", kernel_name="regex:("))
-    assert "Invalid regex" in said
 
 
 @ANY_NSYS

@@ -3,13 +3,11 @@ the run."""
 
 from __future__ import annotations
 
-import csv
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -79,7 +77,7 @@ def start(
     assert outcome.exit_code == 0, outcome.stderr.read_text()
 
 
-def test_nvml_gives_every_quantity_in_base_units() -> None:
+def test_nvml_gives_every_quantity_in_base_units():
     library = FakeNvml([[FULL]], processes={7: MIB, 8: 5 * MIB, 9: 2 * MIB})
     (reading,) = Nvml(None, library).read({7, 9})
     assert reading == (
@@ -99,7 +97,7 @@ def test_nvml_gives_every_quantity_in_base_units() -> None:
     assert tuple(map(describe_reasons, (0, 1, 0x8040))) == ("none", "idle", "hw_thermal+0x8000")
 
 
-def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero() -> None:
+def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero():
     nvml = Nvml(None, FakeNvml([[{"percent": 0}]]))
     (reading,) = nvml.read(())
     assert reading.gpu_utilisation == 0, "counted, and zero"
@@ -109,7 +107,7 @@ def test_what_a_gpu_does_not_support_is_none_with_a_reason_and_never_zero() -> N
     assert nvml.problems["energy_j"] == "Not Supported"
 
 
-def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none() -> None:
+def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_none():
     nvml = Nvml(None, FakeNvml([[FULL]], processes={4242: MIB}))
     (reading,) = nvml.read({7})
     assert reading.process_memory_bytes is None
@@ -120,9 +118,7 @@ def test_processes_that_have_other_numbers_in_a_container_are_not_counted_as_non
     ("visible", "percents"),
     [(None, [10, 20, 30]), ("2,0", [30, 10]), ("GPU-1111", [20]), ("", []), ("0,9,1", [10])],
 )
-def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(
-    visible: str | None, percents: list[int]
-) -> None:
+def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(visible, percents):
     library = FakeNvml([[{"percent": 10}], [{"percent": 20}], [{"percent": 30}]])
     found = Nvml(visible, library).read(())
     assert [(one.device_index, one.gpu_utilisation) for one in found] == [
@@ -130,33 +126,7 @@ def test_only_the_gpus_that_the_run_sees_are_read_in_its_order(
     ]
 
 
-def test_a_recorded_log_of_two_gpus_comes_out_of_nvml_as_the_parser_of_nvidia_smi_has_it(
-    reports: Path,
-) -> None:
-    path = reports / "nvidia_smi" / "openad_gpu_usage.csv"
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file, skipinitialspace=True))
-    series: list[list[dict[str, Any]]] = [[], []]
-    for row in rows:
-        number = {name.split(" ")[0]: cell.split(" ")[0] for name, cell in row.items()}
-        series[int(number["index"])].append(
-            {
-                "percent": int(number["utilization.gpu"]),
-                "used": int(number["memory.used"]) * MIB,
-                "total": int(number["memory.total"]) * MIB,
-            }
-        )
-    length = min(map(len, series))
-    nvml = Nvml(None, FakeNvml(series))
-    read = [one[:4] for _ in range(length) for one in nvml.read(())]
-    parsed = [
-        (s.device_index, s.gpu_utilisation, s.memory_used_bytes, s.memory_total_bytes)
-        for s in parsers.parse(path).samples
-    ][: 2 * length]
-    assert read == parsed and length > 400
-
-
-def test_a_run_is_sampled_while_it_runs_and_the_file_is_whole(tmp_path: Path) -> None:
+def test_a_run_is_sampled_while_it_runs_and_the_file_is_whole(tmp_path):
     before = time.monotonic_ns()
     start(tmp_path, SPIN.format(1.5))
     after = time.monotonic_ns()
@@ -173,7 +143,7 @@ def test_a_run_is_sampled_while_it_runs_and_the_file_is_whole(tmp_path: Path) ->
     assert [gap.reason for gap in report.gaps] == ["no GPU was sampled: the run used no GPU"]
 
 
-def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate() -> None:
+def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate():
     busy = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"
     with subprocess.Popen((sys.executable, "-S", "-c", busy), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline()
@@ -185,7 +155,7 @@ def test_what_a_process_did_before_the_first_reading_is_no_part_of_its_rate() ->
     assert read[1] > 0
 
 
-def test_processes_that_the_program_starts_count_too(tmp_path: Path) -> None:
+def test_processes_that_the_program_starts_count_too(tmp_path):
     # many processes are looked through less often
     child = ("-c", UNTIL_SEEN, str(tmp_path / sampler.FILE))
     start(tmp_path, f"import subprocess, sys; subprocess.run([sys.executable, *{child!r}])")
@@ -193,9 +163,7 @@ def test_processes_that_the_program_starts_count_too(tmp_path: Path) -> None:
     assert max(sample.host_memory_bytes or 0 for sample in samples) > 90_000_000
 
 
-def test_readings_of_gpus_stand_beside_those_of_the_host(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readings_of_gpus_stand_beside_those_of_the_host(tmp_path, monkeypatch):
     library = FakeNvml([[FULL], [FULL | {"percent": 50}]])
     monkeypatch.setattr(sampler, "Nvml", lambda visible: Nvml(visible, library))
     start(tmp_path, SPIN.format(0.5), gpu=True)
@@ -212,8 +180,8 @@ def test_readings_of_gpus_stand_beside_those_of_the_host(
 
 
 def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     write_program(
         tmp_path / "nvidia-smi",
         'echo "timestamp, index, name, utilization.gpu [%], memory.used [MiB], memory.total [MiB], '
@@ -255,7 +223,7 @@ def test_without_nvml_nvidia_smi_is_read_and_its_readings_come_onto_the_runs_clo
     assert {gap.quantity for gap in report.gaps} >= {"sample.energy_j", "sample.throttle_reasons"}
 
 
-def test_the_command_of_nvidia_smi() -> None:
+def test_the_command_of_nvidia_smi():
     assert smi_command("/usr/bin/nvidia-smi", 0.05, "2") == (
         "/usr/bin/nvidia-smi",
         (
@@ -270,8 +238,8 @@ def test_the_command_of_nvidia_smi() -> None:
 
 
 def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kept(
-    processes: Any, tmp_path: Path
-) -> None:
+    processes, tmp_path
+):
     perfctl = processes.start_perfctl(tmp_path, "sleep", "600")
     path = tmp_path / sampler.FILE
     processes.wait_for(1)
@@ -287,13 +255,13 @@ def test_sampling_ends_with_perfctl_when_that_is_killed_and_what_was_read_is_kep
     assert "sampling ended early" in " ".join(gap.reason for gap in report.gaps)
 
 
-def test_a_folder_that_cannot_be_written_to_harms_no_run(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_to_harms_no_run(tmp_path):
     (tmp_path / sampler.FILE).mkdir()
     start(tmp_path, "print('done')")
     assert (tmp_path / "out.log").read_text() == "done\n"
 
 
-def test_intervals_are_read_and_others_refused() -> None:
+def test_intervals_are_read_and_others_refused():
     for text, seconds in (
         ("50ms", 0.05),
         ("0.1s", 0.1),

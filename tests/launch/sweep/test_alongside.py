@@ -100,7 +100,7 @@ def record(folder: Path) -> dict[str, object]:
     return dict(json.loads((folder / "run.json").read_text()))
 
 
-def test_a_run_that_is_told_to_stop_is_exported_and_kept_as_partial(tmp_path: Path) -> None:
+def test_a_run_that_is_told_to_stop_is_exported_and_kept_as_partial(tmp_path):
     request = asked(tmp_path, SLEEPS)
     heard: list[RunResult] = []
     assert stopped(request, stopped=heard.append).signal_number == signal.SIGTERM
@@ -125,9 +125,7 @@ RECORDS = (
 
 
 @pytest.mark.parametrize("no_store", [True, False])
-def test_a_run_that_is_stopped_after_all_its_steps_is_complete(
-    tmp_path: Path, no_store: bool
-) -> None:
+def test_a_run_that_is_stopped_after_all_its_steps_is_complete(tmp_path, no_store):
     program = f"{RECORDS}; path.write_text('all'); import time; time.sleep(600)"
     request = replace(
         asked(tmp_path, program, no_store=no_store),
@@ -141,9 +139,7 @@ def test_a_run_that_is_stopped_after_all_its_steps_is_complete(
     assert sweep.run(request, Listener())[0].skipped
 
 
-def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(
-    tmp_path: Path,
-) -> None:
+def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(tmp_path):
     request = asked(tmp_path, "import sys, time; print('on', flush=True); time.sleep(600)")
     stopped(request, "stdout.log")
     said = record(request.folder / "b16")
@@ -151,13 +147,13 @@ def test_a_run_that_is_stopped_before_it_has_a_report_is_failed_and_says_why(
     assert "before there was a profiler report: there is no report" in str(said["reason"])
 
 
-def test_a_profiler_gets_the_time_to_write_its_report_that_was_asked_for(tmp_path: Path) -> None:
+def test_a_profiler_gets_the_time_to_write_its_report_that_was_asked_for(tmp_path):
     request = asked(tmp_path, SLOW_TO_STOP, grace=20.0)
     stopped(request)
     assert (request.folder / "b16" / "report.txt").read_text() == "exported all"
 
 
-def test_a_run_cut_off_between_its_last_byte_and_its_name_is_whole(tmp_path: Path) -> None:
+def test_a_run_cut_off_between_its_last_byte_and_its_name_is_whole(tmp_path):
     request = asked(tmp_path)
     sweep.run(request, Listener())
     (request.folder / "b16").rename(request.folder / "b16.part")
@@ -165,7 +161,7 @@ def test_a_run_cut_off_between_its_last_byte_and_its_name_is_whole(tmp_path: Pat
     assert (result.status, result.skipped, result.folder.name) == ("ok", True, "b16")
 
 
-def test_one_batch_size_is_locked_and_the_others_are_free(tmp_path: Path) -> None:
+def test_one_batch_size_is_locked_and_the_others_are_free(tmp_path):
     request = asked(tmp_path, batches=(32,))
     request.folder.mkdir(parents=True)
     with folders.lock_sweep(request.folder, folders.Setting(16)):
@@ -181,7 +177,7 @@ def test_one_batch_size_is_locked_and_the_others_are_free(tmp_path: Path) -> Non
         sweep.run(asked(tmp_path), Listener())
 
 
-def test_the_record_of_the_sweep_is_written_once(tmp_path: Path) -> None:
+def test_the_record_of_the_sweep_is_written_once(tmp_path):
     request = asked(tmp_path)
     sweep.run(request, Listener())
     path = request.folder / "sweep.json"
@@ -190,7 +186,7 @@ def test_the_record_of_the_sweep_is_written_once(tmp_path: Path) -> None:
     assert json.loads(path.read_text())["command"] == "as it was rendered"
 
 
-def test_tmpdir_can_lie_on_a_disk_of_the_machines_own_and_goes_with_the_run(tmp_path: Path) -> None:
+def test_tmpdir_can_lie_on_a_disk_of_the_machines_own_and_goes_with_the_run(tmp_path):
     own = tmp_path / "node"
     own.mkdir()
     program = "import os, sys, pathlib; pathlib.Path(sys.argv[1]).write_text(os.environ['TMPDIR'])"

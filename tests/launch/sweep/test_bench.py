@@ -31,16 +31,14 @@ class Clock:
         pytest.param(((1e9, 5.0), (2e9, 10.0)), 0.0, 5.0, id="never less than the fastest"),
     ],
 )
-def test_time_is_expected_along_the_line_through_what_was_measured(
-    measured: tuple[tuple[float, float], ...], flops: float, seconds: float | None
-) -> None:
+def test_time_is_expected_along_the_line_through_what_was_measured(measured, flops, seconds):
     budget = Budget(100.0, Clock())
     for point in measured:
         budget.learn(*point)
     assert budget.expected(flops) == seconds
 
 
-def test_a_point_is_measured_while_it_is_expected_to_end_in_time() -> None:
+def test_a_point_is_measured_while_it_is_expected_to_end_in_time():
     clock = Clock()
     budget = Budget(12.0, clock)
     assert budget.allows(1e9)
@@ -72,13 +70,13 @@ def measure(folder: Path, count: int, budget: Budget) -> tuple[tuple[Point, ...]
     return points, bench.run(points, request, budget, Listener())
 
 
-def test_when_every_point_fails_alike_the_others_are_not_tried(tmp_path: Path) -> None:
+def test_when_every_point_fails_alike_the_others_are_not_tried(tmp_path):
     points, done = measure(tmp_path, 6, Budget(None, Clock()))
     assert [result.status for _, result in done.results] == ["failed"] * 3
     assert done.left == points[3:]
 
 
-def test_what_does_not_fit_is_left_and_named(tmp_path: Path) -> None:
+def test_what_does_not_fit_is_left_and_named(tmp_path):
     points, done = measure(tmp_path, 2, Budget(0.0, Clock()))
     assert done == bench.Done((), points)
     assert list(tmp_path.iterdir()) == []

@@ -36,9 +36,7 @@ def code(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_commit_is_named_with_its_time_and_whether_the_script_is_the_committed_one(
-    code: Path,
-) -> None:
+def test_a_commit_is_named_with_its_time_and_whether_the_script_is_the_committed_one(code):
     facts = {"commit": git(code, "rev-parse", "HEAD"), "commit_time": MOMENT}
     (code / "untracked.py").write_text("print(3)\n")
     for script, changes in (("train.py", "no"), ("untracked.py", "yes")):
@@ -47,13 +45,13 @@ def test_a_commit_is_named_with_its_time_and_whether_the_script_is_the_committed
     assert read_revision(code, code / "train.py") == facts | {"uncommitted_changes": "yes"}
 
 
-def test_a_folder_without_repository_or_commit_has_no_commit(tmp_path: Path) -> None:
+def test_a_folder_without_repository_or_commit_has_no_commit(tmp_path):
     assert read_revision(tmp_path) == {}
     git(tmp_path, "init", "-q")
     assert read_revision(tmp_path) == {}
 
 
-def test_no_program_of_the_repository_is_started(code: Path) -> None:
+def test_no_program_of_the_repository_is_started(code):
     trap = code / "trap.sh"
     trap.write_text(f"#!/bin/sh\ntouch {code}/sprung\n")
     trap.chmod(0o755)

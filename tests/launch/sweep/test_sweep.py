@@ -7,8 +7,6 @@ import hashlib
 import json
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -43,7 +41,7 @@ def reports(request: SweepRequest) -> dict[str, str]:
     }
 
 
-def test_each_batch_size_runs_in_its_own_folder_with_its_logs_and_record(tmp_path: Path) -> None:
+def test_each_batch_size_runs_in_its_own_folder_with_its_logs_and_record(tmp_path):
     request = asked(tmp_path, SAYS)
     results = sweep.run(request, Listener())
     assert [(result.batch_size, result.status) for result in results] == [
@@ -62,15 +60,7 @@ def test_each_batch_size_runs_in_its_own_folder_with_its_logs_and_record(tmp_pat
     ]
 
 
-def test_one_batch_size_failing_is_recorded_and_the_rest_go_on(tmp_path: Path) -> None:
-    request = asked(tmp_path, FAILS_AT_32)
-    results = sweep.run(request, Listener())
-    assert [result.status for result in results] == ["ok", "failed", "ok"]
-    assert results[1].reason == "exit code 3"
-    assert json.loads((request.folder / "b32" / "run.json").read_text())["exit_code"] == 3
-
-
-def test_run_again_it_skips_what_is_whole_and_repeats_what_failed(tmp_path: Path) -> None:
+def test_run_again_it_skips_what_is_whole_and_repeats_what_failed(tmp_path):
     request = asked(tmp_path, FAILS_AT_32)
     run(request)
     started, results = run(request)
@@ -78,16 +68,7 @@ def test_run_again_it_skips_what_is_whole_and_repeats_what_failed(tmp_path: Path
     assert [result.skipped for result in results] == [True, False, True]
 
 
-def test_again_repeats_everything_and_keeps_what_the_store_refers_to(tmp_path: Path) -> None:
-    request = asked(tmp_path)
-    run(request)
-    started, again = run(replace(request, again=True))
-    assert started == [16, 32, 64]
-    assert sorted(reports(request)) == ["b16", "b16.2", "b32", "b32.2", "b64", "b64.2"]
-    assert folders(again) == "b16.2 b32.2 b64.2"
-
-
-def test_a_repetition_that_fails_harms_nothing_that_was_whole(tmp_path: Path) -> None:
+def test_a_repetition_that_fails_harms_nothing_that_was_whole(tmp_path):
     switch = tmp_path / "fail"
     request = asked(
         tmp_path, WRITES + f"; sys.exit(3 if pathlib.Path({str(switch)!r}).exists() else 0)", (16,)
@@ -102,14 +83,14 @@ def test_a_repetition_that_fails_harms_nothing_that_was_whole(tmp_path: Path) ->
     assert sweep.run(replace(request, again=True), Listener())[0].folder.name == "b16.2"
 
 
-def test_a_report_that_was_cut_since_is_not_whole(tmp_path: Path) -> None:
+def test_a_report_that_was_cut_since_is_not_whole(tmp_path):
     request = asked(tmp_path)
     (first, *_) = sweep.run(request, Listener())
     (first.folder / "report.txt").write_text("a")
     assert not sweep.is_whole(first.folder)
 
 
-def test_the_same_request_has_the_same_name_and_another_has_another(tmp_path: Path) -> None:
+def test_the_same_request_has_the_same_name_and_another_has_another(tmp_path):
     request = asked(tmp_path)
     assert asked(tmp_path, batches=(1,), repeat=5).name == request.name
     assert replace(request, workload_arguments=("--steps", "5")).name != request.name
@@ -117,48 +98,47 @@ def test_the_same_request_has_the_same_name_and_another_has_another(tmp_path: Pa
     assert replace(request, profiler=Small(FAILS_AT_32)).name != request.name
 
 
-def test_a_second_perfctl_on_the_same_sweep_is_refused(tmp_path: Path) -> None:
-    request = asked(tmp_path, batches=(16,))
-
-    def start_another(result: RunResult) -> None:
-        with pytest.raises(UsageError, match="another perfctl is running the sweep"):
-            sweep.run(request, Listener())
-
-    assert sweep.run(request, Listener(finished=start_another))[0].status == "ok"
-
-
 @pytest.mark.parametrize(
     ("batches", "said"), [((0,), "at least 1"), ((8, 8), "repeats a batch size")]
 )
-def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(
-    tmp_path: Path, batches: tuple[int, ...], said: str
-) -> None:
+def test_batch_sizes_that_make_no_sense_are_refused_before_anything_runs(tmp_path, batches, said):
     with pytest.raises(UsageError, match=said):
         sweep.run(asked(tmp_path, batches=batches), Listener())
     assert not (tmp_path / "runs").exists()
 
 
 TWO = (16, 32)
+TURNS = "b16 b32 b16.2 b32.2 b16.3 b32.3"
 
 
-def test_batch_sizes_take_turns_so_that_a_drift_touches_each_alike(tmp_path: Path) -> None:
-    started, results = run(asked(tmp_path, batches=TWO, repeat=3))
-    assert started == [16, 32, 16, 32, 16, 32]
-    order = [(batch, repeat) for repeat in (1, 2, 3) for batch in TWO]
-    assert [(result.batch_size, result.repeat) for result in results] == order
-    assert folders(results) == "b16 b32 b16.2 b32.2 b16.3 b32.3"
+@pytest.mark.parametrize(
+    ("first", "then", "new", "names"),
+    [
+        pytest.param(None, {"repeat": 3}, TURNS, TURNS, id="take turns: a drift touches each"),
+        pytest.param({"repeat": 2}, {"repeat": 3}, TURNS[-11:], TURNS, id="more repeats add"),
+        pytest.param({"repeat": 2}, {}, "", TURNS[8:19], id="fewer run nothing"),
+        pytest.param({}, {"again": True}, TURNS[8:19], TURNS[8:19], id="again, and all are kept"),
+        pytest.param(
+            {"repeat": 2},
+            {"repeat": 2, "again": True},
+            "b16.3 b32.3 b16.4 b32.4",
+            "b16.3 b32.3 b16.4 b32.4",
+            id="again makes as many new ones",
+        ),
+    ],
+)
+def test_the_processes_of_a_command_and_of_one_after_it(tmp_path, first, then, new, names):
+    if first is not None:
+        run(asked(tmp_path, batches=TWO, **first))
+    before = reports(asked(tmp_path))
+    started, results = run(asked(tmp_path, batches=TWO, **then))
+    ran = [result for result in results if not result.skipped]
+    assert (folders(ran), folders(results)) == (new, names)
+    assert started == [result.batch_size for result in ran]
+    assert reports(asked(tmp_path)).items() >= before.items()
 
 
-def test_more_repeats_add_to_those_that_are_there_and_fewer_run_nothing(tmp_path: Path) -> None:
-    run(asked(tmp_path, batches=TWO, repeat=2))
-    started, results = run(asked(tmp_path, batches=TWO, repeat=3))
-    assert started == [16, 32]
-    assert [result.skipped for result in results] == [True] * 4 + [False] * 2
-    assert folders(results) == "b16 b32 b16.2 b32.2 b16.3 b32.3"
-    assert run(asked(tmp_path, batches=TWO, repeat=1))[0] == []
-
-
-def test_what_failed_is_not_repeated_and_the_same_command_tries_again(tmp_path: Path) -> None:
+def test_what_failed_is_not_repeated_and_the_same_command_tries_again(tmp_path):
     switch = tmp_path / "fail"
     switch.touch()
     fails = (
@@ -175,14 +155,7 @@ def test_what_failed_is_not_repeated_and_the_same_command_tries_again(tmp_path: 
     assert folders(results) == "b16 b32 b16.2 b32.2 b16.3 b32.3"
 
 
-def test_again_with_repeats_makes_as_many_new_ones(tmp_path: Path) -> None:
-    run(asked(tmp_path, batches=(16,), repeat=2))
-    started, results = run(asked(tmp_path, batches=(16,), repeat=2, again=True))
-    assert started == [16, 16]
-    assert folders(results) == "b16.3 b16.4"
-
-
-def test_a_dry_run_shows_every_process(tmp_path: Path) -> None:
+def test_a_dry_run_shows_every_process(tmp_path):
     commands = sweep.commands(asked(tmp_path, batches=TWO, repeat=3))
     assert [setting.batch for setting, _ in commands] == [*TWO] * 3
 
@@ -208,8 +181,8 @@ pathlib.Path(sys.argv[1]).write_text("a report")
     ],
 )
 def test_a_profiler_that_could_not_start_beside_another_is_started_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: int, said: str, status: str, tries: int
-) -> None:
+    tmp_path, monkeypatch, fails, said, status, tries
+):
     monkeypatch.setattr(sweep, "PAUSE_S", (0.0, 0.1))
     request = asked(tmp_path, Small(BUSY.format(fails=fails, said=said), nsys.BUSY), (16,))
     stages: list[str] = []
@@ -246,7 +219,7 @@ GRID = ("N=256,512", "how=a,b")
         ),
     ],
 )
-def test_each_setting_of_a_sweep_has_its_folder(options: dict[str, Any], names: str) -> None:
+def test_each_setting_of_a_sweep_has_its_folder(options, names):
     settings = list_settings(SweepOptions(**options))
     assert " ".join(setting.file_name for setting in settings) == names
     if "x=" not in names:
@@ -266,14 +239,12 @@ def test_each_setting_of_a_sweep_has_its_folder(options: dict[str, Any], names: 
         pytest.param({"sweep": ("N=1,2", "M=1,2,3"), "zip": True}, "2 of one", id="odd pairs"),
     ],
 )
-def test_parameters_that_make_no_sense_are_refused(options: dict[str, Any], said: str) -> None:
+def test_parameters_that_make_no_sense_are_refused(options, said):
     with pytest.raises(UsageError, match=said):
         list_settings(SweepOptions(**options))
 
 
-def test_a_setting_that_failed_runs_again_and_its_record_has_the_parameters(
-    tmp_path: Path,
-) -> None:
+def test_a_setting_that_failed_runs_again_and_its_record_has_the_parameters(tmp_path):
     request = replace(asked(tmp_path, batches=()), sweep=("N=2,1",))
     (tmp_path / "runs" / request.name / "N=2").mkdir(parents=True)
     results = sweep.run(request, Listener())
@@ -297,9 +268,7 @@ def test_a_setting_that_failed_runs_again_and_its_record_has_the_parameters(
         ),
     ],
 )
-def test_a_built_in_workload_takes_its_own_options_as_parameters(
-    options: dict[str, Any], names: str, tmp_path: Path
-) -> None:
+def test_a_built_in_workload_takes_its_own_options_as_parameters(options, names, tmp_path):
     request = plan_sweep(TorchProfiler(), SweepOptions(device="cpu", out=tmp_path, **options))
     assert " ".join(setting.file_name for setting in request.settings) == names
     ((_, first), *_) = sweep.commands(request)
@@ -314,6 +283,6 @@ def test_a_built_in_workload_takes_its_own_options_as_parameters(
         ("device=cpu,cuda", "does not pass --device"),
     ],
 )
-def test_a_parameter_that_the_workload_lacks_is_refused(text: str, said: str) -> None:
+def test_a_parameter_that_the_workload_lacks_is_refused(text, said):
     with pytest.raises(UsageError, match=said):
         plan_sweep(TorchProfiler(), SweepOptions(sweep=(text,), device="cpu"))

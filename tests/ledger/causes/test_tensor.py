@@ -56,6 +56,7 @@ def test_tensor_cores_without_products_are_no_cause(kernel):
     "algorithm precision kind environment rule",
     [
         (TF32, "bf16", "Linear", {}, "TF32"),
+        (TF32, "fp32", "Linear", {"tf32_matmul": "off"}, "TF32"),
         (UNKNOWN, "fp32", "Linear", {"tf32_matmul": "on", "tf32_conv": "off"}, "TF32"),
         (UNKNOWN, "tf32", "Conv2d", {"tf32_matmul": "off", "tf32_conv": "on"}, "TF32"),
         (UNKNOWN, "fp32", "Conv2d", {"tf32_matmul": "on", "tf32_conv": "off"}, "tensor cores"),
@@ -68,10 +69,12 @@ def test_it_is_tf32_by_name_or_if_the_run_allowed_it(algorithm, precision, kind,
     kernel = work("k", algorithm, tensor=PAPER, ffma=0)
     cause = judged(kernel, kind=kind, precision=precision, environment=environment)
     assert cause is not None and cause.rule == rule
-    is_tf32 = rule == "TF32"
-    assert ("--precision fp32 turns TF32 off" in describe_fix(cause)) is is_tf32
+    is_tf32, is_by_program = rule == "TF32", environment == {"tf32_matmul": "off"}
+    is_switched = is_tf32 and not is_by_program
+    assert ("--precision fp32 turns TF32 off" in describe_fix(cause)) is is_switched
     assert (" in TF32" in describe_cause(cause)) is is_tf32
-    is_allowed = is_tf32 and bool(environment)
+    assert ("the program itself uses TF32" in describe_cause(cause)) is is_by_program
+    is_allowed = is_switched and bool(environment)
     assert ("(TF32 is on in this run)" in describe_cause(cause)) is is_allowed
 
 

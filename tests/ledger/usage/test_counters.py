@@ -3,6 +3,7 @@ kernels have a mean, and what no counter measured."""
 
 from perfctl.orchestrator.ledger.usage.counters import counter_means
 from perfctl.orchestrator.report.charts.study import sampled_counters, series_charts
+from perfctl.orchestrator.report.page.timeline import integers, timelines
 from perfctl.orchestrator.report.page.usage import counters_table
 from perfctl.records.report import CounterSample, Kernel, Step
 from tests.make.synthetic import make_run
@@ -89,3 +90,11 @@ def test_charts_of_activity_come_before_those_of_other_counters():
     names = ["lts__t_sectors.sum", PIPE, "l1tex__t_bytes.sum", "smsp__cycles_active.avg", BYTES]
     run = make_run(counter_samples=[CounterSample(0, name, 0, 1.0, None) for name in names])
     assert list(sampled_counters([run])) == [*names[1::2], BYTES, *names[:3:2]]
+
+
+@table("name unit top", [(PIPE, "%", 100), (BYTES, "byte", 4)])
+def test_the_timeline_draws_a_bar_of_each_sample_on_a_scale(name, unit, top):
+    (view,) = timelines([sampled(name, unit, 5)], {}, {})
+    (track,) = (track for track in view["tracks"] if track["kind"] == "counter")
+    assert track["h"] == integers([100 * value // top for value in range(5)])
+    assert track["d"] == integers([MS] * 5)

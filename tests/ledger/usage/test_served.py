@@ -5,6 +5,7 @@ import pytest
 
 from perfctl.orchestrator.ledger.usage.phase_layers import phase_parts
 from perfctl.orchestrator.ledger.usage.served import inferred, phases, placed
+from perfctl.orchestrator.report.page.usage import placed_text
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
 from perfctl.records.serving import GraphLaunch, ServedStep
@@ -116,3 +117,21 @@ def test_the_share_of_time_with_a_module_is_of_time_and_only_asked_where_modules
     assert placed(run.report) == 30 / 40
     assert inferred(run.report) == (6, 10, 0.75)
     assert inferred(served([], kernels, graph_launches=launches[1:]).report) is None
+
+
+@pytest.mark.parametrize(
+    ("correlations", "nodes", "text"),
+    [
+        ([7, 7, 8], [None] * 3, "graphs launched 2 kernels, 1 of them without a layer"),
+        ([7, 8, 9], [4, 5, None], "graphs launched 2 kernels, 1 of them without a layer"),
+        ([None] * 3, [None] * 3, None),
+    ],
+)
+def test_the_page_counts_kernels_of_a_graphs_node_and_of_a_call_with_several(
+    correlations: list[int | None], nodes: list[int | None], text: str | None
+) -> None:
+    kernels = [
+        Kernel(index, "k", correlation=call, graph_node_id=node, layer="fc" if index == 0 else None)
+        for index, (call, node) in enumerate(zip(correlations, nodes, strict=True))
+    ]
+    assert placed_text(foreign_run(1, kernels=kernels)) == text

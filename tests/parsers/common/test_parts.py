@@ -58,9 +58,7 @@ def found(path: Path) -> list[Report]:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_each_recording_of_a_job_log_is_a_run_with_its_own_tables(
-    tmp_path: Path, encoding: str
-) -> None:
+def test_each_recording_of_a_job_log_is_a_run_with_its_own_tables(tmp_path, encoding):
     runs = 30
     texts = [
         recording(run, "osrt_sum", *(["cuda_gpu_kern_sum"] if run % 2 else []))
@@ -76,9 +74,7 @@ def test_each_recording_of_a_job_log_is_a_run_with_its_own_tables(
         )
 
 
-def test_a_table_that_comes_again_begins_a_run_where_nothing_says_that_nsys_recorded(
-    tmp_path: Path,
-) -> None:
+def test_a_table_that_comes_again_begins_a_run_where_nothing_says_that_nsys_recorded(tmp_path):
     """A job of four processes: sums of system calls of each, and sums of kernels of one (titles
     of 2021)."""
     columns = (
@@ -108,7 +104,7 @@ def test_a_table_that_comes_again_begins_a_run_where_nothing_says_that_nsys_reco
     ]
 
 
-def test_runs_under_nvprof_are_runs_and_a_process_with_its_children_is_one(tmp_path: Path) -> None:
+def test_runs_under_nvprof_are_runs_and_a_process_with_its_children_is_one(tmp_path):
     one, other = (f"==7{n}== NVPROF is profiling process 7{n}, command: ./a\n" for n in (7, 8))
     first, second = (
         one + NVPROF_CHILD,
@@ -123,9 +119,7 @@ def test_runs_under_nvprof_are_runs_and_a_process_with_its_children_is_one(tmp_p
     assert len(found(written(tmp_path, one + other + silent + NVPROF_CHILD))) == 1
 
 
-def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_named(
-    tmp_path: Path,
-) -> None:
+def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_named(tmp_path):
     one, cut = (
         recording(1, "osrt_sum"),
         "Generating '/tmp/a.qdstrm'\n[3/8] Executing 'osrt_sum' stats report\nERROR: no room\n",
@@ -145,7 +139,7 @@ def test_an_output_that_stands_there_twice_is_one_run_and_one_that_is_broken_is_
     )
 
 
-def test_the_error_of_a_joined_file_goes_from_one_process_to_another(tmp_path: Path) -> None:
+def test_the_error_of_a_joined_file_goes_from_one_process_to_another(tmp_path):
     with pytest.raises(Joined) as refused:
         parse(written(tmp_path, recording(1, "osrt_sum") + recording(2, "osrt_sum")))
     copied = pickle.loads(pickle.dumps(refused.value))

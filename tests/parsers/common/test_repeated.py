@@ -14,12 +14,9 @@ from tests.make.texts import (
     CONSOLE,
     NVPROF_CHILD,
     ONCE,
-    OP_TYPES,
     ROWS,
     TRACE,
 )
-
-DATA = Path(__file__).resolve().parents[2] / "data"
 
 
 def written(folder: Path, text: str, encoding: str = "utf-8") -> Path:
@@ -40,8 +37,8 @@ BY_ITSELF = ("DLProf", "nsys stats JSON")
     ],
 )
 def test_a_report_twice_in_a_file_is_refused_and_both_parts_of_the_split_are_read(
-    tmp_path: Path, form: str, before: str
-) -> None:
+    tmp_path, form, before
+):
     text = ONCE[form]
     parse(written(tmp_path, before + text))
     with pytest.raises(Joined, match=r"(?:twice|it holds 2 runs).*at line \d+") as refused:
@@ -53,9 +50,7 @@ def test_a_report_twice_in_a_file_is_refused_and_both_parts_of_the_split_are_rea
         parse(written(tmp_path, "".join(part)))
 
 
-def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(
-    tmp_path: Path,
-) -> None:
+def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(tmp_path):
     calls = (
         "Time (%),Total Time (ns),Num Calls,Avg (ns),Med (ns),Min (ns),Max (ns),StdDev (ns),Name\n"
     )
@@ -69,7 +64,7 @@ def test_reports_of_other_names_and_calls_of_other_interfaces_are_no_repetition(
         parse(written(tmp_path, other[1] + other[2] + other[1]))
 
 
-def test_objects_of_one_array_with_other_keys_are_no_repetition(tmp_path: Path) -> None:
+def test_objects_of_one_array_with_other_keys_are_no_repetition(tmp_path):
     rows = [*ROWS, {**ROWS[0], "Name": "relu", "Med (ns)": 1.0}]
     assert [one.name for one in parse(written(tmp_path, json.dumps(rows) + "\n")).operations] == [
         "gemm",
@@ -84,9 +79,7 @@ def test_objects_of_one_array_with_other_keys_are_no_repetition(tmp_path: Path) 
         (NVPROF_CHILD, NVPROF_CHILD.replace("==77==", "==79=="), None),
     ],
 )
-def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(
-    tmp_path: Path, text: str, other: str, line: int | None
-) -> None:
+def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(tmp_path, text, other, line):
     once, both = parse(written(tmp_path, text)), parse(written(tmp_path, text + other))
     (said,) = [said.text for said in both.diagnostics if said.source == SOURCE]
     assert f"begin at line {line or ''}" in said
@@ -94,14 +87,7 @@ def test_what_other_processes_printed_is_one_run_and_a_warning_says_so(
     assert len(list(both.kernels)) == 2 * len(list(once.kernels))
 
 
-def test_another_report_of_dlprof_in_the_same_file_is_named_with_its_line(tmp_path: Path) -> None:
-    kernels = (DATA / "dlprof-synthetic" / "dlprof_kernel.csv").read_text()
-    line = OP_TYPES.count("\n") + 1
-    with pytest.raises(ReportError, match=rf"twice \(again at line {line}\)"):
-        parse(written(tmp_path, OP_TYPES + kernels))
-
-
-def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:
+def test_the_place_to_split_at_is_told_in_the_commands_that_do_it():
     error = repeated(Path("r.csv"), "nsys", "the table", 40)
     assert (
         error.reason
@@ -118,7 +104,7 @@ def test_the_place_to_split_at_is_told_in_the_commands_that_do_it() -> None:
     ("lines", "shown"),
     [([4], "4"), ([4, 5, 6, 7, 8], "4, 5, 6, 7, 8"), ([4, 5, 6, 7, 8, 9], "4, 5, 6, 7, 8, ...")],
 )
-def test_five_places_where_parts_begin_are_shown(lines: list[int], shown: str) -> None:
+def test_five_places_where_parts_begin_are_shown(lines, shown):
     text = (
         f"tables begin at line {shown} and were read as one run. If they are separate runs, split "
         "the file there"

@@ -43,7 +43,7 @@ def said(path: Path, *statements: str) -> list[str]:
         ]
 
 
-def test_a_sound_database_says_nothing(tmp_path: Path) -> None:
+def test_a_sound_database_says_nothing(tmp_path):
     assert said(tmp_path / "d.sqlite") == []
 
 
@@ -70,19 +70,17 @@ def test_a_sound_database_says_nothing(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_each_damage_is_named_with_its_table_and_number_of_rows(
-    statement: str, expected: str, tmp_path: Path
-) -> None:
+def test_each_damage_is_named_with_its_table_and_number_of_rows(statement, expected, tmp_path):
     assert any(expected in reason for reason in said(tmp_path / "d.sqlite", statement))
 
 
-def test_a_view_in_the_place_of_a_table_is_named(tmp_path: Path) -> None:
+def test_a_view_in_the_place_of_a_table_is_named(tmp_path):
     view = "CREATE VIEW parent AS SELECT * FROM old"
     reasons = said(tmp_path / "d.sqlite", "ALTER TABLE parent RENAME TO old", view)
     assert "parent is a view, which no profiler writes, so perfctl skips it" in reasons
 
 
-def test_pages_that_do_not_fit_together_refuse_the_file(tmp_path: Path) -> None:
+def test_pages_that_do_not_fit_together_refuse_the_file(tmp_path):
     """Two pages in each other's place: SQLite reads on, with rows of other tables."""
     path = training_step(NsysBuilder()).write(tmp_path / "report.sqlite")
     data = bytearray(path.read_bytes())
@@ -104,8 +102,6 @@ def test_pages_that_do_not_fit_together_refuse_the_file(tmp_path: Path) -> None:
             assert kernel
 
 
-def test_values_of_a_large_database_are_not_looked_at_one_by_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_of_a_large_database_are_not_looked_at_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr("perfctl.parsers.common.sqlite.LARGEST", 1)
     assert said(tmp_path / "types.sqlite", "UPDATE child SET size = 'many'") == []

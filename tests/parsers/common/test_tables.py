@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-from pathlib import Path
 
 import pytest
 
@@ -45,13 +44,11 @@ COLUMNS = (
         (b"7", None, None),
     ],
 )
-def test_a_number_fits_64_bits_and_anything_else_is_none(
-    cell: object, integer: int | None, real: float | None
-) -> None:
+def test_a_number_fits_64_bits_and_anything_else_is_none(cell, integer, real):
     assert (read_integer(cell), read_real(cell)) == (integer, real)
 
 
-def test_columns_are_found_by_any_of_their_names_and_the_first_that_is_there_counts() -> None:
+def test_columns_are_found_by_any_of_their_names_and_the_first_that_is_there_counts():
     table = Table(COLUMNS, ["Name", " Queue_Id ", "Start", "Size", "Start"])
     row = ["mul", "3", "1000", "", "9"]
     assert table.read(row) == {"start": 1000, "stream": 3, "name": "mul", "bytes": None}
@@ -59,12 +56,12 @@ def test_columns_are_found_by_any_of_their_names_and_the_first_that_is_there_cou
     assert both.read(["1", "2"])["stream"] == 2
 
 
-def test_a_missing_column_reads_as_none() -> None:
+def test_a_missing_column_reads_as_none():
     table = Table(COLUMNS, ["Start"])
     assert table.read(["5"]) == {"start": 5, "stream": None, "name": None, "bytes": None}
 
 
-def test_names_with_points_lead_into_objects_and_the_first_readable_value_counts() -> None:
+def test_names_with_points_lead_into_objects_and_the_first_readable_value_counts():
     columns = (
         Column("grid.x", field="x"),
         Column("agent.handle", field="agent", also=("agent",)),
@@ -73,7 +70,7 @@ def test_names_with_points_lead_into_objects_and_the_first_readable_value_counts
     assert read_object(columns, {"grid": 8, "agent": 4}) == {"x": None, "agent": 4}
 
 
-def test_a_column_that_a_database_lacks_is_null() -> None:
+def test_a_column_that_a_database_lacks_is_null():
     with sqlite3.connect(":memory:") as connection:
         connection.execute('CREATE TABLE t_7 ("Start", "Name")')
         connection.execute("INSERT INTO t_7 VALUES (5, 'mul')")
@@ -92,14 +89,14 @@ def test_a_column_that_a_database_lacks_is_null() -> None:
         ('a,b\n1,"2"x\n', "line 2 is no complete CSV"),
     ],
 )
-def test_what_is_no_csv_is_refused_with_its_line(tmp_path: Path, text: str, reason: str) -> None:
+def test_what_is_no_csv_is_refused_with_its_line(tmp_path, text, reason):
     path = tmp_path / "a.csv"
     path.write_text(text)
     with pytest.raises(ReportError, match=reason):
         list(read_csv(path, "tool", "Copy it again"))
 
 
-def test_rows_come_with_their_lines_and_blank_ones_are_left_out(tmp_path: Path) -> None:
+def test_rows_come_with_their_lines_and_blank_ones_are_left_out(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('a,b\n\n,\n"1\n2",3\n')
     assert list(read_csv(path, "tool", "")) == [(1, ["a", "b"]), (5, ["1\n2", "3"])]
@@ -109,7 +106,7 @@ def test_rows_come_with_their_lines_and_blank_ones_are_left_out(tmp_path: Path) 
     ("content", "is_complete"), [(b"a\n", True), (b"a\r", True), (b"a\n\0", True), (b"a", False)]
 )
 def test_a_file_ends_with_a_line_if_nothing_follows_its_last_line_end(
-    tmp_path: Path, content: bytes, is_complete: bool
-) -> None:
+    tmp_path, content, is_complete
+):
     (tmp_path / "a.csv").write_bytes(content)
     assert ends_with_line(tmp_path / "a.csv") is is_complete

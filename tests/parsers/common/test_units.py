@@ -63,7 +63,7 @@ def style_of(*texts: str) -> DecimalStyle:
         ("byte/Kbyte", "byte/Kbyte", 1),
     ],
 )
-def test_every_printed_unit_has_its_base_unit(printed: str, name: str | None, scale: int) -> None:
+def test_every_printed_unit_has_its_base_unit(printed, name, scale):
     assert base_unit(printed) == Unit(name, scale)
 
 
@@ -71,7 +71,7 @@ def test_every_printed_unit_has_its_base_unit(printed: str, name: str | None, sc
     ("text", "unit", "expected"),
     [("203.62", "usecond", 203620), ("10.12", "cycle/nsecond", 10_120_000_000)],
 )
-def test_a_printed_decimal_is_scaled_exactly(text: str, unit: str, expected: int) -> None:
+def test_a_printed_decimal_is_scaled_exactly(text, unit, expected):
     found = scaled(text, read_value(text, POINT), POINT, base_unit(unit).scale)
     assert (found, type(found)) == (expected, int)
 
@@ -126,16 +126,14 @@ def test_a_printed_decimal_is_scaled_exactly(text: str, unit: str, expected: int
     ],
 )
 def test_a_number_is_whole_where_it_can_be_in_the_style_of_its_file_and_a_float_beyond_64_bits(
-    text: str, style: DecimalStyle, expected: float
-) -> None:
+    text, style, expected
+):
     value = read_value(text, style)
     assert (value, type(value)) == (expected, type(expected))
 
 
 @pytest.mark.parametrize("text", ["1.234", "1,234", "512.000", "-9.860"])
-def test_a_number_that_may_mean_two_things_is_refused_when_the_file_does_not_decide(
-    text: str,
-) -> None:
+def test_a_number_that_may_mean_two_things_is_refused_when_the_file_does_not_decide(text):
     with pytest.raises(AmbiguousNumber):
         read_number(text, UNDECIDED)
 
@@ -158,14 +156,12 @@ def test_a_number_that_may_mean_two_things_is_refused_when_the_file_does_not_dec
         *(((text,), UNDECIDED) for text in ("1.234567", "123.456", "1.2.3", "1e5.")),
     ],
 )
-def test_the_style_comes_from_any_number_that_can_only_be_read_one_way(
-    texts: tuple[str, ...], style: DecimalStyle
-) -> None:
+def test_the_style_comes_from_any_number_that_can_only_be_read_one_way(texts, style):
     assert style_of(*texts) is style
 
 
 @given(st.integers(-(2**62), 2**62), st.integers(0, 6))
-def test_what_is_written_in_a_style_is_read_back_in_it(digits: int, decimals: int) -> None:
+def test_what_is_written_in_a_style_is_read_back_in_it(digits, decimals):
     whole, fraction = divmod(abs(digits), 10**decimals)
     sign = "-" if digits < 0 else ""
     tail = f".{fraction:0{decimals}d}" if decimals else ""
@@ -199,12 +195,12 @@ def test_what_is_written_in_a_style_is_read_back_in_it(digits: int, decimals: in
         "85,33",
     ],
 )
-def test_what_no_style_prints_is_no_number(text: str) -> None:
+def test_what_no_style_prints_is_no_number(text):
     assert read_number(text, POINT) is None
     assert read_value(text, POINT) is None
 
 
-def test_cells_beyond_the_longest_and_the_20000th_number_say_nothing() -> None:
+def test_cells_beyond_the_longest_and_the_20000th_number_say_nothing():
     assert style_of("0." + "5" * 62) is POINT
     assert style_of("0." + "5" * 63) is UNDECIDED
     assert style_of(*["1.234"] * 19_999, "1.5") is POINT

@@ -14,7 +14,7 @@ from perfctl import parsers
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common.doubts import SOURCE, list_others, newer, not_understood
 from perfctl.records.report import Report
-from tests.make.texts import LONG, SUMS, WIDE
+from tests.make.texts import SUMS
 from tests.sample import sample
 
 DATA = Path(__file__).resolve().parents[2] / "data"
@@ -46,7 +46,7 @@ def written(folder: Path, name: str, text: str) -> Report:
     return parse(path)
 
 
-def test_eight_names_are_shown_and_long_ones_end_in_dots() -> None:
+def test_eight_names_are_shown_and_long_ones_end_in_dots():
     names = [f"c{n}" for n in range(9)]
     eight = "c0, c1, c2, c3, c4, c5, c6, c7"
     assert (
@@ -64,7 +64,7 @@ def test_eight_names_are_shown_and_long_ones_end_in_dots() -> None:
     assert not_understood({"columns": [], "tables": ()}) == ()
 
 
-def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names() -> None:
+def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names():
     assert list_others(["a", " ", "b", "", "c", "a"], {"b"}, ["c"]) == ["a", "a"]
 
 
@@ -79,9 +79,7 @@ def test_names_in_none_of_the_lists_are_unknown_and_blank_ones_are_no_names() ->
         ("", False),
     ],
 )
-def test_a_newer_version_alone_is_a_note_and_no_warning(
-    version: str | None, is_newer: bool
-) -> None:
+def test_a_newer_version_alone_is_a_note_and_no_warning(version, is_newer):
     found = newer("schema", version, "3.24")
     assert [said.severity for said in found] == ["info"] * is_newer
 
@@ -89,15 +87,8 @@ def test_a_newer_version_alone_is_a_note_and_no_warning(
 def make_strange() -> Iterator[tuple[str, str, str]]:
     """Yield name and text of a report of each format with something that no list has, and how the
     warning ends."""
-    yield "long.csv", LONG, "columns Cluster Size"
-    yield "wide.csv", WIDE, "columns Cluster Size"
     yield "sums.csv", SUMS, "columns cuda_gpu_kern_sum.Warp Stalls"
     yield "stats.txt", STRANGE_REPORT, "tables tensor_sum (Tensor,Heads,Blocks)"
-    title, names, *rows = read_data("dlprof-synthetic/dlprof_op_type.csv").splitlines()
-    names, rows = f"{names},Sparsity", [f"{row},1" for row in rows]
-    objects = [dict(zip(names.split(","), row.split(","), strict=False)) for row in rows]
-    yield "dlprof_op_type.csv", "\n".join([title, names, *rows, ""]), "columns op_type.sparsity"
-    yield "op_type.json", json.dumps(objects), "columns op_type.sparsity"
     trace = json.loads(read_data("kineto-synthetic/trace.json"))
     trace["traceEvents"] += [{"ph": "X", "cat": "gpu_dma", "name": "x", "ts": 1, "dur": 1}] * 3
     trace["traceEvents"] += [
@@ -108,11 +99,6 @@ def make_strange() -> Iterator[tuple[str, str, str]]:
     lines = read_data("nvidia-smi-synthetic/dmon.txt").splitlines()
     dmon = [line + ("  hbmx" if "gpu" in line else "     5") for line in lines]
     yield "dmon.txt", "\n".join([*dmon, ""]), "hbmx"
-    table = read_data("nvidia-smi-synthetic/table.txt").replace(
-        "GPU-Util  Compute", "GPU-Util Coolant", 1
-    )
-    third = table.index("N/A |\n", table.index("Default |"))
-    yield "table.txt", f"{table[:third]}9 l{table[third + 3 :]}", "parts Coolant, 9, l"
     fields = "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,power_usage,70.5\n"
     yield "dcgm.csv", f"{fields}0,1709632800000000,qubit_count,5\n", "fields qubit_count"
     query = "timestamp, utilization.gpu [%], coolant.flow [l/min]\n"
@@ -123,39 +109,18 @@ def make_strange() -> Iterator[tuple[str, str, str]]:
     yield "nvprof.csv", f"{trace_csv}\n{quantum}", '"Qubit","Count","Share"'
     samples = "# perfctl samples 1\nat_ns,device_index,power_w,coolant\n1000,0,70.5,warm\n"
     yield "samples.csv", f"{samples}# readings: 1\n", "columns coolant"
-    record = json.loads(read_data("recorded-cpu/nsys/b16/workload.json"))
-    record["weather"] = {"sky": "blue"}
-    record["steps"][-1]["mood"] = "good"
-    yield "workload.json", json.dumps(record), "fields weather, steps.mood"
 
 
 STRANGE = {name: (text, named) for name, text, named in make_strange()}
 
 
 @pytest.mark.parametrize("name", STRANGE)
-def test_what_no_list_has_is_named_and_the_rest_is_read(tmp_path: Path, name: str) -> None:
+def test_what_no_list_has_is_named_and_the_rest_is_read(tmp_path, name):
     text, named = STRANGE[name]
     report = written(tmp_path, name, text)
     assert warning(report).endswith(named)
     rows = (report.kernels, report.operations, report.summaries, report.samples, report.steps)
     assert any(list(part) for part in rows)
-
-
-def test_the_same_columns_without_the_new_one_bring_no_warning(tmp_path: Path) -> None:
-    assert (
-        warning(
-            written(
-                tmp_path,
-                "long.csv",
-                LONG.replace('"Cluster Size",', "").replace('"(2, 1, 1)",', ""),
-            )
-        )
-        == ""
-    )
-    assert (
-        warning(written(tmp_path, "sums.csv", SUMS.replace(",Warp Stalls", "").replace(",4,", ",")))
-        == ""
-    )
 
 
 WARNED = {
@@ -181,9 +146,7 @@ pauses; and cases with something strange in them."""
 
 
 @pytest.mark.parametrize("folder", ["own", "real"])
-def test_nothing_in_reports_that_are_understood_is_called_unknown(
-    folder: str, request: pytest.FixtureRequest
-) -> None:
+def test_nothing_in_reports_that_are_understood_is_called_unknown(folder, request):
     root = DATA if folder == "own" else request.getfixturevalue("reports")
     wrong = {}
     for path in sample(parsers.find(root), 4):
@@ -220,9 +183,7 @@ def test_nothing_in_reports_that_are_understood_is_called_unknown(
         (bytes(5000), "it begins with zeros"),
     ],
 )
-def test_what_is_no_report_is_refused_with_what_stands_in_the_way(
-    tmp_path: Path, data: bytes, said: str
-) -> None:
+def test_what_is_no_report_is_refused_with_what_stands_in_the_way(tmp_path, data, said):
     path = tmp_path / "file.csv"
     path.write_bytes(data)
     with pytest.raises(ReportError, match=said):
@@ -244,9 +205,7 @@ XPLANE = b"\n\x9a\x01\x08\x01\x12\x09/host:CPU\x1a\x40"
         ("StringIds.arrow", b"ARROW1\0\0", "one table in the Parquet or Arrow format"),
     ],
 )
-def test_exports_that_are_not_read_are_named(
-    tmp_path: Path, name: str, data: bytes, reason: str
-) -> None:
+def test_exports_that_are_not_read_are_named(tmp_path, name, data, reason):
     path = tmp_path / name
     path.write_bytes(data)
     with pytest.raises(ReportError, match=reason):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 
-from perfctl.parsers import ReportError
+from perfctl.parsers import ReportError, find, parse
 from perfctl.parsers.common import tables as shared_tables
 from perfctl.parsers.dlprof import csv as dlprof_csv
 from perfctl.parsers.dlprof.csv import find_kinds, find_members, read_blocks, read_table
@@ -42,7 +43,7 @@ def put(folder: Path, text: str, name: str = "a.csv") -> Path:
     return path
 
 
-def test_columns_are_spelt_in_small_letters_without_points() -> None:
+def test_columns_are_spelt_in_small_letters_without_points():
     assert normalize("  Avg.  CPU Time (ns) ") == "avg cpu time (ns)"
 
 
@@ -67,15 +68,15 @@ def test_columns_are_spelt_in_small_letters_without_points() -> None:
         (SUMMARY + "\0", None),
     ],
 )
-def test_a_report_is_told_by_its_columns_or_two_of_its_labels(text: str, kind: str | None) -> None:
+def test_a_report_is_told_by_its_columns_or_two_of_its_labels(text, kind):
     kinds = {kind} if kind else set()
     assert find_kinds(text.encode()) == kinds
     assert find_kinds(text.encode("utf-8-sig")) == kinds
 
 
 def test_a_folder_is_one_report_with_one_file_of_a_kind_and_no_foreign_ones_or_dlprof_s_names(
-    tmp_path: Path,
-) -> None:
+    tmp_path,
+):
     ops = put(tmp_path, OPS, "a.csv")
     (tmp_path / "b.csv").mkdir()
     assert members(tmp_path) == {"op_type": ops}
@@ -107,38 +108,32 @@ def test_a_folder_is_one_report_with_one_file_of_a_kind_and_no_foreign_ones_or_d
         ('conv,1,2,"3"x\n', "line 3 is no complete CSV"),
     ],
 )
-def test_a_table_that_is_cut_or_holds_another_is_refused_with_the_line(
-    tmp_path: Path, below: str, said: str
-) -> None:
+def test_a_table_that_is_cut_or_holds_another_is_refused_with_the_line(tmp_path, below, said):
     with pytest.raises(ReportError, match=said):
         read_table(put(tmp_path, OPS + below), "op_type")
 
 
-def test_an_op_named_as_a_title_is_a_row_and_a_file_without_a_header_is_refused(
-    tmp_path: Path,
-) -> None:
+def test_an_op_named_as_a_title_is_a_row_and_a_file_without_a_header_is_refused(tmp_path):
     assert len(read_table(put(tmp_path, OPS + "Kernel Report,1,,\n"), "op_type")) == 1
     with pytest.raises(ReportError, match="it lacks the header line of a kernel report"):
         read_table(put(tmp_path, OPS), "kernel")
 
 
-def test_as_many_rows_as_may_be_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_rows_as_may_be_are_read(tmp_path, monkeypatch):
     monkeypatch.setattr(dlprof_csv, "ROWS", 2)
     assert len(read_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\n"), "op_type")) == 2
     with pytest.raises(ReportError, match=r"more than 2 rows.*dlprof_dldb.sqlite"):
         read_table(put(tmp_path, OPS + "a,1,1,1\nb,1,1,1\nc,1,1,1\n"), "op_type")
 
 
-def test_a_line_longer_than_a_cell_may_be_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_line_longer_than_a_cell_may_be_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(shared_tables, "CELL_LIMIT", 60)
     read_table(put(tmp_path, OPS + "x" * 53 + ",1,2,3\n"), "op_type")  # 60 with its end
     with pytest.raises(ReportError, match="a line is longer than 60 characters"):
         read_table(put(tmp_path, OPS + "x" * 54 + ",1,2,3\n"), "op_type")
 
 
-def test_blocks_have_labels_with_a_value_or_a_row_of_values(tmp_path: Path) -> None:
+def test_blocks_have_labels_with_a_value_or_a_row_of_values(tmp_path):
     text = (
         "loose,1\nSystem Config\nGPU Name(s),A, B\n\nAll Kernels\n,GPU Time (ns),# Kernels\n"
         "Memory,5,6\n Rest ,7\n"
@@ -158,7 +153,7 @@ def test_blocks_have_labels_with_a_value_or_a_row_of_values(tmp_path: Path) -> N
         read_blocks(put(tmp_path, "System Config\nx,1\nSystem Config\n"))
 
 
-def test_a_summary_s_last_cell_without_the_end_of_its_line_is_left_out(tmp_path: Path) -> None:
+def test_a_summary_s_last_cell_without_the_end_of_its_line_is_left_out(tmp_path):
     for end in ("\n", "\r\n", "\r"):
         whole = read_summary(put(tmp_path, SUMMARY.rstrip() + end))
         assert (whole.duration_ns, gaps_of(whole)[1:]) == (5, [])
@@ -183,7 +178,7 @@ def config(**values: str) -> Block:
 @pytest.mark.parametrize(
     ("count", "fits"), [("2", True), ("1", False), ("3", False), ("", True), ("some", True)]
 )
-def test_names_of_gpus_count_where_their_number_does_not_contradict(count: str, fits: bool) -> None:
+def test_names_of_gpus_count_where_their_number_does_not_contradict(count, fits):
     found = summary_of([config(GPU_Count=count, **{"GPU Name(s)": "A,, B "})])
     assert [device.name for device in found.devices] == (["A", "B"] if fits else [])
     reason = f"the summary counts {count} GPUs and names 2: A, B"
@@ -202,6 +197,61 @@ def test_names_of_gpus_count_where_their_number_does_not_contradict(count: str, 
         ("nan", None),
     ],
 )
-def test_a_wall_clock_beyond_62_bits_is_none(wall: str, ns: int | None) -> None:
+def test_a_wall_clock_beyond_62_bits_is_none(wall, ns):
     found = summary_of([Block("", (), [("Wall Clock Time (ns)", (wall,))])])
     assert (found.duration_ns, gaps_of(found), found.tool_version) == (ns, [], None)
+
+
+# The DLProf CSV parser on tests/data/dlprof-synthetic (written by hand) and on the
+
+
+FOLDER = Path(__file__).resolve().parents[2] / "data" / "dlprof-synthetic"
+
+
+@pytest.fixture(scope="module")
+def report() -> Report:
+    return parse(FOLDER)
+
+
+def copied(tmp_path: Path, *names: str) -> Path:
+    for name in names:
+        shutil.copy(FOLDER / name, tmp_path / name)
+    return tmp_path
+
+
+def test_a_folder_of_dlprof_files_is_one_report(report):
+    assert find(FOLDER) == [FOLDER]
+    assert find(FOLDER.parent / "dlprof-synthetic" / "dlprof_summary.csv") == [
+        FOLDER / "dlprof_summary.csv"
+    ]
+    assert (report.tool, report.tool_version, report.duration_ns) == ("dlprof", "1.8.0", 1000000)
+
+
+def test_an_empty_file_in_the_folder_is_a_gap(tmp_path):
+    copied(tmp_path, "dlprof_summary.csv")
+    (tmp_path / "dlprof_iteration.csv").touch()
+    assert ("dlprof_iteration.csv", "unreadable") in {
+        (gap.quantity, gap.state) for gap in parse(tmp_path).gaps
+    }
+
+
+def test_expert_systems_feedback_is_a_diagnostic_and_so_is_rounding(report):
+    said = [entry.text for entry in report.diagnostics]
+    rounded = "DLProf rounds percentages to one decimal in CSV: 0.0% means any value below 0.05%"
+    assert {"5 ops could use tensor cores. Try AMP", rounded} <= set(said)
+
+
+def test_a_folder_without_a_report_is_refused_and_hidden_files_beside_one_are_not_named(tmp_path):
+    with pytest.raises(ReportError, match="no DLProf CSV report"):
+        dlprof_csv.parse(tmp_path)
+    copied(tmp_path, "dlprof_op_type.csv")
+    (tmp_path / ".hidden").touch()
+    assert parse(tmp_path).diagnostics == ()
+    for number in range(11):
+        (tmp_path / f"n{number:02}.txt").touch()
+    (said,) = parse(tmp_path).diagnostics
+    shown = ", ".join(f"n{number:02}.txt" for number in range(10))
+    assert (
+        said.text
+        == f"read as one DLProf report; perfctl skipped the other files in the folder: {shown}"
+    )

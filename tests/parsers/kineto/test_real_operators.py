@@ -4,7 +4,6 @@ collected reports."""
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 from perfctl.orchestrator.estimate.flops.engine import BACKWARD, estimate, totals
 from perfctl.parsers import parse
@@ -16,7 +15,7 @@ FIRST = 112 * 112 * 64 * 3 * 7 * 7
 """Of its first convolution, whose input needs no gradient."""
 
 
-def test_training_of_resnet50_from_2021_without_stride_and_padding(reports: Path) -> None:
+def test_training_of_resnet50_from_2021_without_stride_and_padding(reports):
     found = parse(
         reports / "kineto" / "kineto2021_resnet50_nw0_worker0.1623143089861.pt.trace.json.gz"
     )
@@ -31,7 +30,7 @@ def test_training_of_resnet50_from_2021_without_stride_and_padding(reports: Path
     assert set(placed) == {"forward", "backward"}
 
 
-def test_vision_transformer_on_an_h100_by_modules(reports: Path) -> None:
+def test_vision_transformer_on_an_h100_by_modules(reports):
     found = parse(reports / "kineto" / "tracelens_h100_Falconsai_vit.json.gz")
     batch, tokens, wide, hidden, layers, classes = 4, 197, 768, 3072, 12, 2
     layer = tokens * (4 * wide * wide + 2 * wide * hidden) + 2 * tokens * tokens * wide
@@ -42,7 +41,7 @@ def test_vision_transformer_on_an_h100_by_modules(reports: Path) -> None:
     assert {op.kind for op in found.ops} == {"Conv2d", "Linear", "ViTSdpaSelfAttention"}
 
 
-def test_autocast_on_an_a100_counts_each_product_once_and_in_half(reports: Path) -> None:
+def test_autocast_on_an_a100_counts_each_product_once_and_in_half(reports):
     for batch in (16, 128):
         found = parse(reports / "kineto" / f"harryjmoss_forward_batch_size_{batch}.json")
         assert found.precision == "fp16"

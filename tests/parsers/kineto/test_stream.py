@@ -77,13 +77,8 @@ OBJECTS = st.dictionaries(TEXT, JSON, max_size=4)
 )
 @settings(max_examples=100, deadline=None)
 def test_every_event_and_member_comes_out_wherever_the_blocks_are_cut(
-    tmp_path_factory: pytest.TempPathFactory,
-    events: list[dict[str, Any]],
-    others: dict[str, Any],
-    chunk: int,
-    layout: str,
-    events_last: bool,
-) -> None:
+    tmp_path_factory, events, others, chunk, layout, events_last
+):
     others.pop("traceEvents", None)
     whole = {**others, "traceEvents": events} if events_last else {"traceEvents": events, **others}
     text = json.dumps(whole, ensure_ascii=False, **LAYOUTS[layout])  # type: ignore[arg-type]
@@ -94,7 +89,7 @@ def test_every_event_and_member_comes_out_wherever_the_blocks_are_cut(
         assert read(path) == (wanted(events), others)
 
 
-def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path: Path) -> None:
+def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path):
     times = ("4348661288164.763", "1623143089861123.457", "5", "-0.5", "1e3", "1e999")
     events = ", ".join(f'{{"ts": {time}}}' for time in times)
     (block,) = TraceStream(put(tmp_path / "x.json", f'{{"traceEvents": [{events}]}}')).blocks()
@@ -108,30 +103,16 @@ def test_times_keep_their_nanoseconds_where_floats_do_not(tmp_path: Path) -> Non
     ]
 
 
-def test_metadata_before_and_behind_the_events_is_read(tmp_path: Path) -> None:
-    text = '{"a": "\\"traceEvents\\": [", "b": {"traceEvents": [1]}, "traceEvents" : [{"name": "x"}'
-    path = put(tmp_path / "x.json", text + '], "c": 12.50, "d": [{}, {"e": "]"}]}\r\n ')
-    assert read(path) == (
-        [("x", {})],
-        {
-            "a": '"traceEvents": [',
-            "b": {"traceEvents": [1]},
-            "c": "12.50",
-            "d": [{}, {"e": "]"}],
-        },
-    )
-
-
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_a_trace_in_another_encoding_is_read(encoding: str, tmp_path: Path) -> None:
+def test_a_trace_in_another_encoding_is_read(encoding, tmp_path):
     events = [event(number) for number in range(3)]
     text = json.dumps({"traceEvents": events}, ensure_ascii=False)
     assert read(put(tmp_path / "x.json", text.encode(encoding)))[0] == wanted(events)
 
 
-def test_a_large_file_needs_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cut_small(monkeypatch, 1 << 18)
-    text = json.dumps({"traceEvents": [event(number) for number in range(60_000)]})
+def test_a_large_file_needs_little_memory(tmp_path, monkeypatch):
+    cut_small(monkeypatch, 1 << 16)
+    text = json.dumps({"traceEvents": [event(number) for number in range(15_000)]})
     path = put(tmp_path / "x.json", text)
     tracemalloc.start()
     count = 0
@@ -140,11 +121,11 @@ def test_a_large_file_needs_little_memory(tmp_path: Path, monkeypatch: pytest.Mo
         block.clear()
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert count == 60_000
+    assert count == 15_000
     assert peak < len(text) / 2
 
 
-def test_a_file_cut_anywhere_is_reported_as_cut_with_its_byte(tmp_path: Path) -> None:
+def test_a_file_cut_anywhere_is_reported_as_cut_with_its_byte(tmp_path):
     whole = json.dumps(
         {"head": {"a": 1}, "traceEvents": [event(0), event(1), event(2)], "tail": "end"}
     )
@@ -170,16 +151,14 @@ PACKED = gzip.compress(b'{"traceEvents": [{}, {}]}')
         ),
     ],
 )
-def test_a_cut_or_damaged_gzip_is_refused_as_that(
-    packed: bytes, reason: str, tmp_path: Path
-) -> None:
+def test_a_cut_or_damaged_gzip_is_refused_as_that(packed, reason, tmp_path):
     with pytest.raises(ReportError, match=reason):
         read(put(tmp_path / "x.json.gz", packed))
 
 
 def test_gzip_members_and_the_zeros_between_and_behind_them_may_be_cut_anywhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    tmp_path, monkeypatch
+):
     """The first read is a chunk long, the next one takes the rest."""
     events = [event(number) for number in range(8)]
     text = json.dumps({"traceEvents": events}).encode()
@@ -202,15 +181,13 @@ def test_gzip_members_and_the_zeros_between_and_behind_them_may_be_cut_anywhere(
         assert read(path)[0] == wanted(events), chunk
 
 
-def test_a_peek_unpacks_256_kib_and_takes_whatever_the_first_bytes_are() -> None:
+def test_a_peek_unpacks_256_kib_and_takes_whatever_the_first_bytes_are():
     assert peek(gzip.compress(b"x" * 300_000)) == "x" * 262_144
     assert peek(b"\xef\xbb\xbf{a\xff") == "{a\ufffd"
     assert peek(b"\x1f\x8b broken") == peek(b"") == ""
 
 
-def test_a_gzip_bomb_is_refused_with_its_expansion(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gzip_bomb_is_refused_with_its_expansion(tmp_path, monkeypatch):
     monkeypatch.setattr(kineto_stream, "MIN_BOMB_BYTES", 1 << 20)
     bomb = gzip.compress(b'{"traceEvents": [' + b'{"a": 1},' * 400_000 + b"{}]}")
     chunk = kineto_stream.CHUNK_BYTES
@@ -220,9 +197,7 @@ def test_a_gzip_bomb_is_refused_with_its_expansion(
         read(put(tmp_path / "x.json.gz", bomb))
 
 
-def test_what_is_large_or_shrinks_much_but_not_both_is_no_bomb(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_large_or_shrinks_much_but_not_both_is_no_bomb(tmp_path, monkeypatch):
     text = json.dumps({"traceEvents": [{"name": "x" * 400_000}]})
     even = put(tmp_path / "even.json.gz", gzip.compress(text.encode()))
     assert even.stat().st_size < 400_000 / 200
@@ -235,9 +210,7 @@ def test_what_is_large_or_shrinks_much_but_not_both_is_no_bomb(
 
 
 @pytest.mark.parametrize("chunk", [7, 60, 100, 1000, 1 << 20])
-def test_the_byte_of_a_fault_is_told_wherever_the_blocks_are_cut(
-    chunk: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_byte_of_a_fault_is_told_wherever_the_blocks_are_cut(chunk, tmp_path, monkeypatch):
     cut_small(monkeypatch, chunk)
     text = '{"traceEvents": [{"\u00e9": 1}, {"n": 2 "\u00e9": 3},' + '{"n": 4},' * 300
     byte = text.encode().index(b' "', text.encode().index(b"2 ")) + 1
@@ -265,22 +238,18 @@ def test_the_byte_of_a_fault_is_told_wherever_the_blocks_are_cut(
         '{"traceEvents": [' + "[" * 99_999,
     ],
 )
-def test_what_is_no_json_object_with_one_array_of_events_is_broken(
-    tmp_path: Path, text: str
-) -> None:
+def test_what_is_no_json_object_with_one_array_of_events_is_broken(tmp_path, text):
     with pytest.raises(ReportError, match="broken JSON"):
         read(put(tmp_path / "x.json", text))
 
 
-def test_an_event_without_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_without_end_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(kineto_stream, "MAX_VALUE_BYTES", 1 << 20)
     with pytest.raises(ReportError, match="broken JSON"):
         read(put(tmp_path / "x.json", '{"traceEvents": ["' + "x" * (20 << 20) + '"]}'))
 
 
-def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(tmp_path, monkeypatch):
     """One event with faults far apart: the later ones are read after the first ones were
     put right."""
     far = "x" * 100
@@ -309,13 +278,13 @@ def test_what_old_traces_need_is_put_right_wherever_the_blocks_are_cut(
         assert stream.repaired
 
 
-def test_a_file_that_needs_nothing_is_not_called_repaired(tmp_path: Path) -> None:
+def test_a_file_that_needs_nothing_is_not_called_repaired(tmp_path):
     text = r'{"traceEvents": [{"name": "inf, nan \\ \u00e9"}]}'
     stream = TraceStream(put(tmp_path / "x.json", text))
     assert [event.name for block in stream.blocks() for event in block] == ["inf, nan \\ \u00e9"]
     assert not stream.repaired
 
 
-def test_bytes_that_are_no_utf8_become_replacement_marks(tmp_path: Path) -> None:
+def test_bytes_that_are_no_utf8_become_replacement_marks(tmp_path):
     path = put(tmp_path / "x.json", b'{"traceEvents": [{"name": "k\xff"}, {}]}')
     assert read(path)[0] == [("k\ufffd", {}), (None, {})]

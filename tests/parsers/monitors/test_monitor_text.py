@@ -1,13 +1,14 @@
-"""Logs of monitors as files: one that was joined to itself takes no longer, and one that does not
-fit into memory is refused."""
+"""Logs of monitors as files: one that was joined to itself takes no longer, one that does not fit
+into memory is refused, and damaged ones never break a parser."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from perfctl.parsers import ReportError, parse
 from perfctl.parsers.common import lines as text_lines
@@ -30,9 +31,7 @@ LOGS = {
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_a_log_that_stands_in_a_file_twice_takes_no_longer_than_once(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_log_that_stands_in_a_file_twice_takes_no_longer_than_once(tmp_path, name):
     path = tmp_path / "log.csv"
     path.write_text(LOGS[name])
     once = parse(path)
@@ -41,9 +40,7 @@ def test_a_log_that_stands_in_a_file_twice_takes_no_longer_than_once(
     assert parse(path).duration_ns == once.duration_ns
 
 
-def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(tmp_path, monkeypatch):
     monkeypatch.setattr(text_lines, "LINES", 4)
     (tmp_path / "smi.csv").write_text(HEADER + QUERY)
     with pytest.raises(ReportError, match=r"more than 4 lines.*head, tail"):
@@ -74,8 +71,8 @@ def test_a_log_of_too_many_lines_is_refused_before_it_fills_the_memory(
     ],
 )
 def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
-    tmp_path: Path, command: str, interval_ns: int | None
-) -> None:
+    tmp_path, command, interval_ns
+):
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     text.stray(command)
     assert text.interval_ns == interval_ns
@@ -83,7 +80,7 @@ def test_the_command_that_stands_in_a_log_states_the_time_between_readings(
     assert text.interval_ns == (interval_ns or 7 * 10**9)
 
 
-def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
+def test_five_strays_are_shown_and_all_are_counted(tmp_path):
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert text.diagnostics() == []
     for line in ("  one\t2 ", "x" * 161, "b\0ad", "four", "five", "six"):
@@ -94,7 +91,7 @@ def test_five_strays_are_shown_and_all_are_counted(tmp_path: Path) -> None:
     ]
 
 
-def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_path: Path) -> None:
+def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_path):
     (tmp_path / "log.txt").write_bytes(b"a \r\n\nb\0\nc\n")
     text = MonitorText(tmp_path / "log.txt", "nvidia-smi")
     assert list(text) == ["a ", "", "c"]
@@ -106,7 +103,7 @@ def test_lines_come_without_their_ends_and_a_last_one_that_is_cut_is_told(tmp_pa
     assert not text.ends_whole
 
 
-def test_a_kind_is_told_from_the_first_400_lines_without_nul() -> None:
+def test_a_kind_is_told_from_the_first_400_lines_without_nul():
     found = head_lines(b"".join(b"%d\n" % n if n != 7 else b"\0\n" for n in range(500)))
     assert found == [str(n) for n in range(400) if n != 7]
 
@@ -124,9 +121,7 @@ def test_a_kind_is_told_from_the_first_400_lines_without_nul() -> None:
         (DCGM, "no complete sample"),
     ],
 )
-def test_a_log_without_a_complete_reading_is_refused(
-    tmp_path: Path, text: str, reason: str
-) -> None:
+def test_a_log_without_a_complete_reading_is_refused(tmp_path, text, reason):
     with pytest.raises(ReportError, match=reason):
         read(tmp_path, text)
 
@@ -142,9 +137,7 @@ def test_a_log_without_a_complete_reading_is_refused(
         ),
     ],
 )
-def test_a_cut_log_gives_no_number_that_the_complete_one_does_not(
-    tmp_path: Path, parser: ModuleType, name: str
-) -> None:
+def test_a_cut_log_gives_no_number_that_the_complete_one_does_not(tmp_path, parser, name):
     complete = (DATA / name).read_bytes()
     samples = {(one.at_ns, one.device_index): one for one in parser.parse(DATA / name).samples}
     path = tmp_path / "cut.txt"
@@ -155,3 +148,65 @@ def test_a_cut_log_gives_no_number_that_the_complete_one_does_not(
                 expected = samples[sample.at_ns, sample.device_index]
                 pairs = zip(expected, sample, strict=True)
                 assert all(value in (known, None) for known, value in pairs), size
+
+
+# DCGM's two forms: tests/data/dcgm-synthetic (made up) and the real long CSV
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GPUId,TimeStampUs,Field,Values\n0,1709632800000000,gpu_temp,40\n{}\n",
+        "#Entity TMPTR\nGPU 0 40\n{}\n",
+    ],
+)
+def test_a_line_of_4096_characters_is_nobody_s_reading(tmp_path, text):
+    last = text.splitlines()[1]
+    found = [
+        list(read(tmp_path, text.format(last.replace("40", "50").ljust(length))).samples)
+        for length in (4095, 4096)
+    ]
+    assert [samples[-1].temperature_c for samples in found] == [50, 40]
+    assert len(list(read(tmp_path, text.format(last.ljust(5000))).samples)) == 1
+
+
+def test_a_file_without_a_header_or_that_cannot_be_read_is_refused(tmp_path):
+    path = tmp_path / "d.csv"
+    path.write_text("GPU 0 40\n")
+    with pytest.raises(ReportError, match="the DCGM header has no complete sample below it"):
+        dcgm.parse(path)
+    with pytest.raises(ReportError, match=r"it cannot be read \(No such file or directory\)"):
+        dcgm.parse(tmp_path / "absent.csv")
+
+
+FILES = sorted(
+    path
+    for tool in ("nvidia-smi", "dcgm", "nvprof", "dlprof-json")
+    for path in DATA.glob(f"{tool}-synthetic/*")
+)
+
+
+@pytest.mark.parametrize("source", FILES, ids=lambda path: path.name)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    edits=st.lists(
+        st.tuples(st.floats(0, 1), st.binary(max_size=6), st.integers(0, 40)),
+        min_size=1,
+        max_size=4,
+    )
+)
+def test_a_damaged_file_is_read_or_refused(tmp_path, source, edits):
+    data = source.read_bytes()
+    for place, new, removed in edits:
+        at = int(place * len(data))
+        data = data[:at] + new + data[at + removed :]
+    path = tmp_path / source.name
+    path.write_bytes(data or b" ")
+    try:
+        report = parse(path)
+        bulk = [*report.samples, *report.kernels, *report.copies, *report.operations]
+    except ReportError as error:
+        assert "\n" not in str(error)
+        return
+    numbers = [value for record in bulk for value in record if isinstance(value, int)]
+    assert all(abs(number) < 2**63 for number in numbers)

@@ -10,8 +10,6 @@ from perfctl.parsers import parse, sniff
 from perfctl.parsers.monitors.nvidia_smi import recognise_lists
 from perfctl.records.report import Report, Sample
 
-DATA = Path(__file__).resolve().parents[2] / "data" / "nvidia-smi-synthetic"
-
 
 def read(path: Path) -> tuple[Report, list[Sample]]:
     found = sniff(path)
@@ -27,14 +25,7 @@ def written(tmp_path: Path, text: str, encoding: str = "utf-8") -> Path:
     return path
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le"])
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-def test_encodings_and_line_ends_change_nothing(tmp_path: Path, encoding: str, end: str) -> None:
-    path = written(tmp_path, (DATA / "query.csv").read_text().replace("\n", end), encoding)
-    assert read(path)[1] == read(DATA / "query.csv")[1]
-
-
-def test_hostile_cells_stay_data(tmp_path: Path) -> None:
+def test_hostile_cells_stay_data(tmp_path):
     head = "timestamp, index, name, utilization.gpu [%], memory.used [MiB]\n"
     nasty = "2024/03/05 10:00:00.500, 0, <b>\"\u202ex\u202c'; DROP TABLE, 40 %, 1 MiB\n"
     huge = "9999/03/05 10:00:00.500, 99999999999999999999, x, 1e99 %, 99999999999999999999 MiB\n"
@@ -64,5 +55,5 @@ def test_hostile_cells_stay_data(tmp_path: Path) -> None:
         ("# gpu sm".ljust(4097), False),
     ],
 )
-def test_a_header_names_the_gpu_and_a_known_column(line: str, is_one: bool) -> None:
+def test_a_header_names_the_gpu_and_a_known_column(line, is_one):
     assert recognise_lists(["0 1", line]) is is_one

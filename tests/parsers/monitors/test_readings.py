@@ -60,9 +60,7 @@ def reason_of(found: Readings, quantity: str) -> Gap:
         ("5 % 6", "", (None, None)),
     ],
 )
-def test_a_cell_is_its_number_in_the_base_unit_that_it_or_its_column_states(
-    text: str, unit: str, expected: tuple[float | None, str | None]
-) -> None:
+def test_a_cell_is_its_number_in_the_base_unit_that_it_or_its_column_states(text, unit, expected):
     assert read_quantity(text, unit) == expected
     assert type(read_quantity(text, unit)[0]) is type(expected[0])
 
@@ -70,7 +68,7 @@ def test_a_cell_is_its_number_in_the_base_unit_that_it_or_its_column_states(
 @pytest.mark.parametrize(
     "text", ["", "-", "--", "N/A", "[N/A]", "[Not Supported]", "[Unknown Error]", "ERR!", " - "]
 )
-def test_every_way_to_print_no_value_is_nothing(text: str) -> None:
+def test_every_way_to_print_no_value_is_nothing(text):
     assert is_nothing(text)
     assert not is_nothing(text + "0")
 
@@ -93,8 +91,8 @@ def test_every_way_to_print_no_value_is_nothing(text: str) -> None:
     ],
 )
 def test_an_impossible_value_is_left_out_and_the_gap_shows_what_was_printed(
-    column: Column, text: str, value: float | None, shown: str | None
-) -> None:
+    column, text, value, shown
+):
     found = taken([(column, text)])
     assert getattr(found.samples[0], str(column.field)) == value
     gaps = {gap.quantity: gap for gap in found.gaps()}
@@ -105,7 +103,7 @@ def test_an_impossible_value_is_left_out_and_the_gap_shows_what_was_printed(
     assert len(gaps) == 5 + (shown is not None)  # the other five quantities have no column
 
 
-def test_a_gap_shows_the_three_most_frequent_texts_and_absent_columns_say_so() -> None:
+def test_a_gap_shows_the_three_most_frequent_texts_and_absent_columns_say_so():
     texts = ["N/A"] * 3 + ["ERR!"] * 4 + ["-"] * 2 + ["lost"]
     found = taken(*([(POWER, text)] for text in texts))
     gap = reason_of(found, "power_w")
@@ -115,7 +113,7 @@ def test_a_gap_shows_the_three_most_frequent_texts_and_absent_columns_say_so() -
     assert (absent.state, absent.reason) == ("not_collected", "the file has no column for it")
 
 
-def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number() -> None:
+def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number():
     found = taken(*([(FAN, text)] for text in ("40", "30", "55", "[N/A]", "3 W", "", "31")))
     assert found.summaries() == [
         Summary("fan.speed mean", 39.0, "%"),
@@ -130,14 +128,14 @@ def test_figures_are_mean_least_and_largest_in_the_unit_of_the_first_number() ->
 @pytest.mark.parametrize(
     "name", ["clocks_throttle_reasons.active", "gpu_uuid", "gpu_serial", "vbios_version", "pid"]
 )
-def test_numbers_that_are_codes_are_counted_and_not_averaged(name: str) -> None:
+def test_numbers_that_are_codes_are_counted_and_not_averaged(name):
     assert taken([(Column(name), "4")], [(Column(name), "8")]).summaries() == [
         Summary(f"{name}: 4", 1.0, "reading"),
         Summary(f"{name}: 8", 1.0, "reading"),
     ]
 
 
-def test_more_texts_than_are_kept_are_counted_together_and_known_ones_still_by_name() -> None:
+def test_more_texts_than_are_kept_are_counted_together_and_known_ones_still_by_name():
     column = Column("note")
     texts = [f"text {'abcdefgh'[n // 8]}{'abcdefgh'[n % 8]}" for n in range(TEXTS_KEPT + 2)]
     found = taken(*([(column, text)] for text in [*texts, texts[0]]))

@@ -16,10 +16,8 @@ from perfctl.parsers import ReportError, sniff
 from perfctl.parsers.ncu import csv as ncu_csv
 from perfctl.parsers.ncu import text as ncu_text
 from perfctl.records.report import Counter, Report
-from tests.make.ncu_csv import UNITS, exact, number
 from tests.make.ncu_text import Launch, new_text, old_text, raw_text
 
-DATA = Path(__file__).resolve().parents[2] / "data"
 FFMA = "sm__sass_thread_inst_executed_op_ffma_pred_on.sum"
 LONG = "l1tex__m_l1tex2xbar_write_sectors_mem_global_op_atom.sum.pct_of_peak_sustained_elapsed"
 SOL = (
@@ -39,7 +37,7 @@ def read(tmp_path: Path, text: str) -> Report:
     return ncu_text.parse(path)
 
 
-def test_text_is_recognised_also_behind_a_long_log(tmp_path: Path) -> None:
+def test_text_is_recognised_also_behind_a_long_log(tmp_path):
     path = tmp_path / "ncu.txt"
     path.write_text("step 1\n" * 20000 + new_text([Launch("k(int)", sections=[SOL])]))
     parser = sniff(path)
@@ -70,9 +68,7 @@ def test_text_is_recognised_also_behind_a_long_log(tmp_path: Path) -> None:
         "none named so",
     ],
 )
-def test_the_gpu_is_named_by_the_program_only_if_nothing_contradicts_it(
-    lines: list[str], name: str | None, tmp_path: Path
-) -> None:
+def test_the_gpu_is_named_by_the_program_only_if_nothing_contradicts_it(lines, name, tmp_path):
     launch = Launch("k(int)", sections=[SOL])
     report = read(tmp_path, "\n".join([*lines, new_text([launch])]))
     (device,) = report.devices
@@ -99,8 +95,8 @@ def test_the_gpu_is_named_by_the_program_only_if_nothing_contradicts_it(
     ],
 )
 def test_console_text_is_told_by_a_section_with_its_table_or_rule_or_by_a_wide_ruler(
-    text: str, is_ncu: bool, tmp_path: Path
-) -> None:
+    text, is_ncu, tmp_path
+):
     path = tmp_path / "ncu.txt"
     path.write_text(text)
     assert ncu_text.sniff(path, text.encode()) is is_ncu
@@ -110,7 +106,7 @@ def test_console_text_is_told_by_a_section_with_its_table_or_rule_or_by_a_wide_r
 
 
 @pytest.mark.parametrize("layout", sorted(WRITERS))
-def test_a_cut_anywhere_gives_right_rows_or_an_error(tmp_path: Path, layout: str) -> None:
+def test_a_cut_anywhere_gives_right_rows_or_an_error(tmp_path, layout):
     two_words = (
         "Words",
         [("device__attribute_display_name", "", "NVIDIA GeForce RTX 4090 D of Words")],
@@ -138,7 +134,7 @@ def test_a_cut_anywhere_gives_right_rows_or_an_error(tmp_path: Path, layout: str
     "text",
     ["\n", "x", "    Section: S\n", "==PROF== Connected\n    Section: S\n", "NUL\0\0\n", "-" * 999],
 )
-def test_a_file_without_a_launch_is_an_error(tmp_path: Path, text: str) -> None:
+def test_a_file_without_a_launch_is_an_error(tmp_path, text):
     with pytest.raises(ReportError):
         read(tmp_path, text)
 
@@ -148,109 +144,13 @@ TEXT = new_text([Launch("k(int)", sections=[SOL, COUNTS], rules=["INF words"])])
 
 @settings(max_examples=150)
 @given(st.integers(0, len(TEXT)), st.integers(0, 40), st.binary(max_size=40))
-def test_damage_in_the_middle_ends_in_records_or_a_report_error(
-    at: int, removed: int, added: bytes
-) -> None:
+def test_damage_in_the_middle_ends_in_records_or_a_report_error(at, removed, added):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ncu.txt"
         path.write_bytes(TEXT[:at] + added + TEXT[at + removed :])
         ncu_text.sniff(path, path.read_bytes())
         with contextlib.suppress(ReportError):
             list(ncu_text.parse(path).counters)
-
-
-# Round trip
-
-LOG = [
-    "epoch 1, loss 0.42",
-    "==PROF== Connected to process 42 (/opt/app)",
-    "  indented words",
-    "100%",
-]
-
-
-Cell = tuple[str, str, int]
-letters = st.text(st.sampled_from("abc<>():, \"&;'é[]"), min_size=1, max_size=30)
-kernel_names = letters.map(lambda text: "void k" + text.strip())
-metric_names = st.text(st.sampled_from("abcxyz__."), min_size=1, max_size=150).map(
-    lambda text: "m" + text
-)
-cells = st.tuples(metric_names, st.sampled_from(sorted(UNITS)), st.integers(0, 10**11))
-
-
-@settings(max_examples=150)
-@given(
-    st.lists(
-        st.tuples(kernel_names, st.lists(st.lists(cells, min_size=1, max_size=4), max_size=3)),
-        min_size=1,
-        max_size=4,
-    ),
-    st.sampled_from(sorted(WRITERS)),
-    st.sampled_from(["C", "en_US", "de_DE"]),
-    st.sampled_from(["utf-8", "utf-8-sig", "utf-16"]),
-    st.sampled_from(["\n", "\r\n"]),
-    st.lists(st.sampled_from(LOG), max_size=3),
-)
-def test_what_is_written_in_a_layout_is_read_back(
-    report: list[tuple[str, list[list[Cell]]]],
-    layout: str,
-    locale: str,
-    encoding: str,
-    line_end: str,
-    log: list[str],
-) -> None:
-    report = [("void anchor(int)", [[("anchor", "inst", 123456789)]]), *report]
-    launches = [Launch(name, (at + 1, 2, 3)) for at, (name, _) in enumerate(report)]
-    for launch, (_, parts) in zip(launches, report, strict=True):
-        for at, part in enumerate(parts):
-            launch.sections.append(
-                (f"Section {at}", [(m, u, number(v, locale)) for m, u, v in part])
-            )
-    text = "".join(line + "\n" for line in log) + WRITERS[layout](launches)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "ncu.txt"
-        with path.open("w", encoding=encoding, newline="") as file:
-            file.write(text.replace("\n", line_end))
-        assert ncu_text.sniff(path, path.read_bytes()[:65536])
-        found = ncu_text.parse(path)
-        counters, kernels = list(found.counters), list(found.kernels)
-    assert [kernel.name for kernel in kernels] == [name for name, _ in report]
-    assert [kernel.grid_x for kernel in kernels] == [
-        at + 1 if layout == "new" else None for at in range(len(report))
-    ]
-    expected = [
-        (at, m, u, v) for at, (_, parts) in enumerate(report) for part in parts for m, u, v in part
-    ]
-    found_cells = [(c.launch, c.name, (c.value, c.unit)) for c in counters]
-    assert found_cells == [(at, m, exact(v, u)) for at, m, u, v in expected]
-
-
-@pytest.mark.parametrize(
-    ("name", "launches", "counters"),
-    # launches and metric rows counted in the files: 241 launches x 5 metrics; 10 launches x 50;
-    # 1 launch
-    [
-        ("heateq_ncu_fma_memory.txt", 241, 241 * 5),
-        ("cs599k_silu-pytorch-ncu-report.txt", 10, 500),
-        ("bobbyal_ecoli_optimized_k12.txt", 1, 75),
-    ],
-)
-def test_real_texts_give_all_their_metrics(
-    reports: Path, name: str, launches: int, counters: int
-) -> None:
-    report = ncu_text.parse(reports / "ncu" / "console" / name)
-    assert len(list(report.kernels)) == launches
-    assert len(list(report.counters)) == counters
-    assert not [gap for gap in report.gaps if gap.state in ("unreadable", "ambiguous")]
-
-
-def test_a_real_texts_figures_are_read_as_printed(reports: Path) -> None:
-    report = ncu_text.parse(reports / "ncu" / "console" / "bobbyal_ecoli_optimized_k12.txt")
-    found = {(c.section, c.name): (c.value, c.unit) for c in report.counters}
-    assert found["GPU Speed Of Light Throughput", "Elapsed Cycles"] == (6_662_937, "cycle")
-    assert found["GPU Speed Of Light Throughput", "DRAM Frequency"] == (7_000_000_000, "Hz")
-    assert found["Memory Workload Analysis", "Memory Throughput"] == (191_400_000, "byte/s")
-    assert next(iter(report.kernels)).dynamic_shared_bytes == 4_100
 
 
 def _imported(path: Path, tmp_path: Path, *options: str) -> Path:
@@ -279,9 +179,7 @@ def _facts(counters: object) -> list[Counter]:
         ("montecarlo_profile", ("--print-fp",)),
     ],
 )
-def test_the_details_page_as_text_and_as_csv_are_the_same_records(
-    reports: Path, tmp_path: Path, name: str, options: tuple[str, ...]
-) -> None:
+def test_the_details_page_as_text_and_as_csv_are_the_same_records(reports, tmp_path, name, options):
     source = reports / "ncu" / "rep" / f"{name}.ncu-rep"
     text = ncu_text.parse(_imported(source, tmp_path, "--page", "details", *options))
     table = ncu_csv.parse(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
@@ -20,7 +19,7 @@ def quantities(report: Report) -> list[str]:
     return [one.quantity for one in report.gaps if one.quantity != "device"]
 
 
-def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> None:
+def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path):
     builder = NsysBuilder()
     builder.range("train", 0, 100)
     builder.launch(10)
@@ -33,9 +32,7 @@ def test_ranges_of_other_people_name_neither_layer_nor_step(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(("kind", "end"), [(60, 100), (34, None)])
-def test_start_end_ranges_and_marks_alone_hold_no_launch(
-    kind: int, end: int | None, tmp_path: Path
-) -> None:
+def test_start_end_ranges_and_marks_alone_hold_no_launch(kind, end, tmp_path):
     builder = NsysBuilder()
     builder.range("fc:forward", 0, end, eventType=kind)
     builder.launch(10)
@@ -61,9 +58,7 @@ MEMSET = "start end deviceId streamId correlationId bytes"
         (("kernel",), ["range", "layer"]),
     ],
 )
-def test_what_was_not_traced_is_told_from_what_did_not_happen(
-    filled: tuple[str, ...], expected: list[str], tmp_path: Path
-) -> None:
+def test_what_was_not_traced_is_told_from_what_did_not_happen(filled, expected, tmp_path):
     builder = NsysBuilder()
     fill = {
         "call": lambda: builder.call(1, 0, 5),
@@ -86,8 +81,8 @@ def test_what_was_not_traced_is_told_from_what_did_not_happen(
 
 @pytest.mark.parametrize("ending", ["-wal", "-journal"])
 def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_not(
-    ending: str, tmp_path: Path
-) -> None:
+    ending, tmp_path
+):
     path = NsysBuilder().write(tmp_path / "r.sqlite")
     log = tmp_path / f"r.sqlite{ending}"
     for content in (b"", b"\0rest"):
@@ -101,7 +96,7 @@ def test_a_log_with_changes_beside_the_database_is_refused_and_an_empty_one_is_n
 SECRET = "token-that-must-not-leave"
 
 
-def test_only_named_facts_leave_the_tables_that_hold_the_environment(tmp_path: Path) -> None:
+def test_only_named_facts_leave_the_tables_that_hold_the_environment(tmp_path):
     builder = training_step(NsysBuilder())
     builder.string(f"HOME=/root\nAPI_KEY={SECRET}")
     state_facts(builder, NvDriverVersion="5206105", CudaDriverVersion="12020", EnvVars=SECRET)
@@ -140,9 +135,7 @@ def state_facts(builder: NsysBuilder, **facts: str) -> None:
         ("OsDescription", "", {}),
     ],
 )
-def test_facts_of_the_host_have_names_of_perfctls_own(
-    fact: str, value: str, expected: dict[str, str], tmp_path: Path
-) -> None:
+def test_facts_of_the_host_have_names_of_perfctls_own(fact, value, expected, tmp_path):
     builder = NsysBuilder()
     state_facts(builder, **{fact: value})
     own = {"nsys": "2024.2.3.38", "nsys_schema": "3.11.1"}
@@ -151,9 +144,7 @@ def test_facts_of_the_host_have_names_of_perfctls_own(
     assert report.tool_version == own["nsys"]
 
 
-def test_a_table_that_is_not_read_is_a_gap_with_its_rows_and_bookkeeping_is_not(
-    tmp_path: Path,
-) -> None:
+def test_a_table_that_is_not_read_is_a_gap_with_its_rows_and_bookkeeping_is_not(tmp_path):
     builder = NsysBuilder()
     for number in range(1234):
         builder.row("CUDA_GPU_MEMORY_USAGE_EVENTS", "start bytes", start=number, bytes=1)
@@ -205,11 +196,11 @@ def find_unknown_parts(
         "StringIds id",
     ],
 )
-def test_tables_known_by_name_or_by_their_beginning_are_passed_over_in_silence(table: str) -> None:
+def test_tables_known_by_name_or_by_their_beginning_are_passed_over_in_silence(table):
     assert find_unknown_parts(table) == []
 
 
-def test_tables_of_no_list_are_named_where_they_hold_a_row() -> None:
+def test_tables_of_no_list_are_named_where_they_hold_a_row():
     tables = ("NEW_ENUM_", "-EMPTY_EVENTS", "OSRT_API", "TILES", '"odd""-\'name"')
     assert find_unknown_parts(*tables) == [
         ("warning", f"{FIRST}tables NEW_ENUM_, TILES, odd\"-'name")
@@ -217,7 +208,7 @@ def test_tables_of_no_list_are_named_where_they_hold_a_row() -> None:
     assert find_unknown_parts("-NEW_EVENTS", "-TILES") == []
 
 
-def test_columns_of_no_list_are_named_in_order_and_only_of_tables_that_are_read() -> None:
+def test_columns_of_no_list_are_named_in_order_and_only_of_tables_that_are_read():
     assert find_unknown_parts(
         "CUPTI_ACTIVITY_KIND_MEMSET start, tile, value, heat",
         "NVTX_EVENTS start, end, mood",
@@ -237,14 +228,12 @@ def test_columns_of_no_list_are_named_in_order_and_only_of_tables_that_are_read(
 @pytest.mark.parametrize(
     "schema", ["1.0", "2.9.1", "3.0", "3.24", "3.24.14", "3.9.9", "odd", "", None]
 )
-def test_schemas_that_were_seen_and_those_that_are_no_numbers_need_no_word(
-    schema: str | None,
-) -> None:
+def test_schemas_that_were_seen_and_those_that_are_no_numbers_need_no_word(schema):
     assert find_unknown_parts(schema=schema) == []
 
 
 @pytest.mark.parametrize("schema", ["4.0.1", "10.2", "0.9", "33.1"])
-def test_a_schema_of_another_layout_is_a_warning_and_nothing_else(schema: str) -> None:
+def test_a_schema_of_another_layout_is_a_warning_and_nothing_else(schema):
     assert find_unknown_parts(schema=schema) == [("warning", f"{FIRST}schema version {schema}")]
     assert find_unknown_parts("TILES", schema=schema) == [
         ("warning", f"{FIRST}schema version {schema}; tables TILES")
@@ -254,7 +243,7 @@ def test_a_schema_of_another_layout_is_a_warning_and_nothing_else(schema: str) -
 @pytest.mark.parametrize(
     ("version", "who"), [("2027.1.1.5", "nsys 2027.1.1.5, schema"), (None, "nsys schema")]
 )
-def test_a_later_schema_of_a_known_layout_is_a_note(version: str | None, who: str) -> None:
+def test_a_later_schema_of_a_known_layout_is_a_note(version, who):
     note = (
         "info",
         f"{who} 3.25.0 is newer than the newest tested version (3.24): perfctl read all known parts",

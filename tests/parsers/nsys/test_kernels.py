@@ -4,6 +4,7 @@ the numbers look like."""
 from __future__ import annotations
 
 import sqlite3
+from collections import Counter
 from contextlib import closing
 from pathlib import Path
 
@@ -11,9 +12,10 @@ import pytest
 
 from perfctl.parsers import parse
 from perfctl.parsers.nsys import kernels as nsys_kernels
+from perfctl.parsers.nsys import ranges as nsys_ranges
 from perfctl.records.bulk import Columns, SqlKernels
 from perfctl.records.report import Kernel
-from tests.make.nsys_sqlite import NsysBuilder, training_step
+from tests.make.nsys_sqlite import NsysBuilder, gap, read, training_step
 from tests.make.nsys_sqlite import copied as copied_rows
 
 TABLE = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -34,9 +36,7 @@ def changed(path: Path, statement: str) -> None:
 
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize("steps", [[0], [100, 9, 0], [10**18 - 1, 0]])
-def test_step_numbers_of_every_length_are_copied_whole(
-    steps: list[int], outside: bool, tmp_path: Path
-) -> None:
+def test_step_numbers_of_every_length_are_copied_whole(steps, outside, tmp_path):
     builder = NsysBuilder()
     for place, step in enumerate(steps):
         builder.range(f"perfctl:step:{step}", 100 * place, 100 * place + 50)
@@ -52,9 +52,7 @@ def test_step_numbers_of_every_length_are_copied_whole(
 
 
 @pytest.mark.parametrize("ranges", [(), ("perfctl:step:3", "conv1:forward")])
-def test_where_no_kernel_has_a_range_all_of_them_are_one_stretch(
-    ranges: tuple[str, ...], tmp_path: Path
-) -> None:
+def test_where_no_kernel_has_a_range_all_of_them_are_one_stretch(ranges, tmp_path):
     builder = NsysBuilder()
     builder.launch(10)
     for name in ranges:
@@ -65,7 +63,7 @@ def test_where_no_kernel_has_a_range_all_of_them_are_one_stretch(
     assert dict(kernels.layers) == {}
 
 
-def test_layers_that_launched_something_are_listed_and_no_others(tmp_path: Path) -> None:
+def test_layers_that_launched_something_are_listed_and_no_others(tmp_path):
     builder = training_step(NsysBuilder())
     builder.range("idle:forward", 960, 990)
     kernels = parse(builder.write(tmp_path / "r.sqlite")).kernels
@@ -76,7 +74,7 @@ def test_layers_that_launched_something_are_listed_and_no_others(tmp_path: Path)
     }
 
 
-def test_rows_may_be_numbered_from_anywhere(tmp_path: Path) -> None:
+def test_rows_may_be_numbered_from_anywhere(tmp_path):
     path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
     before = copied(path)
     assert [kernel.launch for kernel in before] == [0, 1, 2, 3, 4]
@@ -87,7 +85,7 @@ def test_rows_may_be_numbered_from_anywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("taken", [2, 3])
-def test_rows_that_were_taken_out_leave_records_alone(taken: int, tmp_path: Path) -> None:
+def test_rows_that_were_taken_out_leave_records_alone(taken, tmp_path):
     """Five kernels, of which the second or the third goes: the others keep their places in time and
     their layers."""
     path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
@@ -100,11 +98,49 @@ def test_rows_that_were_taken_out_leave_records_alone(taken: int, tmp_path: Path
 
 
 @pytest.mark.parametrize("size", [1, 2, 5])
-def test_kernels_are_put_together_from_pieces_of_any_size(
-    size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kernels_are_put_together_from_pieces_of_any_size(size, tmp_path, monkeypatch):
     path = training_step(NsysBuilder()).write(tmp_path / "r.sqlite")
     whole = copied(path)
     monkeypatch.setattr(nsys_kernels, "CHUNK", size)
     monkeypatch.setattr(nsys_kernels, "TOGETHER", size)
     assert copied(path) == list(parse(path).kernels) == whole
+
+
+# Ranges of an nsys export: kinds, threads and names, and slices of any size
+
+
+PUSH_POP, START_END, MARK = 59, 60, 34
+"""As ENUM_NSYS_EVENT_TYPE of real exports has them."""
+
+
+def test_ranges_are_counted_by_kind_and_marks_have_no_end_that_could_be_missing(tmp_path):
+    builder = NsysBuilder()
+    kinds = [(PUSH_POP, 5), (PUSH_POP, None), (START_END, None), (START_END, 9), (START_END, 9)]
+    for number, (kind, end) in enumerate(
+        [*kinds, *[(MARK, None)] * 4, (39, None), (75, None), (33, 5), (61, 5)]
+    ):
+        builder.range(f"r{number}", 0, end, eventType=kind)
+    report = read(builder, tmp_path)
+    assert Counter(one.kind for one in report.ranges) == {"push_pop": 2, "start_end": 3, "mark": 4}
+    assert (
+        gap(report, "range:duration") == "not_available: 2 of 9 ranges never ended in the capture"
+    )
+
+
+@pytest.mark.parametrize("thread", [0, 1, 2**24 - 1])
+def test_a_thread_is_the_low_24_bits_of_its_global_number(thread, tmp_path):
+    """And what is left is its process: ranges of two processes with equal threads do not enclose
+    each other."""
+    builder = NsysBuilder()
+    builder.range("outer", 0, 100, thread=thread)
+    builder.range("other", 10, 50, pid=8, thread=thread)
+    ranges = read(builder, tmp_path).ranges
+    assert [(r.thread, r.depth, r.parent) for r in ranges] == [(thread, 0, None)] * 2
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_ranges_are_put_together_from_pieces_of_any_size(size, tmp_path, monkeypatch):
+    ranges = read(training_step(NsysBuilder()), tmp_path).ranges
+    whole = list(ranges)
+    monkeypatch.setattr(nsys_ranges, "CHUNK", size)
+    assert list(ranges) == whole

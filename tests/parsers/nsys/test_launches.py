@@ -3,7 +3,6 @@ copies them by."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -54,9 +53,7 @@ def made_up(random: Random, step: int) -> tuple[NsysBuilder, Expected]:
 
 @pytest.mark.parametrize("step", [1, 1000])
 @pytest.mark.parametrize("seed", range(12))
-def test_every_kernel_gets_the_ranges_around_its_own_call(
-    tmp_path: Path, seed: int, step: int
-) -> None:
+def test_every_kernel_gets_the_ranges_around_its_own_call(tmp_path, seed, step):
     builder, expected = made_up(Random(seed), step)
     path = builder.write(tmp_path / "report.sqlite")
     kernels = parse(path).kernels
@@ -67,12 +64,13 @@ def test_every_kernel_gets_the_ranges_around_its_own_call(
 
 @pytest.mark.parametrize("size", [1, 3])
 @pytest.mark.parametrize("seed", range(4))
-def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(
-    tmp_path: Path, seed: int, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kernel_gets_its_ranges_from_pieces_of_any_size(tmp_path, seed, size, monkeypatch):
     monkeypatch.setattr(attribution, "SLICE", size)
     monkeypatch.setattr(nsys_columns, "ROWS_TOGETHER", size + 1)
     builder, expected = made_up(Random(seed), 1)
     assert [
         (kernel.range_number, kernel.layer) for kernel in read(builder, tmp_path).kernels
     ] == expected
+
+
+# Kernels that CUDA graphs replayed, against a search through all events (synthetic exports)

@@ -48,28 +48,26 @@ def report(request: pytest.FixtureRequest, tmp_path: Path) -> Report:
     return read(linear_step(op_ids=request.param), tmp_path)
 
 
-def test_paper_follows_from_the_sizes_in_the_ranges(report: Report) -> None:
+def test_paper_follows_from_the_sizes_in_the_ranges(report):
     calls = estimate(report.ops)
     assert totals(calls, ("forward",)).macs == prod((BATCH, WIDE, OUT))
     # of the input and of the weight
     assert totals(calls, BACKWARD).macs == 2 * prod((BATCH, WIDE, OUT))
 
 
-def test_kernels_of_both_directions_stand_in_the_row_of_the_forward_operator(
-    report: Report,
-) -> None:
+def test_kernels_of_both_directions_stand_in_the_row_of_the_forward_operator(report):
     row = f"aten::addmm {BATCH}x{WIDE}x{OUT}"
     kernels = [(kernel.layer, kernel.direction) for kernel in report.kernels]
     assert kernels == [(row, "forward"), (None, None), (row, "backward"), (row, "backward")]
     assert {(op.layer, op.direction) for op in report.ops} == {(row, "forward"), (row, "backward")}
 
 
-def test_a_report_without_steps_is_taken_as_a_whole_and_says_so(report: Report) -> None:
+def test_a_report_without_steps_is_taken_as_a_whole_and_says_so(report):
     assert report.environment[COVERS] == WHOLE_CAPTURE
     assert "whole capture" in gap(report, "step")
 
 
-def test_a_convolution_takes_its_output_from_the_gradient_that_comes_back(tmp_path: Path) -> None:
+def test_a_convolution_takes_its_output_from_the_gradient_that_comes_back(tmp_path):
     """emit_nvtx does not write stride and padding: 26x26 with a 3x3 filter gives 24x24, as
     grad_output says."""
     made = NsysBuilder()
@@ -90,7 +88,7 @@ def test_a_convolution_takes_its_output_from_the_gradient_that_comes_back(tmp_pa
     assert [call.macs for call in calls if call.direction != "forward"] == [None]
 
 
-def test_ranges_without_sizes_give_no_paper_but_the_reason(tmp_path: Path) -> None:
+def test_ranges_without_sizes_give_no_paper_but_the_reason(tmp_path):
     made = NsysBuilder()
     made.range("aten::mm, seq = 5, op_id = 9", 10, 90)
     made.launch(20)
@@ -102,7 +100,7 @@ def test_ranges_without_sizes_give_no_paper_but_the_reason(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     "sizes", ["[[2, 3], [3", "[[2, 3], [4, 5]]", "[]", "[2, 3]", '[["2"]]', "[[2, 3]]"]
 )
-def test_broken_sizes_are_a_gap_and_never_a_number(tmp_path: Path, sizes: str) -> None:
+def test_broken_sizes_are_a_gap_and_never_a_number(tmp_path, sizes):
     made = NsysBuilder()
     made.range(f"aten::mm, op_id = 9, sizes = {sizes}", 10, 90)
     made.range("aten::mm, op_id = 10, sizes = [[2, 3], [3, 4]]", 110, 190)
@@ -143,8 +141,8 @@ def pyprof_step(after: tuple[int, ...]) -> NsysBuilder:
     ],
 )
 def test_a_function_of_pyprof_has_an_estimate_if_the_next_one_states_its_output(
-    after: tuple[int, ...], macs: int, tmp_path: Path
-) -> None:
+    after, macs, tmp_path
+):
     report = read(pyprof_step(after), tmp_path)
     (op,) = report.ops
     assert op.layer == "torch.nn.functional.conv2d 8x3x32x32 6x3x5x5"

@@ -3,7 +3,6 @@ available: these are synthetic, converted from made SQLite exports."""
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from pyarrow import feather, ipc, parquet
 from perfctl.parsers import ReportError, find, parse, sniff
 from perfctl.parsers.nsys.parquet import load
 from perfctl.records.report import Report
-from tests.make.nsys_sqlite import GENERATIONS, NsysBuilder, training_step
+from tests.make.nsys_sqlite import NsysBuilder, training_step
 
 
 def write_stream(table: Any, path: str) -> None:
@@ -69,9 +68,7 @@ def database(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("form", WRITERS)
-def test_a_folder_holds_the_same_run_as_the_sqlite_export(
-    tmp_path: Path, database: Path, form: str
-) -> None:
+def test_a_folder_holds_the_same_run_as_the_sqlite_export(tmp_path, database, form):
     folder = convert(database, tmp_path / "export_pqtdir", form)
     report = parse(folder)
     assert content(report) == content(parse(database))
@@ -79,21 +76,14 @@ def test_a_folder_holds_the_same_run_as_the_sqlite_export(
     assert report.form.startswith("nsys folder, exported: nsys SQLite")
 
 
-@pytest.mark.parametrize("generation", GENERATIONS)
-def test_every_generation(tmp_path: Path, generation: str) -> None:
-    database = training_step(NsysBuilder(generation)).write(tmp_path / "export.sqlite")
-    folder = convert(database, tmp_path / "folder")
-    assert content(parse(folder)) == content(parse(database))
-
-
-def test_the_folder_is_one_report(tmp_path: Path, database: Path) -> None:
+def test_the_folder_is_one_report(tmp_path, database):
     folder = convert(database, tmp_path / "folder")
     parser = sniff(folder)
     assert parser is not None and parser.name == "nsys report"
     assert find(tmp_path) == [database, folder]
 
 
-def test_numbers_beyond_63_bits_are_as_in_sqlite(tmp_path: Path, database: Path) -> None:
+def test_numbers_beyond_63_bits_are_as_in_sqlite(tmp_path, database):
     folder = convert(database, tmp_path / "folder")
     large = pyarrow.table({"id": pyarrow.array([2**64 - 1], pyarrow.uint64())})
     parquet.write_table(large, folder / "PROCESSES.parquet")
@@ -102,24 +92,15 @@ def test_numbers_beyond_63_bits_are_as_in_sqlite(tmp_path: Path, database: Path)
         assert connection.execute("SELECT id FROM PROCESSES").fetchall() == [(-1,)]
 
 
-def test_a_damaged_table_is_named(tmp_path: Path, database: Path) -> None:
+def test_a_damaged_table_is_named(tmp_path, database):
     folder = convert(database, tmp_path / "folder")
     (folder / "NVTX_EVENTS.parquet").write_bytes(b"PAR1")
     with pytest.raises(ReportError, match=r"NVTX_EVENTS\.parquet cannot be read"):
         parse(folder)
 
 
-def test_without_pyarrow_the_extra_is_named(
-    tmp_path: Path, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_pyarrow_the_extra_is_named(tmp_path, database, monkeypatch):
     folder = convert(database, tmp_path / "folder")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ReportError, match=r"pip install 'perfctl\[export\]'"):
         parse(folder)
-
-
-def test_one_table_alone_is_no_report(tmp_path: Path, database: Path) -> None:
-    folder = convert(database, tmp_path / "folder")
-    shutil.copy(folder / "StringIds.parquet", tmp_path / "one.parquet")
-    with pytest.raises(ReportError, match="one table in the Parquet or Arrow format"):
-        parse(tmp_path / "one.parquet")

@@ -42,9 +42,7 @@ def export_of(tmp_path: Path) -> Path:
         ("a.dat", b"\x01", False),
     ],
 )
-def test_the_first_64_bytes_or_the_suffix_say_what_it_is(
-    tmp_path: Path, name: str, head: bytes, taken: bool
-) -> None:
+def test_the_first_64_bytes_or_the_suffix_say_what_it_is(tmp_path, name, head, taken):
     path = tmp_path / name
     path.write_bytes(head)
     parser = sniff(path)
@@ -53,9 +51,7 @@ def test_the_first_64_bytes_or_the_suffix_say_what_it_is(
     )
 
 
-def test_the_whole_command_and_the_records(
-    tmp_path: Path, report: Path, fake_nsys: Path, temporary: Path
-) -> None:
+def test_the_whole_command_and_the_records(tmp_path, report, fake_nsys, temporary):
     export = export_of(tmp_path)
     install(fake_nsys, f'printf "%s\\n" "$@" > {tmp_path}/argv; cp {export} "$5"\n')
     before = sorted(report.parent.iterdir())
@@ -89,8 +85,8 @@ def test_the_whole_command_and_the_records(
 
 
 def test_what_is_wrong_with_the_export_is_said_of_the_report(
-    tmp_path: Path, report: Path, fake_nsys: Path, temporary: Path
-) -> None:
+    tmp_path, report, fake_nsys, temporary
+):
     install(fake_nsys, f'cp {export_of(tmp_path)} "$5"\n')
     found = nsys_rep.parse(report)
     kernels = found.kernels
@@ -104,9 +100,7 @@ def test_what_is_wrong_with_the_export_is_said_of_the_report(
 
 
 @pytest.mark.parametrize("place", ["bin", "bin/host-linux-x64", "opt/host-linux-x64"])
-def test_a_stream_is_imported_first(
-    tmp_path: Path, fake_nsys: Path, temporary: Path, place: str
-) -> None:
+def test_a_stream_is_imported_first(tmp_path, fake_nsys, temporary, place):
     """By the importer on the PATH, beside nsys, or in the installation that a link to nsys
     leads to."""
     export = export_of(tmp_path)
@@ -138,8 +132,8 @@ def test_a_stream_is_imported_first(
 
 
 def test_the_tool_works_in_the_private_folder_and_is_told_nothing(
-    tmp_path: Path, report: Path, fake_nsys: Path, temporary: Path
-) -> None:
+    tmp_path, report, fake_nsys, temporary
+):
     export = export_of(tmp_path)
     said = f'printf "%s\\n" "$TMPDIR" "$LC_ALL" "$(pwd -P)" "$(wc -c)" > {tmp_path}/said'
     install(fake_nsys, f'{said}; cp {export} "$5"\n')
@@ -149,9 +143,7 @@ def test_the_tool_works_in_the_private_folder_and_is_told_nothing(
     del found
 
 
-def test_a_report_that_is_gone_is_named_with_what_to_check(
-    tmp_path: Path, fake_nsys: Path, temporary: Path
-) -> None:
+def test_a_report_that_is_gone_is_named_with_what_to_check(tmp_path, fake_nsys, temporary):
     install(fake_nsys, "exit 0\n")
     with pytest.raises(ReportError) as caught:
         nsys_rep.parse(tmp_path / "gone.nsys-rep")
@@ -160,9 +152,7 @@ def test_a_report_that_is_gone_is_named_with_what_to_check(
     assert list(temporary.iterdir()) == []
 
 
-def test_an_export_that_is_interrupted_leaves_nothing(
-    report: Path, fake_nsys: Path, temporary: Path
-) -> None:
+def test_an_export_that_is_interrupted_leaves_nothing(report, fake_nsys, temporary):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -185,8 +175,8 @@ def test_an_export_that_is_interrupted_leaves_nothing(
     ],
 )
 def test_a_stream_without_an_importer_says_what_is_missing(
-    tmp_path: Path, fake_nsys: Path, temporary: Path, name: str, head: bytes, is_stream: bool
-) -> None:
+    tmp_path, fake_nsys, temporary, name, head, is_stream
+):
     install(fake_nsys, "exit 0\n")
     no_importer = "it is a stream .* and the installed nsys has no QdstrmImporter"
     said = no_importer if is_stream else "nsys could not export it .exit code 0"
@@ -198,8 +188,8 @@ def test_a_stream_without_an_importer_says_what_is_missing(
 
 
 def test_a_hanging_export_ends_with_all_it_started(
-    report: Path, fake_nsys: Path, temporary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    report, fake_nsys, temporary, tmp_path, monkeypatch
+):
     monkeypatch.setattr(nsys_rep, "TIMEOUT_S", 1.0)
     install(fake_nsys, f"sleep 60 & echo $! > {tmp_path}/child; sleep 60\n")
     with pytest.raises(ReportError, match="within 1 seconds"):
@@ -225,9 +215,7 @@ def _runs(process: int) -> bool:
 @pytest.mark.parametrize(
     "rest", [b"", bytes(5000), random.Random(5).randbytes(5000)], ids=["nothing", "zeros", "noise"]
 )
-def test_the_installed_nsys_refuses_damage_in_one_sentence(
-    tmp_path: Path, temporary: Path, rest: bytes
-) -> None:
+def test_the_installed_nsys_refuses_damage_in_one_sentence(tmp_path, temporary, rest):
     if shutil.which("nsys") is None:
         pytest.skip("nsys is not installed")
     path = tmp_path / "cut.nsys-rep"
@@ -252,8 +240,8 @@ def test_the_installed_nsys_refuses_damage_in_one_sentence(
     ],
 )
 def test_a_stream_says_at_its_beginning_and_a_report_near_its_end_who_wrote_it(
-    tmp_path: Path, fake_nsys: Path, content: bytes | None, version: str | None
-) -> None:
+    tmp_path, fake_nsys, content, version
+):
     """The last 65,536 bytes count, and in them the last version; a build number has six characters
     or more."""
     path = tmp_path / "a.nsys-rep"
@@ -298,8 +286,8 @@ NEWER = (
     ],
 )
 def test_the_last_line_that_is_no_progress_says_why_it_was_refused(
-    tmp_path: Path, fake_nsys: Path, temporary: Path, script: str, reason: str, remedy: str
-) -> None:
+    tmp_path, fake_nsys, temporary, script, reason, remedy
+):
     path = tmp_path / "a.nsys-rep"
     path.write_bytes(MAGIC)
     install(fake_nsys, script + "\n")
@@ -317,8 +305,8 @@ def test_the_last_line_that_is_no_progress_says_why_it_was_refused(
     ],
 )
 def test_a_newer_report_is_refused_with_the_version_it_needs(
-    report: Path, fake_nsys: Path, temporary: Path, said: str, version: str
-) -> None:
+    report, fake_nsys, temporary, said, version
+):
     install(
         fake_nsys,
         '[ "$1" = --version ] && echo "NVIDIA Nsight Systems version 2022.4.2.1-df9881f" && exit '

@@ -10,6 +10,7 @@ from perfctl.parsers.common.lines import Log
 from perfctl.parsers.common.numbers import DecimalStyle, Unit
 from perfctl.parsers.nsys import stats
 from perfctl.parsers.nsys.stats_tables import (
+    Column,
     Source,
     Split,
     Start,
@@ -42,9 +43,7 @@ LARGEST = 2**63 - 1
         *((text, ()) for text in ("+--+", "+--+--", "--+--+", "+==+==+")),
     ],
 )
-def test_a_ruler_or_the_corners_of_a_box_give_the_columns(
-    text: str, spans: tuple[tuple[int, int], ...]
-) -> None:
+def test_a_ruler_or_the_corners_of_a_box_give_the_columns(text, spans):
     assert find_ruler(text) == spans
 
 
@@ -79,9 +78,7 @@ WIDE, SHIFTED = (
         (BARS, ["| 50.0 | 7 | 1 | na", "| 50.0 | x | 1 | name |"], [], 2),
     ],
 )
-def test_a_row_is_read_by_its_figures_in_every_form(
-    split: Split, lines: list[str], rows: list[list[str]], broken: int
-) -> None:
+def test_a_row_is_read_by_its_figures_in_every_form(split, lines, rows, broken):
     assert read(split, *(line + "\n" for line in lines)) == (rows, broken)
 
 
@@ -94,9 +91,7 @@ def test_a_row_is_read_by_its_figures_in_every_form(
         (WIDE, "50.0      7    1  thi", None),
     ],
 )
-def test_a_last_row_without_a_line_end_counts_unless_its_name_is_cut(
-    split: Split, line: str, name: str | None
-) -> None:
+def test_a_last_row_without_a_line_end_counts_unless_its_name_is_cut(split, line, name):
     assert read(split, line) == (([["50.0", "7", "1", name]], 0) if name else ([], 1))
 
 
@@ -112,7 +107,7 @@ def read(split: Split, *lines: str) -> tuple[list[list[str]], int]:
     return list(read_rows(source, Start(report, columns, form, 1), split, trouble)), trouble.rows
 
 
-def test_headers_are_split_as_their_rows() -> None:
+def test_headers_are_split_as_their_rows():
     assert split_tabs("\ufeff" + SUM.replace(",", "\t")) == SUM.split(",")
     spans = find_ruler("----  -----  ---  --------")
     assert slice_columns("Time  Total  Num  Name    ", spans) == ["Time", "Total", "Num", "Name"]
@@ -137,9 +132,7 @@ def test_headers_are_split_as_their_rows() -> None:
         ("9" * 18, NS, UNDECIDED, 10**18 - 1),
     ],
 )
-def test_a_figure_is_brought_to_base_units_or_not_known(
-    text: str, unit: Unit, style: DecimalStyle, expected: float | None
-) -> None:
+def test_a_figure_is_brought_to_base_units_or_not_known(text, unit, style, expected):
     assert stats.read_figure(stats.Printed(unit, style), text) == expected
 
 
@@ -155,7 +148,7 @@ def test_a_figure_is_brought_to_base_units_or_not_known(
         (-LARGEST, None),
     ],
 )
-def test_a_whole_number_fits_64_bits(value: float | None, expected: int | None) -> None:
+def test_a_whole_number_fits_64_bits(value, expected):
     assert stats.round_figure(value) == expected
 
 
@@ -169,9 +162,7 @@ def test_a_whole_number_fits_64_bits(value: float | None, expected: int | None) 
         (Unit("byte", 1), "4", 4),
     ],
 )
-def test_a_size_in_a_larger_unit_has_three_printed_digits_or_is_not_known(
-    unit: Unit, text: str, size: int | None
-) -> None:
+def test_a_size_in_a_larger_unit_has_three_printed_digits_or_is_not_known(unit, text, size):
     assert stats.read_size(stats.Printed(unit, POINT), text) == size
 
 
@@ -184,18 +175,16 @@ def test_a_size_in_a_larger_unit_has_three_printed_digits_or_is_not_known(
         ("4", [4] * 3),
     ],
 )
-def test_three_dimensions_stand_in_one_cell_or_each_in_its_own(
-    text: str, sizes: list[int | None]
-) -> None:
+def test_three_dimensions_stand_in_one_cell_or_each_in_its_own(text, sizes):
     assert [stats.read_axis(at, stats.Printed(PLAIN, POINT), text) for at in range(3)] == sizes
 
 
-def test_a_sum_without_a_count_is_no_operation() -> None:
+def test_a_sum_without_a_count_is_no_operation():
     row = {"name": "k", "calls": None, "time_ns": 1, "category": None}
     assert stats.read_operation("osrt_sum", row) is None
 
 
-def test_sums_of_one_name_are_unknown_with_an_unknown_one_and_beyond_64_bits() -> None:
+def test_sums_of_one_name_are_unknown_with_an_unknown_one_and_beyond_64_bits():
     def add(*calls: tuple[int, int | None]) -> list[tuple[int, int | None]]:
         rows = [Operation("a", "c", *call, None, None, None, None) for call in calls]
         return [(row.calls, row.cpu_ns) for row in stats.merge_operations(rows)]
@@ -209,15 +198,37 @@ def test_sums_of_one_name_are_unknown_with_an_unknown_one_and_beyond_64_bits() -
     ("text", "index"),
     [("Tesla T4 (3)", 3), ("2", 2), (f"T4 ({'1' * 8})", 11_111_111), (f"T4 ({'1' * 9})", None)],
 )
-def test_a_device_is_read_from_its_text_or_its_number(text: str, index: int | None) -> None:
+def test_a_device_is_read_from_its_text_or_its_number(text, index):
     assert stats.read_device(stats.Printed(PLAIN, POINT), text) == index
 
 
-def test_a_start_end_range_of_a_trace_has_no_depth_and_a_range_without_a_start_is_left_out() -> (
-    None
-):
+def test_a_start_end_range_of_a_trace_has_no_depth_and_a_range_without_a_start_is_left_out():
     times = {"start_ns": 6, "duration_ns": None}
     row = {"name": "x", **times, "thread": 7, "depth": 0, "kind": "StartEnd"}
     rows = [{**row, "id": "12", "parent": "11"}, {**row, "start_ns": None}]
     (found,) = stats.read_ranges(iter(rows))
     assert (found.kind, found.depth, found.parent) == ("start_end", None, None)
+
+
+# Titles, columns, units and report names of ``nsys stats`` in the spellings of all years
+
+
+def test_columns_have_the_unit_of_their_header_of_their_total_or_of_the_title():
+    assert read_columns(["Time(%)", "Total Time (ms)", "Average", "Name"]) == [
+        Column("Time", Unit("%", 1)),
+        Column("Total Time", MS),
+        Column("Avg", MS),
+        Column("Name"),
+    ]
+    assert read_columns(["Total", "Operations", "Operation"], "KiB") == [
+        Column("Total", Unit("byte", 1024)),
+        Column("Operations"),
+        Column("Operation"),
+    ]
+    assert read_columns(["Total Time", "Name"]) is None, "two known columns are no table"
+    assert read_columns(["Total Time", "Calls", "Name", "a", "b", "c"]) is not None, "three of six"
+    assert read_columns(["Total Time", "Calls", "Name", "a", "b", "c", "d"]) is None
+    assert read_columns(["Name", "Range", "PID"]) is None, "no figure"
+    assert read_columns(["Metric Name", "Minimum", "Maximum", "Average"]) is None, (
+        "a summary of ncu"
+    )

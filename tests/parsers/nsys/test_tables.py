@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -49,28 +48,26 @@ def numbers(found: Database, *names: str) -> list[tuple[int | None, ...]]:
     st.lists(st.tuples(NUMBERS, st.integers(1 - 2**63, 2**63 - 1), st.just("")), max_size=12),
     st.integers(1, 5),
 )
-def test_columns_are_what_a_query_gives_however_many_rows_are_read_together(
-    rows: list[tuple[int, int, str]], together: int
-) -> None:
+def test_columns_are_what_a_query_gives_however_many_rows_are_read_together(rows, together):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(columns, "ROWS_TOGETHER", together)
         assert numbers(database(rows), "thread", "start") == [row[:2] for row in rows]
 
 
 @pytest.mark.parametrize("ids", [[1, 2, 3], [-5, 10**15, 2 * 10**15], [7, 8, 10**12]])
-def test_row_ids_may_be_far_apart(ids: list[int]) -> None:
+def test_row_ids_may_be_far_apart(ids):
     rows = [(1, number, f"{number}") for number in range(3)]
     assert numbers(database(rows, ids), "start") == [(0,), (1,), (2,)]
 
 
 @pytest.mark.parametrize("value", [None, b"\xff", "7", 1.5])
-def test_values_that_are_no_integers_are_not_known(value: object) -> None:
+def test_values_that_are_no_integers_are_not_known(value):
     found = database([(1, 1, ""), (1, value, ""), (2, 3, "")])
     assert numbers(found, "thread", "start") == [(1, 1), (1, None), (2, 3)]
     assert numbers(found, "nowhere", "start") == [(None, 1), (None, None), (None, 3)]
 
 
-def test_columns_and_names_are_found_by_name_alone() -> None:
+def test_columns_and_names_are_found_by_name_alone():
     found = database([(1, None, "x"), (2, None, "")])
     assert (
         found.has("t")
@@ -90,7 +87,7 @@ def test_columns_and_names_are_found_by_name_alone() -> None:
     assert found.rows("t", "start", "nowhere") == [(None, None)] * 2
 
 
-def test_a_string_is_looked_up_by_a_number_and_remembered() -> None:
+def test_a_string_is_looked_up_by_a_number_and_remembered():
     found = database([])
     found.connection.execute("CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value)")
     found.connection.execute("INSERT INTO StringIds VALUES (0, 'zero'), (7, 'seven'), (9, NULL)")
@@ -102,17 +99,17 @@ def test_a_string_is_looked_up_by_a_number_and_remembered() -> None:
     assert Strings(database([]))[3] == "(name 3 is not in the report)"
 
 
-def test_a_table_that_is_not_there_is_empty() -> None:
+def test_a_table_that_is_not_there_is_empty():
     assert list(read_pieces(database([]), "u", "a", "b")) == []
     assert database([]).rows("u", "a") == []
 
 
-def test_only_rows_that_fulfil_the_condition_are_read() -> None:
+def test_only_rows_that_fulfil_the_condition_are_read():
     found = database([(1, number, "") for number in range(4)])
     assert read_columns(found, "t", "start", condition="start > 1").tolist() == [[2, 3]]
 
 
-def test_an_error_while_rows_are_read_names_the_file(tmp_path: Path) -> None:
+def test_an_error_while_rows_are_read_names_the_file(tmp_path):
     path = tmp_path / "r.sqlite"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE t (start)")

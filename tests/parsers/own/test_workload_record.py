@@ -1,15 +1,18 @@
-"""workload.json: what of it becomes the report, and which records are refused."""
+"""What perfctl itself writes next to a run: the record, its rows, and samples.csv."""
 
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from perfctl import parsers
 from perfctl.parsers import ReportError
-from perfctl.parsers.own import workload_record
+from perfctl.parsers.own import samples, workload_record
+from perfctl.parsers.own.json import typed
 from perfctl.parsers.own.workload_record import parse, sniff
 from perfctl.records.paper import OpShape, read_op_shape
 from perfctl.records.report import Step
@@ -72,7 +75,7 @@ def without(*names: str, **changed: object) -> dict[str, object]:
     return {key: value for key, value in (RECORD | changed).items() if key not in names}
 
 
-def test_a_row_without_types_and_attributes_has_none() -> None:
+def test_a_row_without_types_and_attributes_has_none():
     row = {key: value for key, value in OP.items() if key not in ("dtypes", "attributes")}
     assert read_op_shape(row) == OpShape(
         "fc", "Linear", "aten.addmm", "forward", ((10,), (4, 8), None), ((4, 10),)
@@ -98,16 +101,14 @@ def test_a_row_without_types_and_attributes_has_none() -> None:
         (without(options=[1]), "a field is missing or wrong"),
     ],
 )
-def test_a_record_that_is_none_newer_or_broken_is_refused(
-    tmp_path: Path, record: object, reason: str
-) -> None:
+def test_a_record_that_is_none_newer_or_broken_is_refused(tmp_path, record, reason):
     with pytest.raises(ReportError) as refused:
         parse(put(tmp_path, record))
     assert reason in refused.value.reason
     assert refused.value.tool == "workload"
 
 
-def test_unknown_fields_of_rows_and_of_the_record_are_left_out_and_named(tmp_path: Path) -> None:
+def test_unknown_fields_of_rows_and_of_the_record_are_left_out_and_named(tmp_path):
     steps = [RECORD["steps"][0], RECORD["steps"][0] | {"mood": 1, "sky": 2}]
     report = parse(put(tmp_path, without(steps=steps, weather=1)))
     assert report.steps == (Step(0, "step", 1, 2, 1),) * 2
@@ -116,16 +117,118 @@ def test_unknown_fields_of_rows_and_of_the_record_are_left_out_and_named(tmp_pat
     ]
 
 
-def test_the_checksum_that_perfctl_1_0_wrote_is_known_and_not_compared(tmp_path: Path) -> None:
+def test_the_checksum_that_perfctl_1_0_wrote_is_known_and_not_compared(tmp_path):
     report = parse(put(tmp_path, without(crc32="0a1b2c3d")))
     assert report.diagnostics == ()
     assert report.steps == parse(put(tmp_path, without())).steps
 
 
-def test_a_record_is_known_by_its_key_among_the_first_200_bytes(tmp_path: Path) -> None:
+def test_a_record_is_known_by_its_key_among_the_first_200_bytes(tmp_path):
     key = b'"perfctl_workload_record"'
     assert sniff(tmp_path, b"{" + key)
     assert sniff(tmp_path, b" " * (200 - len(key)) + key)
     assert not sniff(tmp_path, b" " * (201 - len(key)) + key)
     assert not sniff(tmp_path, b"perfctl_workload_record")
     assert workload_record.KEY.encode() in key
+
+
+# Rows of JSON become records only with the types that the record says
+
+
+def row(**changed: object) -> dict[str, object]:
+    return {"number": 1, "phase": "step", "start_ns": None, "duration_ns": 5, "loss": 0.5} | changed
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"loss": 2},
+        {"loss": None},
+        {"duration_ns": 2**63 - 1},
+        {"duration_ns": -(2**63)},
+        {"accuracy": 1.0},
+    ],
+)
+def test_a_whole_row_is_its_record_and_a_whole_number_may_stand_for_a_float(changed):
+    assert typed(Step, row(**changed)) == Step(**row(**changed))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "said"),
+    [
+        ({"number": None}, TypeError, "Step.number is 'None'"),
+        ({"number": 1.0}, TypeError, "Step.number is '1.0'"),
+        ({"phase": 3}, TypeError, "Step.phase is '3'"),
+        ({"loss": "y" * 61}, TypeError, f"Step.loss is '{'y' * 60}'"),
+        ({"duration_ns": 0.5}, TypeError, "Step.duration_ns is '0.5'"),
+        ({"duration_ns": 2**63}, OverflowError, "Step.duration_ns does not fit 64 bits"),
+        ({"duration_ns": -(2**63) - 1}, OverflowError, "Step.duration_ns does not fit 64 bits"),
+        ({"loss": 2**64}, OverflowError, "Step.loss does not fit 64 bits"),
+        ({"mood": "good"}, TypeError, "mood"),
+    ],
+)
+def test_a_field_of_another_type_is_named_with_what_stands_in_it(changed, error, said):
+    with pytest.raises(error, match=re.escape(said)):
+        typed(Step, row(**changed))
+
+
+# samples.csv, which perfctl writes next to a run: broken files
+
+
+HEAD = "# perfctl samples 1\n# gpu: NVML, driver 550.54.15\n# every_s: 0.05\n"
+COLUMNS = (
+    "at_ns,device_index,gpu_utilisation,memory_used_bytes,memory_total_bytes,power_w,temperature_c,"
+    "sm_clock_hz,memory_clock_hz,energy_j,throttle_reasons,process_memory_bytes,"
+    "process_utilisation,host_cpu,host_memory_bytes\n"
+)
+GPU = "1000,1,0.5,10,100,70.5,41,1410000000,1215000000,99.5,idle,7,0.4,,\n"
+HOST = "1000,,,,,,,,,,,,,1.25,4096\n"
+END = "# readings: 2\n# cost_ns: 1500000\n"
+
+
+def put_samples(folder: Path, text: str) -> Path:
+    path = folder / "samples.csv"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (f"# perfctl samples {'9' * 30}\n", f"version {'9' * 20}, but this perfctl reads 1"),
+        (HEAD + "device_index\n", "line 4: no column at_ns"),
+        (HEAD + COLUMNS + "1,2\n", "line 5: 2 cells for 15 columns"),
+        (HEAD + COLUMNS + HOST.replace("1.25", "many"), "line 5: could not convert"),
+        (HEAD + COLUMNS + HOST.replace("1.25", "nan"), "line 5: nan is not a number"),
+        (HEAD + COLUMNS + HOST.replace("1000", ""), "the sample has no time"),
+    ],
+)
+def test_a_broken_file_is_refused_with_the_line(tmp_path, text, reason):
+    with pytest.raises(ReportError, match=reason):
+        parsers.parse(put_samples(tmp_path, text))
+
+
+def test_cells_of_whole_numbers_take_no_fraction_and_texts_may_have_commas(tmp_path):
+    report = parsers.parse(
+        put_samples(tmp_path, HEAD + COLUMNS + GPU.replace("idle", '"idle, cap"') + END)
+    )
+    assert next(iter(report.samples)).throttle_reasons == "idle, cap"
+    for cell in ("1000.5", "inf"):
+        with pytest.raises(ReportError, match="line 5: "):
+            parsers.parse(put_samples(tmp_path, HEAD + COLUMNS + HOST.replace("1000", cell) + END))
+
+
+def test_a_file_that_cannot_be_read_is_refused_and_says_why(tmp_path):
+    path = tmp_path / "samples.csv"
+    for data, reason in (
+        (b"", "the file is empty"),
+        (HEAD.encode() + b"\xff\n", "it cannot be read ('utf-8' codec can't decode byte 0xff"),
+    ):
+        path.write_bytes(data)
+        with pytest.raises(ReportError) as caught:
+            samples.parse(path)
+        assert caught.value.reason.startswith(reason)
+        assert caught.value.tool == "sampler"
+    with pytest.raises(ReportError, match="it cannot be read"):
+        samples.parse(tmp_path / "absent.csv")

@@ -1,9 +1,7 @@
-"""rocprofv3's database: secrets stay out, cut files, and a real one read a second time with sqlite3
-alone."""
+"""Reports of rocprofv3 that are cut or odd, and older ones, which are refused by name."""
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -11,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from perfctl import parsers
+from perfctl.orchestrator.cli.main import run
 from perfctl.orchestrator.commands.scrub import scrub
 from perfctl.orchestrator.ingest.ingest import ingest
-from perfctl.parsers import ReportError
+from perfctl.parsers import ReportError, reports
 from perfctl.parsers.rocm import rocpd
+from perfctl.parsers.rocm.refused import COMPUTE, ROCPROF
 from tests.make.rocpd import made
 
 
-def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path: Path) -> None:
+def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path):
     path = made(tmp_path / "r.db")
     ingest(path, tmp_path / "store.db")
     stored = b"".join(file.read_bytes() for file in tmp_path.glob("store.db*"))
@@ -27,7 +27,7 @@ def test_neither_environment_nor_command_nor_host_reaches_the_store(tmp_path: Pa
         assert secret not in stored
 
 
-def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_path: Path) -> None:
+def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_path):
     path = made(tmp_path / "r.db")
     done = scrub(path, tmp_path / "clean.db")
     left = done.path.read_bytes()
@@ -37,7 +37,7 @@ def test_scrub_empties_the_environment_and_the_host_and_keeps_every_launch(tmp_p
 
 
 @pytest.mark.parametrize("size", [5000, 9000, -4096])
-def test_a_cut_off_database_is_one_clear_error(size: int, tmp_path: Path) -> None:
+def test_a_cut_off_database_is_one_clear_error(size, tmp_path):
     data = made(tmp_path / "whole.db").read_bytes()
     path = tmp_path / "cut.db"
     path.write_bytes(data[:size])
@@ -46,7 +46,7 @@ def test_a_cut_off_database_is_one_clear_error(size: int, tmp_path: Path) -> Non
         parsers.parse(path)
 
 
-def test_a_table_that_no_list_knows_is_named(tmp_path: Path) -> None:
+def test_a_table_that_no_list_knows_is_named(tmp_path):
     path = made(tmp_path / "r.db")
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("CREATE TABLE rocpd_novelty (a)")
@@ -55,31 +55,131 @@ def test_a_table_that_no_list_knows_is_named(tmp_path: Path) -> None:
     assert warnings == ["not understood and left out: tables rocpd_novelty"]
 
 
-def test_the_real_database_agrees_with_its_own_rows(shared: Path) -> None:
-    path = shared / "reports/rocm/rocprofv3/hgliu_ck_bmm_28_results.db"
-    report = parsers.parse(path)
-    kernels = list(report.kernels)
-    with closing(sqlite3.connect(f"file:{path}?mode=ro&immutable=1", uri=True)) as connection:
-        names = dict(connection.execute("SELECT name, count(*) FROM kernels GROUP BY 1"))
-        total, launches = connection.execute(
-            "SELECT sum(duration), count(*) FROM kernels"
-        ).fetchone()
-        grids = connection.execute(
-            "SELECT grid_x / workgroup_x, grid_y / workgroup_y FROM kernels ORDER BY id"
-        ).fetchall()
-        calls = dict(connection.execute("SELECT name, sum(end - start) FROM regions GROUP BY 1"))
-        agents = connection.execute(
-            "SELECT product_name, extdata FROM rocpd_info_agent WHERE type = 'GPU'"
-        ).fetchall()
-    assert (
-        (len(kernels), sum(kernel.duration_ns or 0 for kernel in kernels))
-        == (launches, total)
-        == (151, 2604546)
+# rocprofv3's JSON, of which no real file was at hand: cut files
+
+
+WHOLE = Path(__file__).resolve().parents[2] / "data" / "rocm" / "json" / "process.json"
+
+
+@pytest.mark.parametrize("end", [30, 900, -3])
+def test_a_cut_off_file_is_one_clear_error(end, tmp_path):
+    path = tmp_path / "r.json"
+    path.write_bytes(WHOLE.read_bytes().rstrip()[:end])
+    with pytest.raises(ReportError, match="the JSON is incomplete"):
+        parsers.parse(path)
+
+
+# Reports of rocprof v1 and rocprof-compute are refused by name; what is next to them is
+
+
+IDENTITY = "Kernel_Name,GPU_ID,Grid_Size,Workgroup_Size,SQ_WAVES,Start_Timestamp,End_Timestamp\n"
+SMI = "utilization.gpu [%], index\n5 %, 0\n"
+
+
+def database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection, connection:
+        for table in ("OPS", "COPY", "HIP"):
+            connection.execute(
+                f'CREATE TABLE {table} ("BeginNs" INTEGER, "EndNs" INTEGER, "Name" TEXT)'
+            )
+
+
+TEXTS = {
+    "results.stats.csv": (
+        '"Name","Calls","TotalDurationNs","AverageNs","Percentage"\n"mul(int)",2,300,150,100.0\n'
+    ),
+    "results.csv": (
+        "Index,KernelName,gpu-id,grd,wgr,SQ_WAVES,BeginNs,EndNs\n0,mul,1,1000,256,16,100,140\n"
+    ),
+    "results.json": (
+        '{ "traceEvents":[{}\n,{"ph":"X","name":"mul","args":{"BeginNs":"1000","EndNs":"3000"}}\n]}'
+    ),
+    "pmc_perf.csv": f"Dispatch_ID,{IDENTITY}0,mul,4,1000,256,16,100,140\n",
+    "sysinfo.csv": "gpu_model,gpu_arch,cu_per_gpu\nMI300X_A1,gfx942,304\n",
+    "pmc_kernel_top.csv": "Kernel_Name,Count,Sum(ns),Mean(ns),Median(ns),Pct\nmul,2,80,40,40,100\n",
+}
+
+
+@pytest.mark.parametrize("name", ["results.db", *TEXTS])
+def test_each_form_is_refused_with_the_release_that_reads_it(name, tmp_path):
+    path = tmp_path / name
+    database(path) if name == "results.db" else path.write_text(TEXTS[name])
+    tool = ROCPROF if name.startswith("results") else COMPUTE
+    with pytest.raises(ReportError) as caught:
+        parsers.parse(path)
+    assert str(caught.value) == (
+        f"{path}: a report of {tool}, which perfctl 1.0.0 was the last release to read."
+        " Record with rocprofv3, or install perfctl==1.0.0"
     )
-    assert {name: sum(kernel.name == name for kernel in kernels) for name in names} == names
-    assert [(kernel.grid_x, kernel.grid_y) for kernel in kernels] == grids
-    assert {one.name: one.cpu_ns for one in report.operations} == calls
-    assert sum(one.calls for one in report.operations) == 629
-    assert [(one.name, one.sm_count) for one in report.devices] == [
-        (n, json.loads(e)["cu_count"]) for n, e in agents
-    ]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("Workgroup_Size", "Groups"),
+        lambda text: text.replace("Dispatch_ID", "Launch"),
+        lambda text: text.replace("Kernel_Name", "Name"),
+    ],
+)
+def test_other_tables_are_not_taken_for_these(change, tmp_path):
+    path = tmp_path / "pmc_perf.csv"
+    path.write_text(change(TEXTS["pmc_perf.csv"]))
+    assert parsers.sniff(path) is None
+
+
+def test_a_folder_is_refused_once_and_other_reports_in_it_are_read(tmp_path, capsys):
+    folder = tmp_path / "workloads" / "vcopy" / "MI200"
+    folder.mkdir(parents=True)
+    for name in ("pmc_perf.csv", "sysinfo.csv", "pmc_kernel_top.csv"):
+        (folder / name).write_text(TEXTS[name])
+    (folder / "SQ_LEVEL_WAVES.csv").write_text(TEXTS["pmc_perf.csv"])
+    (folder / "smi.csv").write_text(SMI)
+    assert parsers.find(tmp_path) == [folder / "pmc_perf.csv", folder / "smi.csv"]
+    store = tmp_path / "perfctl.db"
+    assert run(["ingest", str(tmp_path / "workloads"), "--store", str(store)]) == 4
+    assert capsys.readouterr().err.count("1.0.0 was the last release to read") == 1
+    with closing(sqlite3.connect(store)) as connection:
+        assert connection.execute("SELECT profiler FROM run").fetchall() == [("nvidia-smi",)]
+
+
+# CSV files of rocprofv3: files of one process, cut ones, and real ones read a second time with
+
+
+PROCESS = Path(__file__).resolve().parents[2] / "data" / "rocm" / "csv" / "process"
+"""What one process leaves: two launches, counters, a copy, calls and two GPUs."""
+SUMS = '"Name","Calls","TotalDurationNs","AverageNs","Percentage","MinNs","MaxNs"\n'
+
+
+def test_files_given_one_by_one_are_still_one_run(tmp_path):
+    done = ingest(sorted(PROCESS.glob("77_*.csv")), tmp_path / "store.db")
+    assert [path.name for path, _ in done.taken] == ["77_kernel_trace.csv"]
+
+
+def test_a_header_that_appears_twice_is_refused(tmp_path):
+    path = tmp_path / "1_kernel_stats.csv"
+    path.write_text(SUMS + SUMS + "a(),2,300,150,100.0,150,150\n")
+    with pytest.raises(ReportError, match="the header appears twice"):
+        parsers.parse(path)
+
+
+@pytest.mark.parametrize("end", [40, 500, -8])
+def test_a_cut_off_file_is_one_clear_error_and_nothing_of_it_is_stored(end, tmp_path):
+    whole = (PROCESS / "77_kernel_trace.csv").read_bytes()
+    path = tmp_path / "77_kernel_trace.csv"
+    path.write_bytes(whole[:end])
+    with pytest.raises(ReportError):
+        parsers.parse(path)
+    done = ingest(path, tmp_path / "store.db")
+    assert done.taken == ()
+    assert len(done.failed) == 1
+    assert "\n" not in done.failed[0]
+
+
+def test_two_tables_of_calls_in_one_file_are_read_one_by_one(tmp_path):
+    header = "Domain,Function,Process_Id,Thread_Id,Correlation_Id,Start_Timestamp,End_Timestamp\n"
+    (file := tmp_path / "api.csv").write_text(
+        f"{header}MARKER_CORE_API,step 1,7,7,1,10,20\n{header}MARKER_CORE_API,step 2,7,7,2,30,45\n",
+        encoding="utf-8",
+    )
+    names = [[one.name for one in part.report.ranges] for part in reports(file)]
+    assert names == [["step 1"], ["step 2"]]

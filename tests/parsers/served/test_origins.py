@@ -81,7 +81,7 @@ STACKS = tuple(stack(LOOP, ("forward", LINE, part)) for part in PARTS)
         ("no frames", None),
     ],
 )
-def test_the_source_line_of_an_origin_says_its_module(written: str, path: str | None) -> None:
+def test_the_source_line_of_an_origin_says_its_module(written, path):
     assert read_path(written) == path
 
 
@@ -100,14 +100,12 @@ a CPU."""
         ("", None),
     ],
 )
-def test_marks_that_reach_over_a_call_are_read_by_the_operators_of_the_kernel(
-    kernel: str, path: str | None
-) -> None:
+def test_marks_that_reach_over_a_call_are_read_by_the_operators_of_the_kernel(kernel, path):
     assert read_paths(TIMES) == ("block.norm", "block")
     assert read_path(TIMES, kernel) == path
 
 
-def test_a_call_whose_value_is_used_in_the_line_is_what_the_next_frame_runs() -> None:
+def test_a_call_whose_value_is_used_in_the_line_is_what_the_next_frame_runs():
     written = stack(
         ("forward", "x = self.block(x) + x", "self.block(x) + x"),
         ("forward", "return self.fc(x)", "self.fc(x)"),
@@ -132,7 +130,7 @@ def fused(
     )
 
 
-def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> None:
+def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path):
     whole = kernel("gemm", 70, 36, 3, 6)
     whole["args"]["stack"] = [STACKS[3]]
     found = fused(
@@ -189,5 +187,5 @@ def test_the_ledger_gives_each_layer_its_share_and_marks_it(tmp_path: Path) -> N
         ("self.actor(x)", None),
     ],
 )
-def test_an_expression_says_whether_it_multiplies(expression: str, multiplies: bool | None) -> None:
+def test_an_expression_says_whether_it_multiplies(expression, multiplies):
     assert _multiplies(stack(("forward", f"return {expression}", expression))) is multiplies

@@ -11,6 +11,8 @@ from perfctl.orchestrator.ledger.usage.served import placed
 from perfctl.orchestrator.ledger.usage.training import passes
 from perfctl.parsers.kineto import trace as kineto_trace
 from perfctl.records.report import Report
+from perfctl.records.served_names import read_capture, read_served
+from perfctl.records.serving import ServedStep
 from tests.make import synthetic
 from tests.make.kineto import Event, kernel, launch, module, operation, written
 
@@ -45,9 +47,7 @@ def read(path: Path, *events: Event) -> Report:
     return kineto_trace.parse(written(path / "trace.json", *events))
 
 
-def test_modules_of_attention_without_kernels_and_operators_are_named_as_the_reason(
-    tmp_path: Path,
-) -> None:
+def test_modules_of_attention_without_kernels_and_operators_are_named_as_the_reason(tmp_path):
     report = read(tmp_path, module("Model_0", 90, 100), module("Attention_0", 100, 50))
     (gap,) = [gap for gap in report.gaps if gap.quantity == "served_step"]
     assert "neither kernels nor operators" in gap.reason and "Attention_0" in gap.reason
@@ -73,9 +73,7 @@ LLM = {
 
 
 @pytest.mark.parametrize("name", LLM)
-def test_every_public_trace_of_a_language_model_has_a_phase_and_tokens_or_a_reason(
-    name: str, reports: Path
-) -> None:
+def test_every_public_trace_of_a_language_model_has_a_phase_and_tokens_or_a_reason(name, reports):
     phases, tokens, why, least = LLM[name]
     report = kineto_trace.parse(reports / "kineto" / "llm" / f"{name}.json.gz")
     assert [step.phase for step in report.served_steps] == phases
@@ -87,7 +85,7 @@ def test_every_public_trace_of_a_language_model_has_a_phase_and_tokens_or_a_reas
     assert share is None if least is None else share is not None and share >= least
 
 
-def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports: Path) -> None:
+def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports):
     """DeepSeek-V3: the trace's own name says seqlen4096; 4 layers, whose heads are 128."""
     report = kineto_trace.parse(
         reports / "kineto" / "llm" / "deepseek_v3_train_ep64_rank0.json.gz", single_operators=False
@@ -116,3 +114,91 @@ def test_a_public_trace_of_training_has_its_passes_and_their_tokens(reports: Pat
         and not weights.collective_ns
         and min(forward.collective_ns, inputs.collective_ns) > 50e6
     )
+
+
+# Names of a server's steps: each form that a server writes, and names that only look like one
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "prompts", "decodes"),
+    [
+        # (sequences, tokens, keys, pairs)
+        (
+            "execute_context_2(2048)_generation_0(0)",
+            "prefill",
+            (2, 2048, None, None),
+            (0, 0, None, None),
+        ),
+        (
+            "execute_context_1(888_788544)_generation_0(0)",
+            "prefill",
+            (1, 888, None, None),
+            (0, 0, None, None),
+        ),
+        ("execute_context_0(0)_generation_5(5)", "decode", (0, 0, None, None), (5, 5, None, None)),
+        (
+            "execute_context_1(512)_generation_7(7)",
+            "mixed",
+            (1, 512, None, None),
+            (7, 7, None, None),
+        ),
+        (
+            (
+                "execute_110_context_2(sq100sk140sqsq5000sqsk7000)"
+                "_generation_10(sq10sk900sqsq10sqsk901)"
+            ),
+            "mixed",
+            (2, 100, 140, 7000),
+            (10, 10, 900, 901),
+        ),
+        ("step[DECODE bs=32]", "decode", (0, 0, None, None), (32, 32, None, None)),
+        ("step[EXTEND bs=15 toks=15360]", "prefill", (15, 15360, None, None), (0, 0, None, None)),
+        ("step[TARGET_VERIFY bs=4 toks=20]", "decode", (0, 0, None, None), (4, 20, None, None)),
+        ("step[MIXED bs=9]", "mixed", (None,) * 4, (None,) * 4),
+        # a sequence of TensorRT-LLM may have drafts, of which the name says nothing
+        (
+            "[Executor] _forward_step 7: 3 ctx reqs, 45 gen reqs",
+            "mixed",
+            (3, None, None, None),
+            (45, None, None, None),
+        ),
+        (
+            "[Executor] _forward_step 8: 0 ctx reqs, 0 ctx tokens, 4 gen reqs",
+            "decode",
+            (0, 0, None, None),
+            (4, None, None, None),
+        ),
+        (
+            "_forward_step: 2 ctx reqs, 64 ctx tokens, 0 gen reqs",
+            "prefill",
+            (2, 64, None, None),
+            (0, 0, None, None),
+        ),
+    ],
+)
+def test_each_server_s_name_says_its_phase_sequences_and_tokens(name, phase, prompts, decodes):
+    assert read_served(name) == ServedStep(0, name, phase, *prompts, *decodes)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ProfilerStep#3",
+        "step[IDLE bs=0]",
+        "step[DECODE]",
+        "execute_context_0(0)_generation_0(0)",
+        "execute_query",
+        "execute_context_1(2)_generation_3",
+        "execute_context_1(2_)_generation_3(3)",
+        "[Executor] _forward_step",
+        "step[DECODE bs=32] again",
+        "",
+    ],
+)
+def test_idle_steps_and_other_names_are_no_steps(name):
+    assert read_served(name) is None
+
+
+def test_the_range_of_a_capture_says_its_size_and_mode():
+    assert read_capture("capture_8192_PIECEWISE") == (8192, "PIECEWISE")
+    assert read_capture("capture_screen") is None

@@ -138,19 +138,20 @@ def test_a_page_of_nothing_is_a_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "text"),
+    ("change", "text", "interval"),
     [
-        (0.2013, "+20.1%"),
-        (-0.03, "−3.0%"),
-        (0, "0.0%"),
-        (0.0001, "< 0.1%"),
-        (-0.0001, "> −0.1%"),
-        (9.5, "10.5 times"),
+        (0.2013, "+20.1%", "−50.0% to +20.1%"),
+        (-0.03, "−3.0%", "−50.0% to −3.0%"),
+        (0, "0.0%", "−50.0% to 0.0%"),
+        (0.0001, "< 0.1%", "−50.0% to < 0.1%"),
+        (-0.0001, "> −0.1%", "−50.0% to > −0.1%"),
+        (9.5, "10.5 times", "0.50 to 10.5 times"),
+        (3239.0, "3,240 times", "0.50 to 3,240 times"),
     ],
 )
-def test_changes_have_a_sign_and_one_decimal(change: float, text: str) -> None:
+def test_changes_have_a_sign_and_one_decimal(change: float, text: str, interval: str) -> None:
     assert percent_change(change) == text
-    assert write_interval((change, change)) == f"{text} to {text}"
+    assert write_interval((-0.5, change)) == interval
 
 
 def test_a_kernel_with_other_launches_has_the_time_of_one_launch() -> None:

@@ -18,7 +18,7 @@ from perfctl.orchestrator.report.tables import TURNING
 from perfctl.records.report import Copy, Kernel, Range
 from tests.make import synthetic
 from tests.report.outline import HOSTILE
-from tests.report.visit import Visit, serious, write_page
+from tests.report.visit import Visit, on_a_screen_and_a_phone, serious, write_page
 
 PRINTED = {"width": 688, "height": 1000}
 OPEN_ALL = "document.querySelectorAll('details.single').forEach(part => { part.open = true })"
@@ -235,28 +235,6 @@ def test_a_column_sorts_charts_say_the_value_under_pointer_and_arrow_keys_and_fo
         box.check()
 
 
-def test_the_timeline_answers_mouse_and_keyboard(visit: Visit) -> None:
-    visit.page.evaluate(OPEN_ALL)
-    study = visit.page.locator("article", has=visit.page.locator("h2", has_text="timed_cnn"))
-    figure = study.locator("figure.timeline")
-    canvas, said = figure.locator("canvas"), figure.locator(".said")
-    canvas.focus()
-    for key in ("ArrowRight", "ArrowDown", "ArrowDown"):
-        visit.page.keyboard.press(key)
-    assert "kernel_fc1<float>(float*) fc1 backward" in said.inner_text()
-    assert "stream 7" in said.inner_text()
-    for key in ("Enter", "+", "-", "Shift+ArrowRight", "Escape", "0"):
-        visit.page.keyboard.press(key)
-    canvas.hover(position={"x": 60, "y": 52})
-    assert said.inner_text().strip()
-    canvas.click(position={"x": 60, "y": 52})
-    canvas.dblclick(position={"x": 60, "y": 52})
-    for button in ("Zoom in", "Zoom out", "Show all of it"):
-        figure.get_by_role("button", name=button).click()
-    figure.locator("select").select_option(index=1)
-    assert "b64" in figure.locator("p.note").last.inner_text()
-
-
 def test_hostile_names_are_text_in_the_browser(browser: Any, tmp_path: Path) -> None:
     runs = []
     for number, name in enumerate(HOSTILE):
@@ -312,9 +290,7 @@ def test_axe_finds_nothing_serious(browser: Any, small: Path, options: dict[str,
         assert serious(visit) == []
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}]
-)
+@on_a_screen_and_a_phone
 def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
     browser: Any, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -325,8 +301,7 @@ def test_a_comparison_stands_alone_and_axe_finds_nothing_serious(
     file = tmp_path / "compare.html"
     file.write_text(render_view(compare_view(compare(a, b))), encoding="utf-8")
     with Visit(browser, file, **options) as visit:
-        width = options.get("viewport", {"width": 1280})["width"]
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert visit.fits()
         assert serious(visit) == []
 
 
@@ -349,7 +324,7 @@ def test_nothing_is_wider_than_the_screen_or_the_sheet(
 ) -> None:
     with Visit(browser, written, viewport={"width": width, "height": 900}) as visit:
         visit.page.emulate_media(media=media)
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert visit.fits()
         if media == "print":
             assert visit.page.pdf(format="A4")[:5] == b"%PDF-"
 

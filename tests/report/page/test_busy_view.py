@@ -119,25 +119,15 @@ def test_where_no_share_can_be_said_the_reason_stands_there() -> None:
     assert explain_no_share([synthetic.make_run()]) is None
 
 
-def _ran(*spans: tuple[int, int]) -> str:
+def test_many_short_waits_between_kernels_are_not_named_as_one() -> None:
     kernels = [
-        Kernel(at, f"k{at}", start_ns=start, duration_ns=length, device_index=0)
-        for at, (start, length) in enumerate(spans)
+        Kernel(at, f"k{at}", start_ns=at * 1000, duration_ns=500, device_index=0) for at in range(6)
     ]
     run = synthetic.foreign_run(1, kernels=kernels, profiler="torch", ranges=[])
     (prepared,) = studies([run])[0].prepared_runs
-    return next(
-        one.text for one in report_findings([prepared], {}, {}) if "ran kernels for" in one.text
-    )
-
-
-def test_one_long_wait_between_kernels_is_named_and_many_short_ones_are_not() -> None:
-    said = _ran((0, 100), (1000, 300), (1300, 600))
-    assert (
-        "One idle gap takes 900 ns from k0 to k1; without it, kernels ran for 100.0% of 1 µs"
-        in said.replace("1.00 µs", "1 µs")
-    )
-    assert "one wait" not in _ran(*((at * 1000, 500) for at in range(6)))
+    texts = [one.text for one in report_findings([prepared], {}, {})]
+    assert any("ran kernels for" in text for text in texts)
+    assert not any("One idle gap" in text for text in texts)
 
 
 STEP_NS = 2_000_000.0

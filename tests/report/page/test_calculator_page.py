@@ -20,7 +20,7 @@ from perfctl.orchestrator.predict.prices import load
 from perfctl.orchestrator.report.calculator import FamilyAnswers
 from perfctl.orchestrator.report.page.page import calculator_digest
 from perfctl.orchestrator.report.page.server import PageServer
-from tests.report.visit import Visit, serious
+from tests.report.visit import Visit, on_a_screen_and_a_phone, serious
 
 HASH = (
     "#model=resnet&batch=128&samples=50000&epochs=12&precision=fp32&optimizer=adam&device=T4&gpus=2"
@@ -232,16 +232,13 @@ def test_hostile_links_are_text_and_said(visit: Any) -> None:
         assert visit.locator("#figures dd.est").count() == 5, "what is wrong is left at its default"
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"color_scheme": "dark"}, {"viewport": {"width": 390, "height": 844}}]
-)
+@on_a_screen_and_a_phone
 def test_axe_finds_nothing_serious_and_nothing_is_wider_than_the_screen(
     browser: Any, page: Path, options: dict[str, Any]
 ) -> None:
     with Visit(browser, page, **options) as opened:
         settled(opened.page)
-        width = options.get("viewport", {"width": 1280})["width"]
-        assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert opened.fits()
         assert serious(opened) == []
 
 

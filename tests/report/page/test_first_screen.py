@@ -14,7 +14,7 @@ from perfctl.orchestrator.commands.report import report
 from perfctl.records.paper import LayerCall
 from perfctl.records.report import Range, Step
 from tests.make import synthetic
-from tests.report.visit import Visit, violations, write_page
+from tests.report.visit import Visit, on_a_screen_and_a_phone, violations, write_page
 
 ROOT = Path(__file__).parents[3]
 LAYERS = 160
@@ -110,17 +110,6 @@ def test_the_first_screen_has_findings_matrix_and_the_heads_of_both_charts(
         assert all(0 < top < SCREEN - 50 for top in tops), tops
 
 
-def test_the_first_screen_of_the_example_has_every_finding_and_the_heads_of_both_charts(
-    browser: Any, study: Path
-) -> None:
-    with Visit(browser, study) as visit:
-        first = visit.page.locator("#s1")
-        for part in (".findings li", ".part-charts figcaption"):
-            tops = first.locator(part).evaluate_all(TOPS)
-            assert len(tops) >= 2 and all(0 < top < SCREEN - 50 for top in tops), part
-        assert "Executed: constant" in first.locator(".part-charts figcaption").first.inner_text()
-
-
 def test_why_the_count_is_flat_is_answered_by_at_most_two_clicks(browser: Any, study: Path) -> None:
     with Visit(browser, study) as visit:
         finding = visit.page.locator(
@@ -163,15 +152,10 @@ def test_a_page_of_160_layers_prints_every_row_of_the_matrix_and_the_totals(
         assert not visit.page.locator("table.ledger").is_visible()
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}]
-)
+@on_a_screen_and_a_phone
 def test_axe_finds_nothing_at_all_on_a_page_of_several_studies(
     browser: Any, study: Path, options: dict[str, Any]
 ) -> None:
     with Visit(browser, study, **options) as visit:
-        assert (
-            visit.page.evaluate("document.documentElement.scrollWidth")
-            <= options.get("viewport", {"width": 1280})["width"]
-        )
+        assert visit.fits()
         assert violations(visit) == []

@@ -146,6 +146,5 @@ def test_a_click_enters_a_part_escape_leads_out_and_the_address_keeps_it(
         for _ in range(2):
             visit.page.keyboard.press("Escape")
         assert way.inner_text().startswith("kernel time of the median step")
-        visit.page.goto(link)
-        visit.page.reload()
+        visit.open(link)
         assert visit.page.locator(".icicle .way").inner_text().startswith("conv2: ")

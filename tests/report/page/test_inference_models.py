@@ -6,25 +6,24 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Group
 
 from perfctl.orchestrator.ledger.usage.inference import pays_until
-from perfctl.orchestrator.report.page.page import render
-from perfctl.orchestrator.report.page.records import LONGEST, Finding
+from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.sections import page_view
 from perfctl.orchestrator.report.studies.inference import inference_answer
-from perfctl.orchestrator.report.studies.inference_findings import inference_findings, times_as_many
+from perfctl.orchestrator.report.studies.inference_findings import (
+    inference_findings,
+    list_models,
+    times_as_many,
+)
 from perfctl.orchestrator.report.view import View
 from perfctl.records.report import Gap, Step, Summary
 from perfctl.records.run import Run
 from tests.make import synthetic
 from tests.report.evidence import unproved
-from tests.report.outline import terminal_run
-from tests.report.visit import write_page
 
 MS = 1_000_000
 MADE = "2026-11-20T10:00:00Z"
@@ -35,36 +34,44 @@ SCORED = (
 )
 
 
-def answers(model: str, batch: int, compute: float, *, images: int = 400, **changes: Any) -> Run:
-    """Steps of 1 ms loading, 1 ms copies and ``compute`` ms, give or take 2%."""
-    rows = []
-    for number in range(images // batch):
-        took = round(compute * MS * (1.02 if number % 2 else 0.98))
+def answers(model: str, batch: int, took: Sequence[float], *, load: int = 1, **changes: Any) -> Run:
+    """A batch for each of ``took``, the ms that it computes after ``load`` ms and 1 ms of copies."""
+    steps = [
+        Step(number, phase, None, round(length * MS))
+        for number, ms in enumerate(took)
         for phase, length in (
-            ("step", took + 2 * MS),
-            ("data", MS),
-            ("copy", MS),
-            ("inference", took),
-        ):
-            rows.append(Step(number, phase, None, length))
+            ("step", load + ms + 1),
+            ("data", load),
+            ("copy", 1),
+            ("inference", ms),
+        )
+    ]
+    facts = {"model": model, "option:data": "imagenet", "option:dataloader_workers": "0"}
     given = {
         "mode": "infer",
         "profiler": "none",
         "workload": "torchvision_infer",
         "variant": f"model={model}",
         "origin": "measured",
-        "environment": {"model": model, "option:data": "imagenet"},
-        "steps": tuple(rows),
-        "summaries": SCORED,
+        "environment": {**facts, **changes.pop("facts", {})},
+        "steps": tuple(steps),
     }
     return synthetic.make_run(batch, batch_size=batch, **{**given, **changes})
 
 
-def sweep(*models: tuple[str, Sequence[tuple[int, float]]], **changes: Any) -> list[Run]:
+def sweep(
+    *models: tuple[str, Sequence[tuple[int, float]]], images: int = 400, **changes: Any
+) -> list[Run]:
+    """Every model at its batches, of so many ms of computation, give or take 2%."""
     made = [
-        answers(model, batch, compute, **changes)
+        answers(
+            model,
+            batch,
+            [ms * (1.02 if number % 2 else 0.98) for number in range(images // batch)],
+            **{"summaries": SCORED, **changes},
+        )
         for model, points in models
-        for batch, compute in points
+        for batch, ms in points
     ]
     return [replace(run, id=number) for number, run in enumerate(made, 1)]
 
@@ -88,22 +95,6 @@ def test_several_models_are_one_part_of_the_page_and_their_details_are_folded() 
     assert [part.is_folded for part in (joint, *details)] == [False, True, True]
     keys = [section.key for part in details for section in part.chapters]
     assert "inference" not in keys and not {"latency", "throughput"} & {*keys}, "each quantity once"
-
-
-def test_each_quantity_has_one_chart_with_every_model_named_in_it_and_its_table() -> None:
-    sections = {section.key: section for section in view(sweep(*TWO)).chapters}
-    titles = {
-        "throughput": ["Images per second, by batch size"],
-        "accuracy": ["Top-1, by batch size"],
-        "latency": ["Latency p50, by batch size", "Latency p95, by batch size"],
-    }
-    for key, wanted in titles.items():
-        drawn = [chart for chart in sections[key].charts if chart.title in wanted]
-        assert [chart.title for chart in drawn] == wanted
-        assert all(
-            f">{model}<" in chart.svg for chart in drawn for model in ("fast_net", "slow_net")
-        )
-        assert len(sections[key].tables[0].rows) == 6
 
 
 def test_the_headline_names_the_fastest_model_its_batch_and_by_how_much() -> None:
@@ -210,65 +201,15 @@ def test_accuracy_of_a_handful_of_images_has_no_interval_but_what_would_give_one
     assert section.charts[0].note == "too few images for a 95% interval"
 
 
-def test_findings_have_at_most_140_characters_with_long_names() -> None:
-    found = view(sweep(*((f"{name}_{'very_long_name_' * 6}", points) for name, points in TWO)))
-    assert found.findings
-    assert all(len(item.first) <= LONGEST for item in stated(found))
+def test_a_sentence_has_as_many_models_as_fit() -> None:
+    facts = [letter * 70 for letter in "ab"]
+    assert [*list_models("Slow:", facts)] == [f"Slow: {facts[0]} and others."]
+    assert [*list_models("Slow:", ["a", "b"])] == ["Slow: a; b."]
 
 
-def test_five_models_at_three_batch_sizes_print_on_eight_sheets_or_fewer(
-    browser: Any, tmp_path: Path
-) -> None:
-    names = ("squeezenet1_1", "resnet18", "mobilenet_v3_small", "resnet152", "densenet201")
-    runs = sweep(
-        *(
-            (name, tuple((batch, place * batch) for batch in (1, 4, 20)))
-            for place, name in enumerate(names, 2)
-        )
-    )
-    page = browser.new_page()
-    page.goto(write_page(tmp_path, runs).as_uri())
-    sheets = len(re.findall(rb"/Type\s*/Page\b", page.pdf(prefer_css_page_size=True)))
-    for width in (390, 1280):
-        page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("document.documentElement.scrollWidth") == width
-    page.close()
-    assert 1 <= sheets <= 8
-
-
-MS = 1_000_000
-
-
-@pytest.fixture
-def infer() -> Any:
-    def make(
-        batch: int, load: int = 1, compute: int = 10, slow: int = 0, count: int = 40, **changes: Any
-    ) -> Any:
-        rows = []
-        for number in range(count):
-            took = slow if slow and number % 10 == 0 else compute
-            for phase, length in (
-                ("step", load + took + 1),
-                ("data", load),
-                ("copy", 1),
-                ("inference", took),
-            ):
-                rows.append(Step(number, phase, None, length * MS))
-        facts = {"model": "resnet18", "option:data": "imagenet", "option:dataloader_workers": "0"}
-        facts |= changes.pop("facts", {})
-        given = {
-            "mode": "infer",
-            "profiler": "none",
-            "batch_size": batch,
-            "environment": facts,
-            "steps": tuple(rows),
-            "workload": "torchvision_infer",
-            "variant": "model=resnet18",
-            "origin": "measured",
-        }
-        return synthetic.make_run(batch, **{**given, **changes})
-
-    return make
+def infer(batch: int, compute: int = 10, slow: int = 10, count: int = 40, **changes: Any) -> Run:
+    took = [compute if number % 10 else max(slow, compute) for number in range(count)]
+    return answers("resnet18", batch, took, **changes)
 
 
 def accuracy(top1: float | None, top5: float | None = 0.9) -> tuple[Summary, ...]:
@@ -283,9 +224,9 @@ def said(*runs: Any) -> str:
     return " ".join(item.text for item in inference_findings(runs))
 
 
-def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_an_uneven_tail(
-    infer: Any,
-) -> None:
+def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_an_uneven_tail() -> (
+    None
+):
     text = said(infer(1, compute=10), infer(5, compute=20), infer(10, compute=90))
     assert "is: resnet18 11.0 ms at batch 1, 91.0 ms at batch 10." in text
     assert "The most images/s are: resnet18 227 at batch 5 (2.7x batch 1)" in text
@@ -293,9 +234,9 @@ def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_
     assert "varies" not in said(infer(4))
 
 
-def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones(
-    infer: Any,
-) -> None:
+def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_synthetic_ones() -> (
+    None
+):
     assert "wait for images (--dataloader-workers 2" in said(infer(4, load=10))
     assert "resnet18 47.6% at batch 4" in said(infer(4, load=10))
     assert "--dataloader-workers 8" in said(
@@ -305,9 +246,9 @@ def test_waiting_for_images_is_said_where_it_is_a_fifth_of_a_step_and_never_for_
     assert "wait" not in said(infer(4, load=10, facts={"option:data": "synthetic"}))
 
 
-def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_the_batch_size(
-    infer: Any,
-) -> None:
+def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_the_batch_size() -> (
+    None
+):
     text = said(infer(1, summaries=accuracy(0.698)), infer(5, summaries=accuracy(0.698)))
     assert text.count("The top-1 accuracy is: resnet18 69.8% (68.1% to 71.4%) of 3,000 images") == 1
     assert "top-5 90.0%" in text
@@ -317,9 +258,7 @@ def test_accuracy_is_said_once_only_where_there_is_one_and_with_what_moves_with_
     assert "because kernels round differently: resnet18." in text
 
 
-def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part(
-    infer: Any,
-) -> None:
+def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_no_part() -> None:
     gaps = tuple(
         Gap(name, "not_available", "the weights are random") for name in ("top1", "top5", "loss")
     )
@@ -331,12 +270,3 @@ def test_what_is_not_known_is_a_dash_with_its_reason_and_runs_of_training_have_n
     assert "images/s" in [column.label for column in second.columns]
     assert inference_answer([synthetic.make_run()]).tables == ()
     assert inference_findings([synthetic.make_run()]) == []
-
-
-def test_the_page_and_the_terminal_show_the_same_latency(infer: Any) -> None:
-    run = infer(4, summaries=accuracy(0.698))
-    page = render([run], generated_at="2026-11-20T10:00:00Z")
-    assert page.count("Latency of a batch: copies") == 1
-    assert 'href="#infer-latency"' in page
-    titles = [part.renderables[0] for part in terminal_run(run) if isinstance(part, Group)]
-    assert any(str(title).startswith("Latency of a batch") for title in titles)

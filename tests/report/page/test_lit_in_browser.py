@@ -35,23 +35,20 @@ def everywhere(visit: Visit, layer: str) -> None:
 
 
 def test_a_name_in_the_matrix_lights_every_view_and_the_link_lights_them_again(
-    browser: Any, page: Path
+    visit: Visit,
 ) -> None:
-    with Visit(browser, page) as visit:
-        visit.page.locator(".matrix tbody b", has_text="conv2").first.click()
-        everywhere(visit, "conv2")
-        assert "layer=conv2&direction=forward" in visit.page.url
-        assert visit.page.locator('.matrix tr[aria-current="true"]').count() == 1, (
-            "one direction is current, both are lit"
-        )
-        assert "conv2 forward is lit" in visit.page.locator("p.hidden[role=status]").inner_text()
-        link = visit.page.url
-    with Visit(browser, page) as visit:
-        visit.page.goto(link)
-        visit.page.reload()
-        everywhere(visit, "conv2")
-        visit.page.keyboard.press("Escape")
-        assert visit.page.locator(".lit").count() == 0 and "layer=" not in visit.page.url
+    visit.page.locator(".matrix tbody b", has_text="conv2").first.click()
+    everywhere(visit, "conv2")
+    assert "layer=conv2&direction=forward" in visit.page.url
+    assert visit.page.locator('.matrix tr[aria-current="true"]').count() == 1, (
+        "one direction is current, both are lit"
+    )
+    assert "conv2 forward is lit" in visit.page.locator("p.hidden[role=status]").inner_text()
+    link = visit.page.url
+    visit.open(link)
+    everywhere(visit, "conv2")
+    visit.page.keyboard.press("Escape")
+    assert visit.page.locator(".lit").count() == 0 and "layer=" not in visit.page.url
 
 
 def test_names_are_one_tab_stop_a_table_and_work_by_keyboard(visit: Visit) -> None:
@@ -116,7 +113,7 @@ def test_a_phone_lights_by_touch_without_scrolling_sideways_and_axe_finds_nothin
     ) as visit:
         visit.page.locator(".matrix tbody b", has_text="fc1").first.tap()
         everywhere(visit, "fc1")
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert visit.fits()
         visit.page.locator('#s1-roofline svg a[data-trail="conv2/forward/64"] .hit').first.tap()
         assert visit.page.locator(".trail").is_visible()
         assert serious(visit) == []
@@ -125,30 +122,25 @@ def test_a_phone_lights_by_touch_without_scrolling_sideways_and_axe_finds_nothin
 CELL = '.matrix a[data-trail="conv2/forward/64"]'
 
 
-def test_a_click_on_a_ratio_opens_its_trail_and_the_link_opens_it_again(
-    browser: Any, page: Path
-) -> None:
-    with Visit(browser, page) as visit:
-        visit.page.locator(CELL).click()
-        panel = visit.page.locator(".trail")
-        panel.wait_for(state="visible")
-        assert panel.locator("h2").inner_text() == "conv2 forward, batch 64"
-        steps = panel.locator("li > h3").all_inner_texts()
-        assert steps[0].startswith("Ratio") and steps[-1] == "Source"
-        assert visit.page.locator('.matrix tr.lit[data-layer="conv2"]').count() == 2
-        link = visit.page.url
-        text = panel.inner_text()
-        panel.get_by_role("button").click()
-        assert panel.is_hidden() and "trail=" not in visit.page.url
-    with Visit(browser, page) as visit:
-        visit.page.goto(link)
-        visit.page.reload()
-        assert visit.page.locator(".trail").inner_text() == text
-        visit.page.evaluate("location.hash = '#s1-kernels'")
-        visit.page.wait_for_function("location.hash.includes('trail=')")
-        assert visit.page.url.partition("#")[2].startswith("s1-kernels?"), (
-            "a plain link keeps what is open"
-        )
+def test_a_click_on_a_ratio_opens_its_trail_and_the_link_opens_it_again(visit: Visit) -> None:
+    visit.page.locator(CELL).click()
+    panel = visit.page.locator(".trail")
+    panel.wait_for(state="visible")
+    assert panel.locator("h2").inner_text() == "conv2 forward, batch 64"
+    steps = panel.locator("li > h3").all_inner_texts()
+    assert steps[0].startswith("Ratio") and steps[-1] == "Source"
+    assert visit.page.locator('.matrix tr.lit[data-layer="conv2"]').count() == 2
+    link = visit.page.url
+    text = panel.inner_text()
+    panel.get_by_role("button").click()
+    assert panel.is_hidden() and "trail=" not in visit.page.url
+    visit.open(link)
+    assert visit.page.locator(".trail").inner_text() == text
+    visit.page.evaluate("location.hash = '#s1-kernels'")
+    visit.page.wait_for_function("location.hash.includes('trail=')")
+    assert visit.page.url.partition("#")[2].startswith("s1-kernels?"), (
+        "a plain link keeps what is open"
+    )
 
 
 def test_the_keyboard_reaches_every_cell_from_one_tab_stop_and_escape_leads_back(
@@ -167,52 +159,33 @@ def test_the_keyboard_reaches_every_cell_from_one_tab_stop_and_escape_leads_back
     assert visit.page.evaluate("document.activeElement.dataset.trail") == chosen
 
 
-def test_the_switch_shows_shares_and_stays_in_the_address(browser: Any, page: Path) -> None:
-    with Visit(browser, page) as visit:
-        visit.page.locator('.matrix input[value="share"]').check()
-        assert (
-            visit.page.locator(f"{CELL} .m-share").is_visible()
-            and visit.page.locator(f"{CELL} .m-ratio").is_hidden()
-        )
-        link = visit.page.url
-    with Visit(browser, page) as visit:
-        visit.page.goto(link)
-        visit.page.reload()
-        assert visit.page.locator(f"{CELL} .m-share").is_visible()
+def test_the_switch_shows_shares_and_stays_in_the_address(visit: Visit) -> None:
+    visit.page.locator('.matrix input[value="share"]').check()
+    assert (
+        visit.page.locator(f"{CELL} .m-share").is_visible()
+        and visit.page.locator(f"{CELL} .m-ratio").is_hidden()
+    )
+    link = visit.page.url
+    visit.open(link)
+    assert visit.page.locator(f"{CELL} .m-share").is_visible()
 
 
-def test_a_phone_shows_matrix_and_trail_without_scrolling_sideways(
-    browser: Any, page: Path
-) -> None:
-    with Visit(browser, page, viewport={"width": 390, "height": 844}) as visit:
-        visit.page.locator(CELL).click()
-        assert visit.page.evaluate("document.documentElement.scrollWidth") <= 390
-        box = visit.page.locator(".trail").bounding_box()
-        assert box is not None and box["x"] >= 0 and box["width"] <= 390
-
-
-def test_back_closes_the_trail_that_a_click_opened_and_stays_on_the_page(
-    browser: Any, page: Path
-) -> None:
-    with Visit(browser, page) as visit:
-        before = visit.page.url
-        for _ in range(2):
-            visit.page.locator(CELL).click()
-            visit.page.locator(".trail").wait_for(state="visible")
-            visit.page.go_back()
-            visit.page.locator(".trail").wait_for(state="hidden")
-            assert visit.page.url.rstrip("#") == before and visit.page.locator(".lit").count() == 0
-        visit.page.go_forward()
-        visit.page.locator(".trail").wait_for(state="visible")
-
-
-def test_escape_takes_back_the_entry_of_the_trail_and_keeps_the_light(
-    browser: Any, page: Path
-) -> None:
-    with Visit(browser, page) as visit:
+def test_back_closes_the_trail_that_a_click_opened_and_stays_on_the_page(visit: Visit) -> None:
+    before = visit.page.url
+    for _ in range(2):
         visit.page.locator(CELL).click()
         visit.page.locator(".trail").wait_for(state="visible")
-        visit.page.keyboard.press("Escape")
-        visit.page.wait_for_url(lambda address: "trail" not in address and "layer" in address)
-        assert visit.page.locator(".lit").count() > 0
-        assert visit.page.evaluate("history.state.opens") is False, "Back leaves the page"
+        visit.page.go_back()
+        visit.page.locator(".trail").wait_for(state="hidden")
+        assert visit.page.url.rstrip("#") == before and visit.page.locator(".lit").count() == 0
+    visit.page.go_forward()
+    visit.page.locator(".trail").wait_for(state="visible")
+
+
+def test_escape_takes_back_the_entry_of_the_trail_and_keeps_the_light(visit: Visit) -> None:
+    visit.page.locator(CELL).click()
+    visit.page.locator(".trail").wait_for(state="visible")
+    visit.page.keyboard.press("Escape")
+    visit.page.wait_for_url(lambda address: "trail" not in address and "layer" in address)
+    assert visit.page.locator(".lit").count() > 0
+    assert visit.page.evaluate("history.state.opens") is False, "Back leaves the page"

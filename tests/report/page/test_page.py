@@ -330,7 +330,7 @@ def test_failed_runs_are_listed_with_their_reason_and_differences_between_runs_a
     page = html(synthetic.cpu_run(1, 64), synthetic.failed_run(2, 256))
     assert page.count("CUDA out of memory at batch 256") >= 2
     one, two = synthetic.cpu_run(1, 64), synthetic.cpu_run(2, 128)
-    two = replace(two, report=replace(two.report, environment={"torch": "2.9", "threads": "2"}))
+    two = synthetic.with_report(two, environment={"torch": "2.9", "threads": "2"})
     page = html(one, two)
     table = re.search(r"<figcaption>Differences between the runs.*?</figure>", page, re.DOTALL)
     assert table is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -32,7 +31,7 @@ def with_bytes(runs: list[Run], each: int) -> list[Run]:
         extra = [
             Counter(kernel.launch, "dram__bytes.sum", each, "byte") for kernel in run.report.kernels
         ]
-        return replace(run, report=replace(run.report, counters=[*run.report.counters, *extra]))
+        return synthetic.with_report(run, counters=[*run.report.counters, *extra])
 
     return [add(run) if run.report.counters else run for run in runs]
 
@@ -95,7 +94,7 @@ def with_levels(runs: list[Run], tensor: str = "") -> list[Run]:
                 extra.append(
                     Counter(kernel.launch, "sm__ops_path_tensor_src_fp16.sum", 50_000_000, "op")
                 )
-        found.append(replace(run, report=replace(run.report, counters=[*counters, *extra])))
+        found.append(synthetic.with_report(run, counters=[*counters, *extra]))
     return found
 
 
@@ -170,19 +169,3 @@ def test_a_rule_of_the_executed_flops_is_no_reason_for_a_missing_utilization() -
     )
     notes = roofline_tables(replace(roofs, above_kernels=points))[1].notes
     assert any("HFU" in note for note in notes) and not any("a rule" in note for note in notes)
-
-
-def test_hostile_kernel_names_stay_text_under_the_roofs() -> None:
-    counters: list[Any] = [
-        counter for n in range(3) for counter in synthetic.fp_counters(n, 0, 0, 5000)
-    ]
-    run = synthetic.foreign_run(1, profiler="ncu", device=synthetic.V100, counters=counters)
-    kernels = [
-        kernel._replace(name=f"{HOSTILE}{n}", short_name=None)
-        for n, kernel in enumerate(run.report.kernels)
-    ]
-    (run,) = with_bytes([replace(run, report=replace(run.report, kernels=kernels))], 100)
-    page = render([run], generated_at=WHEN)
-    section = re.search(r'<section id="s1-roofline".*?</section>', page, re.DOTALL)
-    assert section is not None and "<svg" in section.group()
-    assert "<img" not in page and "&lt;img src=x" in section.group()

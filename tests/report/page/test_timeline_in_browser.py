@@ -14,7 +14,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
 from perfctl.records.report import Copy, Kernel, Range
 from perfctl.records.run import Run
 from tests.make import synthetic
-from tests.report.visit import Visit, serious, write_page
+from tests.report.visit import Visit, on_a_screen_and_a_phone, serious, write_page
 
 STEPS, EACH, GAP = 40, 50, 1_000
 """Kernels of a step, one each GAP ns; every second one belongs to conv1."""
@@ -234,8 +234,7 @@ def test_the_address_opens_the_same_view(browser: Any, file: Path, timeline: Tim
     sums, said, address = timeline.sums(), timeline.said(), timeline.page.url
     assert "timeline.s1" in address
     with Visit(browser, file) as visit:
-        visit.page.goto("about:blank")
-        visit.page.goto(address)
+        visit.open(address)
         again = Timeline(visit)
         assert (again.sums(), again.said()) == (sums, said)
         section = visit.page.locator("section:has(> figure.timeline)")
@@ -256,25 +255,19 @@ def test_the_table_says_of_every_track_what_the_drawing_shows(timeline: Timeline
     assert counts["copies, stream 7"] == "1"
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"color_scheme": "dark", "viewport": {"width": 390, "height": 844}}]
-)
+@on_a_screen_and_a_phone
 def test_axe_finds_nothing_serious_with_the_table_open(
     browser: Any, file: Path, options: dict[str, Any]
 ) -> None:
     with Visit(browser, file, **options) as visit:
         Timeline(visit).figure.locator(".twin summary").click()
-        assert (
-            visit.page.evaluate("document.documentElement.scrollWidth")
-            <= options.get("viewport", {"width": 1280})["width"]
-        )
+        assert visit.fits()
         assert serious(visit) == []
 
 
 def test_a_link_that_names_nothing_changes_nothing(browser: Any, file: Path) -> None:
     with Visit(browser, file) as visit:
-        visit.page.goto("about:blank")
-        visit.page.goto(
+        visit.open(
             f"{file.as_uri()}#s1-timeline?timeline.s1=9.x-y&timeline.s1.bar=77.99&"
             "timeline.s1.span=5-1"
         )

@@ -57,7 +57,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "sorted"
 
 
-def test_each_image_goes_where_the_ground_truth_says(tmp_path: Path, out: Path) -> None:
+def test_each_image_goes_where_the_ground_truth_says(tmp_path, out):
     kit = read_devkit(write_kit(tmp_path))
     assert kit.classes == tuple(sorted(FOLDERS.values())), "inner nodes of the tree are no classes"
     done = sort_archive(write_archive(tmp_path), kit, out)
@@ -74,9 +74,7 @@ def test_each_image_goes_where_the_ground_truth_says(tmp_path: Path, out: Path) 
     assert list(strays(out, kit)) == [out / FOLDERS[2] / name(1)]
 
 
-def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(
-    tmp_path: Path, out: Path
-) -> None:
+def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(tmp_path, out):
     archive, kit = write_archive(tmp_path), read_devkit(write_kit(tmp_path))
 
     def stop(done: int, total: int) -> None:
@@ -92,7 +90,7 @@ def test_it_goes_on_where_it_was_stopped_and_repairs_what_was_cut(
     assert (out / FOLDERS[3] / name(1)).read_bytes() == b"image 1"
 
 
-def test_an_archive_that_is_cut_off_keeps_what_was_whole(tmp_path: Path, out: Path) -> None:
+def test_an_archive_that_is_cut_off_keeps_what_was_whole(tmp_path, out):
     archive, kit = write_archive(tmp_path), read_devkit(write_kit(tmp_path))
     whole = archive.read_bytes()
     # a header and 512 bytes for the first, then 5 of 14 bytes of the second
@@ -104,7 +102,7 @@ def test_an_archive_that_is_cut_off_keeps_what_was_whole(tmp_path: Path, out: Pa
     assert sort_archive(archive, kit, out).images == 6
 
 
-def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path: Path, out: Path) -> None:
+def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path, out):
     path = tmp_path / "val.tar"
     with tarfile.open(path, "w") as archive:
         names = (
@@ -134,7 +132,7 @@ def test_members_that_are_no_plain_images_are_ignored_and_named(tmp_path: Path, 
     assert (tmp_path / files[0]).read_bytes() == b"here"
 
 
-def test_an_archive_without_images_is_refused(tmp_path: Path, out: Path) -> None:
+def test_an_archive_without_images_is_refused(tmp_path, out):
     kit = read_devkit(write_kit(tmp_path))
     with pytest.raises(WorkloadError, match=r"contains no ILSVRC2012_val_\*"):
         sort_archive(write_tar(tmp_path / "other.tar", {"a.txt": b"a"}), kit, out)
@@ -149,15 +147,13 @@ def test_an_archive_without_images_is_refused(tmp_path: Path, out: Path) -> None
         (None, b"not a table", "not a MATLAB file"),
     ],
 )
-def test_a_development_kit_that_makes_no_sense_is_one_line(
-    tmp_path: Path, truth: str | None, meta: bytes | None, said: str
-) -> None:
+def test_a_development_kit_that_makes_no_sense_is_one_line(tmp_path, truth, meta, said):
     with pytest.raises(WorkloadError, match=said) as raised:
         read_devkit(write_kit(tmp_path, truth, meta))
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_is_no_development_kit_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_no_development_kit_is_one_line(tmp_path):
     (tmp_path / "a.tar.gz").write_bytes(b"no archive")
     with pytest.raises(WorkloadError, match=r"cannot be read .*: name ILSVRC2012_devkit_t12"):
         read_devkit(tmp_path / "a.tar.gz")
@@ -165,21 +161,19 @@ def test_a_file_that_is_no_development_kit_is_one_line(tmp_path: Path) -> None:
         read_devkit(write_tar(tmp_path / "b.tar", {"a.txt": b""}))
 
 
-def test_a_list_of_classes_stands_in_for_the_table(tmp_path: Path) -> None:
+def test_a_list_of_classes_stands_in_for_the_table(tmp_path):
     (tmp_path / "list.txt").write_text("1 n00000009 kit fox\n2 n00000008\n3 n00000007\n")
     kit = read_devkit(write_kit(tmp_path, meta=b"unreadable"), tmp_path / "list.txt")
     assert kit.folders[:3] == ("n00000007", "n00000009", "n00000008")
 
 
-def test_a_class_that_would_leave_the_folder_is_refused(tmp_path: Path) -> None:
+def test_a_class_that_would_leave_the_folder_is_refused(tmp_path):
     (tmp_path / "list.txt").write_text("1 ../../etc\n2 n00000008\n3 n00000007\n")
     with pytest.raises(WorkloadError, match="is not the name of a class"):
         read_devkit(write_kit(tmp_path), tmp_path / "list.txt")
 
 
-def test_only_files_with_published_names_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_files_with_published_names_are_compared(tmp_path, monkeypatch):
     assert check_sum(write_archive(tmp_path)) is False
     known = tmp_path / "ILSVRC2012_img_val.tar"
     known.write_bytes(b"hello")
@@ -190,7 +184,7 @@ def test_only_files_with_published_names_are_compared(
 
 
 @pytest.mark.parametrize("file", ["meta.mat", "meta-plain.mat"])
-def test_a_table_that_scipy_wrote_is_read(file: str) -> None:
+def test_a_table_that_scipy_wrote_is_read(file):
     rows = read_structs((TABLE / file).read_bytes(), "synsets")
     assert [row["ILSVRC2012_ID"] for row in rows] == [1, 2, 3, 4]
     assert [row["WNID"] for row in rows] == ["n02119789", "n02100735", "n02096294", "n00001740"]
@@ -200,15 +194,13 @@ def test_a_table_that_scipy_wrote_is_read(file: str) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99])
-def test_a_table_that_is_cut_off_is_an_error_and_never_a_shorter_table(share: float) -> None:
+def test_a_table_that_is_cut_off_is_an_error_and_never_a_shorter_table(share):
     whole = (TABLE / "meta.mat").read_bytes()
     with pytest.raises(MatError):
         read_structs(whole[: int(len(whole) * share)], "synsets")
 
 
-def test_without_scipy_the_message_names_the_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_scipy_the_message_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(matfile, "find_spec", lambda name: None)
     with pytest.raises(
         WorkloadError, match=r"needs scipy, .* pip install 'perfctl\[imagenet\]'"
@@ -224,9 +216,7 @@ def test_without_scipy_the_message_names_the_extra(
         ("import time; time.sleep(900)", 0.5, "took more than 0.5 s"),
     ],
 )
-def test_a_reader_that_crashes_or_hangs_is_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str, limit_s: float, said: str
-) -> None:
+def test_a_reader_that_crashes_or_hangs_is_one_line(tmp_path, monkeypatch, reader, limit_s, said):
     (tmp_path / "stand_in_reader.py").write_text(reader)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setattr(matfile, "READER", "stand_in_reader")
@@ -235,6 +225,6 @@ def test_a_reader_that_crashes_or_hangs_is_one_line(
         read_structs((TABLE / "meta.mat").read_bytes(), "synsets")
 
 
-def test_a_table_of_another_name_is_not_taken() -> None:
+def test_a_table_of_another_name_is_not_taken():
     with pytest.raises(MatError, match="no array of structs called classes"):
         read_structs((TABLE / "meta.mat").read_bytes(), "classes")

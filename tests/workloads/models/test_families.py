@@ -76,7 +76,7 @@ def random_points(family: str) -> list[str]:
 
 
 @pytest.mark.parametrize("spec", [spec for family in PARAMETERS for spec in random_points(family)])
-def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec: str) -> None:
+def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec):
     planned = plan(spec)
     traced = Session(Request(spec)).at(BATCH)
 
@@ -103,7 +103,7 @@ def test_the_traced_model_has_the_plans_layers_parameters_and_multiply_adds(spec
 @pytest.mark.parametrize(
     "spec", [spec for family in PARAMETERS for spec in random_points(family)[:2]]
 )
-def test_work_from_the_plan_is_work_from_the_trace(spec: str) -> None:
+def test_work_from_the_plan_is_work_from_the_trace(spec):
     traced = operations_of(Session(Request(spec)).at(BATCH).ops, BATCH)
     whole = [work for work in traced if max(work.inputs, work.outputs) >= 1]
     assert Counter(map(_plain, operations_of_plan(plan(spec)))) == Counter(map(_plain, whole))
@@ -122,18 +122,18 @@ def _plain(work: Operation) -> Operation:
     )
 
 
-def test_the_optimizer_is_the_one_the_specification_names() -> None:
+def test_the_optimizer_is_the_one_the_specification_names():
     assert Session(Request("mlp:optimizer=adam")).source.optimizer[0] == "Adam"  # type: ignore[index]
     name, settings = Session(Request("mlp:optimizer=momentum")).source.optimizer
     assert (name, settings["momentum"]) == ("SGD", 0.9)
 
 
-def test_the_workload_takes_the_model_by_its_full_name() -> None:
+def test_the_workload_takes_the_model_by_its_full_name():
     _, own = parse_arguments("families", ["--batch", "2", "--model", "mlp:width=64,depth=3"])
     assert own.model == "mlp:width=64"
 
 
-def test_a_deep_branching_network_lets_go_of_what_no_later_layer_takes() -> None:
+def test_a_deep_branching_network_lets_go_of_what_no_later_layer_takes():
     planned = plan("inception:blocks=1,stages=1,width=4,image=8")
     order = Planned(planned)._order
     dropped = [source for _, _, done in order for source in done]

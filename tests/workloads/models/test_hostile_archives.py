@@ -9,7 +9,6 @@ import tracemalloc
 import zipfile
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -48,22 +47,20 @@ def peak_mb(call: Callable[[], object]) -> float:
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.GNUTYPE_LONGNAME])
-def test_a_header_of_a_gigabyte_is_refused_unread(tmp_path: Path, kind: bytes) -> None:
+def test_a_header_of_a_gigabyte_is_refused_unread(tmp_path, kind):
     bomb = tmp_path / "bomb.tar"
     bomb.write_bytes(header("x", 1 << 30, kind) + bytes(1 << 20))
     for call in (lambda: read_devkit(bomb), lambda: sort_archive(bomb, KIT, tmp_path / "out")):
         assert peak_mb(call) < 20
 
 
-def test_a_development_kit_of_gigabytes_is_refused_unread(tmp_path: Path) -> None:
+def test_a_development_kit_of_gigabytes_is_refused_unread(tmp_path):
     bomb = tmp_path / "kit.tar.gz"
     bomb.write_bytes(zipped(header(TRUTH, 1 << 30)) + zipped(*[bytes(1 << 20)] * 8))
     assert peak_mb(lambda: read_devkit(bomb)) < 20
 
 
-def test_an_archive_of_endless_members_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_archive_of_endless_members_is_refused(tmp_path, monkeypatch):
     many = tmp_path / "many.tar"
     many.write_bytes(header("x", 0) * 600)
     monkeypatch.setattr(imagenet, "_MOST_MEMBERS", 500)
@@ -72,9 +69,7 @@ def test_an_archive_of_endless_members_is_refused(
             call()
 
 
-def test_what_an_archive_unpacks_to_is_limited(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_an_archive_unpacks_to_is_limited(tmp_path, monkeypatch):
     large = tmp_path / "large.tar"
     large.write_bytes(header("x", 5000) + bytes(5120) + bytes(1024))
     monkeypatch.setattr(imagenet, "_MOST_READ", 4999)
@@ -82,9 +77,7 @@ def test_what_an_archive_unpacks_to_is_limited(
         read_devkit(large)
 
 
-def test_an_image_too_large_to_be_one_is_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_image_too_large_to_be_one_is_ignored(tmp_path, monkeypatch):
     archive = tmp_path / "val.tar"
     archive.write_bytes(
         header(IMAGE, 600) + bytes(1024) + header(IMAGE, 5) + b"small" + bytes(507) + bytes(1024)
@@ -98,7 +91,7 @@ def test_an_image_too_large_to_be_one_is_ignored(
 @pytest.mark.parametrize(
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.FIFOTYPE]
 )
-def test_links_and_devices_are_never_made(tmp_path: Path, kind: bytes) -> None:
+def test_links_and_devices_are_never_made(tmp_path, kind):
     member = tarfile.TarInfo(IMAGE)
     member.type, member.linkname = kind, "/etc/passwd"
     archive = tmp_path / "val.tar"
@@ -140,19 +133,19 @@ UNKNOWN_KIND = (
         table((1,), 0, b"a" * 8),
     ],
 )
-def test_a_table_that_claims_what_is_not_there_is_an_error_at_once(content: bytes) -> None:
+def test_a_table_that_claims_what_is_not_there_is_an_error_at_once(content):
     with pytest.raises(MatError):
         read_structs(content, "synsets")
 
 
-def test_a_table_that_unpacks_to_gigabytes_is_refused() -> None:
+def test_a_table_that_unpacks_to_gigabytes_is_refused():
     ones = zlib.compressobj(9)
     packed = b"".join(ones.compress(bytes(64 << 20)) for _ in range(8)) + ones.flush()
     with pytest.raises(MatError):
         read_structs(b" " * 124 + b"\0\1IM" + element(15, packed), "synsets")
 
 
-def test_a_checkpoint_that_unpacks_to_more_than_its_size_is_refused_unread(tmp_path: Path) -> None:
+def test_a_checkpoint_that_unpacks_to_more_than_its_size_is_refused_unread(tmp_path):
     bomb = tmp_path / "bomb.pt"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", bytes(4 << 20))
@@ -168,7 +161,7 @@ def test_a_checkpoint_that_unpacks_to_more_than_its_size_is_refused_unread(tmp_p
     "content",
     [b"", b"\x80\x02.", b"\x80\x02a.", b"\x80\x02]q\x01h\x05.", b"\x80\x02}q\x00X\xff\xff\xff\x7f"],
 )
-def test_a_checkpoint_that_is_no_whole_pickle_is_one_line(tmp_path: Path, content: bytes) -> None:
+def test_a_checkpoint_that_is_no_whole_pickle_is_one_line(tmp_path, content):
     file = tmp_path / "weights.pt"
     file.write_bytes(content)
     with pytest.raises(WorkloadError) as raised:

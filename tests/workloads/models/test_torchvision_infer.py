@@ -48,9 +48,7 @@ def reasons(record: Record) -> dict[str, str]:
 @pytest.mark.parametrize(
     "words", ["--batch 1", "--batch 4", "--batch 14", "--batch 5 --dataloader-workers 2"]
 )
-def test_top1_top5_and_loss_are_exact_at_every_batch_size(
-    tmp_path: Path, checkpoint: Path, words: str
-) -> None:
+def test_top1_top5_and_loss_are_exact_at_every_batch_size(tmp_path, checkpoint, words):
     # Yellow lies in the folder of red, and white in that of blue: two of seven classes are
     # answered wrongly.
     wrong = {"n00000001": "n00000004", "n00000003": "n00000007"}
@@ -66,8 +64,8 @@ def test_top1_top5_and_loss_are_exact_at_every_batch_size(
 
 
 def test_phases_lie_within_their_step_and_a_batch_that_is_not_full_is_scored_and_not_timed(
-    tmp_path: Path, checkpoint: Path
-) -> None:
+    tmp_path, checkpoint
+):
     shaped.write_images(tmp_path, 2)
     record = on_folder(tmp_path, checkpoint, "--batch 4")
     assert Counter(row.phase for row in record.steps) == {
@@ -91,7 +89,7 @@ def test_phases_lie_within_their_step_and_a_batch_that_is_not_full_is_scored_and
         assert (whole.loss, whole.accuracy) != (None, None)
 
 
-def test_a_corrupt_image_is_skipped_counted_and_named(tmp_path: Path, checkpoint: Path) -> None:
+def test_a_corrupt_image_is_skipped_counted_and_named(tmp_path, checkpoint):
     shaped.write_images(tmp_path, 2)
     whole = (tmp_path / "n00000002" / "image1.png").read_bytes()
     (tmp_path / "n00000002" / "image1.png").write_bytes(whole[: len(whole) // 2])
@@ -108,9 +106,7 @@ def test_a_corrupt_image_is_skipped_counted_and_named(tmp_path: Path, checkpoint
     assert record.status == "ok"
 
 
-def test_a_class_folder_that_is_missing_is_named_or_makes_the_numbers_unknown(
-    tmp_path: Path, checkpoint: Path
-) -> None:
+def test_a_class_folder_that_is_missing_is_named_or_makes_the_numbers_unknown(tmp_path, checkpoint):
     shaped.write_images(tmp_path, 1)
     (tmp_path / "n00000004" / "image0.png").unlink()
     (tmp_path / "n00000004").rmdir()
@@ -124,15 +120,13 @@ def test_a_class_folder_that_is_missing_is_named_or_makes_the_numbers_unknown(
     assert "\n" not in str(raised.value)
 
 
-def test_an_empty_class_folder_keeps_the_numbers_of_the_others(
-    tmp_path: Path, checkpoint: Path
-) -> None:
+def test_an_empty_class_folder_keeps_the_numbers_of_the_others(tmp_path, checkpoint):
     shaped.write_images(tmp_path, 1)
     (tmp_path / "n00000001" / "image0.png").unlink()
     assert figures(on_folder(tmp_path, checkpoint, "--batch 3"))["top1"] == 1.0
 
 
-def test_the_same_images_are_drawn_for_every_batch_size(tmp_path: Path, checkpoint: Path) -> None:
+def test_the_same_images_are_drawn_for_every_batch_size(tmp_path, checkpoint):
     shaped.write_images(tmp_path, 2, {"n00000001": "n00000004"})
     one, three = (
         figures(on_folder(tmp_path, checkpoint, f"--batch {batch} --images 6")) for batch in (1, 3)
@@ -142,7 +136,7 @@ def test_the_same_images_are_drawn_for_every_batch_size(tmp_path: Path, checkpoi
     assert one["loss"] == pytest.approx(three["loss"])
 
 
-def test_fewer_images_than_asked_for_is_said(tmp_path: Path, checkpoint: Path) -> None:
+def test_fewer_images_than_asked_for_is_said(tmp_path, checkpoint):
     shaped.write_images(tmp_path, 1)
     record = on_folder(tmp_path, checkpoint, "--batch 2 --images 3000")
     assert figures(record)["images"] == 7
@@ -151,7 +145,7 @@ def test_fewer_images_than_asked_for_is_said(tmp_path: Path, checkpoint: Path) -
         on_folder(tmp_path, checkpoint, "--batch 8")
 
 
-def test_random_weights_claim_no_accuracy_and_few_batches_no_tails() -> None:
+def test_random_weights_claim_no_accuracy_and_few_batches_no_tails():
     record = run("--batch 2 --images 4 --weights none --model squeezenet1_1")
     found = figures(record)
     assert found["latency_p50"] is not None
@@ -165,7 +159,7 @@ def test_random_weights_claim_no_accuracy_and_few_batches_no_tails() -> None:
     assert record.variant == "model=squeezenet1_1 weights=none"
 
 
-def test_synthetic_images_claim_no_accuracy(checkpoint: Path) -> None:
+def test_synthetic_images_claim_no_accuracy(checkpoint):
     record = run(
         f"--batch 2 --images 4 --model squeezenet1_1 --classes {shaped.CLASSES} --weights "
         f"{checkpoint}"
@@ -184,7 +178,7 @@ def test_synthetic_images_claim_no_accuracy(checkpoint: Path) -> None:
         ("r3d_18", "video"),
     ],
 )
-def test_a_model_of_each_family_runs(model: str, family: str) -> None:
+def test_a_model_of_each_family_runs(model, family):
     record = run(f"--batch 1 --images 1 --weights none --model {model}")
     assert (record.status, record.environment["family"], record.mode) == ("ok", family, "infer")
     assert any(op.op.startswith("aten.conv") for op in record.ops)
@@ -194,16 +188,14 @@ def test_a_model_of_each_family_runs(model: str, family: str) -> None:
 @pytest.mark.parametrize(
     ("words", "steps", "images"), [("", 200, 3000), ("--images 100", 6, 100), ("--steps 7", 7, 105)]
 )
-def test_images_decide_the_steps_or_the_other_way_round(
-    words: str, steps: int, images: int
-) -> None:
+def test_images_decide_the_steps_or_the_other_way_round(words, steps, images):
     options, own = parse_arguments(
         "torchvision_infer", ["--batch", "15", "--model", "x", *words.split()]
     )
     assert (options.steps, own.images, options.mode) == (steps, images, "infer")
 
 
-def test_a_detection_model_is_not_given_classes_of_whole_images(tmp_path: Path) -> None:
+def test_a_detection_model_is_not_given_classes_of_whole_images(tmp_path):
     own = torchvision.Own("ssdlite320_mobilenet_v3_large", weights="none", images=1)
     options = Options(batch_size=1, mode="infer", data="imagenet", data_dir=tmp_path)
     with pytest.raises(

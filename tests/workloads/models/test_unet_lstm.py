@@ -4,7 +4,6 @@ they learn."""
 from __future__ import annotations
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,9 +35,7 @@ def flops(model: nn.Module, inputs: Tensor, targets: Tensor) -> tuple[int, int]:
     return totals(calls, ("forward",)).flops, totals(calls, BACKWARD).flops
 
 
-def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias_before_a_normalisation() -> (
-    None
-):
+def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias_before_a_normalisation():
     wide = [64 << level for level in range(5)]
     blocks = [(3, 64), *pairwise(wide), *((b, a) for a, b in pairwise(wide))]
     by_hand = sum(9 * i * o + 9 * o * o + 4 * o for i, o in blocks)
@@ -47,7 +44,7 @@ def test_unet_has_31_037_763_parameters_with_transposed_convolutions_and_no_bias
     assert sum(count_parameters(unet.make_model()).values()) == by_hand
 
 
-def test_bilstm_has_2_372_618_parameters_with_128_characters_and_256_units() -> None:
+def test_bilstm_has_2_372_618_parameters_with_128_characters_and_256_units():
     by_hand = (
         sum(2 * (4 * 256 * (width + 256) + 2 * 4 * 256) for width in (128, 512)) + 512 * 10 + 10
     )
@@ -55,18 +52,18 @@ def test_bilstm_has_2_372_618_parameters_with_128_characters_and_256_units() -> 
     assert sum(count_parameters(lstm.make_model()).values()) == by_hand
 
 
-def test_unet_counts_24_and_48_gflop_at_batch_1() -> None:
+def test_unet_counts_24_and_48_gflop_at_batch_1():
     images, masks = torch.zeros(1, 3, 128, 128), torch.zeros(1, 128, 128, dtype=torch.int64)
     assert flops(unet.make_model(), images, masks) == (24_087_887_872, 48_119_152_640)
 
 
-def test_bilstm_counts_15_and_28_gflop_at_batch_32_and_100_characters() -> None:
+def test_bilstm_counts_15_and_28_gflop_at_batch_32_and_100_characters():
     codes, labels = torch.zeros(32, 100, dtype=torch.int64), torch.zeros(32, dtype=torch.int64)
     assert flops(lstm.make_model(), codes, labels) == (15_099_822_080, 28_454_813_696)
 
 
 @pytest.mark.parametrize("upsampling", unet.UPSAMPLINGS)
-def test_a_mask_has_the_size_of_its_image(upsampling: str) -> None:
+def test_a_mask_has_the_size_of_its_image(upsampling):
     assert unet.make_model(2, 5, upsampling)(torch.zeros(2, 3, 32, 48)).shape == (2, 5, 32, 48)
 
 
@@ -75,7 +72,7 @@ def learnt(name: str, line: str) -> Any:
     return run({"unet": unet, "lstm": lstm}[name], options, own)  # type: ignore[arg-type]
 
 
-def test_lstm_learns_the_order_of_letters() -> None:
+def test_lstm_learns_the_order_of_letters():
     size = "--hidden 24 --length 6 --classes 4"
     record = learnt("lstm", f"--batch 32 --samples 800 --epochs 8 {size}")
     epochs = [row for row in record.steps if row.phase == "epoch"]
@@ -83,7 +80,7 @@ def test_lstm_learns_the_order_of_letters() -> None:
     assert epochs[-1].loss < epochs[0].loss / 2
 
 
-def test_unet_learns_to_tell_discs_from_squares() -> None:
+def test_unet_learns_to_tell_discs_from_squares():
     size = "--base-width 8 --image-size 32"
     record = learnt("unet", f"--batch 8 --samples 160 --epochs 5 {size}")
     scores = [row.value for row in record.summaries if row.name.startswith("dice:epoch:")]
@@ -91,7 +88,7 @@ def test_unet_learns_to_tell_discs_from_squares() -> None:
     assert max(scores) > 0.8
 
 
-def test_letters_without_their_order_say_half() -> None:
+def test_letters_without_their_order_say_half():
     """Each pair of capitals is in two classes alike."""
     codes, labels = write_texts(200, 12, 10, seed=3).tensors
     for text, label in zip(codes, labels, strict=True):
@@ -102,7 +99,7 @@ def test_letters_without_their_order_say_half() -> None:
     assert torch.bincount(labels).tolist() == [20] * 10
 
 
-def test_the_same_seed_draws_the_same_and_another_draws_others() -> None:
+def test_the_same_seed_draws_the_same_and_another_draws_others():
     first, again, other = (draw_shapes(5, 32, seed).tensors for seed in (1, 1, 2))
     assert torch.equal(first[0], again[0])
     assert torch.equal(first[1], again[1])
@@ -110,7 +107,7 @@ def test_the_same_seed_draws_the_same_and_another_draws_others() -> None:
     assert first[1].unique().tolist() == [0, 1, 2]
 
 
-def test_dice_is_twice_the_overlap_over_both_and_leaves_the_background_out() -> None:
+def test_dice_is_twice_the_overlap_over_both_and_leaves_the_background_out():
     targets = torch.tensor([[0, 1, 1, 2]])
     found = torch.tensor([[0, 1, 2, 2]])
     # class 1: 2*1/(1+2); class 2: 2*1/(2+1)
@@ -120,7 +117,7 @@ def test_dice_is_twice_the_overlap_over_both_and_leaves_the_background_out() -> 
     assert dice(overlaps(background, background, 3)) is None
 
 
-def test_texts_come_from_csv_with_classes_by_name(tmp_path: Path) -> None:
+def test_texts_come_from_csv_with_classes_by_name(tmp_path):
     rows = [
         "text,label",
         *(f'"{word}, {at}",{word}' for at in range(5) for word in ("good", "bad")),
@@ -141,13 +138,13 @@ def test_texts_come_from_csv_with_classes_by_name(tmp_path: Path) -> None:
         ("text,label\nx,0\n", "too few rows"),
     ],
 )
-def test_a_bad_csv_is_named_with_what_is_wrong(tmp_path: Path, content: str, what: str) -> None:
+def test_a_bad_csv_is_named_with_what_is_wrong(tmp_path, content, what):
     (tmp_path / "train.csv").write_text(content)
     with pytest.raises(WorkloadError, match=what):
         read_texts(tmp_path, 8, 2)
 
 
-def test_images_and_masks_are_paired_by_name(tmp_path: Path) -> None:
+def test_images_and_masks_are_paired_by_name(tmp_path):
     image = pytest.importorskip("PIL.Image")
     for part, mode, colour in (("images", "RGB", (255, 0, 0)), ("masks", "L", 2)):
         (tmp_path / part).mkdir()
@@ -167,9 +164,7 @@ def test_images_and_masks_are_paired_by_name(tmp_path: Path) -> None:
         read_masks(tmp_path, 16, 3)
 
 
-def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(monkeypatch):
     seen: list[str] = []
     monkeypatch.setattr(
         nn.Module, "compile", lambda self, *_, **__: seen.append(type(self).__name__)
@@ -186,7 +181,7 @@ def test_compiling_changes_the_variant_and_neither_the_steps_nor_the_losses(
     assert records[1].variant == f"{records[0].variant} compile=True"
 
 
-def test_compiling_without_a_compiler_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiling_without_a_compiler_is_said(monkeypatch):
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("CXX", raising=False)
     options, own = parse_arguments("lstm", ["--batch", "2", "--compile"])

@@ -3,7 +3,6 @@ nothing in them runs."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from urllib.error import URLError
 
@@ -15,7 +14,7 @@ from perfctl.workloads.spec import WorkloadError
 from tests.workloads import imagenet_shaped as shaped
 
 
-def test_a_model_that_is_mistyped_gets_its_neighbour() -> None:
+def test_a_model_that_is_mistyped_gets_its_neighbour():
     with pytest.raises(WorkloadError, match="no model 'resnet_18': did you mean resnet18"):
         load("resnet_18", "none")
     with pytest.raises(WorkloadError, match="no model 'Dense-Net121': did you mean densenet121"):
@@ -24,7 +23,7 @@ def test_a_model_that_is_mistyped_gets_its_neighbour() -> None:
         load("raft_small", "none")
 
 
-def test_a_checkpoint_that_does_not_fit_names_its_keys(tmp_path: Path) -> None:
+def test_a_checkpoint_that_does_not_fit_names_its_keys(tmp_path):
     state = torch.load(shaped.save(tmp_path / "colours.pth"), weights_only=True)
     del state["features.0.bias"]
     state["extra.weight"] = torch.zeros(1)
@@ -38,7 +37,7 @@ def test_a_checkpoint_that_does_not_fit_names_its_keys(tmp_path: Path) -> None:
     assert "\n" not in said
 
 
-def test_a_checkpoint_of_a_training_script_is_unwrapped(tmp_path: Path) -> None:
+def test_a_checkpoint_of_a_training_script_is_unwrapped(tmp_path):
     model = torch.nn.Linear(2, 3)
     state = {f"module.{key}": value for key, value in torch.nn.Linear(2, 3).state_dict().items()}
     torch.save({"epoch": 3, "state_dict": state}, tmp_path / "c.pth")
@@ -53,7 +52,7 @@ class Trap:
         return exec, ("raise SystemExit('this was run')",)
 
 
-def test_a_file_that_is_no_checkpoint_is_one_line_and_nothing_in_it_runs(tmp_path: Path) -> None:
+def test_a_file_that_is_no_checkpoint_is_one_line_and_nothing_in_it_runs(tmp_path):
     for name, content in (("text.pth", b"hello"), ("empty.pth", b"")):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(WorkloadError, match=f"{name} is not a checkpoint of tensors"):
@@ -79,7 +78,7 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_network")
-def test_weights_that_cannot_be_fetched_are_one_line(tmp_path: Path) -> None:
+def test_weights_that_cannot_be_fetched_are_one_line(tmp_path):
     with pytest.raises(WorkloadError) as raised:
         load("squeezenet1_1", "default", tmp_path)
     said = str(raised.value)
@@ -92,7 +91,7 @@ def test_weights_that_cannot_be_fetched_are_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("no_network")
 @pytest.mark.parametrize("below", [".", "checkpoints", "hub/checkpoints"])
-def test_published_weights_are_found_in_a_folder_or_a_cache(tmp_path: Path, below: str) -> None:
+def test_published_weights_are_found_in_a_folder_or_a_cache(tmp_path, below):
     torch.manual_seed(1)
     made = load("squeezenet1_1", "none").model.state_dict()
     place = tmp_path / below
@@ -108,7 +107,7 @@ def test_published_weights_are_found_in_a_folder_or_a_cache(tmp_path: Path, belo
 
 
 @pytest.mark.usefixtures("no_network")
-def test_published_weights_that_are_cut_off_are_one_line(tmp_path: Path) -> None:
+def test_published_weights_that_are_cut_off_are_one_line(tmp_path):
     (tmp_path / "squeezenet1_1-b8a52dc0.pth").write_bytes(b"PK\x03\x04 cut off")
     with pytest.raises(WorkloadError, match="cannot be read") as raised:
         load("squeezenet1_1", "default", tmp_path)

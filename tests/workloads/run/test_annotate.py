@@ -1,4 +1,4 @@
-"""Layer ranges: who gets one, when, on which thread, and that nothing else changes."""
+"""Layer ranges: who gets one, when, on which thread, where they go, and that nothing of the annotator stays."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.modules import module as module_hooks
 from torch.utils.checkpoint import checkpoint
 
 from perfctl.records.ranges import read_range_name
 from perfctl.workloads.models.mnist_cnn import make_model
 from perfctl.workloads.run.annotate import Annotator
+from perfctl.workloads.run.clock import NvtxRanges, RecordFunctionRanges, make_backend, span
 from tests.workloads.autograd_truth import Made, Seen
 
 pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
@@ -36,16 +38,7 @@ def names_of(model: nn.Module, *inputs: Tensor) -> Counter[str]:
     return seen.count()
 
 
-def test_every_layer_of_mnist_has_both_ranges_the_first_one_too() -> None:
-    seen = names_of(make_model(), torch.zeros(2, 1, 28, 28))
-    for layer, _ in make_model().named_children():
-        assert seen[f"{layer}:forward"] == 1
-        assert backward_of(seen, layer)
-    assert seen["MnistCNN:forward"] == 1
-    assert all(read_range_name(name).layer and read_range_name(name).direction for name in seen)
-
-
-def test_the_same_gradient_memory_is_handed_on() -> None:
+def test_the_same_gradient_memory_is_handed_on():
     layer = nn.Linear(3, 4)
     with Annotator(Seen(), layer):
         out = layer(torch.ones(2, 3))
@@ -58,7 +51,7 @@ def test_the_same_gradient_memory_is_handed_on() -> None:
     assert layer.bias.grad.data_ptr() in handed
 
 
-def test_a_backward_range_closes_before_the_layer_below_begins() -> None:
+def test_a_backward_range_closes_before_the_layer_below_begins():
     seen, model = Seen(), nn.Sequential(nn.Tanh(), nn.Sigmoid())
     with Annotator(seen, model):
         out = model(torch.ones(2, requires_grad=True)).sum()
@@ -67,37 +60,14 @@ def test_a_backward_range_closes_before_the_layer_below_begins() -> None:
         assert seen.events == [">1:grad_input", "<1:grad_input", ">0:grad_input", "<0:grad_input"]
 
 
-def test_the_gradient_of_a_parameter_is_added_in_the_range_of_the_layer_that_holds_it() -> None:
+def test_the_gradient_of_a_parameter_is_added_in_the_range_of_the_layer_that_holds_it():
     tied = Made(lambda self, x: x @ self.holder.weight.T, holder=nn.Linear(3, 2, bias=False))
     seen = names_of(tied, torch.ones(1, 3))
     assert (seen["holder:forward"], seen["holder:grad_weight"]) == (0, 1)
     assert backward_of(seen, "Made") >= 1
 
 
-def test_a_module_that_is_called_twice_is_marked_twice() -> None:
-    twice = Made(lambda self, x: self.shared(self.shared(x)), shared=nn.Tanh())
-    seen = names_of(twice, torch.ones(2, requires_grad=True))
-    assert seen["shared:forward"] == 2
-    assert backward_of(seen, "shared") == 2
-
-
-def test_tuples_and_dictionaries_of_tensors_are_looked_into() -> None:
-    many = Made(lambda self, x: {"a": (x.exp(), [x.sin()]), "n": 3, "none": None})
-    seen = Seen()
-    with Annotator(seen, many):
-        out = many(torch.ones(2, requires_grad=True))
-        (out["a"][0] + out["a"][1][0]).sum().backward()
-    assert seen.count()["Made:grad_input"] == 2
-
-
-def test_a_forward_that_changes_its_input_in_place_is_found() -> None:
-    model = nn.Sequential(nn.Linear(3, 3), nn.ReLU(inplace=True))
-    seen = names_of(model, torch.ones(1, 3))
-    assert backward_of(seen, "1") == 1
-    assert backward_of(seen, "0") >= 1
-
-
-def test_a_function_written_in_python_is_marked() -> None:
+def test_a_function_written_in_python_is_marked():
     class Double(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -111,7 +81,7 @@ def test_a_function_written_in_python_is_marked() -> None:
     assert names_of(own, torch.ones(2, requires_grad=True))["Made:grad_input"] == 1
 
 
-def test_an_unknown_model_is_marked_from_its_outermost_module() -> None:
+def test_an_unknown_model_is_marked_from_its_outermost_module():
     seen, model = Seen(), nn.Sequential(nn.Linear(2, 2))
     with Annotator(seen):
         nn.MSELoss()(model(torch.ones(1, 2)), torch.zeros(1, 2)).backward()
@@ -125,21 +95,121 @@ def test_an_unknown_model_is_marked_from_its_outermost_module() -> None:
     assert wanted <= set(seen.count())
 
 
-def test_a_module_outside_the_tree_counts_for_the_one_around_it() -> None:
+def test_a_module_outside_the_tree_counts_for_the_one_around_it():
     hidden = nn.Tanh()
     seen = names_of(Made(lambda self, x: hidden(x)), torch.ones(2, requires_grad=True))
     assert seen == {"Made:forward": 1, "Made:grad_input": 1}
 
 
-def test_inference_has_forward_ranges_alone() -> None:
+def test_inference_has_forward_ranges_alone():
     seen, model = Seen(), make_model().eval()
     with torch.inference_mode(), Annotator(seen, model):
         model(torch.zeros(1, 1, 28, 28))
     assert {name.rpartition(":")[2] for name in seen.count()} == {"forward"}
 
 
-def test_recomputed_layers_are_marked_and_closed() -> None:
+def test_recomputed_layers_are_marked_and_closed():
     saves = Made(lambda self, x: checkpoint(self.fc, x, use_reentrant=False), fc=nn.Linear(2, 2))
     seen = names_of(saves, torch.ones(1, 2))
     assert (seen["fc:forward"], seen["fc:recompute"]) == (1, 1)
     assert backward_of(seen, "fc") >= 1
+
+
+# Every layer range is closed, and nothing of the annotator stays behind
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_in_forward_closes_every_range(error):
+    def breaks(self: nn.Module, x: Tensor) -> Tensor:
+        raise error
+
+    seen = Seen()
+    model = nn.Sequential(nn.Identity(), Made(breaks))
+    with Annotator(seen, model):
+        with pytest.raises(error):
+            model(torch.ones(1))
+        assert seen.open == [] or error is KeyboardInterrupt
+    assert seen.open == []
+    assert seen.events[-2:] == ["<1:forward", "<Sequential:forward"]
+
+
+def test_an_exception_in_backward_leaves_no_range_open():
+    class Breaks(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            raise ValueError("broken gradient")
+
+    seen, model = Seen(), Made(lambda self, x: Breaks.apply(x))
+    with Annotator(seen, model):
+        with pytest.raises(ValueError, match="broken gradient"):
+            model(torch.ones(1, requires_grad=True)).backward()
+        assert seen.open == ["Made:grad_input"]
+    assert seen.open == []
+
+
+def test_nothing_is_marked_outside_of_it():
+    seen, layer = Seen(), nn.Linear(2, 2)
+    layer(torch.ones(1, 2)).sum().backward()
+    with Annotator(seen, layer):
+        late = layer(torch.ones(1, 2)).sum()
+    before = list(seen.events)
+    late.backward()
+    layer(torch.ones(1, 2)).sum().backward()
+    assert seen.events == before
+
+
+def test_its_hooks_are_gone_afterwards():
+    before = (len(module_hooks._global_forward_hooks), len(module_hooks._global_forward_pre_hooks))
+    with Annotator(Seen(), nn.Linear(2, 2)):
+        assert len(module_hooks._global_forward_hooks) == before[0] + 1
+    assert (
+        len(module_hooks._global_forward_hooks),
+        len(module_hooks._global_forward_pre_hooks),
+    ) == before
+
+
+# Where ranges go: NVTX, torch.profiler, nowhere
+
+
+def test_under_torch_profiler_backward_operations_lie_in_their_layers_range():
+    model = make_model()
+    ranges = make_backend("record_function")
+    with (
+        torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiler,
+        Annotator(ranges, model),
+    ):
+        model(torch.zeros(2, 1, 28, 28)).sum().backward()
+    events = list(profiler.events())
+    above = []
+    for event in events:
+        if event.name == "aten::convolution_backward":
+            while read_range_name(event.name).layer is None:
+                event = event.cpu_parent
+            above.append(event.name)
+    assert sorted(above) == ["conv1:grad_weight", "conv2:backward"]
+
+
+def test_nvtx_ranges_need_a_torch_that_has_them():
+    if not hasattr(torch._C, "_nvtx"):
+        pytest.skip("this torch was built without CUDA")
+    with span(NvtxRanges(), "perfctl:test"):
+        pass
+
+
+def test_a_torch_without_nvtx_says_what_to_use_instead(monkeypatch):
+    monkeypatch.delattr(torch._C, "_nvtx", raising=False)
+    with pytest.raises(RuntimeError, match="set `annotate` to record_function"):
+        make_backend("nvtx")
+
+
+def test_record_function_ranges_nest():
+    ranges = RecordFunctionRanges()
+    profile = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    with profile as profiler, span(ranges, "outer"), span(ranges, "inner"):
+        torch.ones(1).add_(1)
+    events = {event.name: event for event in profiler.events()}
+    assert events["inner"].cpu_parent.name == "outer"

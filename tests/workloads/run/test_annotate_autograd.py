@@ -116,14 +116,14 @@ def check(model: nn.Module, value: Tensor) -> list[tuple[str, str | None, str | 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_each_node_runs_in_the_range_of_the_layer_that_made_it(name: str) -> None:
+def test_each_node_runs_in_the_range_of_the_layer_that_made_it(name):
     torch.manual_seed(0)
     make, value = MODELS[name]
     # the sum is the test's own
     assert check(make(), value()) == [("SumBackward0", None, None)]
 
 
-def test_two_models_of_a_script_keep_their_nodes_apart() -> None:
+def test_two_models_of_a_script_keep_their_nodes_apart():
     torch.manual_seed(0)
     generator = nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 4))
     judge = nn.Sequential(nn.Linear(4, 3), nn.LeakyReLU(), nn.Linear(3, 1))
@@ -198,9 +198,7 @@ def rooted(plan: list[Any]) -> nn.Module:
 
 @settings(max_examples=draws(60))
 @given(plan=PLANS, needs_gradient=st.booleans())
-def test_any_tree_of_modules_is_marked_as_autograd_has_it(
-    plan: list[Any], needs_gradient: bool
-) -> None:
+def test_any_tree_of_modules_is_marked_as_autograd_has_it(plan, needs_gradient):
     unclaimed = check(rooted(plan), torch.rand(2, 3, requires_grad=needs_gradient))
     own_input = [("torch::autograd::AccumulateGrad", None, None)] if needs_gradient else []
     assert sorted(unclaimed) == sorted([("SumBackward0", None, None), *own_input])

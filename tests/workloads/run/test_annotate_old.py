@@ -29,7 +29,7 @@ def old() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if not name.startswith("checkpointed")])
-def test_each_node_runs_in_the_range_of_the_layer_that_made_it(name: str) -> None:
+def test_each_node_runs_in_the_range_of_the_layer_that_made_it(name):
     torch.manual_seed(0)
     make, value = MODELS[name]
     assert check(make(), value()) == [("SumBackward0", None, None)]
@@ -37,11 +37,11 @@ def test_each_node_runs_in_the_range_of_the_layer_that_made_it(name: str) -> Non
 
 @settings(max_examples=25)
 @given(plan=PLANS)
-def test_any_tree_of_modules_is_marked_as_autograd_has_it(plan: list[Any]) -> None:
+def test_any_tree_of_modules_is_marked_as_autograd_has_it(plan):
     check(rooted(plan), torch.rand(2, 3))
 
 
-def test_a_forward_that_raised_leaves_no_range_open_and_the_calls_as_they_were() -> None:
+def test_a_forward_that_raised_leaves_no_range_open_and_the_calls_as_they_were():
     class Broken(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             raise ValueError("broken")
@@ -56,7 +56,7 @@ def test_a_forward_that_raised_leaves_no_range_open_and_the_calls_as_they_were()
     assert nn.Module.__call__ is call
 
 
-def test_a_node_without_prehooks_gets_one_from_a_tensors_hooks() -> None:
+def test_a_node_without_prehooks_gets_one_from_a_tensors_hooks():
     class Old:
         """A node of torch 1.8."""
 

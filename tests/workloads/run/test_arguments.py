@@ -12,7 +12,7 @@ from perfctl.workloads.spec import Options, SpecError
 from tests.workloads.started import start
 
 
-def test_defaults_are_those_of_options() -> None:
+def test_defaults_are_those_of_options():
     options, own = parse_arguments("mnist_cnn", ["--batch", "64"])
     assert options == Options(
         batch_size=64,
@@ -29,7 +29,7 @@ def test_defaults_are_those_of_options() -> None:
     assert own.conv2 == (32, 64, 3, 1)
 
 
-def test_every_option_arrives_where_it_belongs() -> None:
+def test_every_option_arrives_where_it_belongs():
     line = (
         "--batch 16 --mode train --device cuda --precision bf16 --seed 7 --steps 4 --warmup 2 "
         "--epochs 3 --threads 1 --data mnist --data-dir d --download --record r.json --annotate "
@@ -104,9 +104,7 @@ def test_every_option_arrives_where_it_belongs() -> None:
         ("torchvision_infer", "--model x --epochs 1", "`epochs` trains"),
     ],
 )
-def test_a_request_that_makes_no_sense_is_one_clear_line(
-    workload: str, line: str, problem: str
-) -> None:
+def test_a_request_that_makes_no_sense_is_one_clear_line(workload, line, problem):
     batch = "" if "--batch" in line or "--steps 1" in line else "--batch 8"
     with pytest.raises(SpecError) as caught:
         parse_arguments(workload, f"{batch} {line}".split())
@@ -114,7 +112,7 @@ def test_a_request_that_makes_no_sense_is_one_clear_line(
     assert "\n" not in str(caught.value)
 
 
-def test_arguments_are_checked_without_torch() -> None:
+def test_arguments_are_checked_without_torch():
     program = (
         "import sys; sys.modules['torch'] = None; sys.modules['numpy'] = None\n"
         "from perfctl.workloads.models import WORKLOADS\n"

@@ -25,7 +25,7 @@ def work(seconds: float) -> None:
         pass
 
 
-def test_two_programs_on_one_core_wait_for_each_other() -> None:
+def test_two_programs_on_one_core_wait_for_each_other():
     """Each wants the core all the time and has at most half of it: the other half is waiting. A
     third may take more."""
     allowed = os.sched_getaffinity(0)
@@ -47,7 +47,7 @@ def test_two_programs_on_one_core_wait_for_each_other() -> None:
     assert (found[CPU_OTHERS] or 0) > 0.3 / (os.cpu_count() or 1)
 
 
-def test_a_process_that_did_not_run_has_no_share(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_did_not_run_has_no_share(monkeypatch):
     monkeypatch.setattr("perfctl.workloads.run.clock._thread_times", dict)
     monkeypatch.setattr("perfctl.workloads.run.clock._cores", lambda: None)
     assert CpuWait().summaries() == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,9 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:CUDA initialization")
     ("fail_at", "status", "whole_steps"),
     [(0, "failed", 0), (2, "failed", 0), (3, "partial", 1), (4, "partial", 2)],
 )
-def test_a_failing_step_leaves_a_record_that_says_so(
-    tmp_path: Path, fail_at: int, status: str, whole_steps: int
-) -> None:
+def test_a_failing_step_leaves_a_record_that_says_so(tmp_path, fail_at, status, whole_steps):
     with pytest.raises(RuntimeError, match="the layer broke"):
         run(tmp_path, Small(fail_at), annotate="none")
     written = json.loads((tmp_path / "record.json").read_text())
@@ -30,7 +27,7 @@ def test_a_failing_step_leaves_a_record_that_says_so(
     assert written["duration_ns"] is None
 
 
-def test_a_trace_is_left_when_a_measured_step_fails(tmp_path: Path) -> None:
+def test_a_trace_is_left_when_a_measured_step_fails(tmp_path):
     trace = tmp_path / "trace.json"
     with pytest.raises(RuntimeError, match="the layer broke"):
         run(tmp_path, Small(3), annotate="record_function", window="torch", trace=trace)
@@ -50,7 +47,7 @@ def test_a_trace_is_left_when_a_measured_step_fails(tmp_path: Path) -> None:
         MemoryError(),
     ],
 )
-def test_out_of_memory_is_called_that(tmp_path: Path, error: BaseException) -> None:
+def test_out_of_memory_is_called_that(tmp_path, error):
     with pytest.raises(type(error)):
         run(tmp_path, Small(0, error))
     written = json.loads((tmp_path / "record.json").read_text())
@@ -58,7 +55,7 @@ def test_out_of_memory_is_called_that(tmp_path: Path, error: BaseException) -> N
     assert "smaller --batch" in written["reason"]
 
 
-def test_an_interrupt_leaves_the_steps_that_ended(tmp_path: Path) -> None:
+def test_an_interrupt_leaves_the_steps_that_ended(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, Small(3, KeyboardInterrupt()))
     written = json.loads((tmp_path / "record.json").read_text())

@@ -32,9 +32,7 @@ class Event:
         return end.at - self.at
 
 
-def test_events_time_steps_in_nanoseconds_and_no_phase_waits(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_events_time_steps_in_nanoseconds_and_no_phase_waits(monkeypatch):
     waits: list[str] = []
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: waits.append("wait"))
@@ -51,14 +49,14 @@ def test_events_time_steps_in_nanoseconds_and_no_phase_waits(
     assert (forward.start_ns or 0) - (step.start_ns or 0) == 250_000
 
 
-def test_a_block_that_raises_leaves_no_row() -> None:
+def test_a_block_that_raises_leaves_no_row():
     timeline = Timeline(make_clock("cpu"))
     with pytest.raises(ValueError, match="x"), timeline.time(0, "step"):
         raise ValueError("x")
     assert timeline.rows() == []
 
 
-def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch):
     answers = {
         "synchronize": None,
         "reset_peak_memory_stats": None,
@@ -88,7 +86,7 @@ def test_gpu_memory_is_taken_from_allocator_and_device(monkeypatch: pytest.Monke
     assert watch.gaps == []
 
 
-def test_the_hosts_peak_falls_back_after_a_reset() -> None:
+def test_the_hosts_peak_falls_back_after_a_reset():
     watch = MemoryWatch("cpu")
     big = torch.ones(64 * 2**20, dtype=torch.uint8)
     del big
@@ -102,9 +100,7 @@ def test_the_hosts_peak_falls_back_after_a_reset() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_the_cuda_window_opens_and_closes_with_the_device_idle(
-    monkeypatch: pytest.MonkeyPatch, fails: bool
-) -> None:
+def test_the_cuda_window_opens_and_closes_with_the_device_idle(monkeypatch, fails):
     calls: list[str] = []
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: calls.append("wait"))
     monkeypatch.setattr(torch.cuda.profiler, "start", lambda: calls.append("start"))
@@ -126,12 +122,7 @@ def test_the_cuda_window_opens_and_closes_with_the_device_idle(
         ((None, None, 0), None, None),  # a driver that keeps them to itself
     ],
 )
-def test_a_gpu_is_described_in_base_units(
-    monkeypatch: pytest.MonkeyPatch,
-    clocks: tuple[Any, ...],
-    clock: int | None,
-    bandwidth: int | None,
-) -> None:
+def test_a_gpu_is_described_in_base_units(monkeypatch, clocks, clock, bandwidth):
     properties = SimpleNamespace(
         name="V100",
         major=7,
@@ -152,7 +143,7 @@ def test_a_gpu_is_described_in_base_units(
 @pytest.mark.parametrize(
     ("number", "text"), [(90100, "9.1.0"), (92600, "9.26.0"), (8907, "8.9.7"), (8204, "8.2.4")]
 )
-def test_cudnn_versions_are_read(monkeypatch: pytest.MonkeyPatch, number: int, text: str) -> None:
+def test_cudnn_versions_are_read(monkeypatch, number, text):
     monkeypatch.setattr(torch.version, "cuda", "12.1")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: number)
     assert run_setup.environment()["cudnn"] == text
@@ -172,9 +163,7 @@ def test_cudnn_versions_are_read(monkeypatch: pytest.MonkeyPatch, number: int, t
         ("processor\t: 0\n", None),
     ],
 )
-def test_a_processor_is_known_by_its_family_and_model(
-    said: str, model: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_processor_is_known_by_its_family_and_model(said, model, tmp_path, monkeypatch):
     (tmp_path / "cpuinfo").write_text(said)
     read = run_setup.in_file
     monkeypatch.setattr(
@@ -185,7 +174,7 @@ def test_a_processor_is_known_by_its_family_and_model(
     assert found["cpu_capability"] == torch.backends.cpu.get_cpu_capability()
 
 
-def test_tf32_is_switched_in_both_libraries() -> None:
+def test_tf32_is_switched_in_both_libraries():
     try:
         run_setup.set_tf32("tf32")
         assert run_setup.tf32_is_on() == (True, True)
@@ -195,7 +184,7 @@ def test_tf32_is_switched_in_both_libraries() -> None:
         run_setup.set_tf32("fp32")
 
 
-def test_tf32_is_switched_in_a_torch_before_2_9(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tf32_is_switched_in_a_torch_before_2_9(monkeypatch):
     matmul, cudnn = SimpleNamespace(allow_tf32=False), SimpleNamespace(allow_tf32=True)
     monkeypatch.setattr(run_setup, "tf32_switches", lambda: (matmul, cudnn))
     assert run_setup.tf32_is_on() == (False, True)
@@ -204,15 +193,13 @@ def test_tf32_is_switched_in_a_torch_before_2_9(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("capability", "gaps"), [("7.0", 1), ("8.0", 0), ("10.0", 0)])
-def test_tf32_on_a_gpu_without_it_is_a_gap(capability: str, gaps: int) -> None:
+def test_tf32_on_a_gpu_without_it_is_a_gap(capability, gaps):
     device = Device(name="X", kind="gpu", compute_capability=capability)
     assert len(run_setup.precision_gaps("tf32", device)) == gaps
     assert run_setup.precision_gaps("fp32", device) == []
 
 
-def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(monkeypatch):
     def is_available() -> bool:
         warnings.warn(
             "CUDA initialization: the driver is too old. Please update (Triggered at x)",
@@ -226,7 +213,7 @@ def test_the_reason_torch_gives_for_having_no_gpu_is_passed_on(
         run_setup.require("cuda")
 
 
-def test_loss_scaling_is_for_fp16_alone() -> None:
+def test_loss_scaling_is_for_fp16_alone():
     enabled: dict[str, Any] = {
         kind: run_setup.make_scaler(kind, "cpu").is_enabled() for kind in ("fp32", "fp16")
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,7 +36,7 @@ def run(**changes: Any) -> Record:
     return loop.run(families, options, families.Own(model=MODEL_SPEC, samples=4))
 
 
-def test_a_range_counts_without_those_within_it_and_calls_of_one_name_add_up() -> None:
+def test_a_range_counts_without_those_within_it_and_calls_of_one_name_add_up():
     ranges = TimedRanges(Counting())
     ranges.push("outer")  # 1
     for _ in range(2):
@@ -48,7 +47,7 @@ def test_a_range_counts_without_those_within_it_and_calls_of_one_name_add_up() -
     assert ranges.read_times() == {}
 
 
-def test_ranges_of_two_threads_do_not_nest_in_each_other() -> None:
+def test_ranges_of_two_threads_do_not_nest_in_each_other():
     ranges = TimedRanges(Counting())
     ranges.push("forward")
 
@@ -63,9 +62,7 @@ def test_ranges_of_two_threads_do_not_nest_in_each_other() -> None:
     assert ranges.read_times() == {"backward": 1, "forward": 3}
 
 
-def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(
-    tmp_path: Path,
-) -> None:
+def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(tmp_path):
     record = run(layer_steps=3, record=tmp_path / "workload.json")
     assert list(workload_record.parse(tmp_path / "workload.json").layer_times) == record.layer_times
     assert [row.phase for row in record.steps].count("step") == 2
@@ -85,7 +82,7 @@ def test_each_layer_of_a_model_is_timed_in_both_directions_in_steps_of_its_own(
     assert (kinds["stage1.0.conv"], kinds["fc3"], kinds[MODEL]) == ("Conv2d", "Linear", "Planned")
 
 
-def test_slow_steps_are_measured_a_few_times_and_fast_ones_as_often_as_asked() -> None:
+def test_slow_steps_are_measured_a_few_times_and_fast_ones_as_often_as_asked():
     slow, fast = run(steps=40, within=1e-9), run(steps=7, within=60.0)
     assert [row.phase for row in slow.steps].count("step") == LEAST_STEPS
     assert [row.phase for row in fast.steps].count("step") == 7

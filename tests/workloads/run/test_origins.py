@@ -40,8 +40,8 @@ def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_trace_has_the_modules_of_fused_kernels_where_the_user_asked_for_lines(
-    trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    trace, monkeypatch
+):
     monkeypatch.setenv("TORCH_COMPILE_DEBUG_EXTEND", "1")
     _add_origins(trace)
     found = kineto_trace.parse(trace)
@@ -52,18 +52,14 @@ def test_a_trace_has_the_modules_of_fused_kernels_where_the_user_asked_for_lines
     }
 
 
-def test_without_being_asked_the_trace_stays_as_it_is(
-    trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_being_asked_the_trace_stays_as_it_is(trace, monkeypatch):
     monkeypatch.delenv("TORCH_COMPILE_DEBUG_EXTEND", raising=False)
     before = trace.read_bytes()
     _add_origins(trace)
     assert trace.read_bytes() == before
 
 
-def test_an_error_of_torch_s_leaves_the_trace_as_it_is(
-    trace: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_of_torch_s_leaves_the_trace_as_it_is(trace, monkeypatch):
     monkeypatch.setenv("TORCH_COMPILE_DEBUG_EXTEND", "1")
     trace.write_text("{")
     _add_origins(trace)

@@ -16,7 +16,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peaks, "ROUNDS", 2)
 
 
-def test_json_names_the_device_and_has_positive_rates(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_names_the_device_and_has_positive_rates(capsys):
     assert peaks.main(["--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert set(found["flops"]) == {"fp32", "fp64"} and min(found["flops"].values()) > 0
@@ -28,16 +28,14 @@ def test_json_names_the_device_and_has_positive_rates(capsys: pytest.CaptureFixt
     )
 
 
-def test_the_rate_is_two_flops_a_multiply_add_and_twelve_bytes_an_element(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_rate_is_two_flops_a_multiply_add_and_twelve_bytes_an_element(monkeypatch):
     monkeypatch.setattr(peaks, "_seconds", lambda device, call: 0.5)
     found = peaks.measure("cpu")
     assert found["flops"]["fp32"] == 2 * 64**3 / 0.5
     assert found["bandwidth_bps"] == 12 * 4096 / 0.5
 
 
-def test_the_best_of_the_medians_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_best_of_the_medians_counts(monkeypatch):
     monkeypatch.setattr(peaks, "REPEATS", 3)
     lengths = iter([9, 5, 5, 4, 3, 8])
     clock = [0.0]
@@ -57,7 +55,7 @@ def test_the_best_of_the_medians_counts(monkeypatch: pytest.MonkeyPatch) -> None
     )
 
 
-def test_without_a_gpu_cuda_is_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_gpu_cuda_is_refused_in_one_line(capsys):
     import torch
 
     if torch.cuda.is_available():

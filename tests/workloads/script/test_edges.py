@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -259,9 +258,7 @@ else:
     ],
     ids=["stops", "runs to its end", "one of two ranks", "in another thread"],
 )
-def test_a_script_that_stops_after_its_steps_exits_normally(
-    tmp_path: Path, words: tuple[str, ...], variables: dict[str, str], printed: list[str]
-) -> None:
+def test_a_script_that_stops_after_its_steps_exits_normally(tmp_path, words, variables, printed):
     script, record = tmp_path / "stops.py", tmp_path / "record.json"
     script.write_text(STOPS)
     own = (*started.PERFCTL, "--record", str(record), "--steps", "3", "--warmup", "2")

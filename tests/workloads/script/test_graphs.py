@@ -57,9 +57,7 @@ def under_nsys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NSYS_PROFILING_SESSION_ID", "7")
 
 
-def test_a_capture_has_the_ranges_of_its_layers_and_nothing_else_has(
-    monkeypatch: pytest.MonkeyPatch, under_nsys: None
-) -> None:
+def test_a_capture_has_the_ranges_of_its_layers_and_nothing_else_has(monkeypatch, under_nsys):
     watched = Watched(monkeypatch)
     watched.call()
     assert watched.ranges.events == []
@@ -76,7 +74,7 @@ def test_a_capture_has_the_ranges_of_its_layers_and_nothing_else_has(
     assert watched.started == [1], "nsys records from the first capture on"
 
 
-def test_gradients_that_are_captured_have_ranges_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradients_that_are_captured_have_ranges_too(monkeypatch):
     watched = Watched(monkeypatch)
     watched.graph.capture_begin()
     watched.model(torch.ones(2, 4)).sum().backward()
@@ -87,9 +85,7 @@ def test_gradients_that_are_captured_have_ranges_too(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("window", "session"), [("none", "7"), ("torch", "7"), ("cuda", None)])
-def test_only_nsys_is_told_to_record_early(
-    monkeypatch: pytest.MonkeyPatch, window: str, session: str | None
-) -> None:
+def test_only_nsys_is_told_to_record_early(monkeypatch, window, session):
     """ncu has the same window: it would replay every kernel of the warm-up."""
     monkeypatch.delenv("NSYS_PROFILING_SESSION_ID", raising=False)
     if session is not None:
@@ -100,7 +96,7 @@ def test_only_nsys_is_told_to_record_early(
     assert watched.started == []
 
 
-def test_a_capture_that_cannot_begin_leaves_no_hooks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capture_that_cannot_begin_leaves_no_hooks(monkeypatch):
     watched = Watched(monkeypatch)
     torch.cuda.CUDAGraph.fails = True
     with pytest.raises(RuntimeError, match="cannot be captured"):
@@ -109,9 +105,7 @@ def test_a_capture_that_cannot_begin_leaves_no_hooks(monkeypatch: pytest.MonkeyP
     assert watched.ranges.events == []
 
 
-def test_a_capture_in_the_window_has_the_window_s_own_ranges(
-    monkeypatch: pytest.MonkeyPatch, under_nsys: None
-) -> None:
+def test_a_capture_in_the_window_has_the_window_s_own_ranges(monkeypatch, under_nsys):
     watched = Watched(monkeypatch)
     watched.is_open = True
     watched.graph.capture_begin()
@@ -120,7 +114,7 @@ def test_a_capture_in_the_window_has_the_window_s_own_ranges(
     assert (watched.ranges.events, watched.started) == ([], [])
 
 
-def test_afterwards_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_afterwards_nothing_is_left(monkeypatch):
     watched = Watched(monkeypatch, annotate="none")
     assert torch.cuda.CUDAGraph.capture_begin is vars(torch.cuda.CUDAGraph)["capture_begin"]
     watched = Watched(monkeypatch)
@@ -130,7 +124,7 @@ def test_afterwards_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kept.capture_begin is Graph.capture_begin
 
 
-def test_a_phase_that_is_captured_has_a_range_and_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_phase_that_is_captured_has_a_range_and_no_time(monkeypatch):
     """An event that is recorded during the capture is a node of the graph: its time cannot be
     asked for."""
     ranges = Seen()

@@ -67,7 +67,7 @@ def both(folder: Path, *words: str) -> tuple[object, object, dict]:
         ("-m", "nowhere"),
     ],
 )
-def test_it_sees_the_same_process(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_it_sees_the_same_process(tmp_path, words):
     (tmp_path / "pkg").mkdir()
     (tmp_path / "sub").mkdir()
     for name in ("sees.py", "sub/sees.py", "pkg/sees.py", "pkg/__main__.py"):
@@ -79,7 +79,7 @@ def test_it_sees_the_same_process(tmp_path: Path, words: tuple[str, ...]) -> Non
 
 
 @pytest.mark.parametrize("name", ENDS)
-def test_it_ends_as_it_would(tmp_path: Path, name: str) -> None:
+def test_it_ends_as_it_would(tmp_path, name):
     (tmp_path / "ends.py").write_text(ENDS[name])
     alone, under, record = both(tmp_path, "ends.py")
     assert under == alone
@@ -88,26 +88,26 @@ def test_it_ends_as_it_would(tmp_path: Path, name: str) -> None:
     assert "\n" not in record["reason"]
 
 
-def test_the_batch_size_is_in_the_variable(tmp_path: Path) -> None:
+def test_the_batch_size_is_in_the_variable(tmp_path):
     (tmp_path / "sees.py").write_text("import os; print(os.environ['BATCH'])")
     done = start(tmp_path, *PERFCTL, "--batch", "24", "--batch-env", "BATCH", "--", "sees.py")
     assert done.stdout == "24\n"
 
 
-def test_a_script_that_closes_every_descriptor_is_recorded_as_any_other(tmp_path: Path) -> None:
+def test_a_script_that_closes_every_descriptor_is_recorded_as_any_other(tmp_path):
     (tmp_path / "deaf.py").write_text("import os\nos.closerange(0, 256)\n")
     start(tmp_path, *PERFCTL, "--batch", "1", "--record", "record.json", "--", "deaf.py")
     record = json.loads((tmp_path / "record.json").read_text())
     assert record["reason"] == "deaf.py ended without importing torch, so nothing was measured"
 
 
-def test_a_missing_script_is_one_line_and_exit_2(tmp_path: Path) -> None:
+def test_a_missing_script_is_one_line_and_exit_2(tmp_path):
     done = start(tmp_path, *PERFCTL, "--", "nope.py")
     assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
     assert "script nope.py does not exist" in done.stderr
 
 
-def test_no_torch_is_said_and_stays_in_the_record(tmp_path: Path) -> None:
+def test_no_torch_is_said_and_stays_in_the_record(tmp_path):
     (tmp_path / "plain.py").write_text("print('x' * 3_000_000)")
     alone, under, record = both(tmp_path, "plain.py")
     assert under == alone
@@ -115,7 +115,7 @@ def test_no_torch_is_said_and_stays_in_the_record(tmp_path: Path) -> None:
     assert record["reason"] == "plain.py ended without importing torch, so nothing was measured"
 
 
-def test_a_forked_child_leaves_the_record_alone(tmp_path: Path) -> None:
+def test_a_forked_child_leaves_the_record_alone(tmp_path):
     (tmp_path / "forks.py").write_text(
         "import os, sys\nif os.fork() == 0: sys.exit(5)\nos.wait()\nsys.exit(4)"
     )

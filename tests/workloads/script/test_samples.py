@@ -30,15 +30,13 @@ def train(
 
 
 @pytest.mark.parametrize("asked", [8, 3 * 8, None])
-def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means(
-    asked: int | None,
-) -> None:
+def test_accumulated_batches_are_one_step_whichever_of_them_the_batch_size_means(asked):
     samples = Samples()
     train(samples, [[torch.ones(8, 4) for _ in range(3)] for _ in range(3)], passes=3)
     assert stated(samples, asked) == ({"samples_per_step": 24.0, "batches_per_step": 3.0}, [])
 
 
-def test_a_batch_size_that_fits_neither_makes_the_samples_unknown() -> None:
+def test_a_batch_size_that_fits_neither_makes_the_samples_unknown():
     samples = Samples()
     train(samples, [[torch.ones(8, 4) for _ in range(2)] for _ in range(3)], passes=2)
     assert stated(samples, 5) == (
@@ -47,7 +45,7 @@ def test_a_batch_size_that_fits_neither_makes_the_samples_unknown() -> None:
     )
 
 
-def test_one_batch_a_step_states_nothing() -> None:
+def test_one_batch_a_step_states_nothing():
     # pairs, two losses, a GAN
     for passes, calls, optimizers in ((1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 2)):
         samples = Samples()
@@ -60,7 +58,7 @@ def test_one_batch_a_step_states_nothing() -> None:
         assert stated(samples, 8) == ({}, [])
 
 
-def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the_same() -> None:
+def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the_same():
     samples, steps = Samples(), [torch.ones(8, 4) for _ in range(3)]
     train(samples, [[x, x] for x in steps], passes=2)
     assert stated(samples, 8) == ({}, [])
@@ -71,7 +69,7 @@ def test_one_tensor_given_twice_in_a_step_is_one_batch_unless_every_step_has_the
     assert stated(samples, 8)[0] == {"samples_per_step": 16.0, "batches_per_step": 2.0}
 
 
-def test_a_shorter_last_batch_lowers_the_mean() -> None:
+def test_a_shorter_last_batch_lowers_the_mean():
     samples = Samples()
     train(samples, [[torch.ones(8, 4), torch.ones(size, 4)] for size in (8, 8, 2)], passes=2)
     assert stated(samples, None)[0] == {
@@ -91,11 +89,8 @@ def test_a_shorter_last_batch_lowers_the_mean() -> None:
     ],
 )
 def test_the_samples_of_a_step_are_those_that_the_model_received(
-    shape: tuple[int, ...],
-    requested: int,
-    samples: dict[str, float | None],
-    stated_shape: str | None,
-) -> None:
+    shape, requested, samples, stated_shape
+):
     facts, record = Facts(), Record("x.py", requested, None, None, None)
     facts.note_call(torch.nn.Linear(shape[-1], 2), (shape,), 0)
     facts.fill(record)

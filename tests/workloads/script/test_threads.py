@@ -3,13 +3,14 @@ never disturbed."""
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
 
 from perfctl.records.report import CPU_OTHERS, CPU_WAIT
 from perfctl.workloads.script.counting import IDLE_AFTER, Lead
-from tests.forked import Forks
+from tests.forked import PERFCTL, Forks
 from tests.workloads.script.ran import Ran, run_both
 
 torch = pytest.importorskip("torch")
@@ -77,7 +78,7 @@ def named(
     return request.param, run_both(forks, script, BEGIN + SCRIPT_OF[request.param], options)
 
 
-def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[str, Ran]) -> None:
+def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named):
     name, run = named
     assert (run.code, run.out) == run.alone, run.err
     assert "Traceback" not in run.err
@@ -97,7 +98,7 @@ def test_it_is_measured_and_prints_and_ends_as_it_would_by_itself(named: tuple[s
         assert run.record["reason"] == "script.py ended with exit code 3"
 
 
-def test_what_other_threads_did_meanwhile_is_said(named: tuple[str, Ran]) -> None:
+def test_what_other_threads_did_meanwhile_is_said(named):
     name, run = named
     stated = {
         row["name"]: row["value"]
@@ -117,7 +118,7 @@ def test_what_other_threads_did_meanwhile_is_said(named: tuple[str, Ran]) -> Non
         assert stated == {}
 
 
-def test_the_thread_that_trains_leads_and_an_idle_or_ended_one_gives_way() -> None:
+def test_the_thread_that_trains_leads_and_an_idle_or_ended_one_gives_way():
     taken: list[bool] = []
     lead = Lead(taken.append)
     answers: list[bool] = []
@@ -138,3 +139,150 @@ def test_the_thread_that_trains_leads_and_an_idle_or_ended_one_gives_way() -> No
     run({"called": True}, {"trains": True})
     assert answers[-2:] == [False, False]
     assert taken == [True, False, True]
+
+
+# Where the window of a script on a GPU opens. torch.cuda is a stand-in: no GPU is needed
+
+
+GPU_WINDOW_BEGIN = """
+from types import SimpleNamespace
+import torch
+from torch import nn
+
+class Event:
+    def __init__(self, enable_timing): pass
+    def record(self): pass
+    def elapsed_time(self, end): return 1.0
+
+GPU = SimpleNamespace(
+    name="GPU of a test", major=9, minor=0, multi_processor_count=132, total_memory=80
+)
+ANSWERS = dict(
+    is_initialized=True, synchronize=None, current_device=0, get_device_properties=GPU,
+    get_device_capability=(9, 0), mem_get_info=(70, 80), memory_allocated=1, memory_reserved=2,
+    max_memory_allocated=3, max_memory_reserved=4, is_current_stream_capturing=False,
+)
+for name, answer in ANSWERS.items():
+    setattr(torch.cuda, name, lambda *given, answer=answer: answer)
+torch.cuda.Event = Event
+torch.cuda.profiler.start = lambda: print("start")
+torch.cuda.profiler.stop = lambda: print("stop")
+"""
+SCRIPTS = {
+    "modules": """
+class Kernel(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+class Known(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.add = Kernel()
+
+    def forward(self, x):
+        print("step")
+        return self.add(x)
+
+model = Known()
+for _ in range(5):
+    model(torch.zeros(8))
+""",
+    "tensors": """
+weight = torch.zeros(8, requires_grad=True)
+for _ in range(5):
+    print("step")
+    (weight * 2).sum().backward()
+""",
+}
+"""Programs without a parameter in a module: kernels of their own, tensors alone."""
+MARKERS = {"modules": ("--step-marker", "forward:Known"), "tensors": ()}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_program_without_parameters_that_uses_a_gpu_is_measured_on_it(tmp_path, forks, name):
+    (tmp_path / "known.py").write_text(GPU_WINDOW_BEGIN + SCRIPTS[name])
+    words = "--batch 8 --annotate none --window cuda --steps 1 --warmup 1 --record record.json"
+    argv = (*PERFCTL, *words.split(), *MARKERS[name], "--", "known.py")
+    code, out, err = forks.run(tmp_path, *argv)
+    assert code == 0, err
+    lines = out.splitlines()
+    assert lines.count("start") == lines.count("stop") == 1
+    assert lines[lines.index("start") : lines.index("stop") + 1] == ["start", "step", "stop"]
+    record = json.loads((tmp_path / "record.json").read_text())
+    assert record["status"] == "ok"
+    assert record["device"]["name"] == "GPU of a test"
+    assert not [gap for gap in record["gaps"] if gap["quantity"] == "window:cuda"]
+
+
+# Whose layers are recorded when a script's steps differ: those of the measured steps, and what is
+
+
+SCRIPT = """
+import sys, torch
+from torch import nn
+torch.manual_seed(0)
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 2)
+    def forward(self, *, x):
+        return self.fc(x)
+model = Model() if sys.argv[1] == "by name" else nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for size in map(int, sys.argv[2:]):
+    x = torch.randn(size, 4)
+    optimizer.zero_grad()
+    loss = (model(x=x) if sys.argv[1] == "by name" else model(x)).square().mean()
+    loss.backward()
+    optimizer.step()
+print(loss.item())
+"""
+WARMUP, STEPS = 2, 3
+SIZES = {
+    "the last batch is smaller": ("plain", 6, 3, 6, 6, 3, 6),
+    "first seen inside, and again": ("plain", 3, 3, 6, 6, 6, 3, 6, 6),
+    "first seen inside, and never again": ("plain", 6, 6, 6, 5, 6, 6, 6),
+    "each one once": ("plain", 1, 2, 3, 4, 5),
+    "given by name": ("by name", 3, 6, 6, 6, 3, 6, 6, 6),
+}
+"""Case -> how the model is called, and the batch sizes of its steps: two of warm-up, three
+measured, the rest."""
+
+
+@pytest.mark.parametrize(
+    ("case", "recorded", "steps", "reasons"),
+    [
+        ("the last batch is smaller", {6}, "0-1", ["measured steps 0-1 with inputs 6x4", "2: 3x4"]),
+        ("first seen inside, and again", {6}, "0-2", []),
+        (
+            "first seen inside, and never again",
+            {6},
+            "0, 2",
+            [
+                "measured steps 0, 2 with inputs 6x4",
+                "first occurred in the measured steps",
+                "1: 5x4",
+            ],
+        ),
+        ("each one once", {1, 2}, "none", ["which no measured step had", "0: 3x4; 1: 4x4; 2: 5x4"]),
+        ("given by name", {6}, "0-1", ["2: 3x4"]),
+    ],
+)
+def test_the_layers_are_those_of_most_measured_steps_and_the_others_are_named(
+    tmp_path, forks, case, recorded, steps, reasons
+):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    options = f"--steps {STEPS} --warmup {WARMUP} --annotate record_function --record r.json --"
+    argv = (*PERFCTL, *options.split(), "script.py", *map(str, SIZES[case]))
+    done = forks.run(tmp_path, *argv)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "r.json").read_text())
+    ops = [op for op in found["ops"] if op["op"] == "aten.addmm" and op["direction"] == "forward"]
+    assert [op["calls"] for op in ops] == [1]
+    assert ops[0]["outputs"][0][0] in recorded
+    assert found["environment"]["layer_calls_of_steps"] == steps
+    said = [gap["reason"] for gap in found["gaps"] if gap["quantity"] == "layer_call"]
+    assert len(said) == bool(reasons)
+    assert all(reason in said[0] for reason in reasons)
+    if case == "the last batch is smaller":
+        assert "first occurred" not in said[0], "a step of that size was recorded in the warm-up"

@@ -53,8 +53,8 @@ def tensor(*shape: int, dtype: torch.dtype = FP32, grad: bool = False) -> torch.
     ],
 )
 def test_the_kernel_of_attention_is_the_first_that_takes_the_tensors(
-    gpu: tuple[int, int], dtype: torch.dtype, size: int, given: dict[str, Any], kernel: str
-) -> None:
+    gpu, dtype, size, given, kernel
+):
     query = tensor(2, 4, 16, size, dtype=dtype, grad=True)
     key = tensor(2, given.get("heads", 4), given.get("keys", 16), size, dtype=dtype)
     mask = tensor(16, 16, dtype=dtype) if given.get("mask") else None
@@ -64,7 +64,7 @@ def test_the_kernel_of_attention_is_the_first_that_takes_the_tensors(
     assert bool(why) == (kernel != ("cudnn" if gpu == H100 else "flash"))
 
 
-def test_a_kernel_that_was_asked_for_gives_way_to_math_where_it_cannot_run() -> None:
+def test_a_kernel_that_was_asked_for_gives_way_to_math_where_it_cannot_run():
     query = tensor(1, 1, 8, 8)
     assert choose(OnGpu(attention="flash"), query, query, query, None, 0.0, False, False) == (
         "math",
@@ -103,9 +103,7 @@ def kept(found: MemoryTrace) -> int:
 
 
 @pytest.mark.parametrize(("dtype", "width"), [(FP32, 4), (BF16, 2)])
-def test_fused_attention_keeps_its_output_and_a_number_a_row_and_math_the_scores(
-    dtype: torch.dtype, width: int
-) -> None:
+def test_fused_attention_keeps_its_output_and_a_number_a_row_and_math_the_scores(dtype, width):
     shape = batch, heads, length, size = 2, 3, 96, 64
     output, rows, scores = (
         batch * heads * length * size,
@@ -122,7 +120,7 @@ def test_fused_attention_keeps_its_output_and_a_number_a_row_and_math_the_scores
     )
 
 
-def test_backward_of_fused_attention_takes_scratch_for_the_sums_of_gradients() -> None:
+def test_backward_of_fused_attention_takes_scratch_for_the_sums_of_gradients():
     batch, heads, length, size = 2, 3, 100, 40
     half, single = (tensor(batch, heads, length, size, dtype=dtype) for dtype in (BF16, FP32))
     flash = "aten._scaled_dot_product_flash_attention_backward"
@@ -151,8 +149,8 @@ def test_backward_of_fused_attention_takes_scratch_for_the_sums_of_gradients() -
     ],
 )
 def test_the_update_of_a_gpu_takes_so_many_copies_of_the_parameters_at_its_peak(
-    optimizer: str, update: str, copies: int
-) -> None:
+    optimizer, update, copies
+):
     width, layers = 64, 12
     with torch.device("meta"):
         model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
@@ -167,7 +165,7 @@ def test_the_update_of_a_gpu_takes_so_many_copies_of_the_parameters_at_its_peak(
     )
 
 
-def test_the_loop_over_parameters_takes_no_copy_of_all_of_them() -> None:
+def test_the_loop_over_parameters_takes_no_copy_of_all_of_them():
     width, layers = 64, 12
     with torch.device("meta"):
         model = nn.Sequential(*(nn.Linear(width, width, bias=False) for _ in range(layers)))
@@ -177,7 +175,7 @@ def test_the_loop_over_parameters_takes_no_copy_of_all_of_them() -> None:
     assert found == 4 * (4 * layers + 3) * width * width + 4 * width
 
 
-def test_dropout_keeps_a_byte_a_value_and_not_its_noise() -> None:
+def test_dropout_keeps_a_byte_a_value_and_not_its_noise():
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(8, 1000, bias=False), nn.Dropout(0.5))
     assert kept(traced(model, tensor(3, 8))) == 3 * 1000 * (4 + 1)  # the output, and the mask
@@ -186,9 +184,7 @@ def test_dropout_keeps_a_byte_a_value_and_not_its_noise() -> None:
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_count_the_same_with_memory_and_keep_less_than_their_products(
-    kind: Any,
-) -> None:
+def test_recurrent_layers_count_the_same_with_memory_and_keep_less_than_their_products(kind):
     class Recurrent(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -214,7 +210,7 @@ def test_recurrent_layers_count_the_same_with_memory_and_keep_less_than_their_pr
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_asking_for_memory_changes_no_count(precision: str) -> None:
+def test_asking_for_memory_changes_no_count(precision):
     class Block(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -236,7 +232,7 @@ def test_asking_for_memory_changes_no_count(precision: str) -> None:
     assert with_memory.casts == plain.casts
 
 
-def test_autocast_keeps_half_of_the_activations_and_a_cast_of_each_weight() -> None:
+def test_autocast_keeps_half_of_the_activations_and_a_cast_of_each_weight():
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(256, 256, bias=False), nn.Linear(256, 256, bias=False))
     single, half = (

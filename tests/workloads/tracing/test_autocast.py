@@ -193,15 +193,13 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("dtype", [BF16, FP16])
 @pytest.mark.parametrize("name", CASES)
-def test_every_operator_has_the_types_that_torchs_autocast_gives_it_on_cuda(
-    name: str, dtype: torch.dtype
-) -> None:
+def test_every_operator_has_the_types_that_torchs_autocast_gives_it_on_cuda(name, dtype):
     cudas, ours = both(CASES[name], dtype)
     assert ours == cudas
     assert any(str(dtype) in row for row in ours)
 
 
-def test_the_lists_are_those_of_torchs_header() -> None:
+def test_the_lists_are_those_of_torchs_header():
     header = Path(torch.__file__).with_name("include") / "ATen" / "autocast_mode.h"
     lists = dict(
         re.findall(
@@ -221,7 +219,7 @@ def test_the_lists_are_those_of_torchs_header() -> None:
         assert names[key] and names[key] <= set(ours.split()), key
 
 
-def test_no_operator_that_torch_casts_on_cuda_is_left_out() -> None:
+def test_no_operator_that_torch_casts_on_cuda_is_left_out():
     lists = "LOWER FLOAT32 FLOAT32_RESULT WIDEST REFUSED"
     names = " ".join(getattr(autocast, name) for name in lists.split())
     ours = {f"aten::{name}" for name in names.split()}
@@ -232,7 +230,7 @@ def test_no_operator_that_torch_casts_on_cuda_is_left_out() -> None:
     assert key and cast - ours <= {"aten::_cudnn_rnn"}  # here lstm, gru and rnn as a whole
 
 
-def test_results_and_gradients_equal_torchs_autocast_where_cpu_and_cuda_agree() -> None:
+def test_results_and_gradients_equal_torchs_autocast_where_cpu_and_cuda_agree():
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Conv2d(1, 4, 3),
@@ -266,7 +264,7 @@ def entered_if(entered: Autocast, wanted: bool) -> Iterator[None]:
         yield
 
 
-def test_nothing_is_left_behind() -> None:
+def test_nothing_is_left_behind():
     before = torch.autocast.__init__
     trace(nn.Linear(8, 8).to("meta"), (torch.empty(4, 8, device="meta"),), precision="bf16")
     assert torch.autocast.__init__ is before and not torch.is_autocast_enabled("cuda")
@@ -275,7 +273,7 @@ def test_nothing_is_left_behind() -> None:
     assert not torch._C._dispatch_has_kernel_for_dispatch_key("aten::mm", key)
 
 
-def test_fp8_products_of_whole_numbers_equal_those_of_float32() -> None:
+def test_fp8_products_of_whole_numbers_equal_those_of_float32():
     torch.manual_seed(0)
     layer = nn.Linear(16, 32)
     with torch.no_grad():

@@ -35,7 +35,7 @@ def counting() -> tuple[list[int], Any]:
     return compiles, backend
 
 
-def test_a_compiled_model_is_one_range_and_is_compiled_once() -> None:
+def test_a_compiled_model_is_one_range_and_is_compiled_once():
     compiles, backend = counting()
     model = torch.compile(nn.Sequential(nn.Linear(2, 2), nn.Tanh()), backend=backend)
     value, seen, names = torch.ones(3, 2), Seen(), Names()
@@ -54,7 +54,7 @@ def test_a_compiled_model_is_one_range_and_is_compiled_once() -> None:
     assert [gap.scope for gap in recorder.gaps] == ["model"]
 
 
-def test_a_scripted_model_is_one_range_with_its_backward() -> None:
+def test_a_scripted_model_is_one_range_with_its_backward():
     model, seen = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.Tanh())), Seen()
     with Annotator(seen) as annotator:
         model(torch.ones(1, 2)).sum().backward()
@@ -64,7 +64,7 @@ def test_a_scripted_model_is_one_range_with_its_backward() -> None:
     assert seen.open == []
 
 
-def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps() -> None:
+def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps():
     names = Names()
     model = nn.Sequential(nn.Linear(2, 2))
     seen = Seen()
@@ -74,7 +74,7 @@ def test_a_wrapper_that_the_script_does_not_name_goes_by_the_model_it_wraps() ->
     assert names.name_of(model[0]) == "Sequential.0"
 
 
-def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own() -> None:
+def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own():
     parallel = nn.DataParallel(nn.Sequential(nn.Linear(2, 2)))
     holds, names = Made(lambda self, x: x, parallel=parallel, module=nn.Linear(2, 2)), Names()
     root = names.find(holds, None)
@@ -82,7 +82,7 @@ def test_the_module_inside_a_parallel_wrapper_has_no_path_element_of_its_own() -
     assert names.name_of(holds.module) == f"{root}.module"
 
 
-def test_a_name_that_profilers_would_change_is_written_so_that_none_does() -> None:
+def test_a_name_that_profilers_would_change_is_written_so_that_none_does():
     odd, names = (
         nn.ModuleDict({'gr\u00f6\u00dfe "x"\n': nn.Linear(2, 2), "c:d@[e]": nn.Linear(2, 2)}),
         Names(),
@@ -94,7 +94,7 @@ def test_a_name_that_profilers_would_change_is_written_so_that_none_does() -> No
     ]
 
 
-def test_a_module_compiled_in_place_is_one_range_compiled_once_and_others_keep_theirs() -> None:
+def test_a_module_compiled_in_place_is_one_range_compiled_once_and_others_keep_theirs():
     compiles, backend = counting()
     undo = watch_compile()
     try:
@@ -115,7 +115,7 @@ def test_a_module_compiled_in_place_is_one_range_compiled_once_and_others_keep_t
     assert not INSTALLED
 
 
-def test_an_exception_in_a_compiled_function_leaves_the_hooks_in_place() -> None:
+def test_an_exception_in_a_compiled_function_leaves_the_hooks_in_place():
     undo = watch_compile()
 
     @torch.compile(backend="eager")
@@ -133,7 +133,7 @@ def test_an_exception_in_a_compiled_function_leaves_the_hooks_in_place() -> None
     assert seen.count()["Linear:forward"] == 1
 
 
-def test_shapes_that_torch_works_out_without_computing_are_not_recorded() -> None:
+def test_shapes_that_torch_works_out_without_computing_are_not_recorded():
     """DTensor (FSDP2) asks fake tensors for the shape of a result while a step is recorded."""
     with Recorder() as recorder, FakeTensorMode():
         assert torch.empty(2, 3).add_(torch.empty(2, 3)).shape == (2, 3)
@@ -141,7 +141,7 @@ def test_shapes_that_torch_works_out_without_computing_are_not_recorded() -> Non
     assert recorder.ops == ()
 
 
-def test_several_hooks_together_mark_each_forward_once() -> None:
+def test_several_hooks_together_mark_each_forward_once():
     """Steps, shapes and layers are watched at the same time in a script."""
     seen, model, calls = Seen(), nn.Linear(2, 2), nn.Module.__call__
     with Annotator(seen, model), Recorder(model):
@@ -151,7 +151,7 @@ def test_several_hooks_together_mark_each_forward_once() -> None:
     assert nn.Module.__call__ is calls
 
 
-def test_a_recorder_may_end_in_another_thread_than_it_began_in() -> None:
+def test_a_recorder_may_end_in_another_thread_than_it_began_in():
     model = nn.Linear(2, 2)
     recorder = Recorder(model)
     began, end = threading.Event(), threading.Event()
@@ -177,9 +177,7 @@ def test_a_recorder_may_end_in_another_thread_than_it_began_in() -> None:
 
 
 @pytest.mark.parametrize("is_warm", [False, True])
-def test_a_compiled_function_without_graph_breaks_may_call_what_the_recorder_replaces(
-    is_warm: bool,
-) -> None:
+def test_a_compiled_function_without_graph_breaks_may_call_what_the_recorder_replaces(is_warm):
     class Products(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -201,7 +199,7 @@ def test_a_compiled_function_without_graph_breaks_may_call_what_the_recorder_rep
     assert torch.equal(recorded, model(data))
 
 
-def test_a_recorder_without_a_model_names_work_outside_of_torch() -> None:
+def test_a_recorder_without_a_model_names_work_outside_of_torch():
     class Leaves(nn.Linear):
         def forward(self, data: torch.Tensor) -> torch.Tensor:
             output = super().forward(data)

@@ -22,7 +22,7 @@ def empty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meta_results, "_shapes", {})
 
 
-def test_the_second_result_is_a_new_tensor_like_the_first() -> None:
+def test_the_second_result_is_a_new_tensor_like_the_first():
     first = meta_results.run(aten.mm.default, (meta(3, 4), meta(4, 5)), {})
     second = meta_results.run(aten.mm.default, (meta(3, 4), meta(4, 5)), {})
     assert len(meta_results._results) == 1
@@ -34,7 +34,7 @@ def test_the_second_result_is_a_new_tensor_like_the_first() -> None:
     assert second.untyped_storage()._cdata != first.untyped_storage()._cdata
 
 
-def test_other_sizes_strides_types_and_numbers_have_results_of_their_own() -> None:
+def test_other_sizes_strides_types_and_numbers_have_results_of_their_own():
     assert meta_results.run(aten.mm.default, (meta(3, 4), meta(4, 7)), {}).shape == (3, 7)
     assert (
         meta_results.run(
@@ -52,7 +52,7 @@ def test_other_sizes_strides_types_and_numbers_have_results_of_their_own() -> No
     assert (whole.dtype, real.dtype) == (torch.int64, torch.float32)
 
 
-def test_an_operator_in_place_gives_its_argument_back() -> None:
+def test_an_operator_in_place_gives_its_argument_back():
     for _ in range(2):
         tensor = meta(3)
         assert meta_results.run(aten.add_.Tensor, (tensor, 2.0), {}) is tensor
@@ -62,14 +62,14 @@ def test_an_operator_in_place_gives_its_argument_back() -> None:
     assert len(meta_results._results) == 2
 
 
-def test_an_operator_that_changes_the_size_of_its_argument_runs_each_time() -> None:
+def test_an_operator_that_changes_the_size_of_its_argument_runs_each_time():
     for _ in range(2):
         tensor = meta(3)
         meta_results.run(aten.resize_.default, (tensor, [7]), {})
         assert tensor.shape == (7,)
 
 
-def test_views_and_tensors_with_data_are_computed_each_time() -> None:
+def test_views_and_tensors_with_data_are_computed_each_time():
     tensor = meta(3, 4)
     for _ in range(2):
         assert (
@@ -80,7 +80,7 @@ def test_views_and_tensors_with_data_are_computed_each_time() -> None:
     assert meta_results._results == {}
 
 
-def test_an_error_is_raised_each_time() -> None:
+def test_an_error_is_raised_each_time():
     for _ in range(2):
         with pytest.raises(RuntimeError):
             meta_results.run(aten.mm.default, (meta(3, 4), meta(5, 6)), {})

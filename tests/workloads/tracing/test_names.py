@@ -28,7 +28,7 @@ def forwards(seen: Seen) -> list[str]:
     )
 
 
-def test_a_model_goes_by_what_the_script_calls_it() -> None:
+def test_a_model_goes_by_what_the_script_calls_it():
     seen, netD = Seen(), nn.Sequential(nn.Linear(2, 2))
     with Annotator(seen):
         netD(torch.ones(1, 2)).sum()
@@ -51,16 +51,14 @@ class Trainer:
         (lambda: [nn.MSELoss()(torch.ones(1), torch.zeros(1)) for _ in range(3)], ["MSELoss"]),
     ],
 )
-def test_an_attribute_loses_its_self_and_what_has_no_name_goes_by_its_class(
-    call: Any, names: list[str]
-) -> None:
+def test_an_attribute_loses_its_self_and_what_has_no_name_goes_by_its_class(call, names):
     seen = Seen()
     with Annotator(seen):
         call()
     assert forwards(seen) == names
 
 
-def test_two_models_with_one_name_are_numbered() -> None:
+def test_two_models_with_one_name_are_numbered():
     seen, kept = Seen(), []
     with Annotator(seen):
         for size in (2, 3):
@@ -71,7 +69,7 @@ def test_two_models_with_one_name_are_numbered() -> None:
     assert forwards(seen) == ["model", "model-2"]
 
 
-def test_a_layer_that_is_made_in_the_first_forward_has_its_path() -> None:
+def test_a_layer_that_is_made_in_the_first_forward_has_its_path():
     class Late(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             if not hasattr(self, "fc"):
@@ -85,14 +83,14 @@ def test_a_layer_that_is_made_in_the_first_forward_has_its_path() -> None:
     assert seen.count()["late.fc:grad_weight"] >= 1
 
 
-def test_a_replica_goes_by_its_originals_name() -> None:
+def test_a_replica_goes_by_its_originals_name():
     model = nn.Sequential(nn.Linear(2, 2))
     names = Names(model)
     replica = model[0]._replicate_for_data_parallel()
     assert names.find(replica, None) == "0"
 
 
-def test_names_keep_nothing_of_the_script_alive() -> None:
+def test_names_keep_nothing_of_the_script_alive():
     names, model = Names(), nn.Linear(2, 2)
     names.find(model, None)
     gone = weakref.ref(model)
@@ -100,7 +98,7 @@ def test_names_keep_nothing_of_the_script_alive() -> None:
     assert gone() is None
 
 
-def test_shapes_and_ranges_have_the_same_names() -> None:
+def test_shapes_and_ranges_have_the_same_names():
     judge, maker = nn.Sequential(nn.Linear(2, 1)), nn.Sequential(nn.Linear(3, 2), nn.ReLU())
     seen, names = Seen(), Names()
 
@@ -136,7 +134,7 @@ def train(model: nn.Module, value: Tensor, around: Any) -> list[Tensor]:
     "name", ["mnist", "shared resnet", "bilstm", "transformer", "checkpointed, reentrant"]
 )
 @pytest.mark.parametrize("kind", ["ranges", "shapes"])
-def test_training_is_the_same_to_the_bit(name: str, kind: str) -> None:
+def test_training_is_the_same_to_the_bit(name, kind):
     from tests.workloads.run.test_annotate_autograd import MODELS
 
     make, value = MODELS[name]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -46,7 +45,7 @@ def two(device: str = "cpu") -> nn.Module:
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_first_layer_has_a_weight_gradient_and_no_input_gradient(device: str) -> None:
+def test_the_first_layer_has_a_weight_gradient_and_no_input_gradient(device):
     ops, _ = record(two(device), torch.zeros(3, 6, device=device))
     roles = {op.attributes["role"] for op in of(ops, "a", "backward")}
     assert roles == {"grad_weight", "grad_bias"}
@@ -58,7 +57,7 @@ def test_the_first_layer_has_a_weight_gradient_and_no_input_gradient(device: str
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_functional_product_stands_under_its_parent_in_both_directions(device: str) -> None:
+def test_a_functional_product_stands_under_its_parent_in_both_directions(device):
     ops, _ = record(two(device), torch.zeros(3, 6, device=device))
     products = [op for op in ops if op.op == "aten.mm" and op.layer == ""]
     assert [op.attributes.get("functional") for op in products] == ["aten.mm"] * 3
@@ -69,12 +68,12 @@ def test_a_functional_product_stands_under_its_parent_in_both_directions(device:
     ]
 
 
-def test_the_same_is_seen_on_cpu_and_on_meta() -> None:
+def test_the_same_is_seen_on_cpu_and_on_meta():
     seen = [record(two(device), torch.zeros(3, 6, device=device))[0] for device in DEVICES]
     assert seen[0] == seen[1]
 
 
-def test_an_exception_names_the_innermost_module_and_leaves_nothing_hooked_in() -> None:
+def test_an_exception_names_the_innermost_module_and_leaves_nothing_hooked_in():
     before = (F.scaled_dot_product_attention, torch.backends.mha.get_fastpath_enabled())
     hooks = len(nn.modules.module._global_forward_hooks)
     model, wrong = two(), torch.zeros(3, 7)
@@ -88,9 +87,7 @@ def test_an_exception_names_the_innermost_module_and_leaves_nothing_hooked_in() 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("make", [nn.LSTM, nn.GRU, nn.RNN])
-def test_a_recurrent_layer_is_one_operation_in_each_direction(
-    device: str, make: Callable[..., nn.Module]
-) -> None:
+def test_a_recurrent_layer_is_one_operation_in_each_direction(device, make):
     ops, _ = record(
         make(4, 3, 2, bidirectional=True).to(device), torch.zeros(7, 2, 4, device=device)
     )
@@ -100,7 +97,7 @@ def test_a_recurrent_layer_is_one_operation_in_each_direction(
     assert mine[1].attributes["needs_input"] is False
 
 
-def test_a_packed_sequence_counts_its_lengths_and_not_its_padding() -> None:
+def test_a_packed_sequence_counts_its_lengths_and_not_its_padding():
     packed = nn.utils.rnn.pack_padded_sequence(torch.zeros(5, 3, 4), torch.tensor([5, 3, 1]))
     model = nn.LSTM(4, 3)
     with Recorder(model) as recorder:
@@ -111,7 +108,7 @@ def test_a_packed_sequence_counts_its_lengths_and_not_its_padding() -> None:
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("mode", ["train", "eval", "no_grad", "inference_mode"])
-def test_attention_is_one_operation_in_every_mode(device: str, mode: str) -> None:
+def test_attention_is_one_operation_in_every_mode(device, mode):
     model = nn.MultiheadAttention(8, 2, batch_first=True).to(device).train(mode == "train")
     x = torch.zeros(2, 5, 8, device=device)
     context = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}.get(
@@ -124,7 +121,7 @@ def test_attention_is_one_operation_in_every_mode(device: str, mode: str) -> Non
     assert forward[0].parameters == 4 * 8 * 8 + 4 * 8
 
 
-def test_parameters_of_a_module_that_never_runs_go_to_the_one_above() -> None:
+def test_parameters_of_a_module_that_never_runs_go_to_the_one_above():
     model = nn.MultiheadAttention(8, 2)
     x = torch.zeros(5, 1, 8)
     with Recorder(model) as recorder:
@@ -135,7 +132,7 @@ def test_parameters_of_a_module_that_never_runs_go_to_the_one_above() -> None:
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpointing_marks_what_runs_again(reentrant: bool) -> None:
+def test_checkpointing_marks_what_runs_again(reentrant):
     block = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
     model = Made(lambda self, x: checkpoint(self.block, x, use_reentrant=reentrant), block=block)
     ops, _ = record(model, torch.zeros(2, 4, requires_grad=True))
@@ -145,7 +142,7 @@ def test_checkpointing_marks_what_runs_again(reentrant: bool) -> None:
 
 
 @pytest.mark.parametrize("name", ["SGD", "Adam", "Adadelta"])
-def test_an_optimizer_step_is_one_record_a_parameter(name: str) -> None:
+def test_an_optimizer_step_is_one_record_a_parameter(name):
     model = nn.Sequential(nn.Linear(3, 2))
     optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1)
     ops, _ = record(model, torch.zeros(1, 3), optimizer=optimizer)
@@ -156,7 +153,7 @@ def test_an_optimizer_step_is_one_record_a_parameter(name: str) -> None:
     ]
 
 
-def test_a_cast_under_autocast_is_still_the_weight() -> None:
+def test_a_cast_under_autocast_is_still_the_weight():
     model = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
     with Recorder(model) as recorder:
         with torch.autocast("cpu", torch.bfloat16):
@@ -170,14 +167,14 @@ def test_a_cast_under_autocast_is_still_the_weight() -> None:
     assert sorted(str(role) for role in roles) == ["grad_input", "grad_weight", "grad_weight"]
 
 
-def test_identical_calls_are_one_record_with_their_number() -> None:
+def test_identical_calls_are_one_record_with_their_number():
     layer = nn.Linear(4, 4)
     model = nn.Sequential(layer, layer, layer)
     ops, _ = record(model, torch.zeros(1, 4), grad=False)
     assert [(op.layer, op.calls) for op in ops if op.op == "aten.addmm"] == [("0", 3)]
 
 
-def test_modules_are_listed_with_shapes_and_parameters() -> None:
+def test_modules_are_listed_with_shapes_and_parameters():
     _, recorder = record(two(), torch.zeros(3, 6))
     assert [(seen.path, seen.output, seen.parameters) for seen in recorder.modules] == [
         ("", (3, 4), 25),
@@ -186,7 +183,7 @@ def test_modules_are_listed_with_shapes_and_parameters() -> None:
     ]
 
 
-def test_what_depends_on_data_is_named() -> None:
+def test_what_depends_on_data_is_named():
     model = Made(lambda self, x: x[x > 0].sum() + float(x.sum().item()))
     with Recorder(model) as recorder:
         model(torch.ones(3))

@@ -40,23 +40,21 @@ def products_run(given: Tensor) -> int:
     "norms", [[1e-9], [1e-3], [0.2], [2.0], [7.0], [100.0], [1e-5, 0.2, 5.0, 50.0]]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_matrix_exp_counts_the_products_that_torch_runs(
-    norms: list[float], dtype: torch.dtype
-) -> None:
+def test_matrix_exp_counts_the_products_that_torch_runs(norms, dtype):
     given = torch.stack([torch.full((6, 6), norm / 6, dtype=dtype) for norm in norms])
     one = estimate(Calls(lambda w, x: torch.matrix_exp(x)), given, device=None)
     assert one.forward.macs == products_run(given) * 6**3
     assert one.data_dependent == ("aten.linalg_matrix_exp",)
 
 
-def test_matrix_exp_without_values_is_at_least_and_says_why() -> None:
+def test_matrix_exp_without_values_is_at_least_and_says_why():
     one = estimate(Calls(lambda w, x: torch.matrix_exp(x * w)), (6, 6))
     assert one.forward.missing == (("linalg_matrix_exp", 1),)
     (row,) = [call for call in one.calls if call.macs is None and call.direction == "forward"]
     assert "the number of its products depends on the values" in row.formula
 
 
-def test_a_tensor_that_the_model_makes_on_the_cpu_may_meet_those_on_meta() -> None:
+def test_a_tensor_that_the_model_makes_on_the_cpu_may_meet_those_on_meta():
     def masked(weight: Tensor, data: Tensor) -> Tensor:
         return (data * torch.arange(4.0)) @ data.mT * weight
 
@@ -64,7 +62,7 @@ def test_a_tensor_that_the_model_makes_on_the_cpu_may_meet_those_on_meta() -> No
     assert (one.problem, one.forward.macs) == (None, 3 * 4 * 3)
 
 
-def test_a_jagged_tensor_that_stops_on_meta_runs_with_its_values() -> None:
+def test_a_jagged_tensor_that_stops_on_meta_runs_with_its_values():
     rows = torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(5, 8)], layout=torch.jagged)
 
     def attended(weight: Tensor, data: Tensor) -> Tensor:
@@ -80,7 +78,7 @@ def test_a_jagged_tensor_that_stops_on_meta_runs_with_its_values() -> None:
     )
 
 
-def test_an_error_inside_attention_is_the_models() -> None:
+def test_an_error_inside_attention_is_the_models():
     def wrong(weight: Tensor, data: Tensor) -> Tensor:
         return F.scaled_dot_product_attention(data * weight, data, data.long())
 
@@ -88,6 +86,6 @@ def test_an_error_inside_attention_is_the_models() -> None:
     assert problem is not None and problem.startswith("the model: RuntimeError: ")
 
 
-def test_a_question_about_values_still_stops_on_meta() -> None:
+def test_a_question_about_values_still_stops_on_meta():
     one = estimate(Calls(lambda w, x: x * w if torch.equal(x, x + w) else x), torch.ones(3))
     assert one.problem is not None and one.forward.is_lower_bound

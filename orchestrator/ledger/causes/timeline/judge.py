@@ -27,6 +27,7 @@ from perfctl.orchestrator.ledger.causes.timeline.records import (
 from perfctl.orchestrator.ledger.usage.intervals import Intervals, end_of, is_timed, start_of
 from perfctl.orchestrator.ledger.usage.ranks import Activity
 from perfctl.orchestrator.ledger.usage.run_usage import RunUsage
+from perfctl.orchestrator.ledger.usage.served import launched_by_graphs
 from perfctl.orchestrator.statistics import group_by
 from perfctl.records.report import WAITS, Copy, OpCall
 from perfctl.records.run import Run
@@ -198,12 +199,7 @@ def launch_bound(timeline: Timeline) -> RunVerdict | None:
     step time.
     """
     kernels = timeline.kernels
-    calls = Counter(kernel.correlation for kernel in kernels)
-    calls[None] = 0
-    of_graphs = sum(
-        kernel.graph_id is not None or calls[kernel.correlation] > 1 for kernel in kernels
-    )
-    if 2 * of_graphs >= len(kernels):
+    if 2 * len(launched_by_graphs(kernels)) >= len(kernels):
         return None
     gaps = _find_launch_gaps(timeline)
     idle, share = sum(gaps), sum(gaps) / timeline.length
