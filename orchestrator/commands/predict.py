@@ -133,7 +133,10 @@ def _predict_memory(options: PredictOptions, plan: Parallel, events: Events) -> 
     estimates = estimate_model(request, options.batches, progress=events.progress)
     model = estimates.batches[options.batches[0]]
     if model.problem is not None:
-        raise PerfctlError(f"{options.name} cannot be traced without data: {model.problem}")
+        raise PerfctlError(
+            f"{options.name} cannot be traced without data: {model.problem}",
+            f"Run 'perfctl estimate {options.name}' to see where it stops",
+        )
     limit = machine.memory_bytes
     room = None if limit is None else round(limit) - reserve_on(machine.kind)
     ranks = plan_memory(model, plan, room)

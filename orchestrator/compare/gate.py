@@ -500,7 +500,7 @@ def causes(outcome: Outcome, *verdicts: str) -> list[Cause]:
     groups: dict[tuple[str, str], list[Judged]] = defaultdict(list)
     for row in outcome.of(*verdicts):
         groups[row.key.study, row.quantity].append(row)
-    new = outcome.of(NEW)
+    new = () if NEW in verdicts else outcome.of(NEW)
     unsorted = [
         _group_cause(rows, [row for row in new if (row.key.study, row.quantity) == key])
         for key, rows in groups.items()

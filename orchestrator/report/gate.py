@@ -60,7 +60,8 @@ class Line(NamedTuple):
     def text(self) -> str:
         """ "batch 16, conv1 forward, flops: 118 became 236 (+118 FLOP, +100%)"."""
         if DASH in (self.before, self.after):
-            return f"{self.where}: {self.reason}"
+            now = "" if self.after == DASH else f"{self.after}, "
+            return f"{self.where}: {now}{self.reason}"
         reason = f" ({self.reason})" if self.reason else ""
         return f"{self.where}: {self.before} became {self.after}{reason}"
 
@@ -111,12 +112,13 @@ def gate_view(outcomes: Sequence[Outcome]) -> View:
         tally = {result: len(outcome.of(result)) for result in MEANING}
         counts = (f"{count:,} {result}" for result, count in tally.items() if count)
         sums.append(f"{outcome.entry}: {', '.join(counts) or 'nothing judged'}")
-    lines = [
-        line
-        for results in (FAILS, (MISSING,), (NOT_JUDGED,), (BETTER,), (NEW,))
-        for outcome in outcomes
-        for line in _lines(outcome, results)
-    ]
+    lines: dict[tuple[str, ...], Line] = {}
+    for results in (FAILS, (MISSING,), (NOT_JUDGED,), (BETTER,), (NEW,)):
+        for outcome in outcomes:
+            for line in _lines(outcome, results):
+                # a new quantity may already be the cause of a sum that is worse
+                reason = "" if line.result == NEW else line.reason
+                lines.setdefault((line.entry, line.result, line.where, reason), line)
     notes = [
         _shorten(f"{outcome.entry}: {text}")
         for outcome in outcomes
@@ -130,7 +132,7 @@ def gate_view(outcomes: Sequence[Outcome]) -> View:
     columns = [Column(head, style="text") for head in heads]
     rows = [
         (line.entry, Cell(line.result, style=STYLES.get(line.result, "bad")), *map(_cell, line[2:]))
-        for line in lines
+        for line in lines.values()
     ]
     table = listing("", columns, rows[:MAX_ROWS], tools=False)
     tables = () if table is None else (replace(table, hidden=max(len(rows) - MAX_ROWS, 0)),)
@@ -161,7 +163,8 @@ def _lines(outcome: Outcome, results: Sequence[str]) -> Iterator[Line]:
                     f"the complete {cause.whole.key.direction or 'step'}: {before} to {after}"
                 )
             changes = [
-                row.key.name + ("" if row.change is None else f" ({100 * row.change:+.3g}%)")
+                row.key._replace(study="").name
+                + ("" if row.change is None else f" ({100 * row.change:+.3g}%)")
                 for row in cause.others
             ]
             also += [f"also {', '.join(changes[:MAX_NAMES])}"] if changes else []

@@ -46,13 +46,6 @@ SECTOR = 32
 """Bytes of a sector."""
 K = TypeVar("K", bound=Hashable)
 THIS_BATCH = "this batch size"
-
-
-def not_counted(point: str) -> str:
-    """Return why nothing was counted at this point of a sweep."""
-    return f"no ncu run at {point}; run 'perfctl ncu'"
-
-
 NO_COUNTERS = (
     "perfctl measures FLOPs with GPU counters (NVIDIA: ncu; AMD: rocprof); these runs used a CPU"
 )
@@ -83,6 +76,11 @@ class KernelFlops(NamedTuple):
     """("tf32", figure), ... where the report tells them apart; integer types are here too."""
     integer: Figure = NO_INTEGER
     """Integer operations of the tensor cores: no FLOPs, and not in ``total``."""
+
+
+def not_counted(point: str) -> str:
+    """Return why nothing was counted at this point of a sweep."""
+    return f"no ncu run at {point}; run 'perfctl ncu'"
 
 
 def values_by_launch(counters: Iterable[Counter]) -> dict[int, dict[str, float | None]]:

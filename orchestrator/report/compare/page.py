@@ -102,9 +102,9 @@ PARTS = (
 
 
 HOW_JUDGED = (
-    "perfctl compares several runs per side by their medians, with Student's t on logarithms. It "
-    "compares one run with one run by their steps, which depend on each other and do not show the "
-    "spread between runs.",
+    "perfctl compares several runs per side by their medians, with Welch's t test on logarithms. "
+    "It compares one run with one run by their steps, which depend on each other and do not show "
+    "the spread between runs.",
     "It judges all rows of a level (steps, layers, kernels) together: if nothing changed, at most "
     "one comparison of 20 reports a slower or faster row. Bars show the interval; the grey band is "
     "the gate.",

@@ -3,7 +3,8 @@ changed."""
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 
 from perfctl.orchestrator.compare.causes import (
@@ -155,6 +156,21 @@ def _heads(comparison: Comparison, pairs: Sequence[Why], several: bool) -> Itera
             )
         if differences := _describe_differences(match):
             yield Finding(differences, "differences")
+    yield from _other_layers(comparison)
+
+
+def _other_layers(comparison: Comparison) -> Iterator[Finding]:
+    """Yield the layers that only one side has: what the other side does not compute at all."""
+    results: dict[str, set[str]] = defaultdict(set)
+    for pair in comparison.pairs:
+        for row in pair.rows:
+            if row.key.level == "layer" and row.key.layer != UNATTRIBUTED:
+                results[row.key.layer].add(row.result)
+    for label, result in (("B", NEW), ("A", GONE)):
+        names = [name for name, found in results.items() if found == {result}]
+        if names:
+            noun = "layer" if len(names) == 1 else "layers"
+            yield Finding(f"Only {label} has the {noun} {_list_names(names)}.", "layers")
 
 
 def _realigned(aligned: Sequence[tuple[Why, ComparedWork]], several: bool) -> Iterator[Finding]:
@@ -512,6 +528,16 @@ def _places_of(pairs: list[Pair], several: bool = False) -> str:
     return f"{batch} of {pairs[0].heading}" if several else batch
 
 
+def _notes(comparison: Comparison) -> Iterator[str]:
+    """Yield the notes of all batch sizes; of notes that differ in numbers only, the highest."""
+    notes = [(pair, note) for pair in comparison.pairs for note in pair.notes]
+    for alike in group_by(notes, lambda item: re.sub(r"\d+", "", item[1])).values():
+        texts = {note for _, note in alike}
+        highest = max(texts, key=lambda note: [int(digits) for digits in re.findall(r"\d+", note)])
+        places = _places_of([pair for pair, _ in alike]).removeprefix(" at ")
+        yield f"{highest} (highest of {places})." if len(texts) > 1 and places else f"{highest}."
+
+
 def _warnings(comparison: Comparison) -> Iterator[str]:
     blocks = group_by(comparison.not_comparable, _reasons)
     # otherwise the first finding states it
@@ -526,7 +552,7 @@ def _warnings(comparison: Comparison) -> Iterator[str]:
     for label, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
             yield f"In {label} only: {'; '.join(only)}."
-    yield from dict.fromkeys(f"{note}." for pair in comparison.pairs for note in pair.notes)
+    yield from _notes(comparison)
     free = [
         row
         for pair in comparison.pairs

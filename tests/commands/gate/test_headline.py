@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from perfctl.orchestrator.compare.gate import NOT_JUDGED, SAME, WORSE, Judged, Outcome, Place
-from perfctl.orchestrator.report.gate import headline
+from perfctl.orchestrator.compare.gate import NEW, NOT_JUDGED, SAME, WORSE, Judged, Outcome, Place
+from perfctl.orchestrator.report.gate import gate_view, headline
 
 
 def rows(verdict: str, count: int) -> list[Judged]:
@@ -35,3 +35,24 @@ def test_the_headline_says_how_many_are_worse_and_how_many_were_not_judged(
 ) -> None:
     outcome = Outcome("net", (*rows(WORSE, worse), *rows(SAME, same), *rows(NOT_JUDGED, unjudged)))
     assert headline([outcome]).startswith(said)
+
+
+def test_a_new_layer_is_listed_once_with_its_value() -> None:
+    step = Judged(Place("s", 16, "", "forward"), 100, 300, result=WORSE, quantity="flops")
+    layers = [
+        Judged(
+            Place("s", batch, "extra", "forward"),
+            None,
+            batch * 20,
+            reason="not in the baseline",
+            result=NEW,
+            quantity="flops",
+        )
+        for batch in (16, 8)
+    ]
+    outcome = Outcome("net", (step, *layers))
+    (table,) = gate_view([outcome]).tables
+    assert [row[2].text for row in table.rows] == ["s, batch 16, extra forward, flops"]
+    assert headline([outcome]).endswith(
+        "net: s, batch 16, extra forward, flops: 320, not in the baseline"
+    )

@@ -204,3 +204,31 @@ def test_a_kernel_of_a_report_without_steps_is_gone_from_the_complete_report() -
     (gone,) = (text for text in stated if "is gone" in text)
     assert gone.endswith("relu is gone: in A only, 5.00 µs in the complete report.")
     assert not any("per step" in text for text in stated)
+
+
+def test_a_layer_that_only_one_side_has_is_named_although_the_times_are_noise() -> None:
+    def without(layer: str, side: Side) -> Side:
+        runs = [
+            replace(
+                run,
+                report=replace(
+                    run.report, kernels=[k for k in run.report.kernels if k.layer != layer]
+                ),
+            )
+            for run in side.runs
+        ]
+        return replace(side, runs=tuple(runs))
+
+    a, b = gpu_side("A", QUIET), gpu_side("B", QUIET)
+    assert "Only B has the layer conv2." in said(without("conv2", a), b)
+    assert "Only A has the layer conv2." in said(a, without("conv2", b))
+    assert not any(text.startswith("Only ") for text in said(a, b))
+
+
+def test_the_notes_of_several_batch_sizes_that_differ_in_numbers_are_one() -> None:
+    found = compare(gpu_side("A", QUIET), gpu_side("B", QUIET))
+    (pair,) = found.pairs
+    other = replace(pair, batch_a=128, batch_b=128, notes=("In A the CPU was busy: 90%",))
+    pairs = (replace(pair, notes=("In A the CPU was busy: 9%", "Once")), other)
+    view = describe(replace(found, pairs=pairs), [])
+    assert view.warnings[:2] == ("In A the CPU was busy: 90% (highest of batch 64, 128).", "Once.")
