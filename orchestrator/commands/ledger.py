@@ -21,6 +21,7 @@ from perfctl.orchestrator.errors import PerfctlError, UsageError
 from perfctl.orchestrator.events import SILENT
 from perfctl.orchestrator.evidence import roofs
 from perfctl.orchestrator.ledger.analysis import analyse_all
+from perfctl.orchestrator.ledger.causes.study_rules import SwitchFacts
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.orchestrator.ledger.usage.served import PHASES
 from perfctl.orchestrator.ledger.usage.training import passes
@@ -296,7 +297,8 @@ def _explain_no_rows(options: LedgerOptions, groups: Sequence[_Group]) -> Perfct
 
 
 def _keep_rows(analysis: Analysis, options: LedgerOptions) -> Analysis:
-    """Keep the rows that were asked for; unattributed work belongs to no layer."""
+    """Keep the rows that were asked for, and the changes of algorithm among them; unattributed work
+    belongs to no layer."""
     layer, ledger = options.layer, analysis.ledger
 
     def is_asked(row: LedgerRow | Unattributed) -> bool:
@@ -308,7 +310,18 @@ def _keep_rows(analysis: Analysis, options: LedgerOptions) -> Analysis:
         if is_asked(row) and (layer is None or f"{row.place}.".startswith(f"{layer}."))
     )
     unattributed = tuple(item for item in ledger.unattributed if layer is None and is_asked(item))
-    return replace(analysis, ledger=replace(ledger, rows=rows, unattributed=unattributed))
+    names = {(row.name, row.size) for row in rows}
+    sweep = tuple(
+        cause
+        for cause in analysis.judgement.sweep
+        if not isinstance(cause.facts, SwitchFacts)
+        or (cause.facts.name, cause.facts.batch) in names
+    )
+    return replace(
+        analysis,
+        ledger=replace(ledger, rows=rows, unattributed=unattributed),
+        judgement=replace(analysis.judgement, sweep=sweep),
+    )
 
 
 COMMAND = Command(LedgerOptions, run, view, record)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 
 from perfctl.orchestrator.launch.machine import peaks as launch_peaks
 from tests.cli.conftest import Perfctl
+
+H100 = Path(__file__).resolve().parents[1] / "data" / "h100" / "ncu"
 
 
 @pytest.fixture
@@ -29,6 +32,33 @@ def test_layer_and_batch_narrow_the_rows(in_store: Perfctl) -> None:
         forward["estimated_flops"] == 2 * 32 * 64 * 24 * 24 * 288
         and forward["executed_flops"] is None
     )
+
+
+@pytest.fixture
+def on_h100(perfctl: Perfctl) -> Perfctl:
+    """Calls commands beside a store with the counters of two batch sizes on an H100."""
+    for batch in (16, 64):
+        assert perfctl("ingest", H100 / f"b{batch}").code == 0
+    return perfctl
+
+
+def test_an_explained_layer_has_no_causes_of_other_rows(on_h100: Perfctl) -> None:
+    """The products of a transform stand beside the multiply-adds of one gradient: half its FLOPs."""
+    explained = " ".join(on_h100("ledger --layer conv2 --explain").out.split())
+    assert "conv2 backward changes its algorithm at batch 64: FFT instead of" in explained
+    assert explained.count(f"FFMA (estimated {64 * 64 * 24 * 24 * 288:,})") == 2
+    for narrowed in ("--layer fc1", "--batches 16"):
+        assert "changes its algorithm" not in on_h100(f"ledger {narrowed} --explain").out
+    assert "See fc1 forward. Constant moves" in on_h100("ledger --layer fc1 --explain").out
+
+
+def test_a_sheet_asks_for_the_cause_that_explains_a_recorded_row(on_h100: Perfctl) -> None:
+    """Moves of constants explain no ratio; a ratio below 1 has one choice that fits."""
+    pytest.importorskip("torch")
+    for name in ("R Two a", "R Two b", "R Two c"):
+        on_h100("exercise", "new", "--for", name, "--store", "perfctl.db", "--force")
+        (line,) = re.findall(r"Recorded: .*", Path("sheet.md").read_text(encoding="utf-8"))
+        assert ("Winograd" in line) + ("FFT" in line) == ("conv2 backward" in line), line
 
 
 def test_measured_peaks_are_kept_beside_the_store_and_used(

@@ -168,7 +168,8 @@ class Tiling:
         length = f"{self.depth:,}"
         if self.parts > 1 or self.depth != self.shape.k:
             parts = f" in {self.parts} parts" if self.parts > 1 else ""
-            length = f"(sum of {self.shape.k:,}{parts}, padded to {length})"
+            padded = f", padded to {length}" if self.depth != self.shape.k else ""
+            length = f"(sum of {self.shape.k:,}{parts}{padded})"
         tiles = self.describe(rows, columns)
         return f"{tiles} x {length} = {self.multiplies:,} multiplies (estimated {macs:,})"
 

@@ -183,13 +183,14 @@ def window_lines(
         width = f"({dilation}x({kernel} - 1) + 1)" if dilation > 1 else f"{kernel}"
         if transposed:
             extra = result - ((size - 1) * stride - 2 * padding + span)
-            formula = "(W - 1)S + K - 2P" + (" + output padding" if extra else "")
+            formula = "(input - 1) stride + kernel - 2 padding"
+            formula += " + output padding" if extra else ""
             suffix = f" + {extra}" if extra else ""
             numbers = f"({size} - 1)x{stride} + {width} - 2x{padding}{suffix}"
         else:
             exact = (size - span + 2 * padding) % stride == 0
             rounded = "" if exact else ", rounded up" if up else ", rounded down"
-            formula = f"(W - K + 2P)/S + 1{rounded}"
+            formula = f"(input - kernel + 2 padding)/stride + 1{rounded}"
             numbers = f"({size} - {width} + 2x{padding})/{stride} + 1"
         lines.append(Line(name, formula, numbers, f"{result:,}"))
     return lines
@@ -350,7 +351,8 @@ def _left_out(right: Way, weight: Shape, positions: Shape) -> Iterator[Way]:
 
 
 def out_size(size: int, kernel: int, stride: int, padding: int, dilation: int = 1) -> int:
-    """Return (W - K + 2P)/S + 1 with K the dilated kernel; 0 if the kernel does not fit."""
+    """Return (input - kernel + 2 padding)/stride + 1 with the dilated kernel; 0 if it does not
+    fit."""
     return max(0, (size - (dilation * (kernel - 1) + 1) + 2 * padding) // stride + 1)
 
 

@@ -53,6 +53,9 @@ _QUANTITIES = {
     "value": "",
 }
 """Word -> the figure of a sheet that it names; "": any of values."""
+_NO_UNIT = ("operations", "ops", "map")
+"""Words that students write and that name neither a unit nor a figure: FLOPs or multiply-adds,
+output map."""
 
 
 COSTS = {
@@ -135,7 +138,7 @@ def read_stated(text: str) -> Stated:
             quantity = _QUANTITIES[part.lower()]
             is_pass = quantity.split(" ")[0] in ("forward", "backward")
             unit = unit or ("" if is_pass else "values")
-        else:
+        elif part.lower() not in _NO_UNIT:
             raise _unreadable(text)
     exponent = number.as_tuple().exponent
     is_exact = scale == 1 and "e" not in digits.lower() and "." not in digits

@@ -298,7 +298,7 @@ def _find_ruled(
         count = None if derived is None else derived.tensor if is_tensor else derived.ffma
         if derived and count and total and abs(count * kernel.launches / total - 1) < WHOLE:
             estimated = 2 * (work.forward or work.shape).macs
-            rule = f"{derived.rule} (estimated {estimated:,})"
+            rule = f"{derived.rule} (estimated {estimated if is_tensor else estimated // 2:,})"
             return RuledProduct(work, count if is_tensor else 2 * count, estimated, rule)
     return None
 

@@ -167,7 +167,7 @@ def _other_layers(comparison: Comparison) -> Iterator[Finding]:
             if row.key.level == "layer" and row.key.layer != UNATTRIBUTED:
                 results[row.key.layer].add(row.result)
     for label, result in (("B", NEW), ("A", GONE)):
-        names = [name for name, found in results.items() if found == {result}]
+        names = [name for name, kinds in results.items() if kinds == {result}]
         if names:
             noun = "layer" if len(names) == 1 else "layers"
             yield Finding(f"Only {label} has the {noun} {_list_names(names)}.", "layers")

@@ -37,10 +37,10 @@ _LAUNCHED = (
     "layers launch {all_layers} times as many]: "
 )
 _TRANSFORMED = (
-    "{row} runs as {method}, which needs {multiplies:times} times the estimated multiply-adds "
-    "({tiles:rules}). Its transforms add {transforms:percent} of the estimate, which makes "
-    "{factor:times} times together.[ The counters show {executed:times} times in multiply-adds.]"
-    + _OTHER_BATCH
+    "{row} runs as {method:method}, which needs {multiplies:times} times the estimated "
+    "multiply-adds ({tiles:rules}). Its transforms add {transforms:percent} of the estimate, which "
+    "makes {factor:times} times together.[ The counters show {executed:times} times in "
+    "multiply-adds.]" + _OTHER_BATCH
 )
 _NOT_COLLECTED = "{row}: [at least {flops:flops}][!flops?no FLOPs], because "
 _COVERAGE = " ({launches} of {of_launches} launches have a value)."
@@ -52,7 +52,8 @@ _FADD_OUTSIDE = (
     "which are FFMA instructions."
 )
 _SWITCH = (
-    "{name} changes its algorithm at batch {batch}: {new} instead of {old} (up to batch {before})"
+    "{name} changes its algorithm at batch {batch}: {new:method} instead of {old:method} (up to "
+    "batch {before})"
 )
 _TF32_FLAG = "[ (TF32 is {allowed} in this run)][by_program? (the program itself uses TF32)]"
 _TF32_OFF = "[tf32? --precision fp32 turns TF32 off.]"
@@ -388,6 +389,7 @@ _GRADIENTS = {
     "grad_input": "the gradient of its input",
     "grad_weight": "the gradient of its weight",
 }
+_WORDS = {"winograd": "Winograd", "fft": "FFT", "gemm": "GEMM"}
 _STYLES: Mapping[str, Callable[[Any], str]] = {
     "times": times,
     "percent": percent,
@@ -397,6 +399,9 @@ _STYLES: Mapping[str, Callable[[Any], str]] = {
     "list": ", ".join,
     "and": lambda parts: " and ".join([*filter(None, [", ".join(parts[:-1])]), parts[-1]]),
     "rules": "; ".join,
+    "method": lambda method: re.sub(
+        r"^winograd|\b(?:fft|gemm)\b", lambda word: _WORDS[word[0]], method
+    ),
     "and no": " and no ".join,
 }
 """Format of a template's field -> text of the fact."""

@@ -220,7 +220,7 @@ def _make_group(
     for cause in describe_causes(rows, analysis.judgement):
         name = explained.setdefault(cause.rule, first.name)
         is_repeated = name != first.name and not cause.numbers
-        causes.append(replace(cause, sentence=f"As {name}.", fix="") if is_repeated else cause)
+        causes.append(replace(cause, sentence=f"See {name}.", fix="") if is_repeated else cause)
     is_small = all(
         row.estimated.value == 0 and not row.executed.value and (row.share or 0) < MINOR_SHARE
         for row in rows

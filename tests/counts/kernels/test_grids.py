@@ -225,7 +225,7 @@ def test_a_grid_has_a_block_for_every_tile_or_does_not_fit(
             (2, 2, 8),
             LINEAR,
             "ceil(128 / 64) x ceil(256 / 128) tiles x 64 x 128 x "
-            "(sum of 100 in 8 parts, padded to 100) = 3,276,800 multiplies (estimated 3,276,800)",
+            "(sum of 100 in 8 parts) = 3,276,800 multiplies (estimated 3,276,800)",
         ),
         "products between transforms": (
             NARROW,

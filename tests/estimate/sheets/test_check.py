@@ -61,6 +61,8 @@ CONV2 = conv2()
         (f"{WEIGHTS + OUTPUTS} parameters", "parameters, in values"),
         (f"{WEIGHTS} weights", "weights, in values"),
         (f"{VALUES} output", "output map, in values"),
+        (f"{2 * MAC} operations", "forward, in FLOPs"),
+        ("9 MB output map", "output map, in bytes"),
     ],
 )
 def test_a_value_is_right_if_it_is_the_figure_that_it_names(text: str, figure: str) -> None:

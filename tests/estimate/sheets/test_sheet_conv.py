@@ -41,8 +41,8 @@ def test_a_grouped_strided_dilated_convolution_line_by_line() -> None:
     assert written(GROUPED.shapes) == lines_of("""
         input | N x C x ... |  | 2 x 6 x 7 x 10
         channels per group | C/g | 6/2 | 3
-        output P (height) | (W - K + 2P)/S + 1 | (7 - 3 + 2x1)/2 + 1 | 4
-        output Q (width) | (W - K + 2P)/S + 1 | (10 - (2x(3 - 1) + 1) + 2x1)/1 + 1 | 8
+        output P (height) | (input - kernel + 2 padding)/stride + 1 | (7 - 3 + 2x1)/2 + 1 | 4
+        output Q (width) | (input - kernel + 2 padding)/stride + 1 | (10 - (2x(3 - 1) + 1) + 2x1)/1 + 1 | 8
         output | N x K x ... |  | 2 x 4 x 4 x 8
     """)
     assert written(GROUPED.steps) == lines_of("""
@@ -152,7 +152,7 @@ def test_a_size_that_the_stride_does_not_divide_is_rounded_down_and_one_channel_
     assert written(work.shapes) == lines_of("""
         input | N x C x ... |  | 1 x 6 x 8
         channels per group | C/g, depthwise | 6/6 | 1
-        output P (length) | (W - K + 2P)/S + 1, rounded down | (8 - 3 + 2x0)/2 + 1 | 3
+        output P (length) | (input - kernel + 2 padding)/stride + 1, rounded down | (8 - 3 + 2x0)/2 + 1 | 3
         output | N x K x ... |  | 1 x 6 x 3
     """)
     assert [line.result for line in work.steps] == [
@@ -171,8 +171,8 @@ def test_a_transposed_convolution_line_by_line() -> None:
     assert written(UP.shapes) == lines_of("""
         input | N x C x ... |  | 2 x 4 x 3 x 5
         channels per group | K/g | 6/2 | 3
-        output P (height) | (W - 1)S + K - 2P + output padding | (3 - 1)x3 + 2 - 2x0 + 1 | 9
-        output Q (width) | (W - 1)S + K - 2P | (5 - 1)x3 + (2x(3 - 1) + 1) - 2x1 | 15
+        output P (height) | (input - 1) stride + kernel - 2 padding + output padding | (3 - 1)x3 + 2 - 2x0 + 1 | 9
+        output Q (width) | (input - 1) stride + kernel - 2 padding | (5 - 1)x3 + (2x(3 - 1) + 1) - 2x1 | 15
         output | N x K x ... |  | 2 x 6 x 9 x 15
     """)
     assert written(UP.steps) == lines_of("""

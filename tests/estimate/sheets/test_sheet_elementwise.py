@@ -172,8 +172,8 @@ def test_a_max_pool_line_by_line() -> None:
     )
     assert written(work.shapes) == lines_of("""
         input |  |  | 2 x 3 x 8 x 9
-        output height | (W - K + 2P)/S + 1 | (8 - 2 + 2x0)/2 + 1 | 4
-        output width | (W - K + 2P)/S + 1 | (9 - (2x(3 - 1) + 1) + 2x1)/3 + 1 | 3
+        output height | (input - kernel + 2 padding)/stride + 1 | (8 - 2 + 2x0)/2 + 1 | 4
+        output width | (input - kernel + 2 padding)/stride + 1 | (9 - (2x(3 - 1) + 1) + 2x1)/3 + 1 | 3
         output |  |  | 2 x 3 x 4 x 3
     """)
     assert written(work.steps) == lines_of("""
@@ -207,9 +207,19 @@ def test_an_average_pool_in_three_dimensions_repeats_what_is_said_once(
     assert [
         (line.quantity, line.formula, line.numbers, line.result) for line in work.shapes[1:4]
     ] == [
-        ("output depth", f"(W - K + 2P)/S + 1{said}", "(8 - 3 + 2x0)/2 + 1", str(size)),
-        ("output height", "(W - K + 2P)/S + 1", "(9 - 3 + 2x0)/2 + 1", "4"),
-        ("output width", f"(W - K + 2P)/S + 1{said}", "(8 - 3 + 2x0)/2 + 1", str(size)),
+        (
+            "output depth",
+            f"(input - kernel + 2 padding)/stride + 1{said}",
+            "(8 - 3 + 2x0)/2 + 1",
+            str(size),
+        ),
+        ("output height", "(input - kernel + 2 padding)/stride + 1", "(9 - 3 + 2x0)/2 + 1", "4"),
+        (
+            "output width",
+            f"(input - kernel + 2 padding)/stride + 1{said}",
+            "(8 - 3 + 2x0)/2 + 1",
+            str(size),
+        ),
     ]
     assert work.steps[0] == Line("for one output value", "window, additions", "3 x 3 x 3", "27")
     assert work.steps[2].result == f"{27 * size * 4 * size:,} FLOP"

@@ -127,7 +127,7 @@ LAYER_B = case(32, layer="b", position=1)
             (),
             "Winograd",
             16 / 36 + 0.05,
-            " runs as winograd F(2x2,3x3), which needs 0.444 times the estimated multiply-adds "
+            " runs as Winograd F(2x2,3x3), which needs 0.444 times the estimated multiply-adds "
             "(4^2 multiplies in place of 2^2 x 3^2). Its transforms add 5.0% of the estimate, "
             "which makes 0.494 times together. The counters show 0.438 times in multiply-adds.",
         ),

@@ -156,7 +156,7 @@ def conv(batch, kernels, flops=None):
     return case(batch, *kernels, layer="conv2", kind="Conv2d", counted=counted)
 
 
-TO_WINOGRAD = "64: winograd F(2x2,3x3) instead of implicit gemm (up to batch 32)"
+TO_WINOGRAD = "64: Winograd F(2x2,3x3) instead of implicit GEMM (up to batch 32)"
 
 
 @table(
@@ -176,13 +176,13 @@ TO_WINOGRAD = "64: winograd F(2x2,3x3) instead of implicit gemm (up to batch 32)
         # it serves other layers, too
         (
             (conv(32, PLAIN), conv(64, (work(PACKED, Algorithm("depthwise"), ffma=5),))),
-            ["64: direct convolution instead of implicit gemm (up to batch 32)."],
+            ["64: direct convolution instead of implicit GEMM (up to batch 32)."],
         ),
         (
             (conv(32, PLAIN), conv(64, WINOGRAD), conv(128, PLAIN)),
             [
                 f"{TO_WINOGRAD}.",
-                "128: implicit gemm instead of winograd F(2x2,3x3) (up to batch 64).",
+                "128: implicit GEMM instead of Winograd F(2x2,3x3) (up to batch 64).",
             ],
         ),
     ],

@@ -103,8 +103,8 @@ PAGEABLE_TODO = (
 )
 SYNC_TODO = (
     "Remove calls such as torch.cuda.synchronize() and cudaStreamSynchronize from the step: "
-    "streams can wait for each other without the host (wait_stream, cudaStreamWaitEvent), and events can "
-    "measure time"
+    "streams can wait for each other without the host (wait_stream, cudaStreamWaitEvent), and "
+    "events can measure time"
 )
 
 
