@@ -140,10 +140,9 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
     run = synthetic.foreign_run(1, kernels=kernels, duration_ns=60_000)
     item = the_one("ran kernels", run)
     share = (1500 + 500) / 6000 * 100
-    assert (
-        f"{share:.1f}% of the time from the first kernel to the end of the last: 2.00 µs of 6.00 "
-        "µs. One idle gap takes 4.00 µs from b to c"
-    ) in item.text
+    span = "of the time from the first kernel to the end of the last: 2.00 µs of 6.00 µs."
+    assert f"{share:.1f}% {span}" in item.text
+    assert item.text.startswith("One idle gap takes 4.00 µs of 6.00 µs;")
     assert item.evidence == "utilization"
     (used,) = analysed(run).study.prepared_runs
     assert used.usage.ways.kernels.value == pytest.approx(share / 100)
@@ -152,11 +151,9 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
 
 def test_the_device_that_ran_kernels_is_named() -> None:
     run = replace(synthetic.foreign_run(1), device=synthetic.V100)
-    assert any(text.startswith(f"The {synthetic.V100.name} ran kernels for") for text in texts(run))
+    assert any(f"The {synthetic.V100.name} ran kernels for" in text for text in texts(run))
     long = replace(synthetic.V100, name="x" * 60)
-    assert any(
-        text.startswith("The GPU ran kernels for") for text in texts(replace(run, device=long))
-    )
+    assert any("The GPU ran kernels for" in text for text in texts(replace(run, device=long)))
 
 
 def test_a_range_is_named_by_the_gpu_time_it_launched_and_not_by_its_time_on_the_host() -> None:
