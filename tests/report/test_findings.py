@@ -15,6 +15,7 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import (
     CPU_OTHERS,
     CPU_WAIT,
+    Advice,
     Collective,
     Copy,
     Kernel,
@@ -249,7 +250,7 @@ def sampled(field: str, values: list[float], **fields: object) -> Run:
             ("never busy", f"{0.4:.1%} on average and at most {0.4:.1%}"),
             id="a low utilization has its mean, of the time before each sample",
         ),
-        pytest.param("gpu_utilisation", [0.95] * 11, (), id="a busy GPU is no finding"),
+        pytest.param("gpu_utilisation", [0.95] * 11, ("is busy", "11 samples"), id="busy"),
         pytest.param("gpu_utilisation", [0.0] * 5, (), id="few samples are no course"),
         pytest.param(
             "memory_used_bytes",
@@ -566,6 +567,26 @@ def test_copies_outside_of_the_kernels_that_take_longer_are_in_the_first_finding
         run = synthetic.foreign_run(1, kernels=kernels, copies=copies, ranges=[])
         first = the_one("ran kernels", run).text
         assert ("Copies outside of this time took even longer." in first) is is_stated
+        assert texts(run)[0].startswith("1 copy or memset took") is is_stated
+
+
+@pytest.mark.parametrize(
+    ("scope", "rule"), [("global", "Tail"), ("local", "SOLBottleneck")], ids=lambda value: value
+)
+def test_what_ncu_estimates_for_complete_launches_is_a_finding_or_else_its_bottleneck(
+    scope: str, rule: str
+) -> None:
+    kernels = [Kernel(0, "gemm", duration_ns=1000), Kernel(1, "relu", duration_ns=100)]
+    advice = [
+        Advice(1, "SOLBottleneck", "INF", "Of relu."),
+        Advice(0, "SOLBottleneck", "INF", "Of gemm."),
+        Advice(1, "Tail", "OPT", "A partial wave.", 0.5, scope),
+    ]
+    run = synthetic.foreign_run(1, profiler="ncu", kernels=kernels, advice=advice, ranges=[])
+    (finding,) = (item for item in said(run) if item.evidence == "advice")
+    assert f"ncu's rule {rule}" in finding.text
+    assert ("up to 50.0 ns, at most 50.0% of a launch. In relu" in finding.text) is (rule == "Tail")
+    assert finding.text.startswith("Of gemm.") is (rule != "Tail")
 
 
 def test_the_first_finding_states_the_time_with_collectives_only() -> None:

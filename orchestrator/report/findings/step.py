@@ -47,7 +47,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     Idle,
     RunUsage,
 )
-from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, with_impact
+from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, StepTime, with_impact
 from perfctl.orchestrator.report.numbers import of_steps, percent, size, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_migration
@@ -277,6 +277,11 @@ def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     breakdown, step = prepared.usage.breakdown, steps.get(run.batch_size)
     # the share of the step has both copies and migrations
     at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
+    window, copying = prepared.usage.window, Intervals.of(timed)
+    outside_ns = copying.length - copying.length_within(window.start, window.end)
+    if not prepared.steps and outside_ns > window.length > 0:
+        step = StepTime(window.length + outside_ns)
+        at_stake = copying.length / step.median_ns
     yield with_impact(Finding(text, "ranges"), at_stake, step)
 
 

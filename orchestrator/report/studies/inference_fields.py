@@ -136,7 +136,7 @@ FIELDS = {
             note="of full batches / time of their steps, with loading",
         ),
         _timed(
-            "of single steps",
+            "slowest to fastest",
             lambda item: rate_range(item) or nothing("every step is as fast"),
             style="text",
             note="images/s of the slowest and the fastest step",
