@@ -37,10 +37,10 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
         return rank(
             (
                 *_shape_findings(analysis, steps),
-                *kernels.largest_bound(analysis.roofline, analysis.names),
                 *report_findings(
                     runs, analysis.names, steps, analysis.verdicts, is_derived=is_derived
                 ),
+                *kernels.largest_bound(analysis.roofline, analysis.names),
                 *missing.failed_runs(study),
             )
         )
