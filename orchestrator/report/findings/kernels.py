@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 from perfctl.orchestrator.counts.counters.sums import PIPE_TENSOR, metric, op
@@ -65,7 +65,7 @@ def largest_advice(
     """Yield the rule of ncu that would save the most time in a kernel, by ncu's own estimates for
     complete launches; without one, what ncu says of the kernel with the most time."""
     run, window = prepared.run, prepared.usage.window
-    times = Counter[str | None]()
+    times: dict[str | None, float] = defaultdict(float)
     for kernel in run.report.kernels:
         times[kernel.name] += kernel.duration_ns or 0
     results = [
