@@ -65,7 +65,11 @@ class CompareOptions:
     repeat: Annotated[int | None, Option("Runs per side, with --rev. Default: 5.", least=1)] = None
     gate: Gate = 0.05
     anyway: Annotated[
-        bool, Option("Compare even if device, software or workload differ; the output is marked.")
+        bool,
+        Option(
+            "Compare even if device, software or workload differ, or the CPU was busy; the output "
+            "is marked."
+        ),
     ] = False
     memory_limit: MemoryLimit = None
     store: Store = DEFAULT_STORE

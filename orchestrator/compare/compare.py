@@ -187,9 +187,16 @@ def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
         differences = (Difference("profiler", first, second, True, explanation), *differences)
     rows = _compare_rows(a, b, profilers)
     blocking = [difference.fact for difference in differences if difference.blocks]
-    if blocking and not anyway:
+    busy = "; ".join(
+        f"in {label} {reason}"
+        for label, runs in (("A", a), ("B", b))
+        if (reason := busy_with_others(runs)) is not None
+    )
+    reason = busy
+    if blocking:
         reason = f"not comparable: {', '.join(blocking)} differ{'s' if len(blocking) == 1 else ''}"
-        # without what a judgement left in them
+    if reason and not anyway:
+        # without what a judgement left in them; other programs change times, not counts
         rows = [
             Row(
                 row.key,
@@ -200,17 +207,17 @@ def _compare_pair(opposed: Opposed, anyway: bool) -> Pair:
                 name=row.name,
                 basis=row.basis,
             )
+            if blocking or row.key.quantity in ("time", "throughput")
+            else row
             for row in rows
         ]
-    notes = []
-    for label, runs, used in (("A", opposed.a, a), ("B", opposed.b, b)):
+    notes = [f"{busy[:1].upper()}{busy[1:]}"] if busy and (blocking or anyway) else []
+    for label, runs in (("A", opposed.a), ("B", opposed.b)):
         other_profilers = sorted({run.profiler for run in runs} - set(profilers))
         if other_profilers and profilers:
             notes.append(
                 f"perfctl does not compare {', '.join(other_profilers)}, which ran in {label} only"
             )
-        if (busy := busy_with_others(used)) is not None:
-            notes.append(f"In {label} {busy}")
     sizes = a[0].point, b[0].point
     return Pair(opposed.heading, *sizes, a, b, differences, facts, tuple(rows), tuple(notes))
 

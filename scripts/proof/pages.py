@@ -43,6 +43,7 @@ LOOK = """() => {
   const text = node => node.textContent.replace(/\\s+/g, " ").trim();
   // when a launch starts is no quantity of the page's findings
   const isStart = node => {
+    if (node.tagName === "DD") return false;
     const header = node.closest("table").querySelectorAll("thead tr:last-child th")[node.cellIndex];
     return header !== undefined && /^start\\b/.test(text(header));
   };
@@ -52,7 +53,7 @@ LOOK = """() => {
       .filter(node => visible(node) && !node.disabled && node.tabIndex >= 0).length,
     notes: [...document.querySelectorAll("p.note")].map(node => node.textContent.trim()),
     findings: [...document.querySelectorAll(".findings ol > li")].map(text),
-    cells: [...document.querySelectorAll("td")].filter(node => !isStart(node)).map(text),
+    cells: [...document.querySelectorAll("td, dl.facts dd")].filter(node => !isStart(node)).map(text),
     all: document.body.innerText.replace(/\\s+/g, " "),
   };
 }"""

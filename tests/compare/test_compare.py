@@ -2,6 +2,7 @@
 are synthetic."""
 
 import random
+from dataclasses import replace
 from itertools import cycle
 
 import pytest
@@ -13,10 +14,11 @@ from perfctl.orchestrator.compare.compared import (
     NOT_JUDGED,
     SLOWER,
 )
+from perfctl.records.report import CPU_OTHERS, CPU_WAIT, Summary
 from tests.make import synthetic
 from tests.make.synthetic import gpu_pair, with_report
 from tests.make.tables import table
-from tests.make.two_sides import TIMES, make_side, map_kernels
+from tests.make.two_sides import H200, TIMES, make_side, map_kernels, map_runs
 
 
 def the_row(found, name, quantity="time"):
@@ -62,6 +64,21 @@ def test_samples_per_second_are_not_judged_as_the_step_if_the_batch_sizes_differ
     assert rate.change == pytest.approx(2 / 1.5 - 1, abs=0.05)
     assert rate.interval is not None and rate.interval[0] < rate.change < rate.interval[1]
     assert "batch sizes differ" in rate.reason
+
+
+@table("anyway result", [(False, NOT_JUDGED), (True, SLOWER)])
+def test_times_of_a_cpu_that_other_programs_kept_busy_are_judged_only_if_asked(anyway, result):
+    dice, cpu = random.Random(1), replace(H200, kind="cpu")
+    shares = (Summary(CPU_WAIT, 0.7, "ratio"), Summary(CPU_OTHERS, 0.9, "ratio"))
+    slower = dict.fromkeys((kernel for _, kernel in TIMES), 1.5)
+    b = map_runs(
+        make_side("B", 5, dice, slower=slower, device=cpu),
+        lambda run: with_report(run, summaries=shares),
+    )
+    found = compare(make_side("A", 5, dice, device=cpu), b, anyway=anyway)
+    step = the_row(found, "step")
+    assert step.result == result
+    assert ("threads waited for a core in 70%" in step.reason) is not anyway
 
 
 def test_of_60_comparisons_of_noise_no_more_than_one_in_20_says_anything():

@@ -15,6 +15,7 @@ from perfctl.orchestrator.report.page.records import Finding
 from perfctl.records.report import (
     CPU_OTHERS,
     CPU_WAIT,
+    Advice,
     Collective,
     Copy,
     Kernel,
@@ -140,10 +141,9 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
     run = synthetic.foreign_run(1, kernels=kernels, duration_ns=60_000)
     item = the_one("ran kernels", run)
     share = (1500 + 500) / 6000 * 100
-    assert (
-        f"{share:.1f}% of the time from the first kernel to the end of the last: 2.00 µs of 6.00 "
-        "µs. One idle gap takes 4.00 µs from b to c"
-    ) in item.text
+    span = "of the time from the first kernel to the end of the last: 2.00 µs of 6.00 µs."
+    assert f"{share:.1f}% {span}" in item.text
+    assert item.text.startswith("One idle gap takes 4.00 µs of 6.00 µs;")
     assert item.evidence == "utilization"
     (used,) = analysed(run).study.prepared_runs
     assert used.usage.ways.kernels.value == pytest.approx(share / 100)
@@ -152,11 +152,9 @@ def test_a_foreign_report_says_how_much_of_the_time_the_gpu_worked_over_the_span
 
 def test_the_device_that_ran_kernels_is_named() -> None:
     run = replace(synthetic.foreign_run(1), device=synthetic.V100)
-    assert any(text.startswith(f"The {synthetic.V100.name} ran kernels for") for text in texts(run))
+    assert any(f"The {synthetic.V100.name} ran kernels for" in text for text in texts(run))
     long = replace(synthetic.V100, name="x" * 60)
-    assert any(
-        text.startswith("The GPU ran kernels for") for text in texts(replace(run, device=long))
-    )
+    assert any("The GPU ran kernels for" in text for text in texts(replace(run, device=long)))
 
 
 def test_a_range_is_named_by_the_gpu_time_it_launched_and_not_by_its_time_on_the_host() -> None:
@@ -252,7 +250,7 @@ def sampled(field: str, values: list[float], **fields: object) -> Run:
             ("never busy", f"{0.4:.1%} on average and at most {0.4:.1%}"),
             id="a low utilization has its mean, of the time before each sample",
         ),
-        pytest.param("gpu_utilisation", [0.95] * 11, (), id="a busy GPU is no finding"),
+        pytest.param("gpu_utilisation", [0.95] * 11, ("is busy", "11 samples"), id="busy"),
         pytest.param("gpu_utilisation", [0.0] * 5, (), id="few samples are no course"),
         pytest.param(
             "memory_used_bytes",
@@ -569,6 +567,26 @@ def test_copies_outside_of_the_kernels_that_take_longer_are_in_the_first_finding
         run = synthetic.foreign_run(1, kernels=kernels, copies=copies, ranges=[])
         first = the_one("ran kernels", run).text
         assert ("Copies outside of this time took even longer." in first) is is_stated
+        assert texts(run)[0].startswith("1 copy or memset took") is is_stated
+
+
+@pytest.mark.parametrize(
+    ("scope", "rule"), [("global", "Tail"), ("local", "SOLBottleneck")], ids=lambda value: value
+)
+def test_what_ncu_estimates_for_complete_launches_is_a_finding_or_else_its_bottleneck(
+    scope: str, rule: str
+) -> None:
+    kernels = [Kernel(0, "gemm", duration_ns=1000), Kernel(1, "relu", duration_ns=100)]
+    advice = [
+        Advice(1, "SOLBottleneck", "INF", "Of relu."),
+        Advice(0, "SOLBottleneck", "INF", "Of gemm."),
+        Advice(1, "Tail", "OPT", "A partial wave.", 0.5, scope),
+    ]
+    run = synthetic.foreign_run(1, profiler="ncu", kernels=kernels, advice=advice, ranges=[])
+    (finding,) = (item for item in said(run) if item.evidence == "advice")
+    assert f"ncu's rule {rule}" in finding.text
+    assert ("up to 50.0 ns, at most 50.0% of a launch. In relu" in finding.text) is (rule == "Tail")
+    assert finding.text.startswith("Of gemm.") is (rule != "Tail")
 
 
 def test_the_first_finding_states_the_time_with_collectives_only() -> None:

@@ -147,14 +147,19 @@ def speedup_of(*lines: GainLine) -> tuple[Speedup, Against]:
     return Speedup("unet", 16, "cpu", arms, (other,), ()), other
 
 
-STEP = GainLine(LineKey("step", "step"), 113.0, 10.0, gain=Gain(11.3, 9.8, 12.9, "steps"))
+STEP = GainLine(
+    LineKey("step", "step"),
+    113.0,
+    10.0,
+    gain=Gain(11.3, 9.8, 12.9, "9 and 8 steps of one run each"),
+)
 LOADING = GainLine(LineKey("phase", "data"), 4.0, 4.1)
 BACKWARD = GainLine(LineKey("phase", "backward"), 60.0, 4.5)
 
 
 def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -> None:
     said = headline(*speedup_of(STEP, LOADING, BACKWARD), "unet").text
-    times = "U-Net: GPU is 11.30 times faster than CPU by steps (9.80 to 12.90)"
+    times = "U-Net: GPU is 11.30 times faster than CPU by steps (9.80 to 12.90, 9 and 8 steps)"
     assert said == f"{times}; data loading then takes 41.0% of a step."
     said = headline(*speedup_of(STEP, BACKWARD), "unet").text
     assert said.endswith("; backward then takes 45.0% of a step.")
@@ -163,20 +168,20 @@ def test_the_headline_says_how_many_times_faster_and_what_the_rest_waits_for() -
 @pytest.mark.parametrize(
     ("low", "high", "words"),
     [
-        (0.4, 0.5, "is 2.24 times slower than CPU by steps (2.00 to 2.50)"),
-        (0.8, 1.2, "shows no difference from CPU by steps (0.80 to 1.20)"),
+        (0.4, 0.5, "is 2.24 times slower than CPU by steps (2.00 to 2.50, 5 and 5 runs)"),
+        (0.8, 1.2, "shows no difference from CPU by steps (0.80 to 1.20, 5 and 5 runs)"),
     ],
 )
 def test_slower_and_no_different_are_called_so(low: float, high: float, words: str) -> None:
     line = GainLine(
-        LineKey("step", "step"), 1.0, 1.0, gain=Gain((low * high) ** 0.5, low, high, "")
+        LineKey("step", "step"), 1.0, 1.0, gain=Gain((low * high) ** 0.5, low, high, "5 and 5 runs")
     )
     assert words in headline(*speedup_of(line), "unet").text
 
 
 def line(level: str, low: float, high: float) -> GainLine:
     return GainLine(
-        LineKey(level, level), 80.0, 10.0, gain=Gain((low * high) ** 0.5, low, high, level)
+        LineKey(level, level), 80.0, 10.0, gain=Gain((low * high) ** 0.5, low, high, "5 and 5 runs")
     )
 
 
@@ -184,7 +189,7 @@ def test_whole_epochs_are_the_answer_and_steps_that_say_otherwise_follow_with_a_
     found = headline(*speedup_of(STEP, line("epoch", 7.7, 8.6)), "unet")
     assert found.warning
     assert found.text == (
-        "U-Net: GPU is 8.14 times faster than CPU by complete epochs (7.70 to 8.60); steps under "
+        "U-Net: GPU is 8.14 times faster than CPU by complete epochs (7.70 to 8.60, 5 and 5 runs); steps under "
         "the profiler give 11.30 (9.80 to 12.90)."
     )
 
@@ -195,7 +200,10 @@ def test_steps_that_see_no_difference_do_not_hide_what_whole_epochs_show() -> No
     study, other = speedup_of(line("step", 0.94, 1.15), line("epoch", 1.12, 1.21))
     found = headline(study, other, "unet")
     assert not found.warning
-    assert "GPU is 1.16 times faster than CPU by complete epochs (1.12 to 1.21)" in found.text
+    assert (
+        "GPU is 1.16 times faster than CPU by complete epochs (1.12 to 1.21, 5 and 5 runs)"
+        in found.text
+    )
     assert found.text.endswith("; steps under the profiler give 1.04 (0.94 to 1.15).")
     assert WHICH in notes(study), "one sentence says which of the two answers which question"
     assert "Complete epochs show how much sooner training ends" in WHICH

@@ -155,9 +155,15 @@ class KernelWindow:
 
 
 def kernel_window(run: Run) -> KernelWindow:
-    """Return the kernels of the run's measured steps, or of all of its time."""
+    """Return the kernels of the run's measured steps, or of all of its time; none where counters
+    were collected, because kernels then run one by one."""
     kernels = list(run.report.kernels)
-    if run.profiler == "ncu" or not kernels or not all(map(is_timed, kernels)):
+    if (
+        run.profiler == "ncu"
+        or run.report.counters
+        or not kernels
+        or not all(map(is_timed, kernels))
+    ):
         return KernelWindow({}, 0, 0, "")
     description = CAPTURE
     start, end = min(map(start_of, kernels)), max(map(end_of, kernels))
@@ -295,6 +301,8 @@ class RunUsage:
             by_kernels = UsageShare(mean, f"{devices[0].window}{over}", len(devices))
         elif self.run.profiler == "ncu":
             by_kernels = UsageShare(None, "ncu runs kernels one by one")
+        elif self.run.report.counters:
+            by_kernels = UsageShare(None, "kernels ran one by one, because counters were collected")
         else:
             by_kernels = UsageShare(None, "no kernels with start times")
         return ways(self.run, by_kernels)

@@ -40,6 +40,7 @@ def findings(analysis: Analysis) -> tuple[Finding, ...]:
                 *report_findings(
                     runs, analysis.names, steps, analysis.verdicts, is_derived=is_derived
                 ),
+                *kernels.largest_bound(analysis.roofline, analysis.names),
                 *missing.failed_runs(study),
             )
         )
@@ -107,6 +108,7 @@ def report_findings(
             yield from step.sampled_findings(run)
             yield from missing.missing_kernels(run)
             continue
+        yield from kernels.largest_advice(prepared, names, steps)
         yield from kernels.largest_kernel(prepared, names, steps)
         yield from kernels.executed_flops(run, prepared.flops, names)
         yield from kernels.constant_moves(prepared)

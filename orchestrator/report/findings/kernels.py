@@ -11,6 +11,7 @@ from perfctl.orchestrator.counts.figure import total_of
 from perfctl.orchestrator.counts.kernels.names import family
 from perfctl.orchestrator.counts.kernels.short_names import spoken
 from perfctl.orchestrator.ledger.prepared import PreparedRun
+from perfctl.orchestrator.ledger.roofline import Roofline
 from perfctl.orchestrator.ledger.usage.run_usage import COLLECTIVE, range_totals
 from perfctl.orchestrator.ledger.usage.sums import (
     COPIES,
@@ -22,8 +23,9 @@ from perfctl.orchestrator.ledger.usage.sums import (
 )
 from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, with_impact
 from perfctl.orchestrator.report.findings.step import count_launches, shorten_middle
+from perfctl.orchestrator.report.ledger.roofline import describe_bound
 from perfctl.orchestrator.report.numbers import percent, si, time
-from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS
+from perfctl.orchestrator.report.page.kernels import NO_FLOPS, PATHS, group_advice
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.tables import count
 from perfctl.orchestrator.statistics import group_by
@@ -55,6 +57,49 @@ def largest_kernel(
     is_computing = recorded_ns and family(name) != COLLECTIVE  # computation may hide the others
     share = UNEXPLAINED * times[name] / recorded_ns if is_computing else None
     yield with_impact(Finding(f"{text}{clock}", "kernels"), share, steps.get(run.batch_size))
+
+
+def largest_advice(
+    prepared: PreparedRun, names: Mapping[str, str], steps: Steps
+) -> Iterator[Finding]:
+    """Yield the rule of ncu that would save the most time in a kernel, by ncu's own estimates for
+    complete launches; without one, what ncu says of the kernel with the most time."""
+    run, window = prepared.run, prepared.usage.window
+    times: dict[str | None, float] = defaultdict(float)
+    for kernel in run.report.kernels:
+        times[kernel.name] += kernel.duration_ns or 0
+    results = [
+        (saved_ns if best.speedup_scope != "local" else 0, times[name], name, best)
+        for saved_ns, name, best, _ in group_advice(run)
+        if name is not None
+    ]
+    saved_ns, _, name, best = max(
+        (item for item in results if item[0] or item[3].rule == "SOLBottleneck"),
+        key=lambda item: item[:2],
+        default=(0, 0, None, None),
+    )
+    if name is None or best is None:
+        return
+    kernel_name = names.get(name) or spoken(name)
+    text = f"{best.text} (ncu's rule {best.rule}, {kernel_name})"
+    if saved_ns:
+        text = (
+            f"ncu's rule {best.rule} estimates a saving of up to {time(saved_ns)}, at most "
+            f"{percent(best.estimated_speedup or 0)} of a launch. In {kernel_name}: {best.text}"
+        )
+    recorded_ns = window.length * len(window.by_device)
+    at_stake = saved_ns / recorded_ns if saved_ns and recorded_ns else None
+    yield with_impact(Finding(text, "advice"), at_stake, steps.get(run.batch_size))
+
+
+def largest_bound(roofs: Roofline, names: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what bounds the kernel with the most time, if FLOPs or bytes say so."""
+    points = [point for point in roofs.kernels if point.bound in ("compute", "memory")]
+    point = max(points, key=lambda point: point.traffic.time_ns or 0, default=None)
+    if point is not None and not point.refused:
+        name = point.traffic.name
+        text = f"{names.get(name) or spoken(name)} is {describe_bound(point, roofs)}."
+        yield Finding(text, "roofline")
 
 
 def largest_sums(run: Run) -> Iterator[Finding]:

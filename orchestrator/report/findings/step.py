@@ -47,7 +47,7 @@ from perfctl.orchestrator.ledger.usage.run_usage import (
     Idle,
     RunUsage,
 )
-from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, with_impact
+from perfctl.orchestrator.report.findings.rank import UNEXPLAINED, Steps, StepTime, with_impact
 from perfctl.orchestrator.report.numbers import of_steps, percent, size, time
 from perfctl.orchestrator.report.page.records import Finding
 from perfctl.orchestrator.report.page.study import is_migration
@@ -91,12 +91,10 @@ _DURING = {
     START: "the program mostly starts: it loads code, compiles or warms up",
     EXCHANGE: "the host mostly communicates",
     SYNCHRONISE: "the host mostly waits in synchronizing calls",
+    LAUNCH: "short kernels follow each other",
+    HOST: "the host launches late or waits",
 }
-"""Cause that fills the idle time -> what happens then; of the others, the idle time is a part."""
-_IDLE_CAUSES = {
-    LAUNCH: "is the time from one short kernel to the next",
-    HOST: "is waiting for the host, which launched late or waited",
-}
+"""Cause that fills the idle time -> what happens then."""
 LOAD_FIX = (
     "Load data in other processes while the GPU computes (DataLoader's num_workers, "
     "persistent_workers and prefetch_factor)"
@@ -163,13 +161,16 @@ def idle_findings(
     if idle is not None and idle.by_cause and is_idle:
         cause = max(idle.by_cause, key=lambda cause: idle.by_cause[cause])
         at_stake = idle.by_cause[cause] / idle.window_ns
-        if cause in _DURING:
+        gaps = _describe_gaps(usage, low, idle, names) if len(devices) == 1 else ""
+        if cause in (LAUNCH, HOST) and len(devices) == 1 and _has_one_gap(idle):
+            text = f"{gaps} {text}"
+        else:
             on = "" if len(devices) == 1 else f" on GPU {low.device}"
-            text = f"{_describe_cause(idle, cause, on)} {text}"
-        elif len(devices) > 1 or not _has_one_gap(idle):
-            text += f" {time(idle.by_cause[cause])} of the idle time {_IDLE_CAUSES[cause]}."
-        if len(devices) == 1:
-            text += _describe_gaps(usage, low, idle, names)
+            steady = next((item for item in usage.steady if item.device == low.device), None)
+            after = (
+                f" ({percent(steady.share or 0)} busy without start-up and end)" if steady else ""
+            )
+            text = f"{_describe_cause(idle, cause, on, after)} {text} {gaps}".rstrip()
         if cause == DATA:
             fix = LOAD_FIX
             text += f" {fix}."
@@ -182,15 +183,15 @@ def _has_one_gap(idle: Idle) -> bool:
     return idle.largest[0].length_ns >= ONE_GAP_SHARE_MIN * sum(idle.by_cause.values())
 
 
-def _describe_cause(idle: Idle, cause: str, on: str) -> str:
+def _describe_cause(idle: Idle, cause: str, on: str, after: str) -> str:
     """Return the sum of the idle gaps that a cause fills for at least half of their duration, and
-    the range in which the host loaded data."""
+    the range in which the host loaded data. ``on``, ``after``: which GPU, and what it does else."""
     length = idle.by_cause[cause]
     ranges = (gap.around for gap in idle.largest if gap.cause == cause == DATA and gap.around)
     place_text = next((f" The longest gap is in {shorten_middle(name)}." for name in ranges), "")
     return (
         f"No kernel runs for {percent(length / idle.window_ns)} of the time{on} while "
-        f"{_DURING[cause]}: {time(length)} of {time(idle.window_ns)}.{place_text}"
+        f"{_DURING[cause]}: {time(length)} of {time(idle.window_ns)}{after}.{place_text}"
     )
 
 
@@ -218,15 +219,17 @@ def _describe_gaps(usage: RunUsage, busy: Busy, idle: Idle, names: Mapping[str, 
             (names.get(kernel.name) or spoken(kernel.name)) if kernel else None
             for kernel in (longest.after, longest.before)
         )
-        ends = f" from {after} to {before}" if after and before else ""
-        host = f", while the host was in {shorten_middle(longest.around)}" if longest.around else ""
+        ends = f" It lasts from {after} to {before}." if after and before else ""
+        if longest.around:
+            ends += f" The host was then in {shorten_middle(longest.around)}."
         return (
-            f" One idle gap takes {time(longest.length_ns)}{ends}{host}; without it, kernels ran "
-            f"for {percent(busy.running_ns / remaining_ns)} of {time(remaining_ns)}."
+            f"One idle gap takes {time(longest.length_ns)} of {time(busy.window_ns)}; without it, "
+            f"kernels ran for {percent(busy.running_ns / remaining_ns)} of {time(remaining_ns)}."
+            f"{ends}"
         )
     if steady is not None:
         return (
-            f" Without start-up and end, kernels ran for {percent(steady.share or 0)} of the time: "
+            f"Without start-up and end, kernels ran for {percent(steady.share or 0)} of the time: "
             f"{time(steady.running_ns)} of {time(steady.window_ns)} {steady.window}."
         )
     return ""
@@ -274,6 +277,11 @@ def copy_findings(prepared: PreparedRun, steps: Steps) -> Iterator[Finding]:
     breakdown, step = prepared.usage.breakdown, steps.get(run.batch_size)
     # the share of the step has both copies and migrations
     at_stake = breakdown.shares[COPIES] if breakdown and not migrations else None
+    window, copying = prepared.usage.window, Intervals.of(timed)
+    outside_ns = copying.length - copying.length_within(window.start, window.end)
+    if not prepared.steps and outside_ns > window.length > 0:
+        step = StepTime(window.length + outside_ns)
+        at_stake = copying.length / step.median_ns
     yield with_impact(Finding(text, "ranges"), at_stake, step)
 
 
@@ -396,11 +404,12 @@ def _describe_utilization(points: Sequence[tuple[int, float]]) -> str | None:
             )
         return text
     mean = mean_over_time(points)
-    if mean is None or most >= BUSY:
+    if mean is None:
         return None
+    often = "is" if mean >= BUSY else "is at times" if most >= BUSY else "is never"
     return (
-        f"is never busy: its sampled utilization is {percent(mean)} on average and at most "
-        f"{percent(most)}."
+        f"{often} busy: its sampled utilization is {percent(mean)} on average and at most "
+        f"{percent(most)} ({len(points):,} samples)."
     )
 
 

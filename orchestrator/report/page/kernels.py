@@ -99,6 +99,25 @@ _LAUNCH = (
 """(label, unit, kind, attribute of a kernel) of the columns of the table of launches."""
 
 
+def group_advice(run: Run) -> Iterator[tuple[float, str | None, Advice, int]]:
+    """Yield (ns that it saves by its estimates, kernel, the result with the largest estimate,
+    launches) of each rule and kernel: results that differ in figures only are one."""
+    kernels: dict[int | None, Kernel] = {kernel.launch: kernel for kernel in run.report.kernels}
+    groups: dict[tuple[str | None, ...], list[Advice]] = defaultdict(list)
+    for advice in run.report.advice:
+        kernel = kernels.get(advice.launch)
+        name = kernel.name if kernel is not None else None
+        groups[name, advice.rule, advice.kind, _DIGITS.sub("#", advice.text or "")].append(advice)
+    for (name, *_), results in groups.items():
+        saved_ns = sum(
+            (advice.estimated_speedup or 0) * (kernels[advice.launch].duration_ns or 0)
+            for advice in results
+            if advice.launch in kernels
+        )
+        best = max(results, key=lambda advice: advice.estimated_speedup or 0)
+        yield saved_ns, name, best, len({advice.launch for advice in results})
+
+
 def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
     """One row a kernel and rule, the one that saves the most time first; results that differ in
     figures only are one. ``names``: short kernel names of the report."""
@@ -122,31 +141,17 @@ def advice_table(runs: Sequence[Run], names: Mapping[str, str]) -> Table | None:
     none = nothing("ncu has no estimate for this")
     rows: list[tuple[float, float, list[Any]]] = []
     for run in runs:
-        kernels: dict[int | None, Kernel] = {kernel.launch: kernel for kernel in run.report.kernels}
-        groups: dict[tuple[str | None, ...], list[Advice]] = defaultdict(list)
-        for advice in run.report.advice:
-            kernel = kernels.get(advice.launch)
-            name = kernel.name if kernel is not None else None
-            groups[name, advice.rule, advice.kind, _DIGITS.sub("#", advice.text or "")].append(
-                advice
-            )
-        for (name, *_), results in groups.items():
-            best = max(results, key=lambda advice: advice.estimated_speedup or 0)
+        for saved_ns, name, best, launches in group_advice(run):
             estimate = best.estimated_speedup
             kernel_cell = (
                 name_cell(name, names.get(name)) if name else nothing("the complete report")
-            )
-            saved_ns = sum(
-                (advice.estimated_speedup or 0) * (kernels[advice.launch].duration_ns or 0)
-                for advice in results
-                if advice.launch in kernels
             )
             row = [
                 run_label(run),
                 best.rule,
                 best.kind,
                 *(kernel_cell for _ in kernel_column),
-                len({advice.launch for advice in results}),
+                launches,
                 time_cell(saved_ns or None, "no estimate, or no time of the launches"),
                 none if estimate is None else share_cell(estimate),
                 none if estimate is None else word_cell(best.speedup_scope),

@@ -485,6 +485,10 @@ def usage_cell(share: UsageShare) -> Cell:
     )
 
 
+def _cause_cell(ns: int, window_ns: int) -> Cell:
+    return time_cell(ns, note=f"{percent(ns / window_ns)} of the time" if window_ns else None)
+
+
 def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Table | None, ...]:
     """Causes of the time without a kernel, and the longest waits with the kernels around them."""
     idle = [item for run in runs for item in run.idle if item.count]
@@ -502,7 +506,7 @@ def waits_tables(runs: Sequence[RunUsage], names: Mapping[str, str]) -> tuple[Ta
             run_label(item.run),
             *(text_cell(item.device) for _ in device),
             item.count,
-            *(item.by_cause.get(cause, 0) for cause in causes),
+            *(_cause_cell(item.by_cause.get(cause, 0), item.window_ns) for cause in causes),
             item.window_ns,
         ]
         for item in idle

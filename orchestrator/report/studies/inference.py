@@ -230,7 +230,15 @@ def throughput_chapter(answers: Answers) -> View:
     """Return images per second, and the mean step that they follow from."""
     points = [point for point in answers.points if point.latency is not None]
     caption = "Images per second, and the mean step they follow from"
-    labels = ("images/s", "mean step", "loading", "copies", "compute")
+    labels = (
+        "images/s",
+        "mean step",
+        "slowest to fastest",
+        "batches",
+        "loading",
+        "copies",
+        "compute",
+    )
     return make_chapter(
         tables=(fields_table(caption, points, *labels),),
         findings=judge_times(judge_throughput, answers.timed, answers.runs),

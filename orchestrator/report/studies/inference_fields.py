@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from perfctl.orchestrator.ledger.usage.inference import InferencePoint, Latency
 from perfctl.orchestrator.ledger.usage.readings import UsageShare
 from perfctl.orchestrator.report.charts.inference import host_cores_of
-from perfctl.orchestrator.report.numbers import percent
+from perfctl.orchestrator.report.numbers import per_second, percent
 from perfctl.orchestrator.report.tables import (
     Cell,
     Column,
@@ -101,6 +101,13 @@ def _time(part: int) -> Field:
     )
 
 
+def rate_range(item: Latency) -> str:
+    """Return images per second of the slowest and the fastest step: "198 to 240"; "" if they are
+    the same."""
+    ends = [per_second(item.batch * 1e9 / end) for end in sorted(item.steps, reverse=True) if end]
+    return f"{ends[0]} to {ends[-1]}" if ends and ends[0] != ends[-1] else ""
+
+
 def _figure(label: str, name: str, cell: Callable[..., Cell], note: str | None = None) -> Field:
     return _timed(
         label, lambda item: cell(item.figures.get(name), explain_missing(item, name)), note=note
@@ -127,6 +134,12 @@ FIELDS = {
             "images/s",
             lambda item: rate(item.images_per_second, "images/s"),
             note="of full batches / time of their steps, with loading",
+        ),
+        _timed(
+            "slowest to fastest",
+            lambda item: rate_range(item) or nothing("every step is as fast"),
+            style="text",
+            note="images/s of the slowest and the fastest step",
         ),
         _timed("mean step", lambda item: item.step, base="ns"),
         _timed("loading", lambda item: item.load, base="ns"),

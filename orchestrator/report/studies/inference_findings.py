@@ -19,6 +19,7 @@ from perfctl.orchestrator.ledger.usage.inference import (
 from perfctl.orchestrator.ledger.usage.readings import BUSY
 from perfctl.orchestrator.report.numbers import per_second, percent, time
 from perfctl.orchestrator.report.page.records import LONGEST, Finding
+from perfctl.orchestrator.report.studies.inference_fields import rate_range
 from perfctl.orchestrator.statistics import (
     FEWEST_STEPS,
     Ratio,
@@ -90,10 +91,13 @@ def judge_throughput(timed: Timed) -> Iterator[str]:
     for model, items in timed.items():
         rates = {item.batch: item.images_per_second for item in items}
         top, last = best[model].batch, max(rates)
-        text = f"{model} {per_second(rates[top])} at batch {top}"
+        details = []
+        if steps := rate_range(best[model]):
+            details.append(f"{steps} in {best[model].count} batches")
         if top != min(rates):
-            text += f" ({rates[top] / rates[min(rates)]:.1f}x batch {min(rates)})"
-        most.append(text)
+            details.append(f"{rates[top] / rates[min(rates)]:.1f}x batch {min(rates)}")
+        ending = f" ({', '.join(details)})" if details else ""
+        most.append(f"{model} {per_second(rates[top])} at batch {top}{ending}")
         if len(rates) > 1:
             since = pays_until(rates)
             pays.append(f"{model} none up to {last}" if since == last else f"{model} {since}")

@@ -230,7 +230,9 @@ def test_throughput_is_said_for_the_smallest_the_largest_and_the_best_batch_and_
     text = said(infer(1, compute=10), infer(5, compute=20), infer(10, compute=90))
     assert "is: resnet18 11.0 ms at batch 1, 91.0 ms at batch 10." in text
     assert "The most images/s are: resnet18 227 at batch 5 (2.7x batch 1)" in text
-    assert "batch 4: p95 is 31.0 ms, 2.8 times the median." in said(infer(4, slow=30))
+    text = said(infer(4, slow=30))
+    assert "batch 4: p95 is 31.0 ms, 2.8 times the median." in text
+    assert f"({4 / 0.032:.0f} to {4 / 0.012:.0f} in 40 batches)" in text
     assert "varies" not in said(infer(4))
 
 

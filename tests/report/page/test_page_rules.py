@@ -34,7 +34,9 @@ def find_texts(pattern: str, html: str) -> list[str]:
 
 
 def find_cells(html: str) -> Iterator[str]:
-    """Yield the cells of tables, without starts of launches, which are no quantity of findings."""
+    """Yield the cells of tables, also of those of one row, without starts of launches, which are no
+    quantity of findings."""
+    yield from find_texts("<dd[^>]*>(.*?)</dd>", html)
     for table in re.findall("<table.*?</table>", html, re.DOTALL):
         head, _, body = table.partition("</thead>")
         heads = find_texts("<th[^>]*>(.*?)</th>", head.rpartition("<tr")[2])

@@ -337,9 +337,9 @@ def _unused(
         fast, plain = tensor.peaks
         peaks = f" ({fast / 1e12:.3g} TFLOP/s against {plain / 1e12:.3g})"
     text = (
-        f"Unused tensor cores: {percent(share)} of the kernel time ({milliseconds(took)}, "
-        f"{count_things(len(kernels), 'launch')}) "
-        f"is GEMMs in {math} on the CUDA cores of the {tensor.device}, "
+        f"Unused tensor cores: GEMMs in {math} on the CUDA cores of the {tensor.device} take "
+        f"{percent(share)} of the kernel time ({milliseconds(took)}, "
+        f"{count_things(len(kernels), 'launch')}), "
         f"mostly in {shorten(names[:1])[names[0]]}. Its tensor cores have {tensor.ratio:.3g} "
         f"times that peak in {kind}{peaks}, which would save at most "
         f"{percent(share * (1 - 1 / tensor.ratio))} of the kernel time"
