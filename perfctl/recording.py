@@ -23,7 +23,7 @@ from perfctl.orchestrator.launch.sweep.folders import (
     Setting,
     attempts,
     file_name,
-    put_in_place,
+    replace_with_part,
     size,
     write_json,
 )
@@ -199,7 +199,7 @@ def _store(recording: Recording, paths: RunPaths, record: Record, trace: Path) -
             "environment": host_facts(),
         },
     )
-    put_in_place(paths)
+    replace_with_part(paths)
     call = f"perfctl.record(batch={record.batch_size}, name={recording.name!r})"
     facts = SweepFacts(paths.sweep_folder.name, "sweep", call, platform.node())
     written = ingest_folder(

@@ -179,7 +179,7 @@ def api(
     return call
 
 
-def read_share(text: str) -> float:
+def read_percentage(text: str) -> float:
     """ "5%" as 0.05. Raises UsageError for what is not a percentage."""
     percentage = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", text)
     if percentage is None:
@@ -192,7 +192,7 @@ Gate = Annotated[
     Option(
         "Ignore changes up to this percentage.",
         metavar="PERCENT",
-        parse=read_share,
+        parse=read_percentage,
         typed_default="5%",
     ),
 ]

@@ -238,11 +238,11 @@ def trace_decoder(model: str, seq: int | None) -> Decoder:
     ToolMissing."""
     need_torch()
     from perfctl.workloads.models.decoder import facts_of, with_head
-    from perfctl.workloads.models.libraries import read_reference
+    from perfctl.workloads.models.libraries import read_library_or_config
 
     with without_driver_warning(), as_perfctl_error():
         reference = with_head(model)
-        of_library = read_reference(reference) is not None
+        of_library = read_library_or_config(reference) is not None
         traced: list[Estimate] = []
         for length in LENGTHS:
             request = (

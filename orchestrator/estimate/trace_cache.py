@@ -509,7 +509,7 @@ def kept_traces(request: Request) -> Kept | None:
     """
     from perfctl.workloads.models import torchvision
     from perfctl.workloads.models.find import workload_of
-    from perfctl.workloads.models.libraries import read_reference
+    from perfctl.workloads.models.libraries import read_library_or_config
     from perfctl.workloads.models.plan import family_of
 
     model, built_in = request.model, workload_of(request.model)
@@ -517,7 +517,7 @@ def kept_traces(request: Request) -> Kept | None:
         return None
     if built_in is not None or family_of(model) is not None or model.startswith("torchvision:"):
         return kept_for(request)
-    if (reference := read_reference(model)) is not None:
+    if (reference := read_library_or_config(model)) is not None:
         return kept_for(request, files=tuple(filter(None, [reference.config])))
     module_name = model.rpartition(":")[0]
     if module_name.endswith(".py"):

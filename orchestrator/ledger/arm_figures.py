@@ -181,7 +181,7 @@ def top(run: Run, most: int = 10) -> tuple[Top, ...]:
 
 def shares(run: Run) -> Mapping[str, float] | None:
     """Kind of work -> share of all time in the trace, without kinds that took none."""
-    times = categories.times(run) or {}
+    times = categories.sum_ns_by_category(run) or {}
     total = sum(times.values())
     return {kind: spent / total for kind, spent in times.items() if spent} if total else None
 

@@ -174,7 +174,7 @@ def layer_rows(record: Measured, machine: Machine) -> list[tuple[list[float], fl
     """
     sums: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for work in record.case.works:
-        layer_parts = step_parts.parts_of_work(work, record.case, machine)
+        layer_parts = step_parts.list_fit_terms(work, record.case, machine)
         for phase in ("forward", "backward"):
             seconds = record.layer_seconds.get((work.layer, phase))
             if seconds is not None and work.layer:

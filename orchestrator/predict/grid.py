@@ -156,7 +156,7 @@ def _step(case: StepSpec, size: int, largest: int) -> tuple[Amount, ...]:
         part_sums: list[dict[str, float]] = []
         for batch in batches:
             sums: dict[str, float] = defaultdict(float)
-            for part, amount in step_parts.parts_of_work(work, replace(case, batch=batch), UNIT):
+            for part, amount in step_parts.list_fit_terms(work, replace(case, batch=batch), UNIT):
                 if not part.endswith(" optimizer"):
                     sums[part] += amount
             part_sums.append(sums)

@@ -296,7 +296,7 @@ class MeasuredStep:
             max(record.high, record.seconds),
             self.way,
             self.grounds.source,
-            step_parts.roofline(case, machine),
+            step_parts.floor_of_step(case, machine),
             phases=phases,
         )
 
@@ -350,7 +350,7 @@ class OwnFit:
             time.high,
             self.way,
             grounds.source,
-            step_parts.roofline(case, machine),
+            step_parts.floor_of_step(case, machine),
             grounds.coverage,
             outside=(*beyond_range(time.outside), *grounds.outside),
             phases=phases_of(self.fit, case, time.seconds),
@@ -408,7 +408,7 @@ class PublishedFit:
             nearest=shipped.nearest_words(fit, case, machine),
             host=shipped.host_seconds(fit, case),
             gpu=shipped.gpu_seconds(fit, case, machine),
-            floor=step_parts.roofline(replace(case, works=works), computed),
+            floor=step_parts.floor_of_step(replace(case, works=works), computed),
         )
 
 
@@ -440,7 +440,7 @@ class Roofline:
 
     def predict_time(self, case: StepSpec, machine: Machine) -> StepTime:
         """Return the roofline's time, or that of the host where it takes longer."""
-        floor, host = step_parts.roofline(case, machine), started(case, machine)
+        floor, host = step_parts.floor_of_step(case, machine), started(case, machine)
         return StepTime(
             case,
             machine,

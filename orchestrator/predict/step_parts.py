@@ -228,7 +228,7 @@ def _peak(machine: Machine, precision: str) -> float | None:
     return None
 
 
-def parts_of_work(
+def list_fit_terms(
     work: Operation, case: StepSpec, machine: Machine
 ) -> tuple[tuple[str, float], ...]:
     """(part, seconds) of one operation, all its calls, at the case's batch."""
@@ -326,7 +326,7 @@ def parts(case: StepSpec, machine: Machine) -> tuple[float, ...]:
     the precision."""
     seconds_by_part = dict.fromkeys(PARTS, 0.0)
     for work in _merge_and_sum(case.works)[0]:
-        for name, seconds in parts_of_work(work, case, machine):
+        for name, seconds in list_fit_terms(work, case, machine):
             seconds_by_part[name] += seconds
     if case.training:
         moved = optimizer_seconds(case.parameters, case.optimizer, machine)
@@ -365,7 +365,7 @@ def part_amounts(
     """
     costs = costs or dict.fromkeys(PARTS, 1.0)
     for work in case.works:
-        for part, seconds in parts_of_work(work, case, machine):
+        for part, seconds in list_fit_terms(work, case, machine):
             names = (work.layer, work.kind, group_of(work))
             if PHASE_OF[part] == "optimizer":
                 names = (OPTIMIZER, "optimizer", "optimizer")
@@ -439,7 +439,7 @@ def operations_floor(floors_: Iterable[Floor], batch: int, rates: Rates) -> floa
     return total
 
 
-def roofline(case: StepSpec, machine: Machine) -> float:
+def floor_of_step(case: StepSpec, machine: Machine) -> float:
     """Least seconds of the step: all operations at the machine's peaks, and the optimizer."""
     floor = operations_floor(
         floors(case.works, case.training), case.batch, rates_of(machine, case.precision)

@@ -38,7 +38,7 @@ DISK_ERRORS = frozenset(
 """SQLite's errors that are not about what the file holds."""
 
 
-def connect(path: Path) -> sqlite3.Connection:
+def open_for_writing(path: Path) -> sqlite3.Connection:
     """Return a connection in autocommit mode that may write; what the file's schema calls may only
     compute, and damaged pages are noticed as they are read. Raises StoreError."""
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:

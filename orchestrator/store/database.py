@@ -13,9 +13,9 @@ from perfctl.orchestrator.errors import StoreError
 from perfctl.orchestrator.store import schema
 from perfctl.orchestrator.store.connection import (
     as_store_error,
-    connect,
     connect_read_only,
     folder_locked,
+    open_for_writing,
     set_journal_mode,
     version_of,
 )
@@ -38,7 +38,10 @@ def writing(path: Path) -> Iterator[sqlite3.Connection]:
     """
     check_folder(path)
     _check_kind(path)
-    with as_store_error(path), closing(_open(path, connect, _prepare_writing)) as connection:
+    with (
+        as_store_error(path),
+        closing(_open(path, open_for_writing, _prepare_writing)) as connection,
+    ):
         yield connection
 
 

@@ -21,8 +21,8 @@ from perfctl.orchestrator.errors import StoreError, StoreNote
 from perfctl.orchestrator.store import schema
 from perfctl.orchestrator.store.connection import (
     WAIT_MS,
-    connect,
     folder_locked,
+    open_for_writing,
     set_journal_mode,
     version_of,
 )
@@ -49,7 +49,7 @@ def migrate(path: Path) -> None:
     before = path.stat()
     with (
         folder_locked(path, fcntl.LOCK_EX, WAIT_MS / 1000) as is_locked,
-        closing(connect(path)) as old,
+        closing(open_for_writing(path)) as old,
     ):
         if is_locked is False:
             raise sqlite3.OperationalError("database is locked")
@@ -62,8 +62,10 @@ def migrate(path: Path) -> None:
             return
         try:
             _remove(copy)
-            with closing(connect(copy)) as new:
-                with closing(connect(path)) as source:  # a backup waits for its own transaction
+            with closing(open_for_writing(copy)) as new:
+                with closing(
+                    open_for_writing(path)
+                ) as source:  # a backup waits for its own transaction
                     source.backup(new)
                 with _explained(path):
                     _rebuild(new)

@@ -53,7 +53,8 @@ LOOK = """() => {
       .filter(node => visible(node) && !node.disabled && node.tabIndex >= 0).length,
     notes: [...document.querySelectorAll("p.note")].map(node => node.textContent.trim()),
     findings: [...document.querySelectorAll(".findings ol > li")].map(text),
-    cells: [...document.querySelectorAll("td, dl.facts dd")].filter(node => !isStart(node)).map(text),
+    cells: [...document.querySelectorAll("td, dl.facts dd")]
+      .filter(node => !isStart(node)).map(text),
     all: document.body.innerText.replace(/\\s+/g, " "),
   };
 }"""

@@ -10,7 +10,7 @@ import pytest
 
 from perfctl.orchestrator.predict.answer import Question
 from perfctl.orchestrator.predict.models.subjects import find_subject
-from perfctl.orchestrator.predict.step_parts import roofline
+from perfctl.orchestrator.predict.step_parts import floor_of_step
 from perfctl.orchestrator.predict.training import step_of
 from tests.cli import plain_runs as runs
 from tests.cli.conftest import Perfctl
@@ -48,7 +48,7 @@ def bench(slower: float = 1.0) -> list[Any]:
             question = Question(f"{family},width={width}", batch=1, optimizer="sgd")
             subject = find_subject(question)
             for batch in (16, 32, 64, 128):
-                length = 2000 * slower * roofline(step_of(question, subject, batch), machine)
+                length = 2000 * slower * floor_of_step(step_of(question, subject, batch), machine)
                 rows.append(runs.Row(subject.model, batch, (length, length * 1.01, length * 0.99)))
     return rows
 

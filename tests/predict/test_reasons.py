@@ -12,7 +12,7 @@ from perfctl.orchestrator.counts.hardware.machines import Machine
 from perfctl.orchestrator.predict.fit import StepFitted
 from perfctl.orchestrator.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.predict.predict import predict
-from perfctl.orchestrator.predict.step_parts import FEATURES, roofline
+from perfctl.orchestrator.predict.step_parts import FEATURES, floor_of_step
 from tests.make.made_fits import CONV, CPU, case_of, fit_of
 
 CASE = case_of(CONV)
@@ -46,7 +46,7 @@ def test_of_several_runs_of_one_step_the_steadiest_for_its_length_is_taken() -> 
     assert (found.seconds, found.low, found.high) == (10.0, 9.0, 12.0)
     assert found.source == "median of the steps measured on Test CPU"
     assert (found.why_not, found.outside, found.drivers) == ((), (), {})
-    assert found.floor == roofline(CASE, CPU)
+    assert found.floor == floor_of_step(CASE, CPU)
 
 
 def test_an_interval_holds_the_time_itself_and_only_phases_that_were_measured_are_said() -> None:
@@ -125,7 +125,7 @@ def test_a_fitted_step_has_its_coverage_phases_and_floor() -> None:
     assert (found.coverage, found.source, found.outside) == (0.9, "made up", ())
     assert found.why_not == ("measured: no run of m on Test CPU",)
     assert found.phases == {"forward": found.seconds}
-    assert found.floor == roofline(CASE, CPU)
+    assert found.floor == floor_of_step(CASE, CPU)
     assert len(found.drivers) == len(FEATURES)
     assert found.samples_per_second == pytest.approx(2 / 3e-3)
 
@@ -150,7 +150,7 @@ def test_what_lies_beyond_the_fit_is_said_by_feature_family_and_optimizer() -> N
 def test_the_roofline_of_a_machine_that_starts_operations_for_nothing() -> None:
     free = replace(CPU, launch_seconds=0.0)
     found = predict(CASE, free)
-    floor = roofline(CASE, free)
+    floor = floor_of_step(CASE, free)
     assert (found.low, found.seconds, found.high) == pytest.approx(
         (1.1 * floor, 1.5 * floor, 2.2 * floor)
     )

@@ -15,11 +15,11 @@ from perfctl.orchestrator.predict.step_parts import (
     LIMIT_OF,
     PARTS,
     features,
+    floor_of_step,
     group_of,
     merged,
     parts,
     peak_of,
-    roofline,
 )
 from tests.make.made_fits import CONV, CPU, case_of
 from tests.make.steps import network, with_batch
@@ -269,11 +269,11 @@ def test_the_roofline_adds_the_larger_of_arithmetic_and_bytes_of_each_operation_
     norm = moving("norm", 100, 100)
     moved = (2 * 1200 + 3600) * 4 / 20e9
     assert moved < ARITHMETIC
-    assert roofline(case_of(CONV, norm), CPU) == pytest.approx(
+    assert floor_of_step(case_of(CONV, norm), CPU) == pytest.approx(
         3 * ARITHMETIC + 2 * (2 * 200 * 4 / 20e9) + 1000 * (3 + 2) * 4 / 20e9
     )
     slow = Machine("S", "cpu", {"fp32": 100e12}, 20e9)
-    assert roofline(case_of(CONV, training=False), slow) == pytest.approx(moved)
+    assert floor_of_step(case_of(CONV, training=False), slow) == pytest.approx(moved)
 
 
 @pytest.mark.parametrize(
@@ -367,8 +367,8 @@ def test_tf32_is_refused_where_the_chip_has_none_and_is_no_slower_than_fp32_wher
 def test_a_roofline_leaves_out_what_is_no_floor_and_adds_the_optimizer_in_training_alone() -> None:
     large = moving("activation", 2**24, 2**24, calls=2)
     moved = (2 * 2 * 2**25 + 2 * 500) * 4 / 20e9
-    assert roofline(case_of(large, POOL, training=False), CPU) == pytest.approx(moved)
-    assert roofline(case_of(large, POOL, optimizer="adam"), CPU) == pytest.approx(
+    assert floor_of_step(case_of(large, POOL, training=False), CPU) == pytest.approx(moved)
+    assert floor_of_step(case_of(large, POOL, optimizer="adam"), CPU) == pytest.approx(
         2 * moved + 1000 * 7 * 4 / 20e9
     )
 

@@ -10,7 +10,7 @@ import pytest
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.operations import Operation, StepSpec, operations_of
 from perfctl.orchestrator.predict.published import UNIT
-from perfctl.orchestrator.predict.step_parts import MICROSECOND, parts, roofline
+from perfctl.orchestrator.predict.step_parts import MICROSECOND, floor_of_step, parts
 from perfctl.records.paper import OpShape
 from tests.make.works import by_part, moving, product
 
@@ -320,8 +320,8 @@ def test_the_bytes_of_work_on_weights_do_not_grow_with_batch_and_no_optimizer_se
         assert found["norm bytes backward"] == (times - 1) * 3 * (2 * 4 * 27) * 4
         assert found["tensors optimizer"] == 0
     assert (
-        roofline(replace(case, batch=1), UNIT)
-        == roofline(case, UNIT)
+        floor_of_step(replace(case, batch=1), UNIT)
+        == floor_of_step(case, UNIT)
         == times * 3 * (2 * 4 * 27) * 4
     )
 

@@ -24,7 +24,7 @@ def with_head(reference: str) -> str:
 
     "hf:gpt2" -> "hf:gpt2:class=GPT2LMHeadModel". Raises ModelError.
     """
-    reference_parts = libraries.read_reference(reference)
+    reference_parts = libraries.read_library_or_config(reference)
     if (
         reference_parts is None
         or not reference_parts.name

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfctl.workloads.models import WORKLOADS, families
 from perfctl.workloads.models.inputs import of_first_layer
-from perfctl.workloads.models.libraries import LIBRARIES, find_in_library, read_reference
+from perfctl.workloads.models.libraries import LIBRARIES, find_in_library, read_library_or_config
 from perfctl.workloads.models.plan import family_of, plan
 from perfctl.workloads.models.source import MODEL_ERRORS, Inputs, ModelError, Source, build_model
 from perfctl.workloads.models.torchvision import build_torchvision, torchvision_size
@@ -53,7 +53,7 @@ def find(
         return replace(_from_workload(name, device, (*model_arguments, *options)), name=reference)
     if family_of(reference) is not None:
         return _from_family(reference, device)
-    if (reference_parts := read_reference(reference)) is not None:
+    if (reference_parts := read_library_or_config(reference)) is not None:
         return find_in_library(reference_parts, device, seq)
     module, colon, factory = reference.rpartition(":")
     if module == "torchvision" or (not colon and _is_of_torchvision(reference)):

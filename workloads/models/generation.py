@@ -119,7 +119,7 @@ def find_generator(
 ) -> Generator:
     """The model ``reference``, ready to generate. Raises ModelError; also for a model that takes
     no cache."""
-    reference_parts = libraries.read_reference(reference)
+    reference_parts = libraries.read_library_or_config(reference)
     if reference_parts is not None and reference_parts.name and reference_parts.library == "hf":
         return _of_transformers(reference_parts, device, prompt)
     source = find(reference, device, model_arguments)

@@ -73,7 +73,7 @@ class Reference(NamedTuple):
         return f"{self.library}:{self.name}{':' if settings else ''}{settings}"
 
 
-def read_reference(text: str) -> Reference | None:
+def read_library_or_config(text: str) -> Reference | None:
     """The parts of a library's name or of the path of a config; None for anything else. Raises
     ModelError for overrides that are none."""
     library, colon, name_and_settings = text.partition(":")

@@ -71,7 +71,7 @@ def kernel(name: str) -> str:
     return FAMILIES.get(family(name) or "", "other")
 
 
-def times(run: Run) -> Mapping[str, float] | None:
+def sum_ns_by_category(run: Run) -> Mapping[str, float] | None:
     """Kind of work -> ns over the whole report: kernels and copies of a GPU, else self time of
     operations on the CPU.
 

@@ -208,7 +208,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return content if isinstance(content, dict) else None
 
 
-def put_in_place(paths: RunPaths) -> None:
+def replace_with_part(paths: RunPaths) -> None:
     """Rename b16.part to b16. An older b16 is removed only after that."""
     old = paths.folder.with_name(paths.folder.name + ".old")
     shutil.rmtree(old, ignore_errors=True)

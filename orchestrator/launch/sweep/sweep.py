@@ -26,8 +26,8 @@ from perfctl.orchestrator.launch.sweep.folders import (
     attempts,
     is_whole,
     lock_sweep,
-    put_in_place,
     read_json,
+    replace_with_part,
     size,
     write_json,
 )
@@ -145,7 +145,7 @@ def _run_setting(
         complete = list(takewhile(is_whole, attempts(request.folder.absolute(), setting)))
         paths = request.for_run(setting, len(complete) + 1).paths
         if is_whole(paths.part):  # cut off after its last byte, before it was renamed
-            put_in_place(paths)
+            replace_with_part(paths)
             complete.append(paths.folder)
         if len(complete) >= repeat and not request.again:
             folder = complete[-1 if request.repeat == 1 else repeat - 1]
@@ -199,7 +199,7 @@ def _run_now(request: SweepRequest, listener: Listener) -> RunResult:
     _write_record(request, commands, outcomes, verdict)
     shutil.rmtree(paths.scratch, ignore_errors=True)
     if is_final:
-        put_in_place(paths)
+        replace_with_part(paths)
     spent = sum(outcome.duration_ns for outcome in outcomes)
     result = RunResult(
         request.setting, verdict.status, verdict.reason, paths.folder, duration_ns=spent

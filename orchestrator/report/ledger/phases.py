@@ -214,7 +214,7 @@ def _part_cells(part: PartUse, short: str) -> dict[str, Cell]:
         "bound": nothing(missing) if part.bound is None else text_cell(part.bound),
         "time per token": time_cell(part.token_ns, NO_TOKENS),
         **_divide_time(part.kernel_ns, part.prompts_ns, part.split_by),
-        "padding": _padding_cell(part),
+        "padding": _tile_padding_cell(part),
     }
 
 
@@ -231,7 +231,7 @@ def _divide_time(
     return dict(zip(MIXED_COLUMNS, cells, strict=True))
 
 
-def _padding_cell(part: PartUse) -> Cell:
+def _tile_padding_cell(part: PartUse) -> Cell:
     if part.padded is None:
         tile = "the tile of the kernel, or its pass, is unknown"
         return nothing(tile if part.names else "it has no GEMM")

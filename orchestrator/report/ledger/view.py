@@ -104,7 +104,7 @@ def ledger_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
     if shape.is_document or not has_repeats(phases):
         yield from entries_views(analysis, shape)
     elif shape.is_explained:
-        yield View("", notes=_coverage(analysis))
+        yield View("", notes=_describe_attribution(analysis))
     yield View("", tables=tuple(filter(None, (variants_table(analysis), times_table(analysis)))))
 
 
@@ -118,11 +118,13 @@ def entries_views(analysis: Analysis, shape: LedgerShape) -> Iterator[View]:
     if shape.is_explained or not shape.is_whole:
         causes = tuple(explain_rows(view))
         yield View(
-            "Why" if causes else "", findings=causes, notes=(*view.notes, *_coverage(analysis))
+            "Why" if causes else "",
+            findings=causes,
+            notes=(*view.notes, *_describe_attribution(analysis)),
         )
 
 
-def _coverage(analysis: Analysis) -> tuple[str, ...]:
+def _describe_attribution(analysis: Analysis) -> tuple[str, ...]:
     """Return how much of the kernel time has a module, and how perfctl attributed it."""
     texts = map(usage.placed_text, analysis.study.runs)
     return tuple(dict.fromkeys(f"{text}." for text in texts if text))

@@ -24,7 +24,7 @@ from perfctl.orchestrator.predict.bench import measured_of
 from perfctl.orchestrator.predict.efficiency import folds
 from perfctl.orchestrator.predict.fit import Table, table
 from perfctl.orchestrator.predict.operations import Measured
-from perfctl.orchestrator.predict.step_parts import roofline
+from perfctl.orchestrator.predict.step_parts import floor_of_step
 from perfctl.parsers.own.bench import read_points
 from perfctl.workloads.models.plan import plan
 
@@ -49,7 +49,7 @@ def lines(path: Path = DATA / "bench.json", seed: int = SEED) -> list[Line]:
     records, machine = measured(path)
     given = table(records, machine)
     families = [record.case.family for record in records]
-    roof = np.array([roofline(record.case, machine) for record in records])
+    roof = np.array([floor_of_step(record.case, machine) for record in records])
     macs = np.array([record.case.macs for record in records])
     models = len(set(given.groups))
     print(

@@ -44,7 +44,7 @@ from scipy.stats import beta
 
 from perfctl.orchestrator.predict import published
 from perfctl.orchestrator.predict.published import Published, product_of, unseen, width_of
-from perfctl.orchestrator.predict.step_parts import roofline
+from perfctl.orchestrator.predict.step_parts import floor_of_step
 
 HEADING = (
     f"{'':91}{'':>12}{'median error of others':>40}\n"
@@ -81,7 +81,7 @@ def _errors(given: Sequence[Row], seconds: Callable[[Row], float]) -> np.ndarray
 
 
 def _roofline(given: Sequence[Row]) -> np.ndarray:
-    return _errors(given, lambda row: roofline(row.case, row.machine))
+    return _errors(given, lambda row: floor_of_step(row.case, row.machine))
 
 
 def _gmacs(given: Sequence[Row], through: Sequence[Row]) -> np.ndarray:

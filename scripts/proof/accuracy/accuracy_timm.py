@@ -34,7 +34,7 @@ from perfctl.orchestrator.counts.hardware.machines import find_device
 from perfctl.orchestrator.predict.efficiency import folds
 from perfctl.orchestrator.predict.fit import table
 from perfctl.orchestrator.predict.operations import HEAVY, Measured, StepSpec
-from perfctl.orchestrator.predict.step_parts import roofline
+from perfctl.orchestrator.predict.step_parts import floor_of_step
 
 FILE = "benchmark-train-amp-{}-pt112-cu113-rtx3090.csv"
 SEED = 3
@@ -107,7 +107,7 @@ def _lines(
     given = table(found, machine, modules)
     seconds = given.seconds
     split = list(folds(modules, 5, SEED))
-    roof = np.array([roofline(record.case, machine) for record in found])
+    roof = np.array([floor_of_step(record.case, machine) for record in found])
     batches = np.array([float(record.case.batch) for record in found])
     macs = np.array([record.case.macs for record in found])
     figures = [

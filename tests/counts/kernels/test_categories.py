@@ -104,7 +104,7 @@ def test_real_traces_leave_under_5_percent_over(reports, name):
         {"kernels": report.kernels, "copies": report.copies},
         {"operations": report.operations},
     ):
-        found = categories.times(
+        found = categories.sum_ns_by_category(
             synthetic.make_run(**{key: list(value) for key, value in fields.items()})
         )
         if found is not None and sum(found.values()):

@@ -23,7 +23,7 @@ from perfctl.orchestrator.predict.models import subjects
 from perfctl.orchestrator.predict.models.calculator import SAME_BYTES, Model, planned_model
 from perfctl.orchestrator.predict.operations import Measured, StepSpec
 from perfctl.orchestrator.predict.predict import predict
-from perfctl.orchestrator.predict.step_parts import roofline
+from perfctl.orchestrator.predict.step_parts import floor_of_step
 from perfctl.orchestrator.report.calculator import (
     CalculatorContents,
     CalculatorView,
@@ -185,7 +185,7 @@ def steps(machine: Machine) -> Iterator[Measured]:
                     f"vgg:depth={min(depth, 40)},width={width}",
                 ):
                     case = case_of(spec, batch, "fp32", rng.choice(["sgd", "momentum"]))
-                    seconds = roofline(case, machine) * rng.uniform(1.3, 2.6) + 1e-3
+                    seconds = floor_of_step(case, machine) * rng.uniform(1.3, 2.6) + 1e-3
                     yield Measured(
                         case,
                         machine.name,

@@ -177,7 +177,7 @@ def whole_steps(shared: Path, traces: Path | None) -> bool:
     from published_rows import rows as step_rows
 
     from perfctl.orchestrator.predict import published
-    from perfctl.orchestrator.predict.step_parts import roofline
+    from perfctl.orchestrator.predict.step_parts import floor_of_step
 
     every = step_rows(shared, traces or KEPT)
     with (shared / FILE).open(encoding="utf-8", newline="") as file:
@@ -207,7 +207,7 @@ def whole_steps(shared: Path, traces: Path | None) -> bool:
         given = [row for row in mine if chosen(row)]
         measured = [row.seconds for row in given]
         others = (
-            errors([roofline(row.case, row.machine) for row in given], measured),
+            errors([floor_of_step(row.case, row.machine) for row in given], measured),
             gmacs([row.case.macs for row in given], measured),
             errors([row.neusight or 0.0 for row in given], measured),
             _known(errors([by_seconds[row.seconds] for row in given], measured)),
