@@ -46,6 +46,7 @@ RIVALS = (
     "needless gradient",
     "shared kernel",
     "groups run as dense",
+    "other size",
     "skipped border",
     "swapped layers",
 )

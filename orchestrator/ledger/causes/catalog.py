@@ -80,6 +80,11 @@ CATALOG: Mapping[str, Mapping[str, Described]] = {
             "dense multiply-adds / estimate",
             "Use a layout or data type with a grouped kernel.",
         ),
+        "other size": Described(
+            "Grid with the tiles of the layer's rows or columns, but not of both",
+            "multiply-adds of the grid's tiles / estimate",
+            "Check the sizes with which the layer ran.",
+        ),
         "skipped border": Described(
             "A depthwise kernel that counts only taps inside the image",
             "taps inside the image / all taps",

@@ -84,6 +84,14 @@ class Name(NamedTuple):
 
 
 NAMES = (
+    Name("whole", "^(sweep, )?copies", {"copies"}),
+    Name("whole", "^(sweep, )?uneven", {"uneven"}),
+    Name("whole", "^(sweep, )?(one rank|own grids)", WHOLE | {"tensor_parallel", "scaled"}),
+    Name(
+        "other size",
+        "",
+        {"larger_batch", "pads_batch", "ddp_rank", "halves", "tensor_parallel", "swapped"},
+    ),
     Name("zeros inserted", "", {"zero_insertion"}),
     Name("half weights|packed|hfma", "", {"half_gemm"}, True),
     Name("counter|collected", "", {"fp8_missing", "counters_missing"}),
@@ -554,7 +562,7 @@ def main() -> int:
     )
     parser.add_argument("--draws", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0, help="of the first draw")
-    parser.add_argument("--effect", choices=["clean", *ORDER], help="this effect alone")
+    parser.add_argument("--effect", choices=["clean", "conflict", *ORDER], help="this effect alone")
     parser.add_argument(
         "--last-check",
         action="store_true",
