@@ -43,11 +43,7 @@ def is_forward(layer: Any, part: str) -> bool:
 
 
 def count_groups(layer: Any, part: str) -> float:
-    return (
-        is_conv(layer, part)
-        * (layer.groups if is_conv(layer, part) else 0)
-        * (part == FORWARD and layer.groups > 1)
-    )
+    return layer.groups if is_conv(layer, part) and part == FORWARD and layer.groups > 1 else 0
 
 
 def share_inside(layer: Any, part: str) -> float:

@@ -58,7 +58,8 @@ GROUPS = (
     {"cut_off", "two_steps", "accumulation", "eval_profiled"},
 )
 """Effects of which a draw has one at most."""
-ORDER = (*MAKERS, *CONFLICTS)
+ORDER = tuple(MAKERS)
+EVERY = (*ORDER, *CONFLICTS)
 WHOLE = {"two_steps", "accumulation", "larger_batch", "ddp_rank", "pads_batch", "cut_off"}
 """Effects that no conflict is drawn with: they change all rows, too."""
 IN_PARTS = ("winograd2", "winograd4", "fft", "split_k", "split_inside")
@@ -156,7 +157,7 @@ def draw_effects(scene: Scene, random: Random, names: Sequence[str]) -> tuple[Ef
         # a fused backward always works out its scores again
         if name == "causal_skip" and scene.train:
             effects.append(Effect("flash_recompute", effect.claims, effect.settings))
-    return tuple(sorted(effects, key=lambda effect: ORDER.index(effect.name)))
+    return tuple(sorted(effects, key=lambda effect: EVERY.index(effect.name)))
 
 
 def draw_scene(random: Random, seed: int, last: bool) -> Scene:
@@ -314,5 +315,5 @@ def find_paths(launch: Launch) -> set[str]:
 
 def is_unread(scene: Scene, launch: Launch) -> bool:
     is_told = scene.chip == "70" or (scene.ncu >= "2023" and scene.is_ampere)
-    has_shape = re.search("884|1688|16816|16832|tensor16x8x|sptensor", launch.name)
+    has_shape = re.search("884|1688|16816|(?<!sp)tensor16x8x", launch.name)
     return bool(launch.counts.get("tensor")) and not is_told and not has_shape
