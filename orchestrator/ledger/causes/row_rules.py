@@ -407,6 +407,7 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
         Implies(
             flops=Same(parts.seen, parts.base, error_max),
             batches=_batches(evidence, other_batch),
+            is_stated=error <= CLOSE or not case.table.shared_batch(evidence.place),
         ),
     )
 

@@ -277,7 +277,8 @@ def _excess(evidence: RowEvidence) -> float:
 def skipped_border(case: RuleInput) -> Cause | None:
     """A depthwise kernel skips the taps that fall on the padding.
 
-    Evidence  depthwise kernels with the count of the taps inside the image, within 2%.
+    Evidence  depthwise kernels with the count of the taps inside the image, within 2%; plausible
+              unless they are PyTorch's own, which test every tap.
     Factor    taps inside the image / all taps.
     Silent    for gradients, and for kernels of another family.
     Fix       none; the estimate counts every tap of every output.
@@ -290,5 +291,6 @@ def skipped_border(case: RuleInput) -> Cause | None:
     if evidence.row.direction != "forward" or not kernels or not depthwise:
         return None
     executed = sum_products(kernels) / evidence.estimated
-    implies = Implies(flops=Same(executed, share, EXACT))
+    is_stated = all("conv_depthwise" in kernel.name for kernel in kernels)
+    implies = Implies(flops=Same(executed, share, EXACT), is_stated=is_stated)
     return case.propose("skipped border", share, None, kernels, implies)
