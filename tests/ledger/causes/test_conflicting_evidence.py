@@ -465,6 +465,32 @@ def run_one_of_two_calls_as_winograd():
     return run_own(FOUR[1], launches, calls=2)
 
 
+def pad_gradient_of_transposed():
+    """The gradient of a transposed convolution's input is a convolution, of 64 channels in a tile
+    of 128."""
+    small, weight, large = (32, 64, 16, 16), (64, 64, 4, 4), (32, 64, 32, 32)
+    facts = {"stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "transposed": True}
+    facts |= {"groups": 1, "output_mask": [True, True, False], "role": "grad_input"}
+    shapes = {
+        FORWARD: ("aten.convolution", (small, weight, None), (large,)),
+        BACKWARD: ("aten.convolution_backward", (large, small, weight), (small, weight, None)),
+    }
+    types, kind = ("float32",) * 5, "ConvTranspose2d"
+    ops = [
+        OpShape("up", kind, name, direction, inputs, outputs, types, facts, weight[0], 1, 50)
+        for direction, (name, inputs, outputs) in shapes.items()
+    ]
+    products = 32 * 16 * 16 * 64 * 64 * 4 * 4
+    launches = [
+        Launch("volta_scudnn_128x128_relu_medium_nn_v1", (64, 1, 1), {"ffma": 2 * products}),
+        Launch(WGRAD, (16, 64, 1), {"ffma": products}),
+    ]
+    recorded, layer = Recorded(FOUR), replace(FOUR[3], name="up")
+    run = recorded.run(32, [*recorded.step(32), *place(launches, layer, BACKWARD)])
+    ops = (*run.report.ops, *ops)
+    return [replace(run, report=replace(run.report, ops=ops), layer_calls=estimate(ops))]
+
+
 HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
 
 
@@ -591,6 +617,10 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
         "channels filled up to complete loads": (
             fill_loads(),
             {"c1 forward": {Told("tile padding", 2 * 224 / 147, MATCHED)}},
+        ),
+        "a transposed convolution's gradient in half-filled tiles": (
+            pad_gradient_of_transposed(),
+            {"up backward": {Told("tile padding", (2 + 1) / 2, MATCHED)}},
         ),
         "a grid with more columns than the layer": (
             widen_product(),
