@@ -204,8 +204,8 @@ SENTENCES = {
     "{factor:times} times as many.",
     "other size": "{row} may have computed up to {executed:,} {side} instead of {size:,}: its grid "
     "has {rows} x {columns} tiles of {m} x {n}, {factor:times} times the estimate.",
-    "skipped border": "{row} skips the filter taps that fall on the padding: {factor:times} "
-    "times the estimated multiply-adds.",
+    "skipped border": "{row} [possible?may skip][!possible?skips] the filter taps that fall on "
+    "the padding: {factor:times} times the estimated multiply-adds.",
     "swapped layers": "{row} has the count of {other}, {factor:times} times its own estimate, "
     "and {other} has its count: their kernels may be swapped, or some "
     "of one layer attributed to the other.",
