@@ -81,8 +81,8 @@ CATALOG: Mapping[str, Mapping[str, Described]] = {
             "Use a layout or data type with a grouped kernel.",
         ),
         "other size": Described(
-            "Grid with the tiles of the layer's rows or columns, but not of both",
-            "multiply-adds of the grid's tiles / estimate",
+            "A grid that has the tiles of one side of the product",
+            "multiply-adds of the grid / estimate",
             "Check the sizes with which the layer ran.",
         ),
         "skipped border": Described(
