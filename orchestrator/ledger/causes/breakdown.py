@@ -229,7 +229,7 @@ def _predict(
         base = predicted if is_mixed and not is_trial else nothing
         flops, rules = _predict_fourier(evidence, own_kernels, base)
     elif family == "winograd" and (
-        not predicted.rules or (is_gradient and _count_winograds(own_kernels) > 1)
+        not predicted.rules or (is_gradient and _count_winograds(own_kernels, evidence.calls) > 1)
     ):
         flops, rules = _predict_winograd(evidence, own_kernels)
     else:
@@ -306,6 +306,8 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
                 predicted = winograd_multiplies(shape, *algorithm.winograd)
             elif algorithm.family in DIRECT:
                 predicted = shape.macs
+            elif COMPLEX_PRODUCT.search(kernel.name):
+                predicted = _count_complex(evidence, kernel, shape)
         if TEMPLATE in kernel.name and isinstance(shape, GemmShape):
             predicted = predicted or shape.macs
         if kernel.multiplies and predicted and distance(kernel.multiplies, predicted) < near:
@@ -313,6 +315,18 @@ def _several(evidence: RowEvidence) -> tuple[tuple[KernelGroup, float], ...]:
     counted = sum_products(kernel for kernel, _ in complete)
     is_all = sum_products(evidence.product_kernels) - counted <= counted * LEAST_MULTIPLIES / 4
     return tuple(complete) if len(complete) > 1 and is_all else ()
+
+
+def _count_complex(evidence: RowEvidence, kernel: KernelGroup, shape: ConvShape) -> float:
+    """Return the multiplies of a product between Fourier transforms of forward, in complete blocks,
+    if grid and count fit one; else 0."""
+    sizes = (match for item in evidence.kernels if (match := _FFT_TILE.search(item.name)))
+    for size in {int(match[1]) for match in sizes}:
+        if size >= max(shape.kernel_h, shape.kernel_w):
+            (product,) = _list_fourier_products(evidence, shape, size).values()
+            if blocks := _count_in_blocks(kernel, product):
+                return blocks
+    return 0
 
 
 def winograd_multiplies(shape: ConvShape, m: int, r: int) -> float:
@@ -351,7 +365,9 @@ def _predict_winograd(
             if cuts:
                 share, rule = cuts[0].multiplies / shape.macs, cuts[0].rule(shape.macs)
     gradients = max(evidence.paper_products, 1)
-    part = min(_count_winograds(own_kernels), gradients) / gradients or 1.0
+    part = min(_count_winograds(own_kernels, evidence.calls), gradients) / gradients or 1.0
+    if (count := part * gradients * evidence.calls) % evidence.calls:
+        rule += f"; {count:g} of {evidence.calls * gradients} products"
     return evidence.estimated * (1 - part + part * share), (rule,)
 
 
@@ -403,14 +419,16 @@ def _find_step(counted: float, depth: int) -> int | None:
     return next(steps, None)
 
 
-def _count_winograds(own_kernels: Sequence[KernelGroup]) -> int:
-    """Return how many products run as Winograd: fused kernels, and output transforms of others."""
-    return sum(
-        kernel.algorithm.family == "winograd"
-        if kernel.main
-        else "output" in kernel.name.lower().partition("winograd")[2]
+def _count_winograds(own_kernels: Sequence[KernelGroup], calls: int) -> float:
+    """Return how many products of each call run as Winograd: fused kernels, and output transforms
+    of others."""
+    winograds = (
+        kernel
         for kernel in own_kernels
+        if (kernel.main and kernel.algorithm.family == "winograd")
+        or (not kernel.main and "output" in kernel.name.lower().partition("winograd")[2])
     )
+    return sum(min(kernel.launches / calls, 1) for kernel in winograds)
 
 
 def _predict_fourier(

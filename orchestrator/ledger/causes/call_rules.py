@@ -46,6 +46,7 @@ RIVALS = (
     "needless gradient",
     "shared kernel",
     "groups run as dense",
+    "other size",
     "skipped border",
     "swapped layers",
 )
@@ -170,8 +171,13 @@ def launch_multiple(evidence: RowEvidence, products: Sequence[KernelGroup]) -> i
 
 
 def products_needed(evidence: RowEvidence) -> int:
-    """Return the estimated products of a step."""
-    return evidence.calls * max(sum(bool(call.flops) for call in evidence.row.calls), 1)
+    """Return the estimated products of a step; attention is two of forward, and four gradients,
+    unless its kernel is fused."""
+    products = evidence.calls * max(sum(bool(call.flops) for call in evidence.row.calls), 1)
+    kernels = evidence.product_kernels
+    if not evidence.attention or {kernel.algorithm.family for kernel in kernels} != {"gemm"}:
+        return products
+    return products * (2 if evidence.row.direction == "forward" else 4)
 
 
 def extra_calls(case: RuleInput, all_layers: int = 1) -> Cause | None:

@@ -80,6 +80,11 @@ CATALOG: Mapping[str, Mapping[str, Described]] = {
             "dense multiply-adds / estimate",
             "Use a layout or data type with a grouped kernel.",
         ),
+        "other size": Described(
+            "A grid that has the tiles of one side of the product",
+            "multiply-adds of the grid / estimate",
+            "Check the sizes with which the layer ran.",
+        ),
         "skipped border": Described(
             "A depthwise kernel that counts only taps inside the image",
             "taps inside the image / all taps",

@@ -153,6 +153,8 @@ class LayerFacts:
     image: tuple[int, int] | None = None
     """Height and width of what a convolution of stride 1 reads, which the gradient of its input
     has; None for others."""
+    transposed: ConvShape | None = None
+    """Convolution that computes the gradient of a transposed one's input; None for others."""
     attention: tuple[AttentionShape, ...] = ()
     """Of a layer that calls attention once: forward, and backward."""
 
@@ -236,34 +238,39 @@ class RowEvidence(LayerFacts):
     def unverified_shapes(self) -> tuple[Shape, ...]:
         """A convolution's gradient of its input is one with the channels exchanged; no measurement
         verified its grid."""
-        forwards = self._convolutions_with("grad_input")
+        if self.transposed is not None:
+            return self._convolutions_with("grad_input", self.transposed)
+        forwards = self._convolutions_with("grad_input", self.forward)
         return tuple(forward.input_gradient for forward in forwards if forward.same_size)
 
     @cached_property
     def filter_shapes(self) -> tuple[GemmShape, ...]:
         """A convolution's gradient of its filter sums over all outputs; no measurement verified its
         grid either."""
-        return tuple(forward.weight_gradient for forward in self._convolutions_with("grad_weight"))
+        return tuple(
+            forward.weight_gradient
+            for forward in self._convolutions_with("grad_weight", self.forward)
+        )
 
     @cached_property
     def works(self) -> tuple[Work, ...]:
         """What each estimated product computes, for the rules of counts/."""
         works = [Work(shape) for shape in self.shapes]
-        for forward in self._convolutions_with("grad_input") if self.image else ():
+        for forward in self._convolutions_with("grad_input", self.forward) if self.image else ():
             height, width = self.image or (0, 0)
             shape = replace(forward.input_gradient, out_h=height, out_w=width)
             works.append(Work(shape, direction="grad_input", forward=forward))
         works += [
             Work(forward.weight_gradient, direction="grad_weight", forward=forward)
-            for forward in self._convolutions_with("grad_weight")
+            for forward in self._convolutions_with("grad_weight", self.forward)
         ]
         return tuple(works)
 
-    def _convolutions_with(self, gradient: str) -> tuple[ConvShape, ...]:
+    def _convolutions_with(self, gradient: str, shape: Shape | None) -> tuple[ConvShape, ...]:
         """Return the convolution of a row whose estimate has this gradient; () for other rows."""
         is_estimated = any(call.direction == gradient and call.flops for call in self.row.calls)
         is_backward = self.row.direction != "forward" and is_estimated
-        return (self.forward,) if isinstance(self.forward, ConvShape) and is_backward else ()
+        return (shape,) if isinstance(shape, ConvShape) and is_backward else ()
 
 
 class EvidenceTable(dict[Place, RowEvidence]):
@@ -588,7 +595,11 @@ def _read_facts(op: OpShape) -> LayerFacts:
     forward, stride = conv_shape(op, source, weight, output), op.attributes.get("stride")
     strides = set(stride) if isinstance(stride, (list, tuple)) else set()
     upsampled = None
-    is_plain = not op.attributes.get("transposed") and len(source) == len(weight) == 4
+    is_transposed, transposed = op.attributes.get("transposed"), None
+    is_plain = not is_transposed and len(source) == len(weight) == 4
+    if is_transposed:
+        plain_op = replace(op, attributes={**op.attributes, "transposed": False})
+        transposed = conv_shape(plain_op, output, weight, source)
     if is_plain and strides and strides != {1}:
         upsampled = 2.0 * op.calls * source[0] * prod(source[2:]) * prod(weight)
     return LayerFacts(
@@ -596,5 +607,6 @@ def _read_facts(op: OpShape) -> LayerFacts:
         calls=op.calls,
         inside=share_inside(op, source, weight, output),
         upsampled=upsampled,
+        transposed=transposed,
         image=(source[2], source[3]) if forward is not None and strides == {1} else None,
     )

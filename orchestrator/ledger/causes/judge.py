@@ -58,6 +58,7 @@ ROW_RULES: tuple[Rule, ...] = (
     call_rules.extra_gradients,
     shape_rules.causal_mask,
     shape_rules.attention_tiles,
+    shape_rules.other_size,
     shape_rules.groups_as_dense,
     shape_rules.skipped_border,
     shape_rules.swapped,

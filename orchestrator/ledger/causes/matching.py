@@ -3,6 +3,7 @@ grids and shapes, compared with what was counted."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
@@ -48,6 +49,8 @@ TRANSFORMED = ("winograd", "fft")
 INDUCTOR = (16, 32, 64, 128, 256)
 """Sides of tiles, and steps, of PyTorch's Triton templates. They shrink to the next power of two of
 what they cover."""
+_LOADS = re.compile(r"_alignc(\d+)")
+"""Channels that a kernel of cuDNN loads at a time; it may fill up those of its input."""
 _BY_COUNT = (
     "no name contains its tile; of the tiles that fit its grid, only this one fits its count"
 )
@@ -93,6 +96,11 @@ def tiled(kernel: KernelGroup, shape: Shape) -> list[Tiling]:
     if (grouped := by_groups(kernel, shape)) is not None:
         return [grouped]
     algorithm = kernel.algorithm
+    if (loads := _LOADS.search(kernel.name)) and isinstance(shape, ConvShape):
+        filled = replace(shape, in_channels=up(shape.in_channels, int(loads[1])))
+        cuts = tiled(kernel, filled) if filled != shape and kernel.products else []
+        if cuts and distance(kernel.multiplies, cuts[0].multiplies) < EXACT:
+            return cuts
     if (
         isinstance(shape, GemmShape)
         and algorithm.family == "conv"

@@ -27,6 +27,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
 from perfctl.orchestrator.ledger.causes.matching import (
     CLOSE,
     EXACT,
+    distance,
     from_grids,
     has_own_grids,
 )
@@ -297,6 +298,16 @@ def _find_other_batch(case: RuleInput) -> int | None:
     return other if same else None
 
 
+def _differs_at_shared_batch(case: RuleInput) -> bool:
+    """Return whether the batch that other layers show needs another share of the estimate."""
+    shared = case.table.shared_batch(case.evidence.place)
+    if not shared:
+        return False
+    read = breakdown(case.evidence.with_batch(shared), case.row_of("forward"))
+    needed = case.breakdown.base / case.breakdown.estimated
+    return not read.rules or distance(read.base / read.estimated, needed) > EXACT
+
+
 def _batches(evidence: RowEvidence, other: int | None) -> tuple[int, ...]:
     """Return the batch sizes that fit the row's blocks."""
     batch = evidence.seen_batch or evidence.row.size
@@ -407,6 +418,7 @@ def _transformed(case: RuleInput, rule: str, family: str) -> Cause | None:
         Implies(
             flops=Same(parts.seen, parts.base, error_max),
             batches=_batches(evidence, other_batch),
+            is_stated=error <= CLOSE or not _differs_at_shared_batch(case),
         ),
     )
 

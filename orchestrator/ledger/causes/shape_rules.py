@@ -4,11 +4,11 @@ skipped, scores computed again."""
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
-from perfctl.orchestrator.counts.kernels.grids import ConvShape
+from perfctl.orchestrator.counts.kernels.grids import ConvShape, GemmShape, up
 from perfctl.orchestrator.ledger.causes.evidence import KernelGroup, RowEvidence, sum_products
 from perfctl.orchestrator.ledger.causes.matching import EXACT, by_groups, tiled
 from perfctl.orchestrator.ledger.causes.row_rules import TileFacts
@@ -45,6 +45,19 @@ class GroupFacts(Facts):
     groups: int
     multiplies: float
     estimated: int
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFacts(Facts):
+    """A side of a product, as its grid and as the layer has it, and the grid's tiles."""
+
+    side: str
+    executed: int
+    size: int
+    rows: int
+    columns: int
+    m: int
+    n: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +183,50 @@ def groups_as_dense(case: RuleInput) -> Cause | None:
     )
 
 
+def other_size(case: RuleInput) -> Cause | None:
+    """A kernel computes a product with other rows, or columns, than the layer's.
+
+    Evidence  one kernel, whose grid has the tiles of one side of the layer's product and not of the
+              other, and whose count is that of its tiles, within 2% (plausible).
+    Factor    multiply-adds of all tiles of the grid / estimate.
+    Silent    for gradients, and if tiles of the layer's own product fit.
+    Fix       check the sizes with which the layer ran.
+    """
+    evidence, shape, parts = case.evidence, case.evidence.forward, case.breakdown
+    kernels = evidence.product_kernels
+    if evidence.row.direction != "forward" or shape is None or len(kernels) != 1:
+        return None
+    (kernel,), is_gemm = kernels, isinstance(shape, GemmShape)
+    tile, grid = kernel.algorithm.tile, kernel.grid
+    product = shape if isinstance(shape, GemmShape) else shape.product
+    if not tile or not grid or grid[2] != product.batch or not case.executed:
+        return None
+    if parts.rules or parts.family not in ("conv", "gemm"):
+        return None
+    sizes = []
+    for m, n in dict.fromkeys((tile[:2], tile[1::-1])) if is_gemm else (tile[:2],):
+        for rows, columns in dict.fromkeys((grid[:2], grid[1::-1])) if is_gemm else (grid[:2],):
+            has_rows, has_columns = rows == ceil(product.m / m), columns == ceil(product.n / n)
+            if has_rows and not has_columns:
+                sizes.append(SizeFacts("columns", columns * n, product.n, rows, columns, m, n))
+            elif has_columns and not has_rows:
+                sizes.append(SizeFacts("rows", rows * m, product.m, rows, columns, m, n))
+    if len(sizes) != 1:
+        return None
+    multiplies = prod(grid) * prod(tile[:2]) * up(product.k, tile[2])
+    return case.propose(
+        "other size",
+        multiplies / product.macs,
+        sizes[0],
+        kernels,
+        Implies(
+            flops=Same(kernel.multiplies, multiplies, EXACT),
+            launches=Same(kernel.launches, evidence.calls),
+            is_stated=False,
+        ),
+    )
+
+
 def swapped(case: RuleInput) -> Cause | None:
     """What one layer executed beyond its estimate is what another lacks: a range, or a name, is at
     the wrong layer.
@@ -220,7 +277,8 @@ def _excess(evidence: RowEvidence) -> float:
 def skipped_border(case: RuleInput) -> Cause | None:
     """A depthwise kernel skips the taps that fall on the padding.
 
-    Evidence  depthwise kernels with the count of the taps inside the image, within 2%.
+    Evidence  depthwise kernels with the count of the taps inside the image, within 2%; plausible
+              unless they are PyTorch's own, which test every tap.
     Factor    taps inside the image / all taps.
     Silent    for gradients, and for kernels of another family.
     Fix       none; the estimate counts every tap of every output.
@@ -233,5 +291,6 @@ def skipped_border(case: RuleInput) -> Cause | None:
     if evidence.row.direction != "forward" or not kernels or not depthwise:
         return None
     executed = sum_products(kernels) / evidence.estimated
-    implies = Implies(flops=Same(executed, share, EXACT))
+    is_stated = all("conv_depthwise" in kernel.name for kernel in kernels)
+    implies = Implies(flops=Same(executed, share, EXACT), is_stated=is_stated)
     return case.propose("skipped border", share, None, kernels, implies)

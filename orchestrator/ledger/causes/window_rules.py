@@ -11,7 +11,11 @@ from perfctl.orchestrator.counts.derived.records import Launch, Work
 from perfctl.orchestrator.counts.derived.rules import derive
 from perfctl.orchestrator.counts.kernels.short_names import spoken
 from perfctl.orchestrator.ledger.causes import matching
-from perfctl.orchestrator.ledger.causes.call_rules import RECURRENT, launch_multiple
+from perfctl.orchestrator.ledger.causes.call_rules import (
+    RECURRENT,
+    launch_multiple,
+    products_needed,
+)
 from perfctl.orchestrator.ledger.causes.evidence import (
     FP,
     EvidenceTable,
@@ -19,6 +23,7 @@ from perfctl.orchestrator.ledger.causes.evidence import (
     Loose,
     Place,
     RowEvidence,
+    count_launches,
 )
 from perfctl.orchestrator.ledger.causes.missing_rules import FaddFacts
 from perfctl.orchestrator.ledger.causes.rule import (
@@ -203,7 +208,9 @@ def _proposals(evidence: RowEvidence) -> list[BatchMatch]:
     estimate has other tiles than fused attention."""
     counted = evidence.row.executed
     fused = any(kernel.algorithm.family == "attention" for kernel in evidence.product_kernels)
-    if 0 < counted.launches < counted.of_launches:
+    if 0 < counted.launches < counted.of_launches or evidence.left_out:
+        return []
+    if count_launches(evidence.product_kernels) < products_needed(evidence):
         return []
     if fused and (evidence.causal or evidence.row.direction != "forward"):
         return []

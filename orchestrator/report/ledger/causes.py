@@ -203,8 +203,10 @@ SENTENCES = {
     "groups run as dense": "{row} [possible?may run][!possible?runs] its {groups} groups as one "
     "dense convolution: {multiplies:,.0f} multiplies instead of the estimated {estimated:,}, "
     "{factor:times} times as many.",
-    "skipped border": "{row} skips the filter taps that fall on the padding: {factor:times} "
-    "times the estimated multiply-adds.",
+    "other size": "{row} may have computed up to {executed:,} {side} instead of {size:,}: its grid "
+    "has {rows} x {columns} tiles of {m} x {n}, {factor:times} times the estimate.",
+    "skipped border": "{row} [possible?may skip][!possible?skips] the filter taps that fall on "
+    "the padding: {factor:times} times the estimated multiply-adds.",
     "swapped layers": "{row} has the count of {other}, {factor:times} times its own estimate, "
     "and {other} has its count: their kernels may be swapped, or some "
     "of one layer attributed to the other.",
@@ -352,6 +354,7 @@ FIXES = {
     "layer is called.",
     "causal mask": "Expected: the estimate includes the complete square.",
     "groups run as dense": "Use a layout or data type for which cuDNN has a grouped kernel.",
+    "other size": "Check the sizes with which the layer ran.",
     "skipped border": "Expected: the estimate includes every tap of every output.",
     "swapped layers": "Check the ranges and names of {layer} and {other_layer}.",
     "shared kernel": "Compare the sum of {name} and {others:list}: fused layers share a kernel.",

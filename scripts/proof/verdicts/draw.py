@@ -12,6 +12,7 @@ from random import Random
 
 from perfctl.records.run import Run
 from scripts.proof.verdicts.choose import MAKERS, CannotOccurError, Choice
+from scripts.proof.verdicts.conflicts import CONFLICTS, run_sizes
 from scripts.proof.verdicts.effects import Effect
 from scripts.proof.verdicts.kernels import Launch
 from scripts.proof.verdicts.launches import capture
@@ -58,6 +59,9 @@ GROUPS = (
 )
 """Effects of which a draw has one at most."""
 ORDER = tuple(MAKERS)
+EVERY = (*ORDER, *CONFLICTS)
+WHOLE = {"two_steps", "accumulation", "larger_batch", "ddp_rank", "pads_batch", "cut_off"}
+"""Effects that no conflict is drawn with: they change all rows, too."""
 IN_PARTS = ("winograd2", "winograd4", "fft", "split_k", "split_inside")
 """Algorithms of a product and small kernels around it; the factor of the product alone may be
 told too."""
@@ -117,11 +121,16 @@ class Draw:
 
 def draw(seed: int, only: str | None = None, last: bool = False) -> Draw:
     """Return the draw of a seed; ``only``: this effect alone ("clean" for none), ``last``:
-    parameters of the last check."""
+    parameters of the last check. "conflict": a scene in which something else has a cause's factor,
+    and up to two effects beside it."""
     random = Random(f"{seed}:{only}:{last}")  # noqa: S311 - reproducible draws, no secrets
     number = int(only != "clean") if only else random.choices((0, 1, 2, 3), (15, 40, 30, 15))[0]
     while True:
-        names = ([only] if only else random.sample(sorted(MAKERS), number)) if number else []
+        if only == "conflict":
+            beside = random.sample(sorted(MAKERS.keys() - WHOLE), random.choice((0, 0, 1, 2)))
+            names = [random.choice(sorted(CONFLICTS)), *beside]
+        else:
+            names = ([only] if only else random.sample(sorted(MAKERS), number)) if number else []
         for _ in range(SCENES_MAX):
             scene = draw_scene(random, seed, last)
             effects = draw_effects(scene, random, names)
@@ -141,14 +150,14 @@ def draw_effects(scene: Scene, random: Random, names: Sequence[str]) -> tuple[Ef
             return None
         taken = frozenset(claim for effect in effects for claim in effect.claims)
         try:
-            effect = MAKERS[name](Choice(name, scene, random, taken))
+            effect = (MAKERS | CONFLICTS)[name](Choice(name, scene, random, taken))
         except CannotOccurError:
             return None
         effects.append(effect)
         # a fused backward always works out its scores again
         if name == "causal_skip" and scene.train:
             effects.append(Effect("flash_recompute", effect.claims, effect.settings))
-    return tuple(sorted(effects, key=lambda effect: ORDER.index(effect.name)))
+    return tuple(sorted(effects, key=lambda effect: EVERY.index(effect.name)))
 
 
 def draw_scene(random: Random, seed: int, last: bool) -> Scene:
@@ -223,9 +232,13 @@ def find_truth(scene: Scene, effects: Sequence[Effect]) -> dict[Place, RowTruth]
             for direction in directions:
                 key = (layer.name, direction)
                 launches = {subset: by_subset[subset].get(key, []) for subset in subsets}
+                steps = {
+                    subset: len(run_sizes([effects[number] for number in subset])) or 1
+                    for subset in subsets
+                }
                 kept = {number: main.get(key, 0) for number, main in mains.items()}
                 rows[batch, layer.name, direction] = find_row_truth(
-                    scene, effects, layer.estimate(batch, direction), launches, kept
+                    scene, effects, layer.estimate(batch, direction), launches, kept, steps
                 )
     return rows
 
@@ -236,10 +249,11 @@ def find_row_truth(
     estimated: int,
     by_subset: dict[tuple[int, ...], list[Launch]],
     mains: dict[int, int],
+    steps: dict[tuple[int, ...], int],
 ) -> RowTruth:
     """Return the truth of one row from its launches under every subset of the effects."""
     work = {
-        subset: sum(launch.flops for launch in launches if launch.counted)
+        subset: sum(launch.flops for launch in launches if launch.counted) // steps[subset]
         for subset, launches in by_subset.items()
     }
     factors, alternatives = {}, {}
@@ -252,18 +266,19 @@ def find_row_truth(
             main = mains[number]
             on_top += [divide(main, work[()]), divide(work[(number,)], main)]
         alternatives[effect.name] = tuple(on_top)
-    launches = by_subset[tuple(range(len(effects)))]
-    executed = sum(launch.flops for launch in launches)
-    needed = sum(round(launch.flops / launch.filling) for launch in launches)
+    every = tuple(range(len(effects)))
+    launches = by_subset[every]
+    executed = sum(launch.flops for launch in launches) // steps[every]
+    needed = sum(round(launch.flops / launch.filling) for launch in launches) // steps[every]
     return RowTruth(
         estimated,
         executed,
-        work[tuple(range(len(effects)))] if any(launch.counted for launch in launches) else None,
+        work[every] if any(launch.counted for launch in launches) else None,
         factors,
         alternatives,
         divide(work[()], estimated),
         frozenset(path for launch in launches for path in find_paths(launch)),
-        sum(launch.scale for launch in launches),
+        sum(launch.scale for launch in launches) // steps[every],
         frozenset({*(launch.filling for launch in launches), divide(executed, needed)}),
         any(is_unread(scene, launch) for launch in launches),
     )
@@ -300,5 +315,5 @@ def find_paths(launch: Launch) -> set[str]:
 
 def is_unread(scene: Scene, launch: Launch) -> bool:
     is_told = scene.chip == "70" or (scene.ncu >= "2023" and scene.is_ampere)
-    has_shape = re.search("884|1688|16816|16832|tensor16x8x|sptensor", launch.name)
+    has_shape = re.search("884|1688|16816|(?<!sp)tensor16x8x", launch.name)
     return bool(launch.counts.get("tensor")) and not is_told and not has_shape

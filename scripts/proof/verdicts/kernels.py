@@ -43,6 +43,8 @@ class Launch:
     counted: bool = True
     """False where the counters of this launch are missing."""
     step: int | None = 0
+    device: int = 0
+    process: int | None = None
 
     @property
     def flops(self) -> int:

@@ -8,6 +8,14 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from scripts.proof.verdicts.conflicts import (
+    find_claim,
+    imitate,
+    list_places,
+    narrow,
+    run_sizes,
+    scale,
+)
 from scripts.proof.verdicts.effects import ALGORITHMS, FUSED, Effect, Task, attention, usual
 from scripts.proof.verdicts.kernels import Launch, direct, select, tiled
 from scripts.proof.verdicts.networks import (
@@ -69,11 +77,24 @@ def capture(scene: Scene, effects: Iterable[Effect], batch: int) -> list[Launch]
         seen //= settings["ranks"]
     if settings := acting.get("pads_batch"):
         seen = ceil(seen / settings["unit"]) * settings["unit"]
-    step = Step(scene, effects, acting, seen)
+    if settings := acting.get("tensor_parallel"):
+        scene = narrow(scene, settings["number"])
+    if settings := acting.get("halves"):
+        seen //= settings["number"]
     trains = scene.train and "eval_profiled" not in acting
-    once = step.forward() + (step.backward() if trains else [])
-    once = once * micro_batches + (optimize(scene) if trains else [])
-    launches = [replace(launch) for launch in once * steps]
+    launches = []
+    sizes, places = run_sizes(effects) or (1,), list_places(effects)
+    for number, share in enumerate(sizes):
+        step = Step(scene, effects, acting, round(seen * share), number)
+        once = step.forward() + (step.backward() if trains else [])
+        once = once * micro_batches + (optimize(scene) if trains else [])
+        for device, process in places:
+            launches += [
+                replace(launch, step=number, device=launch.device or device, process=process)
+                for launch in once * steps
+            ]
+    if settings := acting.get("scaled"):
+        launches = [scale(launch, settings["number"]) for launch in launches]
     if settings := acting.get("cut_off"):
         launches = launches[: max(1, round(len(launches) * settings["share"]))]
     attribute(launches, acting)
@@ -119,6 +140,8 @@ class Step:
     acting: dict[str, dict[str, Any]]
     """Effect -> its settings."""
     batch: int
+    number: int = 0
+    """Of the recorded steps."""
 
     def times(self, name: str, layer: Layer) -> int:
         """Return how often the layer runs by an effect that repeats one layer."""
@@ -179,6 +202,8 @@ class Step:
 
     def run_part(self, layer: Layer, part: str) -> list[Launch]:
         claim, task = (layer.name, part), Task(self.scene, layer, part, self.batch)
+        if conflict := find_claim(self.effects, claim):
+            return imitate(replace(task, settings=conflict.settings), self.number)
         claiming = {effect.name: effect for effect in self.effects if claim in effect.claims}
         # a fused kernel leaves no product to the other algorithms
         for name in FUSED:

@@ -43,6 +43,8 @@ def record(
     if (ddp := acting.get("ddp_rank")) and ddp["told"]:
         environment["world_size"] = str(ddp["ranks"])
         command = ("torchrun", f"--nproc-per-node={ddp['ranks']}", *command[1:])
+    if (parallel := acting.get("tensor_parallel")) and parallel["told"]:
+        environment["world_size"] = str(parallel["number"])
     limit: tuple[str, ...] = ()
     if (cut := acting.get("cut_off")) and cut["told"]:
         # the stored command is ncu's own, options included
@@ -99,7 +101,7 @@ def make_run(
                 launch.step,
                 "range" if launch.layer else None,
                 None,
-                0,
+                launch.device,
                 7,
                 *launch.grid,
                 128,
@@ -110,6 +112,7 @@ def make_run(
                 0,
                 1000 * index,
                 2000 + launch.flops // 5000,
+                launch.process,
             )
         )
         if profiler == "ncu" and launch.counted:

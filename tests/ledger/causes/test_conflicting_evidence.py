@@ -8,10 +8,12 @@ from dataclasses import dataclass, field, replace
 from math import ceil
 from typing import NamedTuple
 
+from perfctl.orchestrator.estimate.flops.engine import estimate
 from perfctl.orchestrator.ledger.analysis import analyse
 from perfctl.orchestrator.ledger.prepared import studies
 from perfctl.records.paper import OpShape
 from perfctl.records.report import Kernel
+from scripts.proof.verdicts.effects import ALGORITHMS, Task
 from scripts.proof.verdicts.kernels import FAMILIES, Launch, plain, tiled
 from scripts.proof.verdicts.kernels import Kernel as TiledKernel
 from scripts.proof.verdicts.networks import (
@@ -400,6 +402,95 @@ def run_beside_another_process():
     return [replace(run, report=replace(run.report, kernels=kernels))]
 
 
+def run_own(layer, launches, chip="70", precision="fp32", calls=1, environment=None):
+    """A step of 32 samples whose layer's forward is these launches, in as many calls."""
+    network = (*(other for other in FOUR if other.name != layer.name), layer)
+    recorded = Recorded(network, chip, precision, False, environment or {})
+    run = recorded.run(32, recorded.step(32, {(layer.name, FORWARD): lambda _: launches}))
+    ops = tuple(replace(op, calls=calls) if op.layer == layer.name else op for op in run.report.ops)
+    return [replace(run, report=replace(run.report, ops=ops), layer_calls=estimate(ops))]
+
+
+def realise(name, **settings):
+    """Return the launches of an algorithm of c2's forward."""
+    scene = Recorded(FOUR, train=False).scene
+    return ALGORITHMS[name](Task(scene, FOUR[1], FORWARD, 32, settings))
+
+
+def fill_loads():
+    """3 channels are loaded as 4, and the sum of 196 is padded to 224."""
+    layer = Conv("c1", True, False, 3, 64, 7, 64, 2, 3)
+    name = (
+        "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x128x32"
+        "_stage3_warpsize2x2x1_g1_tensor16x8x8_alignc4_execute_kernel_cudnn"
+    )
+    rows = 32 * layer.out**2
+    tile = Launch(name, (rows // 128, 1, 1), {"tensor": 2 * rows * 128 * 224}, "tf32", 2048)
+    return run_own(layer, [tile], "80", "tf32")
+
+
+def widen_product():
+    """5,120 columns ran where the layer has 4,096."""
+    name = "ampere_fp16_s16816gemm_fp16_128x128_ldg8_f2f_stages_64x3_tn"
+    counts = {"tensor": 2 * 32 * 64 * 5120 * 1024}
+    return run_own(BLOCK[1], [Launch(name, (40, 16, 1), counts, "fp16")], "80", "fp16")
+
+
+def run_both_inputs_at_once():
+    """A grouped convolution of twice the recorded samples."""
+    layer = Conv("g", False, True, 128, 128, 3, 32, 1, 1, 2)
+    counts = {"ffma": 2 * layer.macs(32)}
+    return run_own(layer, [Launch("volta_scudnn_128x64_relu_medium_nn_v1", (512, 1, 2), counts)])
+
+
+def direct_product():
+    family = replace(FAMILIES["volta fp32 conv"][2], path="fp32")
+    return tiled(TiledKernel(family, (128, 64)), FOUR[1].forward(32)[0])
+
+
+def try_transforms():
+    """cuDNN tries both kinds of Winograd and FFT, and takes none of them."""
+    tried = [
+        *realise("winograd2", tiles=(1, 4, 8)),
+        *realise("winograd4", tile=(128, 64)),
+        *realise("fft", side=32, flips=False),
+    ]
+    product = direct_product()
+    on = {"cudnn_benchmark": "on"}
+    return run_own(FOUR[1], [product, *tried, product], environment=on)
+
+
+def run_one_of_two_calls_as_winograd():
+    launches = [*realise("winograd2", tiles=(1, 4, 8)), direct_product()]
+    return run_own(FOUR[1], launches, calls=2)
+
+
+def pad_gradient_of_transposed():
+    """The gradient of a transposed convolution's input is a convolution, of 64 channels in a tile
+    of 128."""
+    small, weight, large = (32, 64, 16, 16), (64, 64, 4, 4), (32, 64, 32, 32)
+    facts = {"stride": [2, 2], "padding": [1, 1], "dilation": [1, 1], "transposed": True}
+    facts |= {"groups": 1, "output_mask": [True, True, False], "role": "grad_input"}
+    shapes = {
+        FORWARD: ("aten.convolution", (small, weight, None), (large,)),
+        BACKWARD: ("aten.convolution_backward", (large, small, weight), (small, weight, None)),
+    }
+    types, kind = ("float32",) * 5, "ConvTranspose2d"
+    ops = [
+        OpShape("up", kind, name, direction, inputs, outputs, types, facts, weight[0], 1, 50)
+        for direction, (name, inputs, outputs) in shapes.items()
+    ]
+    products = 32 * 16 * 16 * 64 * 64 * 4 * 4
+    launches = [
+        Launch("volta_scudnn_128x128_relu_medium_nn_v1", (64, 1, 1), {"ffma": 2 * products}),
+        Launch(WGRAD, (16, 64, 1), {"ffma": products}),
+    ]
+    recorded, layer = Recorded(FOUR), replace(FOUR[3], name="up")
+    run = recorded.run(32, [*recorded.step(32), *place(launches, layer, BACKWARD)])
+    ops = (*run.report.ops, *ops)
+    return [replace(run, report=replace(run.report, ops=ops), layer_calls=estimate(ops))]
+
+
 HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
 
 
@@ -522,6 +613,30 @@ HALF = {"c2 forward": {Told("whole step", 0.5, MATCHED, "uneven steps")}}
                     Told("tile padding", 64 / 40, MATCHED),
                 }
             },
+        ),
+        "channels filled up to complete loads": (
+            fill_loads(),
+            {"c1 forward": {Told("tile padding", 2 * 224 / 147, MATCHED)}},
+        ),
+        "a transposed convolution's gradient in half-filled tiles": (
+            pad_gradient_of_transposed(),
+            {"up backward": {Told("tile padding", (2 + 1) / 2, MATCHED)}},
+        ),
+        "a grid with more columns than the layer": (
+            widen_product(),
+            {"up forward": {Told("other size", 5120 / 4096, PLAUSIBLE)}},
+        ),
+        "a grid with twice the rows of every group": (
+            run_both_inputs_at_once(),
+            {"g forward": {Told("other size", 2, PLAUSIBLE)}},
+        ),
+        "Fourier transforms among the trials": (
+            try_transforms(),
+            {"c2 forward": {Told("several algorithms", 3.89, MATCHED)}},
+        ),
+        "Winograd in one of two calls": (
+            run_one_of_two_calls_as_winograd(),
+            {"c2 forward": {Told("Winograd", 0.73, MATCHED)}},
         ),
         "FADD and FMUL without FFMA": (
             collect_without_ffma(),

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from scripts.proof.verdicts import run as simulator
+from scripts.proof.verdicts.conflicts import CONFLICTS
 from scripts.proof.verdicts.draw import ORDER, draw
 from scripts.proof.verdicts.scenarios import draw_scenario, make_runs
 from tests.sample import sample
@@ -37,6 +38,13 @@ def test_of_mixed_effects_no_false_one_is_told_and_nine_tenths_of_the_draws_are_
     scores = [simulator.score(seed) for seed in sample(range(100), 4)]
     assert [score.false for score in scores if score.false] == []
     assert sum(score.right for score in scores) >= 0.9 * len(scores)
+
+
+def test_what_has_the_factor_of_a_cause_is_not_certainly_that_cause():
+    scores = [simulator.score(seed, name) for name in CONFLICTS for seed in sample((1, 2), 2)]
+    rows = [row for score in scores for row in score.rows.values()]
+    assert not any(score.error for score in scores)
+    assert [row.false for row in rows if row.is_certain_and_false] == []
 
 
 def test_drawing_a_case_imports_nothing_that_finds_causes():
