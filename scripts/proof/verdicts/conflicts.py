@@ -24,6 +24,14 @@ from scripts.proof.verdicts.networks import FORWARD, Attention, Claim, Conv, Lay
 
 Factor = Callable[[Any, str], float]
 """Of a layer and its part: executed / required; 0 where the cause cannot be."""
+SOURCES = ("own kernel", "counters", "uneven steps", "stray kernel", "devices", "filter pair")
+"""A kernel of the user's with no known name, counters of several passes, steps that differ, kernels
+of another layer or outside of layers, several devices, and the filter's gradient computed twice
+beside forward's kernel for the input's."""
+WHOLE_SOURCES = ("copies", "halves", "uneven", "tensor_parallel", "scaled")
+"""Every device or process has the complete batch, or a part; steps of other sizes; a part of every
+layer's columns; counters of several passes."""
+UNEVEN = ((1, 0.25, 0.25), (1, 3), (1, 0.5, 0.5, 0.5), (1, 1, 4), (1, 0.5))
 
 
 def only(fits: Callable[[Any, str], bool], *factors: float) -> list[Factor]:
@@ -88,14 +96,6 @@ LIKE: dict[str, list[Factor]] = {
     "split_k": only(is_linear, 1.0625),
 }
 """Cause -> its usual factors."""
-SOURCES = ("own kernel", "counters", "uneven steps", "stray kernel", "devices", "filter pair")
-"""A kernel of the user's with no known name, counters of several passes, steps that differ, kernels
-of another layer or outside of layers, several devices, and the filter's gradient computed twice
-beside forward's kernel for the input's."""
-WHOLE_SOURCES = ("copies", "halves", "uneven", "tensor_parallel", "scaled")
-"""Every device or process has the complete batch, or a part; steps of other sizes; a part of every
-layer's columns; counters of several passes."""
-UNEVEN = ((1, 0.25, 0.25), (1, 3), (1, 0.5, 0.5, 0.5), (1, 1, 4), (1, 0.5))
 
 
 def draw_like(cause: str, choice: Choice) -> Effect:
