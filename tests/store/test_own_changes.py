@@ -176,8 +176,8 @@ def rebuilt(columns: str, ending: str = "STRICT") -> list[str]:
 @pytest.mark.parametrize(
     ("statements", "said"),
     [
-        (["DROP TABLE gap"], "the table gap is missing or was rebuilt. Restore it"),
-        (["ALTER TABLE gap RENAME COLUMN reason TO why"], "gap has no column reason. Restore it"),
+        (["DROP TABLE gap"], "the table gap is missing or was rebuilt. Ingest the reports"),
+        (["ALTER TABLE gap RENAME COLUMN reason TO why"], "gap has no column reason. Ingest the reports"),
         (
             ["DROP TABLE gap", "CREATE VIEW gap AS SELECT 1 AS run_id"],
             "the table gap is missing or was rebuilt",
