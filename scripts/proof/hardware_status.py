@@ -34,7 +34,7 @@ STATUS = (
         "clean environment of an image",
         "tests",
         "CUDA_VISIBLE_DEVICES with --nv",
-        ("launch/cluster/test_slurm_script.py",),
+        ("launch/cluster/test_readable.py",),
     ),
     Row("time to write before the limit", "Slurm 22.05, nsys", "writing a large ncu report"),
     Row("kill and cancel", "Slurm 22.05: no process left", "the same with ncu"),
