@@ -177,7 +177,10 @@ def rebuilt(columns: str, ending: str = "STRICT") -> list[str]:
     ("statements", "said"),
     [
         (["DROP TABLE gap"], "the table gap is missing or was rebuilt. Ingest the reports"),
-        (["ALTER TABLE gap RENAME COLUMN reason TO why"], "gap has no column reason. Ingest the reports"),
+        (
+            ["ALTER TABLE gap RENAME COLUMN reason TO why"],
+            "gap has no column reason. Ingest the reports",
+        ),
         (
             ["DROP TABLE gap", "CREATE VIEW gap AS SELECT 1 AS run_id"],
             "the table gap is missing or was rebuilt",
