@@ -302,14 +302,14 @@ def surroundings() -> str | None:
 
 def _packages() -> Iterator[tuple[Path, list[str]]]:
     """Each folder of packages, with the names in it that say what is installed."""
-    for search_path in dict.fromkeys(filter(None, sys.path)):
+    for root in dict.fromkeys(filter(None, sys.path)):
         try:
             # a hundred times faster
-            names = [name for name in os.listdir(search_path) if name.endswith(_STATED)]  # noqa: PTH208
+            names = [name for name in os.listdir(root) if name.endswith(_STATED)]  # noqa: PTH208
         except OSError:
             continue
         if names:
-            yield Path(search_path), names
+            yield Path(root), names
 
 
 def _is_versioned(name: str, folders: Iterable[Path]) -> bool:

@@ -169,9 +169,9 @@ def _any_program(
         else [argument for argument in arguments if Path(argument).is_file()]
     )
     # nsys does not search PATH as a shell does
-    full_command = (os.path.abspath(path), *arguments)  # noqa: PTH100 - resolve() would follow links
+    argv = (os.path.abspath(path), *arguments)  # noqa: PTH100 - resolve() would follow links
     script = Path(files[0]).absolute() if files else None
-    return full_command, utf8(script.name if script else Path(first).name), script
+    return argv, utf8(script.name if script else Path(first).name), script
 
 
 def _interpreter(

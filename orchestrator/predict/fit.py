@@ -290,8 +290,8 @@ def _sample(rows: Table, settings: Settings) -> Sample:
     for train, test in folds(rows.groups, settings.folds, settings.seed + 1):
         base[test] = rows.parts[test] @ costs_of(rows, train)
     floors = np.maximum(base, 1e-9) * HEADROOM
-    feature_names, grows = step_parts.FEATURES, step_parts.INCREASING
-    return Sample(feature_names, rows.rows, floors, rows.seconds, rows.groups, grows)  # type: ignore[arg-type]
+    names, grows = step_parts.FEATURES, step_parts.INCREASING
+    return Sample(names, rows.rows, floors, rows.seconds, rows.groups, grows)  # type: ignore[arg-type]
 
 
 def costs_of(rows: Table, chosen: Any = None, ridge: float = 0.01) -> Floats:

@@ -339,7 +339,7 @@ def _doubt(path: Sequence[int | None], steps: Sequence[int], count: int) -> str 
     items_of_step = _items_by_step(zip(path, steps, strict=True))
     inner_steps = sorted(items_of_step)[1:-1] or sorted(
         items_of_step
-    )  # the first and the last may have been cut off
+    )  # the first and the last may be truncated
     poor = [
         len(items_of_step[step])
         for step in inner_steps
